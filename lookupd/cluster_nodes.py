@@ -1,7 +1,7 @@
-"""When each node of a cluster was last heard, also after its connection ended: what nsqlookupd can testify of it.
+"""The last contact with each node of a cluster, also after its connection ended.
 
 A candidate for a log may ask whether the log's leader is unreachable everywhere, or only to itself. Pure: `now` is monotonic
-ns. What is kept is bounded, for each IP address, too: so one address cannot displace what is known of other nodes.
+ns. The number of nodes is bounded, for each IP address, too: so one address cannot displace the nodes of others.
 
 See docs/design/nsqlookupd.md#nodes-of-a-cluster.
 """
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from lookupd.producers import DEFAULT_LIMITS, Limits, PeerInfo, count_down
 from shared.values import SECOND
 
-KEEP = 600 * SECOND  # ns for which a node is remembered that is not heard any more
+KEEP = 600 * SECOND  # ns from the last contact with a node until it is forgotten
 
 NodeKey = tuple[str, int, str, str]  # name of the cluster, node number, log id, IP address of the connection
 
 
 @dataclass(frozen=True, slots=True)
-class HeardNode:
-    """A node of a cluster, and when it was heard."""
+class ClusterNode:
+    """A node of a cluster, and the last contact with it."""
 
     info: PeerInfo
     connected: bool
@@ -33,7 +33,7 @@ class ClusterNodes:
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self._limits = limits
-        self._heard: OrderedDict[NodeKey, tuple[PeerInfo, int]] = OrderedDict()  # and when, monotonic ns
+        self._contacts: OrderedDict[NodeKey, tuple[PeerInfo, int]] = OrderedDict()  # and when, monotonic ns
         self._by_host: Counter[str] = Counter()  # entries of each IP address; holds no zeros
         self._connections: Counter[NodeKey] = Counter()  # of each node; holds no zeros
 
@@ -42,55 +42,56 @@ class ClusterNodes:
         key = _key(info)
         if key is not None:
             self._connections[key] += 1
-            self.heard(info, now)
+            self.note_contact(info, now)
 
     def disconnected(self, info: PeerInfo) -> None:
-        """Note that such a connection ended: when its node was heard does not change."""
+        """Note that such a connection ended: the last contact does not change."""
         key = _key(info)
         if key is not None and key in self._connections:
             count_down(self._connections, key)
 
-    def heard(self, info: PeerInfo, now: int) -> None:
+    def note_contact(self, info: PeerInfo, now: int) -> None:
         """Note that bytes came from a connection."""
         key = _key(info)
         if key is None:
             return
         self._expire(now)
-        if key not in self._heard:
+        if key not in self._contacts:
             self._make_room(info.host)
             self._by_host[info.host] += 1
-        self._heard[key] = info, now
-        self._heard.move_to_end(key)
+        self._contacts[key] = info, now
+        self._contacts.move_to_end(key)
 
-    def nodes(self, now: int) -> list[HeardNode]:
+    def nodes(self, now: int) -> list[ClusterNode]:
         """Return the known nodes, the one with the oldest contact first."""
         self._expire(now)
         return [
-            HeardNode(info, key in self._connections, (now - at) / SECOND) for key, (info, at) in self._heard.items()
+            ClusterNode(info, key in self._connections, (now - at) / SECOND)
+            for key, (info, at) in self._contacts.items()
         ]
 
     def _expire(self, now: int) -> None:
-        while self._heard and now - next(iter(self._heard.values()))[1] > KEEP:
-            self._remove(next(iter(self._heard)))
+        while self._contacts and now - next(iter(self._contacts.values()))[1] > KEEP:
+            self._remove(next(iter(self._contacts)))
 
     def _make_room(self, host: str) -> None:
-        """Remove the longest silent node: of this address if it has as many as it may, else of any if there are too many."""
+        """Remove the node with the oldest contact: of this address if it has too many, else of any if there are too many."""
         if self._by_host[host] >= self._limits.producers_per_ip:
-            self._remove(next(key for key in self._heard if key[3] == host))
-        elif len(self._heard) >= self._limits.producers:
-            self._remove(next(iter(self._heard)))
+            self._remove(next(key for key in self._contacts if key[3] == host))
+        elif len(self._contacts) >= self._limits.producers:
+            self._remove(next(iter(self._contacts)))
 
     def _remove(self, key: NodeKey) -> None:
-        del self._heard[key]
+        del self._contacts[key]
         count_down(self._by_host, key[3])
 
     def check(self) -> None:
         """Assert the invariants that the comments on the fields state. Tests call it at the end."""
-        times = [at for _, at in self._heard.values()]
+        times = [at for _, at in self._contacts.values()]
         assert times == sorted(times)
-        assert self._by_host == Counter(key[3] for key in self._heard)
+        assert self._by_host == Counter(key[3] for key in self._contacts)
         assert all(count > 0 for count in (*self._by_host.values(), *self._connections.values()))
-        assert len(self._heard) <= self._limits.producers
+        assert len(self._contacts) <= self._limits.producers
         assert all(count <= self._limits.producers_per_ip for count in self._by_host.values())
 
 

@@ -1,8 +1,7 @@
 """The nsqlookupd daemon: builds the registry and the servers around it, and runs until a signal arrives.
 
-This is the only file that connects the parts. `lookupd/main.py` runs before it. One trio thread owns all state, and the
-HTTP thread reaches that state through the bridge. TCP clients are served first: a thread meanwhile imports what only
-HTTP needs.
+This is the only file that connects the parts. `lookupd/main.py` runs before it. One trio thread owns all state, and the HTTP
+thread reaches that state through the bridge. TCP clients are served first: a thread meanwhile imports what only HTTP needs.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ def _start_http(
         bridge.deliver(bridge.serve())
 
     bridge = Bridge(lambda: trio_thread.run_soon(serve_waiting))
-    figures = server.figures, server.obstacle, server.heard_nodes
+    figures = server.connection_counts, server.obstacle, server.known_nodes
     routes = Handlers(registry, bridge, time.time_ns, *figures, dates, options.metrics_auth).routes()
     hosts = Hosts([options.broadcast_address, *options.allowed_host])
     if keyring is not None:
@@ -132,10 +131,7 @@ def _start_http(
 
 
 def identity(options: LookupdOptions, listeners: Listeners, hostname: str) -> bytes:
-    """Return the JSON answer to IDENTIFY, which tells nsqd where the HTTP API is. Its keys are in Go's order.
-
-    If there is an HTTPS API, its port follows, which is no key of NSQ.
-    """
+    """Return the JSON answer to IDENTIFY in Go's key order: where the HTTP API is, and the HTTPS API if there is one."""
     tcp, http, https = listeners.tcp, listeners.http, listeners.https
     answer = {
         "broadcast_address": broadcast_address(options.broadcast_address, [http, https, tcp], hostname),

@@ -1,8 +1,8 @@
 """nsqlookupd's HTTP API: which nsqd has which topic, for consumers, nsqd, nsqadmin and operators.
 
-Handlers run in the HTTP thread and touch the registry only through the bridge. The values that come back are immutable
-and are turned into JSON here. The API has more than the original: /topics/inactive, /metrics, /livez and /readyz. It
-lacks the original's /debug/pprof.
+Handlers run in the HTTP thread and touch the registry only through the bridge. The values that come back are immutable and
+are turned into JSON here. The API has more than the original: /topics/inactive, /metrics, /livez and /readyz. It lacks the
+original's /debug/pprof.
 
 See docs/design/nsqlookupd.md#http-routes.
 """
@@ -17,8 +17,8 @@ from typing import TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lookupd.cluster_nodes import HeardNode
-from lookupd.net import Figures
+from lookupd.cluster_nodes import ClusterNode
+from lookupd.net import ConnectionCounts
 from lookupd.producers import Full, PeerInfo
 from lookupd.registry import NEVER, Node, Registration, Registry
 from penstock.protocol.names import is_valid_name
@@ -42,14 +42,14 @@ GO_ZERO_TIME = -6795364578871345152  # how Go prints the nanoseconds of a time t
 
 @dataclass(slots=True)
 class Handlers:
-    """The request handlers behind the routes, and what they need."""
+    """The request handlers of the routes."""
 
     registry: Registry  # owned by the trio thread: handlers reach it through the bridge only
     bridge: Bridge
     clock: Callable[[], int]  # ns since the epoch
-    figures: Callable[[], Figures]  # counts of the TCP connections
-    obstacle: Callable[[], str]  # why the daemon is not ready; "" when it is
-    cluster_nodes: Callable[[], list[HeardNode]] = list  # the nodes of clusters, and when they were heard
+    connection_counts: Callable[[], ConnectionCounts]  # of the TCP port
+    obstacle: Callable[[], str]  # the reason why the daemon is not ready, or ""
+    cluster_nodes: Callable[[], list[ClusterNode]] = list
     dates: CertificateDates | None = None  # when the certificates end
     metrics_auth: bool = False  # /metrics, which names topics, needs the right STATS
     debugging: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while an answer to /debug is made
@@ -157,11 +157,11 @@ class Handlers:
 
     async def nodes(self, request: Request) -> Response:
         """List the producers. If extensions are wanted, `cluster_nodes` also has those of clusters that are gone."""
-        nodes, heard = await self.bridge.call(lambda: (self.registry.nodes(self.clock()), self.cluster_nodes()))
+        nodes, cluster_nodes = await self.bridge.call(lambda: (self.registry.nodes(self.clock()), self.cluster_nodes()))
         extended = wants_extensions(request)
         answer = {"producers": [_node_json(node, extended) for node in nodes]}
-        if extended and heard:
-            answer["cluster_nodes"] = [_heard_json(node) for node in heard]
+        if extended and cluster_nodes:
+            answer["cluster_nodes"] = [_cluster_node_json(node) for node in cluster_nodes]
         return json_response(answer)
 
     async def debug(self, request: Request) -> Response:
@@ -221,8 +221,8 @@ class Handlers:
     async def metrics(self, request: Request) -> Response:
         from lookupd.metrics import metrics_page  # with prometheus_client, which a start does not need
 
-        counts, figures = await self.bridge.call(lambda: (self.registry.counts(), self.figures()))
-        return metrics_page(counts, figures, self.dates)
+        counts, connections = await self.bridge.call(lambda: (self.registry.counts(), self.connection_counts()))
+        return metrics_page(counts, connections, self.dates)
 
     async def livez(self, request: Request) -> Response:
         """Answer 200 while the trio thread works."""
@@ -242,10 +242,7 @@ def _argument(arguments: dict[str, str], name: str) -> str:
 
 
 def _topic(arguments: dict[str, str]) -> str:
-    """Return the argument with the name of a topic, which may be none that a topic can have. Raises HttpError 400.
-
-    `*` stands for all topics in the original. It is refused: rights are those on the topic that is named.
-    """
+    """Return the argument with a topic's name, valid or not, but not `*`, all topics in the original. Raises HttpError 400."""
     topic = _argument(arguments, "topic")
     if topic == "*":
         raise HttpError(400, "INVALID_ARG_TOPIC")
@@ -253,7 +250,7 @@ def _topic(arguments: dict[str, str]) -> str:
 
 
 def _limit(arguments: dict[str, str]) -> int:
-    """Return how many topics and channels the client wants in one page. Raises HttpError 400."""
+    """Return the number of topics and channels in one page. Raises HttpError 400."""
     text = arguments.get("limit", str(MOST_NAMES))
     if not (text.isascii() and text.isdigit()) or len(text) > 5 or not 0 < int(text) <= MOST_NAMES:
         raise HttpError(400, "INVALID_ARG_LIMIT")
@@ -302,8 +299,8 @@ def _node_json(node: Node, extended: bool) -> dict[str, object]:
     return _info_json(node.info, extended) | {"tombstones": node.tombstones, "topics": node.topics}
 
 
-def _heard_json(node: HeardNode) -> dict[str, object]:
-    """Return what is known of a node of a cluster. `last_heard` is in s ago, to the ms."""
+def _cluster_node_json(node: ClusterNode) -> dict[str, object]:
+    """Return the data of a node of a cluster. `last_heard` is in s ago, to the ms."""
     info = node.info
     return {
         "cluster": info.cluster,
@@ -316,10 +313,7 @@ def _heard_json(node: HeardNode) -> dict[str, object]:
 
 
 def _debug_json(registrations: dict[str, list[Registration]]) -> str:
-    """Return the JSON of all registrations. Keys are legal names, which need no escaping.
-
-    Each registration is encoded once, no matter how many keys share it.
-    """
+    """Return the JSON of all registrations, each encoded once for all keys. Keys are legal names, which need no escaping."""
     texts: dict[int, str] = {}
     parts = []
     for key, rows in sorted(registrations.items()):

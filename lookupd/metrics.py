@@ -9,24 +9,24 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
-from lookupd.net import Figures
+from lookupd.net import ConnectionCounts
 from lookupd.registry import Counts
 from shared.http.expiry import expiry
 from shared.tls.dates import CertificateDates
 
 
-def metrics_page(counts: Counts, figures: Figures, dates: CertificateDates | None) -> Response:
+def metrics_page(counts: Counts, connections: ConnectionCounts, dates: CertificateDates | None) -> Response:
     """Return the answer to one scrape. `dates`: when the certificates end; None: not known."""
-    return Response(generate_latest(Metrics(counts, figures, dates)), media_type=CONTENT_TYPE_LATEST)
+    return Response(generate_latest(Metrics(counts, connections, dates)), media_type=CONTENT_TYPE_LATEST)
 
 
 class Metrics(Collector):
     """The metrics of one scrape. No label holds a name, so the cost does not grow with the number of topics."""
 
-    def __init__(self, counts: Counts, figures: Figures, dates: CertificateDates | None = None) -> None:
+    def __init__(self, counts: Counts, connections: ConnectionCounts, dates: CertificateDates | None = None) -> None:
         self._counts = counts
         self._dates = dates
-        self._figures = figures
+        self._connections = connections
 
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily("nsqlookupd_topics", "Topics known", self._counts.topics)
@@ -35,9 +35,9 @@ class Metrics(Collector):
         yield GaugeMetricFamily(
             "nsqlookupd_registrations", "Topics, channels and producers of each", self._counts.entries
         )
-        yield GaugeMetricFamily("nsqlookupd_connections", "TCP connections open", self._figures.connections)
+        yield GaugeMetricFamily("nsqlookupd_connections", "TCP connections open", self._connections.connections)
         refused = CounterMetricFamily("nsqlookupd_refused", "Refused because of a limit or of TLS", labels=["reason"])
-        for reason, count in self._figures.refused.items():
+        for reason, count in self._connections.refused.items():
             refused.add_metric([reason], count)
         yield refused
         yield from expiry("nsqlookupd", self._dates)

@@ -1,6 +1,6 @@
 """nsqlookupd's TCP side: one trio task for each connection, around a protocol Session.
 
-Laws: a silent peer is disconnected, before IDENTIFY and after it. The number of connections is bounded, by
+Invariants: a silent peer is disconnected, before IDENTIFY and after it. The number of connections is bounded, by
 PendingConnections before IDENTIFY and by ProducerSlots after it. No failure of accept() ends the daemon or makes it spin.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from lookupd.cluster_nodes import ClusterNodes, HeardNode
+from lookupd.cluster_nodes import ClusterNode, ClusterNodes
 from lookupd.pending import PendingConnections
 from lookupd.producers import UNIX, host_of
 from lookupd.protocol import Session
@@ -49,7 +49,7 @@ class Timeouts:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class ConnectionCounts:
     """The counts of connections that /metrics shows."""
 
     connections: int  # open
@@ -128,12 +128,12 @@ class TcpServer:
         slots = self._registry.slots
         return f"{len(slots)} nsqd are connected" if slots.full else ""
 
-    def heard_nodes(self) -> list[HeardNode]:
-        """Return the nodes of clusters, also those that are gone for a while, and when they were heard."""
+    def known_nodes(self) -> list[ClusterNode]:
+        """Return the nodes of clusters, also those that have disconnected recently."""
         return self.cluster_nodes.nodes(self._monotonic())
 
-    def figures(self) -> Figures:
-        return Figures(self._connections, {**self._refused, **self._registry.refused})
+    def connection_counts(self) -> ConnectionCounts:
+        return ConnectionCounts(self._connections, {**self._refused, **self._registry.refused})
 
     def _add_pending(self, lifetime: _Lifetime, remote: str) -> None:
         if self._pending.add(lifetime, host_of(remote), lifetime.end):
@@ -186,14 +186,14 @@ class TcpServer:
             log.warning("CLIENT(%s): no %s within %g s", remote, what, seconds)
 
     async def _encrypted(self, plain: trio.SocketStream, session: Session) -> TlsStream | None:
-        """Return the encrypted stream, or None for clear text, to which the session says no if TLS is required."""
+        """Return the encrypted stream, or None for clear text, which the session refuses if TLS is required."""
         if self._tls is None:
             return None
         try:
             stream = await self._tls.accept(plain)
         except HandshakeError:
             self._refused["tls_handshake"] += 1
-            with contextlib.suppress(trio.BrokenResourceError):  # what failed before is told
+            with contextlib.suppress(trio.BrokenResourceError):  # the failure before is raised
                 await _linger(plain)  # for the alert that says why
             raise
         if stream is None and self._tls.is_required:
@@ -209,7 +209,7 @@ class TcpServer:
             reply = session.receive(data, self._clock()) if data else session.end()
             if session.info is not None:
                 self._pending.remove(lifetime)
-                note = self.cluster_nodes.connected if known is None else self.cluster_nodes.heard
+                note = self.cluster_nodes.connected if known is None else self.cluster_nodes.note_contact
                 if data:
                     note(session.info, self._monotonic())
             if reply:  # the bytes completed a command

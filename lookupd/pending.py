@@ -1,7 +1,7 @@
 """The connections of nsqlookupd's TCP port that have not identified themselves.
 
-Pure. Law: the number of these connections is bounded, and a new one is always accepted: it displaces the oldest one. So
-silent connections cannot keep an nsqd from identifying itself, which it does with its first packet.
+Pure. Invariant: the number of these connections is bounded, and a new one is always accepted: it displaces the oldest one.
+So silent connections cannot keep an nsqd from identifying itself, which it does with its first packet.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MOST_PER_IP = 256  # connections of one address; beyond that, a new one displace
 
 
 class PendingConnections:
-    """Connections that have not sent IDENTIFY yet, or that are being told why they must close."""
+    """Connections that have not sent IDENTIFY yet, or that get their last error."""
 
     def __init__(self) -> None:
         self._connections: OrderedDict[object, tuple[str, Callable[[], None]]] = OrderedDict()  # the oldest first

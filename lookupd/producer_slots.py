@@ -1,9 +1,9 @@
 """The slots of nsqlookupd's producers: how many may be connected, in total and from one address.
 
-Pure. Laws: a known producer is accepted even if all slots are taken. A producer is known if it was pinging for
-KNOWN_AFTER on an earlier connection. So a flood of producers, even from the same address, does not end a working
-cluster: its nsqd stay connected, and come back after a restart. A producer that has sent nothing since IDENTIFY loses
-its slot to a new one; an nsqd with topics registers them at once.
+Pure. Invariants: a known producer is accepted even if all slots are taken. A producer is known if it was pinging for
+KNOWN_AFTER on an earlier connection. So a flood of producers, even from the same address, does not end a working cluster: its
+nsqd stay connected, and come back after a restart. A producer that has sent nothing since IDENTIFY loses its slot to a new
+one; an nsqd with topics registers them at once.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections import Counter, OrderedDict
 
 from lookupd.producers import UNIX, Full, Limits, Peer, PeerInfo, count_down
 
-KNOWN_AFTER = 30 * 1_000_000_000  # ns from IDENTIFY to the last PING; an nsqd pings each 15 s
+KNOWN_AFTER = 30 * 1_000_000_000  # ns from IDENTIFY to the last PING; an nsqd pings every 15 s
 
-Identity = tuple[str, str, int]  # IP address, broadcast address, TCP port: what an nsqd keeps when it reconnects
+Identity = tuple[str, str, int]  # IP address, broadcast address, TCP port, which an nsqd keeps when it reconnects
 
 
 class ProducerSlots:

@@ -1,4 +1,4 @@
-"""The producers of nsqlookupd: what an nsqd says of itself, what it has registered, and how much it may register."""
+"""The producers of nsqlookupd: the identity of an nsqd, its registrations, and its limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNIX = "@"  # the host of every producer that connects over a unix socket
 
 @dataclass(frozen=True, slots=True)
 class PeerInfo:
-    """What an nsqd said of itself in IDENTIFY, and the address of its connection."""
+    """The identity that an nsqd has sent with IDENTIFY, and the address of its connection."""
 
     remote_address: str  # "ip:port" of the connection: the producer's identity in every answer
     hostname: str  # may be empty; the other texts may not
@@ -28,9 +28,9 @@ class PeerInfo:
     node_id: int | None = None
     cluster: str = ""  # name of the cluster that it is in; "" if it is in none, or of another kind
     cluster_address: str = ""  # where the other nodes of that cluster reach it
-    log_id: str = ""  # of the log that it publishes into, 32 hexadecimal digits; "" if it does not say
-    https_port: int = 0  # of its HTTP API over TLS; 0: it does not say
-    capabilities: tuple[str, ...] = ()  # what it can do beyond NSQ, such as "log"
+    log_id: str = ""  # of the log that it publishes into, 32 hexadecimal digits; "" if unknown
+    https_port: int = 0  # of its HTTP API over TLS; 0 if unknown
+    capabilities: tuple[str, ...] = ()  # beyond NSQ, such as "log"
 
     @property
     def host(self) -> str:
@@ -49,7 +49,7 @@ class Peer:
 
     info: PeerInfo
     last_update: int  # ns since the epoch, when it last sent IDENTIFY or PING
-    topics: dict[str, None] = field(default_factory=dict)  # in order of registration; mirrors Registry._topics
+    topics: dict[str, None] = field(default_factory=dict)  # in order of registration; consistent with Registry._topics
     channels: dict[tuple[str, str], None] = field(default_factory=dict)  # in order; each one's topic is in `topics`
     silent: bool = True  # it has sent neither PING nor REGISTER since IDENTIFY
     hang_up: Callable[[], None] = lambda: None  # ends the connection, soon
@@ -57,11 +57,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much nsqlookupd keeps. A key (a topic or a channel) is one entry, and each producer of a key is another.
-
-    An entry took 100 bytes (a producer of a key that others also carry) to 470 (a key that no producer carries any
-    more).
-    """
+    """The limits of entries: a topic or a channel is one, and each producer of it another. One takes 100 to 470 bytes."""
 
     total: int = 500_000  # entries: 235 MB at most
     per_producer: int = 50_000  # keys that one producer carries

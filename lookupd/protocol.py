@@ -1,9 +1,9 @@
 """nsqlookupd's TCP protocol V1: one connection's bytes in, replies out.
 
-Pure: no socket, clock or log. `receive(data, now)` takes bytes cut anywhere and returns the replies to send. The work
-is linear in the bytes, however they are cut. A reply is an int32 length and text, without NSQ's frame type. Every error
-of the original is fatal: its reply is the last one, and `closing` becomes True. E_REGISTER_FAILED, which the original
-lacks, is not fatal: the producer keeps what it has registered. (nsqlookupd/lookup_protocol_v1.go)
+Pure: no socket, clock or log. `receive(data, now)` takes bytes cut anywhere and returns the replies to send. The work is
+linear in the bytes, however they are cut. A reply is an int32 length and text, without NSQ's frame type. Every error of the
+original is fatal: its reply is the last one, and `closing` becomes True. E_REGISTER_FAILED, which the original lacks, is not
+fatal: the producer keeps what it has registered. (nsqlookupd/lookup_protocol_v1.go)
 
 See docs/design/nsqlookupd.md#tcp-protocol.
 """
@@ -34,7 +34,7 @@ MAX_BODY = 64 * 1024  # bytes of IDENTIFY's JSON; honest ones have about 150. Th
 MAX_TEXT = 255  # characters of a text in IDENTIFY's JSON, because texts are kept; a host name has at most 253
 
 _INT32 = Struct(">i")
-MOST_CAPABILITIES, MOST_WORD = 32, 64  # words, and characters of each
+MOST_CAPABILITIES, MOST_CAPABILITY = 32, 64  # the number of capabilities, and the characters of each
 MOST_NODE_ID = 1023
 _LOG_ID = re.compile(r"[0-9a-f]{32}")
 _IDENTITY_FIELDS: dict[str, type] = {
@@ -48,30 +48,16 @@ _IDENTITY_FIELDS: dict[str, type] = {
 
 
 class ClientError(Exception):
-    """The peer made an error. The arguments are the reply to send, and what else the log is told."""
+    """The peer made an error. The arguments are the reply to send, and further text for the log."""
 
 
 class Session:
     """The protocol's state of one connection."""
 
     __slots__ = (
-        "_answer",
-        "_buffer",
-        "_expect",
-        "_hang_up",
-        "_identity",
-        "_idle",
-        "_note",
-        "_peer",
-        "_proofs",
-        "_registry",
-        "_remote",
-        "_scanned",
-        "_size",
-        "_token",
-        "_user",
-        "failure",
-    )
+        "_answer", "_buffer", "_expect", "_hang_up", "_identity", "_idle", "_note", "_peer", "_proofs", "_registry",
+        "_remote", "_scanned", "_size", "_token", "_user", "failure",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -83,23 +69,23 @@ class Session:
         proofs: Proofs | None = None,
         user: int = NOBODY,
     ) -> None:
-        """`proofs`: the auth file; None: everybody may register everything. `user`: who has connected by a unix socket."""
+        """`proofs`: the auth file; None: every peer has all rights. `user`: the number of the user at a unix socket."""
         self._registry = registry
         self._remote = remote_address
         self._answer = answer  # the reply to IDENTIFY: identifies this nsqlookupd
         self._note = note  # called with a line for the log on every change of the registry
         self._hang_up = hang_up  # ends the connection, soon
         self._proofs = proofs
-        self._token = b""  # what IDENTIFY has shown
+        self._token = b""  # of IDENTIFY
         self._user = user
-        self._identity: Identity | None = None  # who that is
+        self._identity: Identity | None = None  # of the peer, in the auth file
         self._peer: Peer | None = None  # set by IDENTIFY, once
         self._buffer = bytearray()  # received, not yet parsed; at most one chunk more than the awaited item
         self._scanned = 0  # bytes at the buffer's start that hold no newline
         self._size = 0  # bytes of the awaited body
         self._expect: Callable[[int], bytes | None] = self._magic  # takes one item off the buffer; None: incomplete
         self._idle = 0  # commands that registered nothing, since `fetch_idle`
-        self.failure = ""  # why the conversation ended, if the peer made an error
+        self.failure = ""  # the error of the peer that ended the conversation, or ""
 
     # Commands
 
@@ -118,7 +104,7 @@ class Session:
         return b"".join(replies)
 
     def refuse(self, reply: bytes) -> bytes:
-        """End the conversation with an error that the peer made before it said anything. Returns the reply to send."""
+        """End the conversation with an error before the first command. Returns the reply to send."""
         return self._fail(ClientError(reply))
 
     def end(self) -> bytes:
@@ -130,15 +116,15 @@ class Session:
         return b""
 
     def rights_changed(self) -> None:
-        """Look again who the peer is, and end the connection if that is nobody any more: the auth file has changed."""
+        """Identify the peer again, and end the connection if its rights have changed: the auth file has."""
         if self._proofs is None or self._identity is None:
             return
-        before, self._identity = self._identity, self._found(self._proofs)
+        before, self._identity = self._identity, self._find_identity(self._proofs)
         if self._identity is None or self._identity.rights != before.rights:
             self._hang_up()  # it connects again, and registers what it may
 
     def fetch_idle(self) -> int:
-        """Return how many commands since the last call registered nothing. An honest nsqd sends few of them."""
+        """Return the number of commands since the last call that registered nothing. An honest nsqd sends few of them."""
         idle, self._idle = self._idle, 0
         return idle
 
@@ -162,7 +148,7 @@ class Session:
 
     @property
     def info(self) -> PeerInfo | None:
-        """What the peer said in IDENTIFY; None before."""
+        """The identity of the peer; None before IDENTIFY."""
         return self._peer.info if self._peer is not None else None
 
     # Parsers of the next item: each takes its item off the buffer and returns the reply, b"" for no reply
@@ -220,7 +206,7 @@ class Session:
         raise ClientError(b"E_INVALID invalid command " + command)
 
     def _ping(self, params: list[bytes], now: int) -> bytes:
-        """Answer OK; behind it, if the peer asks `registered`, how many topics and channels it has registered."""
+        """Answer OK, with the numbers of topics and channels that the peer has registered if it asks for `registered`."""
         self._idle += 1
         if self._peer is None:
             return b"OK"
@@ -233,7 +219,10 @@ class Session:
         info = parse_identity(body, self._remote)
         if self._proofs is not None:
             self._token = _token_of(body)
-            self._identity = self._identified(self._proofs)
+            self._identity = self._find_identity(self._proofs)
+            if self._identity is None and self._token:
+                host = host_of(self._remote)
+                self._proofs.note_failure("" if host == UNIX else host)
             if self._identity is None or not self._identity.rights.any_of(Verb.REGISTER):
                 raise ClientError(b"E_UNAUTHORIZED IDENTIFY needs the auth_token of somebody who may register")
             if not self._identity.rights.may(Verb.REPLICATE):
@@ -249,17 +238,9 @@ class Session:
         )
         return self._answer
 
-    def _found(self, proofs: Proofs) -> Identity | None:
-        """Return who the peer is: by its token, or without one by its user."""
+    def _find_identity(self, proofs: Proofs) -> Identity | None:
+        """Return the identity of the peer: by its token, or without one by its user."""
         return proofs.with_token(self._token) if self._token else proofs.with_uid(self._user)
-
-    def _identified(self, proofs: Proofs) -> Identity | None:
-        """Return the same at IDENTIFY, and count a wrong token."""
-        identity = self._found(proofs)
-        if identity is None and self._token:
-            host = host_of(self._remote)
-            proofs.note_failure("" if host == UNIX else host)
-        return identity
 
     def _register(self, params: list[bytes]) -> bytes:
         peer, topic, channel = self._arguments(b"REGISTER", params)
@@ -324,20 +305,17 @@ class Proofs(Protocol):
     """The auth file, as a session needs it (shared/auth/keyring.py)."""
 
     def with_token(self, secret: bytes) -> Identity | None:
-        """Return who has this token; None: nobody, or not any more."""
+        """Return the identity with this token, or None."""
 
     def with_uid(self, number: int) -> Identity | None:
-        """Return who connects by a unix socket as the machine's user of that number."""
+        """Return the identity of the machine's user of that number, who connects by a unix socket."""
 
     def note_failure(self, address: str) -> None:
         """Count a wrong token from an address."""
 
 
 def parse_identity(body: bytes, remote_address: str) -> PeerInfo:
-    """Read IDENTIFY's JSON into PeerInfo as Go's decoder does: keys in any case, null is absent, unknown keys are ignored.
-
-    Raises ClientError.
-    """
+    """Read IDENTIFY's JSON as Go does: keys in any case, null is absent, unknown keys are ignored. Raises ClientError."""
     try:
         decoded = json.loads(body.decode("utf-8", "replace"), parse_constant=_no_constant)
         fields = _known_fields(decoded)
@@ -354,12 +332,12 @@ def parse_identity(body: bytes, remote_address: str) -> PeerInfo:
         **fields,
         topology_zone=_place(decoded.get("topology_zone")),
         topology_region=_place(decoded.get("topology_region")),
-        node_id=_node_id(decoded.get("node_id")),
+        node_id=_number(decoded.get("node_id"), 0, MOST_NODE_ID),
         cluster=_place(decoded.get("cluster")),
         cluster_address=_place(decoded.get("cluster_address")),
         log_id=_log_id(decoded.get("log_id")),
-        https_port=_port(decoded.get("https_port")),
-        capabilities=_words(decoded.get("capabilities")),
+        https_port=_number(decoded.get("https_port"), 1, 65535) or 0,
+        capabilities=_capabilities(decoded.get("capabilities")),
     )
 
 
@@ -368,26 +346,23 @@ def _place(value: object) -> str:
     return without_surrogates(value) if isinstance(value, str) and len(value) <= MAX_TEXT else ""
 
 
-def _node_id(value: object) -> int | None:
-    """Return the node number, or None if the value is invalid: the original ignores the key, whatever it holds."""
-    return value if type(value) is int and 0 <= value <= MOST_NODE_ID else None
-
-
-def _port(value: object) -> int:
-    """Return the port, or 0 if the value is invalid: the original ignores the key, whatever it holds."""
-    return value if type(value) is int and 0 < value < 65536 else 0
+def _number(value: object, least: int, most: int) -> int | None:
+    """Return a node number or a port, or None if the value is invalid."""
+    return value if type(value) is int and least <= value <= most else None
 
 
 def _log_id(value: object) -> str:
-    """Return the id of a log, or "" if the value is invalid: the original ignores the key, whatever it holds."""
+    """Return the id of a log, or "" if the value is invalid."""
     return value if isinstance(value, str) and _LOG_ID.fullmatch(value) else ""
 
 
-def _words(value: object) -> tuple[str, ...]:
-    """Return the capabilities, or () if the value is invalid: the original ignores the key, whatever it holds."""
+def _capabilities(value: object) -> tuple[str, ...]:
+    """Return the capabilities, or () if the value is invalid."""
     if not isinstance(value, list) or len(value) > MOST_CAPABILITIES:
         return ()
-    return tuple(word for word in value if isinstance(word, str) and is_valid_name(word) and len(word) <= MOST_WORD)
+    return tuple(
+        name for name in value if isinstance(name, str) and is_valid_name(name) and len(name) <= MOST_CAPABILITY
+    )
 
 
 def _known_fields(decoded: object) -> dict[str, Any]:

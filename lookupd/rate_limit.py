@@ -1,9 +1,8 @@
 """The rate at which the connections of one address may send commands that register nothing.
 
 These are PING, UNREGISTER, and REGISTER of something that is registered already or exceeds a limit. Pure; `now` is in
-seconds. Law: an honest nsqd never reaches the limit, because it sends PING each 15 s; a flood gets RATE, a fraction of
-a core. 200 connections that sent PING without end kept a new nsqd waiting for more than 5 s, and nsqd gives up after 1
-s.
+seconds. Invariant: an honest nsqd never reaches the limit, because it sends PING every 15 s; a flood gets RATE, a fraction of
+a core. 200 connections that sent PING without end kept a new nsqd waiting for more than 5 s, and nsqd gives up after 1 s.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The registry: which nsqd has which topics and channels. It is nsqlookupd's whole state, in memory only.
 
-Pure: no clock, socket or log; `now` is ns since the epoch. One thread calls it, and what it returns is immutable. A
-producer (an nsqd) "carries" the topics and channels that it has registered.
+Pure: no clock, socket or log; `now` is ns since the epoch. One thread calls it, and what it returns is immutable. A producer
+(an nsqd) "carries" the topics and channels that it has registered.
 
-Law: a producer's registrations end with its connection. A key (a topic or a channel) stays until it is deleted by name;
+Invariant: a producer's registrations end with its connection. A key (a topic or a channel) stays until it is deleted by name;
 only an `#ephemeral` key is removed with the last producer that unregisters from it. (nsqlookupd/registration_db.go)
 
-Limits bounds the memory. At the limit the registry forgets keys that no producer carries any more and that no operator
+Limits bounds the memory. At the limit the registry forgets keys that no producer carries and that no operator
 created, the oldest first; the original would keep them.
 
 See docs/design/nsqlookupd.md#registrations.
@@ -56,20 +56,6 @@ class Counts:
 class Registry:
     """All registrations, with the times (ns) after which a silent producer and a tombstone no longer count."""
 
-    __slots__ = (
-        "_by_host",
-        "_channels",
-        "_entries",
-        "_inactive_after",
-        "_limits",
-        "_orphans",
-        "_peers",
-        "_tombstone_lifetime",
-        "_topics",
-        "refused",
-        "slots",
-    )
-
     def __init__(self, inactive_after: int, tombstone_lifetime: int, limits: Limits = DEFAULT_LIMITS) -> None:
         self._inactive_after = inactive_after
         self._tombstone_lifetime = tombstone_lifetime
@@ -91,7 +77,7 @@ class Registry:
     # Commands of a connection
 
     def identify(self, info: PeerInfo, now: int, hang_up: Callable[[], None] = lambda: None) -> Peer:
-        """Add a producer and return it. A silent producer may lose its slot, and its connection, for it. Raises Full."""
+        """Add a producer and return it. A silent producer may lose its slot, and its connection, to it. Raises Full."""
         try:
             self.refused["silent"] += self.slots.make_room(info)
         except Full:
@@ -108,10 +94,7 @@ class Registry:
         peer.silent = False
 
     def register(self, peer: Peer, topic: str, channel: str = "") -> bool:
-        """Register the topic, and the channel if given, for the producer. Returns False if that was known already.
-
-        A known registration keeps its tombstone. Raises Full.
-        """
+        """Register a topic, and a channel if given. Returns False if it was known: it keeps its tombstone. Raises Full."""
         peer.silent = False
         carries_topic = topic in peer.topics
         if carries_topic and (not channel or (topic, channel) in peer.channels):

@@ -1,4 +1,4 @@
-"""Which connections to nsqlookupd's TCP port speak TLS: both kinds come to one port, and the first byte tells them apart."""
+"""Which connections to nsqlookupd's TCP port speak TLS: both kinds come to one port, and the first byte distinguishes them."""
 
 from __future__ import annotations
 

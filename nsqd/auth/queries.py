@@ -1,4 +1,4 @@
-"""Have the authorization servers asked for the reactor: a task for each question hands its answer back between turns."""
+"""Have the authorization servers asked for the reactor: a task for each request hands its answer back between turns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import trio
 
 from nsqd.auth.servers import AuthServers
-from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
+from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, AuthRequest
 from shared.log import log
 
 OnAnswer = Callable[[Authorization | AuthRefused], None]
@@ -15,23 +15,18 @@ QUIET = 10.0  # s
 MOST_LINES = 10  # lines about refused clients in that time: strangers must not fill the log
 
 
-def asking(servers: AuthServers, nursery: trio.Nursery) -> Callable[[Question, OnAnswer], None]:
+def asking(servers: AuthServers, nursery: trio.Nursery) -> Callable[[AuthRequest, OnAnswer], None]:
     """Return a function that asks `servers` in a task of `nursery`, and calls back with the answer or the refusal."""
-
     refusals = Refusals()
-
-    def ask(question: Question, on_answer: OnAnswer) -> None:
-        nursery.start_soon(_ask, servers, refusals, question, on_answer)
-
-    return ask
+    return lambda request, on_answer: nursery.start_soon(_ask, servers, refusals, request, on_answer)
 
 
-async def _ask(servers: AuthServers, refusals: Refusals, question: Question, on_answer: OnAnswer) -> None:
+async def _ask(servers: AuthServers, refusals: Refusals, request: AuthRequest, on_answer: OnAnswer) -> None:
     answer: Authorization | AuthRefused
     try:
-        answer = await servers.ask(question)
+        answer = await servers.ask(request)
     except AuthRefused as refused:
-        refusals.log_refusal(question, refused, trio.current_time())
+        refusals.log_refusal(request, refused, trio.current_time())
         answer = AuthRefused(str(refused))  # a new exception, without the frames that the first one came through
     on_answer(answer)
 
@@ -44,7 +39,7 @@ class Refusals:
         self._lines = 0  # lines in that period
         self._left_out = 0
 
-    def log_refusal(self, question: Question, refused: AuthRefused, now: float) -> None:
+    def log_refusal(self, request: AuthRequest, refused: AuthRefused, now: float) -> None:
         """Log that a client was refused at `now` (s, monotonic), unless there were too many."""
         if now >= self._until:
             self._until, self._lines = now + QUIET, 0
@@ -54,4 +49,4 @@ class Refusals:
         self._lines += 1
         before = f" (and {self._left_out} others before)" if self._left_out else ""
         self._left_out = 0
-        log.warning("AUTH: rejected client %s: %s%s", question.remote_ip or "@", refused, before)
+        log.warning("AUTH: rejected client %s: %s%s", request.remote_ip or "@", refused, before)

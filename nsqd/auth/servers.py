@@ -1,7 +1,7 @@
-"""Ask the authorization servers: in which order, for how long, and with what result.
+"""ServerRequest the authorization servers: in which order, for how long, and with what result.
 
-A server may be down, be slow or lie: then the next one is asked. When many clients come at once their questions wait for each
-other, but no question waits forever. Neither a question's content nor a server's words reach the log.
+A server may be down, be slow or lie: then the next one is asked. When many clients come at once their requests wait for each
+other, but no request waits forever. Neither a request's content nor a server's words reach the log.
 
 See docs/design/nsq-protocol.md#auth.
 """
@@ -13,26 +13,21 @@ from collections.abc import Callable, Sequence
 import httpx
 import trio
 
-from nsqd.auth.exchange import Ask, Reply, exchange
-from nsqd.protocols.nsq.auth_answer import parse_authorization
-from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
+from nsqd.auth.exchange import ServerReply, ServerRequest, exchange
+from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, AuthRequest, parse_authorization
 from shared.http.bounded import IDENTITY, AnswerError, https_port, parse_object
 from shared.tls.strength import weakness_advice
 from shared.version import PENSTOCK_VERSION
 
-MOST_QUESTIONS = 32  # questions in progress at once: each is a connection
-MOST_WAITING = 10_000  # questions that wait for their turn: every client of a busy node, after a restart
-PATIENCE = 30.0  # s that a question waits for its turn
+MOST_REQUESTS = 32  # requests in progress at once: each is a connection
+MOST_WAITING = 10_000  # requests that wait for their turn: every client of a busy node, after a restart
+PATIENCE = 30.0  # s that a request waits for its turn
 LONGEST = 60.0  # s for an answer where the options set no limit
 MAX_SECRET = 20 * 1024  # bytes: in a URL each may take three characters, and httpx accepts 64 Ki
-KEEP_ALIVE = 1.5  # s that an idle connection is reused: no server closes one sooner, so none closes during a question
+KEEP_ALIVE = 1.5  # s that an idle connection is reused: no server closes one sooner, so none closes during a request
 MOST_REFUSAL = 64 * 1024  # bytes of memory that a server's 403 may take once it is parsed
 _LONGEST_REASON = 200  # characters
-_HEADERS = {
-    **IDENTITY,
-    "Accept": "application/vnd.nsq; version=1.0",
-    "User-Agent": f"penstock/{PENSTOCK_VERSION}",
-}
+_HEADERS = {**IDENTITY, "Accept": "application/vnd.nsq; version=1.0", "User-Agent": f"penstock/{PENSTOCK_VERSION}"}
 
 # The server is down, or does not speak HTTP, or its address is not valid.
 _NO_ANSWER = (httpx.HTTPError, httpx.InvalidURL, ValueError, OSError)
@@ -61,24 +56,24 @@ class AuthServers:
         self._connect_timeout = connect_timeout or None
         self._request_timeout = request_timeout or LONGEST
         self._choose = choose
-        self._turns = trio.Semaphore(MOST_QUESTIONS)
+        self._turns = trio.Semaphore(MOST_REQUESTS)
         limits = httpx.Limits(
-            max_connections=MOST_QUESTIONS, max_keepalive_connections=MOST_QUESTIONS, keepalive_expiry=KEEP_ALIVE
+            max_connections=MOST_REQUESTS, max_keepalive_connections=MOST_REQUESTS, keepalive_expiry=KEEP_ALIVE
         )
         self._transport = httpx.AsyncHTTPTransport(verify=tls, trust_env=False, limits=limits)
 
-    async def ask(self, question: Question) -> Authorization:
+    async def ask(self, request: AuthRequest) -> Authorization:
         """Return the first good answer. Raises AuthRefused with all reasons why there is none. May be cancelled."""
-        if len(question.secret) > MAX_SECRET:
+        if len(request.secret) > MAX_SECRET:
             raise AuthRefused(f"secret of more than {MAX_SECRET} bytes")
         if self._turns.statistics().tasks_waiting >= MOST_WAITING:
-            raise AuthRefused(f"more than {MOST_WAITING} questions wait")
+            raise AuthRefused(f"more than {MOST_WAITING} requests wait")
         with trio.move_on_after(PATIENCE) as waiting:
             await self._turns.acquire()
         if waiting.cancelled_caught:
-            raise AuthRefused(f"too many questions in progress for {PATIENCE:.0f} s")
+            raise AuthRefused(f"too many requests in progress for {PATIENCE:.0f} s")
         try:
-            return await self._ask_any(question)
+            return await self._ask_any(request)
         finally:
             self._turns.release()
 
@@ -86,24 +81,24 @@ class AuthServers:
         """Close all connections. No task may ask after that."""
         await self._transport.aclose()
 
-    async def _ask_any(self, question: Question) -> Authorization:
+    async def _ask_any(self, request: AuthRequest) -> Authorization:
         first = self._choose(len(self._addresses)) if self._addresses else 0
         reasons = []
         for address in self._addresses[first:] + self._addresses[:first]:
             try:
-                reply = await self._query(address, question)
+                reply = await self._query(address, request)
                 return parse_authorization(reply.body, time.monotonic_ns())
             except AuthRefused as refused:
                 reasons.append(f"failed to auth against {_shown(address)} - {refused}")
         raise AuthRefused("; ".join(reasons) or "no authorization server is known")
 
-    async def _query(self, address: str, question: Question) -> Reply:
+    async def _query(self, address: str, request: AuthRequest) -> ServerReply:
         """Return one server's answer with status 200. Raises AuthRefused."""
         try:
             url = httpx.URL(address if "://" in address else f"http://{address}/auth")
-            reply = await self._send(url, question)
+            reply = await self._send(url, request)
             if reply.status == 403 and url.scheme == "http":
-                reply = await self._send(_https(url, reply.body), question)
+                reply = await self._send(_https(url, reply.body), request)
         except trio.TooSlowError:
             raise AuthRefused(f"no answer within {self._request_timeout:g} s") from None
         except _NO_ANSWER as error:
@@ -112,13 +107,13 @@ class AuthServers:
             raise AuthRefused(f"got response {reply.status}")
         return reply
 
-    async def _send(self, url: httpx.URL, question: Question) -> Reply:
+    async def _send(self, url: httpx.URL, request: AuthRequest) -> ServerReply:
         if self._posts:
-            ask = Ask("POST", url, _HEADERS, question.body(), self._connect_timeout)
+            ask = ServerRequest("POST", url, _HEADERS, request.body(), self._connect_timeout)
         else:
             given = url.query + b"&" if url.query else b""
-            query = given + question.query().encode()
-            ask = Ask("GET", url.copy_with(query=query), _HEADERS, connect_timeout=self._connect_timeout)
+            query = given + request.query().encode()
+            ask = ServerRequest("GET", url.copy_with(query=query), _HEADERS, connect_timeout=self._connect_timeout)
         with trio.fail_after(self._request_timeout):
             return await exchange(self._transport, ask)
 
@@ -138,7 +133,7 @@ def _https(url: httpx.URL, body: bytes) -> httpx.URL:
 
 
 def _reason(error: BaseException) -> str:
-    """Return what went wrong, in the system's or OpenSSL's words; the server's words are not repeated."""
+    """Return the reason of a failure, in the system's or OpenSSL's words, not the server's."""
     text = type(error).__name__
     cause: BaseException | None = error
     while cause is not None:

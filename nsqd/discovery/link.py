@@ -1,8 +1,8 @@
-"""Connect to one nsqlookupd: identify, register, and ping, over a connection that is opened when there is something to say.
+"""Connect to one nsqlookupd: identify, register, and ping, over a connection that is opened when it is needed.
 
 As in the original, each dial, write and answer may take one second. After a failure the connection is closed and tried again
 with the next ping or notification. The answers are bounded: a length is checked before its bytes are kept, an exchange has a
-deadline however slowly its answer arrives, and a server that says more than it was asked is disconnected.
+deadline however slowly its answer arrives, and a server that sends more than that is disconnected.
 """
 
 import json
@@ -34,13 +34,13 @@ class LinkError(Exception):
     """The nsqlookupd cannot be reached, or does not answer as an nsqlookupd."""
 
 
-class Link:
+class LookupdLink:
     """The connection to one nsqlookupd. Only one task uses it."""
 
     def __init__(self, address: str, identity: dict[str, object], tls: ClientCertificates | None = None) -> None:
-        """`tls`: whom to trust; None: the connection and the HTTP API are in clear text."""
+        """`tls`: the authorities to trust; None: the connection and the HTTP API are in clear text."""
         self.address = address
-        self.http_url = ""  # of the nsqlookupd's HTTP API, without a path, once the answer to IDENTIFY has told it
+        self.http_url = ""  # of the nsqlookupd's HTTP API, without a path, from the response to IDENTIFY
         self._tls = tls
         self._identity = identity
         self._stream: trio.abc.Stream | None = None
@@ -74,18 +74,11 @@ class Link:
             part = commands[start : start + BATCH]
             refused += filter(is_refusal, await self._exchange(b"".join(part), len(part)))
         if refused and is_new:
-            log.warning(
-                "LOOKUPD(%s): it rejected %d topics and channels: %r",
-                self.address,
-                len(refused),
-                refused[0][:MAX_ERROR],
-            )
+            first = refused[0][:MAX_ERROR]
+            log.warning("LOOKUPD(%s): it rejected %d topics and channels: %r", self.address, len(refused), first)
 
     async def ping(self) -> tuple[int, int] | None:
-        """Tell the nsqlookupd that this node is still here. Raises LinkError.
-
-        Returns how many topics and channels of this node it has; None: it does not say.
-        """
+        """Ping. Return the numbers of topics and channels of this node that it has, None if unknown. Raises LinkError."""
         return registered((await self._exchange(ping(), 1))[0])
 
     async def close(self) -> None:
@@ -117,14 +110,14 @@ class Link:
 
 
 def _check(answers: Sequence[bytes]) -> None:
-    """Raise LinkError for a refusal that ends the connection, because the answers behind it never come."""
+    """Raise LinkError for a refusal that ends the connection, because the responses after it never come."""
     for answer in answers:
         if is_error(answer):
             raise LinkError(answer[:MAX_ERROR].decode("latin-1"))
 
 
 def explained(reason: str) -> str:
-    """Return the reason of a failure, and if it is about TLS what to do."""
+    """Return the reason of a failure, with advice if it is about TLS."""
     return advised(reason, "-lookupd-tls-root-ca-file", "-lookupd-tls-cert")
 
 

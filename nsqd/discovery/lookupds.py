@@ -1,8 +1,8 @@
-"""Keep all nsqlookupds of this node informed: a task for each tells it of every topic and channel that comes or goes.
+"""Keep the registrations at all nsqlookupds up to date: a task for each registers and unregisters topics and channels.
 
 A new topic waits, undistributed, until the nsqlookupds were asked which channels it has on other nodes. So the first message
-already reaches all of them. Only the client that creates a topic or channel waits for this, for PATIENCE at most; an nsqlookupd
-that did not answer the last time is not waited for.
+already reaches all of them. Only the client that creates a topic or channel waits for this, for PATIENCE at most; an
+nsqlookupd that did not answer the last time is not waited for.
 
 See docs/design/nsqlookupd.md#what-nsqd-does.
 """
@@ -18,8 +18,8 @@ from nsqd.core.broker import Broker
 from nsqd.core.limits import TooMany
 from nsqd.core.registry import Change, ChangeKind
 from nsqd.core.topic import Topic
-from nsqd.discovery.comparison import GRACE, Comparison, Name, Names
-from nsqd.discovery.link import Link, LinkError, explained
+from nsqd.discovery.comparison import GRACE, Comparison, Inventory, Name
+from nsqd.discovery.link import LinkError, LookupdLink, explained
 from penstock.protocol.lookup import register, unregister
 from penstock.protocol.names import is_ephemeral, is_valid_name
 from shared.auth.own_token import own_token
@@ -29,8 +29,8 @@ from shared.process.listen import ListenError, is_loopback
 from shared.tls.client import ClientCertificates
 
 PING_INTERVAL = 15.0  # s
-WITNESS_WITHIN = 0.9  # s for all nsqlookupds to tell when they heard a node: a claim waits for 1 s
-MOST_QUESTIONS = 16  # questions about new topics in progress at once: each is a connection
+WITNESS_WITHIN = 0.9  # s for the responses of all nsqlookupds about a node: an election waits for 1 s
+MOST_REQUESTS = 16  # about new topics, in progress at once: each is a connection
 PATIENCE = 1.0  # s that a client waits, at most, until the topic or channel that it created is registered
 # s; doubled with each failure up to PING_INTERVAL, so that an nsqlookupd that is just starting is found soon
 FIRST_RETRY = 1.0
@@ -41,20 +41,20 @@ Ask = Callable[[str, str, tuple[float, float], ssl.SSLContext | None], Awaitable
 
 
 class _Lookupd:
-    """One nsqlookupd: the link to it, and the changes that it has not been told yet."""
+    """One nsqlookupd: the link to it, and the changes that were not sent to it yet."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: LookupdLink) -> None:
         self.link = link
         self.scope = trio.CancelScope()
         self.patience = FIRST_RETRY  # s until the next try after a failure
         self.comparison = Comparison()  # what it lacks of what was registered over the connection
         self.ping_at = 0.0  # s of trio's clock: when the next ping is due
-        self.news = trio.Event()  # set when there is something to say, or a reason to try again
+        self.news = trio.Event()  # set when there is something to send, or a reason to try again
         self._commands: list[bytes] = []  # filled only while connected, because connecting registers everything anyway
         self._queued_count = 0  # calls of `queue_command`
-        self._taken = 0  # how many of those calls the last `pop_commands` covers
-        self._known = 0  # how many of those calls the nsqlookupd has acknowledged
-        self.is_no_witness = False  # its HTTP API does not answer, which the log was told
+        self._taken = 0  # calls that the last `pop_commands` covers
+        self._known = 0  # calls that the nsqlookupd has acknowledged
+        self.is_no_witness = False  # its HTTP API does not answer, which was logged
         self.answers = True  # False: the last exchange failed, and so did the next try
         self._progress = trio.Event()  # set, and replaced, when `_known` or `answers` changes
 
@@ -73,7 +73,7 @@ class _Lookupd:
         return commands
 
     def acknowledged(self) -> None:
-        """Note that the nsqlookupd has answered what `pop_commands` returned last."""
+        """Note that the nsqlookupd has answered the commands of the last `pop_commands`."""
         self._known, self.answers = self._taken, True
         self._notify()
 
@@ -83,7 +83,7 @@ class _Lookupd:
         self._notify()
 
     async def until_known(self) -> None:
-        """Return when the nsqlookupd has acknowledged everything told so far, or does not answer."""
+        """Wait until the nsqlookupd has acknowledged all commands so far, or does not answer."""
         queued = self._queued_count
         while self.answers and self._known < queued:
             await self._progress.wait()
@@ -106,19 +106,19 @@ class Lookupds:
         ping_interval: float = PING_INTERVAL,
         tls: ClientCertificates | None = None,
     ) -> None:
-        """`ping_interval`: s between two words to each nsqlookupd. `tls`: whom to trust; None: there is no TLS."""
+        """`ping_interval`: s between two pings of each nsqlookupd. `tls`: the authorities to trust; None: there is no TLS."""
         self._tls = tls
         self._has_warned = False
         self._ping_interval = ping_interval
         self._broker = broker
         self._identity = identity
         self._timeouts = timeouts  # s: to connect, and for each wait for more of an answer
-        self._ask: Ask | None = None  # `question.channels_of`; None until the first question
-        self._wake = wake  # tells the reactor that there is something to do
+        self._ask: Ask | None = None  # `queries.channels_of`; None until the first request
+        self._wake = wake  # makes the reactor run a turn
         self._nursery = nursery
-        self._asking = trio.CapacityLimiter(MOST_QUESTIONS)
+        self._asking = trio.CapacityLimiter(MOST_REQUESTS)
         self._lookupds: dict[str, _Lookupd] = {}  # by TCP address
-        self._names: Names | None = None  # what `_registrations` returns; None: something came or went since
+        self._names: Inventory | None = None  # what `_registrations` returns; None: something came or went since
         # by new topic: set when the nsqlookupds were asked for the topic's channels
         self._asked: dict[str, trio.Event] = {}
 
@@ -136,12 +136,12 @@ class Lookupds:
             if address not in self._lookupds:
                 log.info("LOOKUP: adding peer %s", address)
                 self._warn_of_clear_text(address)
-                lookupd = self._lookupds[address] = _Lookupd(Link(address, self._identity, self._tls))
+                lookupd = self._lookupds[address] = _Lookupd(LookupdLink(address, self._identity, self._tls))
                 self._nursery.start_soon(self._keep_informed, lookupd)
         self._broker.directory.ask_for_channels = bool(self._lookupds)
 
     def queue_changes(self, changes: list[Change]) -> None:
-        """Tell every nsqlookupd of topics and channels that came or went, and ask for the channels of new topics."""
+        """Register or unregister topics and channels at every nsqlookupd, and ask for the channels of new topics."""
         self._names = None
         for change in changes:
             if change.kind is ChangeKind.TOPIC_CREATED:
@@ -181,7 +181,7 @@ class Lookupds:
                     await lookupd.link.close()
 
     async def _speak(self, lookupd: _Lookupd) -> None:
-        """Make one exchange: connect if needed, then tell what is new, or ping when it is time."""
+        """Make one exchange: connect if needed, then send the changes, or ping when it is time."""
         link = lookupd.link
         retry_at_once = link.connected  # the nsqlookupd may only have been restarted
         try:
@@ -214,7 +214,7 @@ class Lookupds:
         now, comparison = trio.current_time(), lookupd.comparison
         if not lookupd.news.is_set():  # else it does not know yet what is new
             if self._names is None:
-                self._names = Names(self._registrations())
+                self._names = Inventory(self._registrations())
             again = comparison.missing(self._names, counts, now)
             if again and counts is not None:
                 log.info("LOOKUPD(%s): topics or channels are missing there: registering again", lookupd.link.address)
@@ -232,10 +232,7 @@ class Lookupds:
     # a new topic
 
     async def _ask_for_channels(self, name: str, asked: trio.Event) -> None:
-        """Create the channels that the topic has on other nodes, and then let it start.
-
-        `asked` is set when the nsqlookupds that answer have answered.
-        """
+        """Create the channels that the topic has on other nodes, and let it start. Sets `asked` after the responses."""
         try:
             await self._find_channels(name, asked)
         finally:
@@ -277,9 +274,9 @@ class Lookupds:
         for lookupd in list(self._lookupds.values()):
             if lookupd.link.http_url:
                 url = f"{lookupd.link.http_url}/nodes"
-                question = await trio.to_thread.run_sync(_import_question)
+                queries = await trio.to_thread.run_sync(_import_queries)
                 try:
-                    found.update(dict.fromkeys(await question.cluster_peers_of(url, cluster, *self._how())))
+                    found.update(dict.fromkeys(await queries.cluster_peers_of(url, cluster, *self._how())))
                 except AnswerError as error:
                     self._warn_of_no_witness(lookupd, url, error)
                 else:
@@ -287,7 +284,7 @@ class Lookupds:
         return None if silent else list(found)
 
     def ask_witnesses(self, cluster: str, number: int, then: Callable[[int | None], None]) -> None:
-        """Call `then` with how many ns ago any nsqlookupd heard a node of a cluster; None: none says so.
+        """Call `then` with the ns since an nsqlookupd last had contact with a node of a cluster, None if unknown.
 
         That is when all have answered, or WITNESS_WITHIN is over. It comes between turns.
         """
@@ -297,10 +294,10 @@ class Lookupds:
         found: list[float] = []
 
         async def ask(url: str) -> None:
-            question = await trio.to_thread.run_sync(_import_question)
+            queries = await trio.to_thread.run_sync(_import_queries)
             with contextlib.suppress(AnswerError):  # what does not answer postpones nothing
-                heard = await question.heard_nodes_of(f"{url}/nodes", cluster, *self._how())
-                found.extend([heard[number]] if number in heard else [])
+                ages = await queries.contact_ages_of(f"{url}/nodes", cluster, *self._how())
+                found.extend([ages[number]] if number in ages else [])
 
         with trio.move_on_after(WITNESS_WITHIN):
             async with trio.open_nursery() as nursery:
@@ -314,7 +311,7 @@ class Lookupds:
         """Add the channels of a topic that an nsqlookupd knows. `base`: its URL, without a path."""
         url = f"{base}/channels"
         if self._ask is None:
-            self._ask = (await trio.to_thread.run_sync(_import_question)).channels_of
+            self._ask = (await trio.to_thread.run_sync(_import_queries)).channels_of
         try:
             async with self._asking:
                 found.update(dict.fromkeys(await self._ask(url, topic, *self._how())))
@@ -322,11 +319,11 @@ class Lookupds:
             log.warning("LOOKUPD: failed to query channels of %s at %s - %s", topic, url, explained(str(error)))
 
     def _how(self) -> tuple[tuple[float, float], ssl.SSLContext | None]:
-        """Return the timeouts of a question, and whom to trust if it is asked over TLS."""
+        """Return the timeouts of a request, and the authorities to trust over TLS."""
         return self._timeouts, self._tls.context if self._tls is not None else None
 
     def _warn_of_no_witness(self, lookupd: _Lookupd, url: str, error: AnswerError) -> None:
-        """Tell once that an nsqlookupd is there, and its HTTP API is not, while this is so."""
+        """Log once that the HTTP API of a connected nsqlookupd does not answer."""
         if lookupd.link.connected and not lookupd.is_no_witness:
             lookupd.is_no_witness = True
             log.warning(
@@ -335,40 +332,37 @@ class Lookupds:
             )  # fmt: skip
 
     def _warn_of_clear_text(self, address: str) -> None:
-        """Tell once that the token of this node can be read on the way to an nsqlookupd."""
+        """Log once that the token of this node can be read on the way to an nsqlookupd."""
         if self._tls is None and own_token() and not self._has_warned and not _is_here(address):
             self._has_warned = True
             log.warning("LOOKUPD(%s): the token of -auth-token-file goes in clear text: use TLS, by %s", address, _FLAG)
 
 
 def ping_interval(failover_after: int) -> float:
-    """Return the s between two words of a node of a cluster to each nsqlookupd. `failover_after` is in ns.
+    """Return the s between two pings of a node of a cluster. `failover_after` is in ns.
 
-    A node that goes on was heard within half of `failover_after`, also if an answer takes a while.
+    An nsqlookupd has had contact with a live node within half of `failover_after`, even if a response takes a while.
     """
     return min(PING_INTERVAL, failover_after / 3e9)
 
 
 def _is_here(address: str) -> bool:
-    """Return whether an address is one of this machine. What cannot be dialed is sent nothing."""
+    """Return whether an address is one of this machine, or invalid, so that nothing is sent there."""
     try:
         return is_loopback(address)
     except ListenError:
         return True
 
 
-def _import_question() -> ModuleType:
-    """Import httpx and return the module that asks.
+def _import_queries() -> ModuleType:
+    """Import httpx, which takes tens of milliseconds and so runs in a thread, and return the module of the queries."""
+    from nsqd.discovery import queries
 
-    This runs in a thread: the import takes tens of milliseconds, and no client must wait for it.
-    """
-    from nsqd.discovery import question
-
-    return question
+    return queries
 
 
 def _command(change: Change) -> bytes:
-    """Return the command that tells an nsqlookupd of a change, or b""."""
+    """Return the command for a change, or b""."""
     channel = change.channel or None
     if change.kind in (ChangeKind.TOPIC_CREATED, ChangeKind.CHANNEL_CREATED):
         return register(change.topic, channel)

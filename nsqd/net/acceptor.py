@@ -1,7 +1,7 @@
 """Accept connections for all listeners of the reactor, as far as their limits let them in.
 
-When the machine has no descriptor left, accepting pauses for ACCEPT_PAUSE. A connection that is not let in is closed without a
-word, as its protocol is not known yet.
+When the machine has no descriptor left, accepting pauses for ACCEPT_PAUSE. A connection that is not let in is closed without
+a word, as its protocol is not known yet.
 """
 
 import select

@@ -1,4 +1,4 @@
-"""What a connection meets before it reaches the broker: limits, TLS, and the memory that all connections share."""
+"""The limits, TLS and shared memory budget that apply to connections."""
 
 from collections import Counter
 from dataclasses import dataclass, field

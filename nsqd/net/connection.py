@@ -1,8 +1,8 @@
-"""One socket and the peer behind it: bytes between the two, through layers if the client has asked for them.
+"""One socket and its peer: bytes between the two, through layers if the client has asked for them.
 
-Output goes out by one direct send. What the network does not accept waits, and the reactor asks again when the socket is
-writable. A connection that ends is drained first: closing a socket with unread input would make the kernel send RST, and the
-client would lose the error that explains the end.
+Output goes out by one direct send. Bytes that the network does not accept wait until the socket is writable. A connection
+that ends is drained first: closing a socket with unread input would make the kernel send RST, and the client would lose the
+error that explains the end.
 """
 
 from __future__ import annotations
@@ -12,25 +12,22 @@ import socket
 import ssl
 from collections import deque
 from select import EPOLLIN
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from nsqd.core.sequence.mark import Promise, are_kept
 from nsqd.net.endpoint import Endpoint
 from nsqd.net.layers import Layers
-from nsqd.net.limits import Limits
+from nsqd.net.limits import ReplyLimits
 from nsqd.protocols.conversation import Conversation
-from nsqd.protocols.transport import NEVER, Begin, Fact, Upgrade
+from nsqd.protocols.transport import NEVER, Begin, Fact, Meter, Upgrade
 from shared.budget import FREE, Budget, Share
 from shared.foreign import describe
 from shared.log import log, write
 from shared.process.unix_sockets import NOBODY, peer_user
 from shared.tls.certificates import TlsObject
 
-if TYPE_CHECKING:  # only nodes with an auth file have accounts
-    from nsqd.protocols.account import Usage
-
-# ns that a client may take to read the last output of a connection that is closing, and for which replies with a limit go on to
-# wait when the client sends no more
+# ns that a client may take to read the last output of a closing connection, and that replies with a limit wait after the end of
+# its input
 DRAIN_TIME = 1_000_000_000
 WRITE_DEADLINE = 30_000_000_000  # ns without the network accepting a byte, for clients without heartbeats
 # The lines about clients, which may be many: with the client's address, and with the text if there is one.
@@ -43,14 +40,14 @@ _LINES = {
 
 
 class ConnectionOwner(Protocol):
-    """What a connection asks of the reactor that it belongs to."""
+    """The reactor of a connection, as the connection sees it."""
 
     budget: Budget  # shared by half-received commands and unsent output
     now: int  # time of the turn, monotonic ns
-    unflushed: dict[Connection, None]  # connections that are looked at again at the end of this turn
+    unflushed: dict[Connection, None]  # connections that are checked at the end of this turn
 
     def set_timer(self, connection: Connection) -> None:
-        """Take note that a timer of the connection has become earlier."""
+        """Set the timer of the connection, which has become earlier."""
 
     def suspend(self, connection: Connection, begin: Begin) -> None:
         """Stop reading input, as nsqd.protocols.transport.Transport describes."""
@@ -62,7 +59,7 @@ class ConnectionOwner(Protocol):
         """End the connection with the next turn, because another one needs its place. Any thread may call this."""
 
     def hand_over(self, connection: Connection) -> None:
-        """Give the connection's socket to the server behind its endpoint, with the input in `leaving`."""
+        """Give the connection's socket to the server of its endpoint, with the input in `leaving`."""
 
     def wrap(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> TlsObject:
         """Return the server's side of a new TLS connection over the two buffers."""
@@ -72,37 +69,11 @@ class Connection:
     """One client's socket with its buffers and state. Implements nsqd.protocols.transport.Transport."""
 
     __slots__ = (
-        "_blocked_since",
-        "_owner",
-        "_unsent",
-        "body_due",
-        "broken",
-        "closed",
-        "drain_until",
-        "endpoint",
-        "eof",
-        "events",
-        "fd",
-        "handshake",
-        "input",
-        "layers",
-        "leaving",
-        "leaving_head_due",
-        "limits",
-        "metered",
-        "output",
-        "paused_until",
-        "peer",
-        "pending",
-        "proof_due",
-        "reading",
-        "sealed",
-        "socket",
-        "starved",
-        "timer",
-        "usage",
+        "_blocked_since", "_owner", "_unsent", "body_due", "broken", "closed", "drain_until", "endpoint", "eof", "events",
+        "fd", "handshake", "input", "layers", "leaving", "leaving_head_due", "limits", "metered", "output",
+        "paused_until", "peer", "pending", "proof_due", "reading", "sealed", "socket", "starved", "timer", "usage",
         "writing",
-    )
+    )  # fmt: skip
 
     def __init__(self, owner: ConnectionOwner, sock: socket.socket, remote_ip: str, endpoint: Endpoint) -> None:
         self._owner = owner
@@ -113,25 +84,25 @@ class Connection:
         # bytes of the budget that output holds which the network has not accepted
         self.output = Share(owner.budget, remote_ip)
         self.metered = False  # True: Inflow accounts for a half-received command of this connection
-        # True: there is no room for the command at hand, or the client is over its rate, so nothing is read
+        # True: there is no room for the current command, or the client is over its rate, so nothing is read
         self.starved = False
         self.paused_until = NEVER  # ns: when the connection is read again whose client is over its rate
-        self.usage: Usage | None = None  # that holds the client to limits; None: it had none yet
-        # ns: when the connection is given up whose client has not shown who it is; NEVER: it has, or need not
+        self.usage: Meter | None = None  # that holds the client to limits; None: it had none yet
+        # ns: when the connection is closed whose client is not identified; NEVER: it is, or does not have to be
         self.proof_due = owner.now + endpoint.proof_timeout if endpoint.proof_timeout else NEVER
         self.body_due = NEVER  # ns: when a half-received command, or one that waits for room, is given up
         self._unsent = b""  # bytes taken from the peer, not yet accepted by the network
         self._blocked_since = 0  # ns: since when the network has accepted nothing; counts only with _unsent
         # Output of earlier turns, with the promises that must be kept before it leaves.
         self.sealed: deque[tuple[list[Promise], list[bytes]]] = deque()
-        self.limits: Limits | None = None  # those of sealed replies that have any; None: none had one yet
+        self.limits: ReplyLimits | None = None  # those of sealed replies that have any; None: none had one yet
         self.layers: Layers | None = None  # TLS and compression; None: the peer's bytes are the network's
         self.handshake = b""  # bytes of a TLS handshake that were received and wait for their turn
         self.pending = b""  # other bytes that were received and wait until the peer may take them
         self.drain_until = 0  # ns until which input is discarded, after all was sent and shut down; 0: not draining
         self.eof = False  # the client sends no more
-        self.broken = False  # the network accepts nothing any more, so the connection is to be closed
-        self.closed = False  # the reactor has closed it, and it has no peer any more
+        self.broken = False  # the network accepts nothing, so the connection is to be closed
+        self.closed = False  # the reactor has closed it, and it has no peer
         self.socket = sock
         self.fd = sock.fileno()
         self.peer: Conversation
@@ -178,7 +149,7 @@ class Connection:
             self.leaving += rest
         self._owner.unflushed[self] = None
 
-    def meter(self, usage: Usage) -> None:
+    def meter(self, usage: Meter) -> None:
         self.usage = usage
         self.metered = True  # at the end of the turn Inflow sees whether it is so
         if self.paused_until != NEVER:
@@ -202,28 +173,28 @@ class Connection:
 
     @property
     def backlog(self) -> int:
-        """Return how many bytes the network has not accepted."""
+        """Return the number of bytes that the network has not accepted."""
         return len(self._unsent)
 
     def seal(self, promises: list[Promise]) -> None:
-        """Hold back what the peer has said in this turn until these promises are kept."""
+        """Hold back the output of this turn until these promises are kept."""
         limited = self.peer.outbox.limited
         if not limited:
             self.sealed.append((promises, self._encode_output()))
             return
         if self.limits is None:
-            self.limits = Limits()
+            self.limits = ReplyLimits()
         self.sealed += self.limits.seal(promises, self._encode_output(), limited)
         if self.eof:
-            self._hasten(self.limits)
+            self._shorten_limits(self.limits)
         self._owner.set_timer(self)
 
     def end_input(self) -> None:
-        """Take note that the client sends no more. Perhaps it is gone: replies with limits do not wait for them any more."""
+        """Handle the end of input. The client may be gone: replies with limits wait for DRAIN_TIME at most."""
         self.eof = True
         self.peer.receive_eof()
         if self.limits is not None:
-            self._hasten(self.limits)
+            self._shorten_limits(self.limits)
             self._owner.set_timer(self)
         self.output_ready()
 
@@ -233,10 +204,7 @@ class Connection:
         return self.paused_until != NEVER
 
     def end_paused(self) -> None:
-        """End a connection that is not read and whose client sends no more.
-
-        What was executed is answered; commands that were not executed are dropped.
-        """
+        """End a connection that is not read and whose client sends no more: only executed commands are answered."""
         self.end_input()
         self.peer.outbox.end()
 
@@ -250,14 +218,14 @@ class Connection:
         """End the connection soon, unless its client is known. Returns False if it is. Any thread may call this."""
         try:
             is_stranger = self.is_stranger
-        except AttributeError:  # the reactor's thread has just closed it, and it has no peer any more
+        except AttributeError:  # the reactor's thread has just closed it
             return False
         if is_stranger:
             self._owner.displace(self)
         return is_stranger
 
-    def _hasten(self, limits: Limits) -> None:
-        limits.hasten(self._owner.now + DRAIN_TIME, self.peer.outbox.lost)
+    def _shorten_limits(self, limits: ReplyLimits) -> None:
+        limits.shorten(self._owner.now + DRAIN_TIME, self.peer.outbox.lost)
 
     def expire_limits(self, now: int) -> None:
         """Send errors for the replies whose limits are over at `now` (ns), in this turn."""
@@ -271,10 +239,7 @@ class Connection:
         return any(promise.is_broken for promises, _ in self.sealed for promise in promises)
 
     def end_in_vain(self) -> bool:
-        """Tell the client that replies have waited in vain, and end. Returns False if that is not possible: close it.
-
-        Behind layers it is not, because what was encoded cannot be left out.
-        """
+        """End with `Outbox.lost`: replies have waited in vain. Returns False, so close it, if layers have encoded output."""
         outbox = self.peer.outbox
         if (
             self.layers is not None
@@ -297,7 +262,7 @@ class Connection:
         outbox, unsent = peer.outbox, self._unsent
         if self.sealed:
             output = self._released()
-        else:  # the same as _encode_output without the call, for this runs once a reply
+        else:  # the same as _encode_output without the call, because this runs once a reply
             output = outbox.drain() if layers is None else layers.encode_output(peer)
         if unsent:
             output.insert(0, unsent)
@@ -343,7 +308,7 @@ class Connection:
         return output if sealed else output + self._encode_output()
 
     def _encode_output(self) -> list[bytes]:
-        """Return what the peer says now, encoded for the network."""
+        """Return the output of the peer, encoded for the network."""
         return self.peer.take_output() if self.layers is None else self.layers.encode_output(self.peer)
 
     def say_goodbye(self) -> None:
@@ -357,7 +322,7 @@ class Connection:
             pass
 
     def write_deadline(self) -> int | None:
-        """Return when to give up on a network that accepts nothing (ns), or None if no output waits for it."""
+        """Return the time (ns) at which to close a connection that accepts nothing, or None if no output waits."""
         if not self._unsent:
             return None
         return self._blocked_since + (self.peer.patience or WRITE_DEADLINE)
@@ -366,7 +331,7 @@ class Connection:
 
     @property
     def has_more(self) -> bool:
-        """Return True if there is input that needs no network: of a handshake, in the peer's buffer, or behind the layers."""
+        """Return True if there is input that was received: of a handshake, in the peer's buffer, or in the layers."""
         if self.peer.has_more or self.pending:
             return True
         return self.layers is not None and (self.layers.has_more or self.handshake != b"")

@@ -1,4 +1,4 @@
-"""A listener as the reactor sees it: who is let in, which protocol and TLS are spoken, who may take a connection over."""
+"""A listener as the reactor sees it: its limits, protocol and TLS, and the server that takes connections over."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ class Endpoint:
     limiter: ConnectionLimiter
     adopt: Adopt | None = None  # None: connections stay on the reactor
     bounds: OutputBounds = OutputBounds()
-    proof_timeout: int = 0  # ns in which a client has to show who it is, where that is asked for; 0: no limit
+    proof_timeout: int = 0  # ns in which a client has to be identified, where there is an auth file; 0: no limit
     wrap: Wrap | None = None  # makes the TLS of its connections; None: the node's own does

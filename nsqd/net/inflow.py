@@ -1,12 +1,11 @@
 """Limit the memory that half-received commands take, and the time they may take to arrive.
 
-A command whose body is still coming reserves from the budget all the memory that it will take, once that is more than a
-connection may hold anyway. A connection that has reserved can always complete its command, so connections never wait for each
-other. A connection that gets no room is not read until there is some, or is closed after BODY_TIMEOUT. The caller passes the
-time in.
+A command whose body is still coming reserves all of its memory from the budget, once that is more than a connection may hold
+anyway. A connection that has reserved can always complete its command, so connections never wait for each other. A connection
+that gets no room is not read until there is some, or is closed after BODY_TIMEOUT. The caller passes the time in.
 
 A connection whose client has published more than its rate allows is not read for a while, either. What it has sent is handled
-before; it is not closed for that, however long it takes, for it is not its fault that nothing is heard of it.
+before; it is not closed for that, however long it takes.
 
 See docs/design/security.md#sizes-and-times.
 """
@@ -14,14 +13,10 @@ See docs/design/security.md#sizes-and-times.
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from nsqd.net.connection import Connection, ConnectionOwner
-from nsqd.protocols.transport import NEVER
+from nsqd.protocols.transport import NEVER, Meter
 from shared.values import MILLISECOND, SECOND
-
-if TYPE_CHECKING:  # only nodes with an auth file have accounts
-    from nsqd.protocols.account import Usage
 
 # ns between two pieces of a body, and to wait for room; the same as for the bodies of HTTP requests
 BODY_TIMEOUT = 30 * SECOND
@@ -33,13 +28,7 @@ MOST_RETRIED = 64  # connections in one attempt
 
 
 class Inflow:
-    """The accounts of all half-received commands.
-
-    A connection's `input` is its share of the budget, `body_due` is when it is given up, and `metered` is True if either
-    counts.
-    """
-
-    __slots__ = ("_not_before", "_owner", "_waiting", "retry_at")
+    """All half-received commands, with the shares of the budget (Connection.input) and the deadlines (body_due) of each."""
 
     def __init__(self, owner: ConnectionOwner) -> None:
         self._owner = owner
@@ -48,7 +37,7 @@ class Inflow:
         self.retry_at = NEVER  # when to call `retry` (ns); NEVER: no connection waits
 
     def account(self, connection: Connection, now: int, arrived: int) -> None:
-        """Account for the command at hand after the peer took input; stop reading the connection if there is no room.
+        """Account for the current command after the peer took input; stop reading the connection if there is no room.
 
         `arrived` is at most the number of bytes that came since the peer last had none. The caller calls this while the peer
         has a half-received command, and once after that: while `metered`.
@@ -60,9 +49,9 @@ class Inflow:
             self._charge(connection, connection.usage, now)
         self._owner.set_timer(connection)
 
-    def _charge(self, connection: Connection, usage: Usage, now: int) -> None:
+    def _charge(self, connection: Connection, usage: Meter, now: int) -> None:
         """Charge what the peer has published; stop reading the connection while that was more than its rate."""
-        connection.metered = connection.metered or usage.limits.has_rates
+        connection.metered = connection.metered or usage.has_rates
         until = usage.charge(now) if usage.is_held or not connection.starved else 0
         if until:
             connection.starved, connection.paused_until = True, until
@@ -82,7 +71,7 @@ class Inflow:
         self.account(connection, now, 0)
 
     def _admits(self, connection: Connection, now: int, arrived: int) -> bool:
-        """Reserve what the command at hand takes. Return False if there is no room, or if there was none before."""
+        """Reserve the memory of the current command. Return False if there is no room, or if there was none before."""
         peer, share = connection.peer, connection.input
         if connection.starved:
             return False
@@ -116,7 +105,7 @@ class Inflow:
                 self._owner.unflushed[connection] = None
                 self._owner.set_timer(connection)
             else:
-                self._waiting[connection] = None  # behind the others: one address must not keep another one waiting
+                self._waiting[connection] = None  # after the others: one address must not keep another one waiting
         self._not_before = now + RETRY
         self.retry_at = self._not_before if self._waiting else NEVER
 

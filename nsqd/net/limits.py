@@ -1,6 +1,6 @@
 """The replies of one connection that have a limit of their own, and wait for promises.
 
-Such a reply leaves when its promise is kept. At its limit an error takes its place, and the connection goes on. Replies leave
+Such a reply leaves when its promise is kept. At its limit an error replaces it, and the connection continues. Replies leave
 in the order of their commands, so the output of a turn is sealed in parts: each ends with replies of one limit.
 """
 
@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from nsqd.core.sequence.mark import Mark, Promise
+from nsqd.core.sequence.mark import Promise
 from nsqd.protocols.outbox import Limited
 from nsqd.protocols.transport import NEVER
 
@@ -27,7 +27,7 @@ class _Part:
     limited: list[tuple[int, Limited]]  # the replies with the limit, by their places in the output of the part
 
 
-class Limits:
+class ReplyLimits:
     """The replies of one connection that have a limit, while they wait."""
 
     __slots__ = ("_parts", "due")
@@ -37,10 +37,7 @@ class Limits:
         self.due = NEVER  # monotonic ns: `expire` has nothing to do before
 
     def seal(self, promises: list[Promise], output: list[bytes], limited: list[Limited]) -> list[Sealed]:
-        """Divide the output of a turn into parts, and return them with the promises that each waits for.
-
-        `limited`: those of its frames that have a limit, at least one.
-        """
+        """Divide the output of a turn into parts with the promises that they wait for. `limited`: its replies with a limit."""
         while self._parts and self._parts[0].promise.is_kept:
             self._parts.popleft()
         marks = {one.mark for one in limited}
@@ -48,7 +45,7 @@ class Limits:
         by_mark = {promise.mark: promise for promise in promises if promise.mark in marks}
         parts: list[Sealed] = []
         begin = 0
-        for (mark, due), group in groupby(limited, key=_limit_of):
+        for (mark, due), group in groupby(limited, key=lambda one: (one.mark, one.due)):
             replies = list(group)
             end = replies[-1].place + 1
             part = list(usual), output[begin:end]
@@ -63,7 +60,7 @@ class Limits:
             parts.append((usual, output[begin:]))
         return parts
 
-    def hasten(self, due: int, error: bytes) -> None:
+    def shorten(self, due: int, error: bytes) -> None:
         """Let no reply that waits now wait any longer than until `due` (monotonic ns). Those that would have become `error`."""
         for part in self._parts:
             if part.due > due:
@@ -88,10 +85,3 @@ class Limits:
                 one.mark.in_vain += one.count
         self._parts = left
         self.due = min([part.due for part in left], default=NEVER)
-
-    def __repr__(self) -> str:
-        return f"<Limits of {len(self._parts)} parts>"
-
-
-def _limit_of(one: Limited) -> tuple[Mark, int]:
-    return one.mark, one.due

@@ -1,6 +1,6 @@
-"""Hold the replies that wait for promises: connections with sealed output, and replies to HTTP clients.
+"""The replies that wait for promises: connections with sealed output, and replies to HTTP clients.
 
-The reactor calls `release` after each commit. It looks at no connection until one of the awaited marks has moved.
+The reactor calls `release` after each commit. It checks no connection until one of the awaited marks has moved.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -22,14 +22,10 @@ class HttpReplies:
 class Promised:
     """The connections and HTTP replies that wait, and the marks that they wait for."""
 
-    __slots__ = ("_http_replies", "connections", "marks")
-
     def __init__(self) -> None:
         self.connections: dict[Connection, None] = {}  # connections with sealed output
-        self._http_replies: list[
-            tuple[Sequence[Promise], HttpReplies]
-        ] = []  # HTTP replies, with the promises that they wait for
-        # The awaited marks, with the position of each at the last look; empty if nothing waits.
+        self._http_replies: list[tuple[Sequence[Promise], HttpReplies]] = []  # with the promises that they wait for
+        # The awaited marks, with the position of each at the last check; empty if nothing waits.
         self.marks: dict[Mark, int] = {}
 
     def wait_for(self, promises: Iterable[Promise]) -> None:
@@ -49,16 +45,13 @@ class Promised:
             self.marks.clear()
 
     def give_up_http_replies(self) -> None:
-        """Answer all HTTP requests that wait: what they did may or may not be kept."""
+        """Answer all HTTP requests that wait: their effects may be lost."""
         served, self._http_replies = self._http_replies, []
         for _, replies in served:
             (replies.give_up or replies.refuse)()
 
     def release(self) -> tuple[dict[Connection, None], list[Connection]]:
-        """If a mark has moved or is broken, answer HTTP, and find the connections that need not wait any more.
-
-        Returns the connections with output that can leave now, and those whose promises will never be kept.
-        """
+        """If a mark has moved, answer HTTP, and return the connections whose output can leave, and those that wait in vain."""
         marks = self.marks
         if all(mark.position == seen and not mark.broken and mark.given_up <= seen for mark, seen in marks.items()):
             return {}, []

@@ -1,10 +1,10 @@
 """The turn: one trio task and one epoll serve every TCP connection of the node, whatever protocol it speaks.
 
-A pass reads what is readable, lets each peer handle all its complete commands, serves every consumer that became ready, does
-what is due, writes one group to the log, and then sends. Deliveries leave at once. Replies that tell of records leave when the
-log's marks (written, durable) have reached those records. No message leaves before the group that records its delivery is
-written, so a kill forgets no attempt. In the prototype, a trio task per connection cost 1.5 times as much at 50 connections and
-2.7 times as much at 500.
+A turn reads all input, lets each peer handle its complete commands, serves every consumer that became ready, runs the
+timers, writes one group to the log, and then sends. Deliveries leave at once. Replies about records leave when the log's
+marks (written, durable) have reached those records. No message leaves before the group that records its delivery is written,
+so a kill forgets no attempt. In the prototype, a trio task per connection cost 1.5 times as much at 50 connections and 2.7
+times as much at 500.
 """
 
 import errno
@@ -28,12 +28,11 @@ from nsqd.net.endpoint import Adopt, Endpoint, MakePeer, OutputBounds
 from nsqd.net.inflow import Inflow
 from nsqd.net.layers import Wrap
 from nsqd.net.promised import HttpReplies, Promised
-from nsqd.net.system import System
+from nsqd.net.system import System, WakeUp
 from nsqd.net.timers import MOST_DUE, Timers
 from nsqd.net.turn_times import TurnTimes
 from nsqd.net.unread import CATCH_UP, Unread
 from nsqd.net.upkeep import ConnectionUpkeep
-from nsqd.net.wakeup import WakeUp
 from nsqd.protocols.transport import NEVER, Begin
 from shared.connection_limiter import ConnectionLimiter
 
@@ -53,18 +52,18 @@ LINGER = 0.002  # s to wait in epoll before the wait goes through trio, which co
 Clock = Callable[[], tuple[int, int]]  # monotonic ns, and ns since the epoch
 
 
-class OtherNodes(Protocol):
-    """What a node of a cluster does for the others in each turn."""
+class ClusterTurn(Protocol):
+    """The work of a node of a cluster for the others, in each turn."""
 
     def turn(self) -> None:
         """Do what is due, before what was published is sealed."""
 
     def replies(self) -> HttpReplies | None:
-        """Return what leaves when the promises of the turn are kept; None: nothing. The turn's group is written."""
+        """Return the replies that leave when the promises of the turn are kept, or None. The turn's group is written."""
 
 
 class Reactor:
-    """The loop that serves all connections, as the module describes. Implements nsqd.net.connection.Owner."""
+    """The loop that serves all connections, as the module describes. Implements ConnectionOwner."""
 
     def __init__(
         self,
@@ -77,8 +76,8 @@ class Reactor:
     ) -> None:
         """Set up the epoll, the parts of a turn and the wake-up socket.
 
-        `answer_http_requests` does what the HTTP thread asked for. `report_changes` is called after a turn that changed the
-        topology.
+        `answer_http_requests` executes the requests of the HTTP thread. `report_changes` is called after a turn with changes of
+        the topology.
         """
         system, admission = system or System(), admission or Admission()
         self._broker = broker
@@ -97,7 +96,7 @@ class Reactor:
         # of all listeners that bring none of their own
         self._limiter = ConnectionLimiter("TCP", admission.limits, admission.refused)
         self._endpoints: dict[int, Endpoint] = {}  # by the listener's file descriptor
-        # What was received in this turn and not yet given to a peer: b"" is the end of input, None a reset.
+        # Input of this turn that was not given to a peer yet: b"" is the end of input, None a reset.
         self._received: list[tuple[Connection, bytes | None]] = []
         self._received_size = 0  # bytes in `_received`
         self._unread = Unread(self, self._inflow, clock, admission.refused)
@@ -111,7 +110,7 @@ class Reactor:
         self.set_timer = self.timers.set
         self.now, self.wall = clock()
         self.turn_times = TurnTimes()
-        self.others: OtherNodes | None = None  # None: there are none
+        self.others: ClusterTurn | None = None  # None: there are none
         self._is_halted = False
 
     def listen(
@@ -135,10 +134,7 @@ class Reactor:
         self._acceptor.listen(sock, endpoint.limiter)
 
     def adopt(self, sock: socket.socket, endpoint: Endpoint) -> None:
-        """Serve a connection that this process has made to a server, and count it.
-
-        Raises OSError, and closes it, if the server has reset it meanwhile, or there are too many connections.
-        """
+        """Serve and count a connection that this process has made. Raises OSError, and closes it, if that fails."""
         try:
             ip, port = sock.getpeername()[:2]
             if not endpoint.limiter.admits(ip, self.now):
@@ -149,10 +145,7 @@ class Reactor:
         self._add(Accepted(sock, ip, str(port)), endpoint)
 
     def stop_listening(self, sock: socket.socket) -> None:
-        """Accept what waits at a listening socket, and close it, if the reactor has it; accepted connections go on.
-
-        The kernel resets connections that wait at a socket when it closes.
-        """
+        """Accept the connections that wait at a listener, which the kernel would reset otherwise, and close it."""
         endpoint = self._endpoints.get(sock.fileno())
         if endpoint is None:
             return
@@ -209,7 +202,7 @@ class Reactor:
     # waiting
 
     def _due(self) -> int | None:
-        """Return when the next turn is due without any event (monotonic ns), or None if only an event can cause one."""
+        """Return the time (monotonic ns) of the next turn without an event, or None if only an event can cause one."""
         if self._agenda.awake or self.unflushed or self._unread.connections or self._unread.resumed:
             return self.now
         scan = self._scan.next_turn()
@@ -227,10 +220,7 @@ class Reactor:
             await trio.lowlevel.wait_readable(self._epoll.fileno())
 
     def until_over(self, begin: Begin, then: Callable[[], None]) -> None:
-        """Begin something that other trio tasks do, and call `then` when it is over.
-
-        Until then those tasks get this thread often.
-        """
+        """Begin something that other trio tasks do, and call `then` when it is over. Until then they get this thread often."""
         self._outside += 1
 
         def over() -> None:
@@ -251,10 +241,7 @@ class Reactor:
     # input
 
     def _take_events(self, events: list[tuple[int, int]]) -> HttpReplies | None:
-        """Receive the input of this turn, let the peers handle it, and accept connections.
-
-        Returns what the HTTP thread asked for, or None if it asked for nothing.
-        """
+        """Receive and handle the input of this turn, and accept connections. Returns the replies to the HTTP thread, if any."""
         listeners: list[int] = []
         woken = False
         connections, receive, readable, writable = self.connections, self._receive, select.EPOLLIN, select.EPOLLOUT
@@ -279,12 +266,12 @@ class Reactor:
         return self._answer_http() if woken else None
 
     def _begin(self) -> None:
-        """Read the clocks and tell the broker: everything from now on happens at this time."""
+        """Read the clocks for the broker: everything from now on happens at this time."""
         self.now, self.wall = self._clock()
         self._broker.begin(self.now, self.wall)
 
     def _receive(self, connection: Connection) -> None:
-        """Take what the network has. `_handle` gives it to the peer, with a time that is read after the bytes came.
+        """Receive input. `_handle` gives it to the peer, with a time that is read after the bytes came.
 
         Input below FIRST_READ_SIZE is received where it stays: a shared buffer would cost a view and a copy of it.
         """
@@ -304,7 +291,7 @@ class Reactor:
             self._handle()
 
     def _receive_unusual(self, connection: Connection, event: int) -> None:
-        """Take what the network has, unless the connection is not to be read and its client is gone."""
+        """Receive input, unless the connection is not to be read and its client is gone."""
         if not connection.is_paused:
             self._receive(connection)
         elif event & (select.EPOLLHUP | select.EPOLLERR):
@@ -313,7 +300,7 @@ class Reactor:
             connection.end_paused()
 
     def _receive_more(self, connection: Connection, data: bytes) -> bytes:
-        """Return `data` and what the network has behind it. A reset or an end is left to the next read."""
+        """Return `data` and the input after it. A reset or an end is left to the next read."""
         try:
             size = connection.socket.recv_into(self._buffer)
         except OSError:
@@ -321,7 +308,7 @@ class Reactor:
         return b"".join((data, self._buffer[:size]))
 
     def _handle(self) -> None:
-        """Give the peers what came for them since the last call. A delay counts from no earlier than the bytes' arrival.
+        """Give the peers their input since the last call. A delay counts from no earlier than the bytes' arrival.
 
         If several clients have sent something, input that may take long waits until `Unread.catch_up`, which handles it for a
         limited time, and so does the rest when that time is over: no client waits for the long commands of all others.
@@ -374,7 +361,7 @@ class Reactor:
             self._unread.receive(connection, connection.layers, data, self.now)
 
     def _answer_http(self) -> HttpReplies:
-        """Do what the HTTP thread asked for, at a time that is read after it asked."""
+        """Execute the requests of the HTTP thread, at a time that is read after them."""
         self._wake_up.clear()
         self._begin()
         return self._answer_http_requests()
@@ -406,10 +393,10 @@ class Reactor:
         self.wake()
 
     def hand_over(self, connection: Connection) -> None:
-        """Give the connection's socket to the server behind its endpoint, and forget the connection everywhere else."""
+        """Give the connection's socket to the server of its endpoint, and forget the connection everywhere else."""
         adopt, rest, ip = connection.endpoint.adopt, connection.leaving, connection.peer.remote_ip
         head_due = connection.leaving_head_due
-        assert adopt is not None, "only listeners with a server behind them hand over"
+        assert adopt is not None, "only listeners with a server hand over"
         assert rest is not None
         self._forget(connection)
         adopt(connection.socket, ip, rest, head_due)
@@ -434,10 +421,7 @@ class Reactor:
         self._promised.give_up_http_replies()
 
     def hang_up(self) -> None:
-        """Close every connection, and wait for no promise any more. Not to be called in a turn.
-
-        The node stops: what clients have in flight has not failed.
-        """
+        """Close every connection, and wait for no further promise; not in a turn. Messages in flight have not failed."""
         self._broker.agenda.is_stopping = True
         self.give_up_http_replies()
         for connection in list(self.connections.values()):
@@ -452,7 +436,7 @@ class Reactor:
     # output
 
     def _commit(self, served: HttpReplies | None) -> None:
-        """Close the turn's group. Replies that tell of it wait for their marks, but not for later groups.
+        """Close the turn's group. Replies about it wait for their marks, but not for later groups.
 
         The HTTP replies of a turn leave together: they wait for everything that any of them, or any connection, waits for.
         """

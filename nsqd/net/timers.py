@@ -1,4 +1,4 @@
-"""The connections' timers: one queue knows when each connection is to be looked at next."""
+"""The connections' timers: one queue with the next timer of each connection."""
 
 from nsqd.core.timing.duequeue import DueQueue
 from nsqd.net.connection import Connection
@@ -9,8 +9,6 @@ MOST_DUE = 512  # connections handled in a turn
 
 class Timers:
     """The queue of timers. A connection's `timer` is its entry in the queue."""
-
-    __slots__ = ("_queue", "due")
 
     def __init__(self) -> None:
         self._queue: DueQueue[Connection] = DueQueue()
@@ -28,7 +26,7 @@ class Timers:
             due = min(due, deadline)
         if connection.timer is not None:
             if connection.timer[0] <= due:
-                return  # the connection is returned earlier anyway, and the caller then sets its timer anew
+                return  # the connection is returned earlier anyway, and the caller then sets its timer again
             self._queue.remove(connection.timer[1])
         connection.timer = (due, self._queue.push(due, connection))
         self.due = min(self.due, due)
@@ -40,10 +38,7 @@ class Timers:
             connection.timer = None
 
     def pop_due(self, now: int, most: int = MOST_DUE) -> list[Connection]:
-        """Return up to `most` connections that are due at `now` (ns).
-
-        They have no timer any more: the caller sets it anew.
-        """
+        """Return up to `most` connections that are due at `now` (ns), without their timers: the caller sets them again."""
         connections = self._queue.pop_due(now, most)
         for connection in connections:
             connection.timer = None
@@ -51,7 +46,7 @@ class Timers:
         return connections
 
     def next_due(self) -> int:
-        """Return when the next timer is due (ns), or NEVER if there is none."""
+        """Return the time of the next timer (ns), or NEVER if there is none."""
         due = self._queue.next_due()
         return NEVER if due is None else due
 

@@ -1,7 +1,7 @@
 """How long the turns of the reactor take, from the return of epoll until everything is sent.
 
-A turn is the longest that a client can wait for another one, so the longest turns are what an operator looks at. Recording a
-value in a histogram costs 1.5 us, of many together a tenth of that; so a turn only appends its duration to a list.
+A turn is the longest that a client can wait for another one, so the longest turns matter to an operator. Recording a value
+in a histogram costs 1.5 us, of many together a tenth of that; so a turn only appends its duration to a list.
 """
 
 from collections.abc import Callable
@@ -14,8 +14,6 @@ RECORDED_AT_ONCE = 1000  # turns: recording them takes about 0.1 ms
 
 class TurnTimes:
     """The durations of all turns since the start, in ns."""
-
-    __slots__ = ("_durations", "_histogram", "clock")
 
     def __init__(self, clock: Callable[[], int] = monotonic_ns) -> None:
         """Begin without turns. `clock` returns monotonic ns."""

@@ -1,6 +1,6 @@
-"""Handle input that needs no network any more: of TLS handshakes, behind layers, or in the buffers of busy peers.
+"""Handle input that was received before: of TLS handshakes, in layers, or in the buffers of busy peers.
 
-A turn handles a portion of it, for CATCH_UP at most, beginning with the connection that has waited longest. Peers that were
+A turn handles a part of it, for CATCH_UP at most, beginning with the connection that has waited longest. Peers that were
 suspended also resume here.
 """
 
@@ -16,9 +16,7 @@ CATCH_UP = 5_000_000  # ns of a turn for handshakes, and for input that is left 
 
 
 class Unread:
-    """The connections with such input. `clock` returns monotonic ns first."""
-
-    __slots__ = ("_clock", "_inflow", "_owner", "_refused", "connections", "resumed")
+    """The connections with such input. `clock`: as the reactor's."""
 
     def __init__(
         self, owner: ConnectionOwner, inflow: Inflow, clock: Callable[[], tuple[int, int]], refused: Counter[str]
@@ -29,7 +27,7 @@ class Unread:
         self._refused = refused
         # connections with such input, those that have waited longest first
         self.connections: dict[Connection, None] = {}
-        self.resumed: list[Connection] = []  # connections whose peers need not wait any more
+        self.resumed: list[Connection] = []  # connections whose suspension is over
 
     def receive(self, connection: Connection, layers: Layers, data: bytes, now: int) -> None:
         """Take input that passes through layers, and give the peer what it can handle; a handshake waits for `catch_up`."""
@@ -57,14 +55,14 @@ class Unread:
         self._owner.unflushed[connection] = None  # makes sure that no more is read meanwhile
 
     def catch_up(self, now: int) -> None:
-        """Resume the peers that were suspended, and give others a portion of their unread input."""
+        """Resume the peers that were suspended, and give others a part of their unread input."""
         resumed, self.resumed = self.resumed, []
         for connection in resumed:
             if not connection.closed and not connection.peer.outbox.closing:
                 self._resume(connection, now)
         until = self._clock()[0] + CATCH_UP
         for connection in list(self.connections):
-            del self.connections[connection]  # the end of the turn puts it behind the others
+            del self.connections[connection]  # re-queued at the end of the turn
             self._feed(connection, now)
             if self._clock()[0] > until:
                 break
@@ -79,7 +77,7 @@ class Unread:
             self.connections[connection] = None  # the client's close of TLS waited, too
 
     def _feed(self, connection: Connection, now: int) -> None:
-        """Give the peer one portion of its input. The end of the turn makes sure that the rest is not forgotten."""
+        """Give the peer a part of its input. The end of the turn makes sure that the rest is not forgotten."""
         self._owner.unflushed[connection] = None
         peer, layers = connection.peer, connection.layers
         if connection.has_unread:
@@ -97,7 +95,7 @@ class Unread:
             peer.receive_eof()
 
     def _take_pending(self, connection: Connection) -> bytes:
-        """Return what a plain connection has received, or b"" if the peer still has commands to handle."""
+        """Return the input of a plain connection, or b"" if the peer still has commands to handle."""
         if connection.peer.has_more:
             return b""
         data, connection.pending = connection.pending, b""

@@ -1,4 +1,4 @@
-"""Look after connections beyond an ordinary turn: interest in epoll, deadlines, and an end that loses nothing."""
+"""The upkeep of connections: interest in epoll, deadlines, and an end that loses nothing."""
 
 import select
 from collections import Counter
@@ -13,8 +13,6 @@ from shared.budget import FREE
 
 class ConnectionUpkeep:
     """The checks of connections that are out of the ordinary, after a send and when a timer is due."""
-
-    __slots__ = ("_epoll", "_inflow", "_owner", "_refused", "_unread")
 
     def __init__(
         self, owner: ConnectionOwner, epoll: Poller, inflow: Inflow, unread: Unread, refused: Counter[str]
@@ -61,7 +59,7 @@ class ConnectionUpkeep:
             self._owner.set_timer(connection)
 
     def _drain(self, connection: Connection, now: int) -> None:
-        """Shut down the sending side after all was said, and discard input until the client closes, for at most a second."""
+        """Shut down the sending side after the last output, and discard input until the client closes, for at most a second."""
         connection.drain_until = now + DRAIN_TIME
         connection.peer.disconnected()
         self._inflow.release_reserved(connection)

@@ -2,13 +2,11 @@
 
 The same objects serve the reactor, with or without TLS, as well as tests and fuzzers.
 
-* `conversation`: what a protocol's peer offers to the carrier of its bytes; `transport`: what it may ask of that. Start here.
+* `conversation`: a protocol's peer as the carrier of its bytes sees it; `transport`: the carrier as the peer sees it. Start
+  here.
 * `outbox`: the output that waits to be sent to a client, whatever protocol it speaks. `credential`: who the client is.
-  `recording`: what clients do as operators, for the audit.
-* `account`: what each identity uses of the node, and its limits; `job_client`: what clients that put and reserve jobs have in
-  common because of that.
-* Packages: `nsq`, `beanstalk`, `disque`, `http` for the requests that need no HTTP thread, and `peer` for the nodes of a
-  cluster.
+* `account`: what each identity uses of the node, and its limits; `job_client`: the base of beanstalkd's and Disque's clients.
+* Packages: `nsq`, `beanstalk`, `disque`, and `http` for the requests that need no HTTP thread.
 
 Of nsqd, this package may import only `core`. It is pure, as the core is. These modules know no protocol, and the
 protocols do not know each other.

@@ -1,7 +1,7 @@
-"""What each identity of the auth file uses of this node, and how it is held to its limits. One account for each name.
+"""The use of this node by each identity of the auth file, and its limits. One account for each name.
 
-Connections keep counters anyway; an account adds them up when it is asked. So whoever has no limits pays nothing for them.
-The time is passed in. See docs/decisions/0098-who-is-over-its-rate-is-not-read.md.
+Connections keep counters anyway; an account adds them up on demand, so identities without limits cost nothing. The time is
+passed in. See docs/decisions/0098-who-is-over-its-rate-is-not-read.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # a node without an auth file does not load what reads one
 
 MOST_RATES = 8  # different limits of one name at once; the oldest is forgotten
 NO_LIMIT = 1 << 62
-LOOK_AGAIN = 20 * MILLISECOND  # ns after which those look again who found no room in flight
+LOOK_AGAIN = 20 * MILLISECOND  # ns between two checks for room in flight
 
 
 class AccountClient(Protocol):
@@ -30,46 +30,43 @@ class AccountClient(Protocol):
     outbox: Outbox
 
     def published(self) -> tuple[int, int]:
-        """Return how many messages the connection has published, and the bytes of their bodies.
+        """Return the number of messages that the connection has published, and the bytes of their bodies.
 
         All messages of a batch count from its beginning on. Neither falls, unless a batch fails.
         """
 
     def in_flight(self) -> int:
-        """Return how many messages and jobs the connection has."""
+        """Return the number of messages and jobs that the connection has in flight."""
 
     @property
-    def is_amid(self) -> bool:
+    def is_executing(self) -> bool:
         """Return True while a command is half done: it is finished first."""
 
     def hold_back(self) -> None:
-        """Be given no more messages or jobs if the account has no room for them, until `Usage.room` says otherwise."""
+        """Get no more messages or jobs if the account has no room for them, until `Usage.room` says otherwise."""
 
     def pause_ended(self, now: int) -> None:
-        """Take note that the connection is read again from `now` (ns) on: what the client sent meanwhile was not seen.
-
-        A publish that `Usage.debt` has held back is tried again.
-        """
+        """Continue at `now` (ns), when the connection is read again: a publish that `Usage.debt` has held back is retried."""
 
     def debt_began(self) -> None:
         """Ask `Usage.debt` again before the next publish."""
 
     def joined_account(self, account: Account) -> None:
-        """Take note that the connection is counted in this account from now on."""
+        """Note that the connection is counted in this account from now on."""
 
     def limits_changed(self) -> None:
-        """Look again at the limits of the usage."""
+        """Apply the limits of the usage, which have changed."""
 
 
 class Blocked(Protocol):
-    """A consumer that gets no messages because there was no room in flight."""
+    """A consumer without room in flight."""
 
     def wake(self) -> None:
-        """Take messages again: it is the consumer's turn."""
+        """Ask for messages again: it is the consumer's turn."""
 
 
 class Bucket:
-    """A token bucket: so many units a second, and at most those of one second at once, or one command of any size."""
+    """A token bucket: `rate` units a second, and at most those of one second at once, or one command of any size."""
 
     __slots__ = ("_empty_at", "rate")
 
@@ -79,7 +76,7 @@ class Bucket:
         self._empty_at = now - SECOND  # when the bucket has been empty, or will have paid its debt (ns)
 
     def charge(self, units: int, now: int) -> int:
-        """Take units, even if there are too few. Return from when on (ns) the next ones may be taken."""
+        """Take units, even if there are too few. Return the time (ns) from which more may be taken."""
         self._empty_at = max(self._empty_at, now - SECOND) - -units * SECOND // self.rate
         return self._empty_at
 
@@ -94,14 +91,14 @@ class Rates:
         self._bytes = Bucket(limits.bytes, now) if limits.bytes else None
 
     def charge(self, messages: int, size: int, now: int) -> int:
-        """Take messages with `size` bytes of bodies. Return from when on (ns) more may be taken."""
+        """Take messages with `size` bytes of bodies. Return the time (ns) from which more may be taken."""
         one = self._messages.charge(messages, now) if self._messages is not None else 0
         return max(one, self._bytes.charge(size, now) if self._bytes is not None else 0)
 
 
 @dataclass(frozen=True, slots=True)
 class AccountFigures:
-    """What one name uses now, and has used since the start."""
+    """The use by one name now, and since the start."""
 
     name: str
     connections: int
@@ -109,35 +106,24 @@ class AccountFigures:
     output: int  # bytes
     messages: int  # published
     bytes: int  # of their bodies
-    throttled: int  # how often a connection was not read
+    throttled: int  # times that a connection was not read
     throttled_ms: int
     refused: int  # connections, requests over HTTP, and topics
-    topics: int  # that it made and that exist
+    topics: int  # existing ones that it created
 
 
 class Account:
-    """The use of the node by all who have one name."""
+    """The use of the node by all clients of one name."""
 
     __slots__ = (
-        "_bytes",
-        "_messages",
-        "_rates",
-        "_unpaid",
-        "blocked",
-        "holder",
-        "name",
-        "refused",
-        "throttled",
-        "throttled_ns",
-        "topics",
-        "unaware",
-        "usages",
-    )
+        "_bytes", "_messages", "_rates", "_unpaid", "blocked", "holder", "name", "refused", "throttled", "throttled_ns",
+        "topics", "unaware", "usages",
+    )  # fmt: skip
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.usages: dict[Usage, None] = {}  # of the open connections
-        self._messages = self._bytes = 0  # published over HTTP, and by connections that are gone
+        self._messages = self._bytes = 0  # published over HTTP, and by closed connections
         self._rates: dict[Limits, Rates] = {}
         self._unpaid = 0, 0  # messages and bytes that closed connections published, not charged yet
         self.unaware: dict[Usage, None] = {}  # connections that publish without asking until `debt_began`
@@ -149,7 +135,7 @@ class Account:
     # rates
 
     def charge(self, limits: Limits, messages: int, size: int, now: int) -> int:
-        """Take what was published, though it may be too much. Return from when on (ns) more may be, by these limits."""
+        """Charge a publish, even if it is too much. Return the time (ns) from which these limits allow more."""
         rates = self._rates.get(limits)
         if rates is None:
             if len(self._rates) >= MOST_RATES:
@@ -167,7 +153,7 @@ class Account:
         return until
 
     def admit(self, limits: Limits, messages: int, size: int, now: int) -> int:
-        """Count what a request over HTTP publishes. Return 0; or count nothing, and return in how many ns there is room."""
+        """Count a publish over HTTP and return 0, or count nothing and return the ns until there is room."""
         if limits.has_rates:
             left = self.charge(limits, 0, 0, now) - now
             if left > 0:
@@ -180,10 +166,7 @@ class Account:
     # topics
 
     def make_topic(self, limits: Limits, name: str, topics: Mapping[str, Topic], make: Callable[[], object]) -> Topic:
-        """Have `make` make a topic that is not among `topics`, those of the node. Raises TooMany.
-
-        It counts until it is deleted, even if `make` fails after having made it.
-        """
+        """Create a topic with `make` that is not among `topics`, and count it until it is deleted. Raises TooMany."""
         if 0 < limits.topics <= self.topics:
             self.refused += 1
             raise TooMany(f"topics of {self.name} exceed limit of {limits.topics}")
@@ -205,12 +188,12 @@ class Account:
         return sum(usage.client.outbox.size + usage.client.outbox.unsent for usage in self.usages)
 
     def hold_back(self) -> None:
-        """Give no more jobs to connections that wait for one, as far as there is no room in flight."""
+        """Give no more jobs to connections that wait for one, while there is no room in flight."""
         for usage in list(self.usages):
             usage.client.hold_back()
 
     def leave(self, usage: Usage) -> None:
-        """Take out a connection that is gone. Its counts and its debt stay."""
+        """Remove a connection that is gone. Its counts and its debt stay."""
         if usage in self.usages:
             messages, size = usage.uncharged()
             self._unpaid = self._unpaid[0] + messages, self._unpaid[1] + size
@@ -235,12 +218,9 @@ class Account:
             self.topics,
         )
 
-    def __repr__(self) -> str:
-        return f"<Account of {self.name}: {len(self.usages)} connections>"
-
 
 class Usage:
-    """The part of one connection in an account, from when on its client was known by that name."""
+    """The part of one connection in an account, since its client is known by that name. Implements Meter."""
 
     __slots__ = ("_before", "_charged", "_until", "account", "client", "is_paused", "limits")
 
@@ -248,17 +228,16 @@ class Usage:
         self.account, self.limits, self.client = account, limits, client
         self.is_paused = False  # the connection is not read, because its client has published too much
         self._before = self._charged = client.published()
-        self._until = 0  # ns: until when not to read the connection, once a command is not half done any more
+        self._until = 0  # ns: until when not to read the connection, once its current command is complete
 
     def published(self) -> tuple[int, int]:
-        """Return how many messages were published under this name, and the bytes of their bodies."""
+        """Return the number of messages published under this name, and the bytes of their bodies."""
         messages, size = self.client.published()
         return messages - self._before[0], size - self._before[1]
 
     def charge(self, now: int) -> int:
-        """Charge what was published since the last time. Return until when (ns) not to read the connection; 0: read it."""
         self.charge_published(now)
-        if not self._until or self.client.is_amid:
+        if not self._until or self.client.is_executing:
             return 0
         until, self._until = self._until, 0
         if until <= now:
@@ -278,14 +257,14 @@ class Usage:
                 self._until = max(self._until, until)
 
     def uncharged(self) -> tuple[int, int]:
-        """Return how many messages were published since the last charge, and the bytes of their bodies."""
+        """Return the number of messages published since the last charge, and the bytes of their bodies."""
         (messages, size), charged = self.client.published(), self._charged
         return max(0, messages - charged[0]), max(0, size - charged[1])
 
     def debt(self, now: int) -> bool:
         """Return whether the account is in debt at `now` (ns): then the client publishes nothing, and is not read for a while.
 
-        A client that may publish now need not ask again before `debt_began`.
+        A client that may publish now does not have to ask again before `debt_began`.
         """
         if not self.limits.has_rates:
             return False
@@ -297,24 +276,25 @@ class Usage:
         return False
 
     @property
+    def has_rates(self) -> bool:
+        return self.limits.has_rates
+
+    @property
     def is_held(self) -> bool:
-        """Return True if the connection is not to be read from now on."""
         return self._until > 0
 
     def end_pause(self, now: int) -> None:
-        """Take note that the connection is read again from `now` (ns) on."""
         if self.is_paused:
             self.is_paused = False
             self.client.pause_ended(now)
 
     def room(self) -> int:
-        """Return for how many more messages or jobs in flight there is room; at most 0: none."""
+        """Return the number of further messages or jobs in flight that there is room for; at most 0: none."""
         most = self.limits.in_flight
         return most - self.account.in_flight() if most else NO_LIMIT
 
     @property
     def has_output(self) -> bool:
-        """Return True if the account has more output than it may, and this connection has a part of it."""
         outbox, most = self.client.outbox, self.limits.output
         return most > 0 and (outbox.size > 0 or outbox.unsent > 0) and self.account.output() > most
 
@@ -322,20 +302,18 @@ class Usage:
 class Accounts:
     """The accounts of a node, by name. There are as many as names in the auth file since the start, at most."""
 
-    __slots__ = ("by_name",)
-
     def __init__(self) -> None:
         self.by_name: dict[str, Account] = {}
 
     def account(self, name: str) -> Account:
-        """Return the account of that name, and make it if needed."""
+        """Return the account of that name, and create it if needed."""
         account = self.by_name.get(name)
         if account is None:
             account = self.by_name[name] = Account(name)
         return account
 
     def join(self, name: str, limits: Limits, client: AccountClient, is_new: bool) -> Usage | None:
-        """Return the usage of a connection whose client is known now; None: there are too many, and it is new."""
+        """Return the usage of a connection whose client is known now; None if it is new and there are too many."""
         account = self.account(name)
         if is_new and 0 < limits.connections <= len(account.usages):
             account.refused += 1
@@ -345,7 +323,7 @@ class Accounts:
         return usage
 
     def figures(self) -> list[AccountFigures]:
-        """Return those of all names that were seen, the most bytes first."""
+        """Return the figures of all accounts, the most bytes first."""
         found = [account.figures() for account in self.by_name.values()]
         return sorted(found, key=lambda one: (-one.bytes, -one.messages, one.name))
 

@@ -24,19 +24,19 @@ class Conversation(Protocol):
         """Handle input that has come, at `now` (monotonic ns)."""
 
     def receive_eof(self) -> None:
-        """Take note that the client sends no more."""
+        """Handle the end of input: the client sends no more."""
 
     def resume(self, now: int) -> None:
-        """Go on at `now` (ns): what Transport.suspend began is over."""
+        """Continue at `now` (ns): what Transport.suspend began is over."""
 
     def upgraded(self, tls: TlsInfo | None = None) -> None:
-        """Take note that a layer asked for with Transport.upgrade is in place; `tls` describes it if it is TLS."""
+        """Handle that a layer asked for with Transport.upgrade is in place; `tls` describes it if it is TLS."""
 
     def rights_changed(self) -> None:
-        """Look again who the client is, and end the connection if that is nobody any more: the auth file has changed."""
+        """Identify the client again, and end the connection if it is no longer known: the auth file has changed."""
 
     def break_off(self, why: str = "") -> None:
-        """End the connection without another word to the client. `why` says what is wrong with the bytes that came."""
+        """End the connection without another byte to the client. `why` says what is wrong with the bytes that came."""
 
     def disconnected(self) -> None:
         """Release everything: the connection is gone. The reactor calls this twice if the connection was drained first."""
@@ -45,21 +45,44 @@ class Conversation(Protocol):
         """Take everything that waits to be sent."""
 
     def network_ready(self) -> None:
-        """Take note that the network has taken all output, after it had not, or after Outbox.refused was set."""
+        """Continue: the network has taken all output, after it had not, or after Outbox.refused was set."""
 
     def next_timer(self) -> int:
-        """Return when `tick` has something to do (monotonic ns)."""
+        """Return the time (monotonic ns) of the next `tick`."""
 
     def tick(self, now: int) -> None:
         """Do what is due at `now` (ns)."""
 
     @property
     def is_stranger(self) -> bool:
-        """Return True if the connection may be closed to make room: it is not known who the client is, or it is idle.
-
-        Any thread may ask.
-        """
+        """Return True if the connection may be closed to make room: the client is not known, or idle. Any thread may ask."""
 
     @property
     def patience(self) -> int:
         """Return for how many ns the network may take nothing before the connection is closed; 0: the usual limit."""
+
+
+class PlainPeer:
+    """The base of peers that suspend no connection, ask for no layer, and are not refused room."""
+
+    __slots__ = ()
+    outbox: Outbox
+    patience = 0
+
+    def take_output(self) -> list[bytes]:
+        return self.outbox.drain()
+
+    def break_off(self, why: str = "") -> None:
+        self.outbox.break_off()
+
+    def network_ready(self) -> None:
+        """Do nothing."""
+
+    def resume(self, now: int) -> None:
+        """Do nothing."""
+
+    def upgraded(self, tls: TlsInfo | None = None) -> None:
+        """Do nothing."""
+
+    def rights_changed(self) -> None:
+        """Do nothing."""

@@ -1,4 +1,4 @@
-"""Who a client is by the proof that it has shown, and what it may do. The same for all protocols.
+"""The identity of a client by the credentials that it has presented, and its rights. The same for all protocols.
 
 See docs/design/security.md#who-may-do-what.
 """
@@ -10,82 +10,64 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from nsqd.core.topic import Topic
+from nsqd.protocols.account import AccountClient, Accounts, Usage
 from nsqd.protocols.transport import Transport
 from shared.auth.verbs import Verb
 
 if TYPE_CHECKING:  # a node without an auth file does not load what reads one
-    from nsqd.protocols.account import AccountClient, Accounts, Usage
     from shared.auth.auth_file import Identity
     from shared.tls.info import TlsInfo
 
 
 class Proofs(Protocol):
-    """The auth file, as ports need it (shared/auth/keyring.py)."""
+    """The auth file, as ports see it (shared/auth/keyring.py)."""
 
     def with_token(self, secret: bytes) -> Identity | None:
-        """Return who has this token; None: nobody, or not any more."""
+        """Return the identity with this token, or None."""
 
     def with_certificate(self, subject: str, names: list[str]) -> Identity | None:
-        """Return who has this certificate, which was verified. `names`: its URIs and DNS names."""
+        """Return the identity with this certificate, which was verified. `names`: its URIs and DNS names."""
 
     def with_uid(self, number: int) -> Identity | None:
-        """Return who connects by a unix socket as the machine's user of that number."""
+        """Return the identity of the machine's user of that number, who connects by a unix socket."""
 
     def is_blocked(self, address: str) -> bool:
-        """Return whether too many tokens from this address were wrong of late ("": a unix socket, which never is)."""
+        """Return whether too many tokens from this address were wrong recently ("": a unix socket, never)."""
 
     def note_failure(self, address: str) -> None:
         """Count a wrong token from an address."""
 
 
-def credential_of(
-    proofs: Proofs | None, accounts: Accounts | None, client: AccountClient, transport: Transport, address: str
-) -> Credential | None:
-    """Return the credential of a new client; None: there is no auth file. The arguments are those of Credential."""
-    return Credential(proofs, accounts, client, transport, address) if proofs is not None else None
-
-
 class Credential:
-    """The proof that one client has shown last, who it is by that, and what its connection uses of that one's account."""
+    """The credentials that one client has presented last, its identity, and the use of the identity's account."""
 
     __slots__ = (
-        "_accounts",
-        "_address",
-        "_client",
-        "_find",
-        "_proofs",
-        "_transport",
-        "identity",
-        "is_guess",
-        "is_one_too_many",
+        "_accounts", "_address", "_client", "_find", "_proofs", "_transport", "identity", "is_guess", "is_one_too_many",
         "usage",
-    )
+    )  # fmt: skip
 
     def __init__(
         self, proofs: Proofs, accounts: Accounts | None, client: AccountClient, transport: Transport, address: str
     ) -> None:
-        """Begin with nobody.
-
-        `accounts`: where the connection is counted; None: nowhere. `address`: the client's, "" for a unix socket.
-        """
+        """`accounts`: where the connection is counted; None: nowhere. `address`: the client's, "" for a unix socket."""
         self._proofs = proofs
         self._accounts = accounts
         self._client = client
         self._transport = transport
         self._address = address
-        self._find: Callable[[], Identity | None] = _nobody
-        self.identity: Identity | None = None  # None: nobody
-        self.usage: Usage | None = None  # None: nobody, or nothing is counted
-        self.is_guess = (
-            False  # too many tokens from the client's address were wrong of late, the last one of this client, too
+        self._find: Callable[[], Identity | None] = _unknown
+        self.identity: Identity | None = None  # None: the client is not known
+        self.usage: Usage | None = None  # None: the client is not known, or nothing is counted
+        self.is_guess = False  # the last token was wrong, after too many wrong ones from the client's address
+        self.is_one_too_many = (
+            False  # the last token or certificate was right, but its identity has too many connections
         )
-        self.is_one_too_many = False  # the last proof was right, but its owner has as many connections as it may
 
     def show_token(self, secret: bytes, *, is_final: bool = True) -> bool:
-        """Take a token. Returns False if nobody has it, or has too many connections: the client stays who it was.
+        """Identify the client by a token. Returns False if it is wrong, or its identity has too many connections.
 
-        A right one is never held up. `is_final`: nobody else is asked about the secret, so it counts as wrong if it is no
-        token, and `is_guess` says whether the connection is to end.
+        Then the client keeps its identity. `is_final`: no authorization server is asked about the secret, so an unknown one
+        counts as wrong, and `is_guess` is True if the connection is to end.
         """
         is_known = self._show(partial(self._proofs.with_token, secret))
         if is_final and not is_known and not self.is_one_too_many:
@@ -94,12 +76,12 @@ class Credential:
         return is_known
 
     def show_certificate(self, tls: TlsInfo) -> bool:
-        """Take the certificate of a connection, if it has one that was verified."""
+        """Identify the client by its certificate, if it has one that was verified."""
         subject, names = tls.subject, [*tls.uris, *tls.dns_names]
         return bool(subject or names) and self._show(partial(self._proofs.with_certificate, subject, names))
 
     def show_user(self) -> None:
-        """Take the machine's user who has connected, if it is by a unix socket. Who that is may change with the file."""
+        """Identify the client by the machine's user, if it connects by a unix socket. The auth file may change that later."""
         if self._address:
             return
         find = partial(self._proofs.with_uid, self._transport.peer_user())
@@ -115,14 +97,14 @@ class Credential:
         return True
 
     def renew(self) -> bool:
-        """Look again who this is: the auth file has changed. Returns False if it was somebody, and is nobody now."""
+        """Identify the client again: the auth file has changed. Returns False if it was known, and no longer is."""
         before, self.identity = self.identity, self._find()
         if self.identity is not None:
             self._join(self.identity, is_new=False)
         return before is None or self.identity is not None
 
     def _join(self, identity: Identity, is_new: bool) -> bool:
-        """Count the connection for `identity` from now on. Returns False if that one may have no more."""
+        """Count the connection for `identity` from now on. Returns False if that one may have no more connections."""
         before, limits = self.usage, identity.limits
         if self._accounts is None:
             return True
@@ -146,9 +128,14 @@ class Credential:
         self._client.limits_changed()
 
     def leave(self) -> None:
-        """Take note that the connection is gone, or its client somebody else."""
+        """Leave the account: the connection is gone, or its client has another identity."""
         if self.usage is not None:
             self.usage.account.leave(self.usage)
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """Return the name of the client's identity, and how the client has proved it; ("", "") if it is not known."""
+        return (self.identity.name, self.identity.kind) if self.identity is not None else ("", "")
 
     def may(self, verb: Verb, topic: str = "", channel: str = "") -> bool:
         """Return whether the client may do this; `topic` "": on all topics, or on the node."""
@@ -159,7 +146,7 @@ class Credential:
         return self.identity is not None and self.identity.rights.may_make(topic)
 
     def make_topic(self, name: str, topics: Mapping[str, Topic], make: Callable[[], object]) -> Topic:
-        """Have `make` make a topic for the client, as Account.make_topic has it. Raises TooMany."""
+        """Create a topic for the client with `make`, as Account.make_topic does. Raises TooMany."""
         usage = self.usage
         if usage is not None:
             return usage.account.make_topic(usage.limits, name, topics, make)
@@ -169,7 +156,7 @@ class Credential:
     def may_job(self, verb: Verb, tube: str | None) -> bool:
         """Return whether the client may do this to a job of that tube.
 
-        `tube` None: this node does not have the job. Then it returns whether the client may ask other nodes, which look at
+        `tube` None: this node does not have the job. Then it returns whether the client may ask other nodes, which check
         `dump` when they find the job.
         """
         if tube is not None:
@@ -177,11 +164,8 @@ class Credential:
         return self.identity is not None and self.identity.rights.any_of(verb) and self.dump(verb) is not None
 
     def dump(self, verb: Verb) -> bytes | None:
-        """Return on which tubes the client may do this, as Rights.dump has it."""
+        """Return the rights of the client for `verb`, as Rights.dump does."""
         return self.identity.rights.dump(verb) if self.identity is not None else None
-
-    def __repr__(self) -> str:
-        return f"<Credential of {self.identity!r}>"
 
 
 def of_another_node(rights: bytes, client: AccountClient, transport: Transport) -> Credential:
@@ -192,7 +176,7 @@ def of_another_node(rights: bytes, client: AccountClient, transport: Transport) 
 
 
 def identity_of_another_node(rights: bytes) -> Identity:
-    """Return who has these rights, which are what Rights.dump returns on another node. If they cannot be read, it has none."""
+    """Return an identity with these rights, as Rights.dump returns them on another node; without any if they are invalid."""
     from shared.auth.auth_file import Identity
     from shared.auth.rules import NOTHING, PatternError, load_rights
 
@@ -203,7 +187,7 @@ def identity_of_another_node(rights: bytes) -> Identity:
 
 
 class _NoProofs:
-    """Implements Proofs for clients that have shown their proof to another node."""
+    """Implements Proofs for clients that are known to another node."""
 
     def with_token(self, secret: bytes) -> None:
         return None
@@ -218,8 +202,8 @@ class _NoProofs:
         return False
 
     def note_failure(self, address: str) -> None:
-        raise AssertionError("a command of another node shows no token")
+        raise AssertionError("a command of another node has no token")
 
 
-def _nobody() -> None:
+def _unknown() -> None:
     return None

@@ -1,7 +1,7 @@
 """Hold the output for a client: replies, which leave with the turn, and messages, held back as the client asked for.
 
-Held messages leave together with the next reply. The outbox does not decide when a client is full; the client's protocol does.
-`closing` is an attribute of the outbox because it means: when all of this output is sent, the connection ends.
+Held messages leave together with the next reply. The outbox does not decide when a client is full; the client's protocol
+does. `closing` is an attribute of the outbox because it means: when all of this output is sent, the connection ends.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from nsqd.protocols.transport import NEVER, Transport
 
 @dataclass(frozen=True, slots=True)
 class Limited:
-    """Replies to which `instead` is the answer if a mark is not reached in time."""
+    """Replies that `instead` replaces if a mark is not reached in time."""
 
     place: int  # of their frame among those of the turn
     mark: Mark
@@ -25,24 +25,15 @@ class Outbox:
     """The replies and held messages of one client."""
 
     __slots__ = (
-        "_messages",
-        "_replies",
-        "_transport",
-        "closing",
-        "flush_due",
-        "limited",
-        "lost",
-        "marks",
-        "refused",
-        "size",
+        "_messages", "_replies", "_transport", "closing", "flush_due", "limited", "lost", "marks", "refused", "size",
         "unsent",
-    )
+    )  # fmt: skip
 
     def __init__(self, transport: Transport, lost: bytes = b"") -> None:
-        """`lost`: what the client is told last if replies have waited for copies in vain."""
+        """`lost`: the last reply if replies have waited for copies in vain."""
         self._transport = transport
         self.lost = lost
-        # frames in the order of their commands; while there are any, the transport knows of them
+        # frames in the order of their commands; while there are any, `output_ready` was called
         self._replies: list[bytes] = []
         self._messages: list[bytes] = []  # frames that are held back
         self.closing = False  # True: no more input is read, and the connection ends with its output
@@ -74,7 +65,7 @@ class Outbox:
         self.reply(frame, marks)
 
     def wait_for(self, marks: tuple[Mark, ...]) -> None:
-        """Hold the output of this turn back until all these marks have reached the records that it tells of."""
+        """Hold the output of this turn back until all these marks have reached the records of this turn."""
         self._transport.output_ready()  # replies that wait behind sealed output are sealed together with this one
         # the same tuple comes with the second reply of a turn, and while an earlier turn's reply still waits
         if marks is not self.marks:

@@ -1,6 +1,6 @@
-"""Push the node's figures to a statsd daemon, as NSQ does.
+"""Push the node's metrics to a statsd daemon, as NSQ does.
 
 Read `report` (the lines, purely), then `pusher` (the task that sends them in time).
 
-Of nsqd, this package may import `core`, `protocols` and the options, and none of the packages beside it.
+Of nsqd, this package may import `core`, `protocols` and the options, and none of its sibling packages.
 """

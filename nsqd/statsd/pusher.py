@@ -1,7 +1,7 @@
-"""The task that pushes the node's figures to statsd: one report an interval, its packets spread over the interval.
+"""The task that pushes the node's metrics to statsd: one report an interval, its packets spread over the interval.
 
-It runs in the trio thread, between turns: it looks at some topics, for a millisecond, and then lets a turn come in between. UDP
-packets may get lost, and the statsd daemon may be down: the log says so once, and the task goes on.
+It runs in the trio thread, between turns: after a millisecond of collecting it lets a turn run. UDP packets may get lost,
+and the statsd daemon may be down: one line in the log says so, and the task continues.
 """
 
 import socket
@@ -17,7 +17,7 @@ from nsqd.options import NsqdOptions
 from nsqd.statsd.report import Report
 from shared.log import log
 
-PORTION = 0.001  # s of looking at topics in a row
+SLICE = 0.001  # s of collecting in a row
 MARGIN = 1.0  # s at the end of an interval in which nothing is sent, as in the original
 RESOLVE_TIMEOUT = 1.0  # s to resolve the name of the host: the original's DialTimeout
 
@@ -28,12 +28,12 @@ class Pusher:
     def __init__(
         self, options: NsqdOptions, host: str, port: int, broker: Broker, memory: Callable[[], dict[str, int]]
     ) -> None:
-        """Set up the task. `host` and `port` (HTTP) are those that are broadcast; `memory` returns the process's figures."""
+        """Set up the task. `host` and `port` (HTTP) are those that are broadcast; `memory` returns the process's metrics."""
         self._options = options
         self._prefix = statsd_prefix(options.statsd_prefix, host, port)
         self._broker = broker
         self._memory = memory
-        self._trouble = ""  # why the last push failed, wholly or in part; "": it did not fail
+        self._failure = ""  # why the last push failed, wholly or in part; "": it did not fail
         self._last: Report | None = None
 
     async def run(self) -> None:
@@ -51,10 +51,10 @@ class Pusher:
             log.info("STATSD: closing")
 
     async def _report(self) -> Report:
-        """Return a report of all topics and channels, collected in portions."""
+        """Return a report of all topics and channels, collected in slices."""
         options = self._options
         report = Report(self._prefix, options.statsd_udp_packet_size, self._last, options.statsd_exclude_ephemeral)
-        rest = trio.current_time() + PORTION
+        rest = trio.current_time() + SLICE
         for name in sorted(self._broker.topics):
             topic = self._broker.topics.get(name)
             if topic is None:  # the topic was deleted during the last pause
@@ -62,7 +62,7 @@ class Pusher:
             for _ in report.topic(topic, time.monotonic_ns()):
                 if trio.current_time() > rest:
                     await trio.lowlevel.checkpoint()
-                    rest = trio.current_time() + PORTION
+                    rest = trio.current_time() + SLICE
         if options.statsd_mem_stats:
             report.memory(self._memory())
         return report
@@ -74,25 +74,25 @@ class Pusher:
         except (OSError, ValueError) as error:  # the address cannot be resolved or reached, or is not valid
             self._say(f"failed to create UDP socket to statsd({self._options.statsd_address}) - {error}")
             return
-        trouble = ""
+        failure = ""
         waiting, began = deque(packets), trio.current_time()
         with sock:
             try:
                 for place in range(len(packets)):
                     await trio.sleep_until(began + place * spread / len(packets))
-                    trouble = _send(sock, waiting.popleft()) or trouble
+                    failure = _send(sock, waiting.popleft()) or failure
             finally:
                 for packet in waiting:
                     _send(sock, packet)
-        self._say(f"cannot send to {self._options.statsd_address} - {trouble}" if trouble else "")
+        self._say(f"cannot send to {self._options.statsd_address} - {failure}" if failure else "")
 
-    def _say(self, trouble: str) -> None:
+    def _say(self, failure: str) -> None:
         """Log a failure when it begins and when it is over."""
-        if trouble and not self._trouble:
-            log.error("STATSD: %s", trouble)
-        elif self._trouble and not trouble:
+        if failure and not self._failure:
+            log.error("STATSD: %s", failure)
+        elif self._failure and not failure:
             log.info("STATSD: pushing to %s works again", self._options.statsd_address)
-        self._trouble = trouble
+        self._failure = failure
 
 
 def _send(sock: socket.socket, packet: bytes) -> str:
@@ -114,7 +114,7 @@ async def _connect(address: str) -> socket.socket:
     found = []
     with trio.move_on_after(RESOLVE_TIMEOUT):
         found = await trio.socket.getaddrinfo(host.strip("[]") or "127.0.0.1", port, type=socket.SOCK_DGRAM)
-    trouble = "the name did not resolve in time"
+    failure = "the name did not resolve in time"
     for family, kind, protocol, _, target in found:
         sock = socket.socket(family, kind, protocol)
         sock.setblocking(False)
@@ -122,7 +122,7 @@ async def _connect(address: str) -> socket.socket:
             sock.connect(target)  # for UDP this only notes the address
         except OSError as error:
             sock.close()
-            trouble = str(error)
+            failure = str(error)
         else:
             return sock
-    raise OSError(trouble)
+    raise OSError(failure)

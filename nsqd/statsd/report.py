@@ -1,7 +1,7 @@
 """Build the lines for statsd, byte for byte as the original does: `<prefix><name>:<number>|c` or `|g`.
 
-A counter's line has what was added since the last report, and in the first report all of it. So a report keeps the counters for
-the one that follows. This module is pure: it uses no socket and no clock.
+A counter's line has what was added since the last report, and in the first report all of it. So a report keeps the counters
+for the one that follows. This module is pure: it uses no socket and no clock.
 
 See docs/design/nsq-daemons.md#statsd.
 """
@@ -85,11 +85,11 @@ class Report:
                 self._channel(f"{name}.channel.{channel.name}", channel, now)
             yield
 
-    def memory(self, figures: dict[str, int]) -> None:
-        """Add the process's figures on memory and garbage collection."""
-        (runs,) = self._added("", "", (figures["gc_total_runs"],))
+    def memory(self, metrics: dict[str, int]) -> None:
+        """Add the process's metrics of memory and garbage collection."""
+        (runs,) = self._added("", "", (metrics["gc_total_runs"],))
         for name in _MEMORY_GAUGES:
-            self._gauge(f"mem.{name}", figures[name])
+            self._gauge(f"mem.{name}", metrics[name])
         self._counter("mem.gc_runs", runs)
 
     def _channel(self, name: str, channel: Channel, now: int) -> None:
@@ -112,10 +112,7 @@ class Report:
             self._gauge(f"{name}.e2e_processing_latency_{entry['quantile'] * 100:.0f}", entry["value"])
 
     def _added(self, topic: str, channel: str, counters: tuple[int, ...]) -> list[int]:
-        """Return what each counter has gained.
-
-        A gain may be negative, as in the original, after a topic was deleted and created again.
-        """
+        """Return the increase of each counter, negative after a topic was deleted and created again, as in the original."""
         self._counters[topic, channel] = counters
         before = self._before.get((topic, channel), (0,) * len(counters))
         return [counter - old for counter, old in zip(counters, before, strict=True)]

@@ -1,4 +1,4 @@
-"""Who gets into nsqlookupd: the pending before IDENTIFY, the slots after it."""
+"""Admission to nsqlookupd: pending connections before IDENTIFY, slots after it."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -18,7 +18,7 @@ LIMITS = Limits(producers=6, producers_per_ip=3)
 
 
 def crowd(pending: PendingConnections, names: Iterable[object], ip: str, gone: list[object]) -> list[bool]:
-    """Let them in, from this address. Return which of them displaced somebody; who was displaced is in `gone`."""
+    """Add connections of this address. Return those that displaced one; the displaced ones are in `gone`."""
     return [pending.add(name, ip.format(name), lambda name=name: gone.append(name)) for name in names]  # type: ignore[misc]
 
 
@@ -35,7 +35,7 @@ def test_a_crowd_displaces_the_oldest_of_its_address_and_in_a_full_lobby_the_old
     assert (gone, len(pending)) == ([0], MOST)
 
 
-def test_whoever_left_is_not_displaced_and_who_enters_again_is_the_newest() -> None:
+def test_a_removed_connection_is_not_displaced_and_one_that_is_added_again_is_the_newest() -> None:
     pending, gone = PendingConnections(), list[object]()
     crowd(pending, ["identified"], "10.0.0.1", gone)
     pending.remove("identified")

@@ -1,4 +1,4 @@
-"""When nodes of clusters were heard, by the clock of nsqlookupd: also those that are gone, and never more than fit."""
+"""The last contact with nodes of clusters, by the clock of nsqlookupd: also disconnected ones, and never more than fit."""
 
 from dataclasses import replace
 from random import Random
@@ -23,7 +23,7 @@ def seen(nodes: ClusterNodes, now: int) -> list[tuple[int | None, bool, float]]:
 def test_a_node_is_known_for_a_while_after_its_connection_ended() -> None:
     nodes = ClusterNodes()
     nodes.connected(node(7), SECOND)
-    nodes.heard(node(7), 3 * SECOND)
+    nodes.note_contact(node(7), 3 * SECOND)
     assert seen(nodes, 4 * SECOND) == [(7, True, 1.0)]
     nodes.disconnected(node(7))
     assert seen(nodes, 9 * SECOND) == [(7, False, 6.0)]
@@ -45,7 +45,7 @@ def test_producers_of_no_cluster_are_no_nodes() -> None:
     nodes = ClusterNodes()
     for info in (INFO, replace(NODE, cluster=""), replace(NODE, cluster_address=""), replace(NODE, node_id=None)):
         nodes.connected(info, SECOND)
-        nodes.heard(info, SECOND)
+        nodes.note_contact(info, SECOND)
         nodes.disconnected(info)
     assert seen(nodes, SECOND) == []
     nodes.connected(replace(NODE, log_id=""), SECOND)  # an nsqd of before, which does not say it

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 import httpx
 import pytest
 
-from lookupd.cluster_nodes import HeardNode
+from lookupd.cluster_nodes import ClusterNode
 from lookupd.http import Handlers
-from lookupd.net import Figures
+from lookupd.net import ConnectionCounts
 from lookupd.producers import Limits, Peer, PeerInfo
 from lookupd.registry import Registry
 from shared.http.api import Api
@@ -32,7 +32,7 @@ NODE2_JSON = (
 )
 
 
-FIGURES = Figures(3, {"lobby": 7, "identify": 0, "register": 0})
+FIGURES = ConnectionCounts(3, {"lobby": 7, "identify": 0, "register": 0})
 
 
 @dataclass
@@ -42,15 +42,15 @@ class Lookupd:
     registry: Registry = field(default_factory=lambda: Registry(300 * SECOND, 45 * SECOND))
     now: int = T0
     obstacle: str = ""
-    figures: Figures = FIGURES
-    heard: list[HeardNode] = field(default_factory=list)
+    connections: ConnectionCounts = FIGURES
+    cluster_nodes: list[ClusterNode] = field(default_factory=list)
     stalled: bool = False  # the trio thread does not turn
     bugs: list[BaseException] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.bridge = Bridge(self.turn)
-        said = lambda: self.now, lambda: self.figures, lambda: self.obstacle, lambda: self.heard
-        handlers = Handlers(self.registry, self.bridge, *said)
+        parts = lambda: self.now, lambda: self.connections, lambda: self.obstacle, lambda: self.cluster_nodes
+        handlers = Handlers(self.registry, self.bridge, *parts)
         self.app = Api(by_path(handlers.routes()), Hosts([]), self.bugs.append)
 
     def turn(self) -> None:
@@ -101,7 +101,7 @@ def test_lookup(lookupd: Lookupd) -> None:
     for target, name in (("/topics", "topics"), ("/channels?topic=t", "channels"), ("/nodes", "producers")):
         assert lookupd.get(target).text == f'{{"{name}":[]}}'
     assert lookupd.get("/debug").text == "{}"
-    lookupd.post("/topic/create?topic=u")  # nobody carries it
+    lookupd.post("/topic/create?topic=u")  # without producers
     assert lookupd.get("/lookup?topic=u").text == '{"channels":[],"producers":[]}'
     lookupd.producer(NODE1, "t c", "t b")
     lookupd.producer(NODE2, "t")
@@ -119,21 +119,24 @@ def test_lookup(lookupd: Lookupd) -> None:
 ASK = {"X-Nsq-Extensions": "true"}
 
 
-def test_keys_of_ours_are_told_to_who_asks_for_them(lookupd: Lookupd) -> None:
+def test_extensions_are_sent_on_request(lookupd: Lookupd) -> None:
     lookupd.producer(replace(NODE1, node_id=0, https_port=4152, capabilities=("log",)), "t")
-    ours = {"node_id": 0, "https_port": 4152, "capabilities": ["log"]}
+    extensions = {"node_id": 0, "https_port": 4152, "capabilities": ["log"]}
     for target in ("/lookup?topic=t", "/nodes"):
         (plain,) = lookupd.get(target).json()["producers"]
-        assert ours.keys().isdisjoint(plain)
+        assert extensions.keys().isdisjoint(plain)
         (extended,) = lookupd.ask("GET", target, ASK).json()["producers"]
-        assert extended == plain | ours
-    assert ours.keys().isdisjoint(lookupd.ask("GET", "/debug", ASK).json()["topic:t:"][0])
+        assert extended == plain | extensions
+    assert extensions.keys().isdisjoint(lookupd.ask("GET", "/debug", ASK).json()["topic:t:"][0])
 
 
-def test_nodes_of_clusters_are_told_with_when_they_were_heard(lookupd: Lookupd) -> None:
+def test_nodes_of_clusters_have_their_last_contact(lookupd: Lookupd) -> None:
     info = replace(NODE1, node_id=7, cluster="c", cluster_address="node:4154", log_id="ab" * 16)
     lookupd.producer(info, "t")
-    lookupd.heard = [HeardNode(replace(info, node_id=8, log_id=""), False, 12.34567), HeardNode(info, True, 0.0)]
+    lookupd.cluster_nodes = [
+        ClusterNode(replace(info, node_id=8, log_id=""), False, 12.34567),
+        ClusterNode(info, True, 0.0),
+    ]
     answer = lookupd.ask("GET", "/nodes", ASK).json()
     assert answer["producers"][0]["log_id"] == "ab" * 16
     known = {"cluster": "c", "cluster_address": "node:4154"}
@@ -146,7 +149,7 @@ def test_nodes_of_clusters_are_told_with_when_they_were_heard(lookupd: Lookupd) 
     assert {"log_id", "cluster"}.isdisjoint(plain["producers"][0])
 
 
-def test_zone_and_region_are_told_where_a_node_has_them(lookupd: Lookupd) -> None:
+def test_zone_and_region_are_sent_if_a_node_has_them(lookupd: Lookupd) -> None:
     lookupd.producer(replace(NODE1, topology_zone="z", topology_region="r"), "t")
     where = '"version":"1.3.0","topology_zone":"z","topology_region":"r"'
     assert where in lookupd.get("/lookup?topic=t").text
@@ -164,8 +167,8 @@ def test_inactive_topics(lookupd: Lookupd) -> None:
         '{"topics":[{"topic":"a","channels":["c"]},{"topic":"b","channels":["c"]}],"more":false}'
     )
     for asked, name, more in (("limit=2", "a", True), ("after=a", "b", False)):
-        told = lookupd.get(f"/topics/inactive?{asked}").json()
-        assert told == {"topics": [{"topic": name, "channels": ["c"]}], "more": more}
+        page = lookupd.get(f"/topics/inactive?{asked}").json()
+        assert page == {"topics": [{"topic": name, "channels": ["c"]}], "more": more}
     for limit in ("0", "50001", "-1", "x", ""):
         assert lookupd.get(f"/topics/inactive?limit={limit}").json() == {"message": "INVALID_ARG_LIMIT"}
 

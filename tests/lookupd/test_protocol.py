@@ -47,7 +47,7 @@ def node_with(**more: object) -> bytes:
 
 
 def ends_with(sent: bytes, error: bytes) -> None:
-    """`sent`, after the magic, is answered with this error last; then nothing is answered any more."""
+    """`sent`, after the magic, is answered with this error last; then nothing is answered."""
     registry, session, _ = a_session()
     replies = session.receive(b"  V1" + sent, NOW)
     assert replies.endswith(framed(error)), replies
@@ -61,7 +61,7 @@ def ends_with(sent: bytes, error: bytes) -> None:
 LOG_ID = "0123456789abcdef" * 2
 
 
-@each("told, kept", [
+@each("sent_fields, kept", [
     *(({"https_port": port}, {"https_port": port}) for port in (4152, 65535)),
     *(({"https_port": one}, {"https_port": 0}) for one in (0, 65536, -1, True, "4152", None, 1.5, [1])),
     ({"node_id": 7, "capabilities": ["log"]}, {"node_id": 7, "capabilities": ("log",)}),
@@ -76,17 +76,17 @@ LOG_ID = "0123456789abcdef" * 2
       for log, kept in ((LOG_ID, LOG_ID), ("AB" * 16, ""), ("ab" * 15, ""), ("ab" * 16 + "\n", ""), (7, ""))),
     ({"remote_address": "1.2.3.4:5"}, {"remote_address": "10.0.0.1:5001"}),  # the socket says where it is
 ])  # fmt: skip
-def test_what_a_producer_says_beyond_nsq(told: dict[str, object], kept: dict[str, object]) -> None:
+def test_extensions_of_identify(sent_fields: dict[str, object], kept: dict[str, object]) -> None:
     registry, session, _ = a_session()
     assert session.info is None
-    assert session.receive(b"  V1" + identify(node_with(**told)) + b"REGISTER t\n", NOW) == ANSWERED + OK
+    assert session.receive(b"  V1" + identify(node_with(**sent_fields)) + b"REGISTER t\n", NOW) == ANSWERED + OK
     (info,) = registry.producers("t", NOW) or []
     assert info == session.info
     assert {name: getattr(info, name) for name in kept} == kept
     registry.check()
 
 
-def test_a_peer_that_is_refused_is_told_once_and_not_heard() -> None:
+def test_a_refused_peer_gets_one_error_and_its_input_is_ignored() -> None:
     _, session, _ = a_session()
     assert session.refuse(b"E_TLS_REQUIRED why") == framed(b"E_TLS_REQUIRED why")
     assert session.closing
@@ -308,7 +308,7 @@ def test_a_registration_beyond_the_limit_is_refused_and_the_others_stay() -> Non
     assert registry.topics() == ["t", "u"]
 
 
-def test_a_producer_without_a_seat_is_told_so_and_closed() -> None:
+def test_a_producer_without_a_slot_gets_an_error_and_is_closed() -> None:
     registry = Registry(300, 45, Limits(producers=1))
     registry.ping(registry.identify(PeerInfo("10.0.0.2:1", "", "b", 1, 1, "v"), NOW), NOW)
     session = Session(registry, "10.0.0.1:5001", ANSWER, lambda text: None)
@@ -346,7 +346,7 @@ class Proofs:
         return False
 
     def note_failure(self, address: str) -> None:
-        """Do nothing: nobody guesses here."""
+        """Do nothing: there are no wrong tokens here."""
 
 
 REFUSED = framed(b"E_UNAUTHORIZED IDENTIFY needs the auth_token of somebody who may register")

@@ -1,4 +1,4 @@
-"""nsqlookupd's registry: what is known of topics and producers, and for how long."""
+"""nsqlookupd's registry: topics and producers, and how long they are known."""
 
 import contextlib
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def peer(registry: Registry) -> Peer:
 
 
 def test_a_registered_producer_is_found_and_registering_again_is_no_news(registry: Registry, peer: Peer) -> None:
-    assert registry.producers("t", T0) is None  # nobody knows the topic
+    assert registry.producers("t", T0) is None  # an unknown topic
     assert registry.channels("t") == []
     assert registry.register(peer, "t", "c")
     assert registry.producers("t", T0) == [INFO]
@@ -58,7 +58,7 @@ def test_silence_hides_a_producer_until_its_next_ping(registry: Registry, peer: 
 def test_a_tombstone_hides_from_lookups_and_is_shown_by_nodes_until_it_expires(registry: Registry, peer: Peer) -> None:
     registry.register(peer, "t")
     registry.register(peer, "u")
-    assert registry.tombstone("t", "node1:4150", T0) == 0  # which is nobody
+    assert registry.tombstone("t", "node1:4150", T0) == 0  # an unknown node
     assert registry.tombstone("v", "node1:4151", T0) == 0
     assert registry.producers("t", T0) == [INFO]
     assert registry.tombstone("t", "node1:4151", T0) == 1
@@ -146,7 +146,7 @@ def test_two_connections_with_one_address_are_two_producers(registry: Registry, 
 
 
 class Plain:
-    """The original's registration_db.go word for word: one flat map, searched. The slow path beside the indexed one."""
+    """The original's registration_db.go word for word: one flat map, searched. The slow path of the indexed one."""
 
     def __init__(self) -> None:
         self.map: dict[tuple[str, str, str], dict[int, int]] = {}  # (category, topic, channel) -> peer -> tombstone
@@ -284,7 +284,7 @@ def test_the_producers_of_one_address_leave_room_for_others() -> None:
     registry.check()
 
 
-def test_at_the_limit_names_that_nobody_carries_go_the_oldest_first() -> None:
+def test_at_the_limit_orphans_are_forgotten_the_oldest_first() -> None:
     registry, peer = a_small_registry(total=8, per_producer=2)
     registry.create_topic("created")
     registry.register(peer, "old", "c")
@@ -294,10 +294,10 @@ def test_at_the_limit_names_that_nobody_carries_go_the_oldest_first() -> None:
     registry.disconnect(other)
     assert registry.counts() == Counts(3, 1, 0, 4)
     last = registry.identify(OTHER, T0)
-    registry.register(last, "new", "c")  # 4 entries beside the 4 that are there
+    registry.register(last, "new", "c")  # 4 more entries
     registry.check()
     assert registry.topics() == ["created", "new", "old", "young"]
-    assert registry.register(registry.identify(INFO, T0), "young")  # it is carried again, and no orphan any more
+    assert registry.register(registry.identify(INFO, T0), "young")  # it is carried again, and no orphan
     registry.check()
     assert registry.channels("old") == []
     with pytest.raises(Full, match="8 topics, channels and producers"):
@@ -326,7 +326,7 @@ def test_no_step_leads_beyond_the_limits(steps: list[tuple[str, int, str, str]])
         registry.check()
 
 
-def test_inactive_topics_come_in_portions_with_their_channels(registry: Registry, peer: Peer) -> None:
+def test_inactive_topics_come_in_pages_with_their_channels(registry: Registry, peer: Peer) -> None:
     registry.register(peer, "carried", "c")
     for topic in ("b", "a", "d"):
         registry.create_channel(topic, "y")

@@ -1,4 +1,4 @@
-"""Which connections nsqlookupd takes for TLS: it looks at their first byte, and leaves it to whoever reads them."""
+"""Which connections nsqlookupd takes for TLS: it peeks at their first byte."""
 
 import pytest
 import trio
@@ -25,15 +25,15 @@ Pair = tuple[trio.SocketStream, trio.SocketStream]
 
 @pytest.fixture
 def pair() -> Pair:
-    ours, theirs = map(trio.SocketStream, trio.socket.socketpair())
-    return ours, theirs
+    server, client = map(trio.SocketStream, trio.socket.socketpair())
+    return server, client
 
 
 async def test_clear_text_is_left_unread(authority: Authority, pair: Pair) -> None:
-    ours, theirs = pair
-    await theirs.send_all(b"  V1")
-    assert await tls(authority).accept(ours) is None
-    assert await ours.receive_some() == b"  V1"
+    server, client = pair
+    await client.send_all(b"  V1")
+    assert await tls(authority).accept(server) is None
+    assert await server.receive_some() == b"  V1"
 
 
 async def test_a_peer_that_closes_at_once_is_clear_text(authority: Authority, pair: Pair) -> None:
@@ -42,11 +42,11 @@ async def test_a_peer_that_closes_at_once_is_clear_text(authority: Authority, pa
 
 
 async def test_a_handshake_begins_with_22(authority: Authority, pair: Pair) -> None:
-    ours, theirs = pair
-    client = TlsStream(theirs, lambda i, o: authority.client().wrap_bio(i, o, server_hostname="localhost"))
+    server, client = pair
+    client = TlsStream(client, lambda i, o: authority.client().wrap_bio(i, o, server_hostname="localhost"))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(client.do_handshake)
-        server = await tls(authority).accept(ours)
+        server = await tls(authority).accept(server)
     assert server is not None
     await client.send_all(b"  V1")
     assert await server.receive_some() == b"  V1"

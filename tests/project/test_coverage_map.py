@@ -82,7 +82,7 @@ TRIED_BY = {
     "nsqd/http/test_stats.py": ("shared.http.extensions",),
     "nsqd/net/test_inflow.py": ("nsqd.net.admission", "nsqd.protocols.conversation",),
     "nsqd/net/test_layers.py": ("nsqd.net.connection", "nsqd.net.endpoint",),
-    "nsqd/net/test_reactor.py": ("nsqd.net.timers", "nsqd.net.unread", "nsqd.net.upkeep", "nsqd.net.wakeup",),
+    "nsqd/net/test_reactor.py": ("nsqd.net.timers", "nsqd.net.unread", "nsqd.net.upkeep",),
     "nsqd/protocols/beanstalk/test_conversations.py": (
         "nsqd.protocols.beanstalk.client", "nsqd.protocols.beanstalk.states", "nsqd.protocols.beanstalk.stats",
     ),
@@ -93,7 +93,6 @@ TRIED_BY = {
     "nsqd/protocols/disque/test_info.py": ("nsqd.protocols.disque.context",),
     "nsqd/protocols/disque/test_queues.py": ("nsqd.core.queues",),
     "nsqd/protocols/disque/test_server.py": ("nsqd.protocols.disque.flush",),
-    "nsqd/protocols/nsq/test_authorization.py": ("nsqd.protocols.nsq.auth_answer",),
     "nsqd/protocols/nsq/test_fast_slow.py": (
         "nsqd.protocols.nsq.commands", "nsqd.protocols.nsq.fast", "nsqd.protocols.nsq.publisher",
         "nsqd.protocols.nsq.subscription",
@@ -115,7 +114,7 @@ TRIED_BY = {
     "nsqd/protocols/rights/test_disque.py": ("nsqd.protocols.disque.rights",),
     "nsqd/protocols/rights/test_guessing.py": ("nsqd.protocols.credential",),
     "nsqd/protocols/rights/test_recording.py": (
-        "nsqd.protocols.beanstalk.operators", "nsqd.protocols.disque.audited", "nsqd.protocols.recording",
+        "nsqd.protocols.beanstalk.operators", "nsqd.protocols.disque.audited",
     ),
     "nsqd/protocols/test_account.py": ("nsqd.protocols.outbox",),
     "nsqd/cluster/promotion/test_promotions.py": ("nsqd.cluster.promotion.promoted_log", "nsqd.cluster.promotion.opening",),

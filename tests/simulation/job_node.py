@@ -22,7 +22,7 @@ from nsqd.core.sequence.mark import Promise, are_kept
 from nsqd.core.work_queue.job import JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
-from nsqd.net.limits import Limits
+from nsqd.net.limits import ReplyLimits
 from nsqd.protocols.disque.context import DisqueContext
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.disque.peer import Peer
@@ -53,7 +53,7 @@ class Connection:
         self.peer = Peer(node.broker, jobs.context, self, "10.0.0.1", "5555", node.clock.now)
         self.asked: deque[Asked] = deque()  # commands without a reply
         self._sealed: deque[tuple[list[Promise], list[bytes], list[Asked]]] = deque()
-        self._limits = Limits()
+        self._limits = ReplyLimits()
         self.is_gone = False
         self.since = 0  # when the last command was sent, true ns
 

@@ -1,8 +1,8 @@
-"""Jobs of other nodes of a cluster, as a client of beanstalkd sees them: what it borrows, and commands that their owners do.
+"""Jobs of other nodes of a cluster, as a client of beanstalkd sees them, and commands that their owners execute.
 
 A waiting reserve may be answered with a job of another node. The client has that job reserved like any other: until it
-deletes, releases or buries it, until its time to run is over, or until the client goes. Commands about the job are done by its
-owner, and the client waits for the answer.
+deletes, releases or buries it, until its time to run is over, or until the client disconnects. The owner of the job executes
+commands about it, while the client waits for the reply.
 
 See docs/design/cluster.md#lending.
 """
@@ -26,8 +26,7 @@ from nsqd.protocols.beanstalk.client import (
     job_reply,
 )
 from nsqd.protocols.beanstalk.rights import NEEDS
-from nsqd.protocols.recording import name_of, record
-from shared.audit.event import UNKNOWN, Outcome
+from shared.audit.event import Outcome
 from shared.values import SECOND
 
 TOUCHED, DELETED, KICKED = b"TOUCHED\r\n", b"DELETED\r\n", b"KICKED\r\n"
@@ -35,7 +34,7 @@ TOUCHED, DELETED, KICKED = b"TOUCHED\r\n", b"DELETED\r\n", b"KICKED\r\n"
 _ERRORS = frozenset(
     (NOT_FOUND, OUT_OF_MEMORY, UNAUTHORIZED, DRAINING, BAD_FORMAT, UNKNOWN_COMMAND, b"INTERNAL_ERROR\r\n")
 )
-_ENDS = (b"delete ", b"release ", b"bury ")  # the job is not the client's any more
+_ENDS = (b"delete ", b"release ", b"bury ")  # these end the reservation
 
 
 class OtherNodes(Protocol):
@@ -44,10 +43,10 @@ class OtherNodes(Protocol):
     def ask(
         self, verb: bytes, job_id: int, loan: Loan | None, line: bytes, rights: bytes, then: Callable[[bytes], None]
     ) -> bool:
-        """Have the node that owns a job do a command about it, and call `then` with the reply, in a later turn.
+        """Have the node that owns a job execute a command about it, and call `then` with the reply, in a later turn.
 
-        `loan`: by which the client has the job; None: it has not. `line`: the command, without CR LF. `rights`: those of the
-        client (Rights.dump). Returns False if no node can be asked that may own the job.
+        `loan`: by which the client has the job; None: it has not. `line`: without CR LF. `rights`: those of the client
+        (Rights.dump). Returns False if no node can be asked that may own the job.
         """
 
     def end_loan(self, lender: int, loan: Loan) -> None:
@@ -63,18 +62,18 @@ class Borrower(Client):
         """Answer the waiting reserve with a job of another node. See nsqd.cluster.remote_jobs.lending.LoanSink."""
         if loan.retry:
             self._loans[loan.message_id] = lender, loan
-            self.worker.hold(BORROWED, loan.message_id, self._broker.now + loan.retry * SECOND)
-        self._answer(job_reply(b"RESERVED", self._broker.tubes.index.client_id(loan.message_id), loan.body))
+            self.worker.hold(BORROWED, loan.message_id, self.broker.now + loan.retry * SECOND)
+        self.end_wait(job_reply(b"RESERVED", self.broker.tubes.index.client_id(loan.message_id), loan.body))
         return loan.retry > 0
 
     def _end_borrowed(self) -> None:
-        """Forget the jobs of other nodes that are the client's no more, because their time to run is over."""
-        for job_id in self.worker.end_borrowed(self._now):
+        """Forget the jobs of other nodes whose time to run is over."""
+        for job_id in self.worker.end_borrowed(self.now):
             self._loans.pop(job_id, None)
 
     def _ask_owner(self, verb: bytes, job_id: int, *arguments: int) -> None:
-        """Have another node do a command about a job that is not this node's, and answer as it does: NOT_FOUND if none can."""
-        others = self._context.others
+        """Have the owner of a job on another node execute a command, and pass its reply on; NOT_FOUND if none can be asked."""
+        others = self.context.others
         if others is not None:
             self._end_borrowed()
             line = verb + b" ".join(b"%d" % number for number in (job_id, *arguments))
@@ -82,11 +81,11 @@ class Borrower(Client):
             if others.ask(verb, job_id, self._loan(job_id), line, self.rights_elsewhere(NEEDS[verb].verb), then):
                 self._wait = True
                 return
-        self._fail(NOT_FOUND)
+        self.fail(NOT_FOUND)
 
     def _delete_elsewhere(self, job_ids: list[int], done: int) -> None:
-        """Have other nodes delete those of the jobs that are theirs, and answer with `done` and how many these were."""
-        others, left, is_refused = self._context.others, 0, False
+        """Have other nodes delete their jobs among these, and answer with the sum of `done` and their number."""
+        others, left, is_refused = self.context.others, 0, False
         rights = self.rights_elsewhere(NEEDS[b"delete "].verb)
 
         def answered(job_id: int, reply: bytes) -> None:
@@ -94,16 +93,16 @@ class Borrower(Client):
             left -= 1
             done += reply == DELETED
             is_refused |= reply == UNAUTHORIZED
-            if self._is_gone:
+            if self.is_gone:
                 return
             if job_id in self._loans and reply in (DELETED, NOT_FOUND):
                 self._forget_loan(job_id)
             if not left:
-                self._now = self._broker.now
+                self.now = self.broker.now
                 if is_refused:
-                    self._record("delete-batch", "", Outcome.REFUSED)
+                    self.record("delete-batch", "", Outcome.REFUSED)
                     self._count_error(UNAUTHORIZED)
-                self._answer(UNAUTHORIZED if is_refused else b"DELETED_BATCH %d\r\n" % done)
+                self.end_wait(UNAUTHORIZED if is_refused else b"DELETED_BATCH %d\r\n" % done)
 
         self._end_borrowed()
         for job_id in job_ids if others is not None else ():
@@ -113,40 +112,27 @@ class Borrower(Client):
         if left:
             self._wait = True
         else:
-            self._reply(b"DELETED_BATCH %d\r\n" % done)
-
-    def _ask_lender(self, verb: bytes, job_id: int, *arguments: int) -> None:
-        """Have the lender do a command, and answer as it does, if the client has the job; else answer NOT_FOUND."""
-        if job_id in self._loans:
-            self._ask_owner(verb, job_id, *arguments)
-        else:
-            self._fail(NOT_FOUND)
+            self.reply(b"DELETED_BATCH %d\r\n" % done)
 
     def _answered(self, verb: bytes, job_id: int, reply: bytes) -> None:
-        """Take the owner's answer to a command, and pass it on."""
-        if self._is_gone:
+        """Pass on the owner's reply to a command."""
+        if self.is_gone:
             return
-        self._now = self._broker.now
+        self.now = self.broker.now
         if reply == UNAUTHORIZED:
-            self._record(verb.decode().rstrip(), str(job_id), Outcome.REFUSED)
+            self.record(verb.decode().rstrip(), str(job_id), Outcome.REFUSED)
         elif verb == b"kick-job ":
-            self._record("kick-job", str(job_id), Outcome.DONE if reply == KICKED else Outcome.FAILED)
+            self.record("kick-job", str(job_id), Outcome.DONE if reply == KICKED else Outcome.FAILED)
         if job_id in self._loans:
             if reply == TOUCHED:
-                self.worker.hold(BORROWED, job_id, self._now + self._loans[job_id][1].retry * SECOND)
+                self.worker.hold(BORROWED, job_id, self.now + self._loans[job_id][1].retry * SECOND)
             elif reply == NOT_FOUND or (verb in _ENDS and reply not in (OUT_OF_MEMORY, UNAUTHORIZED)):
                 self._forget_loan(job_id)
         if reply in _ERRORS:
             self._count_error(reply)
-        self._answer(reply)
-
-    def _record(self, action: str, target: str, outcome: Outcome = Outcome.DONE, count: int = UNKNOWN) -> None:
-        """Record what the client did as an operator, or was refused, if there is an audit."""
-        who = name_of(self.credential.identity if self.credential is not None else None)
-        record(self._context.audit, "beanstalkd", self.remote_ip, who, action, target, outcome, count)
+        self.end_wait(reply)
 
     def _loan(self, job_id: int) -> Loan | None:
-        """Return by which loan the client has a job; None: it has not."""
         found = self._loans.get(job_id)
         return found[1] if found is not None else None
 
@@ -154,11 +140,10 @@ class Borrower(Client):
         del self._loans[job_id]
         self.worker.lost(BORROWED, job_id)
 
-    def disconnected(self) -> None:
-        """Release everything, also what other nodes have lent: the connection is gone."""
-        others = self._context.others
+    def _leave(self) -> None:
+        others = self.context.others
         if others is not None:
             for lender, loan in self._loans.values():
                 others.end_loan(lender, loan)
             self._loans.clear()
-        super().disconnected()
+        super()._leave()

@@ -1,16 +1,16 @@
-"""Read a command line as beanstalkd reads it: verbs by their beginning, digits only.
-
-The functions here look at bytes, and change no state.
+"""Read a command line as beanstalkd reads it: verbs by their beginning, digits only. VERBS is the table of all commands.
 
 See docs/design/beanstalkd.md#verbs-and-numbers.
 """
 
 import re
 from collections.abc import Callable, Container
-from typing import Any
+from enum import Enum, auto
+from typing import Any, NamedTuple
 
 from nsqd.core.message.attributes import is_word
 from nsqd.core.retention.policy import MOST_COPIES
+from shared.auth.verbs import Verb
 from shared.foreign import BEGINNINGS, Foreign, recognize, recognize_line
 
 MAX_LINE = 224  # bytes, including CR LF
@@ -30,10 +30,29 @@ _RESERVE: tuple[bytes, tuple[int, ...]] = b"reserve", ()
 _USUAL_PUT = re.compile(rb"([0-9]{1,10}) ([0-9]{1,10}) ([0-9]{1,10}) ([0-9]{1,10})")
 _U32, _U64 = (1 << 32) - 1, (1 << 64) - 1
 _I31 = (1 << 31) - 1
-# what may come from an own client, if only by mistake, and is answered as beanstalkd answers it
+# input that may come from a client of beanstalkd by mistake, and gets beanstalkd's reply
 _OWN = frozenset((None, Foreign.BEANSTALK, Foreign.JOB, Foreign.PING))
 
 Arguments = tuple[Any, ...]
+
+
+class About(Enum):
+    """The object of a command, on which its client needs the right."""
+
+    NODE = auto()
+    USED = auto()  # the tube that the client uses
+    WATCHED = auto()  # all tubes that the client watches
+    TUBE = auto()  # the tube whose name comes first
+    JOB = auto()  # the tube of the job whose id comes first
+    JOBS = auto()  # those of all jobs that are named
+    MOVED = auto()  # the tube of that job, and the tube whose name comes next, into which the job is put
+
+
+class Need(NamedTuple):
+    """The right that a command needs; None: none, but the client must be known."""
+
+    verb: Verb | None
+    about: About = About.NODE
 
 
 class OtherName(str):
@@ -57,7 +76,7 @@ def is_foreign(line: bytes) -> bool:
 
 
 def begins_foreign(data: bytes) -> bool:
-    """Return the same for the beginning of a line, whatever comes behind it."""
+    """Return the same for the beginning of a line, whatever follows."""
     return data.startswith(BEGINNINGS) and recognize(data) not in _OWN
 
 
@@ -115,14 +134,6 @@ def _id(line: bytes, at: int) -> Arguments:
     return _numbers(line, at, _U64)
 
 
-def _release(line: bytes, at: int) -> Arguments:
-    return _numbers(line, at, _U64, _U32, _U32)
-
-
-def _bury(line: bytes, at: int) -> Arguments:
-    return _numbers(line, at, _U64, _U32)
-
-
 def _kick(line: bytes, at: int) -> Arguments:
     """Read a number as C's strtoul does: signs are accepted, what follows is ignored, and 32 bits of the number count."""
     match = _STRTOUL.match(line, at)
@@ -156,10 +167,7 @@ def shown(name: str) -> str:
 
 
 def existing(name: str, names: Container[str]) -> str:
-    """Return which of `names` an OtherName is: itself or, for clients that read no YAML, the one that lists show so.
-
-    Raises BadFormat.
-    """
+    """Return the name in `names` that an OtherName is, as it is or as lists quote it. Raises BadFormat."""
     if name in names:
         return name
     match = _QUOTED.fullmatch(name)
@@ -183,10 +191,6 @@ def _pause(line: bytes, at: int) -> Arguments:
 def _nothing(line: bytes, at: int) -> Arguments:
     if at != len(line):
         raise BadFormat
-    return ()
-
-
-def _anything(line: bytes, at: int) -> Arguments:
     return ()
 
 
@@ -221,42 +225,45 @@ def _ids(line: bytes, at: int) -> Arguments:
 
 
 ArgumentReader = Callable[[bytes, int], Arguments]
+_FREE = Need(None)
+_PUBLISH, _CONSUME = Need(Verb.PUBLISH, About.USED), Need(Verb.CONSUME, About.WATCHED)
+_READ, _ON_JOB = Need(Verb.READ, About.USED), Need(Verb.CONSUME, About.JOB)
 # The verbs in the order in which beanstalkd compares them; Penstock's own come before those that they begin with.
-VERBS: tuple[tuple[bytes, ArgumentReader], ...] = (
-    (b"put ", _put),
-    (b"put-unique ", _put_unique),
-    (b"put-replicated ", _put_replicated),
-    (b"peek ", _id),
-    (b"peek-ready", _nothing),
-    (b"peek-delayed", _nothing),
-    (b"peek-buried", _nothing),
-    (b"reserve-batch ", _reserve_batch),
-    (b"reserve-with-timeout ", _timeout),
-    (b"reserve-job ", _id),
-    (b"reserve", _nothing),
-    (b"delete-batch ", _ids),
-    (b"delete ", _id),
-    (b"release ", _release),
-    (b"bury ", _bury),
-    (b"kick ", _kick),
-    (b"kick-job ", _id),
-    (b"touch ", _id),
-    (b"stats-job ", _id),
-    (b"stats-tube ", _name),
-    (b"stats", _nothing),
-    (b"use ", _name),
-    (b"watch ", _name),
-    (b"ignore ", _name),
-    (b"list-tubes-watched", _nothing),
-    (b"list-tube-used", _nothing),
-    (b"list-tubes", _nothing),
-    (b"quit", _anything),
-    (b"pause-tube", _pause),
-    (b"clear-tube ", _name),
-    (b"move-job ", _id_and_name),
-    (b"list-jobs ", _list),
-)
-_WITH_ARGUMENTS = {verb: reader for verb, reader in VERBS if verb.endswith(b" ")}
+VERBS: dict[bytes, tuple[ArgumentReader, Need]] = {
+    b"put ": (_put, _PUBLISH),
+    b"put-unique ": (_put_unique, _PUBLISH),
+    b"put-replicated ": (_put_replicated, _PUBLISH),
+    b"peek ": (_id, Need(Verb.READ, About.JOB)),
+    b"peek-ready": (_nothing, _READ),
+    b"peek-delayed": (_nothing, _READ),
+    b"peek-buried": (_nothing, _READ),
+    b"reserve-batch ": (_reserve_batch, _CONSUME),
+    b"reserve-with-timeout ": (_timeout, _CONSUME),
+    b"reserve-job ": (_id, _ON_JOB),
+    b"reserve": (_nothing, _CONSUME),
+    b"delete-batch ": (_ids, Need(Verb.CONSUME, About.JOBS)),
+    b"delete ": (_id, _ON_JOB),
+    b"release ": (lambda line, at: _numbers(line, at, _U64, _U32, _U32), _ON_JOB),
+    b"bury ": (lambda line, at: _numbers(line, at, _U64, _U32), _ON_JOB),
+    b"kick ": (_kick, Need(Verb.ACT, About.USED)),
+    b"kick-job ": (_id, Need(Verb.ACT, About.JOB)),
+    b"touch ": (_id, _ON_JOB),
+    b"stats-job ": (_id, Need(Verb.STATS, About.JOB)),
+    b"stats-tube ": (_name, Need(Verb.STATS, About.TUBE)),
+    b"stats": (_nothing, Need(Verb.STATS)),
+    b"use ": (_name, _FREE),
+    b"watch ": (_name, Need(Verb.CONSUME, About.TUBE)),
+    b"ignore ": (_name, _FREE),
+    b"list-tubes-watched": (_nothing, _FREE),
+    b"list-tube-used": (_nothing, _FREE),
+    b"list-tubes": (_nothing, Need(Verb.STATS)),
+    b"quit": (lambda line, at: (), _FREE),
+    b"pause-tube": (_pause, Need(Verb.ACT, About.TUBE)),
+    b"clear-tube ": (_name, Need(Verb.DELETE, About.TUBE)),
+    b"move-job ": (_id_and_name, Need(Verb.ACT, About.MOVED)),
+    b"list-jobs ": (_list, Need(Verb.BROWSE, About.TUBE)),
+}
+_WITH_ARGUMENTS = {verb: reader for verb, (reader, _) in VERBS.items() if verb.endswith(b" ")}
 
 
 def read_usual(line: bytes) -> tuple[bytes, tuple[int, ...]] | None:
@@ -273,7 +280,7 @@ def verb_of(line: bytes) -> tuple[bytes, ArgumentReader]:
     reader = _WITH_ARGUMENTS.get(line[: space + 1]) if space > 0 else None
     if reader is not None:
         return line[: space + 1], reader
-    for verb, other in VERBS:
+    for verb, (other, _) in VERBS.items():
         if line.startswith(verb):
             return verb, other
     raise UnknownCommand

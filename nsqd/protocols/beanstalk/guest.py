@@ -16,28 +16,28 @@ _OF_HOLDERS = (b"delete ", b"release ", b"bury ", b"touch ")  # these read nothi
 
 
 def request_of(reservation: int, line: bytes) -> bytes:
-    """Return what the owner of a job is asked: which reservation the client has (0: none), and its command."""
+    """Return the request to the owner of a job: the reservation that the client has (0: none), and its command."""
     return b"%d %s" % (reservation, line)
 
 
 def read_request(request: bytes) -> tuple[int, int, bytes] | None:
-    """Return reservation, number of the job, and command; None: it is no command that may be asked."""
+    """Return reservation, number of the job, and command; None if the command is not allowed."""
     match = _REQUEST.fullmatch(request)
     return (int(match[1]), int(match[3]), match[2]) if match is not None else None
 
 
 class Guest(Peer):
-    """Stands for a client of another node. It has the rights of that client on the job that it asks for."""
+    """Stands for a client of another node, with the rights of that client on the job."""
 
     __slots__ = ()
 
     def do(self, reservation: int, job_id: int, line: bytes) -> None:
-        """Do a command about a job. Its reply comes by `take_output`. See `read_request`."""
-        own, found = self.worker, self._broker.tubes.find(job_id)
+        """Execute a command about a job. Its reply comes by `take_output`. See `read_request`."""
+        own, found = self.worker, self.broker.tubes.find(job_id)
         is_its = found is not None and found[1].state is JobState.RESERVED and found[1].reserves == reservation
         if found is not None and is_its and line.startswith(_OF_HOLDERS):
             self.worker = found[0].reserved[found[1].ordinal]
-        self.receive(line + b"\r\n", self._broker.now)
+        self.receive(line + b"\r\n", self.broker.now)
         self.worker = own
 
     def _count(self, command: str) -> None:

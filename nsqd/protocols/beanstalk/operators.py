@@ -24,100 +24,88 @@ _CLEARED = (JobState.READY, JobState.DELAYED, JobState.BURIED)
 
 
 class Operator(Borrower):
-    """A client's commands that look at tubes and jobs, or act on them as an operator."""
+    """The commands that show tubes and jobs, and the operators' commands."""
 
     __slots__ = ()
 
     # looking
 
     def _peek(self, job_id: int) -> None:
-        found = self._broker.tubes.find(job_id)
-        if found is not None or self._context.others is None:
+        found = self.broker.tubes.find(job_id)
+        if found is not None or self.context.others is None:
             self._answer_found("peek", found)
         else:
             self._count("peek")
             self._ask_owner(b"peek ", job_id)
 
-    def _peek_ready(self) -> None:
-        self._peek_first("peek-ready", JobState.READY)
-
-    def _peek_delayed(self) -> None:
-        self._peek_first("peek-delayed", JobState.DELAYED)
-
-    def _peek_buried(self) -> None:
-        self._peek_first("peek-buried", JobState.BURIED)
-
     def _peek_first(self, command: str, state: JobState) -> None:
-        self._answer_found(command, self._broker.tubes.first(self.worker.using, state))
+        self._answer_found(command, self.broker.tubes.first(self.worker.using, state))
 
     def _answer_found(self, command: str, found: tuple[Tube, Job] | None) -> None:
         body = found[0].body(found[1]) if found is not None else None
         self._count(command)
         if found is None or body is None:
-            self._fail(NOT_FOUND)
+            self.fail(NOT_FOUND)
         else:
             gate = found[0].offsets.gate
             if gate is not None:
                 self.outbox.wait_for(gate.pass_through())
-            self._reply(job_reply(b"FOUND", self._broker.tubes.client_id(found[1]), body))
+            self.reply(job_reply(b"FOUND", self.broker.tubes.client_id(found[1]), body))
 
     # operators
 
     def _kick(self, bound: int) -> None:
         self._count("kick")
-        name, kicked, tubes = self.worker.using, 0, self._broker.tubes
+        name, kicked, tubes = self.worker.using, 0, self.broker.tubes
         has_buried = any(tube.table.buried for tube in tubes.everywhere(name))
         state = JobState.BURIED if has_buried else JobState.DELAYED
 
-        def some() -> bytes | None:
+        def step() -> bytes | None:
             nonlocal kicked
             for _ in range(SLICE):
                 found = tubes.first(name, state) if kicked < bound else None
                 if found is None:
-                    self._promise(name)
-                    self._record("kick", name, count=kicked)
+                    self.promise(name)
+                    self.record("kick", name, count=kicked)
                     return b"KICKED %d\r\n" % kicked
                 found[0].kick(found[1])
                 kicked += 1
             return None
 
-        self._begin_recorded("kick", name, some)
+        self._begin_recorded("kick", name, step)
 
-    def _begin_recorded(self, action: str, name: str, some: Callable[[], bytes | None]) -> None:
-        """Begin a command that may take several turns. If it does, that it began is recorded: the client may hang up."""
-        self._begin_long(some)
+    def _begin_recorded(self, action: str, name: str, step: Callable[[], bytes | None]) -> None:
+        """Begin a command that may take several turns. If it does, its beginning is recorded: the client may hang up."""
+        self.begin_long(step)
         if self._long is not None:
-            self._record(action, name, Outcome.UNCERTAIN)
+            self.record(action, name, Outcome.UNCERTAIN)
 
     def _kick_job(self, job_id: int) -> None:
-        found = self._broker.tubes.find(job_id)
+        found = self.broker.tubes.find(job_id)
         if found is None:
             self._ask_owner(b"kick-job ", job_id)
             if not self._wait:
-                self._record("kick-job", str(job_id), Outcome.FAILED)
+                self.record("kick-job", str(job_id), Outcome.FAILED)
             return
         target = f"{found[0].topic_name} {job_id}"
         if found[1].state not in (JobState.BURIED, JobState.DELAYED):
-            self._record("kick-job", target, Outcome.FAILED)
-            self._fail(NOT_FOUND)
+            self.record("kick-job", target, Outcome.FAILED)
+            self.fail(NOT_FOUND)
             return
         found[0].kick(found[1])
-        self._promise(found[0].topic_name)
-        self._record("kick-job", target)
-        self._reply(KICKED)
+        self.promise(found[0].topic_name)
+        self.record("kick-job", target)
+        self.reply(KICKED)
 
     def _clear_tube(self, name: str) -> None:
-        """Handle clear-tube: delete the ready, delayed and buried jobs, and answer CLEARED with their number.
-
-        Reserved jobs stay with their workers.
-        """
-        tubes = self._broker.tubes
+        """Delete the jobs of a tube, except for reserved ones, and answer CLEARED with their number."""
+        tubes = self.broker.tubes
         if name not in tubes.listed.counters:
-            self._fail(NOT_FOUND)
+            self.fail(NOT_FOUND)
             return
         count = 0
 
-        def some() -> bytes | None:
+        def step() -> bytes | None:
             nonlocal count
             for tube in tubes.everywhere(name):
                 jobs = chain.from_iterable(tube.jobs.in_state(state) for state in _CLEARED)
@@ -126,104 +114,101 @@ class Operator(Borrower):
                     count += 1
                 if any(tube.table.counts[state] for state in _CLEARED):
                     return None
-            self._promise(name)
+            self.promise(name)
             tubes.leave_empty(name)
-            self._record("clear-tube", name, count=count)
+            self.record("clear-tube", name, count=count)
             return b"CLEARED %d\r\n" % count
 
-        self._begin_recorded("clear-tube", name, some)
+        self._begin_recorded("clear-tube", name, step)
 
     def _move_job(self, job_id: int, name: str) -> None:
-        """Handle move-job: put the job to another tube with its own options, delete it here, and answer MOVED with its new id.
-
-        The answer is DRAINING, as for a put, while the node drains.
-        """
-        tubes, found = self._broker.tubes, self._broker.tubes.find(job_id)
+        """Put a job to another tube with its options, delete it here, and answer MOVED with its new id, or DRAINING."""
+        tubes, found = self.broker.tubes, self.broker.tubes.find(job_id)
         if found is None or found[0].reserved.get(found[1].ordinal, self.worker) is not self.worker:
-            self._fail(NOT_FOUND)
+            self.fail(NOT_FOUND)
             return
-        if self._broker.draining_since:
-            self._fail(DRAINING)
+        if self.broker.draining_since:
+            self.fail(DRAINING)
             return
         tube, job = found
         body = tube.body(job)
         if body is None:
-            self._fail(NOT_FOUND)
+            self.fail(NOT_FOUND)
             return
         due = job.due if job.state is JobState.DELAYED else 0
-        # what is left of it, cut to whole seconds: the new job must not outlive the old one
-        ttl = (job.created + job.ttl * SECOND - self._broker.wall) // SECOND if job.ttl else 0
+        # the rest of it, cut to whole seconds: the new job must not outlive the old one
+        ttl = (job.created + job.ttl * SECOND - self.broker.wall) // SECOND if job.ttl else 0
         if job.ttl and not ttl:
-            self._fail(NOT_FOUND)
+            self.fail(NOT_FOUND)
             return
         options = JobOptions(job.priority, job.ttr, job.delay if due else 0, due, True, ttl, job.copies)
         self.make_tube(name)
         number = tubes.put_to(name, body, options)
-        self._promise(name)
-        self._record("move-job", f"{tube.topic_name} {job_id} {name}")
+        self.promise(name)
+        self.record("move-job", f"{tube.topic_name} {job_id} {name}")
         self._finish(job_id)
-        self._reply(b"MOVED %d\r\n" % number)
+        self.reply(b"MOVED %d\r\n" % number)
 
     def _list_jobs(self, name: str, state: str, limit: int, after: int) -> None:
         """Handle list-jobs: answer up to `limit` numbers of jobs in a state, in order of their put, behind number `after`."""
-        tubes = self._broker.tubes
+        tubes = self.broker.tubes
         wanted = next((number for number, word in STATES.items() if word == state), None)
         if wanted is None or not 1 <= limit <= MOST_LISTED:
             raise BadFormat
         if name not in tubes.listed.counters:
-            self._fail(NOT_FOUND)
+            self.fail(NOT_FOUND)
             return
         pages = (islice(tube.jobs.in_state(wanted, behind(tube, after)), limit) for tube in tubes.everywhere(name))
         found = islice(merge(*pages, key=tubes.client_id), limit)
-        self._reply(stats.listing(str(tubes.client_id(job)) for job in found))
+        self.reply(stats.listing(str(tubes.client_id(job)) for job in found))
 
     def _pause_tube(self, name: str, seconds: int) -> None:
-        tubes = self._broker.tubes
+        tubes = self.broker.tubes
         if name not in tubes.listed.counters:
-            self._fail(NOT_FOUND)
+            self.fail(NOT_FOUND)
             return
         self.make_tube(name)
         tubes.listed.counters[name]["pause-tube"] += 1
-        tubes.made(name).pause_for(seconds * SECOND, self._now)
-        self._record("pause-tube", name)
-        self._reply(b"PAUSED\r\n")
+        tubes.made(name).pause_for(seconds * SECOND, self.now)
+        self.record("pause-tube", name)
+        self.reply(b"PAUSED\r\n")
 
     def _stats(self) -> None:
-        self._spent += len(self._broker.tubes.listed.names) // TUBES_OF_A_UNIT
+        self._spent += len(self.broker.tubes.listed.names) // TUBES_OF_A_UNIT
         self._count("stats")
-        figures, draining = self._context.figures(), self._broker.draining_since > 0
-        self._reply(stats.dictionary(stats.node_stats(self._broker.tubes, figures, draining)))
+        figures, draining = self.context.figures(), self.broker.draining_since > 0
+        self.reply(stats.dictionary(stats.node_stats(self.broker.tubes, figures, draining)))
 
     def _stats_job(self, job_id: int) -> None:
         self._count("stats-job")
-        found = self._broker.tubes.find(job_id)
+        found = self.broker.tubes.find(job_id)
         if found is None:
             self._ask_owner(b"stats-job ", job_id)
         else:
-            self._reply(stats.dictionary(stats.job_stats(*found, self._now, self._broker.wall)))
+            self.reply(stats.dictionary(stats.job_stats(*found, self.now, self.broker.wall)))
 
     def _stats_tube(self, name: str) -> None:
         self._count("stats-tube")
-        tubes = self._broker.tubes
+        tubes = self.broker.tubes
         if name not in tubes.listed.counters:
-            self._fail(NOT_FOUND)
+            self.fail(NOT_FOUND)
         else:
-            self._reply(stats.dictionary(stats.tube_stats(tubes, name, tubes.tube(name), self._now)))
+            self.reply(stats.dictionary(stats.tube_stats(tubes, name, tubes.tube(name), self.now)))
 
     def _list_tubes(self) -> None:
         self._count("list-tubes")
-        self._reply(stats.listing(self._broker.tubes.listed.names))
+        self.reply(stats.listing(self.broker.tubes.listed.names))
 
     def _list_tube_used(self) -> None:
         self._count("list-tube-used")
-        self._reply(b"USING %s\r\n" % self.worker.using.encode())
+        self.reply(b"USING %s\r\n" % self.worker.using.encode())
 
     def _list_tubes_watched(self) -> None:
         self._count("list-tubes-watched")
-        self._reply(stats.listing(self.worker.watching))
+        self.reply(stats.listing(self.worker.watching))
 
     def _finish(self, job_id: int) -> bool:
-        tubes = self._broker.tubes
+        tubes = self.broker.tubes
         found = tubes.find(job_id)
         if found is None or found[0].reserved.get(found[1].ordinal, self.worker) is not self.worker:
             return False
@@ -231,6 +216,6 @@ class Operator(Borrower):
         name = tube.topic_name
         tube.finish(job)
         tubes.listed.counters[name]["delete"] += 1
-        self._promise(name)
+        self.promise(name)
         tubes.leave_empty(name)
         return True

@@ -20,17 +20,16 @@ from nsqd.protocols.beanstalk.client import (
     TIMED_OUT,
     TUBES_OF_A_UNIT,
     UNAUTHORIZED,
-    UNITS_OF_A_TURN,
     Put,
     job_reply,
 )
 from nsqd.protocols.beanstalk.commands import BadFormat, OtherName, existing
 from nsqd.protocols.beanstalk.operators import Operator
 from nsqd.protocols.beanstalk.rights import allows, target
+from nsqd.protocols.job_client import UNITS_OF_A_TURN
 from nsqd.protocols.transport import NEVER
 from shared.audit.event import Outcome
 from shared.auth.verbs import Verb
-from shared.tls.info import TlsInfo
 from shared.values import SECOND
 
 
@@ -41,30 +40,28 @@ class Peer(Operator):
 
     def _do(self, verb: bytes, arguments: tuple[Any, ...]) -> None:
         if verb not in _PUTS:
-            self._broker.tubes.match()
-        if self.credential is not None and not allows(
-            self.credential, self._broker.tubes, self.worker, verb, arguments
-        ):
+            self.broker.tubes.match()
+        if self.credential is not None and not allows(self.credential, self.broker.tubes, self.worker, verb, arguments):
             self._refuse(verb, arguments)
             return
         _HANDLERS[verb](self, *arguments)
 
     def _refuse(self, verb: bytes, arguments: tuple[Any, ...]) -> None:
         """Answer UNAUTHORIZED; to a put once its body has come."""
-        self._record(verb.decode().rstrip(), target(self.worker, verb, arguments), Outcome.REFUSED)
+        self.record(verb.decode().rstrip(), target(self.worker, verb, arguments), Outcome.REFUSED)
         if verb in _PUTS and not arguments[-1]:
-            self._discard, self._discard_reply = arguments[-2] + 2, UNAUTHORIZED
+            self._discard_body(arguments[-2] + 2, UNAUTHORIZED)
         else:
-            self._fail(UNAUTHORIZED)
+            self.fail(UNAUTHORIZED)
 
     def _show_token(self, secret: bytes) -> None:
-        """Handle auth: the client is whoever has this token."""
+        """Handle auth: identify the client by a token."""
         assert self.credential is not None
         if self.credential.show_token(secret):
-            self._reply(b"AUTHORIZED\r\n")
+            self.reply(b"AUTHORIZED\r\n")
         else:
-            self._record("auth", "", Outcome.REFUSED)
-            self._fail(UNAUTHORIZED)
+            self.record("auth", "", Outcome.REFUSED)
+            self.fail(UNAUTHORIZED)
             if self.credential.is_guess:
                 self.outbox.end()
 
@@ -72,12 +69,12 @@ class Peer(Operator):
 
     def _put_together(self, usual: tuple[int, JobOptions], data: bytes, at: int, body: int) -> int:
         size, options = usual
-        tubes, worker = self._broker.tubes, self.worker
+        tubes, worker = self.broker.tubes, self.worker
         end = body + size + 2
-        if data[end - 2 : end] != b"\r\n" or self._broker.refusal:
+        if data[end - 2 : end] != b"\r\n" or self.broker.refusal:
             return 0  # the put is not complete, or has another answer
         if self.credential is not None and (
-            worker.using not in self._broker.topics
+            worker.using not in self.broker.topics
             or not self.credential.may(Verb.PUBLISH, worker.using)
             or self.is_in_debt()
         ):
@@ -90,7 +87,7 @@ class Peer(Operator):
                 bodies.append(data[end + len(line) : end + step - 2])
                 end += step
         if options.delay:
-            options = options._replace(due=self._now + options.delay * SECOND)
+            options = options._replace(due=self.now + options.delay * SECOND)
         try:
             first = tubes.put(worker, bodies, options)
         except TooMany:
@@ -99,7 +96,7 @@ class Peer(Operator):
         tubes.commands["put"] += len(bodies)
         if self.credential is not None:
             self.count_published(len(bodies), len(bodies) * size)
-        topic = self._broker.topics[worker.using]
+        topic = self.broker.topics[worker.using]
         marks = topic.marks  # the record of the jobs makes the promise, at the turn's end
         if topic.starting:
             self.wait_for_start(topic.name)
@@ -111,49 +108,45 @@ class Peer(Operator):
             self.outbox.reply(b"".join(replies), marks)
         return end
 
-    def _begin_unique(self, key: str, priority: int, delay: int, ttr: int, size: int, trailing: bool) -> None:
-        """Handle put-unique: as put, but answer DUPLICATE if the tube got a job with that key within -dedup-window."""
-        self._begin_put(priority, delay, ttr, size, trailing)
-        if self._put is not None:
-            self._put.key = key
-
-    def _begin_replicated(self, copies: int, priority: int, delay: int, ttr: int, size: int, trailing: bool) -> None:
-        """Handle put-replicated: as put, but answer once so many nodes have the job."""
-        self._begin_put(priority, delay, ttr, size, trailing)
-        if self._put is not None:
-            self._put.copies = copies
-
-    def _begin_put(self, priority: int, delay: int, ttr: int, size: int, trailing: bool) -> None:
+    def _begin_put(
+        self, priority: int, delay: int, ttr: int, size: int, trailing: bool, *, key: str = "", copies: int = 0
+    ) -> None:
+        """Wait for the body of a put. `key`: as put-unique; `copies`: as put-replicated, whose reply waits for these copies."""
         self._count("put")
-        if size > self._context.max_job_size:
-            self._discard, self._discard_reply = size + 2, JOB_TOO_BIG
+        if size > self.context.max_job_size:
+            self._discard_body(size + 2, JOB_TOO_BIG)
             return
         if trailing:
             raise BadFormat
         self.worker.produces = True
-        self._put = Put((priority, delay, ttr), size)
+        self._put = Put((priority, delay, ttr), size, key, copies)
+        self._needed = size + 2
 
     def _body(self, put: Put, data: bytes, at: int) -> int:
         end = at + put.size + 2
-        if len(data) < end or self.is_held_back():
+        if len(data) < end:
+            self._needed = put.size + 2
+            return -1
+        if self.is_held_back():
             return -1
         self._put = None
-        tubes = self._broker.tubes
+        self._needed = 0
+        tubes = self.broker.tubes
         if data[end - 2 : end] != b"\r\n":
             tubes.burn_id()
-            self._fail(b"EXPECTED_CRLF\r\n")
-        elif self._broker.draining_since:
+            self.fail(b"EXPECTED_CRLF\r\n")
+        elif self.broker.draining_since:
             tubes.burn_id()
-            self._fail(DRAINING)
-        elif self._broker.refusal:
+            self.fail(DRAINING)
+        elif self.broker.refusal:
             tubes.burn_id()
-            self._fail(OUT_OF_MEMORY)
+            self.fail(OUT_OF_MEMORY)
         elif self.credential is not None and not self.credential.may(Verb.PUBLISH, self.worker.using):
             tubes.burn_id()  # the right has ended while the body came
-            self._fail(UNAUTHORIZED)
+            self.fail(UNAUTHORIZED)
         else:
             priority, delay, ttr = put.options
-            due = self._now + delay * SECOND if delay else 0
+            due = self.now + delay * SECOND if delay else 0
             options, body = JobOptions(priority, ttr or 1, delay, due, True), data[at : end - 2]
             try:
                 if self.credential is not None:
@@ -166,32 +159,26 @@ class Peer(Operator):
                     number = tubes.put(self.worker, [body], options)
             except TooFewCopies:
                 tubes.burn_id()
-                self._fail(DRAINING)
+                self.fail(DRAINING)
             except TooMany:
-                self._fail(OUT_OF_MEMORY)
+                self.fail(OUT_OF_MEMORY)
             else:
                 self.count_published(min(number, 1), len(body))  # 0: it was put before
-                self._promise(self.worker.using)
-                self._reply(b"INSERTED %d\r\n" % number if number else b"DUPLICATE\r\n")
-                if self._broker.topics[self.worker.using].starting:
+                self.promise(self.worker.using)
+                self.reply(b"INSERTED %d\r\n" % number if number else b"DUPLICATE\r\n")
+                if self.broker.topics[self.worker.using].starting:
                     self.wait_for_start(self.worker.using)
         return end
 
     def _use(self, name: str) -> None:
         self._count("use")
-        self._broker.tubes.use(self.worker, name)
-        self._reply(b"USING %s\r\n" % name.encode())
+        self.broker.tubes.use(self.worker, name)
+        self.reply(b"USING %s\r\n" % name.encode())
 
     # workers
 
-    def _reserve(self) -> None:
-        self._begin_reserve("reserve", None)
-
-    def _reserve_with_timeout(self, seconds: int) -> None:
-        self._begin_reserve("reserve-with-timeout", seconds)
-
     def _begin_reserve(self, command: str, seconds: int | None) -> None:
-        tubes, worker, now = self._broker.tubes, self.worker, self._now
+        tubes, worker, now = self.broker.tubes, self.worker, self.now
         self._spent += len(worker.watching) // TUBES_OF_A_UNIT
         tubes.release_due(worker, now)
         worker.works = True
@@ -200,39 +187,34 @@ class Peer(Operator):
         warned = worker.warned_at()
         soon = warned is not None and warned <= now
         has_room = self.credential is None or self.room_in_flight() > 0
-        if has_room and not self._broker.agenda.is_held and not (soon and not tubes.has_ready(worker)):
+        if has_room and not self.broker.agenda.is_held and not (soon and not tubes.has_ready(worker)):
             found = tubes.waiters.next_for(worker, now)
             if found is not None:
                 self._count(command)
                 tube, job, body = found
                 tube.reserve(job, worker, now)
-                self._reply(job_reply(b"RESERVED", self._broker.tubes.client_id(job), body))
+                self.reply(job_reply(b"RESERVED", self.broker.tubes.client_id(job), body))
                 if self.credential is not None:
                     self.note_reserved()
                 return
         self._count(command)
         if soon:
-            self._reply(DEADLINE_SOON)
+            self.reply(DEADLINE_SOON)
         elif seconds == 0 or self._eof:
-            self._reply(TIMED_OUT)
+            self.reply(TIMED_OUT)
         else:
-            tubes.waiters.wait(worker)
-            if not has_room:
-                self.hold_back()
-            self._wait = True
-            self._deadline = NEVER if seconds is None else now + seconds * SECOND
-            self._transport.timer_changed()
+            self.wait_for_job(NEVER if seconds is None else now + seconds * SECOND)
 
     def _reserve_batch(self, count: int, seconds: int) -> None:
         """Reserve up to `count` ready jobs: answer RESERVED_BATCH with their number, then each job as RESERVED would."""
-        tubes, worker = self._broker.tubes, self.worker
+        tubes, worker = self.broker.tubes, self.worker
         worker.works = True
-        tubes.release_due(worker, self._now)
+        tubes.release_due(worker, self.now)
         replies: list[bytes] = []
-        count = min(count, self.room_in_flight()) if not self._broker.agenda.is_held else 0
+        count = min(count, self.room_in_flight()) if not self.broker.agenda.is_held else 0
         while len(replies) < count:
             try:
-                found = tubes.waiters.next_for(worker, self._now)
+                found = tubes.waiters.next_for(worker, self.now)
             except Reading:
                 if not replies:
                     raise
@@ -240,51 +222,54 @@ class Peer(Operator):
             if found is None:
                 break
             tube, job, body = found
-            tube.reserve(job, worker, self._now)
-            replies.append(job_reply(b"RESERVED", self._broker.tubes.client_id(job), body))
+            tube.reserve(job, worker, self.now)
+            replies.append(job_reply(b"RESERVED", self.broker.tubes.client_id(job), body))
         if replies:
             self.note_reserved()
-            self._reply(b"RESERVED_BATCH %d\r\n" % len(replies) + b"".join(replies))
+            self.reply(b"RESERVED_BATCH %d\r\n" % len(replies) + b"".join(replies))
         else:  # no job is ready: wait for the first one, with the answers of reserve-with-timeout
             self._begin_reserve("reserve-with-timeout", seconds)
 
     def _reserve_job(self, job_id: int) -> None:
-        found = self._broker.tubes.find(job_id)
+        found = self.broker.tubes.find(job_id)
         body = None
         if found is not None and found[1].state is not JobState.RESERVED and found[0].is_deliverable(found[1]):
             body = found[0].body(found[1])
         if found is None or body is None:
-            self._fail(NOT_FOUND)
+            self.fail(NOT_FOUND)
             return
         self.worker.works = True
         if self.room_in_flight() <= 0:  # this command never waits
-            self._fail(OUT_OF_MEMORY)
+            self.fail(OUT_OF_MEMORY)
             return
         tube, job = found
-        tube.reserve(job, self.worker, self._now)
+        tube.reserve(job, self.worker, self.now)
         self.note_reserved()
-        self._reply(job_reply(b"RESERVED", self._broker.tubes.client_id(job), body))
+        self.reply(job_reply(b"RESERVED", self.broker.tubes.client_id(job), body))
 
     def _own(self, verb: bytes, job_id: int, *arguments: int) -> tuple[Tube, Job] | None:
         """Return the job if this worker has it reserved; else have its lender do the command, or answer NOT_FOUND."""
-        found = self._broker.tubes.find(job_id)
+        found = self.broker.tubes.find(job_id)
         if found is not None and found[0].reserved.get(found[1].ordinal) is self.worker:
             return found
-        self._ask_lender(verb, job_id, *arguments)
+        if job_id in self._loans:
+            self._ask_owner(verb, job_id, *arguments)
+        else:
+            self.fail(NOT_FOUND)
         return None
 
     def _delete(self, job_id: int) -> None:
         self._count("delete")
         if self._finish(job_id):
-            self._reply(b"DELETED\r\n")
-        elif self._broker.tubes.find(job_id) is None:
+            self.reply(b"DELETED\r\n")
+        elif self.broker.tubes.find(job_id) is None:
             self._ask_owner(b"delete ", job_id)
         else:
-            self._fail(NOT_FOUND)
+            self.fail(NOT_FOUND)
 
     def _delete_batch(self, job_ids: tuple[int, ...]) -> None:
         """Delete the jobs, and answer DELETED_BATCH with how many existed and were not reserved by another worker."""
-        find = self._broker.tubes.find
+        find = self.broker.tubes.find
         done = sum(self._finish(job_id) for job_id in job_ids)
         self._delete_elsewhere([job_id for job_id in dict.fromkeys(job_ids) if find(job_id) is None], done)
 
@@ -292,52 +277,39 @@ class Peer(Operator):
         self._count("release")
         found = self._own(b"release ", job_id, priority, delay)
         if found is not None:
-            found[0].hand_back(found[1], priority, delay, self._now)
-            self._promise(found[0].topic_name)
-            self._reply(b"BURIED\r\n" if found[1].state is JobState.BURIED else b"RELEASED\r\n")
+            found[0].hand_back(found[1], priority, delay, self.now)
+            self.promise(found[0].topic_name)
+            self.reply(b"BURIED\r\n" if found[1].state is JobState.BURIED else b"RELEASED\r\n")
 
     def _bury(self, job_id: int, priority: int) -> None:
         self._count("bury")
         found = self._own(b"bury ", job_id, priority)
         if found is not None:
             found[0].bury(found[1], priority)
-            self._promise(found[0].topic_name)
-            self._reply(b"BURIED\r\n")
+            self.promise(found[0].topic_name)
+            self.reply(b"BURIED\r\n")
 
     def _touch(self, job_id: int) -> None:
         self._count("touch")
         found = self._own(b"touch ", job_id)
         if found is not None:
-            found[0].touch(found[1], self.worker, self._now)
-            self._reply(b"TOUCHED\r\n")
+            found[0].touch(found[1], self.worker, self.now)
+            self.reply(b"TOUCHED\r\n")
 
     def _watch(self, name: str) -> None:
         self._count("watch")
-        self._broker.tubes.watch(self.worker, name)
+        self.broker.tubes.watch(self.worker, name)
         self.note_watched()
-        self._reply(b"WATCHING %d\r\n" % len(self.worker.watching))
+        self.reply(b"WATCHING %d\r\n" % len(self.worker.watching))
 
     def _ignore(self, name: str) -> None:
         self._count("ignore")
         if name in self.worker.watching and len(self.worker.watching) == 1:
-            self._fail(b"NOT_IGNORED\r\n")
+            self.fail(b"NOT_IGNORED\r\n")
             return
-        self._broker.tubes.ignore(self.worker, name)
+        self.broker.tubes.ignore(self.worker, name)
         self.note_watched()
-        self._reply(b"WATCHING %d\r\n" % len(self.worker.watching))
-
-    def _quit(self) -> None:
-        self.outbox.end()
-
-    # Calls that the reactor makes to every peer, and that have no effect here.
-
-    def network_ready(self) -> None:
-        """Do nothing, because no consumer was refused room."""
-
-    def upgraded(self, tls: TlsInfo | None = None) -> None:
-        """Take the client's certificate. A client that connects by TLS expects no answer to it."""
-        if self.credential is not None and tls is not None:
-            self.credential.show_certificate(tls)
+        self.reply(b"WATCHING %d\r\n" % len(self.worker.watching))
 
 
 def _on_tube(handler: Callable[..., None], at: int = 0) -> Callable[..., None]:
@@ -346,7 +318,7 @@ def _on_tube(handler: Callable[..., None], at: int = 0) -> Callable[..., None]:
     def on_tube(peer: Peer, *arguments: Any) -> None:
         name = arguments[at]
         if type(name) is OtherName:
-            arguments = *arguments[:at], existing(name, peer._broker.tubes.listed.counters), *arguments[at + 1 :]
+            arguments = *arguments[:at], existing(name, peer.broker.tubes.listed.counters), *arguments[at + 1 :]
         handler(peer, *arguments)
 
     return on_tube
@@ -355,16 +327,16 @@ def _on_tube(handler: Callable[..., None], at: int = 0) -> Callable[..., None]:
 _PUTS = (b"put ", b"put-unique ", b"put-replicated ")  # these look at no jobs
 _HANDLERS: dict[bytes, Callable[..., None]] = {
     b"put ": Peer._begin_put,
-    b"put-unique ": Peer._begin_unique,
-    b"put-replicated ": Peer._begin_replicated,
+    b"put-unique ": lambda peer, key, *put: peer._begin_put(*put, key=key),
+    b"put-replicated ": lambda peer, copies, *put: peer._begin_put(*put, copies=copies),
     b"peek ": Peer._peek,
-    b"peek-ready": Peer._peek_ready,
-    b"peek-delayed": Peer._peek_delayed,
-    b"peek-buried": Peer._peek_buried,
+    b"peek-ready": lambda peer: peer._peek_first("peek-ready", JobState.READY),
+    b"peek-delayed": lambda peer: peer._peek_first("peek-delayed", JobState.DELAYED),
+    b"peek-buried": lambda peer: peer._peek_first("peek-buried", JobState.BURIED),
     b"reserve-batch ": Peer._reserve_batch,
-    b"reserve-with-timeout ": Peer._reserve_with_timeout,
+    b"reserve-with-timeout ": lambda peer, seconds: peer._begin_reserve("reserve-with-timeout", seconds),
     b"reserve-job ": Peer._reserve_job,
-    b"reserve": Peer._reserve,
+    b"reserve": lambda peer: peer._begin_reserve("reserve", None),
     b"delete-batch ": Peer._delete_batch,
     b"delete ": Peer._delete,
     b"release ": Peer._release,
@@ -381,7 +353,7 @@ _HANDLERS: dict[bytes, Callable[..., None]] = {
     b"list-tubes-watched": Peer._list_tubes_watched,
     b"list-tube-used": Peer._list_tube_used,
     b"list-tubes": Peer._list_tubes,
-    b"quit": Peer._quit,
+    b"quit": lambda peer: peer.outbox.end(),
     b"pause-tube": _on_tube(Peer._pause_tube),
     b"clear-tube ": _on_tube(Peer._clear_tube),
     b"move-job ": _on_tube(Peer._move_job, at=1),

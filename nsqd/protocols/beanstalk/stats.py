@@ -37,13 +37,8 @@ class ServerFigures:
     user_time: float  # s
     system_time: float  # s
     uptime: int  # s
-    binlog: tuple[int, int, int, int, int] = (
-        0,
-        0,
-        0,
-        0,
-        0,
-    )  # oldest and current file, records migrated and written, bytes of a file
+    # oldest and current file, records migrated and written, bytes of a file
+    binlog: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
     instance: str = ""  # 16 hex digits
     hostname: str = ""
     os: str = ""

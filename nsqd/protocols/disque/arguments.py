@@ -1,13 +1,15 @@
 """Read the arguments of Disque's commands, and find a command by its name.
 
-`arguments` is a whole request: the command's name is arguments[0], and its arity has been checked. The functions decide in the
-order of Disque 1.0-rc1 and with its texts. They know no queue, no job and no cluster, and allocate nothing by a number that a
-client sent.
+`arguments` is a whole request: the command's name is arguments[0], and its arity has been checked. The functions decide in
+the order of Disque 1.0-rc1 and with its texts. They know no queue, no job and no cluster, and allocate nothing by a number
+that a client sent.
 """
 
 import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
+
+from shared.auth.verbs import Verb
 
 SYNTAX_ERROR = b"ERR syntax error"
 BAD_ID = b"BADID Invalid Job ID format."
@@ -48,7 +50,7 @@ class Refused(Exception):
 
 
 class AddJob(NamedTuple):
-    """What an ADDJOB asks for."""
+    """The arguments of an ADDJOB."""
 
     queue: bytes
     body: bytes
@@ -63,7 +65,7 @@ class AddJob(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GetJob:
-    """What a GETJOB asks for."""
+    """The arguments of a GETJOB."""
 
     nohang: bool
     timeout: int  # ms; 0: no limit
@@ -74,7 +76,7 @@ class GetJob:
 
 @dataclass(frozen=True, slots=True)
 class QPeek:
-    """What a QPEEK asks for."""
+    """The arguments of a QPEEK."""
 
     queue: bytes
     count: int
@@ -83,7 +85,7 @@ class QPeek:
 
 @dataclass(frozen=True, slots=True)
 class QScan:
-    """What a QSCAN asks for. As in Disque, a count below 0 is no limit, and a limit of -1 is none."""
+    """The arguments of a QSCAN. As in Disque, a count below 0 is no limit, and a limit of -1 is none."""
 
     cursor: int
     count: int
@@ -95,7 +97,7 @@ class QScan:
 
 @dataclass(frozen=True, slots=True)
 class JScan:
-    """What a JSCAN asks for. As in Disque, a count below 0 is no limit."""
+    """The arguments of a JSCAN. As in Disque, a count below 0 is no limit."""
 
     cursor: int
     count: int
@@ -105,73 +107,80 @@ class JScan:
     reply: Literal["id", "all"]
 
 
-class Pause(NamedTuple):
-    """What a PAUSE asks for."""
+class PauseCommand(NamedTuple):
+    """The arguments of a PAUSE."""
 
     queue: bytes
     state: bytes  # none, in, out or all: the new state; state: the queue stays as it is
     bcast: bool
 
 
+class Need(NamedTuple):
+    """The right that a command needs, and on what; neither queue nor job: on the node."""
+
+    verb: Verb | None  # None: none, but the client must be known
+    queue: int = 0  # which argument is the name of a queue
+    jobs: int = 0  # from which argument on there are ids of jobs
+    behind: bytes = b""  # the word that the names of queues follow
+    has_bodies: bool = False  # the client gets the bodies of others' jobs: it needs READ, too
+
+
 class Command(NamedTuple):
     """A command as the checks before its execution see it."""
 
     name: bytes
-    arity: int  # with the name; negative: at least so many; 0: any
+    arity: int  # arguments, with the name; negative: at least as many; 0: any
+    need: Need = Need(Verb.ADMIN)
     needs_memory: bool = False  # it is refused when memory is full
 
     def arity_ok(self, count: int) -> bool:
-        """Return whether a request of so many arguments, with the name, may be executed."""
+        """Return whether a request of `count` arguments, with the name, may be executed."""
         return count == self.arity if self.arity > 0 else count >= -self.arity
 
 
+_FREE, _STATS, _ON_JOBS = Need(None), Need(Verb.STATS), Need(Verb.CONSUME, jobs=1)
 # Disque's table. HELLO has the arity 1 there; clients of today send a version of RESP and more.
 COMMANDS = {
     command.name: command
     for command in (
-        Command(b"auth", 2),
-        Command(b"ping", -1),
-        Command(b"info", -1),
+        Command(b"auth", 2, _FREE),
+        Command(b"ping", -1, _FREE),
+        Command(b"info", -1, _STATS),
         Command(b"shutdown", -1),
-        Command(b"monitor", 1),
+        Command(b"monitor", 1, Need(Verb.ADMIN, has_bodies=True)),
         Command(b"debug", -2),
         Command(b"config", -2),
         Command(b"cluster", -2),
         Command(b"client", -2),
         Command(b"slowlog", -2),
-        Command(b"time", 1),
-        Command(b"command", 0),
+        Command(b"time", 1, _FREE),
+        Command(b"command", 0, _FREE),
         Command(b"latency", -2),
-        Command(b"hello", -1),
-        Command(b"addjob", -4, needs_memory=True),
-        Command(b"getjob", -2),
-        Command(b"ackjob", -1),
-        Command(b"fastack", -1),
-        Command(b"deljob", -1),
-        Command(b"show", 2),
+        Command(b"hello", -1, _FREE),
+        Command(b"addjob", -4, Need(Verb.PUBLISH, queue=1), needs_memory=True),
+        Command(b"getjob", -2, Need(Verb.CONSUME, behind=b"from")),
+        Command(b"ackjob", -1, _ON_JOBS),
+        Command(b"fastack", -1, _ON_JOBS),
+        Command(b"deljob", -1, _ON_JOBS),
+        Command(b"show", 2, Need(Verb.READ, jobs=1)),
         Command(b"loadjob", 2),
         Command(b"bgrewriteaof", 1),
-        Command(b"qlen", 2),
-        Command(b"qpeek", 3),
-        Command(b"qstat", 2),
-        Command(b"qscan", -1),
-        Command(b"jscan", -1),
-        Command(b"enqueue", -1, needs_memory=True),
-        Command(b"nack", -1, needs_memory=True),
-        Command(b"dequeue", -1),
-        Command(b"working", 2),
-        Command(b"pause", -3),
+        Command(b"qlen", 2, Need(Verb.STATS, queue=1)),
+        Command(b"qpeek", 3, Need(Verb.READ, queue=1)),
+        Command(b"qstat", 2, Need(Verb.STATS, queue=1)),
+        Command(b"qscan", -1, _STATS),
+        Command(b"jscan", -1, Need(Verb.BROWSE)),
+        Command(b"enqueue", -1, Need(Verb.ACT, jobs=1), needs_memory=True),
+        Command(b"nack", -1, _ON_JOBS, needs_memory=True),
+        Command(b"dequeue", -1, Need(Verb.ACT, jobs=1)),
+        Command(b"working", 2, _ON_JOBS),
+        Command(b"pause", -3, Need(Verb.ACT, queue=1)),
     )
 }
 
 
-def find(name: bytes) -> Command | None:
-    """Return the command of the name, in capitals or not, or None. QUIT is none: it is answered before this."""
-    return COMMANDS.get(name.lower())
-
-
 def _magnitude(text: bytes) -> tuple[int, bool] | None:
-    """Read digits as C's strtoll does, without spaces: return the number and whether "-" stands before it; None: it is none.
+    """Read digits as C's strtoll does, without spaces: return the number and whether it follows a "-"; None if it is none.
 
     A sign and zeros may precede the digits. An empty text is 0, because strtoll stops at its end and finds nothing wrong.
     """
@@ -209,10 +218,7 @@ def timeout_of(text: bytes) -> int:
 
 
 def addjob(arguments: list[bytes], copies: int = 1) -> AddJob:
-    """Read an ADDJOB. copies: of a job whose command names no number; it matters only for the check of RETRY 0.
-
-    With the default, a RETRY 0 without REPLICATE passes here. Raises Refused.
-    """
+    """Read an ADDJOB. copies: those of a job without REPLICATE, for the check of RETRY 0. Raises Refused."""
     found: dict[bytes, int] = {}
     is_async, at = False, 4
     while at < len(arguments):
@@ -261,10 +267,7 @@ def getjob(arguments: list[bytes]) -> GetJob:
 
 
 def job_ids(arguments: list[bytes]) -> list[bytes]:
-    """Return the job ids after the command's name. Raises Refused if one of them is none.
-
-    As in Disque, only the length, the beginning and the two other hyphens count: the fields between them may be anything.
-    """
+    """Return the job ids, which as in Disque only need the length, the beginning and the hyphens of one. Raises Refused."""
     ids = arguments[1:]
     if not all(map(_JOB_ID.fullmatch, ids)):
         raise Refused(BAD_ID)
@@ -278,10 +281,7 @@ def qpeek(arguments: list[bytes]) -> QPeek:
 
 
 def _cursor(text: bytes, earlier: int | None) -> int:
-    """Read a cursor as C's strtoul does: a number after "-" is subtracted from 2**64.
-
-    earlier: the cursor that stands before it, or None. Raises Refused, also if there is an earlier one.
-    """
+    """Read a cursor as strtoul does: a number after "-" is subtracted from 2**64. Raises Refused, also for a second one."""
     if earlier is not None:
         raise Refused(SYNTAX_ERROR)
     found = _magnitude(text)
@@ -291,7 +291,7 @@ def _cursor(text: bytes, earlier: int | None) -> int:
 
 
 def qscan(arguments: list[bytes]) -> QScan:
-    """Read a QSCAN. What is no option with its value is the cursor, wherever it stands. Raises Refused."""
+    """Read a QSCAN. An argument that is no option with its value is the cursor. Raises Refused."""
     numbers = {b"count": DEFAULT_SCAN, b"minlen": -1, b"maxlen": -1, b"importrate": -1}
     busyloop, cursor, at = False, None, 1
     while at < len(arguments):
@@ -310,7 +310,7 @@ def qscan(arguments: list[bytes]) -> QScan:
 
 
 def jscan(arguments: list[bytes]) -> JScan:
-    """Read a JSCAN. What is no option with its value is the cursor, wherever it stands. Raises Refused."""
+    """Read a JSCAN. An argument that is no option with its value is the cursor. Raises Refused."""
     count, busyloop, cursor, queue, at = DEFAULT_SCAN, False, None, None, 1
     states = set[bytes]()
     reply: Literal["id", "all"] = "id"
@@ -343,7 +343,7 @@ def _state(word: bytes) -> bytes:
 
 
 def _reply(word: bytes) -> Literal["id", "all"]:
-    """Return what a JSCAN shows of a job. Raises Refused."""
+    """Return the REPLY type of a JSCAN. Raises Refused."""
     match word.lower():
         case b"id":
             return "id"
@@ -352,7 +352,7 @@ def _reply(word: bytes) -> Literal["id", "all"]:
     raise Refused(_BAD_REPLY)
 
 
-def pause(arguments: list[bytes]) -> Pause:
+def pause(arguments: list[bytes]) -> PauseCommand:
     """Read a PAUSE. The words add up to the new state, and `none` takes back those before it. Raises Refused."""
     paused, bcast, changes = 0, False, False
     for argument in arguments[2:]:
@@ -364,4 +364,4 @@ def pause(arguments: list[bytes]) -> Pause:
             bcast = True
         elif word != b"state":
             raise Refused(SYNTAX_ERROR)
-    return Pause(arguments[1], _PAUSE_WORDS[paused] if changes else b"state", bcast)
+    return PauseCommand(arguments[1], _PAUSE_WORDS[paused] if changes else b"state", bcast)

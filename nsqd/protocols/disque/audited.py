@@ -1,4 +1,4 @@
-"""Record the commands of operators, and what clients are refused, in the node's audit, if there is one."""
+"""Record operators' commands, and refused ones, in the node's audit, if there is one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from nsqd.protocols.disque.arguments import Refused
 from nsqd.protocols.disque.rights import need_of
-from nsqd.protocols.recording import name_of, record
 from shared.audit.event import MOST_TEXT, Outcome
 from shared.auth.verbs import Verb
 
@@ -45,7 +44,7 @@ def audited(command: bytes, handler: Handler) -> Handler:
 
 
 def note_answer(client: Client, arguments: Sequence[bytes], is_refused: bool) -> None:
-    """Record what other nodes have said of a command, as `audited` does if nobody has to be asked."""
+    """Record the reply of other nodes to a command, as `audited` does for commands of this node."""
     if is_refused:
         note(client, arguments, Outcome.REFUSED)
     elif _is_recorded(arguments[0].lower(), arguments):
@@ -60,19 +59,16 @@ def _is_recorded(command: bytes, arguments: Sequence[bytes]) -> bool:
 
 def note(client: Client, arguments: Sequence[bytes], outcome: Outcome = Outcome.DONE) -> None:
     """Record a command. Of its arguments the record has names of queues and settings, ids of jobs and addresses only."""
-    audit = client.context.audit
-    if audit is None:
-        return
     command = arguments[0].lower()
     action = command
-    if len(arguments) > 1 and arguments[1].lower() in _SUBCOMMANDS.get(command, ()):  # a stranger's words make no kinds
+    # another text of a client would be a kind of its own
+    if len(arguments) > 1 and arguments[1].lower() in _SUBCOMMANDS.get(command, ()):
         action += b" " + arguments[1]
-    who = name_of(client.credential.identity if client.credential is not None else None)
-    record(audit, "disque", client.remote_ip, who, _text(action).upper(), _target(command, arguments), outcome)
+    client.record(_text(action).upper(), _target(command, arguments), outcome)
 
 
 def _target(command: bytes, arguments: Sequence[bytes]) -> str:
-    """Return the names in a command, whoever has sent it."""
+    """Return the names in a command."""
     need = need_of(command, arguments)
     if need.queue:
         return _text(arguments[need.queue]) if len(arguments) > need.queue else ""

@@ -1,36 +1,26 @@
-"""Turn the bytes of a client of Disque into commands, and answers into bytes, without input or output.
-
-Commands are answered in their order. While a GETJOB waits, an ADDJOB waits for nodes, or a body is read from disk, later input
-is kept and not looked at. See docs/disque.md.
-"""
+"""Turn the bytes of a client of Disque into commands, and replies into bytes, without input or output. See docs/disque.md."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from abc import abstractmethod
 
 from nsqd.core.broker import Broker
 from nsqd.core.limits import TooMany
 from nsqd.core.sequence.mark import Mark
-from nsqd.core.work_queue.job import Job
-from nsqd.core.work_queue.loan import Loan
 from nsqd.core.work_queue.waiters import Reading
-from nsqd.core.work_queue.worker import FEW, Names, Worker
+from nsqd.core.work_queue.worker import FEW, Names
 from nsqd.protocols.account import Account
 from nsqd.protocols.disque import resp
-from nsqd.protocols.disque.arguments import COMMANDS, Command, Refused, find
+from nsqd.protocols.disque.arguments import COMMANDS, Command, Refused
 from nsqd.protocols.disque.audited import note
 from nsqd.protocols.disque.context import DisqueContext
 from nsqd.protocols.disque.rights import allows
-from nsqd.protocols.job_client import JobClient
+from nsqd.protocols.job_client import BYTES_OF_A_UNIT, JobClient
 from nsqd.protocols.transport import NEVER, Transport
 from shared.audit.event import Outcome
-from shared.auth.verbs import Verb
+from shared.tls.info import TlsInfo
 from shared.values import SECOND
 
-UNITS_OF_A_TURN = 1024  # commands and replies count one each, and large ones more, so that no client gets a long turn
-BYTES_OF_A_UNIT = 1024  # bytes of replies that count one unit
-MOST_KEPT = 64 * 1024  # bytes of commands that are read ahead while one waits
 GONE_WITHIN = SECOND  # ns that an ADDJOB waits for nodes when its client sends no more: the client may be gone
 CODES = frozenset(
     (b"BADID", b"ERR", b"LEAVING", b"MAXLEN", b"MISCONF", b"NOAUTH", b"NOJOB", b"NOPERM", b"NOPROTO", b"NOREPL", b"OOM",
@@ -44,140 +34,40 @@ COPIES_TOO_LATE = b"NOREPL Timeout reached before replicating to the requested n
 GONE_BEFORE_COPIED = b"NOREPL job removed (expired?) before the requested replication level was achieved"
 
 
-class Client(JobClient, ABC):
-    """The reading of one client's bytes and the waiting of its commands; Peer has the commands.
-
-    Implements nsqd.protocols.conversation.Conversation, and the sink of its worker.
-    """
+class Client(JobClient):
+    """The reading of one client's bytes, and the waiting of its commands; Peer has the commands."""
 
     __slots__ = (
-        "_again",
-        "_deadline",
-        "_needed",
-        "_spent",
-        "asks_others",
-        "authorized",
-        "body_since",
-        "broker",
-        "buffered",
-        "context",
-        "is_gone",
-        "joined",
-        "last_command",
-        "last_input",
-        "name",
-        "nil",
-        "nil_array",
-        "now",
-        "number",
-        "port",
-        "put_due",
-        "put_since",
-        "silence",
-        "wants_counters",
-    )
+        "asks_others", "authorized", "joined", "last_command", "name", "nil", "nil_array", "number", "put_due",
+        "put_since", "silence", "wants_counters",
+    )  # fmt: skip
+    protocol = "disque"
+    not_known = NO_AUTH
+    context: DisqueContext
 
     def __init__(
         self, broker: Broker, context: DisqueContext, transport: Transport, remote_ip: str, port: str, now: int
     ) -> None:
-        self.broker = broker
-        self.context = context
-        super().__init__(broker.tubes, context, transport, remote_ip, resp.error(COPIES_TOO_LATE))
-        self.port = port
-        self.buffered = 0  # bytes that the command takes that is coming, or those that are kept; 0: neither
-        self.body_since = -1  # ns: when that command began to come; -1: none is coming
-        self.worker = Worker(self, context.queues.holder)
+        lost = resp.error(COPIES_TOO_LATE)
+        super().__init__(broker, context, transport, remote_ip, port, now, lost, context.queues.holder)
         self.worker.watching.remove(self.worker.using)
         self.worker.takes_loans = True
-        self.now = self.joined = self.last_input = now
-        self.number = context.next_number()  # CLIENT LIST tells it
+        self.joined = now
+        self.number = context.next_number()  # for CLIENT LIST
         self.name = b""  # by CLIENT SETNAME
         self.last_command = b""
         self.authorized = not (context.password or context.proofs)
+        if self.credential is not None:
+            self.authorized = self.credential.identity is not None
         self.nil, self.nil_array = resp.NIL, resp.NIL_ARRAY  # as the version of RESP has them that the client asked for
         self.wants_counters = False  # the last GETJOB asked for the counters of jobs
         self.silence = 0  # replies that are not sent, because the client has asked for it; -1: all
-        self._needed = 0  # bytes of input without which the command that is kept is not complete
-        self._spent = 0  # units of this turn, out of UNITS_OF_A_TURN
-        self._again = False  # True: the command is executed again when the disk has answered
-        self._deadline = NEVER  # ns: when a waiting GETJOB or ADDJOB is given up
         self.put_since = -1  # ns: when the ADDJOB came that waits until enough nodes can have a copy; -1: none waits
         self.put_due = NEVER  # ns: until when that one waits
-        self.is_gone = False  # True: the client was ended, or its connection is gone
-        self.asks_others = False  # True: other nodes were asked to do the command that waits
-        if self.credential is not None:
-            self.credential.show_user()
-            self.authorized = self.credential.identity is not None
-
-    # input
-
-    def receive(self, data: bytes, now: int) -> None:
-        """Handle the complete commands that came, up to UNITS_OF_A_TURN; keep the rest."""
-        self.now = now
-        self.has_more = False
-        if data:
-            self.last_input = now
-        if not (self._buffer or self._wait or self._long or self.outbox.closing):
-            self._handle_fresh_input(data)
-            return
-        self._buffer += data
-        if self._wait or self.outbox.closing:
-            self.waiting = len(self._buffer) > MOST_KEPT and not self.outbox.closing
-            self.buffered = len(self._buffer)
-        elif len(self._buffer) >= self._needed or self._long:  # a large body is not copied for each piece of it
-            self._handle_kept_input()
-
-    def _handle_kept_input(self) -> None:
-        data = bytes(self._buffer)
-        self._buffer.clear()
-        self._spent = self._needed = 0
-        self._handle(data, 0)
-
-    def _handle_fresh_input(self, data: bytes) -> None:
-        """Handle input before which none was kept: mostly a single command, of a client that waits for each answer."""
-        self._spent, self._needed = 1, 0
-        end = self._step(data, 0) if data else 0
-        if end < 0:
-            self._keep(data, 0)
-        elif end < len(data) or self._long is not None or self._eof:
-            self._handle(data, end)
-
-    def _handle(self, data: bytes, at: int) -> None:
-        """Handle the complete commands from `at` on, while units are left, and keep the rest."""
-        size = len(data)
-        while (at < size or self._long) and not (self._wait or self.outbox.closing):
-            if self._spent >= UNITS_OF_A_TURN:
-                self.has_more = True
-                break
-            self._spent += 1
-            end = self._step(data, at)
-            if end < 0:
-                break
-            at = end
-        self._keep(data, at)
-
-    def _keep(self, data: bytes, at: int) -> None:
-        if at < len(data) and not self.outbox.closing:
-            self._buffer += data[at:] if at else data
-        self.waiting = self._wait and len(self._buffer) > MOST_KEPT
-        if not self._buffer:
-            self.buffered, self.body_since = 0, -1
-        elif self._needed and not self._wait:
-            if self.body_since < 0:
-                self.body_since = self.now
-            self.buffered = max(self._needed, len(self._buffer))
-        else:
-            self.buffered, self.body_since = len(self._buffer), -1
-        if self._long is not None:
-            self.has_more = True
-        if self._eof and not self._wait and not self.has_more:
-            self.outbox.end()
+        self.asks_others = False  # True: other nodes were asked to execute the command that waits
 
     def _step(self, data: bytes, at: int) -> int:
-        """Handle one command, or several like the last one. Return where it ended, or -1 if it is not complete."""
-        if self._long is not None:
-            self._continue_long()
-            return at if self._long is None else -1
+        """Handle one command, or several like the last one. Return where it ended, or -1 if it is not complete or waits."""
         try:
             end = self.repeat(data, at)
         except Reading as reading:
@@ -193,7 +83,7 @@ class Client(JobClient, ABC):
             return -1
         except resp.ProtocolError as wrong:
             self.count_error(b"ERR")
-            self._send(wrong.line)
+            self.outbox.reply(wrong.line)
             self.outbox.end()
             return -1
         if isinstance(found, int):
@@ -210,23 +100,23 @@ class Client(JobClient, ABC):
     def _execute(self, arguments: list[bytes]) -> None:
         """Execute a command, after the checks that Disque makes of every command, in its order."""
         name = arguments[0]
-        command = COMMANDS.get(name) or find(name)
+        command = COMMANDS.get(name) or COMMANDS.get(name.lower())
         if command is None:
             self._unknown(name)
             return
         if not command.arity_ok(len(arguments)):
-            self.reply_error(b"ERR wrong number of arguments for '%s' command" % command.name)
+            self.fail(b"ERR wrong number of arguments for '%s' command" % command.name)
             return
         if not self.authorized and command.name not in (b"auth", b"hello"):
             note(self, arguments, Outcome.REFUSED)
-            self.reply_error(NO_AUTH)
+            self.fail(NO_AUTH)
             return
         if not self.may(command.name, arguments):
             note(self, arguments, Outcome.REFUSED)
-            self.reply_error(NO_PERMISSION % command.name)
+            self.fail(NO_PERMISSION % command.name)
             return
         if command.needs_memory and self.broker.store.refusal:
-            self.reply_error(b"MISCONF Errors writing to the AOF file: " + self.broker.store.refusal.encode())
+            self.fail(b"MISCONF Errors writing to the AOF file: " + self.broker.store.refusal.encode())
             return
         self.last_command = command.name
         if self.put_since < 0:  # else it is counted already
@@ -234,25 +124,25 @@ class Client(JobClient, ABC):
         try:
             self.do(command, arguments)
         except Refused as refused:
-            self.reply_error(refused.text)
+            self.fail(refused.text)
             if self.credential is not None and self.credential.is_guess:
                 self.outbox.end()
         except TooMany as error:
-            self.reply_error(b"OOM " + str(error).encode())
+            self.fail(b"OOM " + str(error).encode())
         except Reading as reading:
             self._block(reading)
         if not self._again:
             self.put_since = -1
 
     def may(self, command: bytes, arguments: list[bytes]) -> bool:
-        """Return whether the client may do a command. AUTH and HELLO are how it says who it is."""
+        """Return whether the client may execute a command. AUTH and HELLO identify it."""
         credential = self.credential
         if credential is None or not self.authorized:
             return True
         return allows(credential, self.context.queues, self.context.ids, command, arguments)
 
     def show_token(self, secret: bytes) -> bool:
-        """Take the password of AUTH or HELLO as a token of the auth file."""
+        """Identify the client by the password of AUTH or HELLO, a token of the auth file."""
         if self.credential is None or not self.credential.show_token(secret):
             note(self, [b"auth"], Outcome.REFUSED)
             return False
@@ -262,54 +152,43 @@ class Client(JobClient, ABC):
         return True
 
     def joined_account(self, account: Account) -> None:
-        """Have the account hold the jobs that the client fetches."""
         self.worker.holder = account.holder
 
     def _end_monitoring(self) -> None:
-        """Show the client no more commands of others, if it may not see them now."""
+        """End MONITOR if the client may not use it now."""
         if not self.may(b"monitor", [b"monitor"]):
             self.context.forget(self)
 
     def rights_changed(self) -> None:
-        """End the connection if the client is nobody any more, or waits for jobs that it may not have."""
-        credential = self.credential
         self.forget_usual()
-        if credential is None:
-            return
-        waits = self.worker.watching if self.waits_for_job else ()
-        is_known = credential.renew()
-        self.authorized |= credential.identity is not None
-        self._end_monitoring()
-        if not is_known or not all(credential.may(Verb.CONSUME, name) for name in waits):
-            self.context.queues.stop_waiting(self.worker)
-            self.reply_error(NO_AUTH)
-            self.outbox.end()
+        super().rights_changed()
+        if self.credential is not None:
+            self.authorized |= self.credential.identity is not None
+            self._end_monitoring()
+
+    def upgraded(self, tls: TlsInfo | None = None) -> None:
+        super().upgraded(tls)
+        if self.credential is not None:
+            self.authorized |= self.credential.identity is not None
+
+    @property
+    def is_stranger(self) -> bool:
+        return not self.authorized
 
     @abstractmethod
     def forget_usual(self) -> None:
         """Read the next commands as those of a client that has sent none: its rights may have changed."""
 
-    def _block(self, reading: Reading) -> None:
-        """Execute the command again when the disk has answered."""
-        self.broker.tubes.waiters.block(self.worker, reading.queue)
-        self._wait = self._again = True
-
     def execute_again(self) -> None:
         """Execute the command again when what it waits for is over."""
         self._again = True
 
-    def pause_ended(self, now: int) -> None:
-        if self._is_held:
-            self._again = False
-            self._needed = 0
-        super().pause_ended(now)
-
     def _unknown(self, name: bytes) -> None:
         if name.lower() == b"quit":
-            self._send(resp.status(b"OK"))
+            self.outbox.reply(resp.status(b"OK"))
             self.outbox.end()
             return
-        self.reply_error(b"ERR unknown command '%s'" % name[:MOST_ECHOED])
+        self.fail(b"ERR unknown command '%s'" % name[:MOST_ECHOED])
 
     # replies
 
@@ -329,7 +208,7 @@ class Client(JobClient, ABC):
         elif self.silence > 0:
             self.silence -= 1
 
-    def reply_error(self, text: bytes) -> None:
+    def fail(self, text: bytes) -> None:
         """Answer with an error: its code and its text. Count it."""
         self.count_error(text)
         self.reply(resp.error(text))
@@ -339,41 +218,19 @@ class Client(JobClient, ABC):
         code = text.partition(b" ")[0]
         self.broker.client_errors["disque", code.decode() if code in CODES else "ERR"] += 1
 
-    def _send(self, data: bytes) -> None:
-        self.outbox.reply(data)
-
     def spend(self, units: int) -> None:
         """Count a command that does the work of several."""
         self._spent += units
 
-    def promise(self, queue: str) -> None:
-        """Hold the reply back until the queue's records of this turn are as durable as its topic promises."""
-        topic = self.broker.topics.get(queue)
-        for one in topic.shards if topic is not None else ():
-            one.journal.promise()
-            self.outbox.wait_for(one.marks)
-
     # waiting
 
-    def wait_for_job(self, timeout: int) -> None:
-        """Let the client wait for a job of the queues that its worker watches. `timeout`: ms; 0: without end.
+    @property
+    def no_job(self) -> bytes:
+        return self.nil_array
 
-        Raises TooMany.
-        """
-        self.broker.tubes.admit_waiting(self.worker)
-        self.context.queues.wait(self.worker)
-        self.hold_back()
-        self._wait = True
-        self._deadline = self.now + timeout * 1_000_000 if timeout else NEVER
-        self._transport.timer_changed()
-
-    def end_wait(self, reply: bytes) -> None:
-        """Answer a GETJOB that waits, and go on with the kept input in the next turn."""
-        self.context.queues.stop_waiting(self.worker)
+    def _stop_waiting(self) -> None:
+        super()._stop_waiting()
         self.forget_many_queues()
-        self._deadline = self._room_due = NEVER
-        self.reply(reply)
-        self.continue_input()
 
     def forget_many_queues(self) -> None:
         """Watch no queues after a GETJOB that named many: ten thousand such clients would take a gigabyte."""
@@ -393,7 +250,7 @@ class Client(JobClient, ABC):
     def retry_put(self) -> None:
         """Execute the ADDJOB that waits for nodes again, in the next turn."""
         self.broker.put_waiters.pop(self, None)
-        self._again, self._deadline = False, NEVER
+        self._deadline = NEVER
         self.continue_input()
 
     @property
@@ -402,124 +259,38 @@ class Client(JobClient, ABC):
         return self.worker.waiting or self.put_since >= 0
 
     def wait_for_others(self) -> None:
-        """Look at no further command until `others_answered`."""
+        """Handle no further command until `others_answered`."""
         self._wait = self.asks_others = True
 
     def others_answered(self, reply: bytes) -> None:
-        """Answer the command that waited for other nodes, and go on with the kept input in the next turn."""
+        """Answer the command that waited for other nodes, and handle the kept input in the next turn."""
         self.asks_others = False
         if not self.is_gone:
             if reply.startswith(b"-"):
                 self.count_error(reply[1:])
             self.end_wait(reply)
 
-    def begin_long(self, some: Callable[[], bytes | None]) -> None:
-        """Begin a command that may take several turns, of which this is the first.
-
-        `some` does the part of a turn, and returns the reply when all is done.
-        """
-        self._long = some
-
-    def _continue_long(self) -> None:
-        assert self._long is not None
-        self.broker.seal_puts()
-        reply = self._long()
-        if reply is not None:
-            self._long = None
-            self.reply(reply)
-
-    # sink of its worker
-
-    def wait_for(self, marks: tuple[Mark, ...]) -> None:
-        self.outbox.wait_for(marks)
-
-    def reserved(self, tube: str, job: Job, body: bytes) -> None:
-        """Answer the waiting GETJOB with its job."""
-        self.context.queues.note_fetched(tube, self.broker.now)
-        self.end_wait(self.fetched([(tube, job, body)]))
-        if self.credential is not None:
-            self.note_reserved()
-
-    def lent(self, loan: Loan, lender: int) -> bool:
-        """Answer the waiting GETJOB with a job of another node. The client does not own it, so it stays out if that goes."""
-        self.context.queues.use(loan.queue, self.broker.now)
-        self.end_wait(self.borrowed(loan))
-        return False
-
-    def read_completed(self) -> None:
-        """Execute the waiting command again now that the disk has answered: a body that was read is not kept for long."""
-        self._wait = self._again = self.waiting = False
-        self.now = self.broker.now
-        self._handle_kept_input()
-        self._transport.output_ready()
-
-    # calls of the reactor
-
     def receive_eof(self) -> None:
-        """Answer everything that the client has sent, and end a waiting GETJOB: the client sends no more."""
-        self._eof = True
-        if self.waits_for_job:
-            self.end_wait(self.nil_array)
-        elif self.put_since >= 0:
+        """Do the same; an ADDJOB does not wait much longer for nodes."""
+        if self.put_since >= 0:
+            self._eof = True
             self.put_due = self._deadline = min(self.put_due, self.broker.now + GONE_WITHIN)
             self._transport.timer_changed()
-        elif not self._wait and not self.has_more:
-            self.outbox.end()
+        else:
+            super().receive_eof()
 
-    def disconnected(self) -> None:
-        """Release everything: the connection is gone. The reactor calls this again if it was drained or broken off first."""
-        self.outbox.closing = True
-        self._buffer.clear()
-        self.buffered, self.has_more, self._long = 0, False, None
-        if not self.is_gone:
-            self.is_gone = True
-            self.broker.put_waiters.pop(self, None)
-            self.broker.seal_puts()
-            self.broker.tubes.forget_waiting(self.worker)
-            self.context.forget(self)
-            self.leave_account()
-
-    def break_off(self, why: str = "") -> None:
-        """End the connection without another word to the client, and give it no job any more."""
-        self.outbox.break_off()
-        self.disconnected()
-
-    def next_timer(self) -> int:
-        """Return when `tick` has something to do (monotonic ns)."""
-        return min(self._deadline, self._room_due)
+    def _leave(self) -> None:
+        self.broker.put_waiters.pop(self, None)
+        self.broker.tubes.forget_waiting(self.worker)
+        self.context.forget(self)
 
     def tick(self, now: int) -> None:
-        """End a GETJOB or an ADDJOB that has waited long enough."""
-        self.now = now
+        """Do the same, or end the wait of an ADDJOB for nodes."""
         if self.put_since >= 0 and now >= self._deadline:
+            self.now = now
             self.retry_put()
-            return
-        if not self.waits_for_job or now < self.next_timer():
-            return
-        self.broker.tubes.release_due(self.worker, now)
-        if not self.waits_for_job:  # it got a job that was due as early as its own deadline
-            return
-        if now >= self._deadline:
-            self.end_wait(self.nil_array)
         else:
-            self.look_for_room(now)
-
-    def take_output(self) -> list[bytes]:
-        """Take everything that waits to be sent."""
-        return self.outbox.drain()
-
-    @property
-    def is_stranger(self) -> bool:
-        """Return True until the client has shown who it is, where that is asked for."""
-        return not self.authorized
-
-    @property
-    def patience(self) -> int:
-        """Return 0: the usual limit applies to a network that takes nothing."""
-        return 0
-
-    def __repr__(self) -> str:
-        return f"<Client {self.remote_ip}:{self.port}, {self.worker!r}, {len(self._buffer)} bytes kept>"
+            super().tick(now)
 
     @abstractmethod
     def do(self, command: Command, arguments: list[bytes]) -> None:
@@ -530,17 +301,9 @@ class Client(JobClient, ABC):
         """Send a command that `client` has sent, since this client has sent MONITOR."""
 
     @abstractmethod
-    def fetched(self, jobs: list[tuple[str, Job, bytes]]) -> bytes:
-        """Return the reply to a GETJOB that has fetched these jobs."""
-
-    @abstractmethod
-    def borrowed(self, loan: Loan) -> bytes:
-        """Return the reply to a GETJOB that has got a job of another node."""
-
-    @abstractmethod
     def repeat(self, data: bytes, at: int) -> int:
         """Handle commands at `at` that are like the last one. Return where they end; 0: there are none."""
 
     @abstractmethod
     def learn(self, arguments: list[bytes], data: bytes, at: int, end: int) -> None:
-        """Take note of a command that was executed, because clients send the same again; its bytes are data[at:end]."""
+        """Remember an executed command, because clients send the same again; its bytes are data[at:end]."""

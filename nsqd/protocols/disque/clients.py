@@ -20,7 +20,7 @@ NO_PAUSE = b"ERR CLIENT PAUSE is not supported: pause queues with PAUSE, or drai
 
 
 def client_command(client: Client, arguments: list[bytes]) -> None:
-    """Do a CLIENT."""
+    """Execute a CLIENT."""
     match arguments[1].lower(), arguments[2:]:
         case b"list", []:
             client.reply(resp.bulk(b"".join(_line(client, one) for one in client.context.clients())))
@@ -36,7 +36,9 @@ def client_command(client: Client, arguments: list[bytes]) -> None:
         case b"reply", [word]:
             _silence(client, word)
         case b"kill", [address]:
-            _kill_address(client, address)
+            if not _kill(client, _Filters(0, address, skips_self=False)):
+                raise Refused(b"ERR No such client")
+            client.reply(resp.status(b"OK"))
         case b"kill", words if words:
             client.reply(resp.integer(_kill(client, _filters(words))))
         case b"pause", [time]:
@@ -97,12 +99,6 @@ class _Filters:
         return self.number in (0, client.number) and self.address in (None, _address(client))
 
 
-def _kill_address(client: Client, address: bytes) -> None:
-    if not _kill(client, _Filters(0, address, skips_self=False)):
-        raise Refused(b"ERR No such client")
-    client.reply(resp.status(b"OK"))
-
-
 def _filters(words: list[bytes]) -> _Filters:
     """Read the options of a CLIENT KILL from left to right: of one that is given twice the last counts. Raises Refused."""
     filters = _Filters()
@@ -124,15 +120,11 @@ def _filters(words: list[bytes]) -> _Filters:
 
 def _kill(client: Client, filters: _Filters) -> int:
     """End the connections that the filters choose. Returns how many."""
-    found = [one for one in client.context.clients() if filters.choose(one)]
-    found = [one for one in found if not (one is client and filters.skips_self)]
+    clients = [one for one in client.context.clients() if one is not client or not filters.skips_self]
+    found = list(filter(filters.choose, clients))
     for one in found:
-        _end(client, one)
+        if one is client:
+            client.outbox.end()
+        else:
+            one.break_off()
     return len(found)
-
-
-def _end(client: Client, one: Client) -> None:
-    if one is client:
-        client.outbox.end()
-    else:
-        one.break_off()

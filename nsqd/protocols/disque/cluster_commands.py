@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.arguments import SYNTAX_ERROR, Refused
 from nsqd.protocols.disque.context import Priority
-from nsqd.protocols.disque.flush import Flush
+from nsqd.protocols.disque.flush import flush
 from nsqd.protocols.disque.jobs import end_waits
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _FLAGS = {Priority.GOOD: "noflags", Priority.NO_LINK: "noflags", Priority.SUSPEC
 
 
 def nodes_for_clients(client: Client) -> bytes:
-    """Return the reply to Disque's HELLO: this node's id, and all nodes with how well to think of them."""
+    """Return the reply to Disque's HELLO: this node's id, and all nodes with their priorities."""
     context = client.context
     nodes = [
         resp.words([context.ids.node_id(node.number), node.ip.encode(), b"%d" % node.port, b"%d" % node.priority])
@@ -36,7 +36,7 @@ def nodes_for_clients(client: Client) -> bytes:
 
 
 def cluster_command(client: Client, arguments: list[bytes]) -> None:
-    """Do a CLUSTER."""
+    """Execute a CLUSTER."""
     context = client.context
     match arguments[1].lower(), arguments[2:]:
         case b"myid", []:
@@ -57,7 +57,7 @@ def cluster_command(client: Client, arguments: list[bytes]) -> None:
         case b"reset", words if [word.lower() for word in words] in ([], [b"soft"], [b"hard"]):
             if not context.has_debug or len(context.cluster.nodes()) > 1:
                 raise Refused(NO_RESET)
-            client.begin_long(Flush(client).some)
+            flush(client)
         case b"reset", [_]:
             raise Refused(SYNTAX_ERROR)
         case _:

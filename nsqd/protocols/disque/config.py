@@ -1,4 +1,4 @@
-"""The command CONFIG. Few of Disque's settings mean anything here: the others are kept and told, and have no effect."""
+"""The command CONFIG. Only a few of Disque's settings have an effect here: the others are kept and returned."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _UNITS = {b"": 1, b"b": 1, b"k": 1000, b"kb": 1 << 10, b"m": 10**6, b"mb": 1 << 
 
 
 def config_command(client: Client, arguments: list[bytes]) -> None:
-    """Do a CONFIG."""
+    """Execute a CONFIG."""
     word = arguments[1].lower()
     needed = {b"get": 3, b"set": 4, b"rewrite": 2, b"resetstat": 2}.get(word)
     if needed is None:

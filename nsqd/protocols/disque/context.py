@@ -1,4 +1,4 @@
-"""What all connections of Disque's clients to a node share."""
+"""The data that all connections of Disque's clients to a node share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BAD_NAME = (
 
 
 class Priority(IntEnum):
-    """How well a client should think of a node, as HELLO tells it."""
+    """The priority of a node in HELLO, the best one first."""
 
     GOOD = 1
     NO_LINK = 5
@@ -43,12 +43,12 @@ class NodeFacts:
     port: int  # for clients of Disque; 0: it takes none
     priority: Priority
     is_leaving: bool = False
-    silent_since: int = 0  # ms since the epoch, when a first sign of life was missed; 0: none is
-    heard_at: int = 0  # ms since the epoch, of the last sign of life; 0: never, or the node is this one
+    silent_since: int = 0  # ms since the epoch, when the first heartbeat was missed; 0: none was
+    heard_at: int = 0  # ms since the epoch, of the last heartbeat; 0: there was none, or the node is this one
 
 
 class ClusterFacts(Protocol):
-    """What commands ask of the cluster."""
+    """The cluster, as commands see it."""
 
     number: int  # of this node
 
@@ -56,46 +56,46 @@ class ClusterFacts(Protocol):
         """Return all nodes, this one first."""
 
     def size(self) -> int:
-        """Return how many nodes there are: those of `nodes`."""
+        """Return the number of nodes: those of `nodes`."""
 
     def meet(self, ip: str, port: int) -> bool:
         """Begin to connect to another node at its cluster port. Returns False if this node is in no cluster."""
 
     def forget(self, number: int) -> str:
-        """Tell all nodes that a node will not come back. Returns why that is refused; "": it is not."""
+        """Forget a node that will not come back, on all nodes. Returns the reason for a refusal, or ""."""
 
     def leave(self) -> str:
-        """Begin to leave the cluster permanently. Returns why that is refused; "": it is not."""
+        """Begin to leave the cluster permanently. Returns the reason for a refusal, or ""."""
 
     def stay(self) -> str:
-        """Do not leave. Returns why that is refused; "": it is not."""
+        """Do not leave. Returns the reason for a refusal, or ""."""
 
 
 class OtherNodes(Protocol):
-    """What commands ask of the nodes that may own a job which this one does not."""
+    """The other nodes, which may own a job that this one does not have, as commands see them."""
 
     def count(self, command: bytes, job_ids: list[bytes], rights: bytes, then: Callable[[int | None], None]) -> bool:
-        """Have the owners of these jobs do a command, and call `then` with how many jobs it was done to.
+        """Have the owners of these jobs execute a command, and call `then` with the number of jobs that it applied to.
 
         `rights`: those of the client (Rights.dump). If the client may not do this to one of the jobs of an owner, that owner
         does nothing, and None is passed to `then`. An acknowledgement whose owner cannot be asked is kept for it. Returns
-        False, and calls nothing, if nobody is asked.
+        False, and calls nothing, if no node is asked.
         """
 
     def add(self, words: list[bytes], wait: int, then: Callable[[bytes | None], None]) -> bool:
-        """Have another node do an ADDJOB, which may wait so many ns for copies, and call `then` with the reply.
+        """Have another node execute an ADDJOB, which may wait `wait` ns for copies, and call `then` with the reply.
 
-        None: it has not answered, and may have added the job. Returns False, and calls nothing, if nobody is asked.
+        None: it has not answered, and may have added the job. Returns False, and calls nothing, if no node is asked.
         """
 
     def ask(self, command: bytes, job_id: bytes, rights: bytes, then: Callable[[list[bytes]], None]) -> bool:
-        """Have the owner of this job do a command, and call `then` with the replies of the nodes that may be its owner.
+        """Have the owner of this job execute a command, and call `then` with the replies of the nodes that may be its owner.
 
-        `rights`: those of the client (Rights.dump). Returns False, and calls nothing, if nobody is asked.
+        `rights`: those of the client (Rights.dump). Returns False, and calls nothing, if no node is asked.
         """
 
     def request_of_all(self, words: list[bytes]) -> None:
-        """Have all nodes that can be reached now do a command. Nobody waits for that."""
+        """Have all nodes that can be reached now execute a command, without waiting for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class ServerFigures:
     cpu_user: float  # s
     is_durable: bool  # jobs are in a commit log
     gcc: str = "0.0.0"  # version of the compiler that made the interpreter
-    operations: int = 0  # commands a second since the last look
+    operations: int = 0  # commands a second since the last call
     rejected: int = 0  # connections since the start
 
 
@@ -123,7 +123,7 @@ class Alone:
     """A node that is in no cluster. Implements ClusterFacts."""
 
     def __init__(self, number: int, port: int, drain: Callable[[bool], object] = bool) -> None:
-        """`port`: for clients of Disque. `drain` begins or ends that the node takes no jobs: here, that is to leave."""
+        """`port`: for clients of Disque. `drain` begins or ends that the node takes no jobs, which stands for leaving."""
         self.number = number
         self._port = port
         self._drain = drain
@@ -158,7 +158,7 @@ NO_FIGURES = ServerFigures("", 0, "0" * 40, 0, 0, "", "", 0, 0, 0.0, 0.0, False)
 
 @dataclass(slots=True)
 class DisqueContext(JobContext):
-    """What all clients of Disque share."""
+    """The data that all clients of Disque share."""
 
     queues: Queues
     ids: JobIds
@@ -174,11 +174,11 @@ class DisqueContext(JobContext):
     has_debug: bool = False  # DEBUG and CLUSTER RESET may throw jobs away
     is_ip: Callable[[str], bool] = bool  # whether a text is an IP address
     rewrite: Callable[[], str] | None = (
-        None  # writes the configuration file, and returns why it failed; None: there is none
+        None  # writes the configuration file, and returns the error; None: there is none
     )
-    config: dict[str, str] = field(default_factory=dict)  # what CONFIG GET tells
+    config: dict[str, str] = field(default_factory=dict)  # for CONFIG GET
     monitors: dict[Client, None] = field(default_factory=dict)  # clients that have sent MONITOR
-    counts: dict[bytes, int] = field(default_factory=dict)  # how often each command came
+    counts: dict[bytes, int] = field(default_factory=dict)  # of each command
     connections: int = 0  # since the start
     _names: dict[bytes, str] = field(default_factory=dict)
 
@@ -199,12 +199,12 @@ class DisqueContext(JobContext):
         return known
 
     def count(self, client: Client, command: bytes, arguments: list[bytes]) -> None:
-        """Count a command, and show it to those who monitor."""
+        """Count a command, and send it to the monitors."""
         self.counts[command] = self.counts.get(command, 0) + 1
         if self.monitors and command != b"monitor":
             for monitor in self.monitors:
                 monitor.show_command(client, command, arguments)
 
     def forget(self, client: Client) -> None:
-        """Take note that a connection is gone."""
+        """Forget a connection that is gone."""
         self.monitors.pop(client, None)

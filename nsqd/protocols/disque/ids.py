@@ -1,10 +1,10 @@
-"""The ids by which clients of Disque name jobs. An id tells who owns the job, and follows from the id of its message.
+"""The ids by which clients of Disque name jobs. An id contains the owner of the job, and follows from the id of its message.
 
     D-<8 hex digits of the owner's Disque id>-<24 characters of Base64>-<4 hex digits>
 
 The 24 characters are 18 bytes: 10 that belong to the node whose number is in the message id, and the message id. The last field
 is the time to live in minutes, at most ffff; it is even if the job is delivered once at most. In a cluster all nodes make the
-same id of a message, and ids of other clusters, of other nodes and of nobody are told from it without a look at any job.
+same id of a message, and recognize ids of other clusters, and invented ones, without a search for the job.
 """
 
 from binascii import Error, a2b_base64, b2a_base64
@@ -14,7 +14,7 @@ from nsqd.core.work_queue.job import Job
 
 ID_SIZE = 40  # bytes
 MOST_MINUTES = 0xFFFF
-_FIXED_END = 23  # offset in an id: what stands before it is the same for all ids of a node
+_FIXED_END = 23  # offset in an id: the bytes before it are the same for all ids of a node
 _VARIABLE_END = 35
 _MOST_ENDS = 1024  # remembered ends of ids
 _NUMBERS = 1024  # node numbers: more are not known, whatever a client sends
@@ -24,11 +24,11 @@ class JobIds:
     """The ids of one node, or of one cluster."""
 
     def __init__(self, name: bytes) -> None:
-        """`name`: what no other node or cluster has: the cluster's name, or the log id of a node that is alone."""
+        """`name`: unique: the cluster's name, or the log id of a node that is alone."""
         self._name = name
         # by node number: the fixed beginning of ids, and the byte after it
         self._of_nodes: dict[int, tuple[bytes, bytes]] = {}
-        self._ends: dict[tuple[int, bool], bytes] = {}  # of ids, by ttl and whether the job may come again
+        self._ends: dict[tuple[int, bool], bytes] = {}  # of ids, by ttl and whether the job may be redelivered
 
     def node_id(self, number: int) -> bytes:
         """Return the Disque id of the node with that number: 40 hex digits."""
@@ -48,11 +48,11 @@ class JobIds:
         middle = b2a_base64(byte + message_id.to_bytes(8), newline=False)
         return fixed + middle + (self._ends.get((ttl, retry > 0)) or self._end(ttl, retry > 0))
 
-    def _end(self, ttl: int, comes_again: bool) -> bytes:
+    def _end(self, ttl: int, is_redelivered: bool) -> bytes:
         minutes = min(ttl // 60, MOST_MINUTES) if ttl else MOST_MINUTES
         if len(self._ends) >= _MOST_ENDS:
             self._ends.clear()
-        end = self._ends[ttl, comes_again] = b"-%04x" % (minutes | 1 if comes_again else minutes & ~1)
+        end = self._ends[ttl, is_redelivered] = b"-%04x" % (minutes | 1 if is_redelivered else minutes & ~1)
         return end
 
     def of_job(self, job: Job) -> bytes:

@@ -1,4 +1,4 @@
-"""The command INFO: what the server tells of itself as text."""
+"""The command INFO: the state of the server as text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DAY = 86_400  # s
 
 
 def info(client: Client, arguments: list[bytes]) -> None:
-    """Do an INFO."""
+    """Execute an INFO."""
     if len(arguments) > 2:
         raise Refused(SYNTAX_ERROR)
     section = arguments[1].lower().decode("latin-1") if len(arguments) == 2 else "default"
@@ -53,11 +53,11 @@ def _server(client: Client) -> Fields:
 
 
 def _clients(client: Client) -> Fields:
-    everybody = client.context.clients()
-    yield "connected_clients", len(everybody)
+    clients = client.context.clients()
+    yield "connected_clients", len(clients)
     yield "client_longest_output_list", 0
-    yield "client_biggest_input_buf", max((one.buffered for one in everybody), default=0)
-    yield "blocked_clients", sum(one.is_blocked for one in everybody)
+    yield "client_biggest_input_buf", max((one.buffered for one in clients), default=0)
+    yield "blocked_clients", sum(one.is_blocked for one in clients)
 
 
 def _memory(client: Client) -> Fields:

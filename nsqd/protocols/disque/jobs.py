@@ -38,12 +38,12 @@ NO_PERMISSION_REPLY = resp.error(NO_PERMISSION)
 
 
 def usual_copies(client: Client) -> int:
-    """Return how many copies a job gets whose ADDJOB does not say so."""
+    """Return the number of copies of a job whose ADDJOB names none."""
     return min(USUAL_COPIES, client.context.cluster.size())
 
 
 def add(client: Client, arguments: list[bytes]) -> None:
-    """Do an ADDJOB: answer with the job's id."""
+    """Execute an ADDJOB: answer with the job's id."""
     wanted = addjob(arguments, usual_copies(client))
     client.context.queue(wanted.queue)  # raises Refused if no queue can have the name
     if client.is_held_back():
@@ -70,10 +70,7 @@ def _pass_on(client: Client, wanted: AddJob, arguments: list[bytes]) -> bool:
 
 
 def _add(client: Client, wanted: AddJob) -> None:
-    """Add a job, and answer with its id. Raises Refused, TooMany.
-
-    While fewer nodes can have a copy than are needed, the command waits, as long as its timeout says.
-    """
+    """Add a job, and answer with its id; or wait until enough nodes can have a copy. Raises Refused, TooMany."""
     queue = client.context.queue(wanted.queue)
     copies = wanted.replicate or usual_copies(client)
     asks_for_copies = not wanted.is_async and copies > 1
@@ -152,10 +149,7 @@ def _put(
 
 
 def _limit(now: int, timeout: int, ttl: int) -> tuple[int, bytes]:
-    """Return until when (monotonic ns) the reply to an ADDJOB waits for copies, and the error that it is then.
-
-    `timeout`: ms; 0: no limit but the time to live, `ttl`, in s. `now`: monotonic ns.
-    """
+    """Return until when (ns) the reply to an ADDJOB waits for copies, and the error then. `timeout`: ms, 0: none; `ttl`: s."""
     life = ttl * SECOND
     if 0 < timeout * MILLISECOND < life:
         return now + timeout * MILLISECOND, COPIES_TOO_LATE
@@ -178,7 +172,7 @@ def _check(client: Client, queue: str, wanted: AddJob, copies: int) -> None:
 
 
 def get(client: Client, arguments: list[bytes]) -> None:
-    """Do a GETJOB: answer with the jobs that are queued, or wait for one."""
+    """Execute a GETJOB: answer with the jobs that are queued, or wait for one."""
     wanted = getjob(arguments)
     context, worker = client.context, client.worker
     client.wants_counters = wanted.with_counters
@@ -187,7 +181,7 @@ def get(client: Client, arguments: list[bytes]) -> None:
 
 
 def get_again(client: Client, wanted: GetJob) -> None:
-    """Do a GETJOB for which the client's worker watches the queues already."""
+    """Execute a GETJOB for which the client's worker watches the queues already."""
     context, worker = client.context, client.worker
     client.broker.tubes.release_due(worker, client.now)
     count = wanted.count if client.credential is None else min(wanted.count, client.room_in_flight())
@@ -195,7 +189,7 @@ def get_again(client: Client, wanted: GetJob) -> None:
     taken = [] if is_held else context.queues.fetch(worker, count, client.now)
     client.spend(len(taken) + len(wanted.queues) // 8)
     if taken:
-        client.reply(client.fetched(taken))
+        client.reply(fetched(client, taken))
         client.forget_many_queues()
         if client.credential is not None:
             client.note_reserved()
@@ -210,11 +204,13 @@ def get_again(client: Client, wanted: GetJob) -> None:
     elif client.broker.draining_since and context.cluster.nodes()[0].is_leaving and not _comes_back(client):
         raise Refused(LEAVING)
     else:
-        client.wait_for_job(min(wanted.timeout, NEVER // MILLISECOND // 2))
+        client.broker.tubes.admit_waiting(worker)
+        timeout = min(wanted.timeout, NEVER // MILLISECOND // 2)
+        client.wait_for_job(client.now + timeout * MILLISECOND if timeout else NEVER)
 
 
 def end_waits(context: DisqueContext) -> None:
-    """Tell all clients that wait for a job to connect to another node."""
+    """Have all clients that wait for a job connect to another node."""
     for one in context.clients():
         if one.worker.waiting:
             one.count_error(LEAVING)
@@ -222,14 +218,14 @@ def end_waits(context: DisqueContext) -> None:
 
 
 def _comes_back(client: Client) -> bool:
-    """Return True if this node leaves and has jobs for a client that would wait: the node that owns them next lends them."""
+    """Return True if this node leaves and has jobs for a client that would wait: their next owner lends them."""
     context = client.context
     can_lend = any(node.priority is Priority.GOOD for node in context.cluster.nodes()[1:])
     return can_lend and client.broker.agenda.is_held and any(map(context.queues.length, client.worker.watching))
 
 
 def _count(client: Client, arguments: list[bytes], do: Callable[[QueuedJob], bool]) -> None:
-    """Do something to each job that is named, and answer with how many it was done to. Jobs of other nodes are theirs to do."""
+    """Apply a command to each job that is named, here or on other nodes, and answer with the number that it applied to."""
     done, unknown = 0, []
     for job_id in job_ids(arguments):
         found = find(client, job_id)
@@ -263,7 +259,7 @@ def find(client: Client, job_id: bytes) -> QueuedJob | None:
 
 
 def acknowledge_one(client: Client, job_id: bytes) -> bool:
-    """Do an ACKJOB of one job, if this node owns it. Returns False, and does nothing, if it does not."""
+    """Execute an ACKJOB of one job if this node owns it. Returns False, and does nothing, if it does not."""
     found = find(client, job_id)
     if found is None:
         return False
@@ -274,7 +270,7 @@ def acknowledge_one(client: Client, job_id: bytes) -> bool:
 
 
 def acknowledge(client: Client, arguments: list[bytes]) -> None:
-    """Do an ACKJOB, a FASTACK or a DELJOB: the owner of a job knows all of it, so they are the same."""
+    """Execute an ACKJOB, FASTACK or DELJOB: the owner of a job knows all of it, so they are the same."""
 
     def do(found: QueuedJob) -> bool:
         client.context.queues.acknowledge(found)
@@ -284,26 +280,22 @@ def acknowledge(client: Client, arguments: list[bytes]) -> None:
 
 
 def nack(client: Client, arguments: list[bytes]) -> None:
-    """Do a NACK: queue jobs again, as not done."""
+    """Execute a NACK: queue jobs again, as not done."""
     _count(client, arguments, client.context.queues.return_job)
 
 
 def enqueue(client: Client, arguments: list[bytes]) -> None:
-    """Do an ENQUEUE: queue jobs that are not queued."""
+    """Execute an ENQUEUE: queue jobs that are not queued."""
     _count(client, arguments, client.context.queues.enqueue)
 
 
 def dequeue(client: Client, arguments: list[bytes]) -> None:
-    """Do a DEQUEUE: take jobs out of their queues."""
-    _count(client, arguments, partial(_dequeue, client))
-
-
-def _dequeue(client: Client, found: QueuedJob) -> bool:
-    return client.context.queues.dequeue(found, client.now)
+    """Execute a DEQUEUE: take jobs out of their queues."""
+    _count(client, arguments, partial(client.context.queues.dequeue, now=client.now))
 
 
 def working(client: Client, arguments: list[bytes]) -> None:
-    """Do a WORKING: answer with the retry time in s."""
+    """Execute a WORKING: answer with the retry time in s."""
     (job_id,) = job_ids(arguments)
     found = find(client, job_id)
     if found is None:
@@ -318,7 +310,7 @@ def working(client: Client, arguments: list[bytes]) -> None:
 
 
 def show(client: Client, arguments: list[bytes]) -> None:
-    """Do a SHOW: answer all that is known of a job."""
+    """Execute a SHOW: answer with all properties of a job."""
     (job_id,) = job_ids(arguments)
     found = find(client, job_id)
     if found is None:
@@ -328,7 +320,7 @@ def show(client: Client, arguments: list[bytes]) -> None:
 
 
 def _ask_others(client: Client, arguments: list[bytes], unknown: bytes) -> None:
-    """Have the owner of the job do the command. `unknown`: the reply if nobody knows the job."""
+    """Have the owner of the job execute the command. `unknown`: the reply if no node knows the job."""
 
     def then(replies: list[bytes]) -> None:
         known = [reply for reply in replies if reply not in (resp.NIL, resp.error(NO_JOB))]
@@ -345,23 +337,18 @@ def _ask_others(client: Client, arguments: list[bytes], unknown: bytes) -> None:
 
 
 def _others_did(client: Client, arguments: list[bytes], reply: bytes) -> None:
-    """Pass on what other nodes have said of a command, and record it."""
+    """Pass on the reply of other nodes to a command, and record it."""
     note_answer(client, arguments, reply == NO_PERMISSION_REPLY % arguments[0].lower())
     client.others_answered(reply)
 
 
 def state_of(job: Job) -> bytes:
-    """Return the state of a job in Disque's words. It is never seen in another one: it is gone when it is acknowledged."""
+    """Return the state of a job in Disque's terms. There is no other one: an acknowledged job is deleted."""
     return b"queued" if job.state is JobState.READY else b"active"
 
 
-def nacks(job: Job) -> int:
-    """Return how often somebody said that the job was not done."""
-    return job.releases
-
-
 def additional_deliveries(job: Job) -> int:
-    """Return how often the job was queued again because nobody finished it in time, or because a client asked for that."""
+    """Return the number of times that the job was queued again, after a timeout or because a client asked for it."""
     return job.timeouts + job.kicks
 
 
@@ -383,7 +370,7 @@ def described(client: Client, found: QueuedJob) -> bytes:
         (b"ctime", resp.integer(job.created)),
         (b"delay", resp.integer(job.delay)),
         (b"retry", resp.integer(job.ttr)),
-        (b"nacks", resp.integer(nacks(job))),
+        (b"nacks", resp.integer(job.releases)),
         (b"additional-deliveries", resp.integer(additional_deliveries(job))),
         (b"nodes-delivered", owner),
         (b"nodes-confirmed", resp.array([])),
@@ -417,6 +404,6 @@ def fetched(client: Client, jobs: list[tuple[str, Job, bytes]]) -> bytes:
             continue
         parts.append(
             b"*7\r\n$%d\r\n%s\r\n$40\r\n%s\r\n$%d\r\n%s\r\n$5\r\nnacks\r\n:%d\r\n$21\r\nadditional-deliveries\r\n:%d\r\n"
-            % (len(name), name, encode(job), len(body), body, nacks(job), additional_deliveries(job))
+            % (len(name), name, encode(job), len(body), body, job.releases, additional_deliveries(job))
         )
     return b"".join(parts)

@@ -13,11 +13,11 @@ from nsqd.core.work_queue.worker import FEW
 from nsqd.protocols.disque import jobs, queues, server
 from nsqd.protocols.disque.arguments import Command, GetJob, Refused, addjob, getjob
 from nsqd.protocols.disque.audited import Handler, audited
-from nsqd.protocols.disque.client import UNITS_OF_A_TURN, Client
+from nsqd.protocols.disque.client import Client
 from nsqd.protocols.disque.context import DisqueContext
 from nsqd.protocols.disque.ids import ID_SIZE
+from nsqd.protocols.job_client import UNITS_OF_A_TURN
 from nsqd.protocols.transport import Transport
-from shared.tls.info import TlsInfo
 
 _STAR = ord("*")
 _ACKJOB = b"*2\r\n$6\r\nACKJOB\r\n$40\r\n"  # how most clients acknowledge
@@ -49,7 +49,7 @@ class _Add(NamedTuple):
 
     queue: str
     options: JobOptions  # without the time when a delay ends
-    before: bytes  # what stands before the body
+    before: bytes  # up to the body
     size: int  # bytes of the body
     behind: bytes
     is_usual: bool  # the number of copies is that of the cluster, which may change
@@ -76,18 +76,25 @@ class Peer(Client):
             self._get = None  # its worker watches other queues now
         _HANDLERS[command.name](self, arguments)
 
-    def fetched(self, found: list[tuple[str, Job, bytes]]) -> bytes:
-        return jobs.fetched(self, found)
+    def reserved(self, tube: str, job: Job, body: bytes) -> None:
+        """Answer the waiting GETJOB with its job."""
+        self.context.queues.note_fetched(tube, self.broker.now)
+        self.end_wait(jobs.fetched(self, [(tube, job, body)]))
+        if self.credential is not None:
+            self.note_reserved()
 
-    def borrowed(self, loan: Loan) -> bytes:
-        return jobs.borrowed(self, loan)
+    def lent(self, loan: Loan, lender: int) -> bool:
+        """Answer the waiting GETJOB with a job of another node, which keeps it if the client disconnects."""
+        self.context.queues.use(loan.queue, self.broker.now)
+        self.end_wait(jobs.borrowed(self, loan))
+        return False
 
-    # commands that come again and again
+    # commands that clients repeat
 
     def learn(self, arguments: list[bytes], data: bytes, at: int, end: int) -> None:
         name = arguments[0].lower()
         if not self.may(name, arguments):
-            return  # whoever sends it again is refused again
+            return  # the same command is refused again
         if name == b"getjob":
             try:
                 wanted = getjob(arguments)
@@ -99,7 +106,7 @@ class Peer(Client):
             self._add = self._learned(arguments, data, at, end)
 
     def _learned(self, arguments: list[bytes], data: bytes, at: int, end: int) -> _Add | None:
-        """Return what is remembered of an ADDJOB; None if there is more to check than `jobs.add_usual` does."""
+        """Return the ADDJOB to remember; None if there is more to check than `jobs.add_usual` does."""
         try:
             wanted = addjob(arguments, jobs.usual_copies(self))
             queue = self.context.queue(wanted.queue)
@@ -132,7 +139,7 @@ class Peer(Client):
             try:
                 jobs.get_again(self, get[1])
             except Refused as refused:
-                self.reply_error(refused.text)
+                self.fail(refused.text)
             return at + len(get[0])
         if (
             self.credential is None
@@ -174,28 +181,15 @@ class Peer(Client):
             if not data.startswith(add.before, at):
                 break
         try:
-            if not bodies or not self._add_usual(add, bodies):
-                return 0
+            is_added = bodies and jobs.add_usual(self, add.queue, add.options, bodies, add.asks_for_copies, add.timeout)
         except (TooMany, TooFewCopies):  # the command is read as any other, and answered with the error
+            return 0
+        if not is_added:
             return 0
         self._note(b"addjob", len(bodies))
         self.spend(len(bodies) - 1)
         return at
 
-    def _add_usual(self, add: _Add, bodies: list[bytes]) -> bool:
-        return jobs.add_usual(self, add.queue, add.options, bodies, add.asks_for_copies, add.timeout)
-
     def show_command(self, client: Client, command: bytes, arguments: list[bytes]) -> None:
         """Send a command of another client, or of this one, since this client has sent MONITOR."""
         self.outbox.reply(server.monitored(self.broker.wall, client, command, arguments))
-
-    # Calls that the reactor makes to every peer, and that have no effect here.
-
-    def network_ready(self) -> None:
-        """Do nothing, because no consumer was refused room."""
-
-    def upgraded(self, tls: TlsInfo | None = None) -> None:
-        """Take the client's certificate. A client that connects by TLS expects no answer to it."""
-        if self.credential is not None and tls is not None:
-            self.credential.show_certificate(tls)
-            self.authorized |= self.credential.identity is not None

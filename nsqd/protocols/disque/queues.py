@@ -1,4 +1,4 @@
-"""The commands by which clients look at queues and pause them."""
+"""The commands that show queues, and pause them."""
 
 from __future__ import annotations
 
@@ -24,20 +24,17 @@ MOST_PEEKED = 1_000  # jobs in a reply
 MOST_SCANNED = 1_000  # queues or jobs in a reply, whatever COUNT says, and jobs with bodies
 MOST_LOOKED_AT = 10_000  # jobs that one reply passes over
 _WORDS = {(False, False): b"none", (True, False): b"in", (False, True): b"out", (True, True): b"all"}
-_ORDINAL_BITS = 40  # of a cursor; the number of the tube stands before them
+_ORDINAL_BITS = 40  # of a cursor; the number of the tube is above them
 _SHARD = 1 << 63  # in a cursor: the tube is one of a promoted log
 
 
 def length(client: Client, arguments: list[bytes]) -> None:
-    """Do a QLEN."""
+    """Execute a QLEN."""
     client.reply(resp.integer(client.context.queues.length(client.context.queue(arguments[1]))))
 
 
 def peek(client: Client, arguments: list[bytes]) -> None:
-    """Do a QPEEK: jobs that are queued, those that leave next or those that came last.
-
-    After jobs whose bodies are in memory, those on disk are left out.
-    """
+    """Execute a QPEEK: the jobs that are next, or that came last. After bodies in memory, those on disk are left out."""
     wanted = qpeek(arguments)
     name = client.context.queue(wanted.queue)
     jobs: list[bytes] = []
@@ -55,7 +52,7 @@ def peek(client: Client, arguments: list[bytes]) -> None:
 
 
 def stat(client: Client, arguments: list[bytes]) -> None:
-    """Do a QSTAT."""
+    """Execute a QSTAT."""
     queues, name = client.context.queues, client.context.queue(arguments[1])
     lenders = queues.imports.lenders(name, client.now)
     if not queues.is_known(name) and not lenders:
@@ -78,7 +75,7 @@ def stat(client: Client, arguments: list[bytes]) -> None:
 
 
 def set_pause(client: Client, arguments: list[bytes]) -> None:
-    """Do a PAUSE, and answer with the state of the queue."""
+    """Execute a PAUSE, and answer with the state of the queue."""
     wanted = pause(arguments)
     queues, name = client.context.queues, client.context.queue(wanted.queue)
     if wanted.state != b"state" and (wanted.state != b"none" or queues.is_known(name)):
@@ -101,7 +98,7 @@ def _wanted_pause(client: Client, state: bytes) -> Pause | None:
 
 
 def scan_queues(client: Client, arguments: list[bytes]) -> None:
-    """Do a QSCAN: a part of the queues, in the order in which they were made; last those that have only jobs of other nodes."""
+    """Execute a QSCAN: a part of the queues, the oldest first; last those that have only jobs of other nodes."""
     wanted = qscan(arguments)
     queues = client.context.queues.tubes.waiters.queues.values()
     made = sorted((tube for tube in queues if is_shown(tube)), key=lambda tube: tube.number)
@@ -112,7 +109,7 @@ def scan_queues(client: Client, arguments: list[bytes]) -> None:
     if not cursor:
         imported = client.context.queues.imports.names(client.now)
         names += [name for name in imported if client.context.queues.tubes.tube(name) is None][:MOST_SCANNED]
-    found = [name.encode() for name in names if _is_wanted(client, name, wanted)]
+    found = [name.encode() for name in names if _matches(client, name, wanted)]
     client.spend(len(names) // 8)
     client.reply(resp.array([resp.bulk(b"%d" % cursor), resp.words(found)]))
 
@@ -122,20 +119,16 @@ def is_shown(tube: Tube) -> bool:
     return not tube.topic_name.startswith(OWN)
 
 
-def _is_wanted(client: Client, name: str, wanted: QScan) -> bool:
+def _matches(client: Client, name: str, scan: QScan) -> bool:
     queues = client.context.queues
     size = queues.length(name)
-    is_long = wanted.minlen is None or size >= wanted.minlen
-    is_short = wanted.maxlen is None or size <= wanted.maxlen
-    return (
-        is_long
-        and is_short
-        and (wanted.importrate is None or queues.imports.rate(name, client.now) >= wanted.importrate)
-    )
+    if not (scan.minlen or 0) <= size or (scan.maxlen is not None and size > scan.maxlen):
+        return False
+    return scan.importrate is None or queues.imports.rate(name, client.now) >= scan.importrate
 
 
 def scan_jobs(client: Client, arguments: list[bytes]) -> None:
-    """Do a JSCAN: a part of the jobs in the order of their queues and of their adding. BUSYLOOP and COUNT have bounds here."""
+    """Execute a JSCAN: a part of the jobs, by queue and age. BUSYLOOP and COUNT have bounds here."""
     wanted = jscan(arguments)
     most = MOST_SCANNED if wanted.busyloop or wanted.count < 0 else min(wanted.count, MOST_SCANNED)
     found: list[bytes] = []
@@ -159,7 +152,7 @@ def scan_jobs(client: Client, arguments: list[bytes]) -> None:
 
 
 def _shown(client: Client, found: QueuedJob, wanted: JScan) -> bytes:
-    """Return what a reply to JSCAN has of a job. Raises Reading."""
+    """Return the item of a job in a reply to JSCAN. Raises Reading."""
     return resp.status(client.context.ids.of_job(found[1])) if wanted.reply == "id" else described(client, found)
 
 
@@ -170,12 +163,8 @@ def _jobs_from(client: Client, wanted: JScan) -> Iterator[tuple[int, QueuedJob]]
     placed += [(_SHARD >> _ORDINAL_BITS | -key, tube) for key, tube in waiters.sharded.items()]
     only = client.context.queue(wanted.queue) if wanted.queue is not None else None
     for place, tube in sorted(placed, key=lambda one: one[0]):
-        base = place << _ORDINAL_BITS
-        if (
-            not is_shown(tube)
-            or (only is not None and tube.topic_name != only)
-            or wanted.cursor >= (place + 1) << _ORDINAL_BITS
-        ):
+        base, is_before = place << _ORDINAL_BITS, wanted.cursor >= (place + 1) << _ORDINAL_BITS
+        if is_before or not is_shown(tube) or only not in (None, tube.topic_name):
             continue
         first = max(0, wanted.cursor - base)
         for ordinal in tube.jobs.ordinals_from(first):

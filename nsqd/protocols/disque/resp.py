@@ -1,7 +1,7 @@
 """Read requests and write replies of RESP, the protocol of Redis that Disque's clients speak.
 
 The functions here look at bytes, and change no state. They decide as Disque 1.0-rc1 does, with two bounds of ours: a request
-has at most 1,024 arguments, and may need 64 KiB beside the largest argument that is allowed.
+has at most 1,024 arguments, and may need 64 KiB more than the largest argument that is allowed.
 """
 
 import re
@@ -11,15 +11,15 @@ from shared.foreign import MOST_LOOKED_AT, Foreign, recognize, recognize_line
 
 MOST_ARGUMENTS = 1024  # of a request; Disque takes 1,048,576, each of which costs memory even if it is empty
 MOST_LINE = 64 * 1024  # bytes of an inline request, a count or a length that may come before the line ends
-MOST_OVERHEAD = 64 * 1024  # bytes of a request beside one argument of the largest size: lengths, queues, 1,000 job ids
+MOST_OVERHEAD = 64 * 1024  # bytes of a request without one argument of the largest size: lengths, queues, 1,000 job ids
 NIL, NIL_ARRAY = b"$-1\r\n", b"*-1\r\n"
 NULL3 = b"_\r\n"  # nil for a client that asked for RESP3
 _DOLLAR, _STAR, _CR = b"$*\r"
-# The lines that nearly all requests consist of: a look-up here costs a third of reading the number.
+# The lines of nearly all requests: finding one here costs a third of reading the number.
 _COUNTS = {b"*%d" % count: count for count in range(1, 64)}
 _LENGTHS = {b"$%d" % length: length for length in range(1024)}
 _NUMBER = re.compile(rb"0|-?[1-9][0-9]{0,18}")
-_OWN = (None, Foreign.RESP, Foreign.PING, Foreign.BEANSTALK)  # what an inline command may be, if only by mistake
+_OWN = (None, Foreign.RESP, Foreign.PING, Foreign.BEANSTALK)  # protocols that an inline command may seem to be
 # A word of an inline request, and a quoted part at which it ends; a space or nothing must follow the closing quote.
 _WORD = re.compile(
     rb"""\s*([^ \t\n\r"']*)"""
@@ -36,7 +36,7 @@ class ProtocolError(Exception):
 
     def __init__(self, text: bytes) -> None:
         super().__init__(text)
-        self.text = text  # what is wrong, as Disque says it, without "-ERR Protocol error: "
+        self.text = text  # the error in Disque's words, without "-ERR Protocol error: "
 
     @property
     def line(self) -> bytes:
@@ -45,10 +45,7 @@ class ProtocolError(Exception):
 
 
 class ForeignRequest(ProtocolError):
-    """A line belongs to another protocol: a browser's page, or a tricked server, may talk to this port.
-
-    The peer closes the connection and executes nothing that follows.
-    """
+    """A line of another protocol, perhaps of a browser's page: nothing that follows it is executed."""
 
     def __init__(self) -> None:
         super().__init__(b"only RESP is supported")
@@ -57,7 +54,7 @@ class ForeignRequest(ProtocolError):
 def read_request(data: bytes, at: int, most_bytes: int) -> tuple[list[bytes], int] | int:
     """Return the arguments of the request that begins at `at`, and where it ends. most_bytes: the limit for one argument.
 
-    If the request is not complete, return how many bytes from `at` on are needed at least before another call can tell more.
+    If the request is not complete, return the number of bytes from `at` on that another call needs at least.
     A bulk is waited for as a whole, so a request is read again at most once for each byte of its counts and lengths. The list
     is empty for a request that is to be ignored: a blank line, or a count below 1. Raises ProtocolError.
     """
@@ -92,10 +89,7 @@ def read_request(data: bytes, at: int, most_bytes: int) -> tuple[list[bytes], in
 
 
 def _wait_for_line(data: bytes, start: int, at: int, line_end: int, text: bytes) -> int:
-    """Return how many bytes from `start` on are needed to go on with the line at `at`.
-
-    line_end: where its CR is, or -1. Raises ProtocolError with `text` if the line is too long already.
-    """
+    """Return the bytes from `start` on that the line at `at` needs. line_end: of its CR, or -1. Raises ProtocolError(text)."""
     if line_end < 0 and len(data) - at > MOST_LINE:
         raise ProtocolError(text)
     return len(data) + 1 - start

@@ -1,4 +1,4 @@
-"""The commands that concern the connection and the process: who the client is, and what the server tells of itself."""
+"""The commands about the connection and the process: AUTH, HELLO, MONITOR, COMMAND and others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from nsqd.protocols.disque import clients, cluster_commands, config, resp
 from nsqd.protocols.disque.arguments import COMMANDS, NOT_AN_INTEGER, SYNTAX_ERROR, Command, Refused
-from nsqd.protocols.disque.flush import Flush
+from nsqd.protocols.disque.flush import flush
 from nsqd.protocols.disque.info import info
 from shared.values import SECOND
 from shared.version import PENSTOCK_VERSION
@@ -44,11 +44,11 @@ _SHOWN = [  # how MONITOR shows each byte
 _FLAGS_OF = {name: flags for names, flags in _FLAGS.items() for name in names.split()}
 
 
-# who the client is
+# the client
 
 
 def auth(client: Client, arguments: list[bytes]) -> None:
-    """Do an AUTH. A wrong password ends what an earlier right one has allowed."""
+    """Execute an AUTH. A wrong password ends the rights of an earlier one."""
     if client.credential is not None:
         if not client.show_token(arguments[1]):
             raise Refused(TOO_MANY if client.credential.is_one_too_many else BAD_PASSWORD)
@@ -63,7 +63,7 @@ def auth(client: Client, arguments: list[bytes]) -> None:
 
 
 def hello(client: Client, arguments: list[bytes]) -> None:
-    """Do a HELLO: Disque's, which tells the nodes, or that of Redis, by which clients choose a version of RESP."""
+    """Execute a HELLO: Disque's, which lists the nodes, or Redis' one, by which clients choose a version of RESP."""
     if len(arguments) == 1:
         if not client.authorized:
             raise Refused(b"NOAUTH Authentication required.")
@@ -94,7 +94,7 @@ def hello(client: Client, arguments: list[bytes]) -> None:
 
 
 def _read_options(client: Client, options: list[bytes]) -> None:
-    """Do what AUTH and SETNAME of a HELLO ask for. Raises Refused."""
+    """Apply AUTH and SETNAME of a HELLO. Raises Refused."""
     while options:
         match options[0].lower(), len(options):
             case b"auth", length if length >= 3:
@@ -116,21 +116,21 @@ def _read_options(client: Client, options: list[bytes]) -> None:
 
 
 def ping(client: Client, arguments: list[bytes]) -> None:
-    """Do a PING: answer PONG, or the given text."""
+    """Execute a PING: answer PONG, or the given text."""
     if len(arguments) > 2:
         raise Refused(b"ERR wrong number of arguments for 'ping' command")
     client.reply(resp.bulk(arguments[1]) if len(arguments) == 2 else resp.status(b"PONG"))
 
 
 def monitor(client: Client, arguments: list[bytes]) -> None:
-    """Do a MONITOR: show each command that is executed from now on."""
+    """Execute a MONITOR: send each command that is executed from now on."""
     if client not in client.context.monitors:
         client.context.monitors[client] = None
         client.reply(resp.status(b"OK"))
 
 
 def monitored(wall: int, client: Client, command: bytes, arguments: list[bytes]) -> bytes:
-    """Return the line by which those who monitor are shown a command; a password is not shown. `wall`: ns since the epoch."""
+    """Return the line for the monitors about a command, without passwords. `wall`: ns since the epoch."""
     if command in (b"auth", b"hello") or [word.lower() for word in arguments[1:3]] == [b"set", b"requirepass"]:
         arguments = [arguments[0], *[b"(redacted)"] * (len(arguments) - 1)]
     words = b" ".join(b'"%s"' % _quoted(word) for word in arguments)
@@ -147,13 +147,13 @@ def _quoted(word: bytes) -> bytes:
 
 
 def time(client: Client, arguments: list[bytes]) -> None:
-    """Do a TIME: s, and the us in it."""
+    """Execute a TIME: s, and the us in it."""
     seconds, rest = divmod(client.broker.wall, SECOND)
     client.reply(resp.words([b"%d" % seconds, b"%d" % (rest // MICROSECOND)]))
 
 
 def command(client: Client, arguments: list[bytes]) -> None:
-    """Do a COMMAND: tell what commands there are."""
+    """Execute a COMMAND: list the commands."""
     match [argument.lower() for argument in arguments[1:]]:
         case []:
             client.reply(resp.array(map(_described, COMMANDS.values())))
@@ -174,7 +174,7 @@ def _described(one: Command) -> bytes:
 
 
 def slowlog(client: Client, arguments: list[bytes]) -> None:
-    """Do a SLOWLOG. No single command is measured: /metrics has the durations of turns."""
+    """Execute a SLOWLOG. No single command is measured: /metrics has the durations of turns."""
     match arguments[1].lower(), len(arguments):
         case b"reset", 2:
             client.reply(resp.status(b"OK"))
@@ -189,7 +189,7 @@ def slowlog(client: Client, arguments: list[bytes]) -> None:
 
 
 def latency(client: Client, arguments: list[bytes]) -> None:
-    """Do a LATENCY. No event is measured."""
+    """Execute a LATENCY. No event is measured."""
     match arguments[1].lower(), len(arguments):
         case b"latest", 2:
             client.reply(resp.array([]))
@@ -206,12 +206,12 @@ def latency(client: Client, arguments: list[bytes]) -> None:
 
 
 def debug(client: Client, arguments: list[bytes]) -> None:
-    """Do a DEBUG: FLUSHALL, which throws all jobs away, and ERROR."""
+    """Execute a DEBUG: FLUSHALL, which deletes all jobs, and ERROR."""
     match arguments[1].lower(), len(arguments):
         case b"flushall", _:
             if not client.context.has_debug:
                 raise Refused(NO_DEBUG)
-            client.begin_long(Flush(client).some)
+            flush(client)
         case b"error", 3:
             client.reply(resp.error(arguments[2]))
         case _:
@@ -220,7 +220,7 @@ def debug(client: Client, arguments: list[bytes]) -> None:
 
 
 def shutdown(client: Client, arguments: list[bytes]) -> None:
-    """Do a SHUTDOWN: end the process without a reply."""
+    """Execute a SHUTDOWN: end the process without a reply."""
     if len(arguments) > 2 or (len(arguments) == 2 and arguments[1].lower() != b"rewrite-aof"):
         raise Refused(SYNTAX_ERROR)
     if client.context.stop is None:

@@ -1,7 +1,7 @@
 """Recognize the heads of requests that can be answered in the turn. Pure: bytes go in, a Request or None comes out.
 
 This is no parser of HTTP. It accepts only what every server reads in the same way, and only headers that do not change the
-answer. For whatever else it returns None, so nothing here decides what a strange request means: uvicorn does.
+answer. For any other one it returns None, so uvicorn alone decides the meaning of a strange request.
 """
 
 import re
@@ -25,13 +25,9 @@ _IGNORED = frozenset(
 )  # fmt: skip
 _BEARER = b"Bearer "
 _BEGINNINGS = (
-    b"POST /pub?topic=",
-    b"POST /mpub?topic=",
-    b"GET /ping HTTP/1.1\r\n",
-    b"GET /livez HTTP/1.1\r\n",
-    b"GET /readyz HTTP/1.1\r\n",
-    b"GET /stats?format=json&topic=",
-)
+    b"POST /pub?topic=", b"POST /mpub?topic=", b"GET /ping HTTP/1.1\r\n", b"GET /livez HTTP/1.1\r\n",
+    b"GET /readyz HTTP/1.1\r\n", b"GET /stats?format=json&topic=",
+)  # fmt: skip
 
 
 class Route(Enum):
@@ -59,9 +55,9 @@ class Request(NamedTuple):
     method: str
     target: bytes  # path and query
     channel: bytes = b""  # for STATS, the one that is wanted; b"": all
-    clients: bool = True  # for STATS: whether the answer tells of clients
-    memory: bool = True  # for STATS: whether the answer tells of the process's memory
-    token: bytes = b""  # by which its sender is known; b"": it shows none
+    clients: bool = True  # for STATS: whether the response has clients
+    memory: bool = True  # for STATS: whether the response has the process's memory
+    token: bytes = b""  # of its sender; b"": there is none
 
 
 def may_become(data: bytes) -> bool:
@@ -72,10 +68,7 @@ def may_become(data: bytes) -> bool:
 
 
 def read_head(head: bytes, is_own_host: Callable[[bytes], bool]) -> Request | None:
-    """Return the request that a complete head, with its empty line, begins; None if uvicorn has to read it.
-
-    `is_own_host` decides whether the value of Host is ours (see shared.http.hosts.Hosts).
-    """
+    """Return the request of a complete head, or None if uvicorn has to read it. `is_own_host`: see shared.http.hosts.Hosts."""
     line = _LINE.match(head)
     headers = _headers(head, line.end()) if line is not None else None
     if line is None or headers is None:
@@ -108,17 +101,8 @@ def _get(line: re.Match[bytes]) -> Request | None:
     without = line["without"]
     if without.count(b"clients") > 1 or without.count(b"mem") > 1:
         return None
-    channel = line["channel"] or b""
-    return Request(
-        Route.STATS,
-        line["seen"],
-        0,
-        "GET",
-        target,
-        channel,
-        b"clients=false" not in without,
-        b"mem=false" not in without,
-    )
+    clients, memory = b"clients=false" not in without, b"mem=false" not in without
+    return Request(Route.STATS, line["seen"], 0, "GET", target, line["channel"] or b"", clients, memory)
 
 
 def _headers(head: bytes, at: int) -> dict[bytes, bytes] | None:

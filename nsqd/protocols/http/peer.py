@@ -1,8 +1,8 @@
 """Answer the requests of one HTTP connection in the turn, and hand the connection over at the first request of another kind.
 
-A request is either answered here as a whole, or nothing of it has happened when the connection is handed over: the rest of the
-input goes along, beginning with that request. The connection leaves once the answers to earlier requests have left, and does
-not come back. Answers are byte for byte those of nsqd/http/publish.py, nsqd/http/health.py and nsqd/http/stats.py.
+A request is either answered here as a whole, or nothing of it has happened when the connection is handed over: the rest of
+the input goes along, beginning with that request. The connection leaves once the answers to earlier requests have left, and
+does not come back. Answers are byte for byte those of nsqd/http/publish.py, nsqd/http/health.py and nsqd/http/stats.py.
 
 If the log breaks while an answer waits for it, the connection is closed without an answer, as connections over TCP are.
 """
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from nsqd.core.broker import Broker
 from nsqd.core.limits import MAY_BE_DELIVERED
 from nsqd.protocols.account import Accounts
+from nsqd.protocols.conversation import PlainPeer
 from nsqd.protocols.credential import Proofs
 from nsqd.protocols.http.head import MAX_HEAD, Request, Route, may_become, read_head
 from nsqd.protocols.outbox import Outbox
@@ -24,7 +25,6 @@ from nsqd.protocols.transport import NEVER, Transport
 from shared.auth.verbs import Verb
 from shared.budget import FREE
 from shared.process.unix_sockets import NOBODY
-from shared.tls.info import TlsInfo
 from shared.values import SECOND
 
 if TYPE_CHECKING:  # a node without an auth file does not load what reads one
@@ -38,7 +38,7 @@ UNITS_OF_STATS = 256  # of a /stats, which takes up to a millisecond
 UNITS_OF_A_REQUEST = 8  # so a turn answers 128 requests; a request counts one more for each of the two units below
 BYTES_OF_A_UNIT = 1024
 MESSAGES_OF_A_UNIT = 16
-MOST_MESSAGES = 8192  # messages of an /mpub that one turn publishes; the HTTP thread publishes a larger one in portions
+MOST_MESSAGES = 8192  # messages of an /mpub that one turn publishes; the HTTP thread publishes a larger one in slices
 MAX_BODY = 1024 * 1024  # bytes: larger bodies go to the HTTP thread
 MOST_KNOWN = 1024  # heads that are remembered: a client sends the same few again and again
 
@@ -55,7 +55,7 @@ NSQ_HEADERS = PING_HEADERS + b"x-nsq-content-type: nsq; version=1.0\r\n"
 
 @dataclass(slots=True)
 class Context:
-    """What all HTTP connections on the reactor share."""
+    """The data that all HTTP connections on the reactor share."""
 
     broker: Broker
     max_msg_size: int  # bytes
@@ -65,10 +65,10 @@ class Context:
     is_healthy: Callable[[], bool]  # whether /ping says OK
     # the answer of /stats: of a topic, of a channel ("": all), with clients, with memory; None: it is not for the turn
     stats: Callable[[str, str, bool, bool], bytes | None]
-    # is told of each answer: the request, the client's address and port, and when its last bytes came (monotonic ns)
+    # called after each response with the request, the client's address and port, and when its last bytes came (monotonic ns)
     answered: Callable[[Request, str, str, int], None]
-    proofs: Proofs | None = None  # the auth file; None: everybody may do everything
-    accounts: Accounts | None = None  # of those who are in it
+    proofs: Proofs | None = None  # the auth file; None: every client has all rights
+    accounts: Accounts | None = None  # of the identities in the auth file
     known: dict[bytes, Request] = field(default_factory=dict)  # by head
     _second: int = -1  # the time in the next two, s since the epoch
     _beginning: bytes = b""  # of all answers
@@ -86,7 +86,7 @@ class Context:
         return request
 
     def allows(self, request: Request, user: int) -> bool:
-        """Return whether who sends a request may. If not, the HTTP thread says so. `user`: see HttpPeer."""
+        """Return whether the sender of a request has the right to it; else the HTTP thread responds. `user`: see HttpPeer."""
         if self.proofs is None or not request.topic:
             return True
         identity = self._identity(self.proofs, request, user)
@@ -94,10 +94,7 @@ class Context:
         return identity is not None and identity.rights.may(verb, request.topic.decode())
 
     def takes(self, request: Request, user: int, messages: int, size: int, now: int) -> bool:
-        """Count messages that a request is about to publish. Returns False if who sends it may not, or is over its rate.
-
-        The HTTP thread says so then.
-        """
+        """Count messages of a request. Returns False if its sender may not publish them now: then the HTTP thread responds."""
         identity = self._identity(self.proofs, request, user) if self.proofs is not None else None
         if identity is None or not identity.rights.may(Verb.PUBLISH, request.topic.decode()):
             return self.proofs is None
@@ -106,7 +103,7 @@ class Context:
         )
 
     def _identity(self, proofs: Proofs, request: Request, user: int) -> Identity | None:
-        """Return who sends a request: by its token, or without one by the user of its unix socket."""
+        """Return the sender of a request: by its token, or without one by the user of its unix socket."""
         return proofs.with_token(request.token) if request.token or user == NOBODY else proofs.with_uid(user)
 
     def ok(self, headers: bytes) -> bytes:
@@ -116,7 +113,7 @@ class Context:
         return self._ok[headers]
 
     def beginning(self) -> bytes:
-        """Return how any answer with the status 200 begins in this turn, as far as its first headers."""
+        """Return the beginning of any response with the status 200 in this turn, up to its first headers."""
         if self.broker.wall // SECOND != self._second:
             self._set_time()
         return self._beginning
@@ -124,30 +121,18 @@ class Context:
     def _set_time(self) -> None:
         self._second = self.broker.wall // SECOND
         self._beginning = _BEGINNING % formatdate(self._second, usegmt=True).encode()
-        self._ok = {some: self._beginning + some + b"\r\nOK" for some in (PING_HEADERS, NSQ_HEADERS)}
+        self._ok = {headers: self._beginning + headers + b"\r\nOK" for headers in (PING_HEADERS, NSQ_HEADERS)}
 
 
-class HttpPeer:
-    """One client of HTTP. Implements nsqd.protocols.conversation.Conversation."""
+class HttpPeer(PlainPeer):
+    """One client of HTTP. It suspends no connection, asks for no layer, and each request shows a token of its own."""
 
     is_heavy = False
 
     __slots__ = (
-        "_context",
-        "_due",
-        "_input",
-        "_need",
-        "_transport",
-        "_units",
-        "_user",
-        "body_since",
-        "buffered",
-        "has_more",
-        "outbox",
-        "port",
-        "remote_ip",
-        "waiting",
-    )
+        "_context", "_due", "_input", "_need", "_transport", "_units", "_user", "body_since", "buffered", "has_more",
+        "outbox", "port", "remote_ip", "waiting",
+    )  # fmt: skip
 
     def __init__(self, context: Context, transport: Transport, remote_ip: str, port: str, now: int, wall: int) -> None:
         """Begin a conversation at `now` (monotonic ns); see nsqd.net.reactor.MakePeer."""
@@ -167,13 +152,10 @@ class HttpPeer:
         # the machine's user who sends requests without a token by a unix socket
         self._user = NOBODY if context.proofs is None or remote_ip else transport.peer_user()
 
-    def __repr__(self) -> str:
-        return f"<HttpPeer {self.remote_ip}:{self.port}, {len(self._input)} bytes kept>"
-
     def receive(self, data: bytes, now: int) -> None:
         if self.outbox.closing:
             return
-        if self.waiting:  # what comes in the turn in which the connection leaves goes along
+        if self.waiting:  # input of the turn in which the connection is handed over
             self._transport.hand_over(data)
             return
         if not self._input:
@@ -207,10 +189,7 @@ class HttpPeer:
             self.buffered, self.body_since = 0, -1
 
     def _answer_lone_pub(self, data: bytes, now: int) -> bool:
-        """Answer a /pub that is all of the input and whose head is known. Return False if nothing was done: see `_answer`.
-
-        Most requests are of this kind, and this costs half as much.
-        """
+        """Answer a /pub that is all of the input, with a known head, at half of the cost. Return False if nothing was done."""
         context = self._context
         body_at = data.find(b"\r\n\r\n", 0, MAX_HEAD) + 4
         request = context.known.get(data[:body_at])
@@ -260,7 +239,7 @@ class HttpPeer:
         return end
 
     def _could_answer(self, request: Request) -> bool:
-        """Return whether the request can be answered here as far as its head tells."""
+        """Return whether the request can be answered here, by its head."""
         context = self._context
         if not request.topic:
             return request.route is Route.LIVEZ or self._is_fine(request.route)
@@ -340,29 +319,11 @@ class HttpPeer:
         if not self.waiting:
             self.outbox.end()
 
-    def resume(self, now: int) -> None:
-        """Do nothing: this peer never suspends its connection."""
-
-    def upgraded(self, tls: TlsInfo | None = None) -> None:
-        """Do nothing: this peer never asks for a layer."""
-
-    def rights_changed(self) -> None:
-        """Do nothing: each request shows a token of its own."""
-
-    def break_off(self, why: str = "") -> None:
-        self.outbox.break_off()
-
     def disconnected(self) -> None:
         self.outbox.closing = True
         self._input.clear()
         self.buffered = 0
         self.has_more = False
-
-    def take_output(self) -> list[bytes]:
-        return self.outbox.drain()
-
-    def network_ready(self) -> None:
-        """Do nothing: answers do not wait for room."""
 
     def next_timer(self) -> int:
         return NEVER if self.outbox.closing else self._due
@@ -376,8 +337,3 @@ class HttpPeer:
     def is_stranger(self) -> bool:
         """Return True while the connection is idle, or a request has just begun to come."""
         return not (self.waiting or self.has_more or self.body_since >= 0 or self.outbox.unsent)
-
-    @property
-    def patience(self) -> int:
-        """Return 0: the usual limit applies to a network that takes nothing."""
-        return 0

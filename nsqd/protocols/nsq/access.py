@@ -1,8 +1,8 @@
-"""Decide what a connection may do: by the auth file, if the client is known there, else by what authorization servers say.
+"""Decide the rights of a connection: by the auth file, if the client is known there, else by authorization servers.
 
 The authorization servers answer later. A command that needs their answer raises Waiting before it changes anything, and the
-peer handles the same command again after `answered` was called. So the same code runs twice, first to ask and then to use the
-answer.
+peer handles the same command again after `answered` was called. So the same code runs twice: first to ask, then to use the
+response.
 
 See docs/design/nsq-protocol.md#auth.
 """
@@ -12,7 +12,6 @@ from collections.abc import Callable
 from nsqd.protocols.credential import Credential
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, answer, answer_for
 from nsqd.protocols.nsq.errors import NotAllowedError, WireError, quote
-from nsqd.protocols.recording import name_of
 from nsqd.protocols.transport import NEVER
 from shared.auth.verbs import Verb
 
@@ -20,11 +19,11 @@ MOST_ALLOWED = 256  # topics and channels per connection whose permissions are r
 
 
 class Waiting(Exception):
-    """The command must wait for another server, and is then read again from its beginning."""
+    """The command must wait for another server, and is then parsed again."""
 
 
 class InDebt(Waiting):
-    """The client may not publish now: its account is in debt. The peer goes on when AccountClient.pause_ended is called."""
+    """The client may not publish now: its account is in debt. The peer continues when AccountClient.pause_ended is called."""
 
     def __init__(self, start: int) -> None:
         super().__init__(start)
@@ -51,12 +50,12 @@ class Access:
         self.until = NEVER  # monotonic ns from which on the servers must be asked again
 
     def answered(self, answer: Authorization | AuthRefused) -> None:
-        """Take the servers' answer to the question that is open."""
+        """Take the servers' response to the pending request."""
         self._answer = answer
 
     @property
     def is_known(self) -> bool:
-        """Return True if the client has shown who it is."""
+        """Return True if the client has been identified."""
         return self.authorization is not None or (self.credential is not None and self.credential.identity is not None)
 
     def auth(self, secret: bytes) -> bytes:
@@ -79,14 +78,11 @@ class Access:
         authorization = self._query()
         if not authorization.permission_count:
             raise NotAllowedError("E_UNAUTHORIZED", "AUTH no authorizations found", "AUTH")
-        self._adopt(authorization)
+        self._use(authorization)
         return answer(authorization)
 
     def check(self, command: str, topic: str, channel: str, now: int) -> None:
-        """Raise WireError unless the client may use `command`; `channel` is "" for publishing.
-
-        Raises Waiting to ask the servers.
-        """
+        """Raise WireError unless the client may use `command` (`channel` "": to publish), or Waiting to ask the servers."""
         if self._ask is None and self.credential is None:
             return
         if self.credential is not None and self.credential.identity is not None:
@@ -99,7 +95,7 @@ class Access:
             self._check_number()
             raise NotAllowedError("E_AUTH_FIRST", f"AUTH required before {command}", command, target(topic, channel))
         if now >= self.until:
-            self._adopt(self._query())
+            self._use(self._query())
         if (topic, channel) in self._allowed:
             return
         if not self._allows(topic, channel):
@@ -121,35 +117,32 @@ class Access:
             self.until = 0
 
     def _check_number(self) -> None:
-        """Raise WireError if the client has shown a right proof, whose owner has as many connections as it may."""
+        """Raise WireError if the client has presented right credentials, whose identity has too many connections."""
         if self.credential is not None and self.credential.is_one_too_many:
             raise WireError("E_AUTH_FAILED", "AUTH too many connections")
 
     def check_again(self, command: str, topic: str) -> None:
-        """Raise WireError if the auth file does not allow any more what it allowed when a command began."""
+        """Raise WireError if the auth file no longer allows a command that has begun."""
         credential = self.credential
         if credential is not None and self.authorization is None and not credential.may(Verb.PUBLISH, topic):
             raise _refused(command, topic, "")
 
     def who(self) -> tuple[str, str]:
-        """Return the name by which the auth file or the authorization servers know the client, and how it was proved."""
+        """Return the client's name in the auth file or at the authorization servers, and how it was proved."""
         if self.authorization is not None:
             return self.authorization.identity, "authorization server"
-        return name_of(self.credential.identity if self.credential is not None else None)
+        return self.credential.name if self.credential is not None else ("", "")
 
     def close(self) -> None:
-        """Forget the question that may be open, and leave the account: the connection is gone."""
+        """Forget the pending request, and leave the account: the connection is gone."""
         if self.credential is not None:
             self.credential.leave()
         if self._ask is not None:
-            self._ask = _nobody
+            self._ask = _ignore
         self._answer = None
 
     def renew(self, topic: str, channel: str) -> bool:
-        """Look again who the client is: the auth file has changed. Returns False if the connection is to end.
-
-        `topic` and `channel` are those that the client consumes; "": none.
-        """
+        """Identify the client of a subscription again: the auth file has changed. Returns False if the connection is to end."""
         credential = self.credential
         if credential is None:
             return True
@@ -164,16 +157,13 @@ class Access:
             return False
         return authorization.allows_subscribe(topic, channel) if channel else authorization.allows_publish(topic)
 
-    def _adopt(self, authorization: Authorization) -> None:
+    def _use(self, authorization: Authorization) -> None:
         self._allowed.clear()
         self.authorization = authorization
         self.until = authorization.expires + 1
 
     def _query(self) -> Authorization:
-        """Return the servers' answer, or ask for it and raise Waiting.
-
-        Raises WireError if the servers refuse; the reason for that is not told to a stranger.
-        """
+        """Return the servers' response, or request it and raise Waiting. Raises WireError, without the servers' reason."""
         answer, self._answer = self._answer, None
         if answer is None:
             assert self._ask is not None
@@ -191,9 +181,9 @@ def _refused(command: str, topic: str, channel: str) -> WireError:
 
 
 def target(topic: str, channel: str) -> str:
-    """Return what the audit names: topic and channel, "" for none."""
+    """Return the target in the audit: topic and channel, "" for none."""
     return f"{topic} {channel}".rstrip()
 
 
-def _nobody(secret: bytes) -> None:
+def _ignore(secret: bytes) -> None:
     pass

@@ -7,7 +7,7 @@ its bytes ran out, so that input in small pieces costs no more than input in one
 from struct import Struct
 
 from nsqd.core.message.attributes import NONE, Attributes, is_word, read_sequence
-from nsqd.protocols.nsq.batch import PORTION
+from nsqd.protocols.nsq.batch import SLICE
 from nsqd.protocols.nsq.errors import Dropped, WireError, quote
 from nsqd.protocols.nsq.settings import MAX_LINE
 from penstock.protocol.names import is_valid_name
@@ -19,10 +19,7 @@ _UINT64 = (1 << 64) - 1
 
 
 class NeedMore(Exception):
-    """The command is not complete: try again with at least `size` bytes from its beginning, or from `start` on.
-
-    `at_eof` is the error for the peer if no more input comes; None: there is none.
-    """
+    """The command needs `size` bytes from its beginning, or from `start` on. `at_eof`: the error if no more input comes."""
 
     def __init__(self, size: int, at_eof: WireError | None = None, start: int = 0) -> None:
         super().__init__(size)
@@ -32,7 +29,7 @@ class NeedMore(Exception):
 
 
 class Later(Exception):
-    """Enough was done for a turn: the command goes on in the next one, with the input from `start` on."""
+    """Enough was done for a turn: the command continues in the next one, with the input from `start` on."""
 
     def __init__(self, start: int) -> None:
         super().__init__(start)
@@ -40,10 +37,7 @@ class Later(Exception):
 
 
 def read_line(data: bytes, start: int) -> tuple[list[bytes], int]:
-    """Return the words of the command line at `start`, and the position of the next byte.
-
-    Raises NeedMore if the line is not complete, and Dropped if it is too long.
-    """
+    """Return the words of the command line at `start`, and where it ends. Raises NeedMore, or Dropped if it is too long."""
     newline = data.find(b"\n", start, start + MAX_LINE)
     if newline < 0:
         if len(data) - start >= MAX_LINE:
@@ -70,11 +64,7 @@ def read_name(word: bytes, code: str, what: str) -> str:
 
 
 def read_body(data: bytes, start: int, at: int, words: "BodyWords", limit: int) -> tuple[bytes, int]:
-    """Read the body (int32 length, bytes) at `at`, of a command that began at `start`.
-
-    Returns the body and the position of the next byte. Lengths are checked before any bytes are waited for. Raises NeedMore,
-    WireError.
-    """
+    """Return the body (int32 length, bytes) at `at` of the command at `start`, and its end. Raises NeedMore, WireError."""
     size = read_size(data, start, at, words.at_eof_size)
     if size <= 0:
         raise words.invalid(size)
@@ -142,9 +132,9 @@ class MpubScan:
         self._max_body_size = max_body_size
 
     def feed(self, data: bytes, at: int) -> int:
-        """Take the complete messages from `at` on, up to PORTION; return where the rest begins. Raises WireError."""
+        """Take the complete messages from `at` on, up to SLICE; return where the rest begins. Raises WireError."""
         bodies, limit = self.bodies, self._max_msg_size
-        count = min(self._count, len(bodies) + PORTION)
+        count = min(self._count, len(bodies) + SLICE)
         available = len(data)
         while len(bodies) < count:
             if available < at + 4:
@@ -195,7 +185,7 @@ def read_mpub_count(data: bytes, start: int, at: int, max_body_size: int) -> tup
 
 
 def read_attributes(words: list[bytes], command: str) -> Attributes:
-    """Parse the words behind a publishing command's own: none, a key, or a producer and a sequence. Raises WireError."""
+    """Parse the words after a publishing command's own: none, a key, or a producer and a sequence. Raises WireError."""
     texts = [word.decode("latin-1") for word in words]
     if not texts:
         return NONE
@@ -208,10 +198,7 @@ def read_attributes(words: list[bytes], command: str) -> Attributes:
 
 
 def parse_number(word: bytes) -> int | None:
-    """Return the number that the digits say, or None if they are not all digits. "" is 0.
-
-    The number wraps silently at 64 bits, as the original's parser does; 4000 digits or more are not a number.
-    """
+    """Return the number of these digits, wrapped at 64 bits as in the original; "" is 0; None if there is another character."""
     if not _DIGITS.issuperset(word):
         return None
     return int(word or b"0") & _UINT64 if len(word) < 4000 else None

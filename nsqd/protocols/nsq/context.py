@@ -1,4 +1,4 @@
-"""What all connections of NSQ clients share: the node, its settings, and the servers to ask."""
+"""The data that all connections of NSQ clients share: the node, its settings, and the servers to ask."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,22 +7,18 @@ from typing import NoReturn
 from nsqd.core.broker import Broker
 from nsqd.protocols.account import Accounts
 from nsqd.protocols.credential import Proofs
-from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
+from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, AuthRequest
 from nsqd.protocols.nsq.settings import Settings
 from nsqd.protocols.transport import UntilRegistered
 from shared.audit.event import Note
 
-Ask = Callable[[Question, Callable[[Authorization | AuthRefused], None]], None]
+Ask = Callable[[AuthRequest, Callable[[Authorization | AuthRefused], None]], None]
 # takes a topic, and a function to call when nsqlookupd knows the topic
 
 
-def nobody_to_ask(*_: object) -> NoReturn:
+def no_auth_servers(*_: object) -> NoReturn:
     """Stand for authorization servers where there are none."""
     raise AssertionError("AUTH was required without servers to ask")
-
-
-def _no_lookupd(*_: object) -> NoReturn:
-    raise AssertionError("a topic is registered without an nsqlookupd")
 
 
 @dataclass(slots=True)
@@ -31,8 +27,10 @@ class Context:
 
     broker: Broker
     settings: Settings
-    ask: Ask = nobody_to_ask  # asks the authorization servers; the answer comes in the reactor's thread, between turns
-    until_registered: UntilRegistered = _no_lookupd  # calls back in the reactor's thread, too, within a bounded time
+    ask: Ask = (
+        no_auth_servers  # asks the authorization servers; the answer comes in the reactor's thread, between turns
+    )
+    until_registered: UntilRegistered | None = None  # calls back in the reactor's thread, too, within a bounded time
     proofs: Proofs | None = None  # the auth file; None: there is none
     audit: Note | None = None  # where refusals are recorded; None: nowhere
-    accounts: Accounts | None = None  # of those who are in it
+    accounts: Accounts | None = None  # of the identities in the auth file

@@ -1,9 +1,9 @@
-"""Define the errors of the wire: mistakes of the peer, told in NSQ's words."""
+"""The errors of the wire: mistakes of the client, in NSQ's words."""
 
 from nsqd.core.message.frame import error
 from nsqd.protocols.outbox import Outbox
 
-# the last word to a producer whose publish has not got its copies in time
+# the last error to a producer whose publish has not got its copies in time
 LOST_COPY = error(b"E_PUB_FAILED PUB failed NOREPL: no copy in time, the message may be delivered anyway")
 NOT_FATAL = frozenset({"E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"})
 
@@ -13,9 +13,10 @@ class WireError(Exception):
 
     def __init__(self, code: str, text: str | bytes = "") -> None:
         super().__init__(code, text)
-        said = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+        if isinstance(text, str):
+            text = text.encode("utf-8", "surrogateescape")
         self.code = code
-        self.data = code.encode() + b" " + said if said else code.encode()
+        self.data = code.encode() + b" " + text if text else code.encode()
 
     @property
     def fatal(self) -> bool:
@@ -33,7 +34,7 @@ class NotAllowedError(WireError):
 
 
 class Dropped(Exception):
-    """The connection closes without a word, as the original does for a command line beyond its buffer."""
+    """The connection closes without an error, as the original does for a command line beyond its buffer."""
 
 
 def fail(outbox: Outbox, failure: WireError) -> None:
@@ -61,14 +62,4 @@ def quote(name: bytes) -> str:
     return '"' + "".join(out) + '"'
 
 
-_ESCAPES = {
-    '"': '\\"',
-    "\\": "\\\\",
-    "\a": "\\a",
-    "\b": "\\b",
-    "\f": "\\f",
-    "\n": "\\n",
-    "\r": "\\r",
-    "\t": "\\t",
-    "\v": "\\v",
-}
+_ESCAPES = {char: "\\" + letter for char, letter in zip('"\\\a\b\f\n\r\t\v', '"\\abfnrtv', strict=True)}

@@ -1,7 +1,7 @@
 """Recognize the shapes that make up nearly all traffic, as wholes.
 
-Beside each function stands the exact slow path in peer.py. A function here returns the command or None; it never decides that
-more input is needed or that something is malformed, and a property test holds both paths equal.
+Each function has an exact slow path in peer.py. A function here returns the command or None; it never decides that more
+input is needed or that something is malformed, and a property test holds both paths equal.
 """
 
 from struct import Struct
@@ -11,17 +11,14 @@ from nsqd.protocols.nsq.commands import INT32
 
 FIN_SIZE = 21  # "FIN " + 16 bytes + "\n"
 _FIN_COLUMNS = ((0, b"F"), (1, b"I"), (2, b"N"), (3, b" "), (20, b"\n"))
-_MOST_FINS = 512  # looked at together: a row that soon ends must not cost a pass over the whole buffer
+_MOST_FINS = 512  # checked together: a short row must not cost a pass over the whole buffer
 _FIN = b"FIN "
 _NEWLINE, _RETURN = 10, 13
 _FIN_LETTERS = b"FIN \n"
 
 
 def fins(data: bytes, start: int) -> bytes | None:
-    """Return the ids of the FINs that stand in a row at `start`, end to end, or None if they are not plain FINs.
-
-    The caller has seen that the first one begins with "F".
-    """
+    """Return the ids of the consecutive FINs at `start`, which begins with "F", end to end; None if they are not plain."""
     count = min((len(data) - start) // FIN_SIZE, _MOST_FINS)
     if count <= 1:  # from a consumer that works on one message at a time
         ids = data[start + 4 : start + 20]

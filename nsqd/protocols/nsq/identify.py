@@ -1,4 +1,4 @@
-"""Handle IDENTIFY: what a client asks for, checked in the original's order, and the answer.
+"""Handle IDENTIFY: the values that a client asks for, checked in the original's order, and the reply.
 
 See docs/design/nsq-protocol.md#identify.
 """
@@ -7,16 +7,12 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from nsqd.protocols.nsq.authorization import JsonPairs, read_json
 from nsqd.protocols.nsq.errors import WireError
-from nsqd.protocols.nsq.settings import (
-    CLIENT_TIMEOUT,
-    DEFAULT_OUTPUT_BUFFER,
-    MILLISECOND,
-    SECOND,
-    Settings,
-)
+from nsqd.protocols.nsq.settings import CLIENT_TIMEOUT, DEFAULT_OUTPUT_BUFFER, Settings
 from nsqd.protocols.transport import DEFLATE_LEVEL, Upgrade
 from shared.text import without_surrogates
+from shared.values import MILLISECOND, SECOND
 
 _FIELDS: dict[str, type] = {
     "client_id": str,
@@ -43,8 +39,8 @@ MOST_SHOWN = 100  # characters of a text of the client in the log
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """What was agreed with a client. Times are in ns; 0 means off."""
+class Agreement:
+    """The values agreed on with a client. Times are in ns; 0 means off."""
 
     client_id: str = ""
     hostname: str = ""
@@ -62,7 +58,7 @@ class Identity:
     deduplication: bool = False  # PUB, DPUB and MPUB may name a key, or a producer and a sequence (publisher.py)
 
     def summary(self) -> str:
-        """Return what the log shows of a client, with the original's names; long texts are cut off."""
+        """Return the line of the log about a client, with the original's names; long texts are cut off."""
         names = [text[:MOST_SHOWN] for text in (self.client_id, self.hostname, self.user_agent)]
         interval = self.heartbeat_interval // MILLISECOND
         return "{{ClientID:{} Hostname:{} HeartbeatInterval:{} UserAgent:{}}}".format(*names[:2], interval, names[2])
@@ -71,12 +67,12 @@ class Identity:
 def decode(body: bytes) -> dict[str, Any]:
     """Parse the body's fields, with names in lower case and types checked as Go's decoder does. Raises WireError."""
     try:
-        pairs = json.loads(body.decode("utf-8", "replace"), object_pairs_hook=_Pairs, parse_constant=_refuse)
-    except (ValueError, RecursionError):
+        pairs = read_json(body, "replace")
+    except ValueError:
         raise _decode_failed() from None
     if pairs is None:
         return {}
-    if not isinstance(pairs, _Pairs):
+    if not isinstance(pairs, JsonPairs):
         raise _decode_failed()
     found: dict[str, Any] = {}
     for name, value in pairs:
@@ -91,25 +87,14 @@ def decode(body: bytes) -> dict[str, Any]:
     return found
 
 
-class _Pairs(list[tuple[str, Any]]):
-    """A JSON object as a list of pairs in the order written, because Go assigns fields in that order, whatever their case."""
-
-
 def _decode_failed() -> WireError:
     """Return a new exception each time: one that is raised again and again keeps every frame it came through."""
     return WireError("E_BAD_BODY", "IDENTIFY failed to decode JSON body")
 
 
-def _refuse(constant: str) -> None:
-    raise ValueError(constant)
-
-
-def apply(asked: dict[str, Any], settings: Settings) -> tuple[Identity, WireError | None]:
-    """Return the identity that results, and the first error or None.
-
-    With an error, everything that was checked before it still holds, as in the original.
-    """
-    identity = Identity(
+def apply(asked: dict[str, Any], settings: Settings) -> tuple[Agreement, WireError | None]:
+    """Return the agreement, and the first error or None. With an error, all earlier values still hold, as in the original."""
+    identity = Agreement(
         client_id=asked.get("client_id", ""),
         hostname=asked.get("hostname", ""),
         user_agent=asked.get("user_agent", ""),
@@ -128,70 +113,52 @@ def apply(asked: dict[str, Any], settings: Settings) -> tuple[Identity, WireErro
     return identity, None
 
 
-def _invalid(what: str, value: int) -> WireError:
-    return WireError("E_BAD_BODY", f"IDENTIFY {what} ({value}) is invalid")
+def _in_range(asked: dict[str, Any], name: str, least: int, most: int) -> int:
+    """Return a number that was asked for, or 0 if it was not. Raises WireError if it is out of range."""
+    value: int = asked.get(name, 0)
+    if value and not least <= value <= most:
+        raise WireError("E_BAD_BODY", f"IDENTIFY {name.replace('_', ' ')} ({value}) is invalid")
+    return value
 
 
-def _heartbeat(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:
-    value = asked.get("heartbeat_interval", 0)
-    if value == 0:
-        return identity
-    if value == -1:
+def _heartbeat(identity: Agreement, asked: dict[str, Any], settings: Settings) -> Agreement:
+    if asked.get("heartbeat_interval") == -1:
         return replace(identity, heartbeat_interval=0)
-    if 1000 <= value <= settings.max_heartbeat_interval // MILLISECOND:
-        return replace(identity, heartbeat_interval=value * MILLISECOND)
-    raise _invalid("heartbeat interval", value)
+    value = _in_range(asked, "heartbeat_interval", 1000, settings.max_heartbeat_interval // MILLISECOND)
+    return replace(identity, heartbeat_interval=value * MILLISECOND) if value else identity
 
 
-def _output_timeout(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:
-    value = asked.get("output_buffer_timeout", 0)
-    if value == 0:
-        return identity
-    if value == -1:
+def _output_timeout(identity: Agreement, asked: dict[str, Any], settings: Settings) -> Agreement:
+    if asked.get("output_buffer_timeout") == -1:
         return replace(identity, output_buffer_timeout=0)
     shortest, longest = settings.min_output_buffer_timeout, settings.max_output_buffer_timeout
-    if shortest // MILLISECOND <= value <= longest // MILLISECOND:
-        return replace(identity, output_buffer_timeout=value * MILLISECOND)
-    raise _invalid("output buffer timeout", value)
+    value = _in_range(asked, "output_buffer_timeout", shortest // MILLISECOND, longest // MILLISECOND)
+    return replace(identity, output_buffer_timeout=value * MILLISECOND) if value else identity
 
 
-def _output_size(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:
-    value = asked.get("output_buffer_size", 0)
-    if value == 0:
-        return identity
-    if value == -1:
+def _output_size(identity: Agreement, asked: dict[str, Any], settings: Settings) -> Agreement:
+    if asked.get("output_buffer_size") == -1:
         return replace(identity, output_buffer_size=1, output_buffer_timeout=0)
-    if 64 <= value <= settings.max_output_buffer_size:
-        return replace(identity, output_buffer_size=value)
-    raise _invalid("output buffer size", value)
+    value = _in_range(asked, "output_buffer_size", 64, settings.max_output_buffer_size)
+    return replace(identity, output_buffer_size=value) if value else identity
 
 
-def _replicate(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:
-    copies = asked.get("replicate", 0)
-    if not copies or not identity.negotiates:
-        return identity
-    if not 1 <= copies <= settings.most_copies:
-        raise _invalid("replicate", copies)
-    return replace(identity, replicate=copies)
+def _replicate(identity: Agreement, asked: dict[str, Any], settings: Settings) -> Agreement:
+    return replace(
+        identity, replicate=_in_range(asked, "replicate", 1, settings.most_copies) if identity.negotiates else 0
+    )
 
 
-def _sample_rate(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:
-    value = asked.get("sample_rate", 0)
-    if not 0 <= value <= 99:
-        raise _invalid("sample rate", value)
-    return replace(identity, sample_rate=value)
+def _sample_rate(identity: Agreement, asked: dict[str, Any], settings: Settings) -> Agreement:
+    return replace(identity, sample_rate=_in_range(asked, "sample_rate", 0, 99))
 
 
-def _msg_timeout(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:
-    value = asked.get("msg_timeout", 0)
-    if value == 0:
-        return identity
-    if 1000 <= value <= settings.max_msg_timeout // MILLISECOND:
-        return replace(identity, msg_timeout=value * MILLISECOND)
-    raise _invalid("msg timeout", value)
+def _msg_timeout(identity: Agreement, asked: dict[str, Any], settings: Settings) -> Agreement:
+    value = _in_range(asked, "msg_timeout", 1000, settings.max_msg_timeout // MILLISECOND)
+    return replace(identity, msg_timeout=value * MILLISECOND) if value else identity
 
 
-def _upgrade(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:
+def _upgrade(identity: Agreement, asked: dict[str, Any], settings: Settings) -> Agreement:
     if not identity.negotiates:
         return identity
     level = asked.get("deflate_level", 0) if settings.deflate and asked.get("deflate") else 0
@@ -206,7 +173,7 @@ def _upgrade(identity: Identity, asked: dict[str, Any], settings: Settings) -> I
     return replace(identity, upgrade=upgrade)
 
 
-def answer(identity: Identity, settings: Settings) -> bytes:
+def answer(identity: Agreement, settings: Settings) -> bytes:
     """Return the answer to IDENTIFY: OK, or a JSON object of what was agreed, in the original's key order."""
     if not identity.negotiates:
         return b"OK"

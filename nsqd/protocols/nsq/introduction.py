@@ -1,18 +1,18 @@
-"""Establish who a client is: what IDENTIFY agrees on, the layers that the client asks for, and what AUTH allows it.
+"""The introduction of a client: the values that IDENTIFY agrees on, the layers that the client asks for, and AUTH.
 
-An IDENTIFY may come again, but some of what the first one agreed on holds permanently (as in the original).
+A client may repeat IDENTIFY, but some values of the first one hold permanently (as in the original).
 """
 
 from collections.abc import Callable
 
 from nsqd.protocols.account import AccountClient
-from nsqd.protocols.credential import credential_of
+from nsqd.protocols.credential import Credential
 from nsqd.protocols.nsq.access import Access
-from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
+from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, AuthRequest
 from nsqd.protocols.nsq.commands import AUTH_BODY, IDENTIFY_BODY, read_body
-from nsqd.protocols.nsq.context import Context, nobody_to_ask
+from nsqd.protocols.nsq.context import Context, no_auth_servers
 from nsqd.protocols.nsq.errors import WireError
-from nsqd.protocols.nsq.identify import Identity, answer, apply, decode
+from nsqd.protocols.nsq.identify import Agreement, answer, apply, decode
 from nsqd.protocols.nsq.liveness import Liveness
 from nsqd.protocols.nsq.settings import HANDSHAKE_TIMEOUT, MAX_IDENTIFY
 from nsqd.protocols.transport import NEVER, Transport
@@ -27,17 +27,8 @@ class Introduction:
     """
 
     __slots__ = (
-        "_ask",
-        "_remote_ip",
-        "_settings",
-        "_transport",
-        "access",
-        "agreed",
-        "identified",
-        "identity",
-        "liveness",
-        "tls",
-    )
+        "_ask", "_remote_ip", "_settings", "_transport", "access", "agreed", "identified", "identity", "liveness", "tls",
+    )  # fmt: skip
 
     def __init__(self, context: Context, client: AccountClient, transport: Transport, remote_ip: str, now: int) -> None:
         """`client`: as the account of its identity sees it."""
@@ -46,18 +37,20 @@ class Introduction:
         self._ask = context.ask
         self._transport = transport
         self._remote_ip = remote_ip
-        self.identity = Identity(
+        self.identity = Agreement(
             client_id=remote_ip,
             hostname=remote_ip,
             output_buffer_timeout=settings.output_buffer_timeout,
             msg_timeout=settings.msg_timeout,
         )
-        # what the first IDENTIFY agreed on, whatever later ones say: heartbeats, delivery (quirk)
+        # of the first IDENTIFY, whatever later ones contain: heartbeats, delivery (quirk)
         self.agreed = self.identity
         self.identified = False
         self.tls: TlsInfo | None = None  # details of the handshake, once it is done
-        credential = credential_of(context.proofs, context.accounts, client, transport, remote_ip)
-        has_servers = settings.auth_required and context.ask is not nobody_to_ask
+        credential = None
+        if context.proofs is not None:
+            credential = Credential(context.proofs, context.accounts, client, transport, remote_ip)
+        has_servers = settings.auth_required and context.ask is not no_auth_servers
         self.access = Access(self._ask_servers if has_servers else None, credential)
         self.liveness = Liveness(now, settings.identify_timeout, self.identity.heartbeat_interval)
 
@@ -78,7 +71,7 @@ class Introduction:
         return answer(self.identity, self._settings), end
 
     def upgraded(self, tls: TlsInfo | None) -> None:
-        """Take note that the next layer is in place: TLS if `tls` is given, else compression."""
+        """Handle that the next layer is in place: TLS if `tls` is given, else compression."""
         if tls is not None:
             self.tls = tls
             if self.access.credential is not None:
@@ -96,13 +89,13 @@ class Introduction:
     def _ask_servers(self, secret: bytes) -> None:
         """Have the authorization servers asked, and suspend the connection until they answer."""
         common_name = self.tls.common_name if self.tls else ""
-        question = Question(self._remote_ip, self.tls is not None, common_name, secret)
+        request = AuthRequest(self._remote_ip, self.tls is not None, common_name, secret)
 
         def begin(over: Callable[[], None]) -> None:
-            def answered(said: Authorization | AuthRefused) -> None:
-                self.access.answered(said)
+            def answered(response: Authorization | AuthRefused) -> None:
+                self.access.answered(response)
                 over()
 
-            self._ask(question, answered)
+            self._ask(request, answered)
 
         self._transport.suspend(begin)

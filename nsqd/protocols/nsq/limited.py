@@ -1,10 +1,10 @@
 """Deliver to a consumer whose client's identity has limits: of messages in flight, and of bytes of output.
 
 It stands between the consumer and its Subscription, so that consumers without such limits have nothing to ask. The channel
-asks for room before each delivery. The answer is 0 if the account has no room, and the window of the consumer is otherwise made
-as small as the room is: RDY is what the client asked for, and `wanted` keeps it.
+asks for room before each delivery. The answer is 0 if the account has no room, and the window of the consumer is otherwise
+made as small as the room is: RDY is what the client asked for, and `wanted` keeps it.
 
-Consumers that were told 0 take turns: whoever finishes a message lets the one that has waited longest go first.
+Consumers without room take turns: when one finishes a message, the one that has waited longest is next.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class LimitedSink:
     def __init__(
         self, sink: ConsumerSink, channel: Channel, consumer: Consumer, usage: Usage, ask_again: Callable[[], None]
     ) -> None:
-        """`sink`: what the consumer had before. `ask_again` is told that `wake` must follow before long."""
+        """`sink`: of the consumer before. `ask_again` is called when `wake` must follow soon."""
         self._sink, self._channel, self._consumer = sink, channel, consumer
         self._ask_again = ask_again
-        self._is_its_turn = False  # nobody that waits comes before this one, until it has got messages
+        self._is_its_turn = False  # no other waiting consumer is before this one, until it has got messages
         self.usage = usage
         self.wanted = consumer.ready  # messages: the RDY of the client
 
     def room(self) -> int:
-        """Return how many bytes of messages may be taken for the client now, and set the window to the messages that may."""
+        """Return the bytes of messages that the client may get now, and set the window to the number of messages."""
         usage = self.usage
         if usage.has_output:
             usage.client.outbox.refused = True  # when all of its output is sent, the channel asks again
@@ -105,6 +105,3 @@ class LimitedSink:
     def evicted(self) -> None:
         self.usage.account.blocked.pop(self, None)
         self._sink.evicted()
-
-    def __repr__(self) -> str:
-        return f"<LimitedSink of {self._consumer!r}, RDY {self.wanted}>"

@@ -1,8 +1,8 @@
-"""Decide how long a client may be silent, and when it gets a heartbeat.
+"""The timeouts of a client, and its heartbeats.
 
-A client is given up when it sends no first command in time, when its TLS handshake takes too long, and later when nothing comes
-for two heartbeat intervals. The last IDENTIFY's interval decides when it is given up, and the first one's decides when it gets
-heartbeats (as in the original).
+A connection is closed when its client sends no first command in time, when its TLS handshake takes too long, and later when
+nothing comes for two heartbeat intervals. The last IDENTIFY's interval decides that, and the first one's decides when the
+client gets heartbeats (as in the original).
 """
 
 from nsqd.protocols.transport import NEVER
@@ -12,14 +12,9 @@ class Liveness:
     """The deadlines of one client. All times are in ns."""
 
     __slots__ = (
-        "_heartbeat_interval",
-        "_identify_timeout",
-        "_opened",
-        "handshake_due",
-        "heartbeat_due",
-        "interval",
+        "_heartbeat_interval", "_identify_timeout", "_opened", "handshake_due", "heartbeat_due", "interval",
         "last_activity",
-    )
+    )  # fmt: skip
 
     def __init__(self, now: int, identify_timeout: int, interval: int) -> None:
         self._opened = now
@@ -31,7 +26,7 @@ class Liveness:
         self.last_activity = -1  # time of the last complete command; negative: there was none
 
     def agree(self, interval: int, is_first: bool, now: int) -> None:
-        """Adopt the heartbeat interval of an IDENTIFY that was answered; 0: no heartbeats."""
+        """Use the heartbeat interval of an IDENTIFY that was answered; 0: no heartbeats."""
         self.interval = interval
         if is_first:
             self._heartbeat_interval = interval
@@ -43,7 +38,7 @@ class Liveness:
         return self.last_activity >= 0 and self.handshake_due == NEVER
 
     def deadline(self) -> int:
-        """Return when a client that sends nothing is given up."""
+        """Return the time at which the connection of a client that sends nothing is closed."""
         if self.last_activity < 0:
             return self._opened + self._identify_timeout
         if self.handshake_due != NEVER:

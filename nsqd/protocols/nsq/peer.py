@@ -1,14 +1,12 @@
 """Serve one client's connection: bytes in, commands done, bytes out.
 
-Bytes come in by `receive` and go out by `take_output`; a Transport is told when there is something to send or a time to wait
-for. The peer opens no socket and reads no clock. Replies come strictly in the order of the commands; messages and heartbeats
-stand between them. TLS and compression are the transport's: the peer agrees on them and sees plain bytes.
+Bytes come in by `receive` and go out by `take_output`; the peer notifies its Transport of output and of timers. It opens no
+socket and reads no clock. Replies come strictly in the order of the commands, with messages and heartbeats between them. TLS
+and compression are the transport's: the peer agrees on them and sees plain bytes.
 
-`closing` means that the connection ends when its output is sent. `waiting` means that the command at hand waits for an
-authorization server, or for nsqlookupd to know a new topic, and that no input behind the command is looked at.
+`closing` means that the connection ends when its output is sent. `waiting` means that the current command waits for an
+authorization server, or for nsqlookupd to know a new topic, and that no later input is parsed.
 """
-
-from collections.abc import Callable
 
 from nsqd.core.channel.consumer import Consumer
 from nsqd.core.message.frame import HEARTBEAT, OK, response
@@ -22,9 +20,8 @@ from nsqd.protocols.nsq.introduction import Introduction
 from nsqd.protocols.nsq.publisher import Publisher
 from nsqd.protocols.nsq.subscription import INIT, Subscription
 from nsqd.protocols.outbox import Outbox
-from nsqd.protocols.recording import record
 from nsqd.protocols.transport import NEVER, Fact, Transport
-from shared.audit.event import Outcome
+from shared.audit.event import Event, Outcome
 from shared.tls.info import TlsInfo
 
 MAGIC = b"  V2"
@@ -41,28 +38,10 @@ class Peer:
     is_heavy = False
 
     __slots__ = (
-        "_buffer",
-        "_context",
-        "_is_held",
-        "_liveness",
-        "_need",
-        "_publisher",
-        "_settings",
-        "_started",
-        "_transport",
-        "at_eof",
-        "body_since",
-        "buffered",
-        "connected",
-        "errors",
-        "has_more",
-        "introduction",
-        "outbox",
-        "port",
-        "remote_ip",
-        "subscription",
-        "waiting",
-    )
+        "_buffer", "_context", "_is_held", "_liveness", "_need", "_publisher", "_settings", "_started", "_transport",
+        "at_eof", "body_since", "buffered", "connected", "errors", "has_more", "introduction", "outbox", "port",
+        "remote_ip", "subscription", "waiting",
+    )  # fmt: skip
 
     def __init__(self, context: Context, transport: Transport, remote_ip: str, port: str, now: int, wall: int) -> None:
         self._context = context
@@ -73,8 +52,8 @@ class Peer:
         self.port = port
         self.connected = wall  # ns since the epoch
         self.errors = 0  # errors that the client was answered
-        self.waiting = False  # True: input is kept, not looked at, until `resume`
-        self.buffered = 0  # bytes that the command at hand takes when it is complete; 0: no command is half-received
+        self.waiting = False  # True: input is kept, not parsed, until `resume`
+        self.buffered = 0  # bytes of the current command when it is complete; 0: no command is half-received
         self.body_since = -1  # ns: when its body began to come; -1: its line is not complete
         # True: `receive` has stopped at MOST_COMMANDS, or in a large MPUB; call it again in the next turn, with no data.
         self.has_more = False
@@ -139,8 +118,6 @@ class Peer:
                 self.waiting = True
                 return position
             except WireError as failure:
-                if isinstance(failure, NotAllowedError):
-                    self._record_refusal(failure)
                 self._fail(failure)
             except Dropped:
                 self._note_failure("failed to read command - the line is too long")
@@ -148,10 +125,6 @@ class Peer:
         self._need = 0
         self.has_more = position < size and not outbox.closing
         return position
-
-    def _record_refusal(self, failure: NotAllowedError) -> None:
-        who, words = self.introduction.access.who(), (failure.action, failure.target, Outcome.REFUSED)
-        record(self._context.audit, "nsq", self.remote_ip, who, *words)
 
     def _keep(self, more: NeedMore, position: int, now: int) -> int:
         """Note what the incomplete command at `position` needs. Return the position from which on input is kept."""
@@ -162,7 +135,7 @@ class Peer:
         return max(position, more.start)
 
     def _note_scan(self, scan: MpubScan, now: int) -> None:
-        """Account for a large MPUB that still arrives, or is read in portions: it keeps the memory that it has reserved."""
+        """Account for a large MPUB that still arrives, or is read in slices: it keeps the memory that it has reserved."""
         self.buffered = max(scan.memory, scan.size + self.buffered)
         if self.has_more:
             self.at_eof = scan.need(b"", 0).at_eof
@@ -175,37 +148,33 @@ class Peer:
         self.outbox.closing = True
 
     def break_off(self, why: str = "") -> None:
-        """End the connection without a word, because the input is not valid for this protocol, TLS or compression."""
         self.outbox.break_off()
 
     def resume(self, now: int) -> None:
-        """Go on with the command that waited for another server."""
+        """Continue with the command that waited for another server."""
         self._publisher.forget_topics()  # the authorization servers may have answered, so earlier permissions may not hold
         self.waiting = False
         self._need = 0
         self.receive(b"", now)
 
     def rights_changed(self) -> None:
-        """End the connection if the client, or what it consumes, is not allowed any more."""
+        """End the connection if the client, or its subscription, is no longer allowed."""
         self._publisher.forget_topics()
         if not self.introduction.access.renew(*self.subscription.consumes()):
             self._fail(WireError("E_UNAUTHORIZED", "AUTH is no longer valid"))
             self.outbox.end()
 
     def disconnect(self) -> int:
-        """End the connection because an operator asks for it. What the client has in flight is ready again at once.
-
-        Return how many messages these were.
-        """
+        """End the connection for an operator, make its messages in flight ready again, and return their number."""
         count = self.subscription.leave()
         fail(self.outbox, WireError("E_INVALID", "disconnected by an operator"))
         self.outbox.end()
         return count
 
     def upgraded(self, tls: TlsInfo | None = None) -> None:
-        """Tell the client, through the next layer, that this layer is in place: TLS if `tls` is given, else compression."""
+        """Answer OK through the layer that is in place now: TLS if `tls` is given, else compression."""
         self.introduction.upgraded(tls)
-        self._publisher.forget_topics()  # the client may have been somebody else, on a unix socket
+        self._publisher.forget_topics()  # the client may have had another identity, on a unix socket
         self.outbox.reply(OK)
 
     def disconnected(self) -> None:
@@ -223,7 +192,11 @@ class Peer:
             self._transport.record_fact(Fact.LEFT, self._client())
 
     def _fail(self, failure: WireError) -> None:
-        """Answer an error, count it, and have it logged."""
+        """Answer an error, count it, and have it logged; a refusal is recorded in the audit, too."""
+        if isinstance(failure, NotAllowedError) and self._context.audit is not None:
+            who, kind = self.introduction.access.who()
+            event = Event("nsq", failure.action, failure.target, Outcome.REFUSED, who, kind, address=self.remote_ip)
+            self._context.audit(event)
         self.errors += 1
         self._context.broker.client_errors["nsq", failure.code] += 1
         self._note_failure(failure.data.decode("utf-8", "backslashreplace"))
@@ -250,7 +223,7 @@ class Peer:
         return len(MAGIC)
 
     def _body_began(self, now: int) -> int:
-        """Return when the body at hand began to come: now, if a command was completed since the last body began."""
+        """Return the time at which the current body began to come: now, if a command was completed since the last one began."""
         return now if self._liveness.last_activity >= self.body_since else self.body_since
 
     def _command(self, data: bytes, start: int, now: int) -> int:
@@ -284,17 +257,39 @@ class Peer:
     def _slow(self, data: bytes, start: int, now: int) -> int:
         """Handle any command by its exact reading; return where the next one begins."""
         words, at = read_line(data, start)
+        publisher, subscription = self._publisher, self.subscription
         if self._settings.tls_required and self.introduction.tls is None and words[0] != b"IDENTIFY":
             raise WireError("E_INVALID", b"cannot %s in current state (TLS required)" % words[0])
-        handler = _HANDLERS.get(words[0])
-        if handler is None:
-            raise WireError("E_INVALID", b"invalid command " + words[0])
-        return handler(self, words, data, start, at, now)
+        match words[0]:
+            case b"RDY":
+                subscription.rdy(words)
+            case b"FIN":
+                subscription.fin(words)
+            case b"REQ":
+                subscription.req(words, now)
+            case b"PUB":
+                return publisher.pub(words, data, start, at, now)
+            case b"TOUCH":
+                subscription.touch(words, now)
+            case b"MPUB":
+                return publisher.mpub(words, data, start, at, now)
+            case b"DPUB":
+                return publisher.dpub(words, data, start, at, now)
+            case b"SUB":
+                subscription.sub(words, self.introduction.agreed, self.introduction.identity, now)
+            case b"CLS":
+                subscription.cls()
+            case b"IDENTIFY":
+                return self._identify(data, start, at, now)
+            case b"AUTH":
+                return self._auth(words, data, start, at)
+            case b"NOP":
+                pass
+            case _:
+                raise WireError("E_INVALID", b"invalid command " + words[0])
+        return at
 
-    # Commands take (words of the line, the buffer, where the command began, where its line ended, now) and return where they
-    # end.
-
-    def _identify(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
+    def _identify(self, data: bytes, start: int, at: int, now: int) -> int:
         require(self.state == INIT and not self.introduction.identity.upgrade.changes, "IDENTIFY")
         reply, end = self.introduction.identify(data, start, at, now)
         self.outbox.reply(response(reply))
@@ -306,72 +301,31 @@ class Peer:
         self._transport.upgrade(identity.upgrade)
         return len(data)  # input sent ahead of the upgrade did not pass through it, so it is discarded
 
-    def _auth(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
+    def _auth(self, words: list[bytes], data: bytes, start: int, at: int) -> int:
         require(self.state == INIT, "AUTH")
         reply, end = self.introduction.auth(words, data, start, at)
-        self._publisher.forget_topics()  # the client may have been somebody else
+        self._publisher.forget_topics()  # the client may have had another identity
         self.outbox.reply(response(reply))
         return end
-
-    def _sub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        self.subscription.sub(words, self.introduction.agreed, self.introduction.identity, now)
-        return at
-
-    def _pub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        return self._publisher.pub(words, data, start, at, now)
-
-    def _dpub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        return self._publisher.dpub(words, data, start, at, now)
-
-    def _mpub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        return self._publisher.mpub(words, data, start, at, now)
-
-    def _rdy(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        self.subscription.rdy(words)
-        return at
-
-    def _fin(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        self.subscription.fin(words)
-        return at
-
-    def _req(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        self.subscription.req(words, now)
-        return at
-
-    def _touch(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        self.subscription.touch(words, now)
-        return at
-
-    def _cls(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        self.subscription.cls()
-        return at
-
-    def _nop(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        return at
 
     # output
 
     def take_output(self) -> list[bytes]:
-        """Take everything that waits to be sent."""
         return self.outbox.drain()
 
     # time
 
     def next_timer(self) -> int:
-        """Return when `tick` has something to do (monotonic ns)."""
         if self.closing:
             return NEVER
         if not self._liveness.is_established:
             return self._read_deadline()
         return min(
-            self._liveness.heartbeat_due,
-            self._read_deadline(),
-            self.outbox.flush_due,
-            self.subscription.ask_again_at,
+            self._liveness.heartbeat_due, self._read_deadline(), self.outbox.flush_due, self.subscription.ask_again_at
         )
 
     def tick(self, now: int) -> None:
-        """Send a heartbeat or the held messages, or give up on a silent client, if it is time."""
+        """Send a heartbeat or the held messages, or close the connection of an unresponsive client, if it is time."""
         if self.closing:
             return
         is_established = self._liveness.is_established
@@ -391,7 +345,7 @@ class Peer:
             self.subscription.look_for_room(now)
 
     def _read_deadline(self) -> int:
-        """Return when a client that sends nothing is given up (ns)."""
+        """Return the time (ns) at which the connection of a client that sends nothing is closed."""
         # the client has sent something that is not handled yet, or is not read
         if self.waiting or self.has_more or self._is_paused():
             return NEVER
@@ -406,7 +360,7 @@ class Peer:
         return self.subscription.in_flight()
 
     @property
-    def is_amid(self) -> bool:
+    def is_executing(self) -> bool:
         return not self._is_held and (self._publisher.batch is not None or self._publisher.scan is not None)
 
     def hold_back(self) -> None:
@@ -450,11 +404,10 @@ class Peer:
 
     @property
     def patience(self) -> int:
-        """Return for how many ns the network may take nothing; 0: the usual limit."""
         return self._liveness.interval
 
     def network_ready(self) -> None:
-        """Offer the consumer messages again, for there may be room now."""
+        """Offer the consumer messages again, because there may be room now."""
         self.subscription.network_ready()
 
     @property
@@ -469,22 +422,5 @@ class Peer:
 
     @property
     def pub_counts(self) -> dict[str, int]:
-        """Return how many messages were published, by topic."""
+        """Return the number of messages published, by topic."""
         return self._publisher.counts
-
-
-_Handler = Callable[[Peer, list[bytes], bytes, int, int, int], int]
-_HANDLERS: dict[bytes, _Handler] = {
-    b"IDENTIFY": Peer._identify,
-    b"AUTH": Peer._auth,
-    b"SUB": Peer._sub,
-    b"PUB": Peer._pub,
-    b"DPUB": Peer._dpub,
-    b"MPUB": Peer._mpub,
-    b"RDY": Peer._rdy,
-    b"FIN": Peer._fin,
-    b"REQ": Peer._req,
-    b"TOUCH": Peer._touch,
-    b"CLS": Peer._cls,
-    b"NOP": Peer._nop,
-}

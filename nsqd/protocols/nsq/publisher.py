@@ -1,7 +1,7 @@
-"""Handle what one client publishes: PUB, MPUB and DPUB, each with its fast shape and its exact reading.
+"""Handle PUB, MPUB and DPUB of one client, each with its fast shape and its exact reading.
 
-The permission for a topic is asked for once: `_permitted_topics` remembers it. An MPUB is collected as it arrives, and a large
-one is published in portions over several turns.
+The permission for a topic is checked once: `_permitted_topics` remembers it. An MPUB is collected as it arrives, and a large
+one is published in slices over several turns.
 
 If IDENTIFY agreed on `deduplication`, a command line may end in a key, or in a producer and a sequence. Messages that were
 published under that key or sequence before are not published again, and the OK waits for what the first one's OK waited for
@@ -21,7 +21,7 @@ from nsqd.core.message.frame import OK
 from nsqd.core.topic import Topic
 from nsqd.protocols.nsq import fast
 from nsqd.protocols.nsq.access import Access
-from nsqd.protocols.nsq.batch import PORTION, MpubBatch
+from nsqd.protocols.nsq.batch import SLICE, MpubBatch
 from nsqd.protocols.nsq.commands import (
     BYTES_OF_A_BODY,
     DPUB_BODY,
@@ -37,10 +37,11 @@ from nsqd.protocols.nsq.commands import (
 )
 from nsqd.protocols.nsq.creation import Topics
 from nsqd.protocols.nsq.errors import WireError
-from nsqd.protocols.nsq.settings import MILLISECOND, Settings
+from nsqd.protocols.nsq.settings import Settings
 from nsqd.protocols.outbox import Outbox
+from shared.values import MILLISECOND
 
-COST_OF_DELAY, COST_OF_TOPIC = 16, 64  # what a DPUB, and a new topic, cost, in messages of an MPUB
+COST_OF_DELAY, COST_OF_TOPIC = 16, 64  # of a DPUB, and of a new topic, in messages of an MPUB
 MOST_KNOWN = 256  # topics that a connection remembers: honest producers have a few
 _PUB, _MPUB = b"PUB ", b"MPUB "
 
@@ -53,23 +54,9 @@ class Publisher:
     """
 
     __slots__ = (
-        "_access",
-        "_batch_topic",
-        "_broker",
-        "_last_line",
-        "_last_topic",
-        "_outbox",
-        "_permitted_topics",
-        "_settings",
-        "_spent",
-        "_topics",
-        "batch",
-        "copies",
-        "counts",
-        "deduplicates",
-        "scan",
-        "size",
-    )
+        "_access", "_batch_topic", "_broker", "_last_line", "_last_topic", "_outbox", "_permitted_topics", "_settings",
+        "_spent", "_topics", "batch", "copies", "counts", "deduplicates", "scan", "size",
+    )  # fmt: skip
 
     def __init__(self, broker: Broker, topics: Topics, settings: Settings, access: Access, outbox: Outbox) -> None:
         self._broker = broker
@@ -85,7 +72,7 @@ class Publisher:
         self.counts: dict[str, int] = {}  # messages published, by topic
         self.size = 0  # bytes of their bodies
         self.scan: MpubScan | None = None  # an MPUB whose messages are still coming; None: there is none
-        # a large MPUB that is complete and is published in portions; None: there is none
+        # a large MPUB that is complete and is published in slices; None: there is none
         self.batch: MpubBatch | None = None
         self._batch_topic = ""  # the topic's name of that batch
         self._spent = 0  # messages, and equal costs, since Later last ended this client's share of a turn
@@ -115,10 +102,7 @@ class Publisher:
         return True
 
     def fast(self, data: bytes, start: int, now: int) -> int:
-        """Publish a PUB or MPUB of the common shape to a known topic, if it is whole in the buffer. Return where it ends.
-
-        Returns 0 if the command must be read exactly.
-        """
+        """Publish a whole PUB or MPUB of the common shape to a known topic. Return its end; 0: it must be read exactly."""
         if now >= self._access.until or self.copies:
             return 0
         settings = self._settings
@@ -136,7 +120,7 @@ class Publisher:
             topic = self._permitted_topics.get(many[0]) if many else None
             if many is None or topic is None or topic.shut:
                 return 0
-            if len(many[1]) > PORTION:
+            if len(many[1]) > SLICE:
                 self._begin(topic.name, MpubBatch(many[1]))
             else:
                 self._publish(topic, many[1], many[2])
@@ -203,11 +187,11 @@ class Publisher:
         before = len(scan.bodies)
         at = scan.feed(data, at)
         if not scan.complete:
-            raise Later(at) if len(scan.bodies) - before == PORTION else scan.need(data, at)
+            raise Later(at) if len(scan.bodies) - before == SLICE else scan.need(data, at)
         self._access.check_debt(now, at)
         self.scan = None
         self._access.check_again("MPUB", scan.topic)
-        if len(scan.bodies) > PORTION:
+        if len(scan.bodies) > SLICE:
             self._begin(scan.topic, MpubBatch(scan.bodies, scan.attributes))
         else:
             # a scan cannot be read again, so this command does not wait
@@ -220,12 +204,9 @@ class Publisher:
         return sum(self.counts.values()) + more[0], self.size + more[1]
 
     def _spend(self, cost: int, end: int) -> int:
-        """Account for a command that ends at `end`, and return `end`.
-
-        Raises Later after a PORTION: that is enough for a turn.
-        """
+        """Account for a command that ends at `end`, and return `end`. Raises Later after a SLICE: enough for a turn."""
         self._spent += cost
-        if self._spent >= PORTION:
+        if self._spent >= SLICE:
             self._spent = 0
             raise Later(end)
         return end
@@ -236,7 +217,7 @@ class Publisher:
         self._batch_topic = name
 
     def publish_more(self, batch: MpubBatch, at: int) -> int:
-        """Publish the next portion of a large MPUB; OK follows the last. Raises Later if there is more, and WireError."""
+        """Publish the next slice of a large MPUB; OK follows the last. Raises Later if there is more, and WireError."""
         self.batch = None
         self._access.check_again("MPUB", self._batch_topic)
         topic = self._topic(self._batch_topic, "MPUB", may_wait=False)

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-MILLISECOND = 1_000_000
-SECOND = 1_000_000_000
+from shared.values import MILLISECOND, SECOND
 
 # without IDENTIFY: heartbeats come at half of it, the connection closes after all of it (not a flag in NSQ)
 CLIENT_TIMEOUT = 60 * SECOND
@@ -32,7 +31,7 @@ class Settings:
     output_buffer_timeout: int = 250 * MILLISECOND
     max_channel_consumers: int = 0  # 0: no limit
     most_copies: int = 1  # nodes that can have a message at most, this one included
-    publish_only: bool = False  # True: nobody may SUB, because the port leads to any one of several nodes
+    publish_only: bool = False  # True: SUB is refused, because the port leads to any one of several nodes
     # From connecting to the end of the first command; a silent connection is closed:
     # docs/design/reliability.md#hostile-clients
     identify_timeout: int = 10 * SECOND

@@ -1,4 +1,4 @@
-"""Handle what one client consumes: SUB, RDY, FIN, REQ, TOUCH and CLS, and the messages on their way to it.
+"""Handle SUB, RDY, FIN, REQ, TOUCH and CLS of one client, and the messages on their way to it.
 
 The states are INIT -> SUB -> SUBSCRIBED -> CLS -> CLOSING. A Subscription is the ConsumerSink of its consumer.
 
@@ -18,12 +18,13 @@ from nsqd.protocols.nsq.access import Access
 from nsqd.protocols.nsq.commands import Later, parse_number, read_name, require
 from nsqd.protocols.nsq.creation import Topics
 from nsqd.protocols.nsq.errors import WireError
-from nsqd.protocols.nsq.identify import Identity
+from nsqd.protocols.nsq.identify import Agreement
 from nsqd.protocols.nsq.limited import LimitedSink
-from nsqd.protocols.nsq.settings import MAX_PENDING_OUTPUT, MILLISECOND, Settings
+from nsqd.protocols.nsq.settings import MAX_PENDING_OUTPUT, Settings
 from nsqd.protocols.outbox import Outbox
 from nsqd.protocols.transport import NEVER, Transport
 from shared.budget import FREE
+from shared.values import MILLISECOND
 
 INIT, SUBSCRIBED, CLOSING = 0, 3, 4
 _SHARED_PORT = (
@@ -36,22 +37,9 @@ class Subscription:
     """The consuming side of one client. Commands take the words of their line, and raise WireError or Waiting."""
 
     __slots__ = (
-        "_access",
-        "_agreed",
-        "_channel",
-        "_fail",
-        "_failures",
-        "_limited",
-        "_msg_timeout",
-        "_outbox",
-        "_settings",
-        "_tick_due",
-        "_topics",
-        "_transport",
-        "ask_again_at",
-        "consumer",
-        "state",
-    )
+        "_access", "_agreed", "_channel", "_fail", "_failures", "_limited", "_msg_timeout", "_outbox", "_settings",
+        "_tick_due", "_topics", "_transport", "ask_again_at", "consumer", "state",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -68,11 +56,11 @@ class Subscription:
         self._settings = settings
         self._access = access
         self._outbox = outbox
-        self._agreed = Identity()  # the identity that delivery keeps to, once subscribed
+        self._agreed = Agreement()  # that delivery keeps to, once subscribed
         self._failures = 0  # FINs that failed since failures last raised Later
         self._msg_timeout = 0  # ns from a TOUCH to the message's new timeout
         self._limited: LimitedSink | None = None  # None: no limit of an identity says what is delivered
-        self.ask_again_at = NEVER  # ns: when to look for room in flight again; 0: `look_for_room` says when
+        self.ask_again_at = NEVER  # ns: when to check for room in flight again; 0: `look_for_room` decides
         self._tick_due = 0  # ns: the first tick of the output buffer's clock at which nothing was sent yet
         self.state = INIT
         self.consumer: Consumer | None = None  # set from SUB until the connection or the channel is gone
@@ -80,11 +68,8 @@ class Subscription:
 
     # commands
 
-    def sub(self, words: list[bytes], agreed: Identity, identity: Identity, now: int) -> None:
-        """Handle SUB: a topic and a channel.
-
-        `agreed` is the first IDENTIFY's identity, to which delivery keeps; `identity` is the last one's (quirk).
-        """
+    def sub(self, words: list[bytes], agreed: Agreement, identity: Agreement, now: int) -> None:
+        """Handle SUB. `agreed`: of the first IDENTIFY, to which delivery keeps; `identity`: of the last one (quirk)."""
         require(self.state == INIT, "SUB")
         if self._settings.publish_only:
             raise WireError("E_SUB_FAILED", _SHARED_PORT)
@@ -146,7 +131,7 @@ class Subscription:
         self._transport.timer_changed()
 
     def look_for_room(self, now: int) -> None:
-        """Look from time to time whether there is room in flight for the consumer, while there is none."""
+        """Check from time to time whether there is room in flight for the consumer, while there is none."""
         if not self.ask_again_at:
             self.ask_again_at = now + LOOK_AGAIN
             return
@@ -157,7 +142,7 @@ class Subscription:
                 self.ask_again_at = now + LOOK_AGAIN
 
     def in_flight(self) -> int:
-        """Return how many messages the client has, also of shards."""
+        """Return the number of messages in flight to the client, also of shards."""
         consumer = self.consumer
         if consumer is None:
             return 0
@@ -227,11 +212,11 @@ class Subscription:
             if self._limited is not None:
                 self._limited.leave()
             consumer, self.consumer = self.consumer, None
-            self._topics.unsubscribe(self._channel, consumer)
+            self._topics.broker.unsubscribe(self._channel, consumer)
         self._fail = _ignore  # breaks the circle with the peer: no collector runs
 
     def leave(self) -> int:
-        """Remove the consumer, and make all that it has in flight ready again, or bury it. Return how many messages."""
+        """Remove the consumer, and make its messages in flight ready again, or bury them. Return their number."""
         consumer = self.consumer
         if consumer is None:
             return 0
@@ -244,7 +229,7 @@ class Subscription:
         return count
 
     def network_ready(self) -> None:
-        """Offer the consumer messages again, for there may be room now."""
+        """Offer the consumer messages again, because there may be room now."""
         if self.consumer is not None:
             self._channel.refresh(self.consumer)
 
@@ -286,10 +271,7 @@ class Subscription:
         self._tick_due = now + interval - (now - self._tick_due) % interval
 
     def room(self) -> int:
-        """Return how many bytes of messages may be taken for the client now.
-
-        After 0, Peer.network_ready follows when there may be room.
-        """
+        """Return the bytes of messages that the client may get now. After 0, Peer.network_ready follows later."""
         outbox = self._outbox
         room = MAX_PENDING_OUTPUT - outbox.size - outbox.unsent
         if room > 0 and not outbox.closing and (outbox.unsent <= FREE or not outbox.is_scarce):
@@ -329,8 +311,8 @@ def _ignore(_: WireError) -> None:
     """Answer no error: the connection is gone."""
 
 
-def _distance(settings: Settings, identity: Identity) -> int:
-    """Return how far away a client is from this node: SAME_ZONE, SAME_REGION or ELSEWHERE."""
+def _distance(settings: Settings, identity: Agreement) -> int:
+    """Return the distance of a client from this node: SAME_ZONE, SAME_REGION or ELSEWHERE."""
     if settings.topology_zone and settings.topology_zone == identity.topology_zone:
         return SAME_ZONE
     region = settings.topology_region

@@ -1,4 +1,4 @@
-"""What the log is told of refused clients: enough for an operator, too little for a stranger to fill it."""
+"""The log about refused clients: enough for an operator, too little for a stranger to fill it."""
 
 import logging
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from nsqd.auth.queries import MOST_LINES, QUIET, Refusals
-from nsqd.protocols.nsq.authorization import AuthRefused, Question
+from nsqd.protocols.nsq.authorization import AuthRefused, AuthRequest
 from shared.log import log
 
 
@@ -35,12 +35,12 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lines]:
 
 def test_a_flood_of_refusals_is_some_lines(lines: Lines) -> None:
     refusals = Refusals()
-    question = Question("10.0.0.1", False, "", b"hunter2")
+    request = AuthRequest("10.0.0.1", False, "", b"hunter2")
     for number in range(1000):
-        refusals.log_refusal(question, AuthRefused("no"), 100.0 + number * QUIET / 1000)
+        refusals.log_refusal(request, AuthRefused("no"), 100.0 + number * QUIET / 1000)
     assert lines.messages == ["AUTH: rejected client 10.0.0.1: no"] * MOST_LINES
-    refusals.log_refusal(question, AuthRefused("no"), 100.0 + QUIET)
-    refusals.log_refusal(question, AuthRefused("no"), 100.0 + QUIET)
+    refusals.log_refusal(request, AuthRefused("no"), 100.0 + QUIET)
+    refusals.log_refusal(request, AuthRefused("no"), 100.0 + QUIET)
     assert lines.messages[MOST_LINES:] == [
         "AUTH: rejected client 10.0.0.1: no (and 990 others before)",
         "AUTH: rejected client 10.0.0.1: no",

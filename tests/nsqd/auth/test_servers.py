@@ -17,15 +17,14 @@ import trio
 import trustme
 
 from nsqd.auth import servers as module
-from nsqd.auth.servers import MAX_SECRET, MOST_QUESTIONS, AuthServers
-from nsqd.protocols.nsq.auth_answer import MAX_BODY
-from nsqd.protocols.nsq.authorization import AuthRefused, Question
+from nsqd.auth.servers import MAX_SECRET, MOST_REQUESTS, AuthServers
+from nsqd.protocols.nsq.authorization import MAX_BODY, AuthRefused, AuthRequest
 from tests.auth_server import AuthServer, Mood, Visit, allowing, hangs, never_ends, response, says, says_raw
 
 pytestmark = pytest.mark.process
 
 BOMB = gzip.compress(b" " * 20_000_000)
-QUESTION = Question("127.0.0.1", False, "", b"sesame")
+QUESTION = AuthRequest("127.0.0.1", False, "", b"sesame")
 GOOD = says(200, allowing())
 JSON = json.dumps(allowing()).encode()
 
@@ -41,17 +40,17 @@ async def asking(*addresses: str, **options: Any) -> AsyncIterator[AuthServers]:
         await servers.close()
 
 
-async def asked(mood: Mood, *questions: Question, url: str = "{}", **options: Any) -> AuthServer:
-    """Ask a server in this mood, and return it."""
+async def asked(mood: Mood, *requests: AuthRequest, url: str = "{}", **options: Any) -> AuthServer:
+    """ServerRequest a server in this mood, and return it."""
     with AuthServer(mood) as server:
         async with asking(url.format(server.address), **options) as servers:
-            for question in questions or (QUESTION,):
-                assert (await servers.ask(question)).identity == "ann"
+            for request in requests or (QUESTION,):
+                assert (await servers.ask(request)).identity == "ann"
     return server
 
 
 async def refused(mood: Mood, url: str = "{}", **options: Any) -> tuple[str, AuthServer]:
-    """Why a server in this mood authorizes nobody, and the server."""
+    """The reason of AuthRefused for a server in this mood, and the server."""
     with AuthServer(mood) as server:
         async with asking(url.format(server.address), **options) as servers:
             with pytest.raises(AuthRefused) as error:
@@ -62,8 +61,8 @@ async def refused(mood: Mood, url: str = "{}", **options: Any) -> tuple[str, Aut
     return text.removeprefix(f"failed to auth against {server.address} - "), server
 
 
-async def test_a_question_is_a_get_with_a_sorted_query() -> None:
-    server = await asked(GOOD, Question("10.0.0.1", True, "c n", b"a&b=%20+~-_.\xff/\xc3\xa9"))
+async def test_a_request_is_a_get_with_a_sorted_query() -> None:
+    server = await asked(GOOD, AuthRequest("10.0.0.1", True, "c n", b"a&b=%20+~-_.\xff/\xc3\xa9"))
     request = server.requests[0]
     expected = "/auth?common_name=c+n&remote_ip=10.0.0.1&secret=a%26b%3D%2520%2B~-_.%FF%2F%C3%A9&tls=true"
     assert (request.method, request.target, request.body) == ("GET", expected, b"")
@@ -73,7 +72,9 @@ async def test_a_question_is_a_get_with_a_sorted_query() -> None:
 
 
 async def test_a_secret_of_any_bytes_arrives_as_it_was() -> None:
-    server = await asked(GOOD, *(Question("", False, "", secret) for secret in (bytes(range(256)), b" ", b"#?&%%41")))
+    server = await asked(
+        GOOD, *(AuthRequest("", False, "", secret) for secret in (bytes(range(256)), b" ", b"#?&%%41"))
+    )
     assert [request.target.partition("secret=")[2] for request in server.requests] == [
         "%00%01%02%03%04%05%06%07%08%09%0A%0B%0C%0D%0E%0F%10%11%12%13%14%15%16%17%18%19%1A%1B%1C%1D%1E%1F"
         "+%21%22%23%24%25%26%27%28%29%2A%2B%2C-.%2F0123456789%3A%3B%3C%3D%3E%3F%40ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -86,7 +87,7 @@ async def test_a_secret_of_any_bytes_arrives_as_it_was() -> None:
 
 
 async def test_post_sends_json() -> None:
-    server = await asked(GOOD, Question("::1", False, "", b"<\xff\xe2\x82>"), method="post")
+    server = await asked(GOOD, AuthRequest("::1", False, "", b"<\xff\xe2\x82>"), method="post")
     request = server.requests[0]
     assert (request.method, request.target) == ("POST", "/auth")
     assert request.headers["content-type"] == "application/json"
@@ -124,7 +125,7 @@ async def test_no_proxy_is_taken_from_the_environment(monkeypatch: pytest.Monkey
     assert not proxy.requests
 
 
-async def test_questions_that_follow_each_other_share_a_connection_and_no_cookies() -> None:
+async def test_consecutive_requests_share_a_connection_and_no_cookies() -> None:
     server = await asked(says(200, allowing(), Set_Cookie="session=ann; Path=/"), *[QUESTION] * 5)
     assert {request.connection for request in server.requests} == {0}
     assert not any("cookie" in request.headers for request in server.requests)
@@ -133,9 +134,9 @@ async def test_questions_that_follow_each_other_share_a_connection_and_no_cookie
 async def test_a_secret_that_no_server_would_take_is_not_asked_about() -> None:
     with AuthServer(GOOD) as server:
         async with asking(server.address) as servers:
-            assert await servers.ask(Question("", False, "", b"\xff" * MAX_SECRET))
+            assert await servers.ask(AuthRequest("", False, "", b"\xff" * MAX_SECRET))
             with pytest.raises(AuthRefused, match="secret of more than"):
-                await servers.ask(Question("", False, "", b"x" * (MAX_SECRET + 1)))
+                await servers.ask(AuthRequest("", False, "", b"x" * (MAX_SECRET + 1)))
     assert len(server.requests) == 1
 
 
@@ -159,7 +160,7 @@ REFUSED: list[tuple[str, Mood, str]] = [
     ("redirects indefinitely", says(302, b"", Location="/auth?sesame"), "stopped after 10 redirects"),
     ("redirect to no URL", says(302, b"", Location="http://a:sesame/"), "InvalidURL"),
     ("redirect to a file", says(302, b"", Location="file:///etc/sesame"), "UnsupportedProtocol"),
-    ("redirect to nobody", says(302, b"", Location="http://127.0.0.1:1/sesame"), "ConnectError [Errno 111]"),
+    ("redirect to a closed port", says(302, b"", Location="http://127.0.0.1:1/sesame"), "ConnectError [Errno 111]"),
     ("markup", says(200, b"<!doctype html>sesame"), "answer is not JSON"),
     ("nothing", says(200, b""), "answer is not JSON"),
     ("ttl 0", says(200, allowing(ttl=0)), "invalid TTL 0 (must be >0)"),
@@ -193,7 +194,7 @@ REFUSED: list[tuple[str, Mood, str]] = [
 
 
 @pytest.mark.parametrize(("mood", "reason"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
-async def test_a_server_in_a_bad_mood_authorizes_nobody(mood: Mood, reason: str) -> None:
+async def test_a_server_in_a_bad_mood_authorizes_no_client(mood: Mood, reason: str) -> None:
     text, _ = await refused(mood)
     assert text == reason or text.startswith(reason + " ")
 
@@ -208,7 +209,7 @@ SLOW = [
 
 
 @pytest.mark.parametrize("mood", [row[1] for row in SLOW], ids=[row[0] for row in SLOW])
-async def test_a_slow_server_is_not_waited_for_longer_than_told(mood: Mood) -> None:
+async def test_a_slow_server_is_not_waited_for_longer_than_the_timeout(mood: Mood) -> None:
     assert (await refused(mood, request_timeout=0.3))[0] == "no answer within 0.3 s"
 
 
@@ -228,7 +229,7 @@ ADDRESSES = [
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
-async def test_an_address_of_nobody_is_refused(address: str) -> None:
+async def test_an_invalid_address_is_refused(address: str) -> None:
     async with asking(address) as servers:
         with pytest.raises(AuthRefused, match=r"^failed to auth against "):
             await servers.ask(QUESTION)
@@ -241,7 +242,7 @@ async def test_a_port_beyond_the_highest_is_not_another_one() -> None:
                 await servers.ask(QUESTION)
 
 
-async def test_redirects_are_followed_without_the_question() -> None:
+async def test_redirects_are_followed_without_the_query() -> None:
     """The query does not go along: where a redirect leads is the server's to say."""
 
     def mood(visit: Visit) -> None:
@@ -280,39 +281,39 @@ async def test_the_first_one_is_chosen_at_random_and_the_last_is_followed_by_the
     )
 
 
-async def test_no_more_questions_than_agreed_are_under_way() -> None:
+async def test_the_number_of_requests_in_progress_is_limited() -> None:
     with AuthServer(hangs()) as server:
         async with asking(server.address) as servers, trio.open_nursery() as nursery:
-            for _ in range(3 * MOST_QUESTIONS):
+            for _ in range(3 * MOST_REQUESTS):
                 nursery.start_soon(_ask_in_vain, servers)
-            while len(server.requests) < MOST_QUESTIONS:
+            while len(server.requests) < MOST_REQUESTS:
                 await trio.sleep(0.01)
             await trio.testing.wait_all_tasks_blocked()
-            assert server.connections == MOST_QUESTIONS
+            assert server.connections == MOST_REQUESTS
             nursery.cancel_scope.cancel()
 
 
-async def test_a_question_that_waits_too_long_for_its_turn_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_waits_too_long_for_its_turn_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PATIENCE", 0.1)
-    monkeypatch.setattr(module, "MOST_QUESTIONS", 1)
+    monkeypatch.setattr(module, "MOST_REQUESTS", 1)
     with AuthServer(hangs()) as server:
         async with asking(server.address) as servers, trio.open_nursery() as nursery:
             nursery.start_soon(_ask_in_vain, servers)
             await trio.testing.wait_all_tasks_blocked()
-            with pytest.raises(AuthRefused, match="too many questions in progress"):
+            with pytest.raises(AuthRefused, match="too many requests in progress"):
                 await servers.ask(QUESTION)
             nursery.cancel_scope.cancel()
 
 
-async def test_no_more_questions_wait_than_agreed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_waiting_requests_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_WAITING", 1)
-    monkeypatch.setattr(module, "MOST_QUESTIONS", 1)
+    monkeypatch.setattr(module, "MOST_REQUESTS", 1)
     with AuthServer(hangs()) as server:
         async with asking(server.address) as servers, trio.open_nursery() as nursery:
             nursery.start_soon(_ask_in_vain, servers)
             nursery.start_soon(_ask_in_vain, servers)
             await trio.testing.wait_all_tasks_blocked()
-            with pytest.raises(AuthRefused, match="more than 1 questions wait"):
+            with pytest.raises(AuthRefused, match="more than 1 requests wait"):
                 await servers.ask(QUESTION)
             nursery.cancel_scope.cancel()
 
@@ -322,17 +323,17 @@ async def _ask_in_vain(servers: AuthServers) -> None:
         await servers.ask(QUESTION)
 
 
-async def test_failures_and_cancelled_questions_leave_no_turn_taken() -> None:
+async def test_failures_and_cancelled_requests_leave_no_turn_taken() -> None:
     with AuthServer(hangs()) as server:
         async with asking(server.address, request_timeout=2) as servers:  # the good answers come within it
             async with trio.open_nursery() as nursery:
-                for _ in range(2 * MOST_QUESTIONS):
+                for _ in range(2 * MOST_REQUESTS):
                     nursery.start_soon(_ask_in_vain, servers)
             with trio.move_on_after(0.05):
                 await servers.ask(QUESTION)
             server.mood = GOOD
             async with trio.open_nursery() as nursery:
-                for _ in range(2 * MOST_QUESTIONS):
+                for _ in range(2 * MOST_REQUESTS):
                     nursery.start_soon(servers.ask, QUESTION)
 
 
@@ -403,7 +404,7 @@ LEAKS: list[tuple[str, Callable[[], Mood]]] = [
 
 
 @pytest.mark.parametrize("mood", [row[1] for row in LEAKS], ids=[row[0] for row in LEAKS])
-async def test_a_question_leaves_no_cycle_behind(mood: Callable[[], Mood]) -> None:
+async def test_a_request_leaves_no_cycle_behind(mood: Callable[[], Mood]) -> None:
     with AuthServer(mood()) as server:
         async with asking(server.address, request_timeout=0.1) as servers:
             await _try(servers)
@@ -412,7 +413,7 @@ async def test_a_question_leaves_no_cycle_behind(mood: Callable[[], Mood]) -> No
             try:
                 for _ in range(5):
                     await _try(servers)
-                assert _ours_in_garbage() == []
+                assert _own_objects_in_garbage() == []
             finally:
                 gc.enable()
 
@@ -422,7 +423,7 @@ async def _try(servers: AuthServers) -> None:
         await servers.ask(QUESTION)
 
 
-def _ours_in_garbage() -> list[str]:
+def _own_objects_in_garbage() -> list[str]:
     """Types of what only the collector could free, without what trio's own timeouts leave."""
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:

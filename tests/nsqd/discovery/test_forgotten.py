@@ -1,4 +1,4 @@
-"""nsqd beside an nsqlookupd at which somebody deletes what nsqd has: it registers that again."""
+"""nsqd with an nsqlookupd at which topics of nsqd are deleted: it registers them again."""
 
 from collections.abc import Callable
 from functools import partial
@@ -128,7 +128,7 @@ def test_nothing_is_sent_again_while_nothing_is_missing(monkeypatch: pytest.Monk
 
 
 def test_pings_come_also_while_there_is_always_news(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without them, a node at which something is created each second is inactive after 300 s, and /lookup leaves it out."""
+    """Without them, a node at which something is created every second is inactive after 300 s, and /lookup leaves it out."""
 
     async def use(node: Node) -> None:
         def more(line: bytes) -> None:

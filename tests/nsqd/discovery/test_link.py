@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from nsqd.discovery import link
-from nsqd.discovery.link import Link, LinkError
+from nsqd.discovery.link import LinkError, LookupdLink
 from penstock.protocol.framing import pack_length
 from penstock.protocol.lookup import register
 from shared.tls.certificates import Certificates, TlsFiles
@@ -28,7 +28,9 @@ def framed(*replies: bytes) -> bytes:
     return b"".join(pack_length(len(reply)) + reply for reply in replies)
 
 
-def converse(serve: Serve, use: Callable[[Link], Awaitable[None]], tls: ClientCertificates | None = None) -> None:
+def converse(
+    serve: Serve, use: Callable[[LookupdLink], Awaitable[None]], tls: ClientCertificates | None = None
+) -> None:
     """`use` a link to a server that treats its only connection so. `tls`: whom the link trusts."""
 
     async def main() -> None:
@@ -41,7 +43,7 @@ def converse(serve: Serve, use: Callable[[Link], Awaitable[None]], tls: ClientCe
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(accept)
-            one = Link(f"127.0.0.1:{listener.socket.getsockname()[1]}", IDENTITY, tls)
+            one = LookupdLink(f"127.0.0.1:{listener.socket.getsockname()[1]}", IDENTITY, tls)
             await use(one)
             await one.close()
             nursery.cancel_scope.cancel()
@@ -49,14 +51,14 @@ def converse(serve: Serve, use: Callable[[Link], Awaitable[None]], tls: ClientCe
     trio.run(main)
 
 
-async def connect(one: Link) -> None:
+async def connect(one: LookupdLink) -> None:
     await one.connect(list)
 
 
-def refusing(why: str) -> Callable[[Link], Awaitable[None]]:
+def refusing(why: str) -> Callable[[LookupdLink], Awaitable[None]]:
     """Use a link whose connecting fails for this reason."""
 
-    async def use(one: Link) -> None:
+    async def use(one: LookupdLink) -> None:
         with pytest.raises(LinkError, match=why):
             await connect(one)
 
@@ -86,24 +88,24 @@ def test_a_dripping_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     converse(drip, refusing("timed out"))
 
 
-@pytest.mark.parametrize(("told", "address"), [
+@pytest.mark.parametrize(("response", "address"), [
     (HELLO, "10.0.0.1:4161"), (b'{"broadcast_address":"::1","http_port":4161}', "[::1]:4161"),
     (b'{"broadcast_address":"h","http_port":65536}', ""),
     (b'{"broadcast_address":"h","http_port":%s}' % (b"9" * 5000), ""),
     (b'{"broadcast_address":"%s","http_port":1}' % (b"h" * 256), ""), (b"OK", ""), (b"[" * 10_000, ""),
 ])  # fmt: skip
-def test_where_its_http_api_is(told: bytes, address: str) -> None:
-    async def use(one: Link) -> None:
+def test_where_its_http_api_is(response: bytes, address: str) -> None:
+    async def use(one: LookupdLink) -> None:
         await connect(one)
         assert one.http_url == (address and f"http://{address}")
 
-    converse(lambda stream: stream.send_all(framed(told)), use)
+    converse(lambda stream: stream.send_all(framed(response)), use)
 
 
 async def answer_each(stream: trio.SocketStream) -> None:
     """HELLO, then OK for each line, but the third, which is beyond a limit. Never reads while it cannot write."""
     await stream.send_all(framed(HELLO))
-    lines = -2  # -1 behind the line of IDENTIFY, whose body has no newline; 0 behind the first REGISTER
+    lines = -2  # -1 after the line of IDENTIFY, whose body has no newline; 0 after the first REGISTER
     while data := await stream.receive_some(4096):
         for _ in range(data.count(b"\n")):
             lines += 1
@@ -111,12 +113,12 @@ async def answer_each(stream: trio.SocketStream) -> None:
                 await stream.send_all(framed(b"E_REGISTER_FAILED too many" if lines == 2 else b"OK"))
 
 
-def test_a_refused_name_ends_nothing_and_many_names_are_told(
+def test_a_refused_name_ends_nothing_and_many_names_are_registered(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names: list[tuple[str, str | None]] = [(f"t{number}", None) for number in range(3 * link.BATCH + 7)]
 
-    async def use(one: Link) -> None:
+    async def use(one: LookupdLink) -> None:
         await one.connect(lambda: names)
         assert one.connected
         await one.send([register("one"), register("more")])
@@ -130,9 +132,13 @@ SECURE = b'{"broadcast_address":"localhost","http_port":4161,"https_port":4162}'
 
 
 def over_tls(
-    directory: Path, use: Callable[[Link], Awaitable[None]], policy: str = "", told: bytes = SECURE, trusts: str = ""
+    directory: Path,
+    use: Callable[[LookupdLink], Awaitable[None]],
+    policy: str = "",
+    response: bytes = SECURE,
+    trusts: str = "",
 ) -> None:
-    """`use` a link over TLS to a server that asks for certificates by this policy, and tells this of itself."""
+    """`use` a link over TLS to a server that asks for certificates by this policy, with this response to IDENTIFY."""
     authority = Authority(directory)
     certificates = Certificates(TlsFiles(authority.cert, authority.key, policy, authority.root if policy else ""))
     tls = ClientCertificates(partial(load_client, trusts or authority.root))
@@ -141,13 +147,13 @@ def over_tls(
         encrypted = TlsStream(stream, certificates.wrap)
         with suppress(HandshakeError):
             await encrypted.do_handshake()
-            await encrypted.send_all(framed(told))
+            await encrypted.send_all(framed(response))
 
     converse(serve, use, tls)
 
 
 def test_over_tls_it_uses_the_https_api(tmp_path: Path) -> None:
-    async def use(one: Link) -> None:
+    async def use(one: LookupdLink) -> None:
         await connect(one)
         assert one.http_url == "https://localhost:4162"
 
@@ -157,11 +163,11 @@ def test_over_tls_it_uses_the_https_api(tmp_path: Path) -> None:
 def test_an_nsqlookupd_without_https_is_not_asked_in_clear_text(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def use(one: Link) -> None:
+    async def use(one: LookupdLink) -> None:
         await connect(one)
         assert one.http_url == ""
 
-    over_tls(tmp_path, use, told=HELLO)
+    over_tls(tmp_path, use, response=HELLO)
     assert "it has no HTTPS port, so it is not asked for channels: give it -https-address" in caplog.text
 
 
@@ -179,7 +185,7 @@ def test_a_node_without_the_certificate_that_is_wanted_learns_so(tmp_path: Path)
     )
 
 
-def test_an_nsqlookupd_without_tls_is_told_apart(tmp_path: Path) -> None:
+def test_an_nsqlookupd_without_tls_is_recognized(tmp_path: Path) -> None:
     tls = ClientCertificates(partial(load_client, Authority(tmp_path).root))
     converse(
         lambda stream: stream.send_all(framed(b"E_BAD_PROTOCOL")),

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from nsqd.discovery.lookupds import Lookupds, _Lookupd
-from nsqd.discovery.question import MOST_ANSWER, MOST_ANSWER_MEMORY, MOST_CHANNELS
+from nsqd.discovery.queries import MOST_ANSWER, MOST_ANSWER_MEMORY, MOST_CHANNELS
 from shared.auth import own_token as own_token_module
 from shared.tls.client import ClientCertificates, load_client
 from tests.auth_server import AuthServer, Mood, never_ends, says
@@ -63,7 +63,7 @@ async def test_a_topic_starts_without_an_answer_that_is_none(mood: Mood) -> None
 
 
 async def test_an_answer_that_drips_is_not_waited_for() -> None:
-    """A byte each 50 ms passes every timeout for one read: a new topic would never start."""
+    """A byte every 50 ms passes every timeout for one read: a new topic would never start."""
     drips = never_ends(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n", 0.05)
     with trio.fail_after(30):
         assert await found(drips, 0.2) == []
@@ -85,7 +85,7 @@ def warnings_for(addresses: list[str], token: str, tls: object, caplog: pytest.L
     return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
 
 
-async def test_an_nsqlookupd_whose_http_api_cannot_be_asked_is_told_once_while_that_is_so(
+async def test_an_nsqlookupd_without_http_api_is_logged_once_while_that_is_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     answers = [says(404, b""), says(404, b""), says(200, b'{"producers":[]}'), says(404, b"")]
@@ -96,12 +96,12 @@ async def test_an_nsqlookupd_whose_http_api_cannot_be_asked_is_told_once_while_t
             lookupds._lookupds["lookup:4160"] = _Lookupd(link)
             found = [await lookupds.find_cluster_peers("c") for _ in range(4)]
     assert found == [None, None, [], None]
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 2
-    assert all(line.startswith("LOOKUPD(lookup:4160): failed to query http://") for line in told)
+    logged = [record.getMessage() for record in caplog.records]
+    assert len(logged) == 2
+    assert all(line.startswith("LOOKUPD(lookup:4160): failed to query http://") for line in logged)
 
 
-def test_a_token_that_goes_in_clear_text_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_token_in_clear_text_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     far = ["127.0.0.1:1", "lookup.test:1", "other.test:1"]
     assert warnings_for(far, "", None, caplog) == []
     assert warnings_for(["127.0.0.1:1", "localhost:1", "no address"], "pst_x", None, caplog) == []
@@ -112,7 +112,7 @@ def test_a_token_that_goes_in_clear_text_is_told_once(caplog: pytest.LogCaptureF
 
 
 @pytest.mark.parametrize(("is_trusted", "names"), [(True, ["a"]), (False, [])])
-async def test_a_question_over_tls_is_for_an_authority_that_is_trusted(
+async def test_a_query_over_tls_needs_a_trusted_authority(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, is_trusted: bool, names: list[str]
 ) -> None:
     authority, other = Authority(tmp_path / "one"), Authority(tmp_path / "other")
@@ -121,5 +121,5 @@ async def test_a_question_over_tls_is_for_an_authority_that_is_trusted(
     tls = ClientCertificates(partial(load_client, authority.root if is_trusted else other.root))
     with AuthServer(says(200, channels("a")), server_side) as server:
         assert await queried(server, "https", tls=tls) == names
-    told = "certificate verify failed" in caplog.text and "-lookupd-tls-root-ca-file must name" in caplog.text
-    assert told is not is_trusted
+    logged = "certificate verify failed" in caplog.text and "-lookupd-tls-root-ca-file must name" in caplog.text
+    assert logged is not is_trusted

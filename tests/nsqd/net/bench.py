@@ -152,7 +152,7 @@ def frames(client: socket.socket) -> list[bytes]:
 
 
 def received(client: socket.socket) -> tuple[bytes, bool]:
-    """Return what has come, and whether the connection has ended behind it."""
+    """Return the input, and whether the connection has ended after it."""
     data = b""
     try:
         while part := client.recv(1 << 20):
@@ -167,7 +167,7 @@ def reset(client: socket.socket) -> None:
     client.close()
 
 
-def send_some(client: socket.socket, data: bytes) -> bytes:
+def send_part(client: socket.socket, data: bytes) -> bytes:
     """Send what the kernel takes. Returns the rest."""
     try:
         return data[client.send(data) :]

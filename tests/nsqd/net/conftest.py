@@ -1,4 +1,4 @@
-"""Benches are closed behind the test that made them."""
+"""Benches are closed after the test that made them."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""A store whose replies wait for marks that the test moves: what is durable, and how far other nodes have copied it."""
+"""A store whose replies wait for marks that the test moves: durable, and copied to other nodes."""
 
 from nsqd.core.retention.policy import StoragePolicy
 from nsqd.core.sequence.mark import Mark, Promise

@@ -10,13 +10,13 @@ import pytest
 
 from nsqd.net.admission import Admission
 from nsqd.net.connection import DRAIN_TIME
-from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
+from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, AuthRequest
 from nsqd.protocols.nsq.settings import Settings
 from penstock.protocol.compression import Deflate, Snappy
 from shared.tls.certificates import Certificates, TlsFiles
 from tests.certificates import Authority
 from tests.nsqd.core.node import Node
-from tests.nsqd.net.bench import Bench, received, send_some
+from tests.nsqd.net.bench import Bench, received, send_part
 from tests.nsqd.protocols.nsq.wire import body
 
 
@@ -29,7 +29,7 @@ class Secure(Bench):
         self, authority: Authority, node: Node | None = None, settings: Settings | None = None, policy: str = ""
     ) -> None:
         self.authority = authority
-        self.asked: list[tuple[Question, Callable[[Authorization | AuthRefused], None]]] = []
+        self.asked: list[tuple[AuthRequest, Callable[[Authorization | AuthRefused], None]]] = []
         wrap = Certificates(TlsFiles(authority.cert, authority.key, policy, authority.root)).wrap
         super().__init__(node, settings or Settings(tls=True), Admission(wrap=wrap))
         self.context.ask = lambda *asked: self.asked.append(asked)
@@ -47,8 +47,8 @@ class Secure(Bench):
         client.identify(tls, codec, **asked)
         return client
 
-    def let_go(self) -> None:
-        """Everybody's time to be drained passes."""
+    def drain_all(self) -> None:
+        """The time to drain connections passes."""
         self.turn(12)
         self.advance(DRAIN_TIME)
 
@@ -102,7 +102,7 @@ class Client:
         self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
 
     def begin_codec(self, codec: str) -> None:
-        """What came behind the last frame is compressed."""
+        """The input after the last frame is compressed."""
         self.codec = Snappy() if codec == "snappy" else Deflate()
         self.plain = self.decompress(self.plain)
 
@@ -121,7 +121,7 @@ class Client:
     def say_raw(self, data: bytes) -> None:
         """Bytes to the network, with turns until all of them have been taken."""
         while data:
-            data = send_some(self.socket, data)
+            data = send_part(self.socket, data)
             self.bench.turn(1)
         self.bench.turn()
 
@@ -136,7 +136,7 @@ class Client:
             self.socket.sendall(self.outgoing.read())
 
     def read_network(self) -> bytes:
-        """What has come, as it came; for TLS it waits to be deciphered."""
+        """The raw input; that of TLS waits to be deciphered."""
         data, ended = received(self.socket)
         self.ended |= ended
         if self.tls is not None:

@@ -117,7 +117,7 @@ def test_unix_sockets_have_no_address_to_count(door: MakeDoor, tmp_path: Path) -
     assert len(here.accept()) == 1
 
 
-def test_nothing_is_remembered_of_those_who_left(door: MakeDoor) -> None:
+def test_nothing_is_remembered_of_closed_connections(door: MakeDoor) -> None:
     here = door(per_ip=3)
     for number in range(1, 50):
         here.knock(2, f"127.0.1.{number}")

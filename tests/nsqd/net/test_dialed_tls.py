@@ -25,21 +25,21 @@ pytestmark = pytest.mark.process
 
 
 class Talker(PlainConversation):
-    """A Conversation that asks for TLS at once, says hello when TLS is there, and keeps what it hears."""
+    """A Conversation that asks for TLS at once, says hello when TLS is there, and keeps its input."""
 
     def __init__(
         self, made: list[Talker], hello: bytes, transport: Transport, ip: str = "", port: str = "", *_: int
     ) -> None:
         super().__init__(transport, ip, port)
         made.append(self)
-        self.hello, self.heard, self.why = hello, b"", ""
+        self.hello, self.received, self.why = hello, b"", ""
         self.tls: TlsInfo | None = None
         self.is_eof = False
         transport.upgrade(Upgrade(tls=True))
         transport.output_ready()
 
     def receive(self, data: bytes, now: int) -> None:
-        self.heard += data
+        self.received += data
 
     def receive_eof(self) -> None:
         self.is_eof = True
@@ -98,17 +98,17 @@ def ends(own: Path) -> Ends:
 def test_both_sides_know_who_the_other_is_before_they_speak(ends: Ends) -> None:
     dialer, acceptor = ends.connect_both()
     assert (dialer.tls.uris, acceptor.tls.uris) == ((node_uri(0),), (node_uri(1),))
-    assert (dialer.heard, acceptor.heard) == (b"from the acceptor", b"from the dialer")
+    assert (dialer.received, acceptor.received) == (b"from the acceptor", b"from the dialer")
 
 
 def test_much_passes_both_ways(ends: Ends) -> None:
     dialer, acceptor = ends.connect_both()
     noise = bytes(range(256)) * 8000
     for one, two in ((dialer, acceptor), (acceptor, dialer)):
-        two.heard = b""
+        two.received = b""
         one.outbox.reply(noise)
         ends.turn(60)
-        assert two.heard == noise
+        assert two.received == noise
 
 
 def test_one_side_that_ends_says_goodbye(ends: Ends) -> None:
@@ -117,7 +117,7 @@ def test_one_side_that_ends_says_goodbye(ends: Ends) -> None:
     dialer.outbox.end()
     ends.turn(20)
     ends.advance(DRAIN_TIME)
-    assert (acceptor.heard, acceptor.is_eof) == (b"from the dialer, the last words", True)
+    assert (acceptor.received, acceptor.is_eof) == (b"from the dialer, the last words", True)
     assert ends.reactor.connections == {}
 
 
@@ -132,7 +132,7 @@ def test_each_side_learns_why_a_handshake_failed(
     refusing, refused = (acceptor, dialer) if wrong == "dialer" else (dialer, acceptor)
     assert "certificate verify failed" in refusing.why
     assert "alert unknown ca" in refused.why
-    assert (dialer.heard, acceptor.heard, ends.edge.refused["tls_or_compression"]) == (b"", b"", 2)
+    assert (dialer.received, acceptor.received, ends.edge.refused["tls_or_compression"]) == (b"", b"", 2)
 
 
 def test_a_server_that_is_silent_gets_a_client_hello_and_no_other_byte(ends: Ends) -> None:

@@ -1,4 +1,4 @@
-"""Nobody's input takes a turn for himself, and none of it is lost, however much there is of it."""
+"""No client's input takes a turn for itself, and none of it is lost, however much there is of it."""
 
 import json
 import socket

@@ -8,7 +8,7 @@ from nsqd.protocols.http.peer import UNITS_OF_A_REQUEST, UNITS_OF_A_TURN, Contex
 from nsqd.start.http_server import HTTP_BOUNDS
 from tests.nsqd.core.node import Node
 from tests.nsqd.core.slow_store import SlowStore
-from tests.nsqd.net.bench import Bench, received, send_some
+from tests.nsqd.net.bench import Bench, received, send_part
 
 pytestmark = pytest.mark.process
 
@@ -41,7 +41,7 @@ def test_a_client_that_reads_no_answers_is_not_read_from(bench: HttpBench) -> No
     client.setblocking(False)
     for _ in range(3000):
         bench.store.sync()
-        send_some(client, PUB * 100)
+        send_part(client, PUB * 100)
         bench.turn(1)
         if not bench.connection.reading and bench.connection.backlog >= HTTP_BOUNDS.unsent:
             break

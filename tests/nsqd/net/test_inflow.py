@@ -1,6 +1,6 @@
-"""Half-received commands: bounded by the budget, closed when they do not go on, and never waiting for each other.
+"""Half-received commands: bounded by the budget, closed when they stall, and never waiting for each other.
 
-They come whole, in odd pieces, in portions, or behind one that waits.
+They come whole, in odd pieces, in slices, or after one that waits.
 """
 
 import random
@@ -15,13 +15,13 @@ from nsqd.core.message.frame import OK
 from nsqd.net.admission import Admission
 from nsqd.net.inflow import BODY_TIMEOUT, LEAST_RATE, RETRY, WHOLE_BODY_TIMEOUT
 from nsqd.protocols.beanstalk.client import BeanstalkContext
-from nsqd.protocols.nsq.batch import PORTION
+from nsqd.protocols.nsq.batch import SLICE
 from nsqd.protocols.transport import NEVER
 from shared.budget import FREE, Budget
 from tests.certificates import Authority
 from tests.effort import seeds
 from tests.nsqd.core.node import SECOND
-from tests.nsqd.net.bench import Bench, frames, reset, send_some
+from tests.nsqd.net.bench import Bench, frames, reset, send_part
 from tests.nsqd.net.secure import Secure
 from tests.nsqd.protocols.nsq.wire import body, mpub
 
@@ -64,9 +64,9 @@ class Port(Bench):
         client.setblocking(False)
         port = str(client.getsockname()[1])
         while data:
-            left = send_some(client, data)
-            ours = (one.reading for one in self.reactor.connections.values() if one.peer.port == port)
-            if left is data and not any(ours):
+            left = send_part(client, data)
+            reading = (one.reading for one in self.reactor.connections.values() if one.peer.port == port)
+            if left is data and not any(reading):
                 return
             data = left
             self.turn(2)
@@ -77,7 +77,7 @@ class Port(Bench):
 
     @property
     def state(self) -> tuple[int, int]:
-        """Return how many connections are open, and what they have reserved."""
+        """Return the number of open connections, and the bytes that they have reserved."""
         return len(self.reactor.connections), self.used
 
 
@@ -140,7 +140,7 @@ def test_who_publishes_all_the_time_in_pieces_stays(port: Port) -> None:
     assert len(port.reactor.connections) == 1
 
 
-def test_who_gets_no_room_is_not_read_until_there_is_some(port: Port) -> None:
+def test_a_connection_without_room_is_not_read_until_there_is_room(port: Port) -> None:
     clients = [port.client(port.first) for _ in range(5)]
     starved = [one for one in port.reactor.connections.values() if one.starved]
     assert len(starved) == 3
@@ -175,7 +175,7 @@ def test_small_commands_work_however_full_the_budget_is_and_leave_no_deadline(po
     assert len(port.reactor.connections) == 1
 
 
-def test_output_that_nobody_reads_is_counted() -> None:
+def test_unread_output_is_counted() -> None:
     port = Port(limit=1000 * LIMIT)
     client = port.connect(b"  V2SUB t c\nRDY 1\n")  # whose kernel keeps a few megabytes
     port.node.broker.topic("t").publish([bytes(40_000_000)], 40_000_000)
@@ -269,9 +269,9 @@ def sized(size: int, count: int) -> bytes:
     return b"MPUB t\n" + struct.pack(">ii", size, count)
 
 
-def test_a_large_mpub_that_stops_behind_a_portion_is_counted_and_given_up() -> None:
-    port, count = Port(limit=1000 * LIMIT), 100 * PORTION
-    port.client(sized(4 + 5 * count, count) + b"\0\0\0\1x" * PORTION)
+def test_a_large_mpub_that_stops_after_a_slice_is_counted_and_closed() -> None:
+    port, count = Port(limit=1000 * LIMIT), 100 * SLICE
+    port.client(sized(4 + 5 * count, count) + b"\0\0\0\1x" * SLICE)
     port.turn(4)
     assert port.used > 5 * count
     port.advance(BODY_TIMEOUT)
@@ -289,10 +289,10 @@ def test_mpubs_that_end_a_turn_count_as_commands() -> None:
     port = Port()
     client = port.connect(b"  V2")  # it says nothing else, as a shell script might
     for _ in range(20):
-        port.say(client, mpub(b"t", *[b"x"] * PORTION))
+        port.say(client, mpub(b"t", *[b"x"] * SLICE))
         port.turn(4)
         port.advance(SECOND)
-    assert (len(port.reactor.connections), port.published()) == (1, 20 * PORTION)
+    assert (len(port.reactor.connections), port.published()) == (1, 20 * SLICE)
 
 
 def test_what_waits_behind_a_new_topic_is_counted_when_its_turn_comes() -> None:
@@ -308,12 +308,12 @@ def test_what_waits_behind_a_new_topic_is_counted_when_its_turn_comes() -> None:
     assert port.state == (0, 0)
 
 
-def test_the_end_of_input_in_the_middle_of_a_large_mpub_is_told() -> None:
+def test_the_end_of_input_in_the_middle_of_a_large_mpub_is_an_error() -> None:
     port = Port()
-    client = port.client(sized(4 + 5 * 2 * PORTION, 2 * PORTION) + b"\0\0\0\1x" * PORTION)
+    client = port.client(sized(4 + 5 * 2 * SLICE, 2 * SLICE) + b"\0\0\0\1x" * SLICE)
     port.turn(4)
     client.shutdown(1)
     port.turn(4)
     found = frames(client)
-    assert found[-1].startswith(b"E_BAD_MESSAGE MPUB failed to read message(%d) body size" % PORTION)
+    assert found[-1].startswith(b"E_BAD_MESSAGE MPUB failed to read message(%d) body size" % SLICE)
     assert OK not in found

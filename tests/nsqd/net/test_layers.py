@@ -1,4 +1,4 @@
-"""TLS, snappy and deflate behind a real socket: every combination, and clients that do each of them wrong."""
+"""TLS, snappy and deflate on a real socket: every combination, and clients that do each of them wrong."""
 
 import gc
 import json
@@ -27,7 +27,7 @@ from shared.log import log
 from tests.certificates import Authority
 from tests.nsqd.core.node import SECOND, Node
 from tests.nsqd.core.slow_store import SlowStore
-from tests.nsqd.net.bench import nothing_is_left, reset, send_some
+from tests.nsqd.net.bench import nothing_is_left, reset, send_part
 from tests.nsqd.net.secure import Client, Secure, finish_with
 from tests.nsqd.protocols.nsq.wire import body, mpub
 
@@ -66,7 +66,7 @@ def test_publish_and_consume(bench: Secure, tls: bool, codec: str) -> None:
     bench.turn(10)
     bench.advance(SECOND)
     ok, *messages = client.frames()
-    assert ok == b"OK", "what a connection is told comes in the order in which it was said"
+    assert ok == b"OK", "output keeps its order"
     assert [frame[26:] for frame in messages] == [*bodies, b"last"]
     client.say(b"".join(b"FIN %s\n" % frame[10:26] for frame in messages))
     assert bench.node.held() == 0
@@ -134,7 +134,7 @@ def test_the_end_of_a_deflate_stream_is_no_offence(bench: Secure, tls: bool) -> 
     client.say_raw(client.encipher(stream.compress(PUB) + stream.flush(zlib.Z_FINISH)))
     assert (client.frames(), bench.edge.refused) == ([b"OK"], {})
     client.socket.close()
-    bench.let_go()
+    bench.drain_all()
     assert nothing_is_left(bench)
 
 
@@ -173,7 +173,7 @@ def test_a_client_that_does_not_trust_us(bench: Secure) -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
         client.shake_hands(ssl.create_default_context())
     client.flush()  # its alert
-    bench.let_go()
+    bench.drain_all()
     assert nothing_is_left(bench)
 
 
@@ -204,7 +204,7 @@ def test_heartbeats_begin_an_interval_after_identify(bench: Secure, tls: bool) -
 
 
 def test_pipelined_plaintext_behind_identify_is_not_believed(bench: Secure) -> None:
-    """What an attacker on the wire puts ahead of the encryption would count as said by the client."""
+    """Input that an attacker inserts before the encryption would count as the client's."""
     client = Client(bench, bench.connect())
     asked = body(b'{"feature_negotiation":true,"tls_v1":true}')
     client.say(b"IDENTIFY\n" + asked + PUB)
@@ -260,8 +260,8 @@ def test_who_says_goodbye_while_the_authorization_server_thinks_is_still_answere
     client.socket.shutdown(socket.SHUT_WR)
     bench.turn()
     assert client.frames() == []
-    ((question, answered),) = bench.asked
-    assert (question.secret, question.tls, question.remote_ip) == (b"secret", tls, "127.0.0.1")
+    ((request, answered),) = bench.asked
+    assert (request.secret, request.tls, request.remote_ip) == (b"secret", tls, "127.0.0.1")
     answered(Authorization("", "", bench.node.now + SECOND, (Rule(".*", (".*",), frozenset({PUBLISH})),)))
     bench.turn()
     assert client.frames() == [b'{"identity":"","identity_url":"","permission_count":1}', b"OK"]
@@ -334,7 +334,7 @@ def test_clients_that_must_show_a_certificate(
         client.say_raw(client.goodbye())
         assert nothing_is_left(bench)
     client.socket.close()
-    bench.let_go()
+    bench.drain_all()
     assert nothing_is_left(bench)
 
 
@@ -388,7 +388,7 @@ def test_broken_records_while_output_waits_for_the_network(bench: Secure) -> Non
 
 
 class Clogged:
-    """A socket to whose network nothing can be sent any more."""
+    """A socket that can send nothing."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
@@ -419,7 +419,7 @@ def test_a_deflate_bomb_ends_at_the_longest_line(bench: Secure, tls: bool) -> No
 
 
 @both_codecs
-def test_much_input_in_little_is_taken_in_portions_and_others_are_served_between(
+def test_compressed_input_is_handled_in_slices_and_others_are_served_between(
     bench: Secure, tls: bool, codec: str
 ) -> None:
     nops = (b"NOP " + b"x" * 1019 + b"\n") * 4096
@@ -447,7 +447,7 @@ def test_compressed_input_is_not_read_ahead_of_what_the_peer_has_taken(bench: Se
     connection = bench.connection
     codec_object = connection.layers._codec
     for _ in range(60):
-        data = send_some(client.socket, data)
+        data = send_part(client.socket, data)
         bench.turn(1)
         assert len(codec_object._input) <= 2 * READ_LIMIT
 
@@ -483,7 +483,7 @@ def test_a_client_that_reads_no_replies_is_not_read_from(
     for _ in range(2000):  # 500 FINs that fail end a client's share of a turn
         if not data:
             data = client.encode(fins)
-        data = send_some(client.socket, data)
+        data = send_part(client.socket, data)
         bench.turn(1)
         if not connection.reading and connection.backlog >= bounds.unsent:
             break
@@ -543,7 +543,7 @@ def test_sealed_output_leaves_in_order_through_the_right_layers(authority: Autho
     assert client.frames() == []
     durable()
     assert client.frames() == [b"OK", b"E_INVALID invalid command BAD"]
-    bench.let_go()
+    bench.drain_all()
     assert nothing_is_left(bench)
 
 
@@ -575,16 +575,18 @@ def test_a_connection_is_freed_without_the_collector(authority: Authority, tls: 
             reset(client.socket)
         elif end == "corrupt":
             client.say_raw(client.encipher(b"\xff" * 100) if codec else b"\xff" * 100)
-        bench.let_go()
+        bench.drain_all()
         if end == "daemon stops":
             bench.close()
         assert end == "daemon stops" or nothing_is_left(bench)
         assert socket_object() is None
-        left = [o for o in gc.get_objects() if isinstance(o, Connection | Peer) and belongs(o, bench)]
-        assert left == []
+        assert [o for o in gc.get_objects() if isinstance(o, Connection | Peer) and belongs(o, bench)] == []
     finally:
         gc.enable()
 
 
 def belongs(thing: Connection | Peer, bench: Secure) -> bool:
-    return (thing._reactor if isinstance(thing, Connection) else thing._broker) in (bench.reactor, bench.node.broker)
+    return (thing._owner if isinstance(thing, Connection) else thing._context.broker) in (
+        bench.reactor,
+        bench.node.broker,
+    )

@@ -1,4 +1,4 @@
-"""Replies with a limit of their own: ADDJOB waits for copies as long as its timeout says, and the connection goes on."""
+"""Replies with a limit of their own: ADDJOB waits for copies until its timeout, and the connection continues."""
 
 import socket
 
@@ -64,7 +64,7 @@ def add(timeout: int, *options: str | int) -> bytes:
 def test_an_addjob_waits_as_long_as_it_says_and_the_connection_goes_on(bench: DisqueBench) -> None:
     client = bench.client(PING, add(100, "REPLICATE", 2), PING, add(300, "REPLICATE", 2), PING)
     bench.sync()
-    assert replies(client) == [], "what was asked for in one turn waits together, and then leaves in its order"
+    assert replies(client) == [], "replies of one turn wait together, and then leave in their order"
     bench.advance(99 * MILLISECOND)
     assert replies(client) == []
     bench.advance(MILLISECOND)

@@ -45,7 +45,7 @@ def test_replies_of_a_turn_wait_for_all_their_marks() -> None:
     assert frames(client) == [b"OK", b"OK"]
 
 
-def test_a_broken_mark_ends_only_those_who_wait_for_it() -> None:
+def test_a_broken_mark_ends_only_connections_that_wait_for_it() -> None:
     bench, store = a_bench()
     durable, copied = (bench.connect(b"  V2" + publish(name)) for name in "dc")
     store.copied.broken = True
@@ -60,19 +60,19 @@ def test_a_broken_mark_ends_only_those_who_wait_for_it() -> None:
 @pytest.mark.parametrize("broken", [False, True])
 def test_http_waits_for_all_promises_of_the_turn(broken: bool) -> None:
     bench, store = a_bench()
-    told: list[str] = []
-    bench.http.append(HttpReplies(lambda: told.append("done"), lambda: told.append("refused")))
+    replies_sent: list[str] = []
+    bench.http.append(HttpReplies(lambda: replies_sent.append("done"), lambda: replies_sent.append("refused")))
     for name in "dc":
         bench.node.broker.topic(name).publish([b"x"], 1)
     bench.reactor.wake()
     bench.turn()
     store.durable.position = store.end
     bench.turn()
-    assert told == []
+    assert replies_sent == []
     store.copied.broken = broken
     store.copied.position = 0 if broken else store.end
     bench.turn()
-    assert told == ["refused" if broken else "done"]
+    assert replies_sent == ["refused" if broken else "done"]
 
 
 def test_a_promise_that_was_kept_before_its_mark_broke_is_kept() -> None:
@@ -86,7 +86,7 @@ def test_what_promises_nothing_leaves_behind_what_waits_and_not_with_what_waits_
     bench, store = a_bench()
     store.choices["none"] = ()
     client = bench.connect(b"  V2" + publish("d"))  # waits for durable 1
-    bench.send(client, publish("none"))  # stays in the outbox behind it
+    bench.send(client, publish("none"))  # stays in the outbox after it
     bench.send(client, publish("d"))  # waits for durable 3, and must not leave with the first
     assert (frames(client), store.end) == ([], 3)
     store.durable.position = 1
@@ -101,8 +101,8 @@ def test_a_reply_waits_though_an_earlier_one_with_the_same_mark_need_not() -> No
     bench, store = a_bench()
     client = bench.connect(b"  V2" + publish("d"))  # waits for durable 1
     store.copied.position = 2
-    bench.send(client, publish("c"))  # copied at once; stays in the outbox behind the first, with its mark
-    bench.send(client, publish("c"))  # waits for copied 3, and what stood before it in the outbox with it
+    bench.send(client, publish("c"))  # copied at once; stays in the outbox after the first, with its mark
+    bench.send(client, publish("c"))  # waits for copied 3, and the replies before it with it
     store.durable.position = 1
     bench.turn()
     assert frames(client) == [b"OK"]
@@ -111,7 +111,7 @@ def test_a_reply_waits_though_an_earlier_one_with_the_same_mark_need_not() -> No
     assert frames(client) == [b"OK", b"OK"]
 
 
-def test_nobody_who_waits_is_looked_at_before_a_mark_moves() -> None:
+def test_no_waiting_connection_is_checked_before_a_mark_moves() -> None:
     bench, store = a_bench()
     clients = [bench.connect(b"  V2" + publish("d")) for _ in range(3)]
     promised = bench.reactor._promised
@@ -128,14 +128,18 @@ def test_nobody_who_waits_is_looked_at_before_a_mark_moves() -> None:
     assert [frames(client) for client in clients] == [[b"OK"]] * 3
 
 
-def test_http_is_told_that_nobody_knows_when_the_reactor_hangs_up() -> None:
+def test_http_gets_an_unknown_outcome_when_the_reactor_hangs_up() -> None:
     bench, _ = a_bench()
-    told: list[str] = []
-    replies = (lambda: told.append("done"), lambda: told.append("refused"), lambda: told.append("given up"))
+    replies_sent: list[str] = []
+    replies = (
+        lambda: replies_sent.append("done"),
+        lambda: replies_sent.append("refused"),
+        lambda: replies_sent.append("given up"),
+    )
     bench.http.append(HttpReplies(*replies))
     bench.node.broker.topic("c").publish([b"x"], 1)
     bench.reactor.wake()
     bench.turn()
-    assert told == []
+    assert replies_sent == []
     bench.reactor.hang_up()
-    assert told == ["given up"]
+    assert replies_sent == ["given up"]

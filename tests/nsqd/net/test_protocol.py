@@ -1,4 +1,4 @@
-"""A protocol that nobody knows, on the reactor: lines are answered with themselves, and one of them has to wait."""
+"""A made-up protocol on the reactor: lines are answered with themselves, and one of them has to wait."""
 
 from collections.abc import Callable
 from functools import partial

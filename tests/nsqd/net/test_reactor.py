@@ -83,9 +83,11 @@ def slow_bench() -> tuple[Bench, SlowStore]:
     return bench, bench.node.store
 
 
-def call(bench: Bench, told: list[str], name: str) -> None:
-    """Have a call over HTTP publish. `told` is told what becomes of it."""
-    bench.http.append(HttpReplies(lambda: told.append(f"{name}: done"), lambda: told.append(f"{name}: refused")))
+def call(bench: Bench, outcomes: list[str], name: str) -> None:
+    """Have a call over HTTP publish. Its outcome is appended to `outcomes`."""
+    bench.http.append(
+        HttpReplies(lambda: outcomes.append(f"{name}: done"), lambda: outcomes.append(f"{name}: refused"))
+    )
     bench.node.broker.topic("t").publish([b"y"], 1)
     bench.reactor.wake()
     bench.turn()
@@ -95,14 +97,14 @@ def test_no_reply_leaves_before_its_commit_is_durable() -> None:
     bench, store = slow_bench()
     client = bench.connect(b"  V2PUB t\n" + body(b"x"))
     other = bench.connect(b"  V2NOP\nBAD\n")
-    told: list[str] = []
-    call(bench, told, "call")
-    assert (frames(client), frames(other), told) == ([], [b"E_INVALID invalid command BAD"], [])
+    outcomes: list[str] = []
+    call(bench, outcomes, "call")
+    assert (frames(client), frames(other), outcomes) == ([], [b"E_INVALID invalid command BAD"], [])
     bench.send(client, b"BAD\n")  # a later reply does not overtake
     assert frames(client) == []
     store.sync()
     bench.turn()
-    assert (frames(client), told) == ([b"OK", b"E_INVALID invalid command BAD"], ["call: done"])
+    assert (frames(client), outcomes) == ([b"OK", b"E_INVALID invalid command BAD"], ["call: done"])
 
 
 def test_a_reply_waits_for_its_own_commit_and_not_for_later_ones() -> None:
@@ -123,11 +125,11 @@ def test_a_reply_waits_for_its_own_commit_and_not_for_later_ones() -> None:
     assert len(bench.reactor._promised.connections) <= 4
 
 
-def test_nobody_waits_for_what_will_never_be_durable() -> None:
-    """After a failed sync: what was durable is answered, the rest is refused or hung up on, at once."""
+def test_no_reply_waits_for_records_that_will_never_be_durable() -> None:
+    """After a failed sync: durable publishes are answered, the rest is refused or hung up on, at once."""
     bench, store = slow_bench()
-    told: list[str] = []
-    call(bench, told, "early")
+    outcomes: list[str] = []
+    call(bench, outcomes, "early")
     store.sync()
     client = bench.connect(b"  V2PUB t\n" + body(b"y"))
     idle = bench.connect(b"  V2NOP\n")
@@ -135,12 +137,12 @@ def test_nobody_waits_for_what_will_never_be_durable() -> None:
     bench.turn()
     assert frames(client) == [b"OK"]
     client.sendall(b"PUB t\n" + body(b"z"))
-    call(bench, told, "late")
-    assert told == ["early: done"]
+    call(bench, outcomes, "late")
+    assert outcomes == ["early: done"]
     store.durable.broken = True
     bench.reactor.wake()
     bench.turn()
-    assert told == ["early: done", "late: refused"]
+    assert outcomes == ["early: done", "late: refused"]
     client.setblocking(True)
     assert (client.recv(1), len(bench.reactor.connections)) == (b"", 1)
     bench.send(idle, b"BAD\n")
@@ -195,7 +197,7 @@ def test_what_a_turn_delivers_is_in_its_group_and_a_quiet_turn_writes_one_group(
 
 
 class LateSocket:
-    """A socket whose process is stopped for half a second before it is read: what comes was sent meanwhile."""
+    """A socket whose process is stopped for half a second before it is read: the input was sent meanwhile."""
 
     def __init__(self, sock: socket.socket, node: Node) -> None:
         self._socket, self._node = sock, node

@@ -87,7 +87,7 @@ def test_a_pause_ends_in_no_time_out() -> None:
         heartbeats += frames(client).count(b"_heartbeat_")
     assert (heartbeats, len(port.reactor.connections)) == (3, 1)
     port.advance(2 * SECOND)
-    port.advance(BODY_TIMEOUT - 1)  # which begins anew
+    port.advance(BODY_TIMEOUT - 1)  # which begins again
     port.send(client, b"x")
     assert (port.published(), len(port.reactor.connections)) == (101, 1)
 

@@ -19,7 +19,7 @@ COUNT, QUEUES = 20, 1000
 
 
 class SlowBench(Bench):
-    """A reactor in whose world each look at the clock takes a millisecond, once `step` is set."""
+    """A reactor for which each reading of the clock takes a millisecond, once `step` is set."""
 
     def __init__(self) -> None:
         super().__init__(Node(Limits(whole_job_ids=True)))

@@ -19,7 +19,7 @@ class Connection:
     def __init__(self) -> None:
         self.outbox = Outbox(self)  # type: ignore[arg-type]
         self.messages = self.bytes = self.held = 0
-        self.is_amid = False
+        self.is_executing = False
         self.resumed: list[int] = []
 
     def published(self) -> tuple[int, int]:
@@ -118,16 +118,16 @@ def test_a_connection_that_publishes_waits_until_its_account_is_out_of_debt() ->
     assert usage.is_paused
     usage.end_pause(NOW + SECOND // 2)
     assert connection.resumed == [NOW + SECOND // 2]
-    figures = accounts.account("a").figures()
-    assert (figures.throttled, figures.throttled_ms) == (1, 500)
+    use = accounts.account("a").figures()
+    assert (use.throttled, use.throttled_ms) == (1, 500)
     accounts, limits = Accounts(), Limits(bytes=100)
     (first, one), (second, two), (consumer, _) = (joined(accounts, limits) for _ in range(3))
     one.publish(1, 100)
     assert first.charge(NOW) == 0
     two.publish(1, 100)
-    two.is_amid = True
+    two.is_executing = True
     assert second.charge(NOW) == 0, "a command that is half done is finished first"
-    two.is_amid = False
+    two.is_executing = False
     assert second.charge(NOW) == NOW + SECOND
     assert accounts.account("a").admit(limits, 1, 1, NOW) == SECOND  # over HTTP, too
     assert consumer.charge(NOW) == 0
@@ -149,8 +149,8 @@ def test_entries_of_one_name_share_what_is_used_and_have_limits_of_their_own() -
     assert account.admit(strict, 30, 300, NOW) == 0, "over HTTP it is taken whole or not at all"
     assert account.admit(strict, 1, 10, NOW) == 2 * SECOND
     assert account.admit(strict, 1, 10, NOW + 2 * SECOND) == 0
-    figures = account.figures()
-    assert (figures.messages, figures.bytes, figures.refused) == (31, 310, 0)  # who answers counts refusals
+    use = account.figures()
+    assert (use.messages, use.bytes, use.refused) == (31, 310, 0)  # who answers counts refusals
     assert account.admit(Limits(), 5, 5, NOW) == 0  # without limits it is counted
 
 
@@ -184,7 +184,7 @@ def test_counts_stay_when_a_connection_is_gone() -> None:
     assert [one.name for one in accounts.figures()] == ["b", "a"]
 
 
-def test_room_in_flight_and_output_are_those_of_all_connections() -> None:
+def test_room_in_flight_and_output_count_all_connections() -> None:
     accounts = Accounts()
     usage, connection = joined(accounts, Limits(in_flight=10))
     _, other = joined(accounts, Limits())

@@ -47,13 +47,13 @@ class World:
 def test_what_a_client_of_beanstalkd_sends_after_the_first_put_finds_the_job(first: bytes) -> None:
     world = World()
     wire, line = world.beanstalk(), b"use new\r\n" + first + b"delete 1\r\n"
-    assert wire.ask(line) == b"USING new\r\nINSERTED 1\r\n"  # it is told at once; what follows waits
+    assert wire.ask(line) == b"USING new\r\nINSERTED 1\r\n"  # at once; the next command waits
     assert [topic for topic, _ in world.asked] == ["new"]
     assert wire.ask(b"peek 1\r\n") == b""
     assert world.beanstalk().ask(b"list-tube-used\r\n") == b"USING default\r\n"
     world.answer(wire)
     assert wire.said() == b"DELETED\r\nNOT_FOUND\r\n"
-    assert BeanstalkWire().ask(line).endswith(b"DELETED\r\n"), "without an nsqlookupd nobody waits"
+    assert BeanstalkWire().ask(line).endswith(b"DELETED\r\n"), "without an nsqlookupd no command waits"
 
 
 def test_puts_that_come_together_wait_once_and_a_client_that_hangs_up_leaves_its_job() -> None:

@@ -1,12 +1,22 @@
-"""Clients of beanstalkd and of Disque whose identity has a limit of reserved jobs: they wait as if there were none."""
+"""The common base of beanstalkd's and Disque's clients: pieces of bodies, and limits of reserved jobs."""
 
 from dataclasses import replace
 
 from tests.cases import each
-from tests.nsqd.protocols.beanstalk.wire import put
+from tests.nsqd.core.node import MS, Node
+from tests.nsqd.protocols.beanstalk.wire import Wire, put
+from tests.nsqd.protocols.disque.wire import Wire as DisqueWire
 from tests.nsqd.protocols.disque.wire import request
 from tests.nsqd.protocols.rights.limited_clients import another, disque, workers
 from tests.nsqd.protocols.rights.proofs import Proofs
+
+
+def test_each_body_of_a_stream_has_a_time_of_its_own() -> None:
+    for wire, job in ((Wire(), put(b"x" * 1000)), (DisqueWire(Node()), request("ADDJOB", "q", b"x" * 1000, 0))):
+        began = wire.send(job[:500]).peer.body_since
+        wire.node.advance(MS)
+        wire.send(job[500:] + job[:500])
+        assert wire.peer.body_since == wire.node.now > began >= 0
 
 
 def test_beanstalk_a_reserve_waits_for_room_and_a_batch_has_as_many_jobs_as_there_is() -> None:
@@ -107,7 +117,7 @@ def test_disque_jobs_whose_retry_time_is_over_or_whose_queue_is_deleted_are_coun
     first.node.broker.check()
 
 
-def test_disque_a_client_that_is_somebody_else_fetches_for_that_one() -> None:
+def test_disque_a_client_with_another_identity_fetches_for_that_one() -> None:
     first = disque()
     proofs = first.context.proofs
     assert isinstance(proofs, Proofs)

@@ -16,8 +16,8 @@ class StillTransport:
         self.user = user
         self.usage: Usage | None = None  # by which the connection is metered
         self.facts: list[tuple[Fact, str]] = []
-        self.foreign: list[tuple[str, str]] = []  # what the log was told of other protocols: port, what was sent
-        self.is_over = False  # what the peer waited for outside is over
+        self.foreign: list[tuple[str, str]] = []  # logged input of other protocols: port, input
+        self.is_over = False  # the end of the suspension
 
     def output_ready(self) -> None: ...
 

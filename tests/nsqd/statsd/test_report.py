@@ -109,9 +109,9 @@ def test_a_channel_deleted_meanwhile_is_left_out() -> None:
     topic.delete_channel("c")
     for _ in rest:
         pass
-    told = lines(made)
-    assert "p.topic.a.channel.d.clients:0|g" in told
-    assert not any(".c." in line for line in told)
+    report_lines = lines(made)
+    assert "p.topic.a.channel.d.clients:0|g" in report_lines
+    assert not any(".c." in line for line in report_lines)
 
 
 def test_percentiles() -> None:
@@ -122,12 +122,12 @@ def test_percentiles() -> None:
     node.publish("a", b"x")
     node.advance(2 * SECOND)
     consumer.finish(ids(inbox.take()))
-    told = [line for line in lines(report(node)) if "latency" in line]
+    report_lines = [line for line in lines(report(node)) if "latency" in line]
     names = [f"e2e_processing_latency_{percent}" for percent in ("100", "100", "100", "50", "0")]  # %.0f rounds
     topic = [f"p.topic.a.{name}:{2 * SECOND}|g" for name in names]
     channel = [f"p.topic.a.channel.c.{name}:{2 * SECOND}|g" for name in names]
     empty = [f"p.topic.empty{part}.{name}:0|g" for part in ("", ".channel.c") for name in names]
-    assert told == [*topic, *channel, *empty]
+    assert report_lines == [*topic, *channel, *empty]
 
 
 def test_memory() -> None:
@@ -161,12 +161,12 @@ def test_packets_end_with_a_line() -> None:
 
 
 @given(st.lists(st.integers(0, 30).map(lambda size: b"x" * size + b"\n"), max_size=30), st.integers(1, 60))
-def test_packets_are_full_and_lose_nothing(told: list[bytes], size: int) -> None:
+def test_packets_are_full_and_lose_nothing(report_lines: list[bytes], size: int) -> None:
     packets = Packets(size)
-    for line in told:
+    for line in report_lines:
         packets.add(line)
     sent = packets.pop_packets()
-    assert b"".join(sent) == b"".join(told)
+    assert b"".join(sent) == b"".join(report_lines)
     assert all(len(packet) <= size or packet.count(b"\n") == 1 for packet in sent)
     for packet, following in pairwise(sent):
         assert len(packet) + following.index(b"\n") + 1 > size

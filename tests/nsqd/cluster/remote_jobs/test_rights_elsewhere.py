@@ -12,7 +12,7 @@ from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.protocols.beanstalk import rights as beanstalk
 from nsqd.protocols.beanstalk.client import UNAUTHORIZED
-from nsqd.protocols.disque import rights as disque
+from nsqd.protocols.disque.arguments import COMMANDS
 from shared.audit.event import Event, Outcome
 from shared.auth.auth_file import Identity
 from shared.auth.rules import MOST_DUMPED, Rights, Rule
@@ -24,7 +24,7 @@ from tests.nsqd.protocols.beanstalk.wire import Wire as TubeWire
 from tests.nsqd.protocols.disque.wire import Wire, request
 from tests.nsqd.protocols.rights.proofs import Proofs
 
-BY_ID = sorted(command for command, need in disque.NEEDS.items() if need.jobs)
+BY_ID = sorted(name for name, command in COMMANDS.items() if command.need.jobs)
 LINES = {
     b"peek ": b"peek %d", b"stats-job ": b"stats-job %d", b"kick-job ": b"kick-job %d", b"delete ": b"delete %d",
     b"delete-batch ": b"delete-batch %d",
@@ -104,7 +104,7 @@ def shown(station: Station, job_id: str) -> object:
 def test_a_command_of_disque_is_answered_at_another_node_as_at_the_owner(
     cluster: Cluster, command: bytes, granted: str
 ) -> None:
-    verb = disque.NEEDS[command].verb
+    verb = COMMANDS[command].need.verb
     a, b = cluster.stations
     ids = [a.client().add("two", body, "RETRY", 60) for body in (b"1", b"2")]
     before = [shown(a, one) for one in ids]

@@ -102,9 +102,7 @@ def test_so_does_any_line_of_a_request_of_http(wire: Wire, line: bytes, size: in
     (b"\x16\x03\x01\r\n\x01", Foreign.TLS), (b"\0\0\0\x5a\x01\x95\x01", Foreign.CLUSTER), (b"GET /", Foreign.HTTP),
 ])  # fmt: skip
 @each("size", [1, 1000], wire=Wire)
-def test_other_protocols_end_the_connection_and_the_log_is_told(
-    wire: Wire, sent: bytes, kind: Foreign, size: int
-) -> None:
+def test_other_protocols_end_the_connection_and_are_logged(wire: Wire, sent: bytes, kind: Foreign, size: int) -> None:
     said = sent + b"\r\n" + put(b"x")
     assert b"".join(wire.ask(said[at : at + size]) for at in range(0, len(said), size)) == b""
     assert wire.peer.outbox.closing
@@ -180,7 +178,7 @@ def test_puts_of_one_piece_are_answered_one_by_one(wire: Wire) -> None:
     (b"put-unique k 0 0 1 1\r\ne\r\nput-unique k 0 0 1 1\r\ne\r\n", b"INSERTED 5\r\nDUPLICATE\r\n"),
 ], wire=Wire)  # fmt: skip
 def test_what_is_put_can_be_looked_at_in_the_same_turn(wire: Wire, command: bytes, reply: bytes) -> None:
-    """Also by others: what is told of a job must not depend on when the node's turn ends."""
+    """Also by others: the replies about a job must not depend on when the node's turn ends."""
     jobs = put(b"a", 5) + put(b"b", 5) + put(b"c", 4) + put(b"d", 5, 100)
     other = Wire(wire.node)
     other.peer.receive(jobs, wire.node.now)
@@ -198,7 +196,9 @@ def test_what_is_put_can_be_looked_at_in_the_same_turn(wire: Wire, command: byte
     (b"release 1 0 0\r\nreserve-with-timeout 0\r\n", b"RELEASED\r\nTIMED_OUT\r\n", b"RESERVED 1 3\r\nold\r\n"),
     (b"bury 1 0\r\nkick 5\r\npeek-ready\r\n", b"BURIED\r\nKICKED 1\r\nNOT_FOUND\r\n", b"RESERVED 1 3\r\nold\r\n"),
 ], wire=Wire)  # fmt: skip
-def test_who_waits_is_before_whoever_asks_later(wire: Wire, commands: bytes, answers: bytes, got: bytes) -> None:
+def test_a_waiting_worker_is_before_one_that_asks_later(
+    wire: Wire, commands: bytes, answers: bytes, got: bytes
+) -> None:
     """Also before the one who put it, in the same piece."""
     assert wire.ask(put(b"old") + b"reserve\r\n").endswith(b"old\r\n")
     waiting = Wire(wire.node).send(b"reserve\r\n")
@@ -271,8 +271,8 @@ def test_release_with_a_delay_and_a_new_priority(wire: Wire) -> None:
     wire.ask(put(b"x", 7))
     wire.ask(b"reserve\r\n")
     assert wire.ask(b"release 1 3 2\r\n") == b"RELEASED\r\n"
-    told = {"state": "delayed", "pri": "3", "delay": "2", "time-left": "2", "releases": "1", "reserves": "1"}
-    assert told.items() <= facts(wire.ask(b"stats-job 1\r\n")).items()
+    expected = {"state": "delayed", "pri": "3", "delay": "2", "time-left": "2", "releases": "1", "reserves": "1"}
+    assert expected.items() <= facts(wire.ask(b"stats-job 1\r\n")).items()
     assert wire.ask(b"peek-delayed\r\n") == b"FOUND 1 1\r\nx\r\n"
     wire.send(b"reserve\r\n").advance(1900)
     assert wire.said() == b""
@@ -292,8 +292,8 @@ def test_a_reservation_ends_by_itself(wire: Wire) -> None:
     assert other.said() == b""
     wire.advance(200)
     assert other.said() == b"RESERVED 1 1\r\nx\r\n"
-    told = facts(wire.ask(b"stats-job 1\r\n"))
-    assert (told["timeouts"], told["reserves"], told["releases"]) == ("1", "2", "0")
+    expected = facts(wire.ask(b"stats-job 1\r\n"))
+    assert (expected["timeouts"], expected["reserves"], expected["releases"]) == ("1", "2", "0")
     for command in (b"release 1 0 0", b"bury 1 0", b"touch 1", b"delete 1", b"reserve-job 1"):
         assert wire.ask(command + b"\r\n") == b"NOT_FOUND\r\n", command
 
@@ -327,10 +327,10 @@ def test_who_leaves_hands_back_what_it_had_and_has_put_what_it_put(wire: Wire) -
     for _ in range(2):  # who leaves leaves once
         other.leave()
     assert wire.said() == b"WATCHING 2\r\nRESERVED 1 1\r\nx\r\n"
-    told = facts(wire.ask(b"stats-job 1\r\n"))
-    assert (told["timeouts"], told["releases"], told["reserves"]) == ("0", "0", "2")
-    told = facts(wire.ask(b"stats-tube default\r\n"))
-    assert (told["current-using"], told["current-watching"]) == ("1", "1")
+    expected = facts(wire.ask(b"stats-job 1\r\n"))
+    assert (expected["timeouts"], expected["releases"], expected["reserves"]) == ("0", "0", "2")
+    expected = facts(wire.ask(b"stats-tube default\r\n"))
+    assert (expected["current-using"], expected["current-watching"]) == ("1", "1")
 
 
 def test_waiters_are_served_in_the_order_of_their_coming() -> None:
@@ -366,8 +366,8 @@ def test_bury_and_kick(wire: Wire) -> None:
     assert wire.ask(b"kick-job 1\r\n") == b"KICKED\r\n"
     assert wire.ask(b"kick-job 1\r\n") == b"NOT_FOUND\r\n"
     assert wire.ask(b"kick 10\r\n") == b"KICKED 1\r\n"  # the delayed one, for none is buried
-    told = facts(wire.ask(b"stats-job 3\r\n"))
-    assert (told["pri"], told["buries"], told["kicks"], told["state"]) == ("9", "1", "1", "ready")
+    expected = facts(wire.ask(b"stats-job 3\r\n"))
+    assert (expected["pri"], expected["buries"], expected["kicks"], expected["state"]) == ("9", "1", "1", "ready")
     order = [wire.ask(b"reserve\r\n").split()[1] for _ in range(5)]
     assert order == [b"2", b"4", b"5", b"1", b"3"]
 
@@ -387,8 +387,8 @@ def test_a_paused_tube_gives_nothing_out_until_its_time_is_over(wire: Wire) -> N
     wire.ask(put(b"x"))
     assert wire.ask(b"pause-tube default 2\r\n") == b"PAUSED\r\n"
     assert wire.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
-    told = facts(wire.ask(b"stats-tube default\r\n"))
-    assert (told["pause"], told["pause-time-left"], told["cmd-pause-tube"]) == ("2", "2", "1")
+    expected = facts(wire.ask(b"stats-tube default\r\n"))
+    assert (expected["pause"], expected["pause-time-left"], expected["cmd-pause-tube"]) == ("2", "2", "1")
     wire.send(b"reserve\r\n").advance(1900)
     assert wire.said() == b""
     wire.advance(150)
@@ -445,21 +445,21 @@ def test_statistics_have_beanstalkds_keys_in_its_order(wire: Wire) -> None:
     wire.ask(b"reserve-job 2\r\n")
     assert list(facts(wire.ask(b"stats-job 1\r\n"))) == [*JOB, "buries", "kicks"]
     assert facts(wire.ask(b"stats-job 1\r\n"))["tube"] == '"default"'
-    told = facts(wire.ask(b"stats-tube default\r\n"))
-    assert list(told) == TUBE
-    assert told == told | {
+    expected = facts(wire.ask(b"stats-tube default\r\n"))
+    assert list(expected) == TUBE
+    assert expected == expected | {
         "name": '"default"', "current-jobs-urgent": "1", "current-jobs-ready": "1", "current-jobs-reserved": "1",
         "current-jobs-delayed": "1", "current-jobs-buried": "0", "total-jobs": "3", "current-using": "1",
         "current-watching": "1",
     }  # fmt: skip
-    told = facts(wire.ask(b"stats\r\n"))
-    assert list(told) == ALL
-    assert told == told | {
+    expected = facts(wire.ask(b"stats\r\n"))
+    assert list(expected) == ALL
+    assert expected == expected | {
         "cmd-put": "3", "cmd-stats": "1", "cmd-stats-job": "2", "version": '"1.13"', "total-jobs": "3",
     }  # fmt: skip
     assert wire.ask(b"stats-tube \r\npause-tube : 1\r\n") == b"BAD_FORMAT\r\n" * 2
-    told = facts(wire.ask(b"stats\r\n"))
-    assert (told["cmd-stats-tube"], told["cmd-pause-tube"]) == ("1", "1")
+    expected = facts(wire.ask(b"stats\r\n"))
+    assert (expected["cmd-stats-tube"], expected["cmd-pause-tube"]) == ("1", "1")
 
 
 def test_batches(wire: Wire) -> None:
@@ -482,8 +482,8 @@ def test_a_job_that_was_reserved_too_often_is_buried() -> None:
     assert wire.ask(b"release 1 0 0\r\n") == b"RELEASED\r\n"
     wire.ask(b"reserve\r\n")
     assert wire.ask(b"release 1 5 9\r\n") == b"BURIED\r\n"
-    told = facts(wire.ask(b"stats-job 1\r\n"))
-    assert (told["state"], told["pri"], told["releases"], told["buries"]) == ("buried", "5", "2", "1")
+    expected = facts(wire.ask(b"stats-job 1\r\n"))
+    assert (expected["state"], expected["pri"], expected["releases"], expected["buries"]) == ("buried", "5", "2", "1")
     wire.ask(b"reserve-job 1\r\n")  # from now on it may fail as often again
     for state in ("ready", "buried"):
         wire.advance(1200)
@@ -502,7 +502,7 @@ def test_clearing_moving_and_listing(wire: Wire) -> None:
     moved = {"tube": '"b"', "state": "delayed", "pri": "7", "delay": "9"}
     assert moved.items() <= facts(wire.ask(b"stats-job 5\r\n")).items()
     assert wire.ask(b"peek 3\r\n") == b"NOT_FOUND\r\n"
-    other = Wire(wire.node)  # job 1 is reserved by somebody else
+    other = Wire(wire.node)  # job 1 is reserved by another client
     assert other.ask(b"move-job 1 b\r\nclear-tube a\r\n") == b"NOT_FOUND\r\nCLEARED 2\r\n"
     assert wire.ask(b"delete 1\r\nclear-tube nowhere\r\n") == b"DELETED\r\nNOT_FOUND\r\n"
     for line in (
@@ -515,7 +515,7 @@ def test_clearing_moving_and_listing(wire: Wire) -> None:
         assert wire.ask(line.encode() + b"\r\n") == b"BAD_FORMAT\r\n", line
 
 
-def test_kicking_and_clearing_many_take_several_turns_and_tell_all(wire: Wire) -> None:
+def test_kicking_and_clearing_many_take_several_turns(wire: Wire) -> None:
     for _ in range(12):
         wire.ask(put(b"x", delay=1000) * 100)
     assert wire.ask(b"kick 1150\r\nlist-tube-used\r\n") == b"KICKED 1150\r\nUSING default\r\n"
@@ -579,7 +579,7 @@ def test_what_is_free_with_a_workers_deadline_is_its_own_unless_another_one_wait
 
 
 @each("command", [b"reserve-with-timeout 0\r\n", b"reserve-batch 1 0\r\n", b"reserve\r\n"], wire=Wire)
-def test_what_is_due_is_there_for_whoever_asks_before_the_scan_has_come_by(wire: Wire, command: bytes) -> None:
+def test_a_due_job_is_available_before_the_scan_has_found_it(wire: Wire, command: bytes) -> None:
     due_between_two_scans(wire, b"")
     wire.peer.receive(command, wire.node.now)
     assert b"".join(wire.peer.take_output()).endswith(b"RESERVED 2 4\r\nlate\r\n")
@@ -589,7 +589,7 @@ def test_what_the_scan_of_this_turn_has_released_is_given_before_a_workers_time_
     wire.ask(put(b"late", delay=1) + b"reserve-with-timeout 1\r\n")
     wire.node.now += SECOND
     wire.node.broker.begin(wire.node.now, 0)
-    wire.node.broker.tick()  # as the reactor does it: what is due, then the timers of connections
+    wire.node.broker.tick()  # as the reactor does it: due jobs, then the timers of connections
     assert wire.node.broker.tubes.count(JobState.READY) == 1
     wire.peer.tick(wire.node.now)
     assert wire.said().endswith(b"RESERVED 1 4\r\nlate\r\n")

@@ -1,4 +1,4 @@
-"""What is told of a tube while a message that is on disk only keeps others from becoming jobs: each is counted once."""
+"""The counts of a tube while a message that is on disk only keeps others from becoming jobs: each is counted once."""
 
 from nsqd.core.limits import Limits
 from nsqd.core.observation.drain_status import DrainStatus, drain_statuses

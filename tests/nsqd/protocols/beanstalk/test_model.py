@@ -18,7 +18,7 @@ LATE = 60  # ms by which what has a time may be late
 
 @dataclass
 class Job:
-    """What the model knows of one."""
+    """A job in the model."""
 
     id: int
     tube: str
@@ -159,7 +159,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([300, 1500]))
     def pass_time(self, ms: int) -> None:
-        """Until nothing is within what may be late: what is due then is known."""
+        """Advance until nothing is due within the tolerance."""
         times = [job.due for job in self.jobs.values() if job.state in ("delayed", "reserved")]
         marks = [*times, *(due - 1000 for due in times)]
         while any(abs(self.now + ms - mark) <= LATE for mark in marks):
@@ -175,8 +175,8 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def states_agree(self) -> None:
         for job in self.jobs.values():
-            told = facts(self.ask(0, b"stats-job %d\r\n" % job.id))
-            assert (told["state"], told["pri"], told["tube"]) == (job.state, str(job.priority), f'"{job.tube}"')
+            stats = facts(self.ask(0, b"stats-job %d\r\n" % job.id))
+            assert (stats["state"], stats["pri"], stats["tube"]) == (job.state, str(job.priority), f'"{job.tube}"')
         tubes = {"default", *self.using, *(job.tube for job in self.jobs.values())}.union(*self.watching)
         assert set(self.node.broker.tubes.listed.names) == tubes
 

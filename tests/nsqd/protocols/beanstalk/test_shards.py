@@ -1,4 +1,4 @@
-"""Jobs of promoted logs: workers reserve them beside those of the node's own log, and every command finds them by their ids."""
+"""Jobs of promoted logs: workers reserve them like those of the node's own log, and every command finds them by their ids."""
 
 from collections.abc import Iterator
 
@@ -42,7 +42,7 @@ def reserved(wire: Wire) -> tuple[int, bytes]:
     return int(number), body.rstrip()
 
 
-def figure(wire: Wire, name: str, command: bytes = b"stats-tube default") -> int:
+def count(wire: Wire, name: str, command: bytes = b"stats-tube default") -> int:
     lines = wire.ask(command + b"\r\n").decode().splitlines()
     (value,) = [line.partition(": ")[2] for line in lines if line.startswith(f"{name}: ")]
     return int(value)
@@ -59,7 +59,7 @@ def test_jobs_of_all_logs_are_reserved_by_priority_and_found_by_their_ids(wire: 
     assert wire.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
     for number, _ in order:
         assert wire.ask(b"touch %d\r\n" % number) == b"TOUCHED\r\n"
-        assert figure(wire, "id", b"stats-job %d" % number) == number
+        assert count(wire, "id", b"stats-job %d" % number) == number
         assert wire.ask(b"delete %d\r\n" % number) == b"DELETED\r\n"
         assert wire.ask(b"delete %d\r\n" % number) == b"NOT_FOUND\r\n"
 
@@ -107,7 +107,7 @@ def test_a_reservation_ends_with_its_time_and_with_its_worker(wire: Wire) -> Non
     assert reserved(other) == first
 
 
-def test_figures_are_sums_and_jobs_are_listed_and_cleared_in_all_logs(wire: Wire) -> None:
+def test_counts_are_sums_and_jobs_are_listed_and_cleared_in_all_logs(wire: Wire) -> None:
     put(wire, 5, b"own")
     promote(wire, 8, (0, b"a"), (0, b"b"))
     promote(wire, 6, (0, b"c"))
@@ -119,10 +119,10 @@ def test_figures_are_sums_and_jobs_are_listed_and_cleared_in_all_logs(wire: Wire
     assert found == numbers
     reserved(wire)
     for name, value in (("jobs-ready", 3), ("jobs-reserved", 1), ("jobs-urgent", 3)):
-        assert figure(wire, f"current-{name}") == figure(wire, f"current-{name}", b"stats") == value
-    assert figure(wire, "total-jobs") == 4
-    told = tube_figures(wire.node.broker.tubes, "default", wire.node.now)
-    assert (told["ready_count"], told["reserved_count"], told["job_count"]) == (3, 1, 4)
+        assert count(wire, f"current-{name}") == count(wire, f"current-{name}", b"stats") == value
+    assert count(wire, "total-jobs") == 4
+    stats = tube_figures(wire.node.broker.tubes, "default", wire.node.now)
+    assert (stats["ready_count"], stats["reserved_count"], stats["job_count"]) == (3, 1, 4)
     rows = dict(walk(wire.node.broker))
     assert (rows["tubes"].gauges, rows["tubes"].counters) == ((3, 1, 0, 0, 3, 0), (4,))
     wire.leave()

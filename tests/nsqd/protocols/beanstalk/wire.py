@@ -41,10 +41,10 @@ class Wire(StillTransport):
     def send(self, data: bytes) -> Self:
         """Bytes arrive; the node takes its turn."""
         self.peer.receive(data, self.node.now)
-        self._go_on()
+        self._continue()
         return self
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         self.node.turn()
         while self.peer.has_more and not self.peer.outbox.closing:
             self.peer.receive(b"", self.node.now)
@@ -53,7 +53,7 @@ class Wire(StillTransport):
 
     def said(self) -> bytes:
         """What came since the last call."""
-        self._go_on()
+        self._continue()
         data, self.received = bytes(self.received), bytearray()
         return data
 
@@ -62,13 +62,13 @@ class Wire(StillTransport):
         return self.send(data).said()
 
     def eof(self) -> Self:
-        """Tell the peer that the client sends no more."""
+        """The client sends no more."""
         self.peer.receive_eof()
-        self._go_on()
+        self._continue()
         return self
 
     def leave(self) -> None:
-        """Tell the peer that the connection is gone."""
+        """The connection is gone."""
         self.peer.disconnected()
         self.node.turn()
 
@@ -80,7 +80,7 @@ class Wire(StillTransport):
             self.node.advance(min(end, timer) - self.node.now)
             if self.peer.next_timer() <= self.node.now:
                 self.peer.tick(self.node.now)
-            self._go_on()
+            self._continue()
         return self
 
     def _collect(self) -> None:

@@ -11,12 +11,11 @@ from nsqd.protocols.disque.arguments import (
     AddJob,
     GetJob,
     JScan,
-    Pause,
+    PauseCommand,
     QPeek,
     QScan,
     Refused,
     addjob,
-    find,
     getjob,
     job_ids,
     jscan,
@@ -218,15 +217,13 @@ def test_jscan_is_refused(rest: str, error: str) -> None:
     ("BCAST in", b"in", True),
 ])  # fmt: skip
 def test_pause(rest: str, state: bytes, bcast: bool) -> None:
-    assert pause([b"PAUSE", b"q", *rest.encode().split()]) == Pause(b"q", state, bcast)
+    assert pause([b"PAUSE", b"q", *rest.encode().split()]) == PauseCommand(b"q", state, bcast)
 
 
 def test_there_are_32_commands_and_their_arity_counts_the_name() -> None:
     assert len(COMMANDS) == 32
     assert all(name == command.name == name.lower() for name, command in COMMANDS.items())
     assert {name for name, command in COMMANDS.items() if command.needs_memory} == {b"addjob", b"enqueue", b"nack"}
-    assert find(b"AddJob") is COMMANDS[b"addjob"] is find(b"addjob")
-    assert find(b"quit") is find(b"") is find(b"addjob\0") is None
     for name, allowed in (
         (b"time", {1}), (b"auth", {2}), (b"qpeek", {3}), (b"ackjob", {1, 2, 3, 4, 5}), (b"hello", {1, 2, 3, 4, 5}),
         (b"command", {1, 2, 3, 4, 5}), (b"getjob", {2, 3, 4, 5}), (b"pause", {3, 4, 5}), (b"addjob", {4, 5}),

@@ -58,7 +58,7 @@ def test_a_name_and_what_disque_does_not_have(wire: Wire) -> None:
     assert wire.another().do("PING") == "PONG"
 
 
-def test_the_list_tells_age_name_and_what_each_client_does(wire: Wire) -> None:
+def test_the_list_shows_age_name_and_state_of_each_client(wire: Wire) -> None:
     waiting, monitor, silent = group(wire, 3)[1:]
     wire.do("CLIENT", "SETNAME", "bob")
     waiting.replies(request("GETJOB", "FROM", "q"))
@@ -125,5 +125,5 @@ def test_filters_choose_the_clients_that_are_ended(wire: Wire, words: str, ended
     ("SKIPME maybe ID x", SYNTAX), ("ID 1 ADDR", SYNTAX), ("ID x ADDR", "-ERR value is not an integer or out of range"),
     ("what 1 ID x", SYNTAX), ("ID 9223372036854775808 x", "-ERR value is not an integer or out of range"),
 ], wire=lambda: group(Wire(Node(Limits(whole_job_ids=True))))[0])  # fmt: skip
-def test_the_first_filter_that_is_wrong_is_told(wire: Wire, words: str, reply: str) -> None:
+def test_the_first_wrong_filter_is_the_error(wire: Wire, words: str, reply: str) -> None:
     assert wire.do("CLIENT", "KILL", *words.split()) == reply

@@ -144,7 +144,7 @@ def test_a_node_that_is_alone_takes_no_jobs_until_it_stays(wire: Wire) -> None:
     assert wire.do("ADDJOB", "q", "b", 0, "REPLICATE", 2) == too_few
     assert wire.do("ADDJOB", "q", "b", 0, "TTL", 0) == "-ERR TTL must be a number > 0"
     assert [job[1] for job in wire.get("q", count=2)] == [first, second]
-    for _ in range(3):  # also when the same command comes again
+    for _ in range(3):  # also when the command is repeated
         assert wire.do("GETJOB", "FROM", "q") == "-" + LEAVING.decode()
     assert wire.do("GETJOB", "NOHANG", "FROM", "q") is None
     assert [wire.do("NACK", first), wire.do("QLEN", "q"), wire.do("ACKJOB", first)] == [1, 1, 1]

@@ -43,7 +43,7 @@ def test_a_pattern_has_a_greatest_length_and_settings_the_defaults_of_disque(wir
     assert len(DEFAULTS) == 35
     assert get(wire, "*" * (MOST_PATTERN + 1)) == {}
     assert get(wire, "[" * 100_000) == {}  # is not read: that would take minutes
-    wire.context.config |= {"port": "7999", "dir": "/d\xe9"}  # what the process has set
+    wire.context.config |= {"port": "7999", "dir": "/d\xe9"}  # as the process sets it
     assert get(wire, "port") == {"port": "7999"}
     assert wire.do("CONFIG", "GET", "dir") == [b"dir", b"/d\xe9"]
     wire.do("HELLO", 3)
@@ -77,13 +77,15 @@ def test_a_pattern_has_a_greatest_length_and_settings_the_defaults_of_disque(wir
         ("maxmemory-policy", ["x", "volatile-lru"], {"noeviction": "noeviction", "acks": "acks"}),
         ("appendfsync", ["x"], {"always": "always", "no": "no", "everysec": "everysec"}),
     ], wire=new_wire)  # fmt: skip
-def test_a_setting_is_checked_and_then_told(wire: Wire, key: str, refused: list[str], taken: dict[str, str]) -> None:
+def test_a_setting_is_checked_and_then_returned(
+    wire: Wire, key: str, refused: list[str], taken: dict[str, str]
+) -> None:
     for value in refused:
         assert wire.do("CONFIG", "SET", key, value) == f"-ERR Invalid argument '{value}' for CONFIG SET '{key}'"
         assert get(wire, key) == {key: DEFAULTS[key]}
-    for value, told in taken.items():
+    for value, returned in taken.items():
         assert wire.do("CONFIG", "set", key.upper(), value) == "OK"
-        assert get(wire, key) == {key: told}
+        assert get(wire, key) == {key: returned}
 
 
 @each("key", ["port", "bind", "databases", "logfile", "pidfile", "daemonize", "tcp-backlog", "unixsocket",
@@ -93,7 +95,7 @@ def test_a_setting_that_cannot_change(wire: Wire, key: str) -> None:
     assert get(wire, key) == ({key: DEFAULTS[key]} if key in DEFAULTS else {})
 
 
-def test_a_new_password_logs_everybody_out_and_has_a_greatest_length(wire: Wire) -> None:
+def test_a_new_password_logs_all_clients_out_and_has_a_greatest_length(wire: Wire) -> None:
     other, long = wire.another(), "p" * (MOST_PASSWORD + 1)
     wire.context.clients = lambda: [wire.peer, other.peer]
     assert wire.do("CONFIG", "SET", "requirepass", "sesame") == "OK"
@@ -108,7 +110,7 @@ def test_a_new_password_logs_everybody_out_and_has_a_greatest_length(wire: Wire)
     assert wire.do("AUTH", long[1:]) == "OK"
 
 
-def test_a_rewrite_tells_whether_it_has_worked(wire: Wire) -> None:
+def test_a_rewrite_answers_whether_it_has_worked(wire: Wire) -> None:
     answers = ["", "Permission denied"]
     wire.context.rewrite = lambda: answers.pop(0)
     assert wire.do("CONFIG", "REWRITE") == "OK"

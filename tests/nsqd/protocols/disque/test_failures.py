@@ -66,7 +66,7 @@ def test_very_many_that_are_over_are_passed_over_bit_by_bit_for_workers_of_beans
     pass_without_a_scan(wire, 1000)
     assert tubes.ask(b"peek-ready\r\n") == b"NOT_FOUND\r\n"
     got = [wire.get("q") for _ in range(4)]
-    assert [body for some in got for _, _, body in some] == [b"new"]
+    assert [body for jobs in got for _, _, body in jobs] == [b"new"]
     assert tubes.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
     assert wire.do("QLEN", "q") == 0
 

@@ -1,4 +1,4 @@
-"""Commands that come again and again take paths of their own: their replies and what is left are those of the exact way."""
+"""Repeated commands have fast paths: their replies and the resulting state equal those of the exact path."""
 
 from random import Random
 
@@ -44,7 +44,7 @@ def request_of(command: tuple[str | int, ...]) -> bytes:
 
 
 def played(pieces: list[bytes]) -> tuple[bytes, list[object]]:
-    """What a client is told that sends these pieces, and what is left."""
+    """The replies to a client that sends these pieces, and the resulting state."""
     client = Wire(Node(Limits(whole_job_ids=True)))
     said = b"".join(client.ask(piece) for piece in pieces)
     client.node.broker.check()

@@ -1,4 +1,4 @@
-"""What Disque 1.0-rc1 tells of itself, field by field and in its order: clients and monitors read it by name."""
+"""Replies of Disque 1.0-rc1, field by field and in its order: clients and monitors read them by name."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Job ids: whose they are, and what they tell."""
+"""Job ids: their owner, and the fields in them."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +31,7 @@ def test_other_ids_are_nobodys(middle: bytes, place: int, byte: int) -> None:
         assert IDS.decode(bytes(job_id)) is None
 
 
-def test_ids_of_node_numbers_that_nobody_has_and_a_node_id_is_40_hex_digits() -> None:
+def test_ids_of_unknown_node_numbers_and_a_node_id_is_40_hex_digits() -> None:
     assert IDS.decode(IDS.encode(1024 << 48 | 1, 1, 1)) is None
     assert len(IDS._of_nodes) <= 1024
     assert len(IDS.node_id(5)) == 40

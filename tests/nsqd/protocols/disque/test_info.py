@@ -1,4 +1,4 @@
-"""INFO: its sections have the form of Disque's, and its figures are those of this node."""
+"""INFO: its sections have the form of Disque's, and its values are those of this node."""
 
 from collections.abc import Iterator
 
@@ -63,7 +63,7 @@ def test_a_section_has_the_form_of_disque(wire: Wire, words: str, reply: str) ->
     assert wire.do("INFO", words) == reply.encode()
 
 
-def test_the_figures_of_the_process_and_counts_of_commands_only_if_they_are_asked_for(wire: Wire) -> None:
+def test_the_state_of_the_process_and_counts_of_commands_only_if_they_are_asked_for(wire: Wire) -> None:
     found = sections(wire)
     server = found["Server"]
     assert server["disque_version"] == "1.0-rc1"

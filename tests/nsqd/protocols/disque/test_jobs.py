@@ -43,7 +43,7 @@ def test_a_job_is_added_fetched_and_acknowledged(wire: Wire) -> None:
     (("TTL", 120), "0003", 12), (("TTL", 60, "RETRY", 0), "0000", 0), (("TTL", 9_999_999), "ffff", 300),
     (("TTL", 9_999_999, "RETRY", 0), "fffe", 0),
 ], wire=new_wire)  # fmt: skip
-def test_an_id_tells_the_ttl_and_whether_the_job_may_come_again(
+def test_an_id_contains_the_ttl_and_whether_the_job_may_be_redelivered(
     wire: Wire, options: tuple[str | int, ...], suffix: str, retry: int
 ) -> None:
     job_id = wire.add("q", b"", *options)
@@ -130,7 +130,7 @@ def test_each_command_in_each_state(wire: Wire, command: str, place: int) -> Non
 
 
 @each("job_id", [UNKNOWN, FOREIGN, FORGED, NOBODYS], wire=new_wire)
-def test_a_job_that_nobody_knows(wire: Wire, job_id: str) -> None:
+def test_an_unknown_job(wire: Wire, job_id: str) -> None:
     wire.add("q")
     for command in ("ACKJOB", "FASTACK", "DELJOB", "NACK", "ENQUEUE", "DEQUEUE"):
         assert wire.do(command, job_id) == 0
@@ -183,7 +183,7 @@ def test_working_is_refused_in_the_second_half_of_a_life(wire: Wire) -> None:
 
 
 def test_the_same_command_again_and_again(wire: Wire) -> None:
-    """Pipelined ADDJOBs that differ in their bodies only are taken together; the replies do not tell."""
+    """Pipelined ADDJOBs that differ in their bodies only are handled together; the replies are the same."""
     bodies = [b"%03d" % number for number in range(50)] + [b"longer", b"", b"050"]
     data = b"".join(request("ADDJOB", "q", body, 0, "TTL", 600) for body in bodies)
     for cut in (len(data), 7, 1000):
@@ -195,7 +195,7 @@ def test_the_same_command_again_and_again(wire: Wire) -> None:
         fresh.node.broker.check()
     one = request("ADDJOB", "q", b"x", 0)
     assert len(wire.replies(one * 3)) == 3
-    wire.node.broker.drain(True)  # what is taken together is refused as one
+    wire.node.broker.drain(True)  # all of them are refused together
     reason = "I'm unable to hold a copy of the message for the following reason: I'm leaving the cluster"
     assert wire.replies(one * 2) == [f"{TOO_FEW}, since {reason}"] * 2
 
@@ -280,7 +280,7 @@ def test_jobs_are_shared_with_clients_of_beanstalkd(wire: Wire) -> None:
     assert wire.do("WORKING", job_id) == 300  # any client of Disque may act on it; it stays the worker's
     assert worker.ask(b"touch %s\r\n" % number) == b"TOUCHED\r\n"
     assert wire.do("NACK", job_id) == 1
-    assert worker.ask(b"delete %s\r\n" % number).startswith(b"DELETED")  # it is ready now, and nobody's
+    assert worker.ask(b"delete %s\r\n" % number).startswith(b"DELETED")  # it is ready now
     assert worker.ask(b"put 5 0 60 2\r\nhi\r\n").startswith(b"INSERTED")
     ((queue, other, body),) = wire.get("default")
     assert (queue, body) == (b"default", b"hi")

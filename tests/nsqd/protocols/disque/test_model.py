@@ -23,7 +23,7 @@ UNKNOWN = "D-aaaaaaaa-" + "b" * 24 + "-05a1"
 
 @dataclass
 class Job:
-    """What the model knows of one."""
+    """A job in the model."""
 
     id: str
     number: int  # in the order of adding
@@ -67,7 +67,7 @@ class Machine(RuleBasedStateMachine):
         self.gone.append(job.id)
 
     def take(self, job: Job) -> None:
-        """Somebody has fetched it."""
+        """A client has fetched it."""
         self.fetched[job.queue] += 1
         if job.retry:
             job.state, job.due = "out", self.now + job.retry * 1000
@@ -90,7 +90,7 @@ class Machine(RuleBasedStateMachine):
                 assert (job, client) == (fresh[0], before[0])
             self.take(job)
         for job in [job for job in self.jobs.values() if job.end <= self.now]:
-            self.remove(job)  # in the turn in which its time was over it may still have come to somebody
+            self.remove(job)  # in the turn in which its time was over it may still have been delivered
         assert not any(self.queued(queue) for queues in self.waiting.values() for queue in queues)
 
     def do(self, client: int, *words: bytes | str | int) -> Reply:
@@ -123,7 +123,7 @@ class Machine(RuleBasedStateMachine):
         columns = [self.queued(queue) for queue in queues]
         depth = max(map(len, columns))
         expected = [column[row] for row in range(depth) for column in columns if row < len(column)][:count]
-        told = [
+        replies = [
             [
                 job.queue.encode(),
                 job.id.encode(),
@@ -135,7 +135,7 @@ class Machine(RuleBasedStateMachine):
             ]
             for job in expected
         ]
-        assert (found or []) == told
+        assert (found or []) == replies
         for job in expected:
             self.take(job)
 
@@ -200,7 +200,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([300, 1500, 3000]))
     def pass_time(self, ms: int) -> None:
-        """Until nothing is within what may be late: what is due then is known. No job can be due twice meanwhile."""
+        """Advance until nothing is due within the tolerance. No job can be due twice meanwhile."""
         dues = [(job.due, job.due + LATE) for job in self.jobs.values() if job.state in ("delayed", "out")]
         ends = [(job.end - LATE, job.end + EXPIRY) for job in self.jobs.values()]
         while any(first - LATE <= self.now + ms <= last for first, last in dues + ends):

@@ -57,12 +57,12 @@ def test_no_command_with_odd_words_ends_the_node() -> None:
     for _ in range(0, FUZZED, 200):
         server = Server()
         server.context.cluster = Alone(NUMBER, 7711, server.node.broker.drain)
-        added += some_odd_words(server, random, names)
+        added += odd_arguments(server, random, names)
         server.node.broker.check()
     assert added
 
 
-def some_odd_words(server: Server, random: Random, names: list[bytes]) -> int:
+def odd_arguments(server: Server, random: Random, names: list[bytes]) -> int:
     """Send 200 commands, and return how many jobs were added."""
     wire, ids = server.client(), list[bytes]()
     for number in range(200):

@@ -123,8 +123,8 @@ def test_a_scan_of_queues(wire: Wire) -> None:
 def scanned(wire: Wire, *options: str | int) -> list[Any]:
     found, cursor = [], b"0"
     for _ in range(100):
-        cursor, some = wire.do("JSCAN", cursor, *options)
-        found += some
+        cursor, page = wire.do("JSCAN", cursor, *options)
+        found += page
         if cursor == b"0":
             return found
     raise AssertionError(cursor)
@@ -164,7 +164,7 @@ def test_jobs_of_a_promoted_log(wire: Wire) -> None:
     assert scanned(wire) == []
 
 
-def test_a_pause_holds_for_promoted_logs_and_theirs_stays(wire: Wire) -> None:
+def test_a_pause_holds_for_promoted_logs_and_their_pause_stays(wire: Wire) -> None:
     node = wire.node
     held, shut = Pause("ann", 7, 0), Pause("bob", 7, 0, out=False, into=True)
     logs = {}

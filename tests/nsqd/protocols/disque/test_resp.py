@@ -28,7 +28,7 @@ Outcome = tuple[list[bytes], int] | int | bytes
 
 
 def outcome(data: bytes, at: int = 0, most: int = MOST) -> Outcome:
-    """Return what read_request returns, or the text of its ProtocolError."""
+    """Return the result of read_request, or the text of its ProtocolError."""
     try:
         return read_request(data, at, most)
     except ProtocolError as wrong:
@@ -36,7 +36,7 @@ def outcome(data: bytes, at: int = 0, most: int = MOST) -> Outcome:
 
 
 def check_every_cut(data: bytes, most: int = MOST) -> None:
-    """A number of bytes is more than there is, and nothing is decided before it; what is decided stays decided."""
+    """A number of bytes is more than there is, and nothing is decided before it; a decision is final."""
     needed, decided = 0, None
     for cut in range(len(data) + 1):
         found = outcome(data[:cut], 0, most)

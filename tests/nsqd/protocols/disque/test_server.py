@@ -29,9 +29,7 @@ PASSWORD = b"sesame"
     ],
 )
 @each("size", [1, 1000], wire=new_wire)
-def test_other_protocols_end_the_connection_and_the_log_is_told(
-    wire: Wire, sent: bytes, kind: Foreign, size: int
-) -> None:
+def test_other_protocols_end_the_connection_and_are_logged(wire: Wire, sent: bytes, kind: Foreign, size: int) -> None:
     said = sent + request("ADDJOB", "q", "smuggled", 0)
     assert b"".join(wire.ask(said[at : at + size]) for at in range(0, len(said), size)) == b""
     assert wire.peer.outbox.closing
@@ -98,11 +96,11 @@ def test_a_command_and_its_reply(wire: Wire, words: str, reply: bytes) -> None:
     assert wire.ask(request(*words.split())) == reply
 
 
-def test_command_tells_all_commands_with_their_arity_which_each_has(wire: Wire) -> None:
-    told = wire.do("COMMAND")
-    assert {one[0] for one in told} == set(COMMANDS)
-    assert {len(one) for one in told} == {6}
-    assert {one[0]: one[1] for one in told} == {one.name: one.arity for one in COMMANDS.values()} | {b"hello": 1}
+def test_command_lists_all_commands_with_their_arity(wire: Wire) -> None:
+    commands = wire.do("COMMAND")
+    assert {one[0] for one in commands} == set(COMMANDS)
+    assert {len(one) for one in commands} == {6}
+    assert {one[0]: one[1] for one in commands} == {one.name: one.arity for one in COMMANDS.values()} | {b"hello": 1}
     for name, arity in ((one[0].decode(), one[1]) for one in wire.do("COMMAND")):
         counts = [count for count in range(1, abs(arity) + 2) if (count != arity if arity > 0 else count < -arity)]
         for count in counts if name != "hello" else ():  # clients of Redis send more words
@@ -152,27 +150,27 @@ def hello_of(reply: Reply) -> dict[str, Reply]:
 def test_hello_with_a_version_is_that_of_redis(wire: Wire, version: int, kind: bytes) -> None:
     said = wire.ask(request("HELLO", version))
     assert said.startswith(kind)
-    told = hello_of(wire.do("HELLO", version, *("AUTH", "default", "x") * (version == 3)))  # there is no password
-    assert list(told) == HELLO
-    assert told["proto"] == version
-    assert told["version"] == PENSTOCK_VERSION.encode()
-    assert told["id"] == wire.do("CLIENT", "ID")
-    assert told["modules"] == []
+    commands = hello_of(wire.do("HELLO", version, *("AUTH", "default", "x") * (version == 3)))  # there is no password
+    assert list(commands) == HELLO
+    assert commands["proto"] == version
+    assert commands["version"] == PENSTOCK_VERSION.encode()
+    assert commands["id"] == wire.do("CLIENT", "ID")
+    assert commands["modules"] == []
 
 
 def test_hello_without_a_version_is_that_of_disque_whatever_came_before_and_gives_a_name(wire: Wire) -> None:
     node_id = wire.context.ids.node_id(7)
-    told = [1, node_id, [node_id, b"", b"7711", b"1"]]
-    assert wire.do("HELLO") == told
+    commands = [1, node_id, [node_id, b"", b"7711", b"1"]]
+    assert wire.do("HELLO") == commands
     wire.do("HELLO", 3)
-    assert wire.do("hello") == told
+    assert wire.do("hello") == commands
     assert hello_of(wire.do("HELLO", 3, "setname", "bob"))["proto"] == 3
     assert wire.do("CLIENT", "GETNAME") == b"bob"
     assert wire.do("HELLO", 3, "SETNAME", "a b").startswith("-ERR Client names cannot contain spaces")
     assert wire.do("CLIENT", "GETNAME") == b"bob"
 
 
-def test_nils_are_those_of_the_version(wire: Wire) -> None:
+def test_nils_depend_on_the_version(wire: Wire) -> None:
     words = (("SHOW", UNKNOWN), ("GETJOB", "NOHANG", "FROM", "q"), ("QSTAT", "nosuch"), ("CLIENT", "GETNAME"))
     commands, old = b"".join(request(*one) for one in words), b"$-1\r\n*-1\r\n*-1\r\n$-1\r\n"
     assert wire.ask(commands) == old
@@ -289,9 +287,7 @@ def together(*wires: Wire) -> Wire:
 
 
 @each("extra", [(), ("x",)], wire=new_wire)
-def test_flushall_throws_all_jobs_away_ends_pauses_and_answers_those_who_wait(
-    wire: Wire, extra: tuple[str, ...]
-) -> None:
+def test_flushall_deletes_all_jobs_ends_pauses_and_answers_waiting_clients(wire: Wire, extra: tuple[str, ...]) -> None:
     waiting = wire.another()
     together(wire, waiting)
     job_id, out = wire.add("q"), wire.add("r")

@@ -80,16 +80,16 @@ class Wire(StillTransport):
         assert self.rest is None
         self.rest, self.head_due = rest, head_due
 
-    def befall(self, fate: str) -> None:
-        """Change the node or the topic, so that /pub cannot be answered in the turn any more."""
+    def befall(self, change: str) -> None:
+        """Change the node or the topic, so that /pub can no longer be answered in the turn."""
         broker = self.node.broker
-        if fate == "drain":
+        if change == "drain":
             broker.drain(1)
-        elif fate == "ignore":
+        elif change == "ignore":
             broker.set_copies(0)
-        elif fate == "delete":
+        elif change == "delete":
             broker.delete_topic("t")
-        elif fate == "start":
+        elif change == "start":
             broker.named[b"t"].starting = True
 
     def send(self, data: bytes) -> list[bytes]:
@@ -252,12 +252,12 @@ def test_statistics_of_a_topic_are_answered_with_their_length_or_leave() -> None
 
 
 @each("route, when_unready", [(b"ping", 1), (b"livez", 1), (b"readyz", 0)])
-@each("fate", ["drain", "ignore"])
-def test_health_is_answered_while_it_is_good(route: bytes, when_unready: int, fate: str) -> None:
+@each("change", ["drain", "ignore"])
+def test_health_is_answered_while_it_is_good(route: bytes, when_unready: int, change: str) -> None:
     wire = Wire()
     request = PING.replace(b"ping", route)
     assert len(wire.send(request)) == 1
-    wire.befall(fate)
+    wire.befall(change)
     assert len(wire.send(request)) == when_unready
     sick = Wire()
     sick.healthy = False
@@ -314,15 +314,17 @@ LONE = st.sampled_from([pub(b"a"), pub(b"bc"), pub(b"x" * 1000), pub(b"a\nb", ro
 LAST = st.sampled_from([pub(b""), pub(b"x" * 1001), pub(b"x", topic=b"other"), ODD, pub(b"abc") + PING, pub(b"a")[:-1]])
 
 
-@given(requests=st.lists(LONE, max_size=8), last=LAST, fate=st.sampled_from(["", "drain", "delete", "start", "ignore"]))
+@given(
+    requests=st.lists(LONE, max_size=8), last=LAST, change=st.sampled_from(["", "drain", "delete", "start", "ignore"])
+)
 def test_a_request_that_comes_alone_is_answered_like_one_that_comes_in_pieces(
-    requests: list[bytes], last: bytes, fate: str
+    requests: list[bytes], last: bytes, change: str
 ) -> None:
     alone, pieces = Wire(), Wire()
     for request in [*requests, *requests, last]:
         if request is last:
-            alone.befall(fate)
-            pieces.befall(fate)
+            alone.befall(change)
+            pieces.befall(change)
         found = alone.send(request)
         assert [answer[-9:] for answer in found] == [
             answer[-9:] for part in (request[:1], request[1:]) for answer in pieces.send(part)
@@ -334,11 +336,11 @@ def test_a_request_that_comes_alone_is_answered_like_one_that_comes_in_pieces(
     assert alone.published() == pieces.published()
 
 
-@each("fate", ["drain", "delete", "start", "ignore"])
-def test_a_known_request_is_not_answered_when_the_node_or_its_topic_has_changed(fate: str) -> None:
+@each("change", ["drain", "delete", "start", "ignore"])
+def test_a_known_request_is_not_answered_when_the_node_or_its_topic_has_changed(change: str) -> None:
     wire = Wire()
     assert len(wire.send(pub(b"x")) + wire.send(pub(b"y"))) == 2
-    wire.befall(fate)
+    wire.befall(change)
     assert wire.send(pub(b"z")) == []
     assert wire.rest == pub(b"z")
 
@@ -372,7 +374,7 @@ def test_a_user_of_a_unix_socket_is_known_without_a_token(
     assert (wire.rest is None) is is_allowed  # the HTTP thread refuses it
 
 
-def test_a_user_is_nobody_any_more_once_the_file_says_so() -> None:
+def test_a_user_loses_its_rights_with_the_auth_file() -> None:
     proofs = Proofs()
     wire = Wire(proofs, SIDECAR)
     wire.node.broker.topic("work")
@@ -405,8 +407,8 @@ def test_what_is_published_is_counted_for_who_sends_it_and_may() -> None:
     assert len(wire.send(one) + wire.send(one) + wire.send(one + one)) == 4
     assert len(wire.send(authorized(pub(b"a\nbc\n", b"orders", b"mpub")))) == 1
     assert wire.context.accounts is not None
-    figures = wire.context.accounts.account("orders").figures()
-    assert (figures.messages, figures.bytes) == (6, 23)
+    use = wire.context.accounts.account("orders").figures()
+    assert (use.messages, use.bytes) == (6, 23)
     for request_ in (pub(b"1", b"orders"), authorized(pub(b"1", b"other")), authorized(pub(b"1", b"orders"), "worker")):
         again = limited(messages=10)
         again.node.broker.topic("other")

@@ -1,4 +1,4 @@
-"""AUTH in conversation: who must, who may, and that a late answer changes nothing but the time.
+"""AUTH in conversation: when it is required or allowed, and that a late response changes nothing but the time.
 
 See docs/design/nsq-protocol.md#auth.
 """
@@ -32,10 +32,10 @@ def rule(topic: str = ".*", channels: tuple[str, ...] = (".*",), *permissions: s
 
 
 def answered(wire: Wire, answer: Authorization | AuthRefused) -> Wire:
-    """The servers answer the one question that is open."""
-    (question,) = wire.questions
-    assert question.secret == b"secret"
-    wire.questions.clear()
+    """The servers answer the pending request."""
+    (request,) = wire.requests
+    assert request.secret == b"secret"
+    wire.requests.clear()
     wire.answer(answer)
     wire.node.turn()
     return wire
@@ -50,22 +50,22 @@ def authorized(*rules: Rule, ttl: int = 3600 * SECOND, node: Node | None = None)
 # AUTH itself
 
 
-def test_the_question_says_who_asks() -> None:
+def test_the_request_names_the_client() -> None:
     wire = Wire(settings=AUTH).send(b"AUTH\n" + body(b"secret"))
-    (question,) = wire.questions
-    assert (question.remote_ip, question.tls, question.common_name) == ("10.0.0.1", False, "")
+    (request,) = wire.requests
+    assert (request.remote_ip, request.tls, request.common_name) == ("10.0.0.1", False, "")
     wire = Wire(settings=AUTH)
     wire.peer.upgraded(TlsInfo("TLS1.3", "", "", True, "somebody"))
     wire.send(b"AUTH\n" + body(b"secret"))
-    (question,) = wire.questions
-    assert (question.tls, question.common_name) == (True, "somebody")
+    (request,) = wire.requests
+    assert (request.tls, request.common_name) == (True, "somebody")
 
 
-def test_auth_that_nobody_asked_for_and_others_that_need_none() -> None:
+def test_auth_that_is_not_required_and_commands_that_need_none() -> None:
     wire = Wire().send(b"AUTH\n" + body(b"secret"))
     assert wire.frames() == [(ERROR, b"E_AUTH_DISABLED AUTH disabled")]
     assert wire.peer.closing
-    assert wire.questions == []
+    assert wire.requests == []
     (answer,) = (
         Wire(settings=AUTH).send(b"NOP\nIDENTIFY\n" + body(b'{"feature_negotiation":true}') + b"NOP\n").replies()
     )
@@ -90,7 +90,7 @@ def test_bad_auth(said: bytes, error: bytes) -> None:
     wire = Wire(settings=AUTH).send(said)
     wire.peer.receive_eof()
     assert wire.frames() == [(ERROR, error)]
-    assert wire.questions == []
+    assert wire.requests == []
 
 
 def test_auth_once_and_before_sub_only() -> None:
@@ -102,7 +102,9 @@ def test_auth_once_and_before_sub_only() -> None:
 @each("answer, error", [
     (lambda wire: REFUSED, b"E_AUTH_FAILED AUTH failed"), (allow, b"E_UNAUTHORIZED AUTH no authorizations found"),
 ])  # fmt: skip
-def test_what_went_wrong_there_is_not_told(answer: Callable[[Wire], Authorization | AuthRefused], error: bytes) -> None:
+def test_the_reason_of_a_refusal_is_not_sent(
+    answer: Callable[[Wire], Authorization | AuthRefused], error: bytes
+) -> None:
     wire = Wire(settings=AUTH).send(b"AUTH\n" + body(b"secret"))
     assert answered(wire, answer(wire)).frames() == [(ERROR, error)]
     assert wire.peer.closing
@@ -167,7 +169,7 @@ def test_after_its_time_it_is_asked_again(command: bytes, name: str) -> None:
     assert answered(wire, allow(wire, rule())).replies() == [b"OK"]
     if name != "SUB":
         assert wire.send(command).replies() == [b"OK"]
-    assert wire.questions == []
+    assert wire.requests == []
 
 
 @each("command, name", NEEDS)
@@ -184,7 +186,7 @@ def test_what_the_next_answer_does_not_allow_any_more(command: bytes, name: str)
     assert {topic.name: topic.intake.message_count for topic in wire.node.broker.topics.values()} == before
 
 
-def test_a_topic_revoked_by_a_question_about_another() -> None:
+def test_a_topic_revoked_by_a_request_about_another() -> None:
     wire = authorized(rule("[tu]"), ttl=SECOND)
     wire.send((b"PUB t\n" + X) * 2).frames()
     wire.node.now += SECOND + 1
@@ -216,7 +218,7 @@ def test_a_subscription_flows_on_after_its_time_also_while_a_command_waits() -> 
     ((_, message_id, _),) = wire.advance(300).messages()
     wire.send(b"TOUCH %s\nFIN %s\n" % (message_id, message_id))
     assert node.held() == 0
-    assert wire.questions == []
+    assert wire.requests == []
     wire.send(b"PUB t\n" + X)
     node.publish("t", b"meanwhile")
     assert [kind for kind, _ in wire.frames()] == [MESSAGE]
@@ -293,12 +295,12 @@ def play(script: list[bytes], cuts: list[int], late: list[bool]) -> tuple[object
     asked: list[bytes] = []
 
     def answer_all() -> None:
-        while wire.questions:
-            (question,) = wire.questions
-            wire.questions.clear()
-            asked.append(question.secret)
+        while wire.requests:
+            (request,) = wire.requests
+            wire.requests.clear()
+            asked.append(request.secret)
             if not wire.peer.closing:
-                wire.answer(said_to(wire, question.secret, len(asked)))
+                wire.answer(said_to(wire, request.secret, len(asked)))
 
     data = b"".join(script)
     edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})

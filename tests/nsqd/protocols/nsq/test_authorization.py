@@ -7,9 +7,17 @@ import json
 
 import pytest
 
-from nsqd.protocols.nsq.auth_answer import MAX_BODY, MOST_SECONDS, parse_authorization
-from nsqd.protocols.nsq.authorization import MOST_PATTERNS, Authorization, AuthRefused, Question, answer
-from nsqd.protocols.nsq.settings import SECOND
+from nsqd.protocols.nsq.authorization import (
+    MAX_BODY,
+    MOST_PATTERNS,
+    MOST_SECONDS,
+    Authorization,
+    AuthRefused,
+    AuthRequest,
+    answer,
+    parse_authorization,
+)
+from shared.values import SECOND
 from tests.cases import each
 
 NOW = 1_000
@@ -95,7 +103,7 @@ def test_one_rule_must_allow_all_of_it_and_a_bad_one_spoils_the_good_ones() -> N
     assert refusal(body(EVERYTHING, rule("("))) == 'unable to compile "("'
 
 
-def test_keys_are_taken_in_any_case_and_the_last_one_counts() -> None:
+def test_keys_are_read_in_any_case_and_the_last_one_counts() -> None:
     data = b'{"TTL":5,"Ttl":7,"ttl":null,"IDENTITY":"x","identity":"y","Authorizations":[{}],"authorizations":null}'
     found = parse_authorization(data, NOW)
     assert (found.expires, found.identity, found.permission_count) == (NOW + 7 * SECOND, "y", 0)
@@ -104,31 +112,31 @@ def test_keys_are_taken_in_any_case_and_the_last_one_counts() -> None:
         b'{"ttl":1}',
         b'{"ttl":1,"authorizations":[]}',
     ):
-        nobody = parse_authorization(data, NOW)
-        assert (nobody.permission_count, nobody.allows_publish("a"), nobody.allows_subscribe("a", "c")) == (
+        refused = parse_authorization(data, NOW)
+        assert (refused.permission_count, refused.allows_publish("a"), refused.allows_subscribe("a", "c")) == (
             0,
             False,
             False,
         )
     found = parse_authorization(b'{"ttl":1,"identity":"a\xff\\ud800"}', NOW)
-    assert found.identity == "a\ufffd\ufffd", "what is no UTF-8, and halves of characters"
+    assert found.identity == "a\ufffd\ufffd", "invalid UTF-8, and halves of characters"
     assert parse_authorization(body(ttl=2**63 - 1), NOW).expires == NOW + MOST_SECONDS * SECOND, "a century"
 
 
-# what is asked
+# requests
 
 
-def test_a_question_is_written_as_go_writes_it_and_shows_its_secret_to_nobody_who_prints_it() -> None:
-    question = Question("10.0.0.1", True, "a \ud800b", b"\xe2\x82&<+")
-    assert question.query() == "common_name=a+%EF%BF%BDb&remote_ip=10.0.0.1&secret=%E2%82%26%3C%2B&tls=true"
-    assert question.body() == (
+def test_a_request_is_written_as_go_writes_it_and_its_repr_has_no_secret() -> None:
+    request = AuthRequest("10.0.0.1", True, "a \ud800b", b"\xe2\x82&<+")
+    assert request.query() == "common_name=a+%EF%BF%BDb&remote_ip=10.0.0.1&secret=%E2%82%26%3C%2B&tls=true"
+    assert request.body() == (
         b'{"common_name":["a \xef\xbf\xbdb"],"remote_ip":["10.0.0.1"],'
         b'"secret":["\xef\xbf\xbd\xef\xbf\xbd\\u0026\\u003c+"],"tls":["true"]}'
     )
-    assert "sesame" not in repr(Question("10.0.0.1", False, "", b"sesame"))
+    assert "sesame" not in repr(AuthRequest("10.0.0.1", False, "", b"sesame"))
 
 
-# what is no answer
+# invalid responses
 
 NO_ANSWER = [
     b"", b"ok", b"<!doctype html><html><body>Sign in</body></html>", b"{", b'{"ttl":1}{"ttl":1}', b'{"ttl":1,}',

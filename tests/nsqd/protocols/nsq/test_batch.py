@@ -1,15 +1,15 @@
-"""An MPUB of very many messages is read and published in portions over several turns, and answered once."""
+"""An MPUB of very many messages is read and published in slices over several turns, and answered once."""
 
 import struct
 
 import pytest
 
-from nsqd.protocols.nsq.batch import PORTION
+from nsqd.protocols.nsq.batch import SLICE
 from nsqd.protocols.nsq.settings import Settings
 from tests.cases import each
 from tests.nsqd.protocols.nsq.wire import Wire, body, mpub
 
-MANY = 3 * PORTION + 7
+MANY = 3 * SLICE + 7
 LIMITS = Settings(max_body_size=5 << 20)
 
 
@@ -29,7 +29,7 @@ def turn(wire: Wire, data: bytes = b"") -> int:
 
 
 @each("alike, known", [(True, True), (False, False)], wire=lambda: Wire(settings=LIMITS))
-def test_each_turn_publishes_a_portion_and_the_last_one_answers(wire: Wire, alike: bool, known: bool) -> None:
+def test_each_turn_publishes_a_slice_and_the_last_one_answers(wire: Wire, alike: bool, known: bool) -> None:
     if known:  # whole in the buffer and of one size: the fast path
         wire.send(b"PUB t\n" + body(b"first"))
         assert wire.replies() == [b"OK"]
@@ -38,13 +38,13 @@ def test_each_turn_publishes_a_portion_and_the_last_one_answers(wire: Wire, alik
     while wire.peer.has_more:
         assert wire.replies() == []
         published.append(turn(wire))
-    assert max(published) <= PORTION + 1
+    assert max(published) <= SLICE + 1
     assert sum(published) == MANY + 1
     assert wire.replies() == [b"OK", b"OK"]
     assert wire.peer.pub_counts == {"t": MANY + 1 + known}
-    assert turn(wire, mpub(b"t", *[b"x"] * (PORTION // 4)) * 9) == PORTION  # many that are large together
+    assert turn(wire, mpub(b"t", *[b"x"] * (SLICE // 4)) * 9) == SLICE  # many that are large together
     while wire.peer.has_more:
-        assert turn(wire) <= PORTION
+        assert turn(wire) <= SLICE
     assert wire.replies() == [b"OK"] * 9
     wire.node.broker.check()
 
@@ -58,19 +58,19 @@ def test_nothing_of_a_bad_one_is_published(wire: Wire) -> None:
     assert wire.node.broker.topics["t"].intake.message_count == 0
 
 
-def test_reading_takes_portions_too(wire: Wire) -> None:
+def test_reading_takes_slices_too(wire: Wire) -> None:
     turn(wire, mpub(b"t", *[b"x", b"xy"] * MANY)[:-1])
     turns = 0
     while wire.peer.has_more:
         turn(wire)
         turns += 1
-    assert turns >= 2 * MANY // PORTION
+    assert turns >= 2 * MANY // SLICE
     assert wire.replies() == []
     turn(wire, b"y")  # the last byte
-    assert turn(wire) == PORTION
+    assert turn(wire) == SLICE
 
 
-def test_a_topic_that_cannot_be_published_to_any_more_is_told(wire: Wire) -> None:
+def test_a_topic_that_can_no_longer_be_published_to_is_an_error(wire: Wire) -> None:
     wire.send(b"PUB t\n" + body(b"first"))
     turn(wire, mpub(b"t", *[b"x"] * MANY))
     wire.node.broker.drain(True)
@@ -103,7 +103,7 @@ def test_a_broken_one_is_not_known_by_its_key_and_of_a_numbered_one_nothing_is_p
     assert not wire.peer.has_more
     assert wire.replies() == []
     part = intake.message_count
-    assert 0 < part <= 2 * PORTION < MANY
+    assert 0 < part <= 2 * SLICE < MANY
     for _ in range(2):
         other = Wire(wire.node, LIMITS)
         hello(other)

@@ -1,4 +1,4 @@
-"""A command that creates a topic waits until nsqlookupd knows the topic, and nobody else does."""
+"""A command that creates a topic waits until nsqlookupd knows the topic, and no other command does."""
 
 from tests.cases import each
 from tests.nsqd.core.node import Node

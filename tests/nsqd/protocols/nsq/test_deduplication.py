@@ -1,4 +1,4 @@
-"""The extension of PUB, DPUB and MPUB by keys and sequences, behind a feature of IDENTIFY."""
+"""The extension of PUB, DPUB and MPUB by keys and sequences, a feature of IDENTIFY."""
 
 import json
 
@@ -20,7 +20,7 @@ def published(node: Node) -> tuple[int, int]:
     return topic.offsets.end, topic.intake.duplicate_count
 
 
-def test_identify_tells_that_it_is_understood_and_without_it_further_words_are_not_looked_at() -> None:
+def test_identify_confirms_it_and_without_it_further_arguments_are_ignored() -> None:
     assert json.loads(producer().replies()[0])["deduplication"] is True
     assert "deduplication" not in json.loads(producer(deduplication=False).replies()[0])
     assert producer(feature_negotiation=False).replies() == [b"OK"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nsqd.protocols.nsq import batch, publisher
 from nsqd.protocols.nsq import commands as commands_of_nsq
 from nsqd.protocols.nsq import peer as peer_module
-from nsqd.protocols.nsq.batch import PORTION
+from nsqd.protocols.nsq.batch import SLICE
 from nsqd.protocols.nsq.publisher import Publisher
 from nsqd.protocols.nsq.settings import Settings
 from nsqd.protocols.nsq.subscription import Subscription
@@ -43,7 +43,7 @@ def commands(draw: st.DrawFn) -> bytes | tuple[bytes, int | bytes, bytes]:
             st.one_of(st.lists(texts, min_size=1, max_size=6), st.lists(st.just(b"same"), min_size=1, max_size=40))
         )
         whole = bytearray(mpub(draw(names), *texts_of))
-        if draw(st.booleans()) and draw(st.booleans()):  # damage a byte of the head or a length
+        if draw(st.booleans()) and draw(st.booleans()):  # corrupt a byte of the head or a length
             whole[draw(st.integers(0, min(len(whole) - 1, 24)))] ^= 1 << draw(st.integers(0, 7))
         return bytes(whole)
     if kind == "F":
@@ -67,12 +67,12 @@ def play(
     script: list[bytes | tuple[bytes, int | bytes, bytes]],
     cuts: list[int] | None,
     fast: bool,
-    portion: int = batch.PORTION,
+    slice_size: int = batch.SLICE,
 ) -> tuple[object, ...]:
     """Say the script to a subscribed peer, cut as told; return all that can be seen of it.
 
-    `cuts`: None cuts behind each command, as clients do that wait for each answer. `portion`: messages after which an MPUB
-    goes on in the next turn.
+    `cuts`: None cuts after each command, as clients do that wait for each reply. `slice_size`: messages after which an MPUB
+    continues in the next turn.
     """
     node = Node(seed=5)
     wire = Wire(node, LIMITS)
@@ -83,7 +83,7 @@ def play(
         Subscription.fast_fin = lambda self, data, start: 0  # type: ignore[method-assign]
         Publisher.fast = lambda self, data, start, now: 0  # type: ignore[method-assign]
     for module in (batch, commands_of_nsq, publisher):
-        module.PORTION = portion  # type: ignore[attr-defined]
+        module.SLICE = slice_size  # type: ignore[attr-defined]
     try:
         parts = [_resolve(command, delivered) for command in script]
         data = b"".join(parts)
@@ -99,7 +99,7 @@ def play(
     finally:
         Subscription.fast_fin, Publisher.fast = known  # type: ignore[method-assign]
         for module in (batch, commands_of_nsq, publisher):
-            module.PORTION = PORTION  # type: ignore[attr-defined]
+            module.SLICE = SLICE  # type: ignore[attr-defined]
     node.broker.check()
     frames = [(kind, text if kind != 2 else text[8:]) for kind, text in wire.frames()]
     counts = {name: topic.intake.message_count for name, topic in node.broker.topics.items()}
@@ -124,8 +124,8 @@ def test_fast_equals_slow_for_any_cut(script: list[bytes | tuple[bytes, int | by
     assert play(script, cuts, fast=True) == whole
     assert play(script, cuts, fast=False) == whole
     assert play(script, None, fast=True) == whole
-    assert play(script, cuts, fast=True, portion=2) == whole
-    assert play(script, cuts, fast=False, portion=1) == whole
+    assert play(script, cuts, fast=True, slice_size=2) == whole
+    assert play(script, cuts, fast=False, slice_size=1) == whole
 
 
 def test_one_byte_at_a_time_and_lengths_that_differ_in_one_byte_only() -> None:

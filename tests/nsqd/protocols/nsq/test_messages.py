@@ -1,4 +1,4 @@
-"""Messages in and out of a whole node: what a consumer gets, in which order, and after the node was killed."""
+"""Messages in and out of a whole node: their order, and redelivery after the node was killed."""
 
 import re
 import struct
@@ -61,7 +61,7 @@ def test_ids_are_never_issued_twice() -> None:
             assert client.frame() == OK
             producer.send(b"MPUB t\n" + several(*[b"x"] * 500))
             assert producer.frame() == OK
-            kept = [client.message().id for _ in ids]  # nobody has finished them
+            kept = [client.message().id for _ in ids]  # they are not finished
             assert sorted(kept) == ids
             ids += [client.message().id for _ in range(500)]
             node = node.killed()

@@ -50,9 +50,7 @@ def test_nothing_is_said_before_four_bytes_and_silence_ends_the_connection() -> 
     (b"  V1more", [Foreign.LOOKUPD]), (b"\0\0\0\0more", None), (b"PUB more", None), (b"GET / HTTP/1.1\r\n", [Foreign.HTTP]),
     (b"\x16\x03\x01\x02", [Foreign.TLS]),
 ])  # fmt: skip
-def test_another_magic_is_a_bad_protocol_and_the_log_is_told_what_came(
-    sent: bytes, foreign: list[Foreign] | None
-) -> None:
+def test_another_magic_is_a_bad_protocol_and_is_logged(sent: bytes, foreign: list[Foreign] | None) -> None:
     wire = Wire(magic=False)
     assert wire.send(sent).frames() == [(ERROR, b"E_BAD_PROTOCOL")]
     assert wire.peer.closing
@@ -447,7 +445,7 @@ def test_a_client_that_an_operator_disconnects_gives_back_what_it_has(again: boo
     node.broker.check()
 
 
-# what the log says of a client
+# the log about a client
 
 
 def test_the_log_has_the_beginning_the_errors_and_the_end() -> None:

@@ -22,9 +22,9 @@ def identify(**asked: object) -> bytes:
     return b"IDENTIFY\n" + body(json.dumps({"feature_negotiation": True, **asked}).encode())
 
 
-# what is granted
+# layers that are granted
 
-GRANTED = [  # what the server has, what the client asks for, what is agreed
+GRANTED = [  # of the server, asked for by the client, agreed on
     (Settings(), {}, Upgrade()),
     (Settings(), {"tls_v1": True}, Upgrade()),
     (TLS, {"tls_v1": True}, Upgrade(tls=True)),
@@ -57,9 +57,9 @@ def test_what_is_asked_for_is_granted_if_it_is_there(
     if asked.get("feature_negotiation") is False:
         assert answer == b"OK"
     else:
-        told = json.loads(answer)
-        assert Upgrade(told["tls_v1"], told["snappy"], told["deflate"], told["deflate_level"]) == agreed
-        assert told["max_deflate_level"] == settings.max_deflate_level
+        fields = json.loads(answer)
+        assert Upgrade(*(fields[name] for name in ("tls_v1", "snappy", "deflate", "deflate_level"))) == agreed
+        assert fields["max_deflate_level"] == settings.max_deflate_level
     assert wire.upgrades == ([agreed] if agreed.changes else [])
 
 
@@ -83,7 +83,7 @@ def test_wrong_types(wrong: bytes) -> None:
 @each("asked", [{"tls_v1": True}, {"snappy": True}, {"deflate": True}])
 def test_an_upgrade_may_come_with_the_second_identify_and_after_it_there_is_no_other(asked: dict[str, object]) -> None:
     wire = Wire(settings=TLS)
-    assert wire.send(identify() + b"PUB t\n" + body(b"x")).replies()[1:] == [b"OK"], "what is pipelined counts"
+    assert wire.send(identify() + b"PUB t\n" + body(b"x")).replies()[1:] == [b"OK"], "pipelined commands count"
     wire.send(identify(**asked)).frames()
     wire.peer.upgraded(INFO if "tls_v1" in asked else None)
     assert wire.replies() == [b"OK"]
@@ -105,7 +105,7 @@ def test_what_is_pipelined_behind_it_in_the_clear_is_dropped(asked: dict[str, ob
     assert wire.send(b"PUB t\n" + body(b"y")).replies() == [b"OK"]
 
 
-def test_the_layers_are_told_of_one_by_one() -> None:
+def test_the_layers_are_confirmed_one_by_one() -> None:
     wire = Wire(settings=TLS)
     wire.send(identify(tls_v1=True, deflate=True)).frames()
     assert wire.peer.introduction.tls is None
@@ -195,7 +195,7 @@ def test_nothing_but_identify_before_tls(command: bytes) -> None:
     assert wire.node.broker.topics == {}
 
 
-def test_who_does_not_ask_for_tls_is_told_with_the_next_command() -> None:
+def test_a_client_without_tls_gets_an_error_for_the_next_command() -> None:
     wire = Wire(settings=REQUIRED)
     assert len(wire.send(identify(snappy=True)).replies()) == 1
     wire.peer.upgraded()
@@ -206,21 +206,21 @@ def test_who_does_not_ask_for_tls_is_told_with_the_next_command() -> None:
     assert wire.send(b"NOP\nPUB t\n" + body(b"x")).replies() == [b"OK", b"OK"]
 
 
-@each("mine, told", [
+@each("mine, agreed", [
     (Settings(), {}),
     (Settings(topology_region="r", topology_zone="z"), {"topology_region": "r", "topology_zone": "z"}),
     (Settings(topology_zone="z"), {"topology_region": "", "topology_zone": "z"}),
 ])  # fmt: skip
-def test_the_answer_tells_where_the_server_is(mine: Settings, told: dict[str, str]) -> None:
+def test_the_reply_contains_zone_and_region_of_the_server(mine: Settings, agreed: dict[str, str]) -> None:
     (answer,) = Wire(settings=mine).send(identify(topology_region="mine", topology_zone="mine")).replies()
-    assert {key: value for key, value in json.loads(answer).items() if key.startswith("topology")} == told
+    assert {key: value for key, value in json.loads(answer).items() if key.startswith("topology")} == agreed
 
 
 @each("region, zone, distance", [
     ("r", "z", 0), ("other", "z", 0), ("r", "other", 1), ("r", "", 1), ("", "", 2), ("other", "other", 2), (None, None, 2),
 ])  # fmt: skip
 def test_the_zone_wins_over_the_region(region: str | None, zone: str | None, distance: int) -> None:
-    """None: the server has no place either, and nobody is near."""
+    """None: the server has no zone either."""
     wire = Wire(settings=Settings() if region is None else Settings(topology_region="r", topology_zone="z"))
     wire.send(identify(topology_region=region or "", topology_zone=zone or "") + b"SUB t c\n")
     assert wire.peer.consumer is not None

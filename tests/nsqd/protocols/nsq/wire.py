@@ -6,8 +6,8 @@ from collections.abc import Callable
 from nsqd.core.limits import Limits
 from nsqd.protocols.account import Accounts
 from nsqd.protocols.credential import Credential, Proofs
-from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
-from nsqd.protocols.nsq.context import Context, nobody_to_ask
+from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, AuthRequest
+from nsqd.protocols.nsq.context import Context, no_auth_servers
 from nsqd.protocols.nsq.peer import Peer
 from nsqd.protocols.nsq.settings import Settings
 from nsqd.protocols.transport import Upgrade
@@ -40,10 +40,10 @@ class Wire(StillTransport):
         self.wants_output = False
         self.received = bytearray()
         self.upgrades: list[Upgrade] = []
-        self.questions: list[Question] = []
-        self.unregistered: list[str] = []  # topics that nsqlookupd must know before the peer goes on
-        self.answers: list[Callable[[Authorization | AuthRefused], None]] = []  # who waits for them, the last one last
-        ask = self._ask if asks else nobody_to_ask
+        self.requests: list[AuthRequest] = []
+        self.unregistered: list[str] = []  # topics that nsqlookupd must know before the peer continues
+        self.answers: list[Callable[[Authorization | AuthRefused], None]] = []  # callbacks for them, in order
+        ask = self._ask if asks else no_auth_servers
         context = Context(self.node.broker, settings or Settings(), ask, self._register, proofs, audit, accounts)
         remote_ip = address if user == NOBODY else ""
         self.peer = Peer(context, self, remote_ip, "5555", self.node.now, self.node.broker.wall)
@@ -61,8 +61,8 @@ class Wire(StillTransport):
 
     # whom the peer asks
 
-    def _ask(self, question: Question, answered: Callable[[Authorization | AuthRefused], None]) -> None:
-        self.questions.append(question)
+    def _ask(self, request: AuthRequest, answered: Callable[[Authorization | AuthRefused], None]) -> None:
+        self.requests.append(request)
         self.answers.append(answered)
 
     def _register(self, topic: str, then: Callable[[], None]) -> None:
@@ -88,7 +88,7 @@ class Wire(StillTransport):
         self.peer.outbox.unsent = size
 
     def answer(self, said: Authorization | AuthRefused) -> None:
-        """The authorization servers have answered the question that was asked last."""
+        """The authorization servers answer the last request."""
         self.answers[-1](said)
         assert self.is_over
         self.peer.resume(self.node.now)

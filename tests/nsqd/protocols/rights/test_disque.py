@@ -1,7 +1,6 @@
 """Clients of Disque and the auth file: every command without a token, with a wrong one, and with each right."""
 
 from nsqd.protocols.disque.arguments import COMMANDS
-from nsqd.protocols.disque.rights import NEEDS, Need
 from shared.auth.verbs import Verb
 from tests.cases import each
 from tests.nsqd.core.node import Node
@@ -39,13 +38,9 @@ def client(proofs: Proofs, *words: str | bytes) -> Wire:
 
 
 def words_of(command: bytes, job_id: str) -> tuple[str | bytes, ...]:
-    if NEEDS.get(command, Need(None)).jobs:
+    if COMMANDS[command].need.jobs:
         return command, job_id
     return command, *WORDS.get(command, ())
-
-
-def test_every_command_is_in_the_table() -> None:
-    assert set(NEEDS) | set(BY_SUBCOMMAND) >= set(COMMANDS)
 
 
 @each("secret", [b"", b"pst_" + b"x" * 43, b"guess"])
@@ -61,9 +56,9 @@ def test_a_stranger_is_refused_every_command(secret: bytes) -> None:
         assert wire.do(*words) == NO_AUTH
 
 
-@each("command", sorted(set(NEEDS) - {b"auth", b"shutdown", b"hello", b"monitor", b"replicate"}))
+@each("command", sorted(set(COMMANDS) - {b"auth", b"shutdown", b"hello", b"monitor", *BY_SUBCOMMAND}))
 def test_a_command_needs_its_right_and_no_other(command: bytes) -> None:
-    need, proofs = NEEDS[command], OneRight(Verb.PUBLISH)
+    need, proofs = COMMANDS[command].need, OneRight(Verb.PUBLISH)
     on_node = need.verb is not None and not (need.queue or need.jobs or need.behind)
     wire = client(proofs, "AUTH", "x")
     for right in Verb:
@@ -108,7 +103,7 @@ def test_commands_that_come_again_and_again_lose_their_right_too() -> None:
     assert all(str(one).startswith("-NOPERM") for one in wire.replies(add * 3))
 
 
-def test_a_worker_that_waits_is_told_when_its_right_ends_and_sends_nothing_more() -> None:
+def test_a_waiting_worker_gets_an_error_when_its_right_ends() -> None:
     proofs = Proofs("worker")
     wire = client(proofs)
     assert isinstance(wire.do("HELLO", "2", "AUTH", "default", token("worker")), list)

@@ -59,7 +59,7 @@ def test_who_guesses_too_often_is_disconnected_and_who_does_so_now_and_then_is_n
         proofs.now += FAILURES_WITHIN / MOST_FAILURES
         guess(wire)
         assert not wire.peer.outbox.closing
-    wire = connected(port, Proofs("orders"))  # of a node that nobody has guessed at
+    wire = connected(port, Proofs("orders"))  # of a node without wrong tokens
     for _ in range(MOST_FAILURES):
         guess(wire)
         assert not wire.peer.outbox.closing

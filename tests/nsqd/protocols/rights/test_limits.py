@@ -1,6 +1,6 @@
 """Clients whose identity has limits: too many connections, and what is counted. No sockets, in virtual time.
 
-What a rate does to a connection is in tests/nsqd/net/test_throttling.py.
+Rates of connections are in tests/nsqd/net/test_throttling.py.
 """
 
 import json
@@ -68,7 +68,7 @@ def test_too_many_connections_of_beanstalkd_and_disque_are_strangers() -> None:
     assert second.do("AUTH", token("worker")) == "OK"
 
 
-# what is published
+# publishing
 
 
 def test_what_is_published_is_counted_by_name() -> None:
@@ -77,7 +77,7 @@ def test_what_is_published_is_counted_by_name() -> None:
     pub = b"PUB orders\n" + body(b"12345")
     wire.send(pub).send(pub).send(pub + pub)  # read exactly, repeated, and in a row
     wire.send(mpub(b"orders", b"1", b"23") + b"DPUB orders 10\n" + body(b"1234"))
-    wire.send(mpub(b"orders", *[b"x"] * 20_000))  # in portions
+    wire.send(mpub(b"orders", *[b"x"] * 20_000))  # in slices
     one = nsq.accounts.account("orders").figures()
     assert (one.messages, one.bytes) == (4 + 3 + 20_000, 4 * 5 + 3 + 4 + 20_000)
     wire.peer.disconnected()

@@ -58,15 +58,15 @@ def test_a_token_or_a_certificate_allows_what_its_role_says() -> None:
     assert stranger.send(PUB).replies()[1].startswith(b"E_AUTH_FIRST")
 
 
-def test_a_second_token_takes_the_place_of_the_first_and_one_that_is_not_in_the_file_is_a_question() -> None:
+def test_a_second_token_replaces_the_first_and_an_unknown_one_is_a_request() -> None:
     client = wire(Proofs("orders", "worker"), asks=True)
     client.send(auth(token("orders")) + PUB + auth(token("worker")) + b"PUB work\n" + body(b"x"))
     assert client.replies()[1::2] == [b"OK", b"OK"]
-    assert client.questions == []
+    assert client.requests == []
     assert client.send(PUB).replies()[0].startswith(b"E_UNAUTHORIZED")
     client = wire(Proofs("orders"), asks=True)
     client.send(auth(token("worker")))
-    assert [question.secret for question in client.questions] == [token("worker")]
+    assert [request.secret for request in client.requests] == [token("worker")]
 
 
 def test_a_connection_ends_when_its_token_is_gone_and_goes_on_when_others_change() -> None:

@@ -169,7 +169,7 @@ def test_refusals_of_clients_of_disque_and_what_a_stranger_sends_is_bounded() ->
     ]
 
 
-def test_a_command_of_several_portions_is_recorded_when_it_begins_and_without_an_auth_file_nobody_has_a_name() -> None:
+def test_a_command_of_several_turns_is_recorded_when_it_begins_and_without_an_auth_file_without_a_name() -> None:
     events: list[Event] = []
     client = beanstalk_client(events, None)
     client.ask(b"use mail\r\n" + b"put 0 60 9 0\r\n\r\n" * (SLICE + 1))

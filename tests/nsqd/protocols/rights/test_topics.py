@@ -20,11 +20,11 @@ FULL = b"topics of orders exceed limit of 2"
 
 
 @each("is_later", [False, True])
-def test_nsq_a_topic_too_many_fails_and_those_that_exist_go_on(is_later: bool) -> None:
+def test_nsq_a_topic_too_many_fails_and_existing_ones_continue(is_later: bool) -> None:
     nsq = Nsq() if is_later else Nsq(topics=2)
     pub = b"PUB orders%d\n" + body(b"x")
     wire = nsq.client("orders", pub % 1, pub % 2)
-    if is_later:  # what was made before counts
+    if is_later:  # earlier topics count
         nsq.proofs.set("orders", topics=2)
         wire.peer.rights_changed()
     wire.replies()
@@ -34,8 +34,8 @@ def test_nsq_a_topic_too_many_fails_and_those_that_exist_go_on(is_later: bool) -
     assert nsq.client().send(b"SUB orders3 api\n").replies()[1:] == [b"E_SUB_FAILED SUB failed " + FULL]
     assert "orders3" not in nsq.node.broker.topics
     assert nsq.client().send(pub % 1 + pub % 2).replies()[1:] == [b"OK", b"OK"]
-    figures = nsq.accounts.account("orders").figures()
-    assert (figures.topics, figures.refused) == (2, 4)
+    use = nsq.accounts.account("orders").figures()
+    assert (use.topics, use.refused) == (2, 4)
 
 
 def test_what_is_deleted_counts_no_more_and_what_others_made_never_did() -> None:

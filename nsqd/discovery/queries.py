@@ -24,7 +24,7 @@ MOST_ANSWER_MEMORY = 4 * MOST_ANSWER  # bytes of memory that an answer may take 
 MOST_CHANNELS = 10_000  # channels named in an answer
 MOST_PEERS = 64  # nodes of the cluster in an answer
 Tls = ssl.SSLContext | None
-LONGEST_AGO = 1e6  # s: what was heard before is forgotten by then
+LONGEST_AGO = 1e6  # s: earlier contacts are forgotten by then
 
 _HEADERS = {**IDENTITY, "Accept": "application/vnd.nsq", HEADER: "true"}
 _NO_ANSWER = (httpx.HTTPError, httpx.InvalidURL, ValueError, trio.TooSlowError)  # the nsqlookupd is down, or lies
@@ -37,10 +37,7 @@ async def channels_of(url: str, topic: str, timeouts: tuple[float, float], tls: 
 
 
 async def cluster_peers_of(url: str, cluster: str, timeouts: tuple[float, float], tls: Tls = None) -> list[str]:
-    """Return the cluster addresses (host:port) of the nodes of a cluster that an nsqlookupd answers.
-
-    For `timeouts` and `tls` see `_ask`. Raises AnswerError.
-    """
+    """Return the cluster addresses (host:port) of a cluster's nodes. `timeouts`, `tls`: as in `_ask`. Raises AnswerError."""
     producers = (await _ask(url, {}, timeouts, tls)).get("producers")
     if not isinstance(producers, list):
         return []
@@ -49,13 +46,10 @@ async def cluster_peers_of(url: str, cluster: str, timeouts: tuple[float, float]
     return [address for address in addresses[:MOST_PEERS] if is_address(address)]
 
 
-async def heard_nodes_of(url: str, cluster: str, timeouts: tuple[float, float], tls: Tls = None) -> dict[int, float]:
-    """Return how many s ago an nsqlookupd heard each node of a cluster, by node number. For the rest see `_ask`.
-
-    A node that is not there was not heard, or its connection has ended. Raises AnswerError.
-    """
+async def contact_ages_of(url: str, cluster: str, timeouts: tuple[float, float], tls: Tls = None) -> dict[int, float]:
+    """Return the s since the last contact with each connected node of a cluster, by node number. Raises AnswerError."""
     nodes = (await _ask(url, {}, timeouts, tls)).get("cluster_nodes")
-    heard: dict[int, float] = {}
+    ages: dict[int, float] = {}
     for node in nodes if isinstance(nodes, list) else ():
         if not isinstance(node, dict) or node.get("cluster") != cluster or node.get("connected") is not True:
             continue
@@ -63,14 +57,14 @@ async def heard_nodes_of(url: str, cluster: str, timeouts: tuple[float, float], 
         if type(number) is not int or not 0 <= number <= MOST_NUMBER or not isinstance(ago, int | float):
             continue
         if 0 <= ago < LONGEST_AGO:
-            heard[number] = min(float(ago), heard.get(number, math.inf))
-    return heard
+            ages[number] = min(float(ago), ages.get(number, math.inf))
+    return ages
 
 
 async def _ask(url: str, params: dict[str, str], timeouts: tuple[float, float], tls: Tls) -> dict[str, Any]:
     """Return the object that an nsqlookupd answers.
 
-    `timeouts` are those to connect, and for each wait for more of the answer, in s. `tls`: whom to trust, for a URL
+    `timeouts` are those to connect, and for each wait for more of the answer, in s. `tls`: the authorities to trust, for a URL
     that begins with https. Raises AnswerError with a text of one line.
     """
     connect, read = timeouts
