@@ -1,18 +1,14 @@
-"""Record the commands of operators, and what clients are refused, in the node's audit, if there is one."""
+"""Which commands are recorded in the node's audit, and what a record says: those of operators, and what clients are refused."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
 from nsqd.protocols.disque.arguments import Refused
 from nsqd.protocols.disque.rights import need_of
-from nsqd.protocols.recording import name_of, record
 from shared.audit.event import MOST_TEXT, Outcome
 from shared.auth.verbs import Verb
-
-if TYPE_CHECKING:
-    from nsqd.protocols.disque.client import Client
 
 _RECORDED = (Verb.ACT, Verb.DELETE, Verb.ADMIN)
 _SUBCOMMANDS = {
@@ -22,34 +18,44 @@ _SUBCOMMANDS = {
     b"debug": (b"flushall", b"error"),
 }
 MOST_IDS = 3  # of jobs that a record names
-Handler = Callable[["Client", list[bytes]], None]
 
 
-def audited(command: bytes, handler: Handler) -> Handler:
+class Recorder(Protocol):
+    """A client, as far as its commands are recorded."""
+
+    asks_others: bool  # other nodes were asked to do its command
+
+    def record(self, arguments: Sequence[bytes], outcome: Outcome = Outcome.DONE) -> None:
+        """Record a command, if there is an audit."""
+
+
+C = TypeVar("C", bound=Recorder)
+
+
+def audited(command: bytes, handler: Callable[[C, list[bytes]], None]) -> Callable[[C, list[bytes]], None]:
     """Return a handler that does the same, and records it if it needs a right of operators; for others the same handler."""
     if need_of(command, ()).verb not in _RECORDED:
         return handler
 
-    def recorded(client: Client, arguments: list[bytes]) -> None:
-        if client.context.audit is None or not _is_recorded(command, arguments):
-            handler(client, arguments)
-            return
+    def recorded(client: C, arguments: list[bytes]) -> None:
         try:
             handler(client, arguments)
         except Refused:
-            note(client, arguments, Outcome.FAILED)
+            if _is_recorded(command, arguments):
+                client.record(arguments, Outcome.FAILED)
             raise
-        note(client, arguments, Outcome.UNCERTAIN if client.asks_others else Outcome.DONE)
+        if _is_recorded(command, arguments):
+            client.record(arguments, Outcome.UNCERTAIN if client.asks_others else Outcome.DONE)
 
     return recorded
 
 
-def note_answer(client: Client, arguments: Sequence[bytes], is_refused: bool) -> None:
-    """Record what other nodes have said of a command, as `audited` does if nobody has to be asked."""
+def note_answer(client: Recorder, arguments: Sequence[bytes], is_refused: bool) -> None:
+    """Record the reply of other nodes to a command, as `audited` does if no other node is asked."""
     if is_refused:
-        note(client, arguments, Outcome.REFUSED)
+        client.record(arguments, Outcome.REFUSED)
     elif _is_recorded(arguments[0].lower(), arguments):
-        note(client, arguments)
+        client.record(arguments)
 
 
 def _is_recorded(command: bytes, arguments: Sequence[bytes]) -> bool:
@@ -58,17 +64,13 @@ def _is_recorded(command: bytes, arguments: Sequence[bytes]) -> bool:
     return need_of(command, arguments).verb in _RECORDED and not asks
 
 
-def note(client: Client, arguments: Sequence[bytes], outcome: Outcome = Outcome.DONE) -> None:
-    """Record a command. Of its arguments the record has names of queues and settings, ids of jobs and addresses only."""
-    audit = client.context.audit
-    if audit is None:
-        return
+def describe(arguments: Sequence[bytes]) -> tuple[str, str]:
+    """Return the action and the target of a command: only names of queues and settings, ids of jobs and addresses."""
     command = arguments[0].lower()
     action = command
-    if len(arguments) > 1 and arguments[1].lower() in _SUBCOMMANDS.get(command, ()):  # a stranger's words make no kinds
+    if len(arguments) > 1 and arguments[1].lower() in _SUBCOMMANDS.get(command, ()):  # other words make no kinds
         action += b" " + arguments[1]
-    who = name_of(client.credential.identity if client.credential is not None else None)
-    record(audit, "disque", client.remote_ip, who, _text(action).upper(), _target(command, arguments), outcome)
+    return _text(action).upper(), _target(command, arguments)
 
 
 def _target(command: bytes, arguments: Sequence[bytes]) -> str:

@@ -6,11 +6,14 @@ is kept and not looked at. See docs/disque.md.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from nsqd.core.broker import Broker
 from nsqd.core.limits import TooMany
+from nsqd.core.queues import Queues
 from nsqd.core.sequence.mark import Mark
 from nsqd.core.work_queue.job import Job
 from nsqd.core.work_queue.loan import Loan
@@ -19,10 +22,12 @@ from nsqd.core.work_queue.worker import FEW, Names, Worker
 from nsqd.protocols.account import Account
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.arguments import COMMANDS, Command, Refused, find
-from nsqd.protocols.disque.audited import note
-from nsqd.protocols.disque.context import DisqueContext
+from nsqd.protocols.disque.audited import describe
+from nsqd.protocols.disque.context import MOST_NAME, NO_FIGURES, ClusterFacts, OtherNodes, ServerFigures
+from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.disque.rights import allows
-from nsqd.protocols.job_client import JobClient
+from nsqd.protocols.job_client import JobClient, JobContext
+from nsqd.protocols.recording import name_of, record
 from nsqd.protocols.transport import NEVER, Transport
 from shared.audit.event import Outcome
 from shared.auth.verbs import Verb
@@ -42,6 +47,65 @@ NO_PERMISSION = b"NOPERM this user has no permissions to run the '%s' command"
 TOO_FEW_NODES = b"NOREPL Not enough reachable nodes for the requested replication level"
 COPIES_TOO_LATE = b"NOREPL Timeout reached before replicating to the requested number of nodes"
 GONE_BEFORE_COPIED = b"NOREPL job removed (expired?) before the requested replication level was achieved"
+
+MOST_NAMES = 4096  # remembered names of queues
+_NAME = re.compile(rb"(?!#)[!-~]{1,%d}(?<!#ephemeral)" % MOST_NAME)
+BAD_NAME = (
+    b"ERR Invalid queue name: 1 to 200 printable ASCII characters without spaces, not with # at the beginning"
+    b" or #ephemeral at the end"
+)
+
+
+@dataclass(slots=True)
+class DisqueContext(JobContext):
+    """What all clients of Disque to a node share."""
+
+    queues: Queues
+    ids: JobIds
+    cluster: ClusterFacts
+    most_bytes: int  # of one argument: -max-msg-size
+    others: OtherNodes | None = None  # None: there are none, or the client is one of another node, which has asked
+    # True: a reply waits for copies until a limit of its own; False: as long as replies of other protocols
+    has_limits: bool = True
+    password: bytes = b""  # b"": there is none
+    figures: Callable[[], ServerFigures] = lambda: NO_FIGURES  # of the process, for INFO
+    clients: Callable[[], Sequence[Client]] = tuple  # of all connections
+    stop: Callable[[], None] | None = None  # ends the process; None: SHUTDOWN is refused
+    has_debug: bool = False  # DEBUG and CLUSTER RESET may throw jobs away
+    is_ip: Callable[[str], bool] = bool  # whether a text is an IP address
+    rewrite: Callable[[], str] | None = None  # writes the configuration file, returns why it failed; None: no file
+    config: dict[str, str] = field(default_factory=dict)  # what CONFIG GET tells
+    monitors: dict[Client, None] = field(default_factory=dict)  # clients that have sent MONITOR
+    counts: dict[bytes, int] = field(default_factory=dict)  # how often each command came
+    connections: int = 0  # since the start
+    _names: dict[bytes, str] = field(default_factory=dict)
+
+    def next_number(self) -> int:
+        """Return the number of a new connection."""
+        self.connections += 1
+        return self.connections
+
+    def queue(self, name: bytes) -> str:
+        """Return the name of a queue as topics have it. Raises Refused if no queue can have it."""
+        known = self._names.get(name)
+        if known is None:
+            if _NAME.fullmatch(name) is None:
+                raise Refused(BAD_NAME)
+            if len(self._names) >= MOST_NAMES:
+                self._names.clear()
+            known = self._names[name] = name.decode()
+        return known
+
+    def count(self, client: Client, command: bytes, arguments: list[bytes]) -> None:
+        """Count a command, and show it to those who monitor."""
+        self.counts[command] = self.counts.get(command, 0) + 1
+        if self.monitors and command != b"monitor":
+            for monitor in self.monitors:
+                monitor.show_command(client, command, arguments)
+
+    def forget(self, client: Client) -> None:
+        """Take note that a connection is gone."""
+        self.monitors.pop(client, None)
 
 
 class Client(JobClient, ABC):
@@ -218,11 +282,11 @@ class Client(JobClient, ABC):
             self.reply_error(b"ERR wrong number of arguments for '%s' command" % command.name)
             return
         if not self.authorized and command.name not in (b"auth", b"hello"):
-            note(self, arguments, Outcome.REFUSED)
+            self.record(arguments, Outcome.REFUSED)
             self.reply_error(NO_AUTH)
             return
         if not self.may(command.name, arguments):
-            note(self, arguments, Outcome.REFUSED)
+            self.record(arguments, Outcome.REFUSED)
             self.reply_error(NO_PERMISSION % command.name)
             return
         if command.needs_memory and self.broker.store.refusal:
@@ -251,10 +315,17 @@ class Client(JobClient, ABC):
             return True
         return allows(credential, self.context.queues, self.context.ids, command, arguments)
 
+    def record(self, arguments: Sequence[bytes], outcome: Outcome = Outcome.DONE) -> None:
+        """Record a command in the audit, if there is one."""
+        if self.context.audit is not None:
+            who = name_of(self.credential.identity if self.credential is not None else None)
+            action, target = describe(arguments)
+            record(self.context.audit, "disque", self.remote_ip, who, action, target, outcome)
+
     def show_token(self, secret: bytes) -> bool:
         """Take the password of AUTH or HELLO as a token of the auth file."""
         if self.credential is None or not self.credential.show_token(secret):
-            note(self, [b"auth"], Outcome.REFUSED)
+            self.record([b"auth"], Outcome.REFUSED)
             return False
         self.forget_usual()
         self._end_monitoring()

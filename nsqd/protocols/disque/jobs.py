@@ -22,8 +22,7 @@ from nsqd.protocols.transport import NEVER
 from shared.values import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
-    from nsqd.protocols.disque.client import Client
-    from nsqd.protocols.disque.context import DisqueContext
+    from nsqd.protocols.disque.client import Client, DisqueContext
 
 PRIORITY = JobOptions().priority  # of all jobs that Disque's clients add: their queues have none
 USUAL_COPIES = 3  # that a job gets whose ADDJOB names no number, if the cluster has as many nodes

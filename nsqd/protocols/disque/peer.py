@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from nsqd.core.broker import Broker
@@ -12,9 +13,8 @@ from nsqd.core.work_queue.loan import Loan
 from nsqd.core.work_queue.worker import FEW
 from nsqd.protocols.disque import jobs, queues, server
 from nsqd.protocols.disque.arguments import Command, GetJob, Refused, addjob, getjob
-from nsqd.protocols.disque.audited import Handler, audited
-from nsqd.protocols.disque.client import UNITS_OF_A_TURN, Client
-from nsqd.protocols.disque.context import DisqueContext
+from nsqd.protocols.disque.audited import audited
+from nsqd.protocols.disque.client import UNITS_OF_A_TURN, Client, DisqueContext
 from nsqd.protocols.disque.ids import ID_SIZE
 from nsqd.protocols.transport import Transport
 from shared.tls.info import TlsInfo
@@ -23,7 +23,7 @@ _STAR = ord("*")
 _ACKJOB = b"*2\r\n$6\r\nACKJOB\r\n$40\r\n"  # how most clients acknowledge
 _ACKJOB_END = len(_ACKJOB) + ID_SIZE
 _ACKJOB_SIZE = _ACKJOB_END + 2
-_HANDLERS: dict[bytes, Handler] = {
+_HANDLERS: dict[bytes, Callable[[Client, list[bytes]], None]] = {
     b"addjob": jobs.add,
     b"getjob": jobs.get,
     b"ackjob": jobs.acknowledge,
