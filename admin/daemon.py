@@ -88,7 +88,7 @@ def serve(
 ) -> None:
     """Serve until SIGINT or SIGTERM. `https` and `certificates` come together.
 
-    Raises OSError, ValueError, TlsError, RightsError, StateError for addresses and files that cannot be used.
+    Raises OSError, ValueError, TlsError, StartError, StateError for addresses and files that cannot be used.
     """
     trusted = ClientCertificates(partial(client_context, options), is_lazy=not _has_client_files(options))
     users = open_users(options)

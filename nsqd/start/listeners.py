@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from nsqd.options import NsqdOptions
+from shared.process.daemon import StartError, listening_at_all, listening_if_given, sharing_if_given
 from shared.tls.dates import CertificateDates
 from shared.tls.options import load_certificates
 
@@ -52,10 +53,6 @@ class Listeners:
     dates: CertificateDates | None = None  # when all of these end; None: nothing is told of that
 
 
-class SecretError(Exception):
-    """The cluster's secret, or the auth file, cannot be used. The text says why."""
-
-
 def files_needed(options: NsqdOptions) -> int:
     """Return how many file descriptors nsqd opens before the first client comes."""
     jobs = (
@@ -74,9 +71,7 @@ def files_needed(options: NsqdOptions) -> int:
 
 @contextlib.contextmanager
 def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
-    """Load the certificates and open the listeners; close them in the end. Raises TlsError, ListenError, SecretError."""
-    from shared.process.daemon import listening_at_all, listening_if_given, sharing_if_given
-
+    """Load the certificates and open the listeners; close them in the end. Raises TlsError, ListenError, StartError."""
     certificates = load_certificates(options)
     auth_tls = _auth_tls(options)
     secret, cluster_tls = _secret(options), _cluster_tls(options)
@@ -153,7 +148,7 @@ def files_problem(options: NsqdOptions) -> str:
         _cluster_tls(options)
         _keyring(options)
         _lookupd_tls(options)
-    except (TlsError, SecretError) as error:
+    except (TlsError, StartError) as error:
         return str(error)
     return ""
 
@@ -194,20 +189,17 @@ def _lookupd_tls(options: NsqdOptions) -> ClientCertificates | None:
 
 
 def _keyring(options: NsqdOptions) -> Keyring | None:
-    """Return the auth file, or None if there is none, and take the node's own token. Raises SecretError."""
+    """Return the auth file, or None if there is none, and take the node's own token. Raises StartError."""
     if not options.auth_file and not options.auth_token_file:
         return None
-    from shared.auth.keyring import RightsError, open_rights
+    from shared.auth.keyring import open_rights
 
-    try:
-        keyring = open_rights(options.auth_file, options.auth_token_file, time.time)
-    except RightsError as error:
-        raise SecretError(str(error)) from None
+    keyring = open_rights(options.auth_file, options.auth_token_file, time.time)
     trusts_everybody = (
         options.tls_client_auth_policy in ("require-verify", "verify-if-given") and not options.tls_root_ca_file
     )
     if keyring is not None and keyring.knows_certificates and trusts_everybody:
-        raise SecretError(
+        raise StartError(
             f"--auth-file {options.auth_file}: its [[certificate]] entries need --tls-root-ca-file with your own authority:"
             " without it, certificates of any public authority count"
         )
@@ -215,7 +207,7 @@ def _keyring(options: NsqdOptions) -> Keyring | None:
 
 
 def _secret(options: NsqdOptions) -> bytes:
-    """Return the cluster's secret, without the line's end; b"" if there is no cluster. Raises SecretError."""
+    """Return the cluster's secret, without the line's end; b"" if there is no cluster. Raises StartError."""
     if not options.cluster_address:
         return b""
     from shared.files import without_waiting
@@ -224,9 +216,9 @@ def _secret(options: NsqdOptions) -> bytes:
         with open(options.cluster_secret_file, "rb", opener=without_waiting) as file:
             secret = file.read(MOST_SECRET + 1).strip()
     except OSError as error:
-        raise SecretError(f"failed to read --cluster-secret-file - {error}") from None
+        raise StartError(f"failed to read --cluster-secret-file - {error}") from None
     if not LEAST_SECRET <= len(secret) <= MOST_SECRET:
-        raise SecretError(
+        raise StartError(
             f"--cluster-secret-file {options.cluster_secret_file}: expected {LEAST_SECRET} to {MOST_SECRET} bytes"
         )
     return secret

@@ -15,21 +15,18 @@ from shared.auth.rules import Rule
 from shared.auth.tokens import digest, is_token
 from shared.files import public_problem, without_waiting
 from shared.log import log
-
-
-class RightsError(Exception):
-    """The auth file, or that with the daemon's own token, cannot be used. The text says which and why."""
+from shared.process.daemon import StartError
 
 
 def open_rights(auth_file: str, token_file: str, wall: Callable[[], float]) -> Keyring | None:
-    """Read the auth file ("": there is none), and show the token of the other file from now on. Raises RightsError."""
+    """Read the auth file ("": there is none), and show the token of the other file from now on. Raises StartError."""
     flag, path = "--auth-token-file", token_file
     try:
         use_token_of(token_file)
         flag, path = "--auth-file", auth_file
         return Keyring(auth_file, wall) if auth_file else None
     except (OSError, AuthFileError, OwnTokenError) as error:
-        raise RightsError(f"{flag} {path}: {getattr(error, 'strerror', None) or error}") from None
+        raise StartError(f"{flag} {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def tell_of_failures(address: str) -> None:

@@ -70,8 +70,12 @@ def broadcast_address(given: str, listeners: Sequence[Listener | None], hostname
     return next((host for listener in present if (host := parse_address(listener.address).host)), "127.0.0.1")
 
 
-class TooFewFilesError(Exception):
-    """The process may open fewer files than it needs. The text says how many, and the program exits with 1."""
+class StartError(Exception):
+    """The daemon cannot start. The text says why, in one line, and the program exits with 1."""
+
+
+class TooFewFilesError(StartError):
+    """The process may open fewer files than it needs. The text says how many."""
 
 
 def raise_file_limit(needed: int) -> None:
