@@ -64,7 +64,7 @@ from shared.http.api import Api, Routes, WithHeaders
 from shared.http.hosts import Hosts
 from shared.http.server import HttpServer, secured
 from shared.log import log
-from shared.process.daemon import SIGNALS, until_told_to_stop
+from shared.process.daemon import SIGNALS, wait_for_stop
 from shared.process.listen import Listener
 from shared.startup import reload_with_certificates
 from shared.tls.certificates import Certificates
@@ -130,7 +130,7 @@ async def _run(
     loaded = (certificates, ""), (trusted if _has_client_files(options) else None, " of the HTTP client")
     reload = partial(reload_with_certificates, options, PROGRAM, *loaded, dates=site.dates)
     site.dates.start()
-    ends = {bug, asyncio.ensure_future(until_told_to_stop(_each(signals), reload))}
+    ends = {bug, asyncio.ensure_future(wait_for_stop(_each(signals), reload))}
     if users is not None:
         ends.add(asyncio.ensure_future(_look_after(users)))
     ended, others = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

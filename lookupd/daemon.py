@@ -22,7 +22,7 @@ from lookupd.registry import Registry
 from lookupd.tls import Tls
 from shared.http.bridge import Bridge
 from shared.log import log
-from shared.process.daemon import SIGNALS, broadcast_address, until_told_to_stop
+from shared.process.daemon import SIGNALS, broadcast_address, wait_for_stop
 from shared.process.listen import Listener
 from shared.process.trio_thread import TrioThread
 from shared.startup import reload_with_certificates
@@ -86,7 +86,7 @@ async def _run(
             if https:
                 log.info("HTTPS: listening on %s", https.address)
             reload = partial(reload_with_certificates, options, PROGRAM, (certificates, ""), dates=dates)
-            await until_told_to_stop(signals, reload)
+            await wait_for_stop(signals, reload)
             if http_server:
                 await trio.to_thread.run_sync(http_server.stop)  # in a thread: pending requests need the trio thread
                 for listener in filter(None, (http, https)):

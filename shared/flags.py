@@ -52,7 +52,7 @@ def _value(spec: Spec, text: str, before: Any) -> Any:
 def _split(
     argv: Sequence[str], by_flag: Mapping[str, Spec], cls: type, program: str
 ) -> tuple[list[tuple[Spec, str]], list[str]]:
-    """Split words into (option, value) pairs, and the words from the first non-flag on. Raises OptionError, HelpRequested."""
+    """Split arguments into (option, value) pairs, and those from the first non-flag on. Raises OptionError, HelpRequested."""
     pairs: list[tuple[Spec, str]] = []
     words = iter(argv)
     for word in words:

@@ -2,8 +2,8 @@
 
 NSQ's: `[nsqd] 2026/11/20 11:42:39.719956 INFO: text`, local time. Harnesses parse it, so the
 form is part of the interface. JSON: one object per line, whose keys are always ts (RFC 3339, UTC), level, program,
-message, and exception if there is one. There is one logger per program. Nothing logs in the per-message path, but
-for the line about each HTTP request, as in the original: while the log leaves that out, it costs a lock and a look-up.
+message, and exception if there is one. There is one logger per program. Nothing logs in the per-message path except
+for the line about each HTTP request, as in the original.
 
 A line may quote what a peer sent, but a peer cannot forge a line: control characters are escaped in both forms, and a
 traceback, which has many lines in NSQ's form, is indented. A peer cannot fill the disk either: shared/repeats.py bounds

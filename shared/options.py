@@ -22,7 +22,7 @@ from typing import Any, get_type_hints
 
 from shared.values import parse_text
 
-_COMPARED = 100  # characters of an unknown word that are compared with names
+_COMPARED = 100  # characters of an unknown name that are compared with names
 
 
 class OptionError(Exception):
@@ -127,7 +127,7 @@ def _specs(cls: Hashable, program: str) -> tuple[Spec, ...]:
 
 
 def nearest(word: str, known: Sequence[Spec]) -> Spec | None:
-    """Return the option whose flag or key is closest to the word (any case, `-` or `_`), or None if none is close."""
+    """Return the option whose flag or key is closest to the text (any case, `-` or `_`), or None if none is close."""
     import difflib
 
     names = {spec.flag.replace("-", "_"): spec for spec in known} | {spec.key: spec for spec in known}

@@ -10,7 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from nsqd.options import NsqdOptions
-from shared.process.daemon import StartError, listening_at_all, listening_if_given, sharing_if_given
+from shared.process.daemon import StartError, listening_at_all, listening_if_given
+from shared.process.listen import bind_shared, duplicate
 from shared.tls.dates import CertificateDates
 from shared.tls.options import load_certificates
 
@@ -82,7 +83,7 @@ def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
     knows_nsq = auth_tls is not None or knows_all
     with (
         listening_at_all(options.tcp_address, knows_nsq) as tcp,
-        sharing_if_given(options.tcp_shared_address, knows_nsq) as tcp_shared,
+        listening_if_given(options.tcp_shared_address, knows_nsq, bind_shared) as tcp_shared,
         listening_if_given(options.http_address, knows_all) as http,
         listening_if_given(options.https_address if certificates else "", knows_all) as https,
         listening_if_given(options.beanstalk_address, knows_all) as beanstalk,
@@ -102,8 +103,6 @@ def again(listeners: Listeners) -> Listeners:
 
     The shared port is bound anew, and does not listen yet. Raises ListenError, OSError.
     """
-    from shared.process.listen import bind_shared, duplicate
-
     shared = listeners.tcp_shared
 
     def copied(listener: Listener | None) -> Listener | None:

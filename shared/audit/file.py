@@ -1,4 +1,4 @@
-"""The file of an audit as a start finds it: where its chain ends, and what a crash has left of its last line."""
+"""The file of an audit at the start: the end of its chain, and half a line that a crash has left."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ TAIL = 8 * MOST_LINE  # bytes that are read at the end
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """What the end of an audit file says when it is opened."""
+    """The end of an audit file when it is opened."""
 
     head: Head = EMPTY
-    torn: int = 0  # bytes of half a line behind the last whole one, which were cut off
-    is_damaged: bool = False  # the last line is no record: the chain cannot be told from it
+    torn: int = 0  # bytes of half a line after the last whole one, which were cut off
+    is_corrupt: bool = False  # the last line is no record
 
 
 def open_end(path: str) -> End:
-    """Return where the chain ends, and cut off half a line. The file is made if it is not there.
+    """Return the end of the chain, and cut off half a line. The file is made if it does not exist.
 
     Raises OSError, also if it is another kind of file.
     """
@@ -47,10 +47,10 @@ def _end_of(lines: list[bytes], torn: int) -> End:
         raise OSError("this file has a longer line at its end than an audit")
     if not lines:
         return End(torn=torn)
-    is_damaged = False
+    is_corrupt = False
     for line in reversed(lines):
         try:
-            return End(Head(decode(line)["seq"], digest(lines[-1])), torn, is_damaged)
+            return End(Head(decode(line)["seq"], digest(lines[-1])), torn, is_corrupt)
         except BrokenChainError:
-            is_damaged = True
+            is_corrupt = True
     raise OSError("this file has something else at its end than audit records")

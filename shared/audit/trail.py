@@ -1,7 +1,7 @@
-"""Writes the audit of a daemon, in a thread of its own, so that nobody who notes an event waits for the disk.
+"""Writes the audit of a daemon, in a thread of its own, so that `note` never waits for the disk.
 
-Events wait in a bounded queue. The thread makes lines of them, appends them to the file, and gives them to whoever publishes
-them. If the queue is full or the disk takes nothing, events are left out; a record says how many, and the chain goes on.
+Events wait in a bounded queue. The thread appends their lines to the file, and keeps them for the audit topic. If the queue is
+full or the disk fails, events are left out; a record has their number, and the chain continues.
 
 The file is opened for each write, so a file that log rotation has renamed gets nothing more. The first record in the new file
 continues the chain.
@@ -28,12 +28,12 @@ MOST_AT_ONCE = 500  # events in one write
 CLOSE_WITHIN = 5.0  # s for the last records when the daemon stops: a disk that hangs must not hold it up
 LEFT_OUT = "audit/left-out"  # count: events that are not recorded
 TORN = "audit/torn"  # count: bytes of half a line that were cut off
-DAMAGED = "audit/damaged"  # the line before this one is no record
+CORRUPT = "audit/corrupt"  # the line before this one is no record
 
 
 @dataclass(frozen=True, slots=True)
 class TrailFigures:
-    """What an audit has done since the start."""
+    """The counts of an audit since the start."""
 
     records: int  # written
     left_out: int  # events that are not recorded, except for their number
@@ -60,18 +60,18 @@ class Trail:
         self._rollup = RollUp()
         self._is_busy = False  # the thread is writing
         self._is_closing = False
-        self._dropped = 0  # events that found the queue full, and that no record tells of yet
+        self._dropped = 0  # events that found the queue full, and are in no record yet
         self._lines: deque[bytes] = deque()  # at most MOST_WAITING
         self._unpublished = 0
-        self._unwritten = 0  # events that the disk did not take, and that no record tells of yet; the thread's
+        self._unwritten = 0  # events that the disk did not take, and are in no record yet; the thread's
         self._is_failing = False  # the last write failed; the thread's
         self._records = self._left_out = 0
         self.on_lines: Callable[[], None] = lambda: None  # called by the thread when `take_lines` has something
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
         if end is not None and end.torn:
             self.note(Event(NODE, TORN, count=end.torn))
-        if end is not None and end.is_damaged:
-            self.note(Event(NODE, DAMAGED, outcome=Outcome.FAILED))
+        if end is not None and end.is_corrupt:
+            self.note(Event(NODE, CORRUPT, outcome=Outcome.FAILED))
 
     def start(self) -> None:
         """Start the thread that writes the records."""
@@ -109,7 +109,7 @@ class Trail:
             self._unpublished += count
 
     def figures(self) -> TrailFigures:
-        """Return what the audit has done."""
+        """Return the counts."""
         with self._changed:
             return TrailFigures(self._records, self._left_out, self._unpublished)
 
@@ -119,7 +119,7 @@ class Trail:
             self._changed.wait_for(lambda: not (self._waiting or self._is_busy), within)
 
     def close(self) -> None:
-        """Write what is left, and end the thread, if it was started."""
+        """Write the waiting events, and end the thread, if it was started."""
         with self._changed:
             for event in self._rollup.flush():
                 self._enqueue(event)
@@ -158,11 +158,8 @@ class Trail:
             dropped = 0
             if not self._waiting:  # they came behind all that waited
                 dropped, self._dropped = self._dropped, 0
-        events = [
-            *self._told(self._unwritten, taken[0][0] if taken else self._wall()),
-            *taken,
-            *self._told(dropped, self._wall()),
-        ]
+        before = _left_out(self._unwritten, taken[0][0] if taken else self._wall())
+        events = [*before, *taken, *_left_out(dropped, self._wall())]
         lines, head = list[bytes](), self._head
         for wall, event in events:
             line, head = encode(head, self._node, wall, event)
@@ -174,9 +171,6 @@ class Trail:
             self._unwritten += len(taken) + dropped
             with self._changed:
                 self._left_out += len(taken)
-
-    def _told(self, count: int, wall: int) -> list[tuple[int, Event]]:
-        return [(wall, Event(NODE, LEFT_OUT, outcome=Outcome.FAILED, count=count))] if count else []
 
     def _append(self, lines: list[bytes]) -> bool:
         """Append lines to the file. Returns False, and the log says why at the first time, if that fails."""
@@ -203,3 +197,8 @@ class Trail:
             self._unpublished += max(0, len(lines) - room)
             self._lines.extend(lines[:room])
         self.on_lines()
+
+
+def _left_out(count: int, wall: int) -> list[tuple[int, Event]]:
+    """Return the record of events that are left out, if there are any."""
+    return [(wall, Event(NODE, LEFT_OUT, outcome=Outcome.FAILED, count=count))] if count else []

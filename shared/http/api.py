@@ -28,6 +28,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 ErrorPage = Callable[[Request, HttpError], Awaitable[Response | None]]
 Routes = Mapping[str, Mapping[str, Handler]]  # path -> method -> handler; a segment of a path may be a "{parameter}"
 
+_JSON = "application/json; charset=utf-8"
 V1_HEADERS = {"X-Nsq-Content-Type": "nsq; version=1.0"}
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
 
@@ -102,21 +103,19 @@ class Api:
                 return exact
         parts = path.split("/")
         for pattern, _ in self._patterns:
-            if _matches([word.lower() for word in pattern], parts, str.lower):
-                return "/".join(own if _is_parameter(word) else word for word, own in zip(pattern, parts, strict=True))
+            if _matches([part.lower() for part in pattern], parts, str.lower):
+                return "/".join(own if _is_parameter(part) else part for part, own in zip(pattern, parts, strict=True))
         return ""
 
 
-def _is_parameter(word: str) -> bool:
-    return word.startswith("{")
+def _is_parameter(part: str) -> bool:
+    return part.startswith("{")
 
 
 def _matches(pattern: list[str], parts: list[str], folded: Callable[[str], str] = str) -> bool:
     """Return whether each segment equals that of the pattern, or is a parameter that is not empty."""
-    if len(pattern) != len(parts):
-        return False
-    return all(
-        bool(part) if _is_parameter(word) else word == folded(part) for word, part in zip(pattern, parts, strict=True)
+    return len(pattern) == len(parts) and all(
+        bool(part) if _is_parameter(own) else own == folded(part) for own, part in zip(pattern, parts, strict=True)
     )
 
 
@@ -178,7 +177,7 @@ def json_response(value: Any) -> Response:
 
 def raw_json_response(text: str) -> Response:
     """Return a 200 response with JSON that is encoded already."""
-    return Response(text, media_type="application/json; charset=utf-8", headers=V1_HEADERS)
+    return Response(text, media_type=_JSON, headers=V1_HEADERS)
 
 
 def text_response(text: str) -> Response:
@@ -193,17 +192,14 @@ def empty_response() -> Response:
 
 def error_response(request: Request, error: HttpError) -> Response:
     """Return an error in NSQ's form: {"message":"TEXT"}."""
-    return Response(
-        go_json({"message": error.text}),
-        status_code=error.status,
-        media_type="application/json; charset=utf-8",
-        headers=V1_HEADERS | error.headers,
-    )
+    body = go_json({"message": error.text})
+    return Response(body, status_code=error.status, media_type=_JSON, headers=V1_HEADERS | error.headers)
 
 
-def tls_required(https_port: int) -> bytes:
-    """Return what plain HTTP answers where TLS is required. With Go's spaces, unlike other answers."""
-    return b'{"message": "TLS_REQUIRED", "https_port": %d}' % https_port
+def tls_required(https_port: int) -> Response:
+    """Return the answer of plain HTTP where TLS is required; it is an ASGI application, too. With Go's spaces in its JSON."""
+    body = b'{"message": "TLS_REQUIRED", "https_port": %d}' % https_port
+    return Response(body, status_code=403, media_type=_JSON, headers=V1_HEADERS)
 
 
 class WithHeaders:
@@ -221,16 +217,3 @@ class WithHeaders:
             await send(message)
 
         await self._app(scope, receive, send_with)
-
-
-class TlsRequired:
-    """An ASGI application for plain HTTP where TLS is required: it answers 403 and the HTTPS port to every request."""
-
-    def __init__(self, https_port: int) -> None:
-        self._body = tls_required(https_port)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = Response(
-            self._body, status_code=403, media_type="application/json; charset=utf-8", headers=V1_HEADERS
-        )
-        await response(scope, receive, send)

@@ -79,9 +79,8 @@ class Bridge:
     def serve(self) -> list[Call]:
         """Run the waiting calls, answer those that promise nothing, and return the others for `deliver`.
 
-        To be called in the trio thread.
-        Calls that arrive meanwhile wait for the next wake-up, because the owner read its clock before they came. Only
-        HttpError is an answer; any other exception is a bug and propagates.
+        To be called in the trio thread. Calls that arrive meanwhile wait for the next wake-up, because the owner read its
+        clock before they came. Only HttpError is an answer; any other exception is a bug and propagates.
         """
         self._signalled = False  # before the calls are counted: later appends signal again
         observed, served = list[Call](), list[Call]()
@@ -105,10 +104,7 @@ class Bridge:
         self.deliver(served)
 
     def close(self) -> None:
-        """Answer 503 to the calls that wait and to all that come, because nobody will serve them.
-
-        To be called in the trio thread.
-        """
+        """Answer 503 to the calls that wait and to all later ones. To be called in the trio thread."""
         self._is_closed = True
         self._refuse_waiting()
 

@@ -80,7 +80,7 @@ class Exchange:
 
     def check_room(self, size: int) -> None:
         """Raise HttpError 503 if `size` bytes could not be held now."""
-        if not self._share.would_fit(size):
+        if not self._share.fits(size, is_counted=True):
             raise _busy()
 
     async def send(self, message: Message) -> None:
@@ -124,7 +124,7 @@ class Exchange:
         level = logging.DEBUG if self._status < 500 and is_routine(scope) else logging.INFO
         if self._status and not leaves_out_answer(level):
             took = time.perf_counter_ns() - self._began
-            write_answer(level, self._status, scope["method"], _target(scope), scope["client"], took)
+            write_answer(level, self._status, scope["method"], target_of(scope), scope["client"], took)
         scope.pop("exchange", None)  # they refer to each other, and nsqd never collects old garbage
 
 
@@ -154,7 +154,7 @@ def _content_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
     return 0
 
 
-def _target(scope: Scope) -> bytes:
+def target_of(scope: Scope) -> bytes:
     """Return the path and query as the client wrote them."""
     raw: bytes = scope["raw_path"]
     if scope["query_string"]:

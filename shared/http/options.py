@@ -1,4 +1,4 @@
-"""What the routes /config/<option> of nsqd and nsqadmin share: the format of values, and the options that can change."""
+"""The routes /config/<option> of nsqd and nsqadmin: the format of values, and the options that can change."""
 
 from __future__ import annotations
 

@@ -18,12 +18,16 @@ from typing import Any
 from shared.budget import SMALL_BUDGET, Budget
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
 from shared.http.acceptor import Acceptor, watched
-from shared.http.api import TlsRequired
+from shared.http.api import tls_required
 from shared.http.guard import HEADERS, GuardedProtocol, guarded
-from shared.http.uvicorn_server import Config, Server
 from shared.log import log
 from shared.process.listen import Listener
+from shared.process.partial_import import Placeholder, without
 from shared.tls.certificates import Certificates
+
+with without("uvicorn.main", stand_in=Placeholder("uvicorn.main")):  # its command line, with click and multiprocessing
+    from uvicorn.config import Config
+    from uvicorn.server import Server
 
 IDLE = 3600  # s that uvicorn holds a connection between two requests: the guard closes it before
 MOST_CONNECTIONS = 10_000
@@ -41,9 +45,9 @@ class Https:
 def secured(
     app: Any, listener: Listener | None, certificates: Certificates | None, is_required: bool
 ) -> tuple[Any, Https | None]:
-    """Return what to serve in plain HTTP, which is a refusal if TLS is required, and what to serve over TLS, if anything."""
+    """Return the application for plain HTTP, which is a refusal if TLS is required, and that for HTTPS, if there is TLS."""
     https = Https(app, [listener.socket], certificates) if listener is not None and certificates is not None else None
-    return TlsRequired(listener.port if listener is not None else 0) if is_required else app, https
+    return tls_required(listener.port if listener is not None else 0) if is_required else app, https
 
 
 class HttpServer:
@@ -61,9 +65,8 @@ class HttpServer:
     ) -> None:
         """`app` is served in plain HTTP. `limiter` counts the connections of all sockets; None means MOST_CONNECTIONS.
 
-        `budget` bounds the memory of bodies and answers; None means one of SMALL_BUDGET.
-
-        `on_bug` is called, in the HTTP thread, with any exception that ends it: the daemon must not go on without HTTP.
+        `budget` bounds the memory of bodies and answers; None means one of SMALL_BUDGET. `on_bug` is called, in the HTTP
+        thread, with any exception that ends it: the daemon must not continue without HTTP.
         """
         self._limiter = limiter or ConnectionLimiter("HTTP", ConnectionLimits(MOST_CONNECTIONS, 0), Counter())
         self._loop = _Loop(self._limiter, app, sockets, https, budget or Budget(SMALL_BUDGET))
@@ -76,7 +79,7 @@ class HttpServer:
         self._loop.listening.wait()
 
     def serve_within(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Serve what is adopted in a loop that runs already: without a thread, and without accepting anything."""
+        """Serve the connections of `adopt` in a loop that runs already: without a thread, and without accepting any."""
         self._loop.begin(loop)
 
     def stop(self) -> None:
@@ -106,10 +109,10 @@ class HttpServer:
             self._loop.listening.set()
 
     async def _serve(self) -> None:
-        asyncio.get_running_loop().set_exception_handler(self._complain)
+        asyncio.get_running_loop().set_exception_handler(self._log_exception)
         await self._loop.serve()
 
-    def _complain(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _log_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Log an exception of the event loop. See loop.set_exception_handler."""
         if self._loop.is_stopping:  # such as a connection that was not taken over yet
             log.debug("HTTP: while stopping: %s", context["message"])
@@ -131,12 +134,12 @@ class _Loop:
         self._plain = sockets
         self._https = https
         self._acceptors: list[Acceptor] = []
-        self._adopting: set[asyncio.Task[None]] = set()  # connections that asyncio has not taken over yet
+        self._joining: set[asyncio.Task[Any]] = set()  # connections that asyncio has not taken over yet
         self._loop: asyncio.AbstractEventLoop | None = None  # None: `serve` has not run
         self.is_stopping = False
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Make adopting possible. `loop` is the one that serves."""
+        """Prepare for `adopt`. `loop` is the one that serves."""
         self._loop = loop
         self._config.load()
         self._uvicorn.server_state.default_headers = self._config.encoded_headers  # uvicorn's own loop adds the date
@@ -177,15 +180,13 @@ class _Loop:
         protocol = self._maker(self._config)()
         protocol.on_left = watched(self._limiter, protocol, sock, ip)
         protocol.handed_over, protocol.header_due = data, header_due
-        task = asyncio.get_running_loop().create_task(self._join(protocol, sock))
-        self._adopting.add(task)
-        task.add_done_callback(self._adopting.discard)
-
-    async def _join(self, protocol: GuardedProtocol, sock: socket.socket) -> None:
-        await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, sock)
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(loop.connect_accepted_socket(lambda: protocol, sock))
+        self._joining.add(task)
+        task.add_done_callback(self._joining.discard)
 
     def _maker(self, config: Config) -> Callable[[], GuardedProtocol]:
-        """Return what makes a connection's guard, and behind it uvicorn's protocol, made as uvicorn makes it."""
+        """Return a function that makes the guard of a connection, and uvicorn's protocol behind it."""
         make: Any = config.http_protocol_class
         behind = partial(make, config=config, server_state=self._uvicorn.server_state)
         return lambda: GuardedProtocol(lambda state: behind(app_state=state), self._budget)
@@ -193,16 +194,6 @@ class _Loop:
 
 def _config(app: Any) -> Config:
     return Config(
-        guarded(app),
-        http="httptools",
-        loop="asyncio",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        headers=HEADERS,
-        proxy_headers=False,
-        timeout_keep_alive=IDLE,
-        timeout_graceful_shutdown=1,
-    )
+        guarded(app), http="httptools", loop="asyncio", ws="none", lifespan="off", log_config=None, access_log=False,
+        server_header=False, headers=HEADERS, proxy_headers=False, timeout_keep_alive=IDLE, timeout_graceful_shutdown=1,
+    )  # fmt: skip

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import re
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -97,24 +98,30 @@ class Certificates:
         """Return the server's side of a new connection: `incoming` holds bytes from the peer, `outgoing` bytes for it."""
         return self._context.wrap_bio(incoming, outgoing, server_side=True)
 
-    def stream_context(self) -> ssl.SSLContext | None:
-        """Return the context for sockets, as it is now; None: that of pyOpenSSL, which accepts any certificate, has none."""
-        return self._context if isinstance(self._context, ssl.SSLContext) else None
+    def stream_context(self) -> ssl.SSLContext:
+        """Return the current context for sockets. Not for the policy `require`, whose context is pyOpenSSL's."""
+        assert isinstance(self._context, ssl.SSLContext)
+        return self._context
 
     def following_context(self) -> ssl.SSLContext:
         """Return a context that always uses the files loaded last, for servers that keep one context, such as asyncio."""
-        context = _Following(ssl.PROTOCOL_TLS_SERVER)
-        context.certificates = self
+        return FollowingContext.of(lambda: self._context, ssl.PROTOCOL_TLS_SERVER)
+
+
+class FollowingContext(ssl.SSLContext):
+    """Stands for the current context. asyncio and httpx use only its method `wrap_bio` for a connection."""
+
+    _current: Callable[[], ssl.SSLContext | AnyCertificateContext]
+
+    @classmethod
+    def of(cls, current: Callable[[], ssl.SSLContext | AnyCertificateContext], protocol: int) -> ssl.SSLContext:
+        """Return a context for one side of TLS, `protocol`, that stands for what `current` returns."""
+        context = cls(protocol)
+        context._current = current
         return context
 
-
-class _Following(ssl.SSLContext):
-    """Stands for the current context. asyncio uses only its method `wrap_bio`."""
-
-    certificates: Certificates
-
-    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *_: Any, **__: Any) -> ssl.SSLObject:
-        return cast(ssl.SSLObject, self.certificates.wrap(incoming, outgoing))
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *more: Any, **named: Any) -> ssl.SSLObject:
+        return cast(ssl.SSLObject, self._current().wrap_bio(incoming, outgoing, *more, **named))
 
 
 def describe(connection: TlsObject) -> TlsInfo:
@@ -157,7 +164,7 @@ def client_context(root_ca: str, min_version: str, security_level: int = SECURIT
 
 
 def describe_failure(error: BaseException, flag: str = LEVEL_FLAG) -> str:
-    """Return why a handshake or connection failed, in one line; for a weak certificate, also how `flag` admits it.
+    """Return the reason of a failed handshake or connection, in one line; for a weak certificate, also how `flag` admits it.
 
     Examples: "certificate verify failed: self-signed certificate", or "peer did not return a certificate".
     """

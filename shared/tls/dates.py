@@ -34,7 +34,7 @@ class Certificate:
     ends: int
 
     def problem(self, now: float) -> str:
-        """Return why it cannot be used now, or ""."""
+        """Return an error if it cannot be used now, or ""."""
         if now > self.ends:
             return f"--{self.option} {self.path}: the certificate expired on {date(self.ends)}: renew it"
         if now < self.begins:
@@ -44,7 +44,7 @@ class Certificate:
         return ""
 
     def warning(self, now: float) -> str:
-        """Return that it cannot be used, or not for much longer, or ""."""
+        """Return an error as `problem` does, a warning if it expires soon, or ""."""
         left = self.ends - now
         if left > SOON or self.problem(now):
             return self.problem(now)
@@ -53,7 +53,7 @@ class Certificate:
 
 
 def certificates_of(options: object) -> list[Certificate]:
-    """Return the certificates that the options name, by option. Files that cannot be read are left out: loading tells why."""
+    """Return the certificates that the options name. Files that cannot be read are left out: loading reports the reason."""
     found = []
     for one in fields(options):  # type: ignore[arg-type]
         is_authority = one.name.endswith(OF_AUTHORITY)
@@ -67,7 +67,7 @@ def certificates_of(options: object) -> list[Certificate]:
 
 
 def expired(options: object, now: float | None = None) -> str:
-    """Return which certificates of the options cannot be used now, or "", for -check-config."""
+    """Return the errors of certificates that cannot be used now, or "", for -check-config."""
     at = time.time() if now is None else now
     return "; ".join(filter(None, (one.problem(at) for one in certificates_of(options))))
 

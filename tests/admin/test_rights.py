@@ -177,7 +177,7 @@ async def test_a_task_ends_when_its_user_may_no_longer_do_all_that_it_needs(tmp_
 @each("text, mode, wrong", [
     ("x = [", 0o600, r"--auth-file .*auth.toml: line 1|end of document"),
     (entry("ann", ["king"]), 0o600, r"the role 'king' is not known"),
-    ("", 0o644, r"--auth-file .*auth.toml: everybody on this machine can read it: run chmod o="),
+    ("", 0o644, r"--auth-file .*auth.toml: all users of this machine can read it: run chmod o="),
 ])  # fmt: skip
 def test_a_file_that_cannot_be_used_stops_the_start(tmp_path: Path, text: str, mode: int, wrong: str) -> None:
     path = Path(auth_file(tmp_path, text))

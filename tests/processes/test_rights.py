@@ -79,7 +79,7 @@ def test_connections_end_when_their_token_is_revoked(tmp_path: Path) -> None:
         assert httpx.get(f"http://{node.http}/stats", headers=bearer("viewer")).status_code == 200
         file.write_text("x = [")
         os.utime(file, (1, 1))
-        node.wait_for_line("what was read last stays in force")
+        node.wait_for_line("the last valid content stays in force")
         assert httpx.get(f"http://{node.http}/stats", headers=bearer("viewer")).status_code == 200
         assert secret.decode() not in node.stderr
 

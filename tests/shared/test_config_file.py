@@ -476,7 +476,7 @@ def test_nsqd_may_listen_at_several_addresses(
 @each("kind, program", [(NsqdOptions, "nsqd"), (LookupdOptions, "nsqlookupd")])
 def test_metrics_are_only_for_some_if_a_file_says_for_whom(kind: type, program: str) -> None:
     (error,) = read(kind, program, ["-metrics-auth"], {}).errors
-    assert str(error) == "--metrics-auth needs --auth-file, which says who may see stats"
+    assert str(error) == "--metrics-auth needs --auth-file, which grants the right to see stats"
     assert parse(kind, program, ["-metrics-auth", "-auth-file=a"], {}).metrics_auth
 
 

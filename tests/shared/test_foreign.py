@@ -49,7 +49,7 @@ def test_each_protocol_is_known_by_what_its_clients_send_first(kind: Foreign) ->
 @each("data", OTHERS)
 def test_nothing_else_is(data: bytes) -> None:
     assert recognize(data) is None
-    assert describe(data) == "what belongs to no protocol that is known here"
+    assert describe(data) == "bytes of no known protocol"
 
 
 def test_lines_and_their_beginnings() -> None:

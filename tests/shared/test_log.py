@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.log import FORMATS, JsonFormatter, LimitedHandler, NsqFormatter, log, write
-from shared.repeats import BURST, BURST_OF_TROUBLE, WINDOW
+from shared.repeats import BURST, BURST_OF_WARNINGS, WINDOW
 from tests.cases import each
 
 NSQ_LINE = re.compile(r"\[nsqd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} (DEBUG|INFO|WARNING|ERROR|FATAL): ")
@@ -163,7 +163,7 @@ def test_no_record_is_made_of_a_frequent_line_that_is_left_out(monkeypatch: pyte
     for number in range(1000):
         write(logging.ERROR, ("here", 1, "from %d"), number)
         write(logging.DEBUG, ("here", 2, "never: %d"), number)
-    assert len(stream.getvalue().splitlines()) == BURST_OF_TROUBLE
-    assert len(made) == BURST_OF_TROUBLE + 1  # the first that is left out is the example
+    assert len(stream.getvalue().splitlines()) == BURST_OF_WARNINGS
+    assert len(made) == BURST_OF_WARNINGS + 1  # the first that is left out is the example
     handler.close()
-    assert f"from {BURST_OF_TROUBLE} ... repeated {1000 - BURST_OF_TROUBLE} times" in stream.getvalue()
+    assert f"from {BURST_OF_WARNINGS} ... repeated {1000 - BURST_OF_WARNINGS} times" in stream.getvalue()

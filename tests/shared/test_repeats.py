@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.repeats import BURST, BURST_OF_TROUBLE, MOST_KINDS, WINDOW, Repeats
+from shared.repeats import BURST, BURST_OF_WARNINGS, MOST_KINDS, WINDOW, Repeats
 from tests.cases import each
 
 
@@ -22,7 +22,7 @@ def failure() -> logging.LogRecord:
         return logging.LogRecord("penstock", logging.ERROR, "file.py", 1, "it failed", (), sys.exc_info())
 
 
-@each("level, burst", [(logging.INFO, BURST), (logging.WARNING, BURST_OF_TROUBLE)])
+@each("level, burst", [(logging.INFO, BURST), (logging.WARNING, BURST_OF_WARNINGS)])
 def test_beyond_the_burst_lines_are_counted_and_the_count_is_told_when_the_window_ends(level: int, burst: int) -> None:
     repeats = Repeats()
     admitted = [repeats.admits(record("from %d", number, level=level), 5.0) for number in range(burst + 7)]

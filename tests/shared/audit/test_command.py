@@ -55,7 +55,7 @@ def test_rotated_files_in_order(tmp_path: Path, audit: Audit) -> None:
     code, out, _ = audit("verify", tmp_path / "2", tmp_path / "1.gz")
     assert (code, "1.gz, line 1: it does not follow" in out) == (1, True)
     code, out, _ = audit("verify", tmp_path / "2")
-    assert (code, "begins with record 4: what came before was not given" in out) == (0, True)
+    assert (code, "begins with record 4: earlier ones were not given" in out) == (0, True)
 
 
 LINES = [line + b"\n" for line in chain(6)]

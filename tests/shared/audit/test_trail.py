@@ -12,8 +12,9 @@ import pytest
 from shared.audit import trail as trail_module
 from shared.audit.chain import Head, Record, decode, follow
 from shared.audit.event import NODE, Event, Outcome
-from shared.audit.rollup import BURST, WINDOW
-from shared.audit.trail import DAMAGED, LEFT_OUT, TORN, Trail
+from shared.audit.rollup import BURST
+from shared.audit.trail import CORRUPT, LEFT_OUT, TORN, Trail
+from shared.repeats import WINDOW
 from tests.shared.audit.test_chain import chain
 
 
@@ -71,7 +72,7 @@ def test_half_a_line_and_a_damaged_line_of_a_crash_are_recorded(tmp_path: Path) 
     (tmp_path / "audit").write_bytes(chain(1)[0] + b"\njunk\n")
     make(tmp_path / "audit").write()
     last = json.loads((tmp_path / "audit").read_bytes().splitlines()[-1])
-    assert (last["action"], last["outcome"], last["seq"]) == (DAMAGED, "failed", 2)
+    assert (last["action"], last["outcome"], last["seq"]) == (CORRUPT, "failed", 2)
 
 
 class FullDisk:

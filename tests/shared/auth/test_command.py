@@ -93,7 +93,7 @@ def test_can_says_yes_or_no_and_why(run: Run) -> None:
         assert run(f"can FILE {words}") == "no: no rule allows it"
         assert run.code == 1
     run("can FILE ann stats")
-    assert (run.code, "nobody named ann" in run.err) == (1, True)
+    assert (run.code, "no entry has the name ann" in run.err) == (1, True)
 
 
 def test_tokens_that_are_written_in_another_way_are_not_left_valid(run: Run) -> None:

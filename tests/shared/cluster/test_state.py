@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from admin.pages.node_pages import copy_row
 from shared.cluster.merge import MOST_CLUSTERS, MOST_COPIES, MOST_NODES, cluster_states
-from shared.cluster.state import ClusterState, LogCopy, MemberState, Trouble, shortage
+from shared.cluster.state import ClusterState, LogCopy, MemberState, Problem, shortage
 from tests.cases import each
 
 Raw = dict[str, Any]
@@ -75,7 +75,7 @@ def test_two_nodes_that_are_well() -> None:
         answer(1, word(0), followers=[follower(0, "catching up", 70)], replicas=[replica(0)], available=1),
     )
     assert cluster.issues == []
-    assert list(cluster.troubles()) == [Trouble("node 1 of cluster c", "few copies", ONE, False)]
+    assert list(cluster.problems()) == [Problem("node 1 of cluster c", "few copies", ONE, False)]
     assert [(one.node, one.state, one.connected_to, one.others) for one in cluster.nodes] == [
         (0, "up", [1], 1), (1, "up", [0], 1),
     ]  # fmt: skip
@@ -108,7 +108,7 @@ def test_a_dead_node_is_what_the_others_know_of_it() -> None:
     assert (copy(cluster, 0, 2).state, copy(cluster, 0, 2).behind, copy(cluster, 0, 2).is_bad) == ("away", None, True)
     assert copy_row(copy(cluster, 0, 2))["written"] == "-"
     assert shortage(node(cluster, 0)) == ("only 2 copies are possible now; topics that need 3 or more reject publishes")
-    assert Trouble("node 2 of cluster c", "down", "it is down") in list(cluster.troubles())
+    assert Problem("node 2 of cluster c", "down", "it is down") in list(cluster.problems())
 
 
 @each("replicas, position", [
@@ -130,7 +130,7 @@ def test_a_node_that_restarts_does_not_answer_or_has_left_is_not_down() -> None:
     cluster = merged(answer(0, word(1, False, standing="left"), word(2, False, standing="forgotten")))
     assert [one.state for one in cluster.nodes] == ["up", "left", "forgotten"]
     assert [one.others for one in cluster.nodes] == [0, 1, 1]
-    assert list(cluster.troubles()) == []
+    assert list(cluster.problems()) == []
 
 
 # Logs and failovers
@@ -181,7 +181,7 @@ def test_a_lost_log_waits_for_those_that_have_a_copy() -> None:
         "node 1 waits: -failover-quorum is none",
     ]
     assert [one.node for one in lost.able] == [0]
-    assert Trouble("log of node 2", "not served", "it is not served: leader lost (node 2)") in list(cluster.troubles())
+    assert Problem("log of node 2", "not served", "it is not served: leader lost (node 2)") in list(cluster.problems())
     second["elections"] = elections("log2", 2, lost=False)
     assert [one.node for one in merged(first, second).logs[-1].takers] == [0]
     first["elections"] = elections("log2", 2, state="promoting")
@@ -236,7 +236,7 @@ def test_of_two_reports_about_a_copy_the_worse_is_believed() -> None:
         answer(1, word(0), replicas=[replica(0, 0, failure="cannot sync: no disk")]),
     )
     assert (copy(cluster, 0, 1).state, copy(cluster, 0, 1).failure) == ("failed", "cannot sync: no disk")
-    assert Trouble("copy of the log of node 0 at node 1", "failed", "cannot sync: no disk") in list(cluster.troubles())
+    assert Problem("copy of the log of node 0 at node 1", "failed", "cannot sync: no disk") in list(cluster.problems())
 
     cluster = merged(answer(0, word(1)), answer(1, word(0), replicas=[replica(0), replica(0, log_id="earlier")]))
     assert [(one.log_id, one.state) for one in cluster.copies] == [("earlier", "other log"), ("log0", "unused")]
@@ -315,7 +315,7 @@ def test_whatever_nodes_answer_is_merged(answers: dict[str, Any]) -> None:
     assert len(asked) == len(set(asked))
     for cluster in found.clusters:
         cluster.json()
-        list(cluster.troubles())
+        list(cluster.problems())
         assert len({one.node for one in cluster.nodes}) == len(cluster.nodes)
         for one in cluster.nodes:
             assert one.node not in one.connected_to

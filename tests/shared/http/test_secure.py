@@ -19,7 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
 from shared.foreign import Foreign
 from shared.http import guard, secure
-from shared.http.api import Api, TlsRequired, read_body
+from shared.http.api import Api, read_body, tls_required
 from shared.http.errors import HttpError
 from shared.http.hosts import Hosts
 from shared.http.proof import Proof, proof_in
@@ -57,7 +57,7 @@ class Site:
         app = Api(routes, Hosts([]), self.bugs.append)
         https = Https(app, [self._tls], self.certificates)
         self.limiter = ConnectionLimiter("HTTP", ConnectionLimits(max_connections, max_per_ip), Counter())
-        plain = TlsRequired(443)
+        plain = tls_required(443)
         self.server = HttpServer(plain, [self._plain], self.bugs.append, https=https, limiter=self.limiter)
         self.server.start()
 

@@ -6,8 +6,8 @@ from shared.auth.auth_file import Identity
 from shared.auth.on_behalf import SIGNATURE, USER, headers_on_behalf
 from shared.auth.rules import Rights, Rule
 from shared.auth.verbs import ALL, Verb
+from shared.http.authorize import user_behind
 from shared.http.errors import HttpError
-from shared.http.user_behind import user_behind
 from tests.cases import each
 
 TOKEN = "pst_" + "a" * 43
