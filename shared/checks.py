@@ -34,10 +34,7 @@ def between(least: int, most: int) -> Callable[[int], str]:
 
 
 def read_word(*known: str) -> Callable[[str], str]:
-    """Return a reader (not a check) of one of the known texts, in any case. It returns the text in lower case.
-
-    The reader raises ValueError for any other text.
-    """
+    """Return a reader (not a check) of one of the known texts, in any case. It returns lower case, and raises ValueError."""
 
     def read(text: str) -> str:
         if text.lower() not in known:

@@ -58,10 +58,7 @@ class ConnectionLimiter:
         self._lock = threading.RLock()  # a connection may end in another thread than it was let in by
 
     def admits(self, ip: str, now: int) -> bool:
-        """Return whether a new connection is within the limits, and count it if so. It may displace another one.
-
-        `ip` is "" for a unix socket. `now` is in monotonic ns.
-        """
+        """Count a new connection, which may displace another one, if it is within the limits. `now`: monotonic ns."""
         limits, most = self._limits, self._limits.of(ip)
         with self._lock:
             here = self._by_ip.get(ip, 0)

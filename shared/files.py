@@ -6,10 +6,7 @@ from pathlib import Path
 
 
 def replace_file(path: Path, content: bytes, mode: int = 0o600, owner: os.stat_result | None = None) -> None:
-    """Write a small file atomically, durable on return. By default only its owner may read it. Raises OSError.
-
-    `owner`: the file gets the same owner and group.
-    """
+    """Write a small file atomically, with the owner and group of `owner`; it is durable on return. Raises OSError."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)  # of an earlier process with this number, maybe with another mode
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

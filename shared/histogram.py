@@ -91,10 +91,7 @@ class Histogram:
         return self.max  # the maximum, which is exact
 
     def cumulative(self, bounds: Sequence[int]) -> list[int]:
-        """Return for each of the sorted `bounds` how many values do not exceed it. The counts never decrease.
-
-        Values within ERROR of a bound may be counted on the wrong side of it.
-        """
+        """Return for each of the sorted `bounds` how many values do not exceed it, up to ERROR. The counts never decrease."""
         buckets = sorted(self._counts)
         middles = [_middle(bucket) for bucket in buckets]
         sums = [0, *accumulate(self._counts[bucket] for bucket in buckets)]

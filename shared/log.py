@@ -81,10 +81,9 @@ class JsonFormatter(logging.Formatter):
 
 
 class LimitedHandler(logging.StreamHandler[TextIO]):
-    """Writes the lines that Repeats admits to a stream, and how many lines it left out.
+    """Writes the lines that Repeats admits to a stream, and the number of lines it left out.
 
-    That number is written with the next line of any kind, by a timer, or at the end of the program, whichever comes
-    first.
+    That number is written with the next line of any kind, by a timer, or at the end of the program.
     """
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:

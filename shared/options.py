@@ -126,10 +126,10 @@ def _specs(cls: Hashable, program: str) -> tuple[Spec, ...]:
     return tuple(found)
 
 
-def nearest(word: str, known: Sequence[Spec]) -> Spec | None:
+def nearest(text: str, known: Sequence[Spec]) -> Spec | None:
     """Return the option whose flag or key is closest to the text (any case, `-` or `_`), or None if none is close."""
     import difflib
 
     names = {spec.flag.replace("-", "_"): spec for spec in known} | {spec.key: spec for spec in known}
-    alike = difflib.get_close_matches(word[:_COMPARED].replace("-", "_").lower(), names, n=1)
+    alike = difflib.get_close_matches(text[:_COMPARED].replace("-", "_").lower(), names, n=1)
     return names[alike[0]] if alike else None

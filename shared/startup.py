@@ -150,10 +150,7 @@ def _refuse(program: str, error: OptionError) -> int:
 
 
 def reload_log_level(options: Options, program: str) -> Options | None:
-    """Handle SIGHUP: read all options again, apply the log level, and log which other options need a restart.
-
-    Returns None, and logs why, if the options are wrong.
-    """
+    """Read all options again, apply the log level, and log which others need a restart. None, and a line, if they are wrong."""
     try:
         reread_options = reread(options, program, sys.argv[1:], os.environ)
     except OptionError as error:
@@ -179,9 +176,9 @@ class Reloadable(Protocol):
 def reload_with_certificates(
     options: DaemonOptions, program: str, *loaded: tuple[Reloadable | None, str], dates: CertificateDates | None
 ) -> bool:
-    """Handle SIGHUP: reload the log level, and each of the certificates, which come with words that say whose they are.
+    """Handle SIGHUP: reload the log level, and the certificates, each with a text for the log such as " of the cluster".
 
-    `dates` are read again if all of them could be. Returns False, and reloads nothing, if the options are wrong.
+    Returns False, and reloads nothing, if the options are wrong.
     """
     are_loaded = True
     if reload_log_level(options, program) is None:

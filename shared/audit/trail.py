@@ -9,6 +9,8 @@ continues the chain.
 
 from __future__ import annotations
 
+import os
+import stat
 import threading
 import time
 from collections import deque
@@ -16,19 +18,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
-from shared.audit.chain import EMPTY, encode
+from shared.audit.chain import EMPTY, MOST_LINE, BrokenChainError, Head, decode, digest, encode
 from shared.audit.event import NODE, Event, Outcome, bounded
-from shared.audit.file import open_end
 from shared.audit.rollup import RollUp
 from shared.files import append_whole
 from shared.log import log
 
 MOST_WAITING = 10_000  # events, and lines that wait to be published: at most 160 MB, usually 4
+TAIL = 8 * MOST_LINE  # bytes that are read at the end of the file
 MOST_AT_ONCE = 500  # events in one write
 CLOSE_WITHIN = 5.0  # s for the last records when the daemon stops: a disk that hangs must not hold it up
 LEFT_OUT = "audit/left-out"  # count: events that are not recorded
 TORN = "audit/torn"  # count: bytes of half a line that were cut off
 CORRUPT = "audit/corrupt"  # the line before this one is no record
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of an audit file when it is opened."""
+
+    head: Head = EMPTY
+    torn: int = 0  # bytes of half a line after the last whole one, which were cut off
+    is_corrupt: bool = False  # the last line is no record
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,3 +213,36 @@ class Trail:
 def _left_out(count: int, wall: int) -> list[tuple[int, Event]]:
     """Return the record of events that are left out, if there are any."""
     return [(wall, Event(NODE, LEFT_OUT, outcome=Outcome.FAILED, count=count))] if count else []
+
+
+def open_end(path: str) -> End:
+    """Return the end of the chain, and cut off half a line. Creates the file. Raises OSError, also for other kinds of files."""
+    place = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o640)
+    try:
+        found = os.fstat(place)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError("not a regular file")
+        tail = os.pread(place, TAIL, max(0, found.st_size - TAIL))
+        whole = tail.rfind(b"\n") + 1
+        torn = len(tail) - whole
+        end = _end_of(tail[:whole].splitlines(), torn)
+        if torn:
+            os.ftruncate(place, found.st_size - torn)
+    finally:
+        os.close(place)
+    return end
+
+
+def _end_of(lines: list[bytes], torn: int) -> End:
+    """Return the end of the chain in the last lines. Raises OSError if the file is none of an audit: it is left as it is."""
+    if torn > MOST_LINE:
+        raise OSError("this file has a longer line at its end than an audit")
+    if not lines:
+        return End(torn=torn)
+    is_corrupt = False
+    for line in reversed(lines):
+        try:
+            return End(Head(decode(line)["seq"], digest(lines[-1])), torn, is_corrupt)
+        except BrokenChainError:
+            is_corrupt = True
+    raise OSError("this file has something else at its end than audit records")

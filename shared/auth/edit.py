@@ -46,10 +46,7 @@ def added(text: str, kind: str, lines: Iterable[str]) -> str:
 
 
 def changed(text: str, kind: str, name: str, values: Mapping[str, Value | None]) -> str:
-    """Return the text with these values in the one entry of that name, None removing one, or with a new entry.
-
-    Raises ValueError, also if the file is not valid then.
-    """
+    """Return the text with these values in the one entry of that name, None removing one, or a new entry. Raises ValueError."""
     wanted, entries = _entries(text, kind, name)
     if not entries:
         twin = parse(text).twin(name) if kind != "role" else None
@@ -69,10 +66,7 @@ def changed(text: str, kind: str, name: str, values: Mapping[str, Value | None])
 
 
 def removed(text: str, kind: str, name: str, *, but_last: bool = False) -> tuple[str, int]:
-    """Return the text without the entries of that name, or all but the last of them, and how many these were.
-
-    Raises ValueError.
-    """
+    """Return the text without the entries of that name, or all but the last one, and their number. Raises ValueError."""
     wanted, entries = _entries(text, kind, name)
     gone = entries[:-1] if but_last else entries
     if gone:

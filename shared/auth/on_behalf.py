@@ -23,7 +23,7 @@ def headers_by_certificate(user: str) -> dict[str, str]:
 
 
 def is_signed(signature: str, token: str, user: str, method: str, target: str) -> bool:
-    """Return whether the signature is by this token, for this user and request."""
+    """Return whether the signature is by this token, and is about this user and request."""
     return hmac.compare_digest(signature.encode(), _signature(token, user, method, target).encode())
 
 

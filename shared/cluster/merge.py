@@ -178,10 +178,7 @@ def _node(one: int, record: MemberRecord, state: str, answer: Answer | None) -> 
 
 
 def _replicas(log: LogState, answers: Mapping[int, Answer], latest: Mapping[int, MemberRecord]) -> list[int]:
-    """Return the nodes in addition to its leader that have all of a log. For a promoted log, by their own responses.
-
-    Of a log whose leader is lost, those with a complete copy.
-    """
+    """Return the nodes in addition to its leader that have all of a log; for a promoted or lost log by their own answers."""
     leader = answers.get(log.leader) if log.leader is not None else None
     holding = {by for by, answer in answers.items() if by != log.leader and answer.holds(log.log_id)}
     if leader is None or log.leader is None:

@@ -6,6 +6,7 @@ writes errors and JSON as the original does. It runs in the HTTP thread and does
 See docs/design/nsq-http.md#general-rules.
 """
 
+import asyncio
 import posixpath
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,6 +18,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.budget import FREE
+from shared.http.bridge import Bridge
 from shared.http.errors import HttpError
 from shared.http.exchange import exchange_of
 from shared.http.hosts import Hosts
@@ -28,6 +30,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 ErrorPage = Callable[[Request, HttpError], Awaitable[Response | None]]
 Routes = Mapping[str, Mapping[str, Handler]]  # path -> method -> handler; a segment of a path may be a "{parameter}"
 
+LIVE_TIMEOUT = 2.0  # s that the trio thread may take to answer /livez; one turn of it takes microseconds
 _JSON = "application/json; charset=utf-8"
 V1_HEADERS = {"X-Nsq-Content-Type": "nsq; version=1.0"}
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
@@ -143,10 +146,7 @@ def _parts(request: Request) -> list[str]:
 
 
 async def read_body(request: Request, limit: int, too_big: str) -> bytes:
-    """Return the whole body. Raises HttpError 413 with the text `too_big` beyond `limit` bytes, before more is read.
-
-    Raises HttpError 503 if the memory budget has no room for it, also before more is read.
-    """
+    """Return the whole body. Raises HttpError 413 `too_big` beyond `limit` bytes, and 503 beyond the budget, before that."""
     for name, value in request.scope["headers"]:
         if name == b"content-length" and value.isdigit():
             announced = int(value.lstrip(b"0")[:20] or b"0")
@@ -217,3 +217,17 @@ class WithHeaders:
             await send(message)
 
         await self._app(scope, receive, send_with)
+
+
+def plain(status: int, text: str) -> Response:
+    """Return a text response without the header X-Nsq-Content-Type."""
+    return Response(text, status_code=status, media_type="text/plain")
+
+
+async def live(bridge: Bridge) -> Response:
+    """Answer 200 if the trio thread runs a call within LIVE_TIMEOUT, otherwise 503."""
+    try:
+        await asyncio.wait_for(bridge.observe(lambda: None), LIVE_TIMEOUT)
+    except TimeoutError:
+        return plain(503, "NOK - the daemon does not answer")
+    return plain(200, "OK")

@@ -148,14 +148,11 @@ class Authorizer:
         return user[0]
 
     async def _hash(self, hashed: str, password: bytes, address: str) -> bool:
-        """Return whether this is the password. An attempt counts as a failure until it is over.
-
-        Raises HttpError 429 if this address has failed too often, 503 if too many wait for their turn.
-        """
+        """Return whether this is the password. Raises HttpError 429 after too many failures, 503 if too many wait."""
         self._check_failures(address)
         if self._waiting >= MOST_WAITING:
             raise HttpError(503, "TOO_MANY_LOGINS", {"Retry-After": "1"})
-        self._failures.note(address)
+        self._failures.note(address)  # until it is over
         self._waiting += 1
         try:
             async with self._hashing:

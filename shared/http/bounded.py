@@ -53,10 +53,7 @@ async def read_answer(response: httpx.Response, most: int, on_part: Callable[[in
 
 
 def read_whole(parts: Iterable[bytes], most: int) -> bytes:
-    """Return the content that comes in parts, where nothing waits for an event loop.
-
-    Raises AnswerError if it has more than `most` bytes.
-    """
+    """Return the content of all parts. Raises AnswerError if it has more than `most` bytes."""
     content = bytearray()
     for part in parts:
         content += part

@@ -31,10 +31,7 @@ class UnderWay:
         self._timer: asyncio.TimerHandle | None = None  # None: there is no request
 
     def add(self, exchange: Ends, still_may: Callable[[], bool]) -> None:
-        """Note a request, until its exchange is gone. `still_may` returns whether its sender still has the right to it.
-
-        What `still_may` refers to must not keep the exchange.
-        """
+        """Add a request until its exchange is freed. `still_may`: its sender has the right. It must not refer to it."""
         self._still_may[exchange] = still_may
         if self._timer is None:
             self._seen = self._epoch()

@@ -114,7 +114,7 @@ def lacks_pgo(variables: Mapping[str, Any]) -> bool:
 
 
 def note_slow_interpreter() -> None:
-    """Log a line if the interpreter could be faster. The look-up takes milliseconds, so call this when the daemon serves."""
+    """Log a line if the interpreter could be faster. Call this when the daemon serves: it takes milliseconds."""
     import sysconfig
 
     if lacks_pgo(sysconfig.get_config_vars()):

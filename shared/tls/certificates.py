@@ -148,10 +148,7 @@ def _is_verified(connection: TlsObject) -> bool:
 
 
 def client_context(root_ca: str, min_version: str, security_level: int = SECURITY_LEVEL) -> ssl.SSLContext:
-    """Return the context of a client. Servers must show a certificate of `root_ca` (a file; "": the system's authorities).
-
-    Raises TlsError.
-    """
+    """Return the context of a client that trusts `root_ca` (a file; "": the system's authorities). Raises TlsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_ciphers(at_level(CLIENT_CIPHERS, security_level))
     context.hostname_checks_common_name = False  # as in Go: the name must be among the alternative names

@@ -48,7 +48,7 @@ def load_client(
 ) -> ssl.SSLContext:
     """Return the context of a client that trusts the authorities in a file, and shows a certificate if it has one.
 
-    Hosts must have the names by which they are addressed. `flag`: what the flags begin with, for errors.
+    Hosts must have the names by which they are addressed. `flag`: the beginning of the flags' names, for errors.
     `level` is OpenSSL's security level, and `level_flag` the flag that sets it ("": none does). Raises TlsError.
     """
     context = client_context(root_ca, "tls1.2", level)

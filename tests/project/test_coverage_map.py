@@ -229,7 +229,6 @@ TRIED_BY = {
     "shared/audit/test_chain.py": ("shared.audit.event",),
     "shared/auth/test_limits.py": ("shared.auth.tokens",),
     "shared/auth/test_rules.py": ("shared.auth.verbs",),
-    "shared/http/test_bridge.py": ("shared.http.health",),
     "shared/http/test_exchange.py": ("shared.http.answer_log",),
     "shared/http/test_hosts.py": ("shared.http.errors",),
     "shared/http/test_internals.py": ("shared.http.transport",),

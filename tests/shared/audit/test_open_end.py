@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shared.audit.chain import FIRST, MOST_LINE, Head, digest
-from shared.audit.file import TAIL, End, open_end
+from shared.audit.trail import TAIL, End, open_end
 from tests.cases import each
 from tests.shared.audit.test_chain import chain
 
