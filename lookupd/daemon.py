@@ -109,7 +109,7 @@ def _start_http(
     from lookupd.http import Handlers
     from shared.http.api import Api
     from shared.http.hosts import Hosts
-    from shared.http.server import HttpServer, secured
+    from shared.http.server import Https, HttpServer
 
     def serve_waiting() -> None:
         bridge.deliver(bridge.serve())
@@ -124,9 +124,9 @@ def _start_http(
 
         routes = guarded(routes, needs(options.metrics_auth), Authorizer(keyring))
     api = Api(routes, hosts, trio_thread.report)
-    plain, https = secured(api, listeners.https, certificates, options.tls_required == REQUIRED)
+    https = Https(api, listeners.https, certificates, options.tls_required == REQUIRED)
     sockets = [listeners.http.socket] if listeners.http is not None else []
-    http_server = HttpServer(plain, sockets, trio_thread.report, https=https)
+    http_server = HttpServer(api, sockets, trio_thread.report, https=https)
     http_server.start()
     return http_server
 

@@ -109,7 +109,7 @@ class HttpFrontEnd:
         from nsqd.http.routes import routes
         from nsqd.http.stats import Stats
         from shared.http.api import Api
-        from shared.http.server import HttpServer, secured
+        from shared.http.server import Https, HttpServer
 
         def read_binary(body: bytes) -> list[bytes] | None:
             try:
@@ -122,10 +122,10 @@ class HttpFrontEnd:
         if listeners.keyring is not None or node.audit is not None:
             found = self._watched(found)
         api = Api(found, self._hosts, self._trio_thread.report)
-        plain, https = secured(api, listeners.https, listeners.certificates, options.tls_required == REQUIRED)
+        https = Https(api, listeners.https, listeners.certificates, options.tls_required == REQUIRED)
         sockets = [listeners.http.socket] if listeners.http is not None and not self._reactor_accepts else []
         report = self._trio_thread.report
-        server = HttpServer(plain, sockets, report, https=https, limiter=self._limiter, budget=self._budget)
+        server = HttpServer(api, sockets, report, https=https, limiter=self._limiter, budget=self._budget)
         self._context.read_binary, self._context.stats = read_binary, Stats(node).answer_in_turn
         return server
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from starlette.types import ASGIApp
+
 from shared.budget import SMALL_BUDGET, Budget
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
 from shared.http.acceptor import Acceptor, watched
@@ -35,19 +37,12 @@ MOST_CONNECTIONS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Https:
-    """The application, sockets and certificates to serve over TLS."""
+    """The application to serve over TLS, and whether plain HTTP refuses all requests."""
 
-    app: Any  # an ASGI application
-    sockets: list[socket.socket]  # bound
-    certificates: Certificates
-
-
-def secured(
-    app: Any, listener: Listener | None, certificates: Certificates | None, is_required: bool
-) -> tuple[Any, Https | None]:
-    """Return the application for plain HTTP, which is a refusal if TLS is required, and that for HTTPS, if there is TLS."""
-    https = Https(app, [listener.socket], certificates) if listener is not None and certificates is not None else None
-    return tls_required(listener.port if listener is not None else 0) if is_required else app, https
+    app: ASGIApp
+    listener: Listener | None
+    certificates: Certificates | None
+    is_required: bool = False
 
 
 class HttpServer:
@@ -55,7 +50,7 @@ class HttpServer:
 
     def __init__(
         self,
-        app: Any,
+        app: ASGIApp,
         sockets: list[socket.socket],
         on_bug: Callable[[BaseException], None],
         *,
@@ -63,12 +58,14 @@ class HttpServer:
         limiter: ConnectionLimiter | None = None,
         budget: Budget | None = None,
     ) -> None:
-        """`app` is served in plain HTTP. `limiter` counts the connections of all sockets; None means MOST_CONNECTIONS.
+        """`app` is served in plain HTTP unless TLS is required. `limiter` counts all connections; None means MOST_CONNECTIONS.
 
         `budget` bounds the memory of bodies and answers; None means one of SMALL_BUDGET. `on_bug` is called, in the HTTP
         thread, with any exception that ends it: the daemon must not continue without HTTP.
         """
         self._limiter = limiter or ConnectionLimiter("HTTP", ConnectionLimits(MOST_CONNECTIONS, 0), Counter())
+        if https is not None and https.is_required:
+            app = tls_required(https.listener.port if https.listener is not None else 0)
         self._loop = _Loop(self._limiter, app, sockets, https, budget or Budget(SMALL_BUDGET))
         self._on_bug = on_bug
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
@@ -124,7 +121,12 @@ class _Loop:
     """What lives in the HTTP thread's event loop: the acceptors, and uvicorn, which runs the applications."""
 
     def __init__(
-        self, limiter: ConnectionLimiter, app: Any, sockets: list[socket.socket], https: Https | None, budget: Budget
+        self,
+        limiter: ConnectionLimiter,
+        app: ASGIApp,
+        sockets: list[socket.socket],
+        https: Https | None,
+        budget: Budget,
     ) -> None:
         self._config = _config(app)
         self._uvicorn = Server(self._config)
@@ -150,11 +152,12 @@ class _Loop:
         self.begin(loop)
         for sock in self._plain:
             self._acceptors.append(Acceptor(sock, self._maker(self._config), self._limiter, None))
-        if self._https is not None:
-            config, tls = _config(self._https.app), self._https.certificates.following_context()
+        https = self._https
+        if https is not None and https.listener is not None and https.certificates is not None:
+            config = _config(https.app)
             config.load()
-            for sock in self._https.sockets:
-                self._acceptors.append(Acceptor(sock, self._maker(config), self._limiter, tls))
+            tls = https.certificates.following_context()
+            self._acceptors.append(Acceptor(https.listener.socket, self._maker(config), self._limiter, tls))
         loop.call_soon(self.listening.set)  # as soon as uvicorn runs
         await self._uvicorn.serve(sockets=[])  # it accepts nothing itself
 
@@ -192,7 +195,7 @@ class _Loop:
         return lambda: GuardedProtocol(lambda state: behind(app_state=state), self._budget)
 
 
-def _config(app: Any) -> Config:
+def _config(app: ASGIApp) -> Config:
     return Config(
         guarded(app), http="httptools", loop="asyncio", ws="none", lifespan="off", log_config=None, access_log=False,
         server_header=False, headers=HEADERS, proxy_headers=False, timeout_keep_alive=IDLE, timeout_graceful_shutdown=1,

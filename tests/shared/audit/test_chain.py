@@ -1,4 +1,4 @@
-"""The lines of an audit: what is in them, and which changes of them show."""
+"""The lines of an audit: their content, and which changes of them show."""
 
 import json
 

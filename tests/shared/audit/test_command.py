@@ -19,7 +19,7 @@ Audit = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def audit(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Audit:
-    """Return what runs `penstock audit` with these words: its exit code, and what it said."""
+    """Runs `penstock audit` with these arguments. Returns its exit code, output and errors."""
 
     def run(*words: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["penstock", *map(str, words)])

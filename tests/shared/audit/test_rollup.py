@@ -12,7 +12,7 @@ def refused(address: str = "192.0.2.1", target: str = "", action: str = "AUTH", 
 
 
 def offered(rollup: RollUp, events: list[Event], now: float) -> list[Event]:
-    """What is recorded of these events, as a trail does it."""
+    """The records of these events, as a trail makes them."""
     found = []
     for event in events:
         found += rollup.ended(now)

@@ -48,10 +48,10 @@ def test_the_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "auth").chmod(0o600)
     with pytest.raises(StartError, match=f"--auth-file {tmp_path}/auth: "):
         open_rights(f"{tmp_path}/auth", "", lambda: 0.0)
-    with pytest.raises(StartError, match="chmod"):  # everybody can read it
+    with pytest.raises(StartError, match="chmod"):  # all users can read it
         open_rights("", token_file(tmp_path, mode=0o604), lambda: 0.0)
     os.mkfifo(tmp_path / "pipe", 0o600)
-    with pytest.raises(StartError, match="it has no token"):  # and nobody waits for a writer
+    with pytest.raises(StartError, match="it has no token"):  # without waiting for a writer
         open_rights("", f"{tmp_path}/pipe", lambda: 0.0)
 
 
@@ -76,7 +76,7 @@ def test_the_token_is_shown_to_hosts_that_were_named_and_to_no_others(tmp_path: 
     ("*.inside:4151", "a.b.inside:4151", False), ("n.inside:4151", "nxinside:4151", False),
     ("*:4151", "attacker.example:4151", False), ("[fd00::*]:4151", "[fd00::1]:4151", True),
 ])  # fmt: skip
-def test_a_pattern_matches_no_host_of_somebody_else(pattern: str, place: str, is_shown: bool, tmp_path: Path) -> None:
+def test_a_pattern_matches_no_host_of_others(pattern: str, place: str, is_shown: bool, tmp_path: Path) -> None:
     use_token_of(token_file(tmp_path))
     show_to([pattern])
     assert bool(headers_for(f"http://{place}/x")) is is_shown

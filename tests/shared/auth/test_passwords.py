@@ -1,4 +1,4 @@
-"""Passwords are compared with their hashes; what is no hash is compared with nothing."""
+"""Passwords are compared with their hashes; other texts match nothing."""
 
 from argon2 import PasswordHasher
 

@@ -1,4 +1,4 @@
-"""Whole random auth files: who somebody is and what it may do, against a reference that reads the same file as plain data.
+"""Whole random auth files: identities and their rights, against a reference that reads the same file as plain data.
 
 3,000 files took a minute of CPU time: PENSTOCK_EFFORT=12000 is two hours of it.
 """
@@ -147,7 +147,7 @@ def found_by(keyring: Keyring, proof: tuple[str, Any]) -> Identity | None:
 
 @settings(max_examples=FILES, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(FILE, st.lists(QUESTION, min_size=QUESTIONS, max_size=QUESTIONS))
-def test_who_somebody_is_and_may_is_what_the_file_says(
+def test_identities_and_rights_are_those_of_the_file(
     tmp_path: Path, file: dict[str, Any], questions: list[tuple[tuple[str, Any], Verb, str, str]]
 ) -> None:
     text = written(file)

@@ -81,10 +81,10 @@ def logged(level: int, where: Scope) -> list[str]:
     return lines
 
 
-@each("client, told", [(("127.0.0.1", 4711), "127.0.0.1:4711"), (("::1", 4711), "[::1]:4711"), (None, "@")])
-def test_a_request_is_a_line_at_info(client: tuple[str, int] | None, told: str) -> None:
+@each("client, shown", [(("127.0.0.1", 4711), "127.0.0.1:4711"), (("::1", 4711), "[::1]:4711"), (None, "@")])
+def test_a_request_is_a_line_at_info(client: tuple[str, int] | None, shown: str) -> None:
     (line,) = logged(logging.INFO, scope(client))
-    assert line.startswith(f"INFO 200 GET /%69nf?a=b%20c ({told}) ")
+    assert line.startswith(f"INFO 200 GET /%69nf?a=b%20c ({shown}) ")
     assert line.endswith(("ns", "µs", "ms"))
     assert logged(logging.WARNING, scope(client)) == []
 

@@ -1,4 +1,4 @@
-"""HTTPS beside plain HTTP in one thread: handshakes of strangers, limits, reload, and connections that leave nothing behind."""
+"""HTTPS and plain HTTP in one thread: handshakes of strangers, limits, reload, and connections that leave nothing behind."""
 
 import asyncio
 import gc
@@ -19,12 +19,13 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
 from shared.foreign import Foreign
 from shared.http import guard, secure
-from shared.http.api import Api, read_body, tls_required
+from shared.http.api import Api, read_body
 from shared.http.errors import HttpError
 from shared.http.hosts import Hosts
 from shared.http.proof import Proof, proof_in
 from shared.http.secure import PLAIN_HTTP, SecureProtocol
 from shared.http.server import Https, HttpServer
+from shared.process.listen import Listener
 from shared.tls.certificates import Certificates, TlsFiles
 from tests.cases import each
 from tests.certificates import Authority, only
@@ -39,7 +40,7 @@ MUCH = 8_000_000  # bytes: more than all buffers on the way
 
 
 class Site:
-    """An HTTPS server, and a plain one that sends everybody there."""
+    """An HTTPS server, and a plain one that refuses all requests."""
 
     def __init__(self, directory: Path, policy: str = "", max_connections: int = 1000, max_per_ip: int = 0) -> None:
         self.authority = Authority(directory)
@@ -55,10 +56,9 @@ class Site:
         self._plain, self._tls = (socket.create_server(("127.0.0.1", 0)) for _ in range(2))
         self.plain_address, self.tls_address = self._plain.getsockname(), self._tls.getsockname()
         app = Api(routes, Hosts([]), self.bugs.append)
-        https = Https(app, [self._tls], self.certificates)
+        https = Https(app, Listener(self._tls, "127.0.0.1", 443), self.certificates, is_required=True)
         self.limiter = ConnectionLimiter("HTTP", ConnectionLimits(max_connections, max_per_ip), Counter())
-        plain = tls_required(443)
-        self.server = HttpServer(plain, [self._plain], self.bugs.append, https=https, limiter=self.limiter)
+        self.server = HttpServer(app, [self._plain], self.bugs.append, https=https, limiter=self.limiter)
         self.server.start()
 
     async def _good(self, request: Request) -> Response:
@@ -195,7 +195,7 @@ def from_server(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     return [record for record in caplog.records if record.name in ("penstock", "asyncio")]
 
 
-def test_failed_handshakes_are_counted_and_told(fresh: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_handshakes_are_counted_and_logged(fresh: Site, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     for said in (b"NOP\n" * 9, GOOD, b"\x16\x03\x01\xff\xff" * 20, HELLO):
         with fresh.raw() as connection:

@@ -81,5 +81,5 @@ def test_a_connection_that_shows_a_certificate_needs_no_signature() -> None:
 @each("rights", [
     Rights([Rule(ALL - {Verb.ADMIN})]), Rights([Rule(ALL, ("orders*",))]), Rights([Rule(ALL)], ("orders*",)),
 ])  # fmt: skip
-def test_who_may_not_do_everything_names_nobody(rights: Rights) -> None:
+def test_an_identity_without_all_rights_names_no_user(rights: Rights) -> None:
     assert found(headers(), Identity("operator", "token", (), rights)) == 403

@@ -145,7 +145,7 @@ def test_a_later_daemons_socket_file_is_not_removed(tmp_path: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", ""])
-def test_connections_go_to_those_that_listen(host: str) -> None:
+def test_connections_go_to_sockets_that_listen(host: str) -> None:
     with closing(bind_shared(f"{host}:0")) as first, closing(bind_shared(f"{host}:{first.port}")) as second:
         target = (host.strip("[]") or "127.0.0.1", first.port)
         with pytest.raises(ConnectionRefusedError):

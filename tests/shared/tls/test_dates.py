@@ -39,7 +39,7 @@ class Options:
 def issue(
     directory: Path, name: str = "cert.pem", begins: int = BEGINS, ends: int = ENDS, ca: trustme.CA | None = None
 ) -> str:
-    """Write a certificate with these dates behind which is that of its authority, and return its path."""
+    """Write a certificate with these dates, followed by that of its authority, and return its path."""
     dates = {"not_before": datetime.fromtimestamp(begins, UTC), "not_after": datetime.fromtimestamp(ends, UTC)}
     authority = ca or trustme.CA()
     leaf = authority.issue_cert("localhost", **dates)
@@ -95,7 +95,7 @@ def test_what_check_config_says(tmp_path: Path) -> None:
 
 @pytest.fixture
 def lines() -> Iterator[list[tuple[int, str]]]:
-    """What is logged."""
+    """The lines of the log."""
     found: list[tuple[int, str]] = []
     handler = logging.Handler()
     handler.emit = lambda record: found.append((record.levelno, record.getMessage()))  # type: ignore[method-assign]
