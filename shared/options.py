@@ -1,15 +1,11 @@
 """Options of a program, each declared once: a dataclass field is flag, TOML key, environment variable and help.
 
-    @dataclass(frozen=True, slots=True)
-    class TailOptions:
-        topic: tuple[str, ...] = option((), "NSQ topic (may be given multiple times)")
-        max_in_flight: int = option(200, "max number of messages to allow in flight")
+@dataclass(frozen=True, slots=True)
+class TailOptions:
+    topic: tuple[str, ...] = option((), "NSQ topic (may be given multiple times)")
+    max_in_flight: int = option(200, "max number of messages to allow in flight")
 
-    options = parse(TailOptions, "nsq_tail", sys.argv[1:], os.environ)  # shared/configuration.py
-
-This file holds the declarations. shared/values.py reads the text of a value, shared/flags.py the command line,
-shared/environment.py the environment, shared/config_file.py the TOML file, and shared/configuration.py all sources
-together.
+options = parse(TailOptions, "nsq_tail", sys.argv[1:], os.environ)  # shared/configuration.py
 """
 
 from __future__ import annotations

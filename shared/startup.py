@@ -10,6 +10,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from shared.configuration import parse, read
@@ -26,12 +27,11 @@ if TYPE_CHECKING:
 Options = TypeVar("Options", bound=DaemonOptions)
 
 
+@dataclass(eq=False)
 class Exit(Exception):
-    """The program ends before it starts to serve. `code` is its exit code. The reason is in the log already."""
+    """The program ends before it starts to serve. The reason is in the log already."""
 
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
+    code: int  # exit code
 
 
 def read_options(

@@ -1,33 +1,7 @@
 """The auth file: identities, their credentials and their rights. In TOML; checked as a whole.
 
-    [[token]]                                  # a program; `penstock auth token create` writes this
-    name = "orders-api"
-    sha256 = "9f86d081..."                     # of the token
-    roles = ["orders"]
-    expires = 2027-01-01T00:00:00Z
-    limits = { connections = 100, messages = 5000 }   # see shared/auth/limits.py; any entry but a role may have them
-
-    [[user]]                                   # a person; `penstock users` writes this
-    name = "ann"
-    password = "$argon2id$v=19$..."
-    roles = ["operator"]
-    topics = ["orders.*"]                      # restricts all roles of this entry
-
-    [[certificate]]                            # a client certificate, by a pattern of its subject or of a URI or DNS name
-    name = "billing"
-    subject = "CN=billing*"
-    roles = ["producer"]
-
-    [[socket]]                                 # clients that connect by a unix socket as this user of the machine
-    name = "sidecar"
-    uid = 990                                  # or a list of numbers, or user = "NAME": looked up when the file is read
-    roles = ["producer"]
-
-    [[role]]
-    name = "orders"
-    rules = [{ verbs = ["publish"], topics = ["orders.*"] }, { verbs = ["consume"], topics = ["orders.*"], channels = ["api"] }]
-
-Several tokens may have one name: that is how a token is replaced. See shared/auth/verbs.py for verbs and built-in roles.
+A table [[token]], [[user]], [[certificate]] or [[socket]] is an identity, with its credentials, roles, topics, limits and
+expiry; [[role]] defines a role by rules. docs/security.md has an example. A name may have several tokens, to replace one.
 """
 
 from __future__ import annotations

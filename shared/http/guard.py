@@ -113,7 +113,7 @@ class GuardedProtocol(asyncio.Protocol):
         return not (self._owed or self._in_body or self._is_answering)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_waiting()
+        self._until = inf
         for timer in (self._timer, self._stalled):
             if timer is not None:
                 timer.cancel()
@@ -255,7 +255,7 @@ class GuardedProtocol(asyncio.Protocol):
         self._fresh = 0
         if self._in_body:  # otherwise the request will be parsed again
             self._in_body = self._answers.is_unread = False
-            self._stop_waiting()
+            self._until = inf
             if self._is_chunked:
                 self._receiving.append(b"0\r\n\r\n")
             if not self._owed:  # it was answered before it was complete
@@ -331,7 +331,7 @@ class GuardedProtocol(asyncio.Protocol):
             if self._in_body:  # this request waits behind others, and must not be handled
                 self._queue.pop()
                 self._owed -= 1
-            self._stop_waiting()
+            self._until = inf
             self._refusal = status
         else:
             self._send_refusal(status)
@@ -365,9 +365,6 @@ class GuardedProtocol(asyncio.Protocol):
         self._until = self._loop.time() + seconds
         if self._timer is None or self._timer.when() > self._until:
             self._set_timer(self._until)
-
-    def _stop_waiting(self) -> None:
-        self._until = inf
 
     def _set_timer(self, when: float) -> None:
         if self._timer is not None:

@@ -111,7 +111,15 @@ def parse_address(text: str) -> Address:
 def listen(text: str) -> Listener:
     """Bind to an address and listen. Raises ListenError."""
     address = parse_address(text)
-    return _listen_unix(text, address) if address.path else _listen_tcp(text, address)
+    if address.path:
+        return _listen_unix(text, address)
+    listener = _bind_tcp(text, address)
+    try:
+        listener.socket.listen(BACKLOG)
+    except OSError as error:  # another socket that had set SO_REUSEADDR was first
+        listener.close()
+        raise ListenError(text, _why(error, address.port)) from None
+    return listener
 
 
 def bind_shared(text: str) -> Listener:
@@ -166,16 +174,6 @@ def _is_ip(text: str) -> bool:
 # TCP
 
 
-def _listen_tcp(text: str, address: Address) -> Listener:
-    listener = _bind_tcp(text, address)
-    try:
-        listener.socket.listen(BACKLOG)
-    except OSError as error:  # another socket that had set SO_REUSEADDR was first
-        listener.close()
-        raise ListenError(text, _why(error, address.port)) from None
-    return listener
-
-
 def _bind_tcp(text: str, address: Address, is_shared: bool = False) -> Listener:
     family, host = _resolve(text, address.host)
     # asyncio sets TCP_NODELAY only if the protocol is given.
@@ -190,10 +188,8 @@ def _bind_tcp(text: str, address: Address, is_shared: bool = False) -> Listener:
         sock.bind((host, address.port))
     except OSError as error:
         sock.close()
-        why = _why(error, address.port)
-        raise ListenError(
-            text, f"{why}; {_WHO_SHARES}" if is_shared and error.errno == errno.EADDRINUSE else why
-        ) from None
+        hint = f"; {_WHO_SHARES}" if is_shared and error.errno == errno.EADDRINUSE else ""
+        raise ListenError(text, _why(error, address.port) + hint) from None
     host, port = sock.getsockname()[:2]
     return Listener(sock, display(host, port), port)
 

@@ -127,11 +127,12 @@ class FollowingContext(ssl.SSLContext):
 def describe(connection: TlsObject) -> TlsInfo:
     """Describe a connection whose handshake is done."""
     cipher = connection.cipher()
+    suite = _suite_numbers().get(cipher[0], 0) if cipher else 0
     certificate = _certificate(connection)
     verified = certificate if _is_verified(connection) else {}
     return TlsInfo(
         version=(connection.version() or "").replace("TLSv", "TLS"),
-        cipher_suite=_suite_name(cipher[0] if cipher else ""),
+        cipher_suite=_SUITES.get(suite) or f"Unknown {suite}",
         negotiated_protocol=connection.selected_alpn_protocol() or "",
         negotiated_protocol_is_mutual=True,
         common_name=_common_name(certificate),
@@ -152,7 +153,7 @@ def client_context(root_ca: str, min_version: str, security_level: int = SECURIT
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_ciphers(at_level(CLIENT_CIPHERS, security_level))
     context.hostname_checks_common_name = False  # as in Go: the name must be among the alternative names
-    _set_versions(context, min_version)
+    context.minimum_version = max(VERSIONS[min_version], VERSIONS[LEAST])
     try:
         _trust(context, root_ca, ssl.Purpose.SERVER_AUTH)
     except TlsError as error:
@@ -191,7 +192,7 @@ def _server_context(files: TlsFiles) -> ssl.SSLContext | AnyCertificateContext:
 
 def _stdlib_context(files: TlsFiles) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    _set_versions(context, files.min_version)
+    context.minimum_version = max(VERSIONS[files.min_version], VERSIONS[LEAST])
     context.set_ciphers(at_level(CIPHERS, files.security_level))
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
     context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
@@ -203,10 +204,6 @@ def _stdlib_context(files: TlsFiles) -> ssl.SSLContext:
         context.verify_mode = _VERIFYING[files.client_auth_policy]
         _trust(context, files.root_ca, ssl.Purpose.CLIENT_AUTH)
     return context
-
-
-def _set_versions(context: ssl.SSLContext, min_version: str) -> None:
-    context.minimum_version = max(VERSIONS[min_version], VERSIONS[LEAST])
 
 
 def _trust(context: ssl.SSLContext, root_ca: str, purpose: ssl.Purpose) -> None:
@@ -245,11 +242,6 @@ def _read(path: str) -> bytes:
 # Describing connections
 
 
-def _suite_name(openssl: str) -> str:
-    number = _suite_numbers().get(openssl, 0)
-    return _SUITES.get(number) or f"Unknown {number}"
-
-
 @functools.cache
 def _suite_numbers() -> dict[str, int]:
     """Return the number on the wire of each cipher suite, by OpenSSL's name."""
@@ -272,12 +264,8 @@ def _alternative_names(certificate: dict[str, Any], wanted: str) -> tuple[str, .
 
 _ESCAPED, _BEHIND_BACKSLASH = re.compile(r"([\\,+=\n])"), r"\\\1"
 _SHORT = {
-    "commonName": "CN",
-    "organizationName": "O",
-    "organizationalUnitName": "OU",
-    "countryName": "C",
-    "localityName": "L",
-}
+    "commonName": "CN", "organizationName": "O", "organizationalUnitName": "OU", "countryName": "C", "localityName": "L"
+}  # fmt: skip
 
 
 def _subject(certificate: dict[str, Any]) -> str:

@@ -38,9 +38,8 @@ class Certificate:
         if now > self.ends:
             return f"--{self.option} {self.path}: the certificate expired on {date(self.ends)}: renew it"
         if now < self.begins:
-            return (
-                f"--{self.option} {self.path}: the certificate is not valid before {date(self.begins)}: check the clock"
-            )
+            begin = date(self.begins)
+            return f"--{self.option} {self.path}: the certificate is not valid before {begin}: check the clock"
         return ""
 
     def warning(self, now: float) -> str:
@@ -111,10 +110,9 @@ class CertificateDates:
             threading.Thread(target=self._run, name="certificates", daemon=True).start()
 
     def _run(self) -> None:
-        wait = threading.Event().wait
         while True:
             self.warn()
-            wait(_CHECKED_EVERY)
+            time.sleep(_CHECKED_EVERY)
 
 
 def date(at: int) -> str:

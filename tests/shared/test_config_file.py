@@ -33,10 +33,7 @@ tcp_address = "127.0.0.1:5150"
 http_address = "127.0.0.1:5151"
 https_address = "127.0.0.1:5152"
 broadcast_address = "node7.example"
-nsqlookupd_tcp_addresses = [
-    "lookup1.example:4160",
-    "lookup2.example:4160"
-]
+nsqlookupd_tcp_addresses = ["lookup1.example:4160", "lookup2.example:4160"]
 http_client_connect_timeout = "3s"
 http_client_request_timeout = "6s"
 data_path = "/srv/queue"
@@ -59,8 +56,7 @@ statsd_interval = "10s"
 statsd_mem_stats = false
 statsd_udp_packet_size = 1400
 e2e_processing_latency_percentiles = [
-    0.5,
-    0.999
+    0.5, 0.999
 ]
 e2e_processing_latency_window_time = "5m"
 tls_cert = "/etc/node.crt"

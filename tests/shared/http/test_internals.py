@@ -18,7 +18,8 @@ from shared.http.secure import SecureProtocol
 from shared.http.transport import forget
 from tests.cases import each
 from tests.daemons import eventually
-from tests.shared.http.test_secure import GOOD, LAST, Site, all_of, ask
+from tests.shared.http.serving import all_of
+from tests.shared.http.test_secure import GOOD, LAST, Site, ask
 
 MUCH = b"GET /much HTTP/1.1\r\nHost: localhost\r\n\r\n"
 POST = b"POST /good HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbody"

@@ -30,6 +30,7 @@ from shared.tls.certificates import Certificates, TlsFiles
 from tests.cases import each
 from tests.certificates import Authority, only
 from tests.daemons import eventually
+from tests.shared.http.serving import all_of
 
 pytestmark = pytest.mark.process
 
@@ -103,14 +104,6 @@ def fresh(tmp_path: Path) -> Iterator[Site]:
     site.close()
 
 
-def all_of(connection: socket.socket) -> bytes:
-    """What comes until the peer says goodbye."""
-    received = []
-    while data := connection.recv(65536):
-        received.append(data)
-    return b"".join(received)
-
-
 def ask(connection: socket.socket, request: bytes = GOOD) -> bytes:
     connection.sendall(request)
     return connection.recv(65536)
@@ -176,19 +169,12 @@ def test_a_client_that_stalls_is_closed(tmp_path: Path, monkeypatch: pytest.Monk
     for said in (b"", HELLO):
         with site.raw() as stranger:
             stranger.sendall(said)
-            assert_closed(stranger)
+            assert all_of(stranger) == b""
     monkeypatch.setattr(secure, "HANDSHAKE_TIMEOUT", 60.0)
     with site.secure() as connection:
         connection.sendall(GOOD[:9])
         assert all_of(connection) == b""
     site.close()
-
-
-def assert_closed(connection: socket.socket) -> None:
-    try:
-        assert connection.recv(1) == b""
-    except ConnectionResetError:
-        pass
 
 
 def from_server(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
@@ -201,7 +187,7 @@ def test_failed_handshakes_are_counted_and_logged(fresh: Site, caplog: pytest.Lo
         with fresh.raw() as connection:
             connection.sendall(said)
             connection.shutdown(socket.SHUT_WR)
-            with_reset_allowed(connection)
+            all_of(connection)
     with pytest.raises(ssl.SSLError):
         fresh.secure(only(fresh.authority.client(), ssl.TLSVersion.TLSv1_1))
     eventually(lambda: len(from_server(caplog)) == 5)  # it counts first, then logs
@@ -216,42 +202,6 @@ def test_failed_handshakes_are_counted_and_logged(fresh: Site, caplog: pytest.Lo
         assert ask(connection).endswith(b"fine")
 
 
-def with_reset_allowed(connection: socket.socket) -> None:
-    try:
-        all_of(connection)
-    except ConnectionResetError:
-        pass
-
-
-def handshakes(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if "handshake" in record.getMessage()]
-
-
-@each("policy, shown, welcome", [
-    ("require", "none", False), ("require", "foreign", True), ("require-verify", "foreign", False),
-])  # fmt: skip
-def test_clients_certificates(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, policy: str, shown: str, welcome: bool
-) -> None:
-    caplog.set_level(logging.INFO)
-    caplog.clear()
-    site = Site(tmp_path / "site", policy)
-    foreign = Authority(tmp_path / "foreign").issue("me") if shown == "foreign" else None
-    context = site.authority.client(foreign)
-    if welcome:
-        with site.secure(context) as connection:
-            assert ask(connection, LAST).endswith(b"fine")
-    else:
-        with pytest.raises((ssl.SSLError, ConnectionError)), site.secure(context) as connection:
-            ask(connection)
-        eventually(lambda: handshakes(caplog) != [])  # it counts first, then logs
-        (line,) = handshakes(caplog)
-        assert site.limiter.refused["tls_handshake"] == 1
-        assert line.startswith("HTTPS: handshake with 127.0.0.1 failed: ")
-        assert "certificate" in line
-    site.close()
-
-
 # Limits
 
 
@@ -260,7 +210,7 @@ def test_strangers_in_a_handshake_count_and_make_room(tmp_path: Path) -> None:
     with site.raw() as first, site.plain() as second, site.secure() as third:
         assert ask(second).startswith(b"HTTP/1.1 403 ")
         with site.raw():
-            assert_closed(first)
+            assert all_of(first) == b""
             assert ask(second).startswith(b"HTTP/1.1 403 ")
             assert ask(third).endswith(b"fine")
             assert site.limiter.refused["displaced"] == 1
@@ -324,7 +274,7 @@ def test_connections_are_freed_without_the_collector(tmp_path: Path, policy: str
             with site.raw() as stranger:
                 stranger.sendall(said)
                 stranger.shutdown(socket.SHUT_WR)
-                with_reset_allowed(stranger)
+                all_of(stranger)
 
     visit()
     gc.collect()

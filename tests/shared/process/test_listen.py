@@ -3,7 +3,6 @@
 import errno
 import os
 import socket
-import stat
 from contextlib import closing
 from pathlib import Path
 
@@ -95,21 +94,6 @@ def test_what_cannot_be_listened_at(tmp_path: Path) -> None:
     for path in (tmp_path / "missing" / "a.sock", tmp_path / ("x" * 200)):
         with pytest.raises(ListenError):
             listen(str(path))
-
-
-@pytest.mark.process
-def test_a_unix_socket_has_the_rights_that_the_umask_leaves_and_goes_with_its_listener(tmp_path: Path) -> None:
-    path = tmp_path / "nsqd.sock"
-    before = os.umask(0o027)
-    try:
-        with closing(listen(str(path))) as listener:
-            assert (listener.address, listener.port, listener.is_loopback) == (str(path), -1, True)
-            assert stat.S_IMODE(path.stat().st_mode) == 0o750
-            with socket.socket(socket.AF_UNIX) as client:
-                client.connect(str(path))
-    finally:
-        os.umask(before)
-    assert not path.exists()
 
 
 @pytest.mark.process
