@@ -72,9 +72,8 @@ class Histogram:
             self._add(other._counts, other.count, other.sum, other.min, other.max)
 
     def _add(self, counts: dict[int, int], count: int, total: int, least: int, largest: int) -> None:
-        mine = self._counts
         for bucket, number in counts.items():
-            mine[bucket] = mine.get(bucket, 0) + number
+            self._counts[bucket] = self._counts.get(bucket, 0) + number
         self.min = min(self.min, least) if self.count else least
         self.max = max(self.max, largest)
         self.count += count

@@ -14,9 +14,9 @@ import stat
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from math import inf
+from typing import NamedTuple
 
 from shared.audit.chain import EMPTY, MOST_LINE, BrokenChainError, Head, decode, digest, encode
 from shared.audit.event import NODE, Event, Outcome, bounded
@@ -33,8 +33,7 @@ TORN = "audit/torn"  # count: bytes of half a line that were cut off
 CORRUPT = "audit/corrupt"  # the line before this one is no record
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(NamedTuple):
     """The end of an audit file when it is opened."""
 
     head: Head = EMPTY
@@ -42,8 +41,7 @@ class End:
     is_corrupt: bool = False  # the last line is no record
 
 
-@dataclass(frozen=True, slots=True)
-class TrailFigures:
+class TrailFigures(NamedTuple):
     """The counts of an audit since the start."""
 
     records: int  # written
@@ -64,8 +62,8 @@ class Trail:
     ) -> None:
         """Read the end of the file. `path` "": there is none. `publishes`: keep lines for `take_lines`. Raises OSError."""
         self._path, self._node, self._wall, self._clock, self._publishes = path, node, wall, clock, publishes
-        end = open_end(path) if path else None
-        self._head = end.head if end is not None else EMPTY  # the thread's
+        end = open_end(path) if path else End()
+        self._head = end.head  # the thread's
         self._changed = threading.Condition()  # guards what follows
         self._waiting: deque[tuple[int, Event]] = deque()  # with the time, in ns since the epoch; at most MOST_WAITING
         self._rollup = RollUp()
@@ -79,9 +77,9 @@ class Trail:
         self._records = self._left_out = 0
         self.on_lines: Callable[[], None] = lambda: None  # called by the thread when `take_lines` has something
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
-        if end is not None and end.torn:
+        if end.torn:
             self.note(Event(NODE, TORN, count=end.torn))
-        if end is not None and end.is_corrupt:
+        if end.is_corrupt:
             self.note(Event(NODE, CORRUPT, outcome=Outcome.FAILED))
 
     def start(self) -> None:
@@ -93,19 +91,17 @@ class Trail:
         event, now = bounded(event), self._clock()
         with self._changed:
             due = self._rollup.next_end
-            for one in self._rollup.ended(now):
-                self._enqueue(one)
+            self._enqueue(self._rollup.ended(now))
             if self._rollup.admits(event, now):
-                self._enqueue(event)
+                self._enqueue([event])
             if self._waiting or self._rollup.next_end != due:  # else the thread would wake up for each one of a flood
                 self._changed.notify_all()
 
-    def _enqueue(self, event: Event) -> None:
-        if len(self._waiting) < MOST_WAITING:
-            self._waiting.append((self._wall(), event))
-        else:
-            self._dropped += 1
-            self._left_out += 1
+    def _enqueue(self, events: Sequence[Event]) -> None:
+        room = max(0, MOST_WAITING - len(self._waiting))
+        self._waiting.extend((self._wall(), event) for event in events[:room])
+        self._dropped += len(events[room:])
+        self._left_out += len(events[room:])
 
     def take_lines(self) -> list[bytes]:
         """Return the lines that were written and not taken yet, without their ends."""
@@ -132,8 +128,7 @@ class Trail:
     def close(self) -> None:
         """Write the waiting events, and end the thread, if it was started."""
         with self._changed:
-            for event in self._rollup.flush():
-                self._enqueue(event)
+            self._enqueue(self._rollup.flush())
             self._is_closing = True
             self._changed.notify_all()
         if self._thread.is_alive():
@@ -154,8 +149,7 @@ class Trail:
             while not self._waiting:
                 if self._is_closing:
                     return False
-                for event in self._rollup.ended(self._clock()):
-                    self._enqueue(event)
+                self._enqueue(self._rollup.ended(self._clock()))
                 if not self._waiting:
                     due = self._rollup.next_end
                     self._changed.wait(None if due == inf else max(0.0, due - self._clock()))

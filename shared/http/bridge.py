@@ -41,15 +41,12 @@ class Bridge:
         self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def call(self, function: Callable[[], T]) -> T:
-        """Run `function` in the trio thread and return its result, or raise its HttpError. To be called in the HTTP thread."""
-        return await self._call(function, True)
-
     async def observe(self, function: Callable[[], T]) -> T:
         """Do as `call`, for a function that changes nothing: its result waits neither for the disk nor for other nodes."""
-        return await self._call(function, False)
+        return await self.call(function, promises=False)
 
-    async def _call(self, function: Callable[[], T], promises: bool) -> T:
+    async def call(self, function: Callable[[], T], promises: bool = True) -> T:
+        """Run `function` in the trio thread and return its result, or raise its HttpError. To be called in the HTTP thread."""
         if self._loop is None:
             import asyncio  # not at the top: the trio thread, which serves TCP, does not need asyncio
 

@@ -46,7 +46,7 @@ class Https:
 
 
 class HttpServer:
-    """Serves ASGI applications on sockets that are already bound."""
+    """Serves ASGI applications on sockets that are already bound: acceptors, and uvicorn, which runs the applications."""
 
     def __init__(
         self,
@@ -63,106 +63,38 @@ class HttpServer:
         `budget` bounds the memory of bodies and answers; None means one of SMALL_BUDGET. `on_bug` is called, in the HTTP
         thread, with any exception that ends it: the daemon must not continue without HTTP.
         """
-        self._limiter = limiter or ConnectionLimiter("HTTP", ConnectionLimits(MOST_CONNECTIONS, 0), Counter())
         if https is not None and https.is_required:
             app = tls_required(https.listener.port if https.listener is not None else 0)
-        self._loop = _Loop(self._limiter, app, sockets, https, budget or Budget(SMALL_BUDGET))
-        self._on_bug = on_bug
+        self._limiter = limiter or ConnectionLimiter("HTTP", ConnectionLimits(MOST_CONNECTIONS, 0), Counter())
+        self._budget = budget or Budget(SMALL_BUDGET)
+        self._plain, self._https, self._on_bug = sockets, https, on_bug
+        self._config = _config(app)
+        self._uvicorn = Server(self._config)
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+        self._is_listening = threading.Event()  # set, too, when the thread ends
+        self._is_stopping = False
+        self._loop: asyncio.AbstractEventLoop | None = None  # None: it does not run yet
+        self._acceptors: list[Acceptor] = []
+        self._joining: set[asyncio.Task[Any]] = set()  # connections that asyncio has not taken over yet
 
     def start(self) -> None:
         """Start the thread; return when it accepts connections (some tens of milliseconds)."""
         self._thread.start()
-        self._loop.listening.wait()
+        self._is_listening.wait()
 
     def serve_within(self, loop: asyncio.AbstractEventLoop) -> None:
         """Serve the connections of `adopt` in a loop that runs already: without a thread, and without accepting any."""
-        self._loop.begin(loop)
-
-    def stop(self) -> None:
-        """Stop accepting, and let pending requests finish, for a second at most."""
-        self._loop.call_soon(self._loop.stop)
-        self._thread.join(timeout=3.0)
-
-    def call_soon(self, call: Callable[[], None]) -> bool:
-        """Run `call` in the event loop. Any thread may ask. Return False if the loop has ended, or never began."""
-        return self._loop.call_soon(call)
-
-    def adopt(self, sock: socket.socket, ip: str, data: bytes, head_due: int) -> None:
-        """Serve a plain connection that the limiter has admitted, beginning with `data`. Any thread may call this.
-
-        The header that `data` begins with must be complete by `head_due` (monotonic ns), if that is sooner than usual.
-        """
-        if not self._loop.call_soon(partial(self._loop.adopt, sock, ip, data, head_due / 1e9)):
-            sock.close()
-            self._limiter.count_off(ip)
-
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._serve())
-        except BaseException as bug:  # also SystemExit, which uvicorn raises when it cannot start
-            self._on_bug(bug)
-        finally:
-            self._loop.listening.set()
-
-    async def _serve(self) -> None:
-        asyncio.get_running_loop().set_exception_handler(self._log_exception)
-        await self._loop.serve()
-
-    def _log_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log an exception of the event loop. See loop.set_exception_handler."""
-        if self._loop.is_stopping:  # such as a connection that was not taken over yet
-            log.debug("HTTP: while stopping: %s", context["message"])
-        else:
-            log.error("HTTP: %s", context["message"], exc_info=context.get("exception"))
-
-
-class _Loop:
-    """What lives in the HTTP thread's event loop: the acceptors, and uvicorn, which runs the applications."""
-
-    def __init__(
-        self,
-        limiter: ConnectionLimiter,
-        app: ASGIApp,
-        sockets: list[socket.socket],
-        https: Https | None,
-        budget: Budget,
-    ) -> None:
-        self._config = _config(app)
-        self._uvicorn = Server(self._config)
-        self._budget = budget
-        self.listening = threading.Event()
-        self._limiter = limiter
-        self._plain = sockets
-        self._https = https
-        self._acceptors: list[Acceptor] = []
-        self._joining: set[asyncio.Task[Any]] = set()  # connections that asyncio has not taken over yet
-        self._loop: asyncio.AbstractEventLoop | None = None  # None: `serve` has not run
-        self.is_stopping = False
-
-    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Prepare for `adopt`. `loop` is the one that serves."""
         self._loop = loop
         self._config.load()
         self._uvicorn.server_state.default_headers = self._config.encoded_headers  # uvicorn's own loop adds the date
 
-    async def serve(self) -> None:
-        """Accept connections and serve them, until `stop` is called. Raises OSError if a socket cannot listen."""
-        loop = asyncio.get_running_loop()
-        self.begin(loop)
-        for sock in self._plain:
-            self._acceptors.append(Acceptor(sock, self._maker(self._config), self._limiter, None))
-        https = self._https
-        if https is not None and https.listener is not None and https.certificates is not None:
-            config = _config(https.app)
-            config.load()
-            tls = https.certificates.following_context()
-            self._acceptors.append(Acceptor(https.listener.socket, self._maker(config), self._limiter, tls))
-        loop.call_soon(self.listening.set)  # as soon as uvicorn runs
-        await self._uvicorn.serve(sockets=[])  # it accepts nothing itself
+    def stop(self) -> None:
+        """Stop accepting, and let pending requests finish, for a second at most."""
+        self.call_soon(self._stop)
+        self._thread.join(timeout=3.0)
 
     def call_soon(self, call: Callable[[], None]) -> bool:
-        """Run `call` in the loop. Any thread may ask. Return False if the loop has ended, or never began."""
+        """Run `call` in the event loop. Any thread may ask. Return False if the loop has ended, or never began."""
         if self._loop is None:
             return False
         try:
@@ -171,15 +103,55 @@ class _Loop:
             return False
         return True
 
-    def stop(self) -> None:
-        """Stop accepting, and then let pending requests finish. Called in the loop."""
-        self.is_stopping = True
+    def adopt(self, sock: socket.socket, ip: str, data: bytes, head_due: int) -> None:
+        """Serve a plain connection that the limiter has admitted, beginning with `data`. Any thread may call this.
+
+        The header that `data` begins with must be complete by `head_due` (monotonic ns), if that is sooner than usual.
+        """
+        if not self.call_soon(partial(self._adopt, sock, ip, data, head_due / 1e9)):
+            sock.close()
+            self._limiter.count_off(ip)
+
+    # In the HTTP thread
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as bug:  # also SystemExit, which uvicorn raises when it cannot start
+            self._on_bug(bug)
+        finally:
+            self._is_listening.set()
+
+    async def _serve(self) -> None:
+        """Accept connections and serve them, until `stop` is called. Raises OSError if a socket cannot listen."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._log_exception)
+        self.serve_within(loop)
+        for sock in self._plain:
+            self._acceptors.append(Acceptor(sock, self._maker(self._config), self._limiter, None))
+        https = self._https
+        if https is not None and https.listener is not None and https.certificates is not None:
+            config = _config(https.app)
+            config.load()
+            tls = https.certificates.following_context()
+            self._acceptors.append(Acceptor(https.listener.socket, self._maker(config), self._limiter, tls))
+        loop.call_soon(self._is_listening.set)  # as soon as uvicorn runs
+        await self._uvicorn.serve(sockets=[])  # it accepts nothing itself
+
+    def _log_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log an exception of the event loop. See loop.set_exception_handler."""
+        if self._is_stopping:  # such as a connection that was not taken over yet
+            log.debug("HTTP: while stopping: %s", context["message"])
+        else:
+            log.error("HTTP: %s", context["message"], exc_info=context.get("exception"))
+
+    def _stop(self) -> None:
+        self._is_stopping = True
         for acceptor in self._acceptors:
             acceptor.close()
         self._uvicorn.should_exit = True
 
-    def adopt(self, sock: socket.socket, ip: str, data: bytes, header_due: float) -> None:
-        """Serve a plain connection that was admitted already, beginning with `data`. `header_due`: s by the loop's clock."""
+    def _adopt(self, sock: socket.socket, ip: str, data: bytes, header_due: float) -> None:
         protocol = self._maker(self._config)()
         protocol.on_left = watched(self._limiter, protocol, sock, ip)
         protocol.handed_over, protocol.header_due = data, header_due
