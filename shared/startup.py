@@ -126,11 +126,11 @@ def _check_config(
     program: str, options: Options, errors: Sequence[OptionError], check: Callable[[Options], str]
 ) -> int:
     """Print all errors and oddities, and return the exit code."""
-    from shared.tls.dates import expired, expiring
+    from shared.tls.dates import CertificateDates
 
-    checked = [check(options), expired(options)]
-    wrong = [str(error) for error in errors] or [*options.obstacles(), *filter(None, checked)]
-    for line in [*wrong, *(f"warning: {odd}" for odd in (*options.warnings, *expiring(options)))]:
+    dates = CertificateDates(options)
+    wrong = [str(error) for error in errors] or [*options.obstacles(), *filter(None, [check(options)]), *dates.errors()]
+    for line in [*wrong, *(f"warning: {odd}" for odd in (*options.warnings, *dates.warnings()))]:
         print(f"{program}: {escape(line)}", file=sys.stderr)
     if wrong:
         return 2

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nsqd.options import NsqdOptions
 from shared.process.daemon import StartError, listening_at_all, listening_if_given
-from shared.process.listen import bind_shared, duplicate
+from shared.process.listen import Listener, bind_shared, duplicate
 from shared.tls.dates import CertificateDates
 from shared.tls.options import load_certificates
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import ssl
 
     from shared.auth.keyring import Keyring
-    from shared.process.listen import Listener
     from shared.tls.certificates import Certificates
     from shared.tls.client import ClientCertificates
     from shared.tls.mutual import MutualCertificates
@@ -103,23 +102,16 @@ def again(listeners: Listeners) -> Listeners:
 
     The shared port is bound anew, and does not listen yet. Raises ListenError, OSError.
     """
-    shared = listeners.tcp_shared
+    others: dict[str, Any] = {name: duplicate(one) for name, one in _single(listeners).items() if name != "tcp_shared"}
+    if listeners.tcp_shared is not None:
+        others["tcp_shared"] = bind_shared(listeners.tcp_shared.address)
+    return replace(listeners, tcp=tuple(map(duplicate, listeners.tcp)), **others)
 
-    def copied(listener: Listener | None) -> Listener | None:
-        return duplicate(listener) if listener is not None else None
 
-    return replace(
-        listeners,
-        tcp=tuple(map(duplicate, listeners.tcp)),
-        tcp_shared=bind_shared(shared.address) if shared is not None else None,
-        http=copied(listeners.http),
-        https=copied(listeners.https),
-        beanstalk=copied(listeners.beanstalk),
-        beanstalk_tls=copied(listeners.beanstalk_tls),
-        disque=copied(listeners.disque),
-        disque_tls=copied(listeners.disque_tls),
-        cluster=copied(listeners.cluster),
-    )
+def _single(listeners: Listeners) -> dict[str, Listener]:
+    """Return the listeners other than those of `tcp`, by field."""
+    values = {one.name: getattr(listeners, one.name) for one in fields(listeners)}
+    return {name: value for name, value in values.items() if isinstance(value, Listener)}
 
 
 def announced(listeners: Listeners) -> Listener:
@@ -129,11 +121,8 @@ def announced(listeners: Listeners) -> Listener:
 
 def close_sockets(listeners: Listeners) -> None:
     """Close the descriptors of the listeners. Socket files stay: others may listen there."""
-    clients = (*listeners.tcp, listeners.tcp_shared, listeners.http, listeners.https)
-    jobs = (listeners.beanstalk, listeners.beanstalk_tls, listeners.disque, listeners.disque_tls)
-    for listener in (*clients, *jobs, listeners.cluster):
-        if listener is not None:
-            listener.socket.close()
+    for listener in (*listeners.tcp, *_single(listeners).values()):
+        listener.socket.close()
 
 
 def files_problem(options: NsqdOptions) -> str:

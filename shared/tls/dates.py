@@ -65,18 +65,6 @@ def certificates_of(options: object) -> list[Certificate]:
     return found
 
 
-def expired(options: object, now: float | None = None) -> str:
-    """Return the errors of certificates that cannot be used now, or "", for -check-config."""
-    at = time.time() if now is None else now
-    return "; ".join(filter(None, (one.problem(at) for one in certificates_of(options))))
-
-
-def expiring(options: object, now: float | None = None) -> list[str]:
-    """Return a line for each certificate that can be used now, and not for much longer, for -check-config."""
-    at = time.time() if now is None else now
-    return [one.warning(at) for one in certificates_of(options) if one.warning(at) and not one.problem(at)]
-
-
 class CertificateDates:
     """The certificates in use. A thread of its own warns of them in the log, once a day; other threads may read `all`."""
 
@@ -94,6 +82,16 @@ class CertificateDates:
         """Return for each option how many s its certificate is valid from now on; negative: it has expired."""
         now = self._clock()
         return [(one.option, one.ends - now) for one in self.all]
+
+    def errors(self) -> list[str]:
+        """Return a line for each certificate that cannot be used now."""
+        now = self._clock()
+        return [line for one in self.all if (line := one.problem(now))]
+
+    def warnings(self) -> list[str]:
+        """Return a line for each certificate that can be used now, and not for much longer."""
+        now = self._clock()
+        return [line for one in self.all if (line := one.warning(now)) and not one.problem(now)]
 
     def warn(self) -> None:
         """Log a line for each certificate that needs one, unless that was done today."""
