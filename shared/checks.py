@@ -73,7 +73,7 @@ def accidental_path(address: str) -> str:
     return f"used as the path of a unix socket: {_WANTED}" if path and "/" not in path else ""
 
 
-def some_address(addresses: tuple[str, ...]) -> str:
+def require_address(addresses: tuple[str, ...]) -> str:
     """Check that there is an address to listen on."""
     return "" if addresses else "missing address"
 
