@@ -57,7 +57,7 @@ def test_bools_lists_and_values() -> None:
 
 
 @each("stop", ["word", "-", "--"])
-def test_parsing_stops_at_the_first_word_that_is_no_flag(stop: str) -> None:
+def test_parsing_stops_at_the_first_argument_that_is_no_flag(stop: str) -> None:
     assert read("-name", "y", stop, "-nonsense") == Options(name="y")
 
 
@@ -124,14 +124,14 @@ def test_a_variable_that_is_no_option_is_a_warning_without_its_value(name: str, 
 
 
 def test_variables_of_other_programs_are_ignored() -> None:
-    ours = ["PROG_VERSION_OF_IT"]
+    own = ["PROG_VERSION_OF_IT"]
     kubernetes = [
         "PROG_SERVICE_HOST", "PROG_SERVICE_PORT", "PROG_SERVICE_PORT_TCP_CLIENTS", "PROG_PORT", "PROG_PORT_4150_TCP",
         "PROG_PORT_4150_TCP_PROTO", "PROG_PORT_4150_TCP_PORT", "PROG_PORT_4150_TCP_ADDR", "PROG_PORT_53_UDP",
     ]  # fmt: skip
     another_service = ["PROG_HTTP_SERVICE_HOST", "PROG_HTTP_SERVICE_PORT", "PROG_HTTP_PORT", "PROG_HTTP_PORT_4151_TCP"]
     others = ["PROGRAM_X", "PROG", "prog_max_in_flihgt", "OTHER_SERVICE_HOST", "PATH"]
-    found = environment_warnings(*ours, *kubernetes, *another_service, *others)
+    found = environment_warnings(*own, *kubernetes, *another_service, *others)
     assert found == ["unknown environment variable PROG_VERSION_OF_IT"]
 
 

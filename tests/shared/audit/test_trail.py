@@ -175,11 +175,11 @@ def test_refusals_are_rolled_up(tmp_path: Path) -> None:
 
 
 def test_without_a_file_the_lines_are_only_for_the_topic_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = []
+    published = []
     trail = make("", publishes=True)
-    trail.on_lines = lambda: told.append(trail.take_lines())
+    trail.on_lines = lambda: published.append(trail.take_lines())
     write(trail, "t")
-    ((line,),) = told
+    ((line,),) = published
     assert follow(Head(), line).seq == 1
     assert trail.take_lines() == []
     monkeypatch.setattr(trail_module, "MOST_WAITING", 3)

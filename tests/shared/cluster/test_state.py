@@ -176,13 +176,13 @@ def test_each_log_has_its_leader_and_what_is_promoted_is_served_by_another_node(
 def test_a_lost_log_waits_for_nodes_with_a_copy() -> None:
     first = answer(0, record(1), record(2, False), replicas=[replica(2)])
     second = answer(1, record(0), record(2, False), replicas=[replica(2, complete=False)])
-    first |= {"led": [own(0)], "elections": elections("log2", 2, clean=False, reason="node 1 hears it")}
+    first |= {"led": [own(0)], "elections": elections("log2", 2, clean=False, reason="node 1 is connected to it")}
     second |= {"led": [own(1)], "elections": elections("log2", 2, quorum="none")}
     cluster = merged(first, second)
     lost = cluster.logs[-1]
     assert (lost.log_id, lost.node, lost.leader, lost.state, lost.is_bad) == ("log2", 2, 2, "leader lost", True)
     assert [one.words for one in lost.takers] == [
-        "node 0 waits, its copy may be incomplete: node 1 hears it",
+        "node 0 waits, its copy may be incomplete: node 1 is connected to it",
         "node 1 waits: -failover-quorum is none",
     ]
     assert [one.node for one in lost.able] == [0]
