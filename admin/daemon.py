@@ -62,17 +62,15 @@ from admin.users.users import open_users
 from shared.auth.keyring import Keyring
 from shared.http.api import Api, Routes, WithHeaders
 from shared.http.hosts import Hosts
-from shared.http.server import HttpServer, secured
+from shared.http.server import Https, HttpServer
 from shared.log import log
-from shared.process.daemon import SIGNALS, until_told_to_stop
+from shared.process.daemon import SIGNALS, wait_for_stop
 from shared.process.listen import Listener
 from shared.startup import reload_with_certificates
 from shared.tls.certificates import Certificates
-from shared.tls.client import ClientCertificates
+from shared.tls.client import ClientCertificates, load_client
 from shared.tls.dates import CertificateDates
-from shared.tls.info import TlsError
 from shared.tls.options import REQUIRED
-from shared.tls.strength import CLIENT_CIPHERS, at_level, pair_problem
 from shared.values import SECOND
 
 _LEVEL_FLAG = "-http-client-tls-security-level"
@@ -88,7 +86,7 @@ def serve(
 ) -> None:
     """Serve until SIGINT or SIGTERM. `https` and `certificates` come together.
 
-    Raises OSError, ValueError, TlsError, RightsError, StateError for addresses and files that cannot be used.
+    Raises OSError, ValueError, TlsError, StartError, StateError for addresses and files that cannot be used.
     """
     trusted = ClientCertificates(partial(client_context, options), is_lazy=not _has_client_files(options))
     users = open_users(options)
@@ -118,10 +116,8 @@ async def _run(
         loop.add_signal_handler(number, signals.put_nowait, number)
     bug: asyncio.Future[None] = loop.create_future()  # fails with the first bug of the HTTP thread
     app = GZipMiddleware(site.api, LEAST_PACKED, PACKING)
-    plain, over_tls = secured(app, https, certificates, options.tls_required == REQUIRED)
-    if over_tls is not None:
-        over_tls = replace(over_tls, app=WithHeaders(over_tls.app, OVER_TLS))
-    server = HttpServer(plain, [http.socket], partial(_report, loop, bug), https=over_tls)
+    tls = Https(WithHeaders(app, OVER_TLS), https, certificates, options.tls_required == REQUIRED)
+    server = HttpServer(app, [http.socket], partial(_report, loop, bug), https=tls)
     server.start()
     server.call_soon(site.start)
     log.info("HTTP: listening on %s", http.address)
@@ -130,7 +126,7 @@ async def _run(
     loaded = (certificates, ""), (trusted if _has_client_files(options) else None, " of the HTTP client")
     reload = partial(reload_with_certificates, options, PROGRAM, *loaded, dates=site.dates)
     site.dates.start()
-    ends = {bug, asyncio.ensure_future(until_told_to_stop(_each(signals), reload))}
+    ends = {bug, asyncio.ensure_future(wait_for_stop(_each(signals), reload))}
     if users is not None:
         ends.add(asyncio.ensure_future(_reload_users(users)))
     ended, others = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -321,16 +317,10 @@ def _has_client_files(options: AdminOptions) -> bool:
 
 
 def client_context(options: AdminOptions) -> ssl.SSLContext:
-    """Return the TLS context for requests to nodes. Raises OSError, TlsError for files that cannot be used."""
-    context = ssl.create_default_context(cafile=options.http_client_tls_root_ca_file or None)
-    context.set_ciphers(at_level(CLIENT_CIPHERS, options.http_client_tls_security_level))
+    """Return the TLS context for requests to nodes. Raises TlsError for files that cannot be used."""
+    files = options.http_client_tls_root_ca_file, options.http_client_tls_cert, options.http_client_tls_key
+    context = load_client(*files, "http-client-tls-", options.http_client_tls_security_level, _LEVEL_FLAG)
     if options.http_client_tls_insecure_skip_verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    if options.http_client_tls_cert:
-        try:
-            context.load_cert_chain(options.http_client_tls_cert, options.http_client_tls_key)
-        except ssl.SSLError as error:
-            problem = pair_problem(error, _LEVEL_FLAG, options.http_client_tls_security_level)
-            raise TlsError(f"http-client-tls-cert: {problem}") from None
     return context

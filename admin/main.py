@@ -5,12 +5,11 @@ Exit codes: 0 after SIGINT or SIGTERM, 1 if the address cannot be bound or a bug
 
 from __future__ import annotations
 
-import gc
 import time
 
 from admin.options import PROGRAM, AdminOptions, without_scheme
 from shared.process.partial_import import without
-from shared.startup import Exit, begin
+from shared.startup import importing, run_daemon
 from shared.tls.options import certificates_problem, load_certificates
 
 # Files opened before the first answer: a listener, the loops of both threads, a browser, and some nodes that are asked.
@@ -41,26 +40,18 @@ def _import_client() -> None:
 
 def main() -> int:
     """Run nsqadmin and return the exit code of the process."""
-    try:
-        options = begin(AdminOptions, PROGRAM, certificates_problem)
-    except Exit as ended:
-        return ended.code
-    from shared.auth.keyring import RightsError, open_rights
-    from shared.auth.own_token import show_to
-    from shared.log import log
-    from shared.process.daemon import (
-        TooFewFilesError,
-        exit_on_early_signals,
-        listening,
-        listening_if_given,
-        raise_file_limit,
+    return run_daemon(
+        AdminOptions, PROGRAM, certificates_problem, lambda options: FILES + bool(options.https_address), _serve
     )
-    from shared.process.listen import ListenError
-    from shared.tls.info import TlsError
 
-    exit_on_early_signals()
+
+def _serve(options: AdminOptions) -> None:
+    """Serve until a signal. Raises TlsError, ListenError, StartError."""
+    from shared.auth.keyring import open_rights
+    from shared.auth.own_token import show_to
+    from shared.process.daemon import StartError, listening, listening_if_given
+
     try:
-        raise_file_limit(FILES + bool(options.https_address))
         open_rights("", options.auth_token_file, time.time)
         show_to(shows_token_to(options))
         certificates = load_certificates(options)
@@ -69,13 +60,9 @@ def main() -> int:
             listening(options.http_address, authorizes) as http,
             listening_if_given(options.https_address, authorizes) as https,
         ):
-            gc.disable()  # saves a tenth of the time: imports create no garbage
-            _import_client()
-            from admin.daemon import serve
-
-            gc.enable()
+            with importing():
+                _import_client()
+                from admin.daemon import serve
             serve(options, http, https, certificates)
-    except (TooFewFilesError, ListenError, RightsError, TlsError, OSError, ValueError) as error:
-        log.critical("failed to instantiate nsqadmin - %s", error)
-        return 1
-    return 0
+    except (StartError, OSError, ValueError) as error:
+        raise StartError(f"failed to instantiate nsqadmin - {error}") from None

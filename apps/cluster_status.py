@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 
 from apps.node_client import ADDRESS, AccessError, add_access, open_client, url_of, why_refused
-from shared.cluster.answer import MEMBER, NO_WORD, read_answer
+from shared.cluster.answer import MEMBER, NO_RECORD, read_answer
 from shared.cluster.merge import cluster_states
 from shared.cluster.state import CLOSED, ClusterState, LogState
 from shared.cluster.verdict import Level, Verdict, verdict_of
@@ -167,15 +167,20 @@ def look(addresses: Sequence[str], ask: Callable[[str], dict[str, Any]]) -> tupl
         if answer is None:
             answers[address] = data  # the merge says what is wrong with it
             continue
-        run = answer.name, answer.node, answer.words.get(answer.node, NO_WORD).log_id
+        run = answer.name, answer.node, answer.records.get(answer.node, NO_RECORD).log_id
         if run in runs:
             continue
         runs.add(run)
         answers[address] = data
         known = {node for _, node, _ in runs}
-        for node, word in answer.words.items():
-            if word.standing == MEMBER and word.http_address and node not in known and word.http_address not in asked:
-                waiting[word.http_address] = None
+        for node, record in answer.records.items():
+            if (
+                record.standing == MEMBER
+                and record.http_address
+                and node not in known
+                and record.http_address not in asked
+            ):
+                waiting[record.http_address] = None
     found = cluster_states(answers)
     if not found.clusters:
         why = "; ".join([*found.errors, *(f"{address}: {why}" for address, why in silent.items())])

@@ -21,7 +21,7 @@ from lookupd.registry import Registry
 from lookupd.tls import Tls
 from shared.http.bridge import Bridge
 from shared.log import log
-from shared.process.daemon import SIGNALS, broadcast_address, until_told_to_stop
+from shared.process.daemon import SIGNALS, broadcast_address, wait_for_stop
 from shared.process.listen import Listener
 from shared.process.trio_thread import TrioThread
 from shared.startup import reload_with_certificates
@@ -85,7 +85,7 @@ async def _run(
             if https:
                 log.info("HTTPS: listening on %s", https.address)
             reload = partial(reload_with_certificates, options, PROGRAM, (certificates, ""), dates=dates)
-            await until_told_to_stop(signals, reload)
+            await wait_for_stop(signals, reload)
             if http_server:
                 await trio.to_thread.run_sync(http_server.stop)  # in a thread: pending requests need the trio thread
                 for listener in filter(None, (http, https)):
@@ -109,7 +109,7 @@ def _start_http(
     from shared.http.api import Api
     from shared.http.hosts import Hosts
     from shared.http.route import handlers
-    from shared.http.server import HttpServer, secured
+    from shared.http.server import Https, HttpServer
 
     def serve_waiting() -> None:
         bridge.deliver(bridge.serve())
@@ -123,9 +123,9 @@ def _start_http(
 
         routes = guarded(routes, Authorizer(keyring))
     api = Api(handlers(routes), hosts, trio_thread.report)
-    plain, https = secured(api, listeners.https, certificates, options.tls_required == REQUIRED)
+    https = Https(api, listeners.https, certificates, options.tls_required == REQUIRED)
     sockets = [listeners.http.socket] if listeners.http is not None else []
-    http_server = HttpServer(plain, sockets, trio_thread.report, https=https)
+    http_server = HttpServer(api, sockets, trio_thread.report, https=https)
     http_server.start()
     return http_server
 

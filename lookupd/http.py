@@ -23,11 +23,10 @@ from lookupd.producers import Full, PeerInfo
 from lookupd.registry import NEVER, Node, Registration, Registry
 from penstock.protocol.names import is_valid_name
 from shared.auth.verbs import Verb
-from shared.http.api import empty_response, json_response, query, raw_json_response
+from shared.http.api import empty_response, json_response, live, plain, query, raw_json_response
 from shared.http.bridge import Bridge
 from shared.http.errors import HttpError
 from shared.http.extensions import wants_extensions
-from shared.http.health import live, plain
 from shared.http.route import ADMIN, KNOWN, OPEN, STATS, Route, on_channel, on_topic
 from shared.log import log
 from shared.text import go_json

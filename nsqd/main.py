@@ -8,39 +8,30 @@ come during the imports wait in the listener's backlog, as they do while the log
 from __future__ import annotations
 
 import contextlib
-import gc
 
 from nsqd.options import PROGRAM, NsqdOptions
-from nsqd.start.listeners import SecretError, files_needed, files_problem, open_listeners
-from shared.startup import Exit, begin
+from nsqd.start.listeners import files_needed, files_problem, open_listeners
+from shared.log import log
+from shared.process.daemon import StartError
+from shared.startup import importing, run_daemon
 
 
 def main() -> int:
     """Run nsqd until a signal. Return the process's exit code."""
-    try:
-        options = begin(NsqdOptions, PROGRAM, files_problem)
-    except Exit as ended:
-        return ended.code
+    return run_daemon(NsqdOptions, PROGRAM, files_problem, files_needed, _serve)
+
+
+def _serve(options: NsqdOptions) -> None:
+    """Serve until a signal. Raises TlsError, ListenError, StartError."""
     from nsqd.storage.directory import DataDirectory, DirectoryError, LockError
-    from shared.log import log
-    from shared.process.daemon import TooFewFilesError, exit_on_early_signals, raise_file_limit
-    from shared.process.listen import ListenError
-    from shared.tls.info import TlsError
 
     log.info("ID: %d", options.node_number())
-    exit_on_early_signals()
     try:
-        raise_file_limit(files_needed(options))
         with contextlib.closing(DataDirectory(options.data_path)) as directory, open_listeners(options) as listeners:
-            gc.disable()  # saves a tenth of the time: no imported object is garbage
-            from nsqd.start.daemon import serve
-
-            gc.enable()
+            with importing():
+                from nsqd.start.daemon import serve
             serve(options, directory, listeners)
-    except (TlsError, ListenError, LockError) as error:
-        log.critical("failed to instantiate nsqd - %s", error)
-        return 1
-    except (TooFewFilesError, SecretError, DirectoryError) as error:
-        log.critical("%s", error)
-        return 1
-    return 0
+    except LockError as error:
+        raise StartError(f"failed to instantiate nsqd - {error}") from None
+    except DirectoryError as error:
+        raise StartError(str(error)) from None

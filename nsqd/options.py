@@ -39,7 +39,7 @@ from shared.checks import (
     not_dialable,
     obstructed,
     read_word,
-    some_address,
+    require_address,
 )
 from shared.options import option
 from shared.tls.options import NOT_REQUIRED, TlsOptions
@@ -75,7 +75,7 @@ class NsqdOptions(TlsOptions):
         ("127.0.0.1:4150",),
         "<addr>:<port> or unix socket path to listen on for TCP clients; the first <addr>:<port> is announced"
         " (may be given multiple times)",
-        check=some_address,
+        check=require_address,
     )
     tcp_shared_address: str = option(
         "",

@@ -2,7 +2,7 @@
 
 Code that buffers more than FREE bytes for one connection reserves the amount in the budget, and releases it when the
 bytes are gone. The first FREE bytes of each connection are not counted, so small requests work even if the budget is
-used up. The number of connections bounds what these bytes take.
+used up; the number of connections bounds them.
 
 See docs/design/security.md#sizes-and-times.
 """
@@ -71,18 +71,12 @@ class Budget:
             else:
                 del self._owners[owner]
 
-    def fits(self, size: int, owner: str) -> bool:
-        """Return whether `reserve` would grant `size` bytes now."""
+    def fits(self, size: int, owner: str, *, is_counted: bool) -> bool:
+        """Return whether `reserve` would grant `size` bytes now. `is_counted`: a refusal is counted."""
         with self._lock:
-            return self._has_room(size, owner)
-
-    def has_room(self, size: int, owner: str) -> bool:
-        """Return whether `reserve` would grant `size` bytes now. A refusal is counted: the caller turns a client away."""
-        with self._lock:
-            if self._has_room(size, owner):
-                return True
-            self._refused += 1
-            return False
+            fits = self._has_room(size, owner)
+            self._refused += is_counted and not fits
+            return fits
 
     @property
     def is_full(self) -> bool:
@@ -90,7 +84,7 @@ class Budget:
         return self._used >= self._limit
 
     def figures(self) -> BudgetFigures:
-        """Return the limit, what is used now, the most that ever was, and the number of refusals."""
+        """Return a snapshot."""
         with self._lock:
             return BudgetFigures(self._limit, self._used, self._peak, self._refused)
 
@@ -137,10 +131,6 @@ class Share:
         else:
             self.hold(size)
 
-    def fits(self, size: int) -> bool:
-        """Return whether `hold` would succeed now. A refusal is not counted, because the caller only waits."""
-        return size <= max(FREE, self.held) or self._budget.fits(size - self.held, self._owner)
-
-    def would_fit(self, size: int) -> bool:
-        """Return whether `hold` would succeed now, and count a refusal, because the caller then refuses a request."""
-        return size <= max(FREE, self.held) or self._budget.has_room(size - self.held, self._owner)
+    def fits(self, size: int, *, is_counted: bool = False) -> bool:
+        """Return whether `hold` would succeed now. `is_counted`: a refusal is counted, the client is rejected."""
+        return size <= max(FREE, self.held) or self._budget.fits(size - self.held, self._owner, is_counted=is_counted)

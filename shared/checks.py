@@ -1,4 +1,4 @@
-"""Checks of option values. A check takes a value and returns what is wrong with it, or ""; some functions make a check.
+"""Checks of option values. A check takes a value and returns an error, or ""; some functions make a check.
 
 No check opens a connection or asks another process; checks look at the file system only.
 """
@@ -34,10 +34,7 @@ def between(least: int, most: int) -> Callable[[int], str]:
 
 
 def read_word(*known: str) -> Callable[[str], str]:
-    """Return a reader (not a check) of one of the known words, in any case. It returns the word in lower case.
-
-    The reader raises ValueError for any other word.
-    """
+    """Return a reader (not a check) of one of the known texts, in any case. It returns lower case, and raises ValueError."""
 
     def read(text: str) -> str:
         if text.lower() not in known:
@@ -59,7 +56,7 @@ def complaints(flag: str, values: Iterable[Any], check: Callable[[Any], str]) ->
 
 
 def obstructed(address: str) -> str:
-    """Return why nothing can be bound to the address, as far as that shows without trying."""
+    """Return an error if nothing can be bound to the address, as far as that shows without trying."""
     try:
         path = parse_address(address).path
     except ListenError as error:
@@ -76,14 +73,18 @@ def accidental_path(address: str) -> str:
     return f"used as the path of a unix socket: {_WANTED}" if path and "/" not in path else ""
 
 
-def some_address(addresses: tuple[str, ...]) -> str:
+def require_address(addresses: tuple[str, ...]) -> str:
     """Check that there is an address to listen on."""
     return "" if addresses else "missing address"
 
 
 def metrics_problems(metrics_auth: bool, auth_file: str) -> list[str]:
-    """Return what is wrong if /metrics is only for those whom the auth file allows it."""
-    return ["--metrics-auth needs --auth-file, which says who may see stats"] if metrics_auth and not auth_file else []
+    """Return an error if /metrics needs the rights of an auth file, and there is none."""
+    return (
+        ["--metrics-auth needs --auth-file, which grants the right to see stats"]
+        if metrics_auth and not auth_file
+        else []
+    )
 
 
 def not_dialable(address: str) -> str:

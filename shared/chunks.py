@@ -9,7 +9,7 @@ class ChunkReader:
     """The file object that tarfile reads from in its mode `r|`."""
 
     def __init__(self, chunks: Iterable[bytes], progress: Callable[[int], None] | None = None) -> None:
-        """`chunks`: no empty one but the last; `progress` is called after each read with the number of bytes read so far."""
+        """`chunks`: only the last may be empty. `progress` is called after each read with the number of bytes so far."""
         self.count = 0  # bytes that were read
         self._chunks = iter(chunks)
         self._held = b""

@@ -32,17 +32,13 @@ class ConnectionLimits:
     per_ip: int = 0  # 0: 1/SHARE of `total` for addresses other than loopback
 
     def of(self, ip: str) -> int:
-        """Return how many connections an address may have; "" is a unix socket, which has no limit of its own."""
+        """Return the maximum number of connections of an address; "" is a unix socket, which has no limit of its own."""
         if not ip:
             return self.total
         if self.per_ip:
             return self.per_ip
-        return self.total if _is_loopback_ip(ip) else max(1, self.total // SHARE)
-
-
-def _is_loopback_ip(ip: str) -> bool:
-    """Return True if the address is one of this machine's loopback device."""
-    return ip == "::1" or ip.startswith(("127.", "::ffff:127."))
+        is_loopback = ip == "::1" or ip.startswith(("127.", "::ffff:127."))
+        return self.total if is_loopback else max(1, self.total // SHARE)
 
 
 class ConnectionLimiter:
@@ -58,14 +54,11 @@ class ConnectionLimiter:
         # connections that may be displaced, by address and then by their objects, the oldest first; neither is ever empty
         self._strangers: dict[str, dict[object, Displace]] = {}
         self._oldest: dict[object, str] = {}  # the addresses of all of these, the oldest first
-        self._quiet_until: dict[str, int] = {}  # by reason: when the log tells of it again, monotonic ns
-        self._lock = threading.Lock()  # a connection may end in another thread than it was let in by
+        self._quiet_until: dict[str, int] = {}  # by reason: when the log reports it again, monotonic ns
+        self._lock = threading.RLock()  # a connection may end in another thread than it was let in by
 
     def admits(self, ip: str, now: int) -> bool:
-        """Return whether a new connection is within the limits, and count it if so. It may displace another one.
-
-        `ip` is "" for a unix socket. `now` is in monotonic ns.
-        """
+        """Count a new connection, which may displace another one, if it is within the limits. `now`: monotonic ns."""
         limits, most = self._limits, self._limits.of(ip)
         with self._lock:
             here = self._by_ip.get(ip, 0)
@@ -89,38 +82,32 @@ class ConnectionLimiter:
     def watch(self, connection: object, ip: str, displace: Displace) -> None:
         """Let an open connection be displaced while its client is unknown. Call `stop_displacing` when it ends."""
         with self._lock:
-            self._watch(connection, ip, displace)
-
-    def _watch(self, connection: object, ip: str, displace: Displace) -> None:
-        self._strangers.setdefault(ip, {})[connection] = displace
-        self._oldest[connection] = ip
+            self._strangers.setdefault(ip, {})[connection] = displace
+            self._oldest[connection] = ip
 
     def stop_displacing(self, connection: object) -> None:
         """Forget a connection that has ended or is served by another object. May be called for any."""
         with self._lock:
-            self._forget(connection)
-
-    def _forget(self, connection: object) -> None:
-        ip = self._oldest.pop(connection, None)
-        if ip is not None:
-            here = self._strangers[ip]
-            del here[connection]
-            if not here:
-                del self._strangers[ip]
+            ip = self._oldest.pop(connection, None)
+            if ip is not None:
+                here = self._strangers[ip]
+                del here[connection]
+                if not here:
+                    del self._strangers[ip]
 
     def _displace_one(self, ip: str | None) -> bool:
         """Displace the oldest stranger of an address, None: of all. Returns False if there is none."""
         candidates = self._oldest if ip is None else self._strangers.get(ip, {})
         for connection in list(islice(candidates, MOST_TRIED)):
-            whose = self._oldest[connection]
-            displace = self._strangers[whose][connection]
-            self._forget(connection)
+            owner_ip = self._oldest[connection]
+            displace = self._strangers[owner_ip][connection]
+            self.stop_displacing(connection)
             is_ending = displace()
             if is_ending:
                 self.refused["displaced"] += 1
                 return True
             if is_ending is None:
-                self._watch(connection, whose, displace)
+                self.watch(connection, owner_ip, displace)
         return False
 
     def _refuse(self, reason: str, why: str, now: int) -> bool:

@@ -41,5 +41,5 @@ class DaemonOptions:
         return []
 
     def oddities(self) -> list[str]:
-        """Return what an operator should know although it does not prevent a start."""
+        """Return warnings for the operator, which do not prevent a start."""
         return []

@@ -1,7 +1,7 @@
 """Options from environment variables: NSQD_MAX_MSG_SIZE for -max-msg-size. NSQ has no such variables.
 
-A name with our prefix that is no option causes a warning, unless other programs are known to set it: Kubernetes and
-Docker describe each service by variables, and a service may well be called nsqd.
+An unknown name with our prefix causes a warning, unless it is one of those by which Kubernetes and Docker describe a
+service called nsqd.
 """
 
 from __future__ import annotations

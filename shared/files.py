@@ -1,21 +1,23 @@
-"""Writing files that must survive a power cut, files of lines in which no half may stand, and opening what may be no file."""
+"""Write files that must survive a power cut, append whole lines, and open paths that may be named pipes."""
 
 import errno
 import os
-import tempfile
 from pathlib import Path
 
 
-def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Write a small file atomically, durable on return. By default only its owner may read it. Raises OSError."""
+def replace_file(path: Path, content: bytes, mode: int = 0o600, owner: os.stat_result | None = None) -> None:
+    """Write a small file atomically, with the owner and group of `owner`; it is durable on return. Raises OSError."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)  # of an earlier process with this number, maybe with another mode
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(content)
+            if owner is not None:
+                os.fchown(fd, owner.st_uid, owner.st_gid)
+                os.fchmod(fd, mode)  # whatever the umask is
             file.flush()
-            os.fsync(file.fileno())
+            os.fsync(fd)
         os.rename(temporary, path)
     except OSError:
         temporary.unlink(missing_ok=True)
@@ -24,21 +26,9 @@ def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write a file that operators edit, atomically, for its owner and group only. It keeps its owner. Raises OSError."""
-    place, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(place, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-            if path.exists():
-                before = path.stat()
-                os.chown(name, before.st_uid, before.st_gid)
-                os.chmod(name, before.st_mode & 0o640)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    """Write a file that operators edit, as `replace_file` does. It keeps its owner, and its group may read it if it could."""
+    before = path.stat() if path.exists() else None
+    replace_file(path, text.encode(), before.st_mode & 0o640 if before is not None else 0o600, before)
 
 
 def append_whole(path: str, lines: bytes, sync: bool = False) -> None:
@@ -71,10 +61,10 @@ def sync_directory(path: Path) -> None:
 
 
 def public_problem(found: os.stat_result) -> str:
-    """Return what is wrong with a file of secrets that everybody on this machine can read, and what to do; "": nobody can."""
-    return "everybody on this machine can read it: run chmod o= on it" if found.st_mode & 0o007 else ""
+    """Return an error if all users of this machine can read a file of secrets, and how to change that, or ""."""
+    return "all users of this machine can read it: run chmod o= on it" if found.st_mode & 0o007 else ""
 
 
 def without_waiting(path: str, flags: int) -> int:
-    """Open a file as `open` does, of which this is an opener: a named pipe has no end, or no content, instead of blocking."""
+    """Open a file, as the `opener` of `open`. A named pipe without a writer does not block."""
     return os.open(path, flags | os.O_NONBLOCK)

@@ -52,28 +52,28 @@ def _value(spec: Spec, text: str, before: Any) -> Any:
 def _split(
     argv: Sequence[str], by_flag: Mapping[str, Spec], cls: type, program: str
 ) -> tuple[list[tuple[Spec, str]], list[str]]:
-    """Split words into (option, value) pairs, and the words from the first non-flag on. Raises OptionError, HelpRequested."""
+    """Split arguments into (option, value) pairs, and those from the first non-flag on. Raises OptionError, HelpRequested."""
     pairs: list[tuple[Spec, str]] = []
-    words = iter(argv)
-    for word in words:
-        if len(word) < 2 or not word.startswith("-"):
-            return pairs, [word, *words]  # as the original does, which does not warn
-        if word == "--":
+    arguments = iter(argv)
+    for argument in arguments:
+        if len(argument) < 2 or not argument.startswith("-"):
+            return pairs, [argument, *arguments]  # as the original does, which does not warn
+        if argument == "--":
             break
-        name, equals, text = word.removeprefix("-").removeprefix("-").partition("=")
+        name, equals, text = argument.removeprefix("-").removeprefix("-").partition("=")
         if not name or name.startswith("-"):
-            raise OptionError(f"bad flag syntax: {word}")
+            raise OptionError(f"bad flag syntax: {argument}")
         if name not in by_flag:
             if name in ("h", "help"):
                 raise HelpRequested(usage(cls, program))
             raise OptionError(f"flag provided but not defined: -{name} ({program} -help lists the flags)")
         if not equals:
-            following = "true" if by_flag[name].bool_style else next(words, None)
+            following = "true" if by_flag[name].bool_style else next(arguments, None)
             if following is None:
                 raise OptionError(f"flag needs an argument: -{name}")
             text = following
         pairs.append((by_flag[name], text))
-    return pairs, list(words)
+    return pairs, list(arguments)
 
 
 def usage(cls: type, program: str) -> str:

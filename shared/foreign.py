@@ -1,8 +1,7 @@
 """Recognize clients that have come to the wrong port, by the first bytes that they send. Pure.
 
-Each port drops what certainly belongs to another protocol before anything is executed: a job's body, or the body of a request
-that a browser sends, must not be taken for commands. What a protocol's own clients could send by mistake is not dropped: they
-get the protocol's own error.
+Each port drops bytes that certainly belong to another protocol before it executes anything: the body of a job, or of a
+browser's request, must not be taken for commands. Mistakes of a protocol's own clients are not dropped: they get its error.
 
 See docs/design/security.md.
 """
@@ -12,7 +11,7 @@ from __future__ import annotations
 import re
 from enum import Enum
 
-MOST_LOOKED_AT = 64  # bytes: no more than these are looked at
+MOST_LOOKED_AT = 64  # bytes
 
 
 class Foreign(Enum):
@@ -61,25 +60,22 @@ BEGINNINGS = (
 
 
 def recognize(data: bytes) -> Foreign | None:
-    """Return the protocol to which the first bytes of a connection, or of a line, certainly belong; None: that cannot be told.
+    """Return the protocol to which the first bytes of a connection, or of a line, certainly belong, or None.
 
-    What comes behind `data` would not change that.
+    Further bytes would not change that.
     """
-    for kind, pattern in _KINDS:
-        if pattern.match(data, 0, MOST_LOOKED_AT) is not None:
-            return kind
-    return None
+    return next((kind for kind, pattern in _KINDS if pattern.match(data, 0, MOST_LOOKED_AT)), None)
 
 
 def recognize_line(line: bytes) -> Foreign | None:
-    """Return the same for a whole line, which is given without its end."""
+    """Return the protocol of a whole line, which is given without its end, or None."""
     if line[-9:-3] == b" HTTP/" and _HTTP_VERSION.fullmatch(line, len(line) - 9) is not None:
         return recognize(line) or Foreign.HTTP
     return recognize(line + b"\r\n")
 
 
 def describe(data: bytes) -> str:
-    """Return what a client has sent first, and where it belongs, for the log. Nothing of the bytes is quoted."""
+    """Describe the first bytes of a client, and which port they belong to, for the log. They are not quoted."""
     line, newline, _ = data.partition(b"\n")
     found = recognize_line(line.removesuffix(b"\r")) if newline else recognize(data)
-    return str(found) if found is not None else "what belongs to no protocol that is known here"
+    return str(found) if found is not None else "bytes of no known protocol"

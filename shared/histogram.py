@@ -1,10 +1,8 @@
 """A histogram of non-negative integers (nanoseconds, bytes) in logarithmic buckets: small, mergeable, exact to 1.6 %.
 
 A bucket holds the values that have the same exponent and the same five leading bits of mantissa as a 32-bit float: 32
-buckets for each doubling. Each number below 64 has a bucket of its own. A quantile is given as the middle of its
-bucket, so it differs from the true one by at most ERROR, whatever the values are; count, sum, minimum and maximum are
-exact. There are at most BUCKETS buckets, and only those that are not empty take memory. Pure; histograms are merged by
-addition, in any order.
+buckets for each doubling. A quantile is the middle of its bucket, so it differs from the true one by at most ERROR; count,
+sum, minimum and maximum are exact. Only buckets that are not empty take memory, at most BUCKETS. Pure.
 """
 
 import math
@@ -15,7 +13,6 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 from struct import Struct
-from typing import Any
 
 ERROR = 0.016  # relative error of any quantile: 1/64, and the error of rounding to 32 bits
 BUCKETS = 1_889
@@ -39,8 +36,6 @@ class Histogram:
         self.sum = 0
         self.min = 0  # 0 until something is recorded
         self.max = 0
-
-    # commands
 
     def record(self, value: int, count: int = 1) -> None:
         """Record `value` as seen `count` times. Values outside of 0 to MAX_VALUE are clamped."""
@@ -77,15 +72,12 @@ class Histogram:
             self._add(other._counts, other.count, other.sum, other.min, other.max)
 
     def _add(self, counts: dict[int, int], count: int, total: int, least: int, largest: int) -> None:
-        mine = self._counts
         for bucket, number in counts.items():
-            mine[bucket] = mine.get(bucket, 0) + number
+            self._counts[bucket] = self._counts.get(bucket, 0) + number
         self.min = min(self.min, least) if self.count else least
         self.max = max(self.max, largest)
         self.count += count
         self.sum += total
-
-    # queries
 
     def quantile(self, q: float) -> int:
         """Return the least value that at least the share `q` (0 to 1) of values does not exceed, within ERROR; 0 if empty."""
@@ -98,10 +90,7 @@ class Histogram:
         return self.max  # the maximum, which is exact
 
     def cumulative(self, bounds: Sequence[int]) -> list[int]:
-        """Return for each of the sorted `bounds` how many values do not exceed it. The counts never decrease.
-
-        Values within ERROR of a bound may be counted on the wrong side of it.
-        """
+        """Return for each of the sorted `bounds` how many values do not exceed it, up to ERROR. The counts never decrease."""
         buckets = sorted(self._counts)
         middles = [_middle(bucket) for bucket in buckets]
         sums = [0, *accumulate(self._counts[bucket] for bucket in buckets)]
@@ -118,40 +107,11 @@ class Histogram:
         other.count, other.sum, other.min, other.max = self.count, self.sum, self.min, self.max
         return other
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the content as JSON can hold it. `buckets` maps a bucket's number, in decimal, to its count."""
-        buckets = {str(bucket): self._counts[bucket] for bucket in sorted(self._counts)}
-        return {"count": self.count, "sum": self.sum, "min": self.min, "max": self.max, "buckets": buckets}
-
-    @classmethod
-    def from_dict(cls, form: dict[str, Any]) -> "Histogram":
-        """Return the histogram whose `as_dict` gave `form`. Raises ValueError for anything else."""
-        try:
-            new = cls()
-            new._counts = {int(bucket): count for bucket, count in form["buckets"].items()}
-            new.count, new.sum, new.min, new.max = form["count"], form["sum"], form["min"], form["max"]
-            new.check()
-        except (AssertionError, AttributeError, KeyError, TypeError) as error:
-            raise ValueError("not a histogram") from error
-        return new
-
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Histogram) and self.as_dict() == other.as_dict()
+        names = self.__slots__
+        return isinstance(other, Histogram) and all(getattr(self, name) == getattr(other, name) for name in names)
 
     __hash__ = None  # type: ignore[assignment]  # histograms are mutable
-
-    def check(self) -> None:
-        """Raise AssertionError if an invariant that this file states does not hold."""
-        numbers = (self.count, self.sum, self.min, self.max, *self._counts.values())
-        assert all(type(number) is int for number in numbers)
-        assert self.count == sum(self._counts.values())
-        assert all(count > 0 for count in self._counts.values())
-        assert 0 <= self.min <= self.max <= MAX_VALUE
-        assert self.min * self.count <= self.sum <= self.max * self.count
-        if self._counts:
-            assert (min(self._counts), max(self._counts)) == (_bucket(self.min), _bucket(self.max))
-        else:
-            assert not self.max
 
 
 def _bucket(value: int) -> int:

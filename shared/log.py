@@ -1,16 +1,11 @@
 """The log, on standard error, in NSQ's form or as JSON.
 
-NSQ's: `[nsqd] 2026/11/20 11:42:39.719956 INFO: text`, local time. Harnesses parse it, so the
-form is part of the interface. JSON: one object per line, whose keys are always ts (RFC 3339, UTC), level, program,
-message, and exception if there is one. There is one logger per program. Nothing logs in the per-message path, but
-for the line about each HTTP request, as in the original: while the log leaves that out, it costs a lock and a look-up.
+NSQ's: `[nsqd] 2026/11/20 11:42:39.719956 INFO: text`, local time, which harnesses parse. JSON: one object per line, whose keys
+are ts (RFC 3339, UTC), level, program, message, and exception if there is one. Nothing logs in the per-message path except for
+the line about each HTTP request, as in the original.
 
-A line may quote what a peer sent, but a peer cannot forge a line: control characters are escaped in both forms, and a
-traceback, which has many lines in NSQ's form, is indented. A peer cannot fill the disk either: shared/repeats.py bounds
-how often each line is written.
-
-A reader that takes no more bytes stops nothing: while standard error is full, lines are dropped and counted
-(shared/lossy_stream.py).
+A peer whose bytes are quoted cannot forge a line: control characters are escaped in both forms, and a traceback is indented.
+It cannot fill the disk (shared/repeats.py), and a reader that takes no more bytes stops nothing (shared/lossy_stream.py).
 
 See docs/design/nsq-daemons.md#log-lines.
 """
@@ -81,10 +76,9 @@ class JsonFormatter(logging.Formatter):
 
 
 class LimitedHandler(logging.StreamHandler[TextIO]):
-    """Writes the lines that Repeats admits to a stream, and how many lines it left out.
+    """Writes the lines that Repeats admits to a stream, and the number of lines it left out.
 
-    That number is written with the next line of any kind, by a timer, or at the end of the program, whichever comes
-    first.
+    That number is written with the next line of any kind, by a timer, or at the end of the program.
     """
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:

@@ -23,7 +23,7 @@ RETRY = 1.0  # s between two attempts to write the number of lost lines
 
 
 def describe_loss(lines: int) -> str:
-    """Return the text of the line that tells how many lines were dropped."""
+    """Return the text of the line that reports how many lines were dropped."""
     return f"dropped {lines} lines before this one, because their reader took no more"
 
 
@@ -45,7 +45,7 @@ class LossyStream(io.TextIOBase):
     """A text stream over a file descriptor, for all threads. It writes whole lines, and the rest of a line when flushed."""
 
     def __init__(self, fd: int, report: Callable[[int], str]) -> None:
-        """`report` returns the line that tells how many lines were dropped; it ends with a newline."""
+        """`report` returns the line that reports how many lines were dropped; it ends with a newline."""
         self.lost = 0  # lines that were dropped and not reported yet
         self.report = report
         self._fd = fd
@@ -69,15 +69,12 @@ class LossyStream(io.TextIOBase):
             self._send(text)
 
     def fileno(self) -> int:
-        """Return the file descriptor."""
         return self._fd
 
     def isatty(self) -> bool:
-        """Return whether this is a terminal."""
         return os.isatty(self._fd)
 
     def writable(self) -> bool:
-        """Return True."""
         return True
 
     def _send(self, text: str) -> None:

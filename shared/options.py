@@ -1,15 +1,11 @@
 """Options of a program, each declared once: a dataclass field is flag, TOML key, environment variable and help.
 
-    @dataclass(frozen=True, slots=True)
-    class TailOptions:
-        topic: tuple[str, ...] = option((), "NSQ topic (may be given multiple times)")
-        max_in_flight: int = option(200, "max number of messages to allow in flight")
+@dataclass(frozen=True, slots=True)
+class TailOptions:
+    topic: tuple[str, ...] = option((), "NSQ topic (may be given multiple times)")
+    max_in_flight: int = option(200, "max number of messages to allow in flight")
 
-    options = parse(TailOptions, "nsq_tail", sys.argv[1:], os.environ)  # shared/configuration.py
-
-This file holds the declarations. shared/values.py reads the text of a value, shared/flags.py the command line,
-shared/environment.py the environment, shared/config_file.py the TOML file, and shared/configuration.py all sources
-together.
+options = parse(TailOptions, "nsq_tail", sys.argv[1:], os.environ)  # shared/configuration.py
 """
 
 from __future__ import annotations
@@ -22,7 +18,7 @@ from typing import Any, get_type_hints
 
 from shared.values import parse_text
 
-_COMPARED = 100  # characters of an unknown word that are compared with names
+_COMPARED = 100  # characters of an unknown name that are compared with names
 
 
 class OptionError(Exception):
@@ -126,10 +122,10 @@ def _specs(cls: Hashable, program: str) -> tuple[Spec, ...]:
     return tuple(found)
 
 
-def nearest(word: str, known: Sequence[Spec]) -> Spec | None:
-    """Return the option whose flag or key is closest to the word (any case, `-` or `_`), or None if none is close."""
+def nearest(text: str, known: Sequence[Spec]) -> Spec | None:
+    """Return the option whose flag or key is closest to the text (any case, `-` or `_`), or None if none is close."""
     import difflib
 
     names = {spec.flag.replace("-", "_"): spec for spec in known} | {spec.key: spec for spec in known}
-    alike = difflib.get_close_matches(word[:_COMPARED].replace("-", "_").lower(), names, n=1)
+    alike = difflib.get_close_matches(text[:_COMPARED].replace("-", "_").lower(), names, n=1)
     return names[alike[0]] if alike else None

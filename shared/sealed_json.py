@@ -10,12 +10,12 @@ _CRC = "crc32"
 
 
 def seal(content: dict[str, Any]) -> bytes:
-    """Return the content of the file."""
+    """Return the bytes of the file."""
     return json.dumps({_CRC: _crc_of(content), **content}, indent=1).encode()
 
 
 def unseal(data: bytes) -> dict[str, Any]:
-    """Return what was sealed. Raises ValueError if the file is damaged."""
+    """Return the content of a file. Raises ValueError if the file is corrupt."""
     content = json.loads(data)
     if not isinstance(content, dict) or content.pop(_CRC, None) != _crc_of(content):
         raise ValueError("its checksum is wrong")
@@ -23,5 +23,5 @@ def unseal(data: bytes) -> dict[str, Any]:
 
 
 def _crc_of(content: dict[str, Any]) -> int:
-    """Return the checksum of the values, however they are written."""
+    """Return the checksum of the values, whatever their order and white space."""
     return zlib.crc32(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())

@@ -70,7 +70,7 @@ def cut(look: Snapshot) -> Found:
 def cluster(look: Snapshot) -> Found:
     """Yield the problems that the members of a cluster report."""
     for cluster in look.clusters:
-        for one in cluster.troubles():
+        for one in cluster.problems():
             severity = Severity.CRITICAL if one.is_critical else Severity.WARNING
             key = f"{cluster.name}: {one.subject}: {one.kind}"[:200]
             yield Subject("cluster", key, one.subject[:200], "cluster", one.words[:300], 0.0, severity)

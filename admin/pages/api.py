@@ -28,10 +28,9 @@ from admin.output.layout import parameters
 from admin.users.access import Access, check_action, who_asks
 from penstock.protocol.names import is_valid_name
 from shared.cluster.merge import cluster_states
-from shared.http.api import Routes, json_response, query, read_body
+from shared.http.api import Routes, json_response, plain, query, read_body
 from shared.http.bounded import IDENTITY, AnswerError, parse_json, read_answer
 from shared.http.errors import HttpError
-from shared.http.health import plain
 from shared.http.options import LOG_LEVEL, go_log_level, option_response, read_addresses, set_log_level
 from shared.json_fields import JsonObject
 from shared.log import log

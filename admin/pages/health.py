@@ -20,8 +20,7 @@ from admin.nodes.views import count, duration, size
 from admin.output.failures import in_words
 from admin.output.layout import MOST_STREAMS, Fields
 from admin.output.site import Site
-from shared.http.api import Routes, json_response
-from shared.http.health import LIVE_TIMEOUT, plain
+from shared.http.api import LIVE_TIMEOUT, Routes, json_response, plain
 from shared.process.memory import resident_bytes
 from shared.values import SECOND
 from shared.version import NSQ_VERSION, PENSTOCK_VERSION

@@ -21,7 +21,7 @@ from admin.users.roles import Who
 from admin.users.sessions import ADDRESS, NAME, PAIR, Key, csrf_of
 from shared.auth.auth_file import Identity
 from shared.auth.failures import network_of
-from shared.auth.passwords import NOBODYS, is_password
+from shared.auth.passwords import UNKNOWN_USER_HASH, is_password
 from shared.http.api import Handler, query
 from shared.http.errors import HttpError
 
@@ -147,7 +147,7 @@ class Login:
         line.waiting += 1
         try:
             async with line.at_once:
-                right = await asyncio.to_thread(is_password, secret or NOBODYS, password[:MOST_PASSWORD])
+                right = await asyncio.to_thread(is_password, secret or UNKNOWN_USER_HASH, password[:MOST_PASSWORD])
         finally:
             line.waiting -= 1
         return found if right and secret else None

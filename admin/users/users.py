@@ -22,10 +22,11 @@ from pathlib import Path
 from admin.options import ROLES, AdminOptions
 from admin.users.roles import of_role
 from shared.auth.auth_file import NAME, AuthFile, AuthFileError, Identity
-from shared.auth.keyring import Keyring, RightsError
+from shared.auth.keyring import Keyring
 from shared.auth.passwords import MADE_BY
 from shared.auth.rules import ANY, EXPRESSION, NO_NAME, PatternError, expression
 from shared.auth.tokens import DIGEST, digest
+from shared.process.daemon import StartError
 
 TOKEN, BY_PROXY = "sha256:", "-"
 _TOPICS = re.compile(r"[A-Za-z0-9._#*?\[\]!-]{1,200}(,[A-Za-z0-9._#*?\[\]!-]{1,200}){0,99}")
@@ -123,7 +124,7 @@ def is_auth_file(path: Path) -> bool:
 
 
 def open_users(options: AdminOptions) -> Keyring | None:
-    """Read the file of users; None: there is none. Raises RightsError."""
+    """Read the file of users; None: there is none. Raises StartError."""
     flag, path = ("--auth-file", options.auth_file) if options.auth_file else ("--users-file", options.users_file)
     if not path:
         return None
@@ -132,7 +133,7 @@ def open_users(options: AdminOptions) -> Keyring | None:
             return Keyring(path, time.time)
         return Keyring(path, time.time, read_lines, is_strict=False)
     except (OSError, AuthFileError) as error:
-        raise RightsError(f"{flag} {path}: {getattr(error, 'strerror', None) or error}") from None
+        raise StartError(f"{flag} {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _pattern(glob: str) -> str:

@@ -9,8 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.http.node import Node
-from shared.http.api import json_response
-from shared.http.health import live, plain
+from shared.http.api import json_response, live, plain
 
 
 class HealthRoutes:

@@ -54,8 +54,7 @@ from nsqd.tasks.topology_log import log_changes
 from shared.budget import Budget
 from shared.http.bridge import Bridge
 from shared.log import log
-from shared.process.daemon import SIGNALS
-from shared.process.interpreter import note_slow_interpreter
+from shared.process.daemon import SIGNALS, note_slow_interpreter
 from shared.process.memory import Memory
 from shared.process.trio_thread import TrioThread
 

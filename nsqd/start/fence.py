@@ -16,7 +16,7 @@ from nsqd.start.front_ends import open_in_cluster
 from nsqd.start.opening import Opened
 from nsqd.storage.directory import DataDirectory
 from shared.log import log
-from shared.process.daemon import until_told_to_stop
+from shared.process.daemon import wait_for_stop
 from shared.values import SECOND
 
 if TYPE_CHECKING:
@@ -67,5 +67,5 @@ async def open_patiently(
                 log.error("CLUSTER: this node cannot continue: %s", error)
             is_told = True
         with trio.move_on_after(ASK_AGAIN):
-            await until_told_to_stop(signals, lambda: None)
+            await wait_for_stop(signals, lambda: None)
             return None

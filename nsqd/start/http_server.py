@@ -110,7 +110,7 @@ class HttpFrontEnd:
         from nsqd.http.stats import Stats
         from shared.http.api import Api
         from shared.http.route import handlers
-        from shared.http.server import HttpServer, secured
+        from shared.http.server import Https, HttpServer
 
         def read_binary(body: bytes) -> list[bytes] | None:
             try:
@@ -120,10 +120,10 @@ class HttpFrontEnd:
 
         options, node, listeners = self._options, self._node, self._listeners
         api = Api(handlers(self._watched(routes(node))), self._hosts, self._trio_thread.report)
-        plain, https = secured(api, listeners.https, listeners.certificates, options.tls_required == REQUIRED)
+        https = Https(api, listeners.https, listeners.certificates, options.tls_required == REQUIRED)
         sockets = [listeners.http.socket] if listeners.http is not None and not self._reactor_accepts else []
         report = self._trio_thread.report
-        server = HttpServer(plain, sockets, report, https=https, limiter=self._limiter, budget=self._budget)
+        server = HttpServer(api, sockets, report, https=https, limiter=self._limiter, budget=self._budget)
         self._context.read_binary, self._context.stats = read_binary, Stats(node).answer_in_turn
         return server
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nsqd.options import NsqdOptions
+from shared.process.daemon import StartError, listening_at_all, listening_if_given
+from shared.process.listen import Listener, bind_shared, duplicate
 from shared.tls.dates import CertificateDates
 from shared.tls.options import load_certificates
 
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     import ssl
 
     from shared.auth.keyring import Keyring
-    from shared.process.listen import Listener
     from shared.tls.certificates import Certificates
     from shared.tls.client import ClientCertificates
     from shared.tls.mutual import MutualCertificates
@@ -52,10 +53,6 @@ class Listeners:
     dates: CertificateDates | None = None  # when all of these end; None: nothing is told of that
 
 
-class SecretError(Exception):
-    """The cluster's secret, or the auth file, cannot be used. The text says why."""
-
-
 def files_needed(options: NsqdOptions) -> int:
     """Return how many file descriptors nsqd opens before the first client comes."""
     jobs = (
@@ -74,9 +71,7 @@ def files_needed(options: NsqdOptions) -> int:
 
 @contextlib.contextmanager
 def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
-    """Load the certificates and open the listeners; close them in the end. Raises TlsError, ListenError, SecretError."""
-    from shared.process.daemon import listening_at_all, listening_if_given, sharing_if_given
-
+    """Load the certificates and open the listeners; close them in the end. Raises TlsError, ListenError, StartError."""
     certificates = load_certificates(options)
     auth_tls = _auth_tls(options)
     secret, cluster_tls = _secret(options), _cluster_tls(options)
@@ -87,7 +82,7 @@ def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
     knows_nsq = auth_tls is not None or knows_all
     with (
         listening_at_all(options.tcp_address, knows_nsq) as tcp,
-        sharing_if_given(options.tcp_shared_address, knows_nsq) as tcp_shared,
+        listening_if_given(options.tcp_shared_address, knows_nsq, bind_shared) as tcp_shared,
         listening_if_given(options.http_address, knows_all) as http,
         listening_if_given(options.https_address if certificates else "", knows_all) as https,
         listening_if_given(options.beanstalk_address, knows_all) as beanstalk,
@@ -107,25 +102,16 @@ def again(listeners: Listeners) -> Listeners:
 
     The shared port is bound anew, and does not listen yet. Raises ListenError, OSError.
     """
-    from shared.process.listen import bind_shared, duplicate
+    others: dict[str, Any] = {name: duplicate(one) for name, one in _single(listeners).items() if name != "tcp_shared"}
+    if listeners.tcp_shared is not None:
+        others["tcp_shared"] = bind_shared(listeners.tcp_shared.address)
+    return replace(listeners, tcp=tuple(map(duplicate, listeners.tcp)), **others)
 
-    shared = listeners.tcp_shared
 
-    def copied(listener: Listener | None) -> Listener | None:
-        return duplicate(listener) if listener is not None else None
-
-    return replace(
-        listeners,
-        tcp=tuple(map(duplicate, listeners.tcp)),
-        tcp_shared=bind_shared(shared.address) if shared is not None else None,
-        http=copied(listeners.http),
-        https=copied(listeners.https),
-        beanstalk=copied(listeners.beanstalk),
-        beanstalk_tls=copied(listeners.beanstalk_tls),
-        disque=copied(listeners.disque),
-        disque_tls=copied(listeners.disque_tls),
-        cluster=copied(listeners.cluster),
-    )
+def _single(listeners: Listeners) -> dict[str, Listener]:
+    """Return the listeners other than those of `tcp`, by field."""
+    values = {one.name: getattr(listeners, one.name) for one in fields(listeners)}
+    return {name: value for name, value in values.items() if isinstance(value, Listener)}
 
 
 def announced(listeners: Listeners) -> Listener:
@@ -135,11 +121,8 @@ def announced(listeners: Listeners) -> Listener:
 
 def close_sockets(listeners: Listeners) -> None:
     """Close the descriptors of the listeners. Socket files stay: others may listen there."""
-    clients = (*listeners.tcp, listeners.tcp_shared, listeners.http, listeners.https)
-    jobs = (listeners.beanstalk, listeners.beanstalk_tls, listeners.disque, listeners.disque_tls)
-    for listener in (*clients, *jobs, listeners.cluster):
-        if listener is not None:
-            listener.socket.close()
+    for listener in (*listeners.tcp, *_single(listeners).values()):
+        listener.socket.close()
 
 
 def files_problem(options: NsqdOptions) -> str:
@@ -153,7 +136,7 @@ def files_problem(options: NsqdOptions) -> str:
         _cluster_tls(options)
         _keyring(options)
         _lookupd_tls(options)
-    except (TlsError, SecretError) as error:
+    except (TlsError, StartError) as error:
         return str(error)
     return ""
 
@@ -194,20 +177,17 @@ def _lookupd_tls(options: NsqdOptions) -> ClientCertificates | None:
 
 
 def _keyring(options: NsqdOptions) -> Keyring | None:
-    """Return the auth file, or None if there is none, and take the node's own token. Raises SecretError."""
+    """Return the auth file, or None if there is none, and take the node's own token. Raises StartError."""
     if not options.auth_file and not options.auth_token_file:
         return None
-    from shared.auth.keyring import RightsError, open_rights
+    from shared.auth.keyring import open_rights
 
-    try:
-        keyring = open_rights(options.auth_file, options.auth_token_file, time.time)
-    except RightsError as error:
-        raise SecretError(str(error)) from None
+    keyring = open_rights(options.auth_file, options.auth_token_file, time.time)
     trusts_everybody = (
         options.tls_client_auth_policy in ("require-verify", "verify-if-given") and not options.tls_root_ca_file
     )
     if keyring is not None and keyring.knows_certificates and trusts_everybody:
-        raise SecretError(
+        raise StartError(
             f"--auth-file {options.auth_file}: its [[certificate]] entries need --tls-root-ca-file with your own authority:"
             " without it, certificates of any public authority count"
         )
@@ -215,7 +195,7 @@ def _keyring(options: NsqdOptions) -> Keyring | None:
 
 
 def _secret(options: NsqdOptions) -> bytes:
-    """Return the cluster's secret, without the line's end; b"" if there is no cluster. Raises SecretError."""
+    """Return the cluster's secret, without the line's end; b"" if there is no cluster. Raises StartError."""
     if not options.cluster_address:
         return b""
     from shared.files import without_waiting
@@ -224,9 +204,9 @@ def _secret(options: NsqdOptions) -> bytes:
         with open(options.cluster_secret_file, "rb", opener=without_waiting) as file:
             secret = file.read(MOST_SECRET + 1).strip()
     except OSError as error:
-        raise SecretError(f"failed to read --cluster-secret-file - {error}") from None
+        raise StartError(f"failed to read --cluster-secret-file - {error}") from None
     if not LEAST_SECRET <= len(secret) <= MOST_SECRET:
-        raise SecretError(
+        raise StartError(
             f"--cluster-secret-file {options.cluster_secret_file}: expected {LEAST_SECRET} to {MOST_SECRET} bytes"
         )
     return secret

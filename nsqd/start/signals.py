@@ -10,7 +10,7 @@ import trio
 from nsqd.options import PROGRAM, NsqdOptions
 from nsqd.start.audit import note_signal
 from nsqd.start.listeners import Listeners
-from shared.process.daemon import until_told_to_stop
+from shared.process.daemon import wait_for_stop
 from shared.startup import reload_with_certificates
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ async def until_over(signals: AsyncIterator[int], reload: Callable[[], None], *e
 
         for event in events:
             nursery.start_soon(until_set, event)
-        await until_told_to_stop(signals, reload)
+        await wait_for_stop(signals, reload)
         nursery.cancel_scope.cancel()
 
 

@@ -8,28 +8,18 @@ import sys
 import zlib
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from io import BufferedReader
 from itertools import count
 from pathlib import Path
 
-from shared.audit.chain import FIRST, MOST_LINE, BrokenChainError, Head, Record, decode, follow
+from shared.audit.chain import FIRST, MOST_LINE, BrokenChainError, Record, decode, follow
 from shared.log import escape
 
 PROGRESS = 1_000_000  # records between two lines about how far the check is
 _COLUMNS = ("TIME", "WHO", "PORT", "ADDRESS", "ACTION", "TARGET", "COUNT", "OUTCOME")
-_WIDTHS = (
-    24,
-    20,
-    10,
-    15,
-    23,
-    30,
-    5,
-    0,
-)  # a longer text moves the rest of its line: the file may be too long to look ahead
+_WIDTHS = (24, 20, 10, 15, 23, 30, 5, 0)  # a longer text moves the rest of its line
 EXPLANATION = """
 nsqd writes such a file with -audit-file. Each line has the SHA-256 of the line before it, so a line that was changed, removed,
-added or moved shows. That lines at the end are missing does not show: compare the number and the digest that `verify` prints.
+added or moved shows. Missing lines at the end do not show: compare the number and the digest that `verify` prints.
 """
 
 
@@ -42,9 +32,9 @@ def main() -> int:
         sys.stderr.close()
         return 0
     except (OSError, EOFError, zlib.error) as error:
-        where = getattr(error, "filename", None)
-        said = getattr(error, "strerror", None) or error
-        print(f"penstock audit: {f'{where}: ' if where else ''}{said}", file=sys.stderr)
+        path = getattr(error, "filename", None)
+        reason = getattr(error, "strerror", None) or error
+        print(f"penstock audit: {f'{path}: ' if path else ''}{reason}", file=sys.stderr)
         return 1
     return found
 
@@ -53,30 +43,25 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="penstock audit", description="Check and show audit files." + EXPLANATION)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     verify = commands.add_parser("verify", help="check that the lines of one or several files form one chain")
-    verify.add_argument("file", nargs="+", type=Path, help="the oldest file first; .gz is unpacked")
-    verify.set_defaults(run=_verify)
     show = commands.add_parser("show", help="print the records as a table, without a check")
-    show.add_argument("file", nargs="+", type=Path, help="the oldest file first; .gz is unpacked")
+    for command, run in ((verify, _verify), (show, _show)):
+        command.add_argument("file", nargs="+", type=Path, help="the oldest file first; .gz is unpacked")
+        command.set_defaults(run=run)
     show.add_argument("--who", default="*", help="only of this identity or user; * and ? stand for any characters")
     show.add_argument("--action", default="*", help="only this action, such as 'topic/*' or CONFIG*")
     show.add_argument("--since", default="", help="only from this time on, in UTC, such as 2026-11-26T03:04")
-    show.set_defaults(run=_show)
     return parser
 
 
 def _lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file without their ends; of an endless one its beginning. Raises OSError, EOFError."""
-    with _opened(path) as file:
+    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
         while line := file.readline(MOST_LINE + 1):
             if not line.endswith(b"\n") and len(line) <= MOST_LINE:
                 line += b" "  # half a line is no record, and a record without its end may not be whole
                 yield line
                 return
             yield line[:-1]
-
-
-def _opened(path: Path) -> gzip.GzipFile | BufferedReader:
-    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
 
 
 def _verify(arguments: argparse.Namespace) -> int:
@@ -92,25 +77,17 @@ def _verify(arguments: argparse.Namespace) -> int:
                 return 1
             if head is None:
                 first = following.seq
-                _tell_beginning(path, decode(line))
+                if decode(line)["prev"] != FIRST:
+                    print(f"{path} begins with record {first}: earlier ones were not given")
             head, records = following, records + 1
             if records % PROGRESS == 0:
                 print(f"{records} records so far", file=sys.stderr)
-    _tell_end(head, records, first)
-    return 0
-
-
-def _tell_beginning(path: Path, record: Record) -> None:
-    if record["prev"] != FIRST:
-        print(f"{path} begins with record {record['seq']}: what came before was not given")
-
-
-def _tell_end(head: Head | None, records: int, first: int) -> None:
     if head is None:
         print("0 records")
-        return
-    print(f"{records} record{'s' if records > 1 else ''}, chain unbroken")
-    print(f"records {first} to {head.seq}; the last line has the digest {head.digest}")
+    else:
+        print(f"{records} record{'s' if records > 1 else ''}, chain unbroken")
+        print(f"records {first} to {head.seq}; the last line has the digest {head.digest}")
+    return 0
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -122,7 +99,7 @@ def _show(arguments: argparse.Namespace) -> int:
             except BrokenChainError as error:
                 print(f"{path}, line {number}: {error}", file=sys.stderr)
                 continue
-            if _is_wanted(record, arguments):
+            if _matches(record, arguments):
                 _print_row(_row(record))
     return 0
 
@@ -131,7 +108,7 @@ def _print_row(row: tuple[str, ...]) -> None:
     print("  ".join(text.ljust(width) for text, width in zip(row, _WIDTHS, strict=True)))
 
 
-def _is_wanted(record: Record, arguments: argparse.Namespace) -> bool:
+def _matches(record: Record, arguments: argparse.Namespace) -> bool:
     names = record["who"], str(record.get("user", ""))
     return (
         any(fnmatchcase(name, arguments.who) for name in names)

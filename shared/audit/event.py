@@ -1,4 +1,4 @@
-"""One thing that an audit records. It has names only: no body, no token, no value of an option."""
+"""An event that an audit records. It has names only: no body, no token, no value of an option."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-NODE = "process"  # the port of what the daemon did by itself
+NODE = "process"  # the port of actions of the daemon itself
 UNKNOWN = -1
 
 
 class Outcome(StrEnum):
-    """What came of an action that is recorded."""
+    """The outcome of a recorded action."""
 
     DONE = "done"
-    REFUSED = "refused"  # the client may not do that, or showed a wrong proof
-    FAILED = "failed"  # the client may, and it was not done
+    REFUSED = "refused"  # the client may not do that, or showed wrong credentials
+    FAILED = "failed"  # the client may do that, and it was not done
     THROTTLED = "throttled"  # the client has tried too often
     UNCERTAIN = "uncertain"  # the client hung up, or the daemon stopped, before it was over
 
@@ -25,15 +25,15 @@ MOST_TEXT = 200  # characters of each text: the names of topic and channel take 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An action that somebody has done or tried."""
+    """An action that was done or tried."""
 
     port: str  # nsq, http, https, beanstalkd, disque, cluster, or NODE
     action: str  # a path such as topic/delete, or a command such as KICK
     target: str = ""  # topic and channel, job, option: names with a space between them
     outcome: Outcome = Outcome.DONE
     who: str = ""  # the name of an identity; "": unknown
-    by: str = ""  # how that was proved: token, user, certificate, ...
-    user: str = ""  # for whom nsqadmin acted; "": nobody
+    by: str = ""  # the kind of its credentials: token, user, certificate, ...
+    user: str = ""  # the user for whom nsqadmin acted
     address: str = ""  # IP address; "": a unix socket, or the daemon itself
     count: int = UNKNOWN  # of messages, jobs, or attempts
 

@@ -1,7 +1,7 @@
-"""Writes the audit of a daemon, in a thread of its own, so that nobody who notes an event waits for the disk.
+"""Writes the audit of a daemon, in a thread of its own, so that `note` never waits for the disk.
 
-Events wait in a bounded queue. The thread makes lines of them, appends them to the file, and gives them to whoever publishes
-them. If the queue is full or the disk takes nothing, events are left out; a record says how many, and the chain goes on.
+Events wait in a bounded queue. The thread appends their lines to the file, and keeps them for the audit topic. If the queue is
+full or the disk fails, events are left out; a record has their number, and the chain continues.
 
 The file is opened for each write, so a file that log rotation has renamed gets nothing more. The first record in the new file
 continues the chain.
@@ -9,31 +9,40 @@ continues the chain.
 
 from __future__ import annotations
 
+import os
+import stat
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from math import inf
+from typing import NamedTuple
 
-from shared.audit.chain import EMPTY, encode
+from shared.audit.chain import EMPTY, MOST_LINE, BrokenChainError, Head, decode, digest, encode
 from shared.audit.event import NODE, Event, Outcome, bounded
-from shared.audit.file import open_end
 from shared.audit.rollup import RollUp
 from shared.files import append_whole
 from shared.log import log
 
 MOST_WAITING = 10_000  # events, and lines that wait to be published: at most 160 MB, usually 4
+TAIL = 8 * MOST_LINE  # bytes that are read at the end of the file
 MOST_AT_ONCE = 500  # events in one write
 CLOSE_WITHIN = 5.0  # s for the last records when the daemon stops: a disk that hangs must not hold it up
 LEFT_OUT = "audit/left-out"  # count: events that are not recorded
 TORN = "audit/torn"  # count: bytes of half a line that were cut off
-DAMAGED = "audit/damaged"  # the line before this one is no record
+CORRUPT = "audit/corrupt"  # the line before this one is no record
 
 
-@dataclass(frozen=True, slots=True)
-class TrailFigures:
-    """What an audit has done since the start."""
+class End(NamedTuple):
+    """The end of an audit file when it is opened."""
+
+    head: Head = EMPTY
+    torn: int = 0  # bytes of half a line after the last whole one, which were cut off
+    is_corrupt: bool = False  # the last line is no record
+
+
+class TrailFigures(NamedTuple):
+    """The counts of an audit since the start."""
 
     records: int  # written
     left_out: int  # events that are not recorded, except for their number
@@ -53,25 +62,25 @@ class Trail:
     ) -> None:
         """Read the end of the file. `path` "": there is none. `publishes`: keep lines for `take_lines`. Raises OSError."""
         self._path, self._node, self._wall, self._clock, self._publishes = path, node, wall, clock, publishes
-        end = open_end(path) if path else None
-        self._head = end.head if end is not None else EMPTY  # the thread's
+        end = open_end(path) if path else End()
+        self._head = end.head  # the thread's
         self._changed = threading.Condition()  # guards what follows
         self._waiting: deque[tuple[int, Event]] = deque()  # with the time, in ns since the epoch; at most MOST_WAITING
         self._rollup = RollUp()
         self._is_busy = False  # the thread is writing
         self._is_closing = False
-        self._dropped = 0  # events that found the queue full, and that no record tells of yet
+        self._dropped = 0  # events that found the queue full, and are in no record yet
         self._lines: deque[bytes] = deque()  # at most MOST_WAITING
         self._unpublished = 0
-        self._unwritten = 0  # events that the disk did not take, and that no record tells of yet; the thread's
+        self._unwritten = 0  # events that the disk did not take, and are in no record yet; the thread's
         self._is_failing = False  # the last write failed; the thread's
         self._records = self._left_out = 0
         self.on_lines: Callable[[], None] = lambda: None  # called by the thread when `take_lines` has something
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
-        if end is not None and end.torn:
+        if end.torn:
             self.note(Event(NODE, TORN, count=end.torn))
-        if end is not None and end.is_damaged:
-            self.note(Event(NODE, DAMAGED, outcome=Outcome.FAILED))
+        if end.is_corrupt:
+            self.note(Event(NODE, CORRUPT, outcome=Outcome.FAILED))
 
     def start(self) -> None:
         """Start the thread that writes the records."""
@@ -82,19 +91,17 @@ class Trail:
         event, now = bounded(event), self._clock()
         with self._changed:
             due = self._rollup.next_end
-            for one in self._rollup.ended(now):
-                self._enqueue(one)
+            self._enqueue(self._rollup.ended(now))
             if self._rollup.admits(event, now):
-                self._enqueue(event)
+                self._enqueue([event])
             if self._waiting or self._rollup.next_end != due:  # else the thread would wake up for each one of a flood
                 self._changed.notify_all()
 
-    def _enqueue(self, event: Event) -> None:
-        if len(self._waiting) < MOST_WAITING:
-            self._waiting.append((self._wall(), event))
-        else:
-            self._dropped += 1
-            self._left_out += 1
+    def _enqueue(self, events: Sequence[Event]) -> None:
+        room = max(0, MOST_WAITING - len(self._waiting))
+        self._waiting.extend((self._wall(), event) for event in events[:room])
+        self._dropped += len(events[room:])
+        self._left_out += len(events[room:])
 
     def take_lines(self) -> list[bytes]:
         """Return the lines that were written and not taken yet, without their ends."""
@@ -109,7 +116,7 @@ class Trail:
             self._unpublished += count
 
     def figures(self) -> TrailFigures:
-        """Return what the audit has done."""
+        """Return the counts."""
         with self._changed:
             return TrailFigures(self._records, self._left_out, self._unpublished)
 
@@ -119,10 +126,9 @@ class Trail:
             self._changed.wait_for(lambda: not (self._waiting or self._is_busy), within)
 
     def close(self) -> None:
-        """Write what is left, and end the thread, if it was started."""
+        """Write the waiting events, and end the thread, if it was started."""
         with self._changed:
-            for event in self._rollup.flush():
-                self._enqueue(event)
+            self._enqueue(self._rollup.flush())
             self._is_closing = True
             self._changed.notify_all()
         if self._thread.is_alive():
@@ -143,8 +149,7 @@ class Trail:
             while not self._waiting:
                 if self._is_closing:
                     return False
-                for event in self._rollup.ended(self._clock()):
-                    self._enqueue(event)
+                self._enqueue(self._rollup.ended(self._clock()))
                 if not self._waiting:
                     due = self._rollup.next_end
                     self._changed.wait(None if due == inf else max(0.0, due - self._clock()))
@@ -158,11 +163,8 @@ class Trail:
             dropped = 0
             if not self._waiting:  # they came behind all that waited
                 dropped, self._dropped = self._dropped, 0
-        events = [
-            *self._told(self._unwritten, taken[0][0] if taken else self._wall()),
-            *taken,
-            *self._told(dropped, self._wall()),
-        ]
+        before = _left_out(self._unwritten, taken[0][0] if taken else self._wall())
+        events = [*before, *taken, *_left_out(dropped, self._wall())]
         lines, head = list[bytes](), self._head
         for wall, event in events:
             line, head = encode(head, self._node, wall, event)
@@ -174,9 +176,6 @@ class Trail:
             self._unwritten += len(taken) + dropped
             with self._changed:
                 self._left_out += len(taken)
-
-    def _told(self, count: int, wall: int) -> list[tuple[int, Event]]:
-        return [(wall, Event(NODE, LEFT_OUT, outcome=Outcome.FAILED, count=count))] if count else []
 
     def _append(self, lines: list[bytes]) -> bool:
         """Append lines to the file. Returns False, and the log says why at the first time, if that fails."""
@@ -203,3 +202,41 @@ class Trail:
             self._unpublished += max(0, len(lines) - room)
             self._lines.extend(lines[:room])
         self.on_lines()
+
+
+def _left_out(count: int, wall: int) -> list[tuple[int, Event]]:
+    """Return the record of events that are left out, if there are any."""
+    return [(wall, Event(NODE, LEFT_OUT, outcome=Outcome.FAILED, count=count))] if count else []
+
+
+def open_end(path: str) -> End:
+    """Return the end of the chain, and cut off half a line. Creates the file. Raises OSError, also for other kinds of files."""
+    place = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o640)
+    try:
+        found = os.fstat(place)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError("not a regular file")
+        tail = os.pread(place, TAIL, max(0, found.st_size - TAIL))
+        whole = tail.rfind(b"\n") + 1
+        torn = len(tail) - whole
+        end = _end_of(tail[:whole].splitlines(), torn)
+        if torn:
+            os.ftruncate(place, found.st_size - torn)
+    finally:
+        os.close(place)
+    return end
+
+
+def _end_of(lines: list[bytes], torn: int) -> End:
+    """Return the end of the chain in the last lines. Raises OSError if the file is none of an audit: it is left as it is."""
+    if torn > MOST_LINE:
+        raise OSError("this file has a longer line at its end than an audit")
+    if not lines:
+        return End(torn=torn)
+    is_corrupt = False
+    for line in reversed(lines):
+        try:
+            return End(Head(decode(line)["seq"], digest(lines[-1])), torn, is_corrupt)
+        except BrokenChainError:
+            is_corrupt = True
+    raise OSError("this file has something else at its end than audit records")

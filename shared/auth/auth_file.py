@@ -1,33 +1,7 @@
-"""The auth file: who there is, by what each is known, and what each may do. In TOML; checked as a whole.
+"""The auth file: identities, their credentials and their rights. In TOML; checked as a whole.
 
-    [[token]]                                  # a program; `penstock auth token create` writes this
-    name = "orders-api"
-    sha256 = "9f86d081..."                     # of the token
-    roles = ["orders"]
-    expires = 2027-01-01T00:00:00Z
-    limits = { connections = 100, messages = 5000 }   # see shared/auth/limits.py; any entry but a role may have them
-
-    [[user]]                                   # a person; `penstock users` writes this
-    name = "ann"
-    password = "$argon2id$v=19$..."
-    roles = ["operator"]
-    topics = ["orders.*"]                      # restricts all roles of this entry
-
-    [[certificate]]                            # a client certificate, by a pattern of its subject or of a URI or DNS name
-    name = "billing"
-    subject = "CN=billing*"
-    roles = ["producer"]
-
-    [[socket]]                                 # whoever connects by a unix socket as this user of the machine
-    name = "sidecar"
-    uid = 990                                  # or a list of numbers, or user = "NAME": looked up when the file is read
-    roles = ["producer"]
-
-    [[role]]
-    name = "orders"
-    rules = [{ verbs = ["publish"], topics = ["orders.*"] }, { verbs = ["consume"], topics = ["orders.*"], channels = ["api"] }]
-
-Several tokens may have one name: that is how a token is replaced. See shared/auth/verbs.py for verbs and built-in roles.
+A table [[token]], [[user]], [[certificate]] or [[socket]] is an identity, with its credentials, roles, topics, limits and
+expiry; [[role]] defines a role by rules. docs/security.md has an example. A name may have several tokens, to replace one.
 """
 
 from __future__ import annotations
@@ -38,6 +12,7 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from shared.auth.limits import NONE, Limits, LimitsError, read_limits
@@ -68,7 +43,7 @@ class AuthFileError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Somebody who has proved who it is."""
+    """A program or a person that is known by its credentials."""
 
     name: str
     kind: str  # "token", "user", "certificate" or "socket"; in nsqadmin also "oidc"
@@ -83,35 +58,31 @@ class Identity:
 
 @dataclass(slots=True)
 class AuthFile:
-    """What an auth file says, by the proofs that clients show."""
+    """The content of an auth file, by the credentials that clients show."""
 
     tokens: dict[str, Identity] = field(default_factory=dict)  # by the SHA-256 of the token
     users: dict[str, tuple[Identity, str]] = field(default_factory=dict)  # by name, with the hash of the password
     unproven: set[str] = field(
         default_factory=set
-    )  # names of users without password and token: whom only a proxy names
+    )  # names of users without password and token: only a proxy names them
     certificates: list[tuple[str, str, Identity]] = field(default_factory=list)  # "subject" or "san", pattern
     sockets: dict[int, Identity] = field(default_factory=dict)  # by the number of the machine's user
-    roles: Mapping[str, tuple[Rule, ...]] = field(
-        default_factory=dict
-    )  # the rules of roles, by name; also the built-in ones
-
+    roles: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)  # rules by role, also of the built-in ones
     _folded: dict[str, Identity] | None = None  # by `folded_name`, the first of each; None: not made yet
 
     def of_certificate(self, subject: str, names: list[str]) -> Identity | None:
-        """Return who shows this certificate: the first entry that fits. `names`: its URIs and DNS names."""
+        """Return the identity of a certificate: the first entry that fits. `names`: its URIs and DNS names."""
         for kind, pattern, identity in self.certificates:
-            is_his = (
+            if (
                 matches_subject(pattern, subject)
                 if kind == "subject"
                 else any(matches((pattern,), one) for one in names)
-            )
-            if is_his:
+            ):
                 return identity
         return None
 
     def twin(self, name: str) -> Identity | None:
-        """Return somebody whose name is this one, or differs from it in case only."""
+        """Return the identity whose name is this one, or differs from it in case only."""
         if self._folded is None:
             self._folded = {folded_name(one.name): one for one in reversed(self.identities())}
         return self._folded.get(folded_name(name))
@@ -129,25 +100,24 @@ class AuthFile:
 
 
 def folded_name(name: str) -> str:
-    """Return what names have in common that people, and some providers, do not tell apart."""
+    """Return a key that is the same for names that people, and some providers, do not distinguish."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
 def parse(text: str) -> AuthFile:
-    """Return what a file says. Raises AuthFileError."""
+    """Return the content of a file. Raises AuthFileError."""
     try:
         content = tomllib.loads(text)
     except RecursionError:
         raise AuthFileError("it is nested too deeply") from None
     except ValueError as error:  # also a number of thousands of digits
-        raise AuthFileError(
-            re.sub(r"(?s)^(.*?) ?\(at (line \d+|end of document).*\)$", r"\2: \1", str(error))
-        ) from None
+        reason = re.sub(r"(?s)^(.*?) ?\(at (line \d+|end of document).*\)$", r"\2: \1", str(error))
+        raise AuthFileError(reason) from None
     return _Reader(text, content).read()
 
 
 class _Reader:
-    """Reads one file, and names lines in what it complains about."""
+    """Reads one file. Its errors name lines."""
 
     def __init__(self, text: str, content: Mapping[str, Any]) -> None:
         self._text = text
@@ -187,12 +157,10 @@ class _Reader:
         return AuthFileError(f"{self._line_of(kind, place)}{text}")
 
     def _line_of(self, kind: str, place: int) -> str:
-        """Return "line 7: ", where the entry begins; "" if that cannot be told."""
+        """Return "line 7: ", where the entry begins, or "" if that is unknown."""
         heads = re.finditer(rf"(?m)^[ \t]*\[?\[?[ \t]*{re.escape(kind)}\b", self._text)
-        for number, head in enumerate(heads):
-            if number == place:
-                return f"line {self._text.count(chr(10), 0, head.start()) + 1}: "
-        return ""
+        head = next(islice(heads, place, None), None)
+        return f"line {self._text.count(chr(10), 0, head.start()) + 1}: " if head is not None else ""
 
     def _role(self, place: int, entry: Mapping[str, Any]) -> None:
         name, rules = entry["name"], entry.get("rules")
@@ -206,16 +174,15 @@ class _Reader:
         where = f"rule {number} of role {role}"
         if not isinstance(rule, dict) or not set(rule) <= _RULE_KEYS:
             raise self._error("role", place, f"{where}: use verbs, topics, channels")
-        words = rule.get("verbs")
-        known = ", ".join(Verb)
-        if not isinstance(words, list) or not words:
+        verbs, known = rule.get("verbs"), ", ".join(Verb)
+        if not isinstance(verbs, list) or not verbs:
             raise self._error("role", place, f"{where}: verbs is a list of {known}")
-        for word in words:
-            if word not in list(Verb):
-                raise self._error("role", place, f"{where}: the verb {word!r} is not known: use {known}")
+        for verb in verbs:
+            if verb not in list(Verb):
+                raise self._error("role", place, f"{where}: the verb {verb!r} is not known: use {known}")
         topics = self._patterns("role", place, rule.get("topics", ["*"]), f"{where}: topics")
         channels = self._patterns("role", place, rule.get("channels", ["*"]), f"{where}: channels")
-        return Rule(frozenset(map(Verb, words)), topics, channels, where)
+        return Rule(frozenset(map(Verb, verbs)), topics, channels, where)
 
     def _patterns(self, kind: str, place: int, value: object, where: str) -> tuple[str, ...]:
         if not isinstance(value, list) or not value or not all(isinstance(one, str) for one in value):
@@ -241,17 +208,11 @@ class _Reader:
         scope = self._patterns(kind, place, entry.get("topics", ["*"]), f"{name}: topics")
         try:
             rights = self._rights_of(tuple(roles), scope)
-        except PatternError as error:
+            limits = read_limits(entry["limits"]) if "limits" in entry else NONE
+        except (PatternError, LimitsError) as error:
             raise self._error(kind, place, f"{name}: {error}") from None
         until = expires.timestamp() if expires is not None else NEVER
-        limits = self._limits(kind, place, entry)
         self._add(kind, place, entry, Identity(name, kind, tuple(roles), rights, until, limits))
-
-    def _limits(self, kind: str, place: int, entry: Mapping[str, Any]) -> Limits:
-        try:
-            return read_limits(entry["limits"]) if "limits" in entry else NONE
-        except LimitsError as error:
-            raise self._error(kind, place, f"{entry['name']}: {error}") from None
 
     def _rights_of(self, roles: tuple[str, ...], scope: tuple[str, ...]) -> Rights:
         """Return rights that all with the same roles share: 10,000 of 1,000 rules took minutes. Raises PatternError."""
@@ -263,7 +224,7 @@ class _Reader:
         return found
 
     def _add(self, kind: str, place: int, entry: Mapping[str, Any], identity: Identity) -> None:
-        """Enter an identity by what proves it."""
+        """Enter an identity by its credentials."""
         found, name = self._found, identity.name
         sha256, password = entry.get("sha256"), entry.get("password")
         if sha256 is not None:
@@ -295,7 +256,7 @@ class _Reader:
                 found.sockets[number] = identity
 
     def _users(self, place: int, entry: Mapping[str, Any]) -> list[int]:
-        """Return the numbers of the machine's users whom an entry names."""
+        """Return the numbers of the machine's users that an entry names."""
         name, uid, user = entry["name"], entry.get("uid"), entry.get("user")
         if (uid is None) == (user is None):
             raise self._error("socket", place, f"{name}: give uid or user")

@@ -1,4 +1,4 @@
-"""`penstock auth`: makes and revokes tokens in an auth file, and says what somebody may do."""
+"""`penstock auth`: makes and revokes tokens in an auth file, and checks rights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from shared.auth.auth_file import NAME, NEVER, AuthFile, Identity, parse
+from shared.auth.auth_file import NAME, NEVER, AuthFile, parse
 from shared.auth.edit import added, patterns_of, removed, written
 from shared.auth.rules import ANY
 from shared.auth.tokens import digest, new_token
@@ -38,7 +38,7 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="penstock auth",
-        description="Say who may do what, on every port of nsqd, nsqlookupd and nsqadmin." + EXPLANATION,
+        description="Manage rights on every port of nsqd, nsqlookupd and nsqadmin." + EXPLANATION,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     tokens = commands.add_parser("token", help="create, list and revoke tokens").add_subparsers(
@@ -58,16 +58,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     create.add_argument("--expires", help="days for which the token is valid, such as 90d (default: no limit)")
     create.set_defaults(run=_create)
-    for name, run, text in (
-        ("list", _list, "list all identities: name, kind, roles, and when they expire"),
-        ("revoke", _revoke, "remove all tokens of a name, or all but the newest"),
-    ):
-        command = tokens.add_parser(name, help=text)
+    listing = tokens.add_parser("list", help="list all identities: name, kind, roles, and when they expire")
+    listing.set_defaults(run=_list)
+    revoke = tokens.add_parser("revoke", help="remove all tokens of a name, or all but the newest")
+    revoke.set_defaults(run=_revoke)
+    for command in (listing, revoke):
         command.add_argument("file", type=Path, help="the auth file")
-        command.set_defaults(run=run)
-        if name == "revoke":
-            command.add_argument("name", help="whose tokens")
-            command.add_argument("--older", action="store_true", help="keep the token that was added last")
+    revoke.add_argument("name", help="whose tokens")
+    revoke.add_argument("--older", action="store_true", help="keep the token that was added last")
     can = commands.add_parser("can", help="answer whether a name may do something, and by which rule")
     can.add_argument("file", type=Path, help="the auth file")
     can.add_argument("name", help="a token's, user's, certificate's or unix user's name")
@@ -130,19 +128,16 @@ def _revoke(arguments: argparse.Namespace) -> int:
 def _can(arguments: argparse.Namespace) -> int:
     found = [one for one in _read(arguments.file).identities() if one.name == arguments.name]
     if not found:
-        raise ValueError(f"there is nobody named {arguments.name}")
+        raise ValueError(f"no entry has the name {arguments.name}")
     valid = [one for one in found if one.expires > time.time()]
     for identity in valid:
         rule = identity.rights.reason(Verb(arguments.verb), arguments.topic, arguments.channel)
         if rule is not None:
-            print(f"yes: by {rule.source}{_within(identity)}")
+            scope = "" if identity.rights.scope == ANY else f", on {', '.join(identity.rights.scope)}"
+            print(f"yes: by {rule.source}{scope}")
             return 0
     print("no: no rule allows it" if valid else "no: expired")
     return 1
-
-
-def _within(identity: Identity) -> str:
-    return "" if identity.rights.scope == ANY else f", on {', '.join(identity.rights.scope)}"
 
 
 def _read(path: Path) -> AuthFile:

@@ -19,9 +19,9 @@ _REMARKS = re.compile(r"(?m)^(?:[ \t]*#[^\n]*\n|[ \t]*\n)*\Z")  # comments befor
 _VALUE = r"""("[^"\n]*"|'[^'\n]*'|\[[^\]\n]*\])"""
 
 
-def patterns_of(words: str) -> list[str]:
+def patterns_of(argument: str) -> list[str]:
     """Return the patterns of a command's argument, such as "orders.*,clicks". Raises PatternError."""
-    patterns = words.split(",")
+    patterns = argument.split(",")
     for pattern in patterns:
         expression(pattern)
         if '"' in pattern or "\\" in pattern:
@@ -46,10 +46,7 @@ def added(text: str, kind: str, lines: Iterable[str]) -> str:
 
 
 def changed(text: str, kind: str, name: str, values: Mapping[str, Value | None]) -> str:
-    """Return the text with these values in the one entry of that name, None removing one, or with a new entry.
-
-    Raises ValueError, also if the file is not valid then.
-    """
+    """Return the text with these values in the one entry of that name, None removing one, or a new entry. Raises ValueError."""
     wanted, entries = _entries(text, kind, name)
     if not entries:
         twin = parse(text).twin(name) if kind != "role" else None
@@ -69,10 +66,7 @@ def changed(text: str, kind: str, name: str, values: Mapping[str, Value | None])
 
 
 def removed(text: str, kind: str, name: str, *, but_last: bool = False) -> tuple[str, int]:
-    """Return the text without the entries of that name, or all but the last of them, and how many these were.
-
-    Raises ValueError.
-    """
+    """Return the text without the entries of that name, or all but the last one, and their number. Raises ValueError."""
     wanted, entries = _entries(text, kind, name)
     gone = entries[:-1] if but_last else entries
     if gone:
@@ -84,31 +78,28 @@ def removed(text: str, kind: str, name: str, *, but_last: bool = False) -> tuple
 
 
 def _checked(text: str, wanted: Mapping[str, Any], name: str) -> str:
-    """Return the text, which should say this. Raises ValueError."""
+    """Return the text, which should have this content. Raises ValueError."""
     parse(text)
-    if {key: value for key, value in tomllib.loads(text).items() if value} != {
-        key: value for key, value in wanted.items() if value
-    }:
-        raise ValueError(
-            f"what the file says of {name} is written in a way that this command does not know: edit the file"
-        )
+    found = tomllib.loads(text)
+    if any(found.get(key) != wanted.get(key) for key in found.keys() | wanted if found.get(key) or wanted.get(key)):
+        raise ValueError(f"the entry of {name} is written in a way that this command does not know: edit the file")
     return text
 
 
 def _entries(text: str, kind: str, name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return what the file says, and the entries of that name in it. Raises AuthFileError."""
+    """Return the content of the file, and the entries of that name in it. Raises AuthFileError."""
     parse(text)
     content = tomllib.loads(text)
     return content, [entry for entry in content.get(kind, ()) if entry["name"] == name]
 
 
 def _places(text: str, kind: str, name: str) -> list[tuple[int, int]]:
-    """Return where the tables with the entries of that name begin and end."""
+    """Return the start and end of the tables with the entries of that name."""
     return [(start, end) for start, end in _tables(text) if _is_entry(text[start:end], kind, name)]
 
 
 def _tables(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where each table of the file begins, and where it and the blank lines behind it end."""
+    """Yield the start of each table of the file, and its end after its blank lines."""
     starts = [head.start() for head in _HEAD.finditer(text)]
     for start, following in zip(starts, [*starts[1:], len(text)], strict=False):
         remarks = _REMARKS.search(text, start, following)

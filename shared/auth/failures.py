@@ -1,8 +1,8 @@
-"""Count wrong proofs by who has shown them, so that nobody guesses without end. Pure: the time comes in by a clock.
+"""Count wrong credentials by their senders, so that no client guesses without end. Pure: the time comes in by a clock.
 
-Law: after `most` wrong proofs within `within` seconds a key has to wait until that time is over. Others are not held up, and
-what is kept is bounded: who failed longest ago is forgotten first. What waiting means, the caller says: a password, which takes
-long to look at, is not looked at; a token always is, for it cannot be guessed, and a wrong one ends the connection.
+After `most` wrong credentials within `within` seconds a key has to wait until that time is over. Other keys do not wait, and
+memory is bounded: the key that failed longest ago is forgotten first. The caller decides what waits: passwords, which take long
+to compare, are not compared; tokens always are, because they cannot be guessed, and a wrong one ends the connection.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MOST_KEYS = 10_000
 
 
 class Failures:
-    """The wrong proofs of late, by a key: an address, or whatever else is held to the limit."""
+    """The recent failures, by key, such as an address."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class Failures:
         within: float = FAILURES_WITHIN,
         most_keys: int = MOST_KEYS,
     ) -> None:
-        """`clock`: monotonic s. The others are as in the module's law; `most_keys` are remembered."""
+        """`clock`: monotonic s. `most`, `within`: see above; `most_keys` are remembered."""
         self._clock = clock
         self._most = most
         self._within = within
@@ -34,14 +34,14 @@ class Failures:
         self._failed: dict[Hashable, tuple[int, float]] = {}
 
     def wait(self, key: Hashable) -> float:
-        """Return the seconds for which this key has to wait; 0: it need not."""
+        """Return the seconds for which this key has to wait, or 0."""
         count, since = self._failed.get(key, (0, 0.0))
         return max(0.0, since + self._within - self._clock()) if count >= self._most else 0.0
 
     def note(self, key: Hashable) -> bool:
-        """Count a wrong proof. Returns True if the limit is reached by it: the log is to tell.
+        """Count a failure. Returns True if it reaches the limit, which belongs in the log.
 
-        Call it before a proof is compared that takes long, and `take_back` if it was right: of many at once each is counted.
+        Call it before a comparison that takes long, and `take_back` if that succeeds: of many at once each is counted.
         """
         now = self._clock()
         count, since = self._failed.pop(key, (0, now))
@@ -53,7 +53,7 @@ class Failures:
         return count + 1 == self._most
 
     def take_back(self, key: Hashable) -> None:
-        """Take back what `note` has counted."""
+        """Take back one call of `note`."""
         count, since = self._failed.get(key, (0, 0.0))
         if count > 1:
             self._failed[key] = count - 1, since
@@ -63,12 +63,9 @@ class Failures:
     def __len__(self) -> int:
         return len(self._failed)
 
-    def __repr__(self) -> str:
-        return f"<Failures of {len(self)}>"
-
 
 def network_of(address: str) -> str:
-    """Return what counts as one address: an IPv4 address, or the /64 network of IPv6 that one owner has as a whole."""
+    """Return the key of an address: the IPv4 address, or the /64 network of IPv6, which one owner has as a whole."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

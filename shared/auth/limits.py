@@ -1,8 +1,8 @@
-"""How much an identity may use of a node at once and a second, as the auth file says it. Pure.
+"""The limits of an identity's use of a node, at once and a second, in the auth file. Pure.
 
     limits = { connections = 100, messages = 5000, bytes = 10000000, in_flight = 1000, output = 1000000, topics = 100 }
 
-What is not named has no limit. Nodes count by name; see nsqd/protocols/account.py.
+An unnamed quantity has no limit. Nodes count by name; see nsqd/protocols/account.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ MOST = 10**15  # of any of them: more is a mistake
 
 
 class LimitsError(ValueError):
-    """The text does not say what limits do. It says which, and what is wrong with it."""
+    """The table has an error, which the text names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,11 @@ class Limits:
 
     @property
     def has_rates(self) -> bool:
-        """Return whether what is published is limited."""
+        """Return whether publishing is limited."""
         return self.messages > 0 or self.bytes > 0
 
     def given(self) -> dict[str, int]:
-        """Return those that there are, by name."""
+        """Return the limits that are set, by name."""
         return {name: value for name, value in asdict(self).items() if value}
 
 

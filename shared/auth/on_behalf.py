@@ -1,8 +1,7 @@
-"""For whom a program acts: nsqadmin proves to nsqd who it is, and names the user who asked.
+"""The user for whom a program acts: nsqadmin shows its own credentials to nsqd, and names the user who asked.
 
-With a client certificate the connection proves it, and the name is sent as it is. With a token, the token signs the name. The
-signature binds the name to one request, so that a proxy which adds headers, or a log that keeps them, cannot lend the name to
-another request.
+With a client certificate the name is sent as it is. With a token, the token signs the name. The signature binds the name to
+one request, so a proxy that adds headers, or a log that keeps them, cannot use the name for another request.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def headers_by_certificate(user: str) -> dict[str, str]:
 
 
 def is_signed(signature: str, token: str, user: str, method: str, target: str) -> bool:
-    """Return whether whoever has the token has named this user for this request."""
+    """Return whether the signature is by this token, and is about this user and request."""
     return hmac.compare_digest(signature.encode(), _signature(token, user, method, target).encode())
 
 

@@ -1,6 +1,6 @@
 """The token that this process shows to the other daemons: nsqd to nsqlookupd and other nodes, nsqadmin to all of them.
 
-A process has one, from its start on, so it is kept here and not handed through every call.
+A process has one, from its start on, so it is kept here and not passed through every call.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def show_to(patterns: Iterable[str]) -> None:
 def headers_for(url: str) -> dict[str, str]:
     """Return the same as `headers` for a URL of one of the hosts of `show_to`; else nothing.
 
-    Whoever may register at nsqlookupd says where it is, and would be sent the token.
+    Any daemon that may register at nsqlookupd announces an address, and would be sent the token.
     """
     place = urlsplit(url).netloc.rpartition("@")[2]
     return headers() if any(pattern.fullmatch(place) is not None for pattern in _hosts) else {}

@@ -1,4 +1,4 @@
-"""Rules: which verbs are allowed on which topics and channels. What no rule allows is refused.
+"""Rules: which verbs are allowed on which topics and channels. Anything else is refused.
 
 A pattern is a name in which `*` stands for any characters and `?` for one, or `re:` and an expression of RE2. Both have to
 match the whole name. RE2 takes linear time, and nothing is ever put into a pattern but what the file says.
@@ -14,7 +14,7 @@ from typing import Any
 
 import re2
 
-from shared.auth.verbs import ALL, Verb
+from shared.auth.verbs import Verb
 
 ANY = ("*",)
 EXPRESSION = "re:"
@@ -45,21 +45,15 @@ class Rule:
     source: str = ""  # the role, and which of its rules this is
 
 
-EVERYTHING = Rule(ALL, source="everything")
-
-
 def expression(pattern: str, any_character: str = ".") -> str:
-    """Return a pattern as an expression of RE2. `any_character`: what `?` stands for, and any number of it is `*`.
-
-    Raises PatternError.
-    """
+    """Return a pattern as an expression of RE2, in which `?` is `any_character`, and `*` many of it. Raises PatternError."""
     if not 0 < len(pattern) <= MOST_PATTERN:
         raise PatternError(f"a pattern has 1 to {MOST_PATTERN} characters")
     if not pattern.startswith(EXPRESSION):
         special = {"*": f"{any_character}*", "?": any_character}
         return "".join(special.get(character) or re2.escape(character) for character in pattern)
     text = pattern.removeprefix(EXPRESSION)
-    if "\\Q" in text:  # it would quote what is put behind it
+    if "\\Q" in text:  # it would quote the expressions after it
         raise PatternError(f"{pattern!r} has \\Q, which is not allowed")
     try:
         re2.compile(text, _OPTIONS)
@@ -88,7 +82,7 @@ def matches(patterns: tuple[str, ...], name: str) -> bool:
 
 
 class _Names:
-    """Whole names that patterns match, in two steps: a look-up, and one expression for all patterns that are none."""
+    """Names that match patterns: a set of the names without wildcards, and one expression for all other patterns."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
@@ -189,10 +183,7 @@ class Rights:
         return verb in self._everywhere or verb in self._topics or verb in self._in_channels
 
     def dump(self, verb: Verb) -> bytes | None:
-        """Return on which tubes and queues the verb is allowed, for `load_rights` on another node.
-
-        The text is empty if the verb is allowed on all of them. It is None if it has more than MOST_DUMPED bytes.
-        """
+        """Return the tubes and queues that the verb may use, for `load_rights`; empty: all, None: over MOST_DUMPED bytes."""
         if verb not in self._dumps:
             self._dumps[verb] = self._dump(verb)
         return self._dumps[verb]

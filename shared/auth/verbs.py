@@ -14,7 +14,7 @@ class Verb(StrEnum):
     BROWSE = "browse"  # lists of messages and jobs, without bodies
     ACT = "act"  # on messages and jobs: requeue, kick, bury, move, finish one; pause and resume
     CREATE = "create"  # topics and channels, without a message
-    CONFIGURE = "configure"  # what a topic retains and how durable it is; cursors
+    CONFIGURE = "configure"  # retention and durability of topics; cursors
     DELETE = "delete"  # topics, channels; several of their messages at once
     STATS = "stats"  # names and numbers
     ADMIN = "admin"  # the node: drain, backup, options, debug
@@ -39,8 +39,5 @@ BUILT_IN: dict[str, frozenset[Verb]] = {
 
 
 def verbs_to_finish(most: int) -> tuple[Verb, ...]:
-    """Return the verbs that are all needed to finish up to `most` messages of others by one request, at nsqd and in nsqadmin.
-
-    Finishing several loses them as emptying the channel does, whether they are named or taken by their state.
-    """
+    """Return the verbs needed to finish up to `most` messages at once: several are lost as by emptying the channel."""
     return (Verb.ACT,) if most <= 1 else (Verb.ACT, Verb.DELETE)

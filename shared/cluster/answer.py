@@ -19,8 +19,8 @@ STANDINGS = (MEMBER, "left", FORGOTTEN)  # the later one holds
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
-    """What one node knows of another one, or of itself; texts are cut to LONGEST_TEXT."""
+class MemberRecord:
+    """The record of a member at one node; texts are cut to LONGEST_TEXT."""
 
     address: str
     http_address: str
@@ -32,11 +32,11 @@ class Word:
     log_id: str
 
 
-NO_WORD = Word("", "", MEMBER, connected=False, suspected=False, restarting=False, incarnation=0, log_id="")
+NO_RECORD = MemberRecord("", "", MEMBER, connected=False, suspected=False, restarting=False, incarnation=0, log_id="")
 
 
 @dataclass(frozen=True, slots=True)
-class LedWord:
+class LedLog:
     """A log that a node says it leads."""
 
     log_id: str
@@ -64,14 +64,13 @@ class Answer:
     asked: str
     name: str
     node: int
-    words: dict[int, Word]
+    records: dict[int, MemberRecord]
     available: int | None
     given_up: int | None
     away: list[int]
     followers: dict[int, LogCopy]  # copies of its own log
     replicas: dict[tuple[int, str], LogCopy]  # copies that it has, by leader and log
-
-    led: list[LedWord]
+    led: list[LedLog]
     elections: list[ElectionState]
     closed: dict[str, int | None]  # by log id: the node that led it last
     refused: list[Refusal]
@@ -86,8 +85,7 @@ class Answer:
 
     def incarnation_of(self, number: int) -> int:
         """Return the incarnation of a node that this one knows, 0 for none."""
-        word = self.words.get(number)
-        return word.incarnation if word is not None else 0
+        return self.records.get(number, NO_RECORD).incarnation
 
 
 def read_answer(asked: str, data: JsonObject) -> Answer | None:
@@ -95,14 +93,14 @@ def read_answer(asked: str, data: JsonObject) -> Answer | None:
     name, own = text(data.get("name"))[:LONGEST_TEXT], _node_number(data.get("node"))
     if not name or own is None:
         return None
-    words = {number: _word(one) for number, one in _numbered(data.get("nodes"))}
-    log_id = words[own].log_id if own in words else ""
+    records = {number: _record(one) for number, one in _numbered(data.get("nodes"))}
+    log_id = records.get(own, NO_RECORD).log_id
     copies = _object(data.get("copies"))
     away = copies.get("away")
     numbers = map(_node_number, away[:MOST_LISTED]) if isinstance(away, list) else ()
     available = _count(copies.get("available"))
     return Answer(
-        asked, name, own, words,
+        asked, name, own, records,
         available=available if available is not None and 1 <= available <= MOST_NUMBER + 1 else None,
         given_up=_count(copies.get("replies_given_up")),
         away=sorted({one for one in numbers if one is not None and one != own}),
@@ -125,16 +123,16 @@ def read_answer(asked: str, data: JsonObject) -> Answer | None:
 def _numbered(value: object) -> Iterator[tuple[int, JsonObject]]:
     """Yield the objects of a list that have a node number, with it; the first of each number."""
     known = set()
-    for one in objects(value[:MOST_LISTED]) if isinstance(value, list) else ():
+    for one in _objects(value):
         found = _node_number(one.get("node"))
         if found is not None and found not in known:
             known.add(found)
             yield found, one
 
 
-def _word(raw: JsonObject) -> Word:
+def _record(raw: JsonObject) -> MemberRecord:
     standing = text(raw.get("standing"))
-    return Word(
+    return MemberRecord(
         address=_short(raw.get("address")),
         http_address=_short(raw.get("http_address")),
         standing=standing if standing in STANDINGS else MEMBER,
@@ -158,7 +156,7 @@ def _follower(leader: int, follower: int, log_id: str, raw: JsonObject) -> LogCo
 
 
 def _replicas(follower: int, value: object) -> Iterator[LogCopy]:
-    for raw in objects(value[:MOST_LISTED]) if isinstance(value, list) else ():
+    for raw in _objects(value):
         leader, failure = _node_number(raw.get("node")), _short(raw.get("failure"))
         if leader is None or leader == follower:
             continue
@@ -172,30 +170,34 @@ def _replicas(follower: int, value: object) -> Iterator[LogCopy]:
 def _with_log_id(value: object) -> Iterator[tuple[str, JsonObject]]:
     """Yield the objects of a list that have a log id, with it; the first of each id."""
     known = set()
-    for one in objects(value[:MOST_LISTED]) if isinstance(value, list) else ():
+    for one in _objects(value):
         log_id = _short(one.get("log_id"))
         if log_id and log_id not in known and log_id.isascii() and log_id.isalnum():
             known.add(log_id)
             yield log_id, one
 
 
-def _led(value: object) -> Iterator[LedWord]:
+def _led(value: object) -> Iterator[LedLog]:
     for log_id, raw in _with_log_id(value):
         node, state = _node_number(raw.get("node")), _short(raw.get("state"))
         if node is not None and state not in ("lost", "closed"):
-            yield LedWord(log_id, node, state)
+            yield LedLog(log_id, node, state)
 
 
 def _elections(value: object) -> Iterator[ElectionState]:
-    told = _object(value)
-    unless = "-failover-quorum is none" if told.get("quorum") == "none" else ""
-    for log_id, raw in _with_log_id(told.get("logs")):
+    elections = _object(value)
+    unless = "-failover-quorum is none" if elections.get("quorum") == "none" else ""
+    for log_id, raw in _with_log_id(elections.get("logs")):
         leader, state = _node_number(raw.get("leader")), text(raw.get("state"))
         if leader is not None:
             yield ElectionState(
                 log_id, leader, _count(raw.get("epoch")) or 0, raw.get("leader_lost") is True, raw.get("clean") is True,
                 state if state in ("candidate", "promoting") else "", _short(raw.get("reason")) or unless,
             )  # fmt: skip
+
+
+def _objects(value: object) -> list[JsonObject]:
+    return objects(value[:MOST_LISTED]) if isinstance(value, list) else []
 
 
 def _object(value: object) -> JsonObject:

@@ -15,11 +15,10 @@ def logs_of(answers: Mapping[int, Answer]) -> list[LogState]:
     found: dict[str, LogState] = {}
     for by, answer in sorted(answers.items()):
         for one in answer.led:
-            known = found.get(one.log_id)
-            if known is None:
-                found[one.log_id] = LogState(one.log_id, one.node, by, one.state)
+            if one.log_id in found:
+                found[one.log_id].also_led_by.append(by)
             else:
-                known.also_led_by.append(by)
+                found[one.log_id] = LogState(one.log_id, one.node, by, one.state)
     for log_id, leader, takers in _lost(answers):
         if log_id not in found:
             found[log_id] = LogState(log_id, _publisher(answers, log_id), leader, LOST, takers)
@@ -52,14 +51,14 @@ def _lost(answers: Mapping[int, Answer]) -> Iterator[tuple[str, int, list[Taker]
     """Yield each log whose leader a node has lost: its id, the leader by the latest epoch, and what each such node does."""
     by_log: dict[str, list[tuple[int, ElectionState]]] = {}
     for by, answer in sorted(answers.items()):
-        for word in answer.elections:
-            by_log.setdefault(word.log_id, []).append((by, word))
-    for log_id, words in by_log.items():
-        latest = max((word for _, word in words), key=lambda word: word.epoch)
+        for one in answer.elections:
+            by_log.setdefault(one.log_id, []).append((by, one))
+    for log_id, elections in by_log.items():
+        latest = max((one for _, one in elections), key=lambda one: one.epoch)
         takers = [
-            Taker(by, word.state, word.is_clean, word.reason, answers[by].holds(log_id))
-            for by, word in words
-            if word.is_lost and word.epoch == latest.epoch
+            Taker(by, one.state, one.is_clean, one.reason, answers[by].holds(log_id))
+            for by, one in elections
+            if one.is_lost and one.epoch == latest.epoch
         ]
         if takers:
             yield log_id, latest.leader, takers
@@ -71,7 +70,7 @@ def _publisher(answers: Mapping[int, Answer], log_id: str) -> int | None:
         for leader, known in answer.replicas:
             if known == log_id:
                 return leader
-        for node, word in answer.words.items():
-            if word.log_id == log_id:
+        for node, record in answer.records.items():
+            if record.log_id == log_id:
                 return node
     return None

@@ -1,4 +1,4 @@
-"""The state of a replicated cluster, merged from what its nodes answer on /cluster. Pure.
+"""The state of a replicated cluster, merged from the answers of its nodes to /cluster. Pure.
 
 Only answers that are current may go in: a node without one is shown as the others know it. A command to copy contains no text
 that a node sent, but the address that answered.
@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from shared.cluster.answer import FORGOTTEN, MEMBER, NO_WORD, STANDINGS, Answer, Word, read_answer
+from shared.cluster.answer import FORGOTTEN, MEMBER, NO_RECORD, STANDINGS, Answer, MemberRecord, read_answer
 from shared.cluster.logs import MOST_LOGS, logs_of, new_leaders, several_leaders
 from shared.cluster.state import (
     DOWN,
@@ -67,23 +67,23 @@ def _merged(name: str, found: Iterable[Answer]) -> ClusterState:
     suspects: dict[int, list[int]] = {}
     restarting: set[int] = set()
     for by, answer in sorted(answers.items()):
-        for one, word in answer.words.items():
-            if one != by and word.suspected:
+        for one, record in answer.records.items():
+            if one != by and record.suspected:
                 suspects.setdefault(one, []).append(by)
-            elif one != by and word.restarting:
+            elif one != by and record.restarting:
                 restarting.add(one)
     copies = _copies(answers, latest)
     for log in logs:
         log.replicas = _replicas(log, answers, latest)
-    members = {one for one, word in latest.items() if word.standing == MEMBER} | set(answers)
-    for one, word in sorted(latest.items()):
+    members = {one for one, record in latest.items() if record.standing == MEMBER} | set(answers)
+    for one, record in sorted(latest.items()):
         suspected_by = suspects.get(one, [])
-        state = _state(one in answers, word, links.get(one, set()), suspected_by, one in restarting)
-        node = _node(one, word, state, answers.get(one))
+        state = _state(one in answers, record, links.get(one, set()), suspected_by, one in restarting)
+        node = _node(one, record, state, answers.get(one))
         node = replace(
             node,
             connected_to=sorted(links.get(one, ())), others=len(members - {one}), suspected_by=suspected_by,
-            led_by=taken.get(word.log_id),
+            led_by=taken.get(record.log_id),
         )  # fmt: skip
         cluster.nodes.append(_with_recovery(node, answers, copies) if state == DOWN else node)
     # Nodes that only others report are left out first: a false report may have invented them.
@@ -97,16 +97,16 @@ def _merged(name: str, found: Iterable[Answer]) -> ClusterState:
     return cluster
 
 
-def _latest(answers: Mapping[int, Answer]) -> dict[int, Word]:
+def _latest(answers: Mapping[int, Answer]) -> dict[int, MemberRecord]:
     """Return the record of each node: its own, or the one with the greatest incarnation, then the latest standing."""
-    found: dict[int, tuple[tuple[bool, int, int], Word]] = {}
+    found: dict[int, tuple[tuple[bool, int, int], MemberRecord]] = {}
     for by, answer in sorted(answers.items()):
-        for one, word in answer.words.items():
-            order = one == by, word.incarnation, STANDINGS.index(word.standing)
+        for one, record in answer.records.items():
+            order = one == by, record.incarnation, STANDINGS.index(record.standing)
             if one not in found or order > found[one][0]:
-                found[one] = order, word
+                found[one] = order, record
     unknown = {one for one in answers if one not in found}
-    return {one: word for one, (_, word) in found.items()} | dict.fromkeys(unknown, NO_WORD)
+    return {one: record for one, (_, record) in found.items()} | dict.fromkeys(unknown, NO_RECORD)
 
 
 def _older_runs(answers: Mapping[int, Answer]) -> Iterator[str]:
@@ -123,10 +123,12 @@ def _older_runs(answers: Mapping[int, Answer]) -> Iterator[str]:
 def _forgotten_runs(answers: Mapping[int, Answer]) -> Iterator[str]:
     """Yield the nodes that respond though others have forgotten their log."""
     for one, answer in sorted(answers.items()):
-        words = {by: other.words.get(one) for by, other in sorted(answers.items()) if by != one}
-        own = answer.words.get(one)
+        known = {by: other.records.get(one) for by, other in sorted(answers.items()) if by != one}
+        own = answer.records.get(one)
         gone = [
-            by for by, word in words.items() if word and own and (word.standing, word.log_id) == (FORGOTTEN, own.log_id)
+            by
+            for by, record in known.items()
+            if record and own and (record.standing, record.log_id) == (FORGOTTEN, own.log_id)
         ]
         if gone:
             names = ", ".join(map(str, gone[:10]))
@@ -138,17 +140,17 @@ def _links(answers: Mapping[int, Answer]) -> dict[int, set[int]]:
     """Return to which nodes each one is connected. A connection counts if no end of it that answers denies it."""
     found: dict[int, set[int]] = {}
     for by, answer in answers.items():
-        for one, word in answer.words.items():
-            other = answers[one].words.get(by) if one in answers else word
-            if one != by and word.connected and other is not None and other.connected:
+        for one, record in answer.records.items():
+            other = answers[one].records.get(by) if one in answers else record
+            if one != by and record.connected and other is not None and other.connected:
                 found.setdefault(by, set()).add(one)
                 found.setdefault(one, set()).add(by)
     return found
 
 
-def _state(answers: bool, word: Word, links: set[int], suspected_by: list[int], is_restarting: bool) -> str:
-    if not answers and word.standing != MEMBER and not links:
-        return word.standing
+def _state(answers: bool, record: MemberRecord, links: set[int], suspected_by: list[int], is_restarting: bool) -> str:
+    if not answers and record.standing != MEMBER and not links:
+        return record.standing
     if suspected_by:
         return SUSPECTED if answers or links else DOWN
     if is_restarting:
@@ -158,7 +160,7 @@ def _state(answers: bool, word: Word, links: set[int], suspected_by: list[int], 
     return NO_ANSWER if links else DOWN
 
 
-def _node(one: int, word: Word, state: str, answer: Answer | None) -> MemberState:
+def _node(one: int, record: MemberRecord, state: str, answer: Answer | None) -> MemberState:
     """Return a node without what follows from the answers of the others."""
     possible = wanted = given_up = None
     if answer is not None:
@@ -167,7 +169,7 @@ def _node(one: int, word: Word, state: str, answer: Answer | None) -> MemberStat
         wanted = 1 + len({*answer.followers, *answer.away})
         given_up = answer.given_up
     asked = answer.asked if answer is not None else ""
-    node = MemberState(one, word.address, word.http_address, asked, state, [], 0, [], possible, wanted, given_up)
+    node = MemberState(one, record.address, record.http_address, asked, state, [], 0, [], possible, wanted, given_up)
     if answer is None:
         return node
     return replace(
@@ -175,21 +177,18 @@ def _node(one: int, word: Word, state: str, answer: Answer | None) -> MemberStat
     )
 
 
-def _replicas(log: LogState, answers: Mapping[int, Answer], latest: Mapping[int, Word]) -> list[int]:
-    """Return the nodes in addition to its leader that have all of a log. For a promoted log, by their own responses.
-
-    Of a log whose leader is lost, those with a complete copy.
-    """
+def _replicas(log: LogState, answers: Mapping[int, Answer], latest: Mapping[int, MemberRecord]) -> list[int]:
+    """Return the nodes in addition to its leader that have all of a log; for a promoted or lost log by their own answers."""
     leader = answers.get(log.leader) if log.leader is not None else None
     holding = {by for by, answer in answers.items() if by != log.leader and answer.holds(log.log_id)}
     if leader is None or log.leader is None:
         return sorted(holding)
     if latest[log.leader].log_id == log.log_id:
         return sorted(one for one, copy in leader.followers.items() if copy.state == "in sync")
-    return sorted(by for by in holding if by in leader.words and leader.words[by].connected)
+    return sorted(by for by in holding if by in leader.records and leader.records[by].connected)
 
 
-def _copies(answers: Mapping[int, Answer], latest: Mapping[int, Word]) -> list[LogCopy]:
+def _copies(answers: Mapping[int, Answer], latest: Mapping[int, MemberRecord]) -> list[LogCopy]:
     """Return all copies of logs that leaders or followers report. Of contradictions, the worse is used."""
     found: dict[tuple[int, int, str], LogCopy] = {}
     for leader, answer in answers.items():
@@ -201,8 +200,8 @@ def _copies(answers: Mapping[int, Answer], latest: Mapping[int, Word]) -> list[L
     for follower, answer in answers.items():
         for replica in answer.replicas.values():
             key = replica.leader, follower, replica.log_id
-            word = latest.get(replica.leader)
-            if word is not None and word.log_id and word.log_id != replica.log_id:
+            record = latest.get(replica.leader)
+            if record is not None and record.log_id and record.log_id != replica.log_id:
                 found[key] = replace(replica, state="other log")
             elif replica.leader not in answers:
                 found[key] = replica
@@ -237,7 +236,7 @@ def _with_lag(copies: Iterable[LogCopy], answers: Mapping[int, Answer]) -> list[
 
 
 def _with_recovery(node: MemberState, answers: Mapping[int, Answer], copies: Iterable[LogCopy]) -> MemberState:
-    """Return a node that is down with the figures of the longest copy of its log, and the command that fetches it."""
+    """Return a node that is down, with the position of the longest copy of its log, and the command that fetches it."""
     usable = [copy for copy in copies if copy.leader == node.node and copy.state == "complete"]
     if not usable or node.led_by is not None:  # its log continues elsewhere
         return node

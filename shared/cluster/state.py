@@ -43,7 +43,7 @@ class MemberState:
     node: int
     address: str  # where the other nodes reach it
     http_address: str
-    asked: str  # the HTTP address under which it answered; "": it did not answer
+    asked: str  # the HTTP address at which it answered; "": it did not answer
     state: str  # up, down, suspected, restarting, no answer, left or forgotten
     connected_to: list[int]
     others: int  # members except this node
@@ -122,7 +122,7 @@ class Refusal:
     reason: str
 
 
-class Trouble(NamedTuple):
+class Problem(NamedTuple):
     """An issue of a cluster for an operator."""
 
     subject: str  # the node, log or copy
@@ -150,26 +150,23 @@ class ClusterState:
         """Return the cluster in the form of /api/cluster."""
         return asdict(self)
 
-    def troubles(self) -> Iterator[Trouble]:
-        """Yield what an operator should look at."""
+    def problems(self) -> Iterator[Problem]:
+        """Yield the problems that an operator should know."""
         for one in self.nodes:
+            subject = f"node {one.node} of cluster {self.name}"
             if one.is_bad:
-                is_served = one.led_by is not None
-                served = f"; node {one.led_by} leads its log now" if is_served else ""
-                yield Trouble(
-                    f"node {one.node} of cluster {self.name}", one.state, f"it is {one.state}{served}", not is_served
-                )
-        for one in self.nodes:
+                served = f"; node {one.led_by} leads its log now" if one.led_by is not None else ""
+                yield Problem(subject, one.state, f"it is {one.state}{served}", is_critical=not served)
             if words := shortage(one):
-                yield Trouble(f"node {one.node} of cluster {self.name}", "few copies", words, is_critical=False)
+                yield Problem(subject, "few copies", words, is_critical=False)
         for log in self.logs:
             if log.is_bad:
                 node = "an unknown node" if log.node is None else f"node {log.node}"
-                yield Trouble(f"log of {node}", "not served", f"it is not served: {log.state} (node {log.leader})")
+                yield Problem(f"log of {node}", "not served", f"it is not served: {log.state} (node {log.leader})")
         for copy in self.copies:
             if copy.state == "failed":
                 subject = f"copy of the log of node {copy.leader} at node {copy.follower}"
-                yield Trouble(subject, "failed", copy.failure or "it cannot be made")
+                yield Problem(subject, "failed", copy.failure or "it cannot be made")
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Whether a cluster is whole: what an operator wants to know first, and whether one more node may go. Pure."""
+"""The health of a cluster, and whether one more node may stop. Pure."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class Level(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What `verdict_of` finds; each reason is a line for an operator."""
+    """The health of a cluster; each reason is a line for an operator."""
 
     level: Level
     at_risk: tuple[str, ...]
     degraded: tuple[str, ...]
-    unsafe: tuple[str, ...]  # why one more node must not go; (): it may
+    unsafe: tuple[str, ...]  # why one more node must not stop; (): it may
 
     @property
     def is_safe(self) -> bool:
-        """Return True if one more node may go: nothing acknowledged is lost, and the others deliver what it has."""
+        """Return True if one more node may stop: the others have all acknowledged messages, and deliver them."""
         return not self.unsafe
 
 

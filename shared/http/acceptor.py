@@ -70,7 +70,7 @@ class Acceptor:
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None
-        self._quiet_until = 0.0  # s by the loop's clock: when the log tells of a pause again
+        self._quiet_until = 0.0  # s by the loop's clock: when the log reports a pause again
         self._joining: set[asyncio.Task[None]] = set()  # connections that asyncio has not taken over yet
         self._resume()
 

@@ -6,6 +6,7 @@ writes errors and JSON as the original does. It runs in the HTTP thread and does
 See docs/design/nsq-http.md#general-rules.
 """
 
+import asyncio
 import posixpath
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,6 +18,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.budget import FREE
+from shared.http.bridge import Bridge
 from shared.http.errors import HttpError
 from shared.http.exchange import exchange_of
 from shared.http.hosts import Hosts
@@ -28,6 +30,8 @@ Handler = Callable[[Request], Awaitable[Response]]
 ErrorPage = Callable[[Request, HttpError], Awaitable[Response | None]]
 Routes = Mapping[str, Mapping[str, Handler]]  # path -> method -> handler; a segment of a path may be a "{parameter}"
 
+LIVE_TIMEOUT = 2.0  # s that the trio thread may take to answer /livez; one turn of it takes microseconds
+_JSON = "application/json; charset=utf-8"
 V1_HEADERS = {"X-Nsq-Content-Type": "nsq; version=1.0"}
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
 
@@ -102,21 +106,19 @@ class Api:
                 return exact
         parts = path.split("/")
         for pattern, _ in self._patterns:
-            if _matches([word.lower() for word in pattern], parts, str.lower):
-                return "/".join(own if _is_parameter(word) else word for word, own in zip(pattern, parts, strict=True))
+            if _matches([part.lower() for part in pattern], parts, str.lower):
+                return "/".join(own if _is_parameter(part) else part for part, own in zip(pattern, parts, strict=True))
         return ""
 
 
-def _is_parameter(word: str) -> bool:
-    return word.startswith("{")
+def _is_parameter(part: str) -> bool:
+    return part.startswith("{")
 
 
 def _matches(pattern: list[str], parts: list[str], folded: Callable[[str], str] = str) -> bool:
     """Return whether each segment equals that of the pattern, or is a parameter that is not empty."""
-    if len(pattern) != len(parts):
-        return False
-    return all(
-        bool(part) if _is_parameter(word) else word == folded(part) for word, part in zip(pattern, parts, strict=True)
+    return len(pattern) == len(parts) and all(
+        bool(part) if _is_parameter(own) else own == folded(part) for own, part in zip(pattern, parts, strict=True)
     )
 
 
@@ -144,10 +146,7 @@ def _parts(request: Request) -> list[str]:
 
 
 async def read_body(request: Request, limit: int, too_big: str) -> bytes:
-    """Return the whole body. Raises HttpError 413 with the text `too_big` beyond `limit` bytes, before more is read.
-
-    Raises HttpError 503 if the memory budget has no room for it, also before more is read.
-    """
+    """Return the whole body. Raises HttpError 413 `too_big` beyond `limit` bytes, and 503 beyond the budget, before that."""
     for name, value in request.scope["headers"]:
         if name == b"content-length" and value.isdigit():
             announced = int(value.lstrip(b"0")[:20] or b"0")
@@ -178,7 +177,7 @@ def json_response(value: Any) -> Response:
 
 def raw_json_response(text: str) -> Response:
     """Return a 200 response with JSON that is encoded already."""
-    return Response(text, media_type="application/json; charset=utf-8", headers=V1_HEADERS)
+    return Response(text, media_type=_JSON, headers=V1_HEADERS)
 
 
 def text_response(text: str) -> Response:
@@ -193,17 +192,14 @@ def empty_response() -> Response:
 
 def error_response(request: Request, error: HttpError) -> Response:
     """Return an error in NSQ's form: {"message":"TEXT"}."""
-    return Response(
-        go_json({"message": error.text}),
-        status_code=error.status,
-        media_type="application/json; charset=utf-8",
-        headers=V1_HEADERS | error.headers,
-    )
+    body = go_json({"message": error.text})
+    return Response(body, status_code=error.status, media_type=_JSON, headers=V1_HEADERS | error.headers)
 
 
-def tls_required(https_port: int) -> bytes:
-    """Return what plain HTTP answers where TLS is required. With Go's spaces, unlike other answers."""
-    return b'{"message": "TLS_REQUIRED", "https_port": %d}' % https_port
+def tls_required(https_port: int) -> Response:
+    """Return the answer of plain HTTP where TLS is required; it is an ASGI application, too. With Go's spaces in its JSON."""
+    body = b'{"message": "TLS_REQUIRED", "https_port": %d}' % https_port
+    return Response(body, status_code=403, media_type=_JSON, headers=V1_HEADERS)
 
 
 class WithHeaders:
@@ -223,14 +219,15 @@ class WithHeaders:
         await self._app(scope, receive, send_with)
 
 
-class TlsRequired:
-    """An ASGI application for plain HTTP where TLS is required: it answers 403 and the HTTPS port to every request."""
+def plain(status: int, text: str) -> Response:
+    """Return a text response without the header X-Nsq-Content-Type."""
+    return Response(text, status_code=status, media_type="text/plain")
 
-    def __init__(self, https_port: int) -> None:
-        self._body = tls_required(https_port)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = Response(
-            self._body, status_code=403, media_type="application/json; charset=utf-8", headers=V1_HEADERS
-        )
-        await response(scope, receive, send)
+async def live(bridge: Bridge) -> Response:
+    """Answer 200 if the trio thread runs a call within LIVE_TIMEOUT, otherwise 503."""
+    try:
+        await asyncio.wait_for(bridge.observe(lambda: None), LIVE_TIMEOUT)
+    except TimeoutError:
+        return plain(503, "NOK - the daemon does not answer")
+    return plain(200, "OK")

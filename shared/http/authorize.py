@@ -1,9 +1,9 @@
-"""Rights on an HTTP API: every route says what it needs, and requests show who sends them.
+"""Rights on an HTTP API: every route has a table row with the rights it needs, and requests show credentials.
 
 A request shows a token, as `Authorization: Bearer TOKEN`, or as the password of basic authentication with any user name; or it
 shows a user's name and password by basic authentication. One that shows nothing has the proof of its connection: a verified
-certificate, or the user of a unix socket. A program may name the user for whom it acts (shared/http/user_behind.py). What is
-missing is answered with 401, what is not allowed with 403.
+certificate, or the user of a unix socket. A program may name the user for whom it acts. Missing credentials are answered with
+401, missing rights with 403.
 
 See docs/design/security.md#who-may-do-what.
 """
@@ -25,17 +25,17 @@ from starlette.responses import Response
 
 from shared.auth.auth_file import Identity
 from shared.auth.failures import Failures, network_of
-from shared.auth.keyring import Keyring, tell_of_failures
-from shared.auth.passwords import NOBODYS, is_password
+from shared.auth.keyring import Keyring, log_failures
+from shared.auth.on_behalf import SIGNATURE, USER, is_signed
+from shared.auth.passwords import UNKNOWN_USER_HASH, is_password
 from shared.auth.tokens import is_token
 from shared.auth.verbs import Verb, verbs_to_finish
 from shared.http.api import Handler, query
 from shared.http.errors import HttpError
-from shared.http.exchange import exchange_of
+from shared.http.exchange import exchange_of, target_of
 from shared.http.proof import Proof, proof_in
 from shared.http.route import Need, Route
 from shared.http.under_way import UnderWay
-from shared.http.user_behind import user_behind
 from shared.process.unix_sockets import NOBODY
 
 MOST_PASSWORD = 1024  # bytes
@@ -48,7 +48,7 @@ _CHALLENGE = {"WWW-Authenticate": 'Bearer, Basic realm="penstock"'}
 
 @dataclass(slots=True)
 class Authorizer:
-    """Finds out who sends a request. Lives in the HTTP thread."""
+    """Finds the identity of a request's sender. Lives in the HTTP thread."""
 
     keyring: Keyring
     clock: Callable[[], float] = time.monotonic  # s
@@ -60,12 +60,12 @@ class Authorizer:
     under_way: UnderWay = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin without requests that are in progress, and without failures."""
+        """Complete the fields, which refer to each other."""
         self._failures = Failures(lambda: self.clock())
         self.under_way = UnderWay(lambda: self.keyring.epoch)
 
     async def identify(self, request: Request) -> Identity | None:
-        """Return who sends a request; None: nobody who is known. Raises HttpError 401 or 429 if what it shows is wrong."""
+        """Return the sender of a request, None if it shows no credentials. Raises HttpError 401 or 429 for wrong ones."""
         kind, _, value = request.headers.get("authorization", "").partition(" ")
         proof = proof_in(request.scope)
         if not kind:
@@ -80,12 +80,12 @@ class Authorizer:
         if identity is None:
             self._check_failures(address)
             if self._failures.note(address):
-                tell_of_failures(address)
+                log_failures(address)
             raise HttpError(401, "UNAUTHORIZED", _CHALLENGE)
         return identity
 
     def identity_now(self, request: Request, before: Identity) -> Identity | None:
-        """Return who sends a request that `identify` has taken to be from `before`; None: not any more."""
+        """Return the current identity of a sender that `identify` knew as `before`, or None if it is no longer valid."""
         kind, _, value = request.headers.get("authorization", "").partition(" ")
         if not kind:
             return self._by_connection(proof_in(request.scope))
@@ -96,7 +96,7 @@ class Authorizer:
         return self.keyring.with_token(token) if is_token(token) else self.keyring.named(before.name, before.kind)
 
     def _by_connection(self, proof: Proof) -> Identity | None:
-        """Return who has the certificate of the connection, or else its user; None: nobody."""
+        """Return the identity of the connection's certificate, or else of its user, or None."""
         identity = None
         if proof.subject or proof.names:
             identity = self.keyring.with_certificate(proof.subject, list(proof.names))
@@ -113,7 +113,7 @@ class Authorizer:
             return None
         user = self.keyring.user(name.decode("utf-8", "replace"))
         if user is None or not user[1]:
-            await self._hash(NOBODYS, password, address)  # so that it takes as long as a wrong password
+            await self._hash(UNKNOWN_USER_HASH, password, address)  # so that it takes as long as a wrong password
             return None
         mark = hmac.digest(
             self._key, b"%s\0%s\0%s" % (name, user[1].encode(), hashlib.sha256(password).digest()), "sha256"
@@ -129,14 +129,11 @@ class Authorizer:
         return user[0]
 
     async def _hash(self, hashed: str, password: bytes, address: str) -> bool:
-        """Return whether this is the password. An attempt counts as a failure until it is over.
-
-        Raises HttpError 429 if this address has failed too often, 503 if too many wait for their turn.
-        """
+        """Return whether this is the password. Raises HttpError 429 after too many failures, 503 if too many wait."""
         self._check_failures(address)
         if self._waiting >= MOST_WAITING:
             raise HttpError(503, "TOO_MANY_LOGINS", {"Retry-After": "1"})
-        self._failures.note(address)
+        self._failures.note(address)  # until it is over
         self._waiting += 1
         try:
             async with self._hashing:
@@ -155,6 +152,28 @@ class Authorizer:
 def guarded(routes: Iterable[Route], authorizer: Authorizer) -> list[Route]:
     """Return the routes, each guarded by what it needs."""
     return [replace(route, handler=_guarded(route.need, route.handler, authorizer)) for route in routes]
+
+
+def user_behind(request: Request, identity: Identity) -> str:
+    """Return the user for whom a program with this identity sends a request, or "". Raises HttpError 403.
+
+    The name is believed only if the program may do everything anyway, and if either the connection shows the program's
+    certificate, or the program's token has signed the name for this request.
+    """
+    names = request.headers.getlist(USER)
+    if not names:
+        return ""
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    user = names[0].encode("latin-1").decode("utf-8", "replace")  # Starlette takes headers for Latin-1
+    if kind:
+        target = target_of(request.scope).decode("latin-1")
+        signed = is_signed(request.headers.get(SIGNATURE, ""), token.strip(), user, request.method, target)
+        is_proved = kind.lower() == "bearer" and signed
+    else:
+        is_proved = identity.kind == "certificate"
+    if len(names) != 1 or not is_proved or not identity.rights.may(Verb.ADMIN):
+        raise HttpError(403, "FORBIDDEN")
+    return user
 
 
 def _guarded(need: Need, handler: Handler, authorizer: Authorizer) -> Handler:
@@ -182,7 +201,7 @@ def _guarded(need: Need, handler: Handler, authorizer: Authorizer) -> Handler:
 
 
 def _needed(need: Need, arguments: Mapping[str, str]) -> list[tuple[Verb, str, str]]:
-    """Return what a request with these arguments needs: verbs, each with a topic and a channel."""
+    """Return the rights that a request with these arguments needs: verbs, each with a topic and a channel."""
     topic, channel = arguments.get(need.topic, ""), arguments.get(need.channel, "")
     verbs = [need.verb] if need.verb is not None else []
     has_preview = bool(need.preview) and arguments.get(need.preview) != "0"

@@ -31,8 +31,8 @@ class AnswerError(Exception):
 async def read_answer(response: httpx.Response, most: int, on_part: Callable[[int], None] = lambda size: None) -> bytes:
     """Return the content as it is on the wire. `on_part` gets the size of each part as it arrives, and may raise.
 
-    Raises AnswerError if the content is compressed, or has more than `most` bytes (before it is read, if the headers
-    say so), or comes in chunks of a byte each: 10 MB of such chunks would keep the event loop busy for minutes.
+    Raises AnswerError if the content is compressed, has more than `most` bytes, or comes in chunks of a byte each: 10 MB of
+    them would keep the event loop busy for minutes.
     """
     encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
@@ -53,10 +53,7 @@ async def read_answer(response: httpx.Response, most: int, on_part: Callable[[in
 
 
 def read_whole(parts: Iterable[bytes], most: int) -> bytes:
-    """Return the content that comes in parts, where nothing waits for an event loop.
-
-    Raises AnswerError if it has more than `most` bytes.
-    """
+    """Return the content of all parts. Raises AnswerError if it has more than `most` bytes."""
     content = bytearray()
     for part in parts:
         content += part
@@ -66,7 +63,7 @@ def read_whole(parts: Iterable[bytes], most: int) -> bytes:
 
 
 def https_port(answer: Mapping[str, Any]) -> int:
-    """Return the HTTPS port that a daemon tells where it requires TLS, or in /info; 0: none that can be used."""
+    """Return the HTTPS port in a refusal where TLS is required, or in /info; 0 if there is no valid one."""
     port = answer.get("https_port")
     return port if type(port) is int and 0 < port < 65536 else 0
 
@@ -81,7 +78,10 @@ def parse_json(content: bytes, most_memory: int) -> Any:
         raise AnswerError(f"answered JSON that may take more than {most_memory} bytes of memory")
     try:
         text = content.decode("utf-8", "replace")
-        value = json.loads(text, parse_constant=_refuse, parse_float=_float, object_hook=_same)
+        # Hooks in Python, at which the interpreter may switch threads, unlike within the C parser
+        value = json.loads(
+            text, parse_constant=_refuse, parse_float=lambda digits: float(digits), object_hook=lambda found: found
+        )
     except (ValueError, RecursionError):
         raise AnswerError("answered something that is not JSON") from None
     if content.count(b"[") + content.count(b"{") > DEEPEST and is_deeper(value, DEEPEST):
@@ -107,21 +107,15 @@ def valid_names(value: object, is_valid: Callable[[str], bool], most: int) -> li
 
 
 def memory_to_parse(content: bytes) -> int:
-    """Return how many bytes parsing takes at most: the text, and the objects that it becomes.
+    """Return the bytes that parsing takes at most: the text, and the objects that it becomes.
 
     A list of 3 bytes ("[],") becomes one of 60. Commas and brackets within strings are also counted, which makes the
     estimate higher, never lower.
     """
     is_narrow = content.isascii() and b"\\u" not in content
     text = len(content) * (1 if is_narrow else WIDEST)
-    return (
-        SLACK
-        + 2 * text
-        + PER_LIST * content.count(b"[")
-        + PER_OBJECT * content.count(b"{")
-        + PER_COMMA * content.count(b",")
-        + PER_COLON * content.count(b":")
-    )
+    costs = (b"[", PER_LIST), (b"{", PER_OBJECT), (b",", PER_COMMA), (b":", PER_COLON)
+    return SLACK + 2 * text + sum(cost * content.count(sign) for sign, cost in costs)
 
 
 def memory_of(value: Any) -> int:
@@ -146,16 +140,6 @@ def is_deeper(value: Any, most: int) -> bool:
 
 def _members(container: Any) -> Any:
     return container.values() if isinstance(container, dict) else container
-
-
-def _same(value: dict[str, Any]) -> dict[str, Any]:
-    """Return the value unchanged: a Python hook at which the interpreter may switch threads, unlike within the C parser."""
-    return value
-
-
-def _float(digits: str) -> float:
-    """Convert a fraction, in Python for the same reason as `_same`."""
-    return float(digits)
 
 
 def _refuse(constant: str) -> None:

@@ -41,15 +41,12 @@ class Bridge:
         self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def call(self, function: Callable[[], T]) -> T:
-        """Run `function` in the trio thread and return its result, or raise its HttpError. To be called in the HTTP thread."""
-        return await self._call(function, True)
-
     async def observe(self, function: Callable[[], T]) -> T:
         """Do as `call`, for a function that changes nothing: its result waits neither for the disk nor for other nodes."""
-        return await self._call(function, False)
+        return await self.call(function, promises=False)
 
-    async def _call(self, function: Callable[[], T], promises: bool) -> T:
+    async def call(self, function: Callable[[], T], promises: bool = True) -> T:
+        """Run `function` in the trio thread and return its result, or raise its HttpError. To be called in the HTTP thread."""
         if self._loop is None:
             import asyncio  # not at the top: the trio thread, which serves TCP, does not need asyncio
 
@@ -79,9 +76,8 @@ class Bridge:
     def serve(self) -> list[Call]:
         """Run the waiting calls, answer those that promise nothing, and return the others for `deliver`.
 
-        To be called in the trio thread.
-        Calls that arrive meanwhile wait for the next wake-up, because the owner read its clock before they came. Only
-        HttpError is an answer; any other exception is a bug and propagates.
+        To be called in the trio thread. Calls that arrive meanwhile wait for the next wake-up, because the owner read its
+        clock before they came. Only HttpError is an answer; any other exception is a bug and propagates.
         """
         self._signalled = False  # before the calls are counted: later appends signal again
         observed, served = list[Call](), list[Call]()
@@ -105,10 +101,7 @@ class Bridge:
         self.deliver(served)
 
     def close(self) -> None:
-        """Answer 503 to the calls that wait and to all that come, because nobody will serve them.
-
-        To be called in the trio thread.
-        """
+        """Answer 503 to the calls that wait and to all later ones. To be called in the trio thread."""
         self._is_closed = True
         self._refuse_waiting()
 

@@ -7,6 +7,7 @@ See docs/design/nsq-http.md#debug-routes.
 """
 
 import asyncio
+import contextlib
 import gc
 import re
 import sys
@@ -18,8 +19,7 @@ from starlette.responses import Response
 from shared.http.api import query
 from shared.http.bridge import Bridge
 from shared.http.route import ADMIN, Route
-from shared.process.sampler import Sampler
-from shared.process.stacks import tasks_text, threads_text
+from shared.process.stacks import Sampler, tasks_text, threads_text
 from shared.secrets import hide
 
 SECONDS, MOST_SECONDS = 30, 60  # s of a profile: the default (as in Go), and the maximum
@@ -81,9 +81,9 @@ class Debug:
         return _text(200, f"{threads_text()}\n{tasks}")
 
     async def heap(self, request: Request) -> Response:
-        """Return figures of Python's allocator and collector, and allocations by line under PYTHONTRACEMALLOC."""
+        """Return statistics of Python's allocator and collector, and allocations by line under PYTHONTRACEMALLOC."""
         lines = [f"allocated blocks: {sys.getallocatedblocks()}", f"objects waiting for collection: {gc.get_count()}"]
-        lines += [f"generation {number}: {figures}" for number, figures in enumerate(gc.get_stats())]
+        lines += [f"generation {number}: {stats}" for number, stats in enumerate(gc.get_stats())]
         lines += [f"objects never collected: {gc.get_freeze_count()}", ""]
         if tracemalloc.is_tracing():
             lines += map(str, tracemalloc.take_snapshot().statistics("lineno")[:MOST_LINES])
@@ -107,7 +107,7 @@ class Debug:
         return _text(200, sampler.folded())
 
     async def absent(self, request: Request) -> Response:
-        """Answer 501 for figures that CPython does not record."""
+        """Answer 501 for statistics that CPython does not record."""
         name = request.url.path.rpartition("/")[2]
         return _text(501, f"{name}: CPython does not record {_ABSENT[name]}\n")
 
@@ -125,14 +125,10 @@ class Debug:
 
 async def _wait(request: Request, seconds: float) -> None:
     """Wait for `seconds`, or until the client disconnects, or until the daemon stops."""
-    try:
+    with contextlib.suppress(TimeoutError, asyncio.CancelledError):  # a server that stops cancels all requests
         async with asyncio.timeout(seconds):
             while (await request.receive())["type"] != "http.disconnect":
                 pass  # an empty body
-    except TimeoutError:
-        pass  # the time is over
-    except asyncio.CancelledError:
-        pass  # the server stops and ends all requests: this one answers with what it has
 
 
 def _seconds(text: str) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from starlette.types import Message, Scope, Send
 
@@ -80,14 +80,14 @@ class Exchange:
 
     def check_room(self, size: int) -> None:
         """Raise HttpError 503 if `size` bytes could not be held now."""
-        if not self._share.would_fit(size):
+        if not self._share.fits(size, is_counted=True):
             raise _busy()
 
     async def send(self, message: Message) -> None:
         """Send a part of the application's answer, an ASGI message."""
         if message["type"] == "http.response.start":
             self._status = message["status"]
-            if _content_length(message["headers"]) > FREE:
+            if int(dict(message["headers"]).get(b"content-length", 0)) > FREE:
                 self._start = message
             else:
                 await self._send(message)
@@ -124,7 +124,7 @@ class Exchange:
         level = logging.DEBUG if self._status < 500 and is_routine(scope) else logging.INFO
         if self._status and not leaves_out_answer(level):
             took = time.perf_counter_ns() - self._began
-            write_answer(level, self._status, scope["method"], _target(scope), scope["client"], took)
+            write_answer(level, self._status, scope["method"], target_of(scope), scope["client"], took)
         scope.pop("exchange", None)  # they refer to each other, and nsqd never collects old garbage
 
 
@@ -139,24 +139,11 @@ def is_routine(scope: Scope) -> bool:
     if scope["path"] in PROBES:
         return True
     headers = dict(scope["headers"])
-    return (
-        _OF_NSQADMIN in headers
-        or b"hx-request" in headers
-        or headers.get(b"sec-fetch-dest", b"document") != b"document"
-    )
+    is_fetched = headers.get(b"sec-fetch-dest", b"document") != b"document"
+    return is_fetched or _OF_NSQADMIN in headers or b"hx-request" in headers
 
 
-def _content_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """Return the Content-Length, or 0 if there is none."""
-    for name, value in headers:
-        if name == b"content-length":
-            return int(value)
-    return 0
-
-
-def _target(scope: Scope) -> bytes:
+def target_of(scope: Scope) -> bytes:
     """Return the path and query as the client wrote them."""
     raw: bytes = scope["raw_path"]
-    if scope["query_string"]:
-        raw += b"?" + scope["query_string"]
-    return raw
+    return raw + b"?" + scope["query_string"] if scope["query_string"] else raw

@@ -1,6 +1,6 @@
 """A guard in front of the HTTP server's protocol, against slow, silent, oversized and ambiguous requests.
 
-The guard owns the connection. It parses what comes, and writes each request anew for the protocol behind it: with one idea of
+The guard owns the connection. It parses the input, and writes each request again for the protocol behind it: with one idea of
 where its body ends, without headers that only the connection needs, and only once the request before has been answered. So that
 protocol, uvicorn's, sees nothing but one good request after another, and answers them as it likes. The guard uses only what
 asyncio, uvicorn and httptools document.
@@ -68,28 +68,28 @@ class GuardedProtocol(asyncio.Protocol):
         self._answers: AnswerTransport
         self._inner: asyncio.Protocol | None = None  # the protocol behind; None: the connection is not made, or lost
         self._lost: asyncio.Protocol | None = None  # the protocol behind a lost connection whose handler still runs
-        self._exchange: Exchange | None = None  # of the request at hand, once its handler runs
-        self._proof: Proof | None = None  # None: nobody has asked for it
+        self._exchange: Exchange | None = None  # of the current request, once its handler runs
+        self._proof: Proof | None = None  # None until it is requested
         # Input
         self._parser: Any = _make_parser(self)
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
-        self._is_chunked = False  # True: the body at hand is passed on in chunks
+        self._is_chunked = False  # True: the current body is passed on in chunks
         self._in_header = True
         self._in_body = False  # a request was passed on, or queued, and its body has not ended
         self._unread = 0  # bytes since the parser last began a request or passed on a piece of one
         self._fresh = 0  # size of the last bytes received, if no request has ended in them
         self._is_large = False  # the current header may exceed MAX_HEADER although `_unread` does not show it
-        self._opening = b""  # what the connection began with
+        self._opening = b""  # the first bytes of the connection
         self._first: bytes | None = b""  # bytes received before the first line was complete; None: it is complete
         # Requests
-        self._out: list[bytes] = []  # pieces of the request at hand that the protocol behind has not got
+        self._out: list[bytes] = []  # pieces of the current request that the protocol behind has not got
         self._queue: deque[list[bytes]] = deque()  # pieces of the requests that wait for it to be answered
-        self._receiving = self._out  # where pieces of the request that comes in belong
-        self._is_answering = False  # True: the request at hand has not been answered
+        self._receiving = self._out  # the list for pieces of the request that is being received
+        self._is_answering = False  # True: the current request has not been answered
         self._is_passed = False  # True: the protocol behind has got its header
-        self._owed = 0  # answers owed: requests with a complete header, minus those answered
-        self._refusal = ""  # not "": this status follows the answers that are owed, and nothing more is read
+        self._owed = 0  # pending answers: requests with a complete header, minus those answered
+        self._refusal = ""  # not "": this status follows the pending answers, and nothing more is read
         # Deadlines, by the loop's clock
         self._until = inf  # when the connection is closed unless what it waits for arrives
         self._timer: asyncio.TimerHandle | None = None  # one for all, set again when it fires: one per request is slow
@@ -113,7 +113,7 @@ class GuardedProtocol(asyncio.Protocol):
         return not (self._owed or self._in_body or self._is_answering)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_waiting()
+        self._until = inf
         for timer in (self._timer, self._stalled):
             if timer is not None:
                 timer.cancel()
@@ -123,7 +123,7 @@ class GuardedProtocol(asyncio.Protocol):
         if inner is not None:
             inner.connection_lost(None)  # whatever the reason was: with one, uvicorn does not cancel its idle timer
             if self._is_answering and self._is_passed:
-                self._lost = inner  # its handler is told, and ends soon
+                self._lost = inner  # its handler is cancelled, and ends soon
             else:
                 _take_apart(inner)
         self.forget()
@@ -171,7 +171,7 @@ class GuardedProtocol(asyncio.Protocol):
     def _decline_upgrade(self) -> None:
         """Parse the header again without its upgrade to another protocol, which Java's clients send with every first request.
 
-        The parser has stopped at the header's end. Going on with it would lose the body, or take it for the next request.
+        The parser has stopped at the header's end. It would lose the body, or take it for the next request.
         """
         self._headers = [header for header in self._headers if header[0].lower() != b"upgrade"]
         head = self._head()
@@ -224,7 +224,7 @@ class GuardedProtocol(asyncio.Protocol):
 
     def _check_header(self) -> None:
         """Raise HttpParserError for a request that is too large, or that others may read in another way."""
-        # A proxy's form has a host of its own beside the Host header. After CONNECT the parser no longer reads HTTP.
+        # A proxy's form has a host in addition to the Host header. After CONNECT the parser no longer reads HTTP.
         if not self._url.startswith(b"/") or self._parser.get_method() == b"CONNECT":
             raise HttpParserError("not the path of a resource")
         version = self._parser.get_http_version()
@@ -255,7 +255,7 @@ class GuardedProtocol(asyncio.Protocol):
         self._fresh = 0
         if self._in_body:  # otherwise the request will be parsed again
             self._in_body = self._answers.is_unread = False
-            self._stop_waiting()
+            self._until = inf
             if self._is_chunked:
                 self._receiving.append(b"0\r\n\r\n")
             if not self._owed:  # it was answered before it was complete
@@ -264,11 +264,11 @@ class GuardedProtocol(asyncio.Protocol):
     # Requests and answers
 
     def _begin(self) -> None:
-        """Take note that the next request is at hand."""
+        """Begin with the next request."""
         self._is_answering, self._is_passed, self._exchange = True, False, None
 
     def _pass_on(self) -> None:
-        """Give the protocol behind what has come of the request at hand."""
+        """Give the protocol behind the received pieces of the current request."""
         if self._out and self._inner is not None and not self._answers.closed:
             data = b"".join(self._out)
             self._out.clear()
@@ -287,13 +287,13 @@ class GuardedProtocol(asyncio.Protocol):
             self._loop.call_soon(self._answered)  # not before the protocol behind has seen the end, too
 
     def proof(self) -> Proof:
-        """Return what the connection proves of its client; it is looked for once."""
+        """Return the client's identity by its connection."""
         if self._proof is None:
             self._proof = proof_of(self._answers)
         return self._proof
 
     def _answered(self) -> None:
-        """Go on with the next request: the one at hand has been answered."""
+        """Continue with the next request: the current one has been answered."""
         self._is_answering = False
         self._owed -= 1
         if self._lost is not None:
@@ -331,7 +331,7 @@ class GuardedProtocol(asyncio.Protocol):
             if self._in_body:  # this request waits behind others, and must not be handled
                 self._queue.pop()
                 self._owed -= 1
-            self._stop_waiting()
+            self._until = inf
             self._refusal = status
         else:
             self._send_refusal(status)
@@ -349,11 +349,7 @@ class GuardedProtocol(asyncio.Protocol):
     # Deadlines
 
     def pause_writing(self) -> None:
-        """Start the deadline for MOST_WAITING bytes in the transport that the peer does not take.
-
-        The answer's next piece waits. The deadline ends when the peer has taken most of the bytes; nothing that the
-        peer sends meanwhile moves it.
-        """
+        """Start the deadline for the bytes in the transport. It ends when the peer has taken most of them."""
         if self._inner is not None:
             self._inner.pause_writing()
         self._stalled = self._loop.call_later(WRITE_TIMEOUT, self._answers.abort)
@@ -370,9 +366,6 @@ class GuardedProtocol(asyncio.Protocol):
         if self._timer is None or self._timer.when() > self._until:
             self._set_timer(self._until)
 
-    def _stop_waiting(self) -> None:
-        self._until = inf
-
     def _set_timer(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -381,7 +374,7 @@ class GuardedProtocol(asyncio.Protocol):
     def _due(self) -> None:
         self._timer = None
         if self._until <= self._loop.time():
-            self._answers.is_unread = False  # a peer that sends too slowly is owed nothing
+            self._answers.is_unread = False  # a peer that sends too slowly gets no answer
             self._answers.close()
         elif self._until < inf:
             self._set_timer(self._until)
@@ -393,7 +386,7 @@ def _take_apart(protocol: asyncio.Protocol) -> None:
 
 
 def _make_parser(callbacks: GuardedProtocol) -> Any:
-    """Return a parser for which data behind a request that closes the connection does not spoil its answer."""
+    """Return a parser that accepts data after a request that closes the connection."""
     parser = HttpRequestParser(callbacks)
     parser.set_dangerous_leniencies(lenient_data_after_close=True)
     return parser

@@ -32,13 +32,10 @@ class Hosts:
         self._names = {name.lower() for name in names if name and not name.startswith(".")} | {"localhost"}
         self._names.add(socket.gethostname().lower())
         self._suffixes = tuple(name.lower() for name in names if name.startswith("."))
-        self._known: set[str] = set()  # Host values that passed, at most 64: the common case is one look-up
+        self._known: set[str] = set()  # Host values that passed, at most 64: the common case is one access
 
     def check(self, scope: Scope) -> None:
-        """Check the headers. Raises HttpError 403 for a foreign Host, Origin or site.
-
-        Raises HttpError 400 for a missing Host, for two (RFC 9112, 3.2) and for a malformed one.
-        """
+        """Raise HttpError 403 for a foreign Host, Origin or site, and 400 for no or two (RFC 9112, 3.2) or malformed Hosts."""
         hosts, origin, site = [], "", b"none"
         for name, value in scope["headers"]:
             if name == b"host":

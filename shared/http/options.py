@@ -1,9 +1,9 @@
-"""What the routes /config/<option> of nsqd and nsqadmin share: the format of values, and the options that can change."""
+"""The routes /config/<option> of nsqd and nsqadmin: the format of values, and the options that can change."""
 
 from __future__ import annotations
 
+import contextlib
 import json
-import logging
 
 from starlette.responses import Response
 
@@ -14,12 +14,11 @@ from shared.secrets import hide
 from shared.text import without_surrogates
 
 LOG_LEVEL = "log_level"
-_GO_LEVELS = {"debug": 1, "info": 2, "warn": 3, "error": 4, "fatal": 5}
 
 
 def go_log_level() -> int:
     """Return the current log level as Go's number."""
-    return _GO_LEVELS[level_name()]
+    return 1 + list(LEVELS).index(level_name())
 
 
 def set_log_level(body: bytes) -> None:
@@ -27,18 +26,15 @@ def set_log_level(body: bytes) -> None:
     level = body.decode("latin-1").lower()
     if level not in LEVELS:
         raise HttpError(400, "INVALID_VALUE")
-    logging.Logger.setLevel(log, LEVELS[level])
+    log.setLevel(LEVELS[level])
 
 
 def read_addresses(body: bytes, most: int) -> list[str]:
     """Read a JSON list of at most `most` texts. Raises HttpError 400 INVALID_VALUE for anything else."""
-    try:
+    addresses = None
+    with contextlib.suppress(ValueError, RecursionError):
         addresses = json.loads(body)
-    except (ValueError, RecursionError):
-        raise HttpError(400, "INVALID_VALUE") from None
-    if not isinstance(addresses, list) or not all(isinstance(address, str) for address in addresses):
-        raise HttpError(400, "INVALID_VALUE")
-    if len(addresses) > most:
+    if not isinstance(addresses, list) or len(addresses) > most or not all(isinstance(one, str) for one in addresses):
         raise HttpError(400, "INVALID_VALUE")
     return [without_surrogates(address) for address in addresses]
 

@@ -1,4 +1,4 @@
-"""What a connection proves of its client: the certificate that it has shown, or the user who connects by a unix socket.
+"""The proof of a client's identity by its connection: a verified certificate, or the user of a unix socket.
 
 See docs/design/security.md#who-may-do-what.
 """
@@ -16,7 +16,7 @@ from shared.process.unix_sockets import NOBODY, peer_user
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What one connection proves of its client without a header."""
+    """The identity of a client as its connection proves it."""
 
     subject: str = ""  # of a certificate that was verified; "": there is none
     names: tuple[str, ...] = ()  # its URIs and DNS names
@@ -27,12 +27,12 @@ NONE = Proof()
 
 
 def proof_of(transport: asyncio.BaseTransport) -> Proof:
-    """Return what the connection of an open transport proves."""
+    """Return the proof of an open transport's connection."""
     sock, tls = transport.get_extra_info("socket"), transport.get_extra_info("ssl_object")
     user = peer_user(sock) if sock is not None and sock.family == socket.AF_UNIX else NOBODY
     if tls is None:
         return Proof(user=user)
-    from shared.tls.certificates import describe  # here: a daemon without TLS need not load it
+    from shared.tls.certificates import describe  # here: a daemon without TLS does not load it
 
     found = describe(tls)
     return Proof(found.subject, (*found.uris, *found.dns_names), user)

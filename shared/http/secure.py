@@ -40,13 +40,10 @@ class SecureProtocol(SSLProtocol):
         on_failed: Callable[[BaseException | None, bytes], None],
         on_left: Callable[[], None],
     ) -> None:
-        """`on_failed` is called if the handshake fails, with the reason and what the client has sent first.
-
-        `on_left` is called when the connection has ended in any way.
-        """
-        nobody: Any = None  # in place of the future that waits for the handshake
-        super().__init__(loop, protocol, context, nobody, server_side=True, ssl_handshake_timeout=HANDSHAKE_TIMEOUT)
-        self._opening = b""  # what the client has sent first
+        """`on_failed` is called with the reason and the client's first bytes if the handshake fails, `on_left` at any end."""
+        waiter: Any = None  # no future waits for the handshake
+        super().__init__(loop, protocol, context, waiter, server_side=True, ssl_handshake_timeout=HANDSHAKE_TIMEOUT)
+        self._opening = b""  # the first bytes of the client
         self._on_failed = on_failed
         self._on_left = on_left
 

@@ -15,15 +15,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from starlette.types import ASGIApp
+
 from shared.budget import SMALL_BUDGET, Budget
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
 from shared.http.acceptor import Acceptor, watched
-from shared.http.api import TlsRequired
+from shared.http.api import tls_required
 from shared.http.guard import HEADERS, GuardedProtocol, guarded
-from shared.http.uvicorn_server import Config, Server
 from shared.log import log
 from shared.process.listen import Listener
+from shared.process.partial_import import Placeholder, without
 from shared.tls.certificates import Certificates
+
+with without("uvicorn.main", stand_in=Placeholder("uvicorn.main")):  # its command line, with click and multiprocessing
+    from uvicorn.config import Config
+    from uvicorn.server import Server
 
 IDLE = 3600  # s that uvicorn holds a connection between two requests: the guard closes it before
 MOST_CONNECTIONS = 10_000
@@ -31,27 +37,20 @@ MOST_CONNECTIONS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Https:
-    """The application, sockets and certificates to serve over TLS."""
+    """The application to serve over TLS, and whether plain HTTP refuses all requests."""
 
-    app: Any  # an ASGI application
-    sockets: list[socket.socket]  # bound
-    certificates: Certificates
-
-
-def secured(
-    app: Any, listener: Listener | None, certificates: Certificates | None, is_required: bool
-) -> tuple[Any, Https | None]:
-    """Return what to serve in plain HTTP, which is a refusal if TLS is required, and what to serve over TLS, if anything."""
-    https = Https(app, [listener.socket], certificates) if listener is not None and certificates is not None else None
-    return TlsRequired(listener.port if listener is not None else 0) if is_required else app, https
+    app: ASGIApp
+    listener: Listener | None
+    certificates: Certificates | None
+    is_required: bool = False
 
 
 class HttpServer:
-    """Serves ASGI applications on sockets that are already bound."""
+    """Serves ASGI applications on sockets that are already bound: acceptors, and uvicorn, which runs the applications."""
 
     def __init__(
         self,
-        app: Any,
+        app: ASGIApp,
         sockets: list[socket.socket],
         on_bug: Callable[[BaseException], None],
         *,
@@ -59,104 +58,43 @@ class HttpServer:
         limiter: ConnectionLimiter | None = None,
         budget: Budget | None = None,
     ) -> None:
-        """`app` is served in plain HTTP. `limiter` counts the connections of all sockets; None means MOST_CONNECTIONS.
+        """`app` is served in plain HTTP unless TLS is required. `limiter` counts all connections; None means MOST_CONNECTIONS.
 
-        `budget` bounds the memory of bodies and answers; None means one of SMALL_BUDGET.
-
-        `on_bug` is called, in the HTTP thread, with any exception that ends it: the daemon must not go on without HTTP.
+        `budget` bounds the memory of bodies and answers; None means one of SMALL_BUDGET. `on_bug` is called, in the HTTP
+        thread, with any exception that ends it: the daemon must not continue without HTTP.
         """
+        if https is not None and https.is_required:
+            app = tls_required(https.listener.port if https.listener is not None else 0)
         self._limiter = limiter or ConnectionLimiter("HTTP", ConnectionLimits(MOST_CONNECTIONS, 0), Counter())
-        self._loop = _Loop(self._limiter, app, sockets, https, budget or Budget(SMALL_BUDGET))
-        self._on_bug = on_bug
+        self._budget = budget or Budget(SMALL_BUDGET)
+        self._plain, self._https, self._on_bug = sockets, https, on_bug
+        self._config = _config(app)
+        self._uvicorn = Server(self._config)
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+        self._is_listening = threading.Event()  # set, too, when the thread ends
+        self._is_stopping = False
+        self._loop: asyncio.AbstractEventLoop | None = None  # None: it does not run yet
+        self._acceptors: list[Acceptor] = []
+        self._joining: set[asyncio.Task[Any]] = set()  # connections that asyncio has not taken over yet
 
     def start(self) -> None:
         """Start the thread; return when it accepts connections (some tens of milliseconds)."""
         self._thread.start()
-        self._loop.listening.wait()
+        self._is_listening.wait()
 
     def serve_within(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Serve what is adopted in a loop that runs already: without a thread, and without accepting anything."""
-        self._loop.begin(loop)
-
-    def stop(self) -> None:
-        """Stop accepting, and let pending requests finish, for a second at most."""
-        self._loop.call_soon(self._loop.stop)
-        self._thread.join(timeout=3.0)
-
-    def call_soon(self, call: Callable[[], None]) -> bool:
-        """Run `call` in the event loop. Any thread may ask. Return False if the loop has ended, or never began."""
-        return self._loop.call_soon(call)
-
-    def adopt(self, sock: socket.socket, ip: str, data: bytes, head_due: int) -> None:
-        """Serve a plain connection that the limiter has admitted, beginning with `data`. Any thread may call this.
-
-        The header that `data` begins with must be complete by `head_due` (monotonic ns), if that is sooner than usual.
-        """
-        if not self._loop.call_soon(partial(self._loop.adopt, sock, ip, data, head_due / 1e9)):
-            sock.close()
-            self._limiter.count_off(ip)
-
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._serve())
-        except BaseException as bug:  # also SystemExit, which uvicorn raises when it cannot start
-            self._on_bug(bug)
-        finally:
-            self._loop.listening.set()
-
-    async def _serve(self) -> None:
-        asyncio.get_running_loop().set_exception_handler(self._complain)
-        await self._loop.serve()
-
-    def _complain(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log an exception of the event loop. See loop.set_exception_handler."""
-        if self._loop.is_stopping:  # such as a connection that was not taken over yet
-            log.debug("HTTP: while stopping: %s", context["message"])
-        else:
-            log.error("HTTP: %s", context["message"], exc_info=context.get("exception"))
-
-
-class _Loop:
-    """What lives in the HTTP thread's event loop: the acceptors, and uvicorn, which runs the applications."""
-
-    def __init__(
-        self, limiter: ConnectionLimiter, app: Any, sockets: list[socket.socket], https: Https | None, budget: Budget
-    ) -> None:
-        self._config = _config(app)
-        self._uvicorn = Server(self._config)
-        self._budget = budget
-        self.listening = threading.Event()
-        self._limiter = limiter
-        self._plain = sockets
-        self._https = https
-        self._acceptors: list[Acceptor] = []
-        self._adopting: set[asyncio.Task[None]] = set()  # connections that asyncio has not taken over yet
-        self._loop: asyncio.AbstractEventLoop | None = None  # None: `serve` has not run
-        self.is_stopping = False
-
-    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Make adopting possible. `loop` is the one that serves."""
+        """Serve the connections of `adopt` in a loop that runs already: without a thread, and without accepting any."""
         self._loop = loop
         self._config.load()
         self._uvicorn.server_state.default_headers = self._config.encoded_headers  # uvicorn's own loop adds the date
 
-    async def serve(self) -> None:
-        """Accept connections and serve them, until `stop` is called. Raises OSError if a socket cannot listen."""
-        loop = asyncio.get_running_loop()
-        self.begin(loop)
-        for sock in self._plain:
-            self._acceptors.append(Acceptor(sock, self._maker(self._config), self._limiter, None))
-        if self._https is not None:
-            config, tls = _config(self._https.app), self._https.certificates.following_context()
-            config.load()
-            for sock in self._https.sockets:
-                self._acceptors.append(Acceptor(sock, self._maker(config), self._limiter, tls))
-        loop.call_soon(self.listening.set)  # as soon as uvicorn runs
-        await self._uvicorn.serve(sockets=[])  # it accepts nothing itself
+    def stop(self) -> None:
+        """Stop accepting, and let pending requests finish, for a second at most."""
+        self.call_soon(self._stop)
+        self._thread.join(timeout=3.0)
 
     def call_soon(self, call: Callable[[], None]) -> bool:
-        """Run `call` in the loop. Any thread may ask. Return False if the loop has ended, or never began."""
+        """Run `call` in the event loop. Any thread may ask. Return False if the loop has ended, or never began."""
         if self._loop is None:
             return False
         try:
@@ -165,44 +103,72 @@ class _Loop:
             return False
         return True
 
-    def stop(self) -> None:
-        """Stop accepting, and then let pending requests finish. Called in the loop."""
-        self.is_stopping = True
+    def adopt(self, sock: socket.socket, ip: str, data: bytes, head_due: int) -> None:
+        """Serve a plain connection that the limiter has admitted, beginning with `data`. Any thread may call this.
+
+        The header that `data` begins with must be complete by `head_due` (monotonic ns), if that is sooner than usual.
+        """
+        if not self.call_soon(partial(self._adopt, sock, ip, data, head_due / 1e9)):
+            sock.close()
+            self._limiter.count_off(ip)
+
+    # In the HTTP thread
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as bug:  # also SystemExit, which uvicorn raises when it cannot start
+            self._on_bug(bug)
+        finally:
+            self._is_listening.set()
+
+    async def _serve(self) -> None:
+        """Accept connections and serve them, until `stop` is called. Raises OSError if a socket cannot listen."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._log_exception)
+        self.serve_within(loop)
+        for sock in self._plain:
+            self._acceptors.append(Acceptor(sock, self._maker(self._config), self._limiter, None))
+        https = self._https
+        if https is not None and https.listener is not None and https.certificates is not None:
+            config = _config(https.app)
+            config.load()
+            tls = https.certificates.following_context()
+            self._acceptors.append(Acceptor(https.listener.socket, self._maker(config), self._limiter, tls))
+        loop.call_soon(self._is_listening.set)  # as soon as uvicorn runs
+        await self._uvicorn.serve(sockets=[])  # it accepts nothing itself
+
+    def _log_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log an exception of the event loop. See loop.set_exception_handler."""
+        if self._is_stopping:  # such as a connection that was not taken over yet
+            log.debug("HTTP: while stopping: %s", context["message"])
+        else:
+            log.error("HTTP: %s", context["message"], exc_info=context.get("exception"))
+
+    def _stop(self) -> None:
+        self._is_stopping = True
         for acceptor in self._acceptors:
             acceptor.close()
         self._uvicorn.should_exit = True
 
-    def adopt(self, sock: socket.socket, ip: str, data: bytes, header_due: float) -> None:
-        """Serve a plain connection that was admitted already, beginning with `data`. `header_due`: s by the loop's clock."""
+    def _adopt(self, sock: socket.socket, ip: str, data: bytes, header_due: float) -> None:
         protocol = self._maker(self._config)()
         protocol.on_left = watched(self._limiter, protocol, sock, ip)
         protocol.handed_over, protocol.header_due = data, header_due
-        task = asyncio.get_running_loop().create_task(self._join(protocol, sock))
-        self._adopting.add(task)
-        task.add_done_callback(self._adopting.discard)
-
-    async def _join(self, protocol: GuardedProtocol, sock: socket.socket) -> None:
-        await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, sock)
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(loop.connect_accepted_socket(lambda: protocol, sock))
+        self._joining.add(task)
+        task.add_done_callback(self._joining.discard)
 
     def _maker(self, config: Config) -> Callable[[], GuardedProtocol]:
-        """Return what makes a connection's guard, and behind it uvicorn's protocol, made as uvicorn makes it."""
+        """Return a function that makes the guard of a connection, and uvicorn's protocol behind it."""
         make: Any = config.http_protocol_class
         behind = partial(make, config=config, server_state=self._uvicorn.server_state)
         return lambda: GuardedProtocol(lambda state: behind(app_state=state), self._budget)
 
 
-def _config(app: Any) -> Config:
+def _config(app: ASGIApp) -> Config:
     return Config(
-        guarded(app),
-        http="httptools",
-        loop="asyncio",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        headers=HEADERS,
-        proxy_headers=False,
-        timeout_keep_alive=IDLE,
-        timeout_graceful_shutdown=1,
-    )
+        guarded(app), http="httptools", loop="asyncio", ws="none", lifespan="off", log_config=None, access_log=False,
+        server_header=False, headers=HEADERS, proxy_headers=False, timeout_keep_alive=IDLE, timeout_graceful_shutdown=1,
+    )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-CLOSE_TIMEOUT = 10.0  # s for the peer to take LEAST_TAKEN of what it was still owed when we closed
+CLOSE_TIMEOUT = 10.0  # s for the peer to take LEAST_TAKEN of the bytes that wait when we close
 LEAST_TAKEN = 8 * 1024  # bytes, or all that is left
 LINGER_TIME = 5.0  # s for which input is still read after an answer that came before the end of a request
 MOST_LINGERED = 256 * 1024 * 1024  # bytes of such input
@@ -13,7 +13,7 @@ MOST_WAITING = 32 * 1024  # bytes in the transport beyond which an answer's next
 
 
 class AnswerTransport(asyncio.Transport):
-    """Sends all writes of one pass of the event loop in one system call, and reads only while nobody has paused it.
+    """Sends all writes of one pass of the event loop in one system call, and reads only while it is not paused.
 
     uvicorn writes a response's header and body separately: the second send took an eighth of a request's time.
     """
@@ -28,7 +28,7 @@ class AnswerTransport(asyncio.Transport):
         self._size = 0  # bytes in `_pending`
         self._is_paused = False  # by the protocol that writes here
         self._is_held = False  # by the guard
-        self.closed = False  # True once `close` or `abort` was called: what is written then is dropped
+        self.closed = False  # True once `close` or `abort` was called: later writes are dropped
         self.is_unread = False  # True: the peer may still send a request that was answered, so `close` lingers
         self._lingering: asyncio.TimerHandle | None = None  # runs while input is read only to be discarded
         self._lingered = 0  # bytes that came after `close`
@@ -76,7 +76,7 @@ class AnswerTransport(asyncio.Transport):
         self.is_unread |= self._transport.can_write_eof()
 
     def discard(self, size: int) -> None:
-        """Take note of so many bytes of input that came after `close`."""
+        """Count `size` bytes of input that came after `close`."""
         self._lingered += size
         if self._lingered > MOST_LINGERED:
             self._transport.abort()
@@ -125,7 +125,7 @@ class AnswerTransport(asyncio.Transport):
 
 
 def close(transport: asyncio.WriteTransport, loop: asyncio.AbstractEventLoop) -> None:
-    """Close after the peer has taken what it is owed, but abort if it takes less than LEAST_TAKEN in CLOSE_TIMEOUT."""
+    """Close after the peer has taken all bytes, but abort if it takes less than LEAST_TAKEN in CLOSE_TIMEOUT."""
     transport.close()
     owed = transport.get_write_buffer_size()
     if owed:
@@ -141,9 +141,6 @@ def _cut_off(transport: asyncio.WriteTransport, loop: asyncio.AbstractEventLoop,
 
 
 def forget(transport: object) -> None:
-    """Clear a lost transport: asyncio's refers to itself by a callback, and nsqd never collects old garbage.
-
-    asyncio has no public way to do so. If the attribute has another name, lost connections wait for the collector.
-    """
+    """Clear a lost transport: asyncio's refers to itself by this callback, and nsqd never collects old garbage."""
     if hasattr(transport, "_read_ready_cb"):
         transport._read_ready_cb = None

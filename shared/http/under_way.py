@@ -1,4 +1,4 @@
-"""Requests that are being answered, each with whoever sent it: when the right to it ends, its connection is closed.
+"""Requests that are being answered, each with its sender: when the right to it ends, its connection is closed.
 
 A backup, a long poll and a large answer take longer than a token may still be valid.
 """
@@ -24,24 +24,21 @@ class UnderWay:
     """The requests that have begun, and have not ended. Lives in the HTTP thread."""
 
     def __init__(self, epoch: Callable[[], int]) -> None:
-        """`epoch` is another number when anybody's rights may have changed."""
+        """`epoch` returns another number when rights may have changed."""
         self._epoch = epoch
         self._seen = epoch()
         self._still_may: WeakKeyDictionary[Ends, Callable[[], bool]] = WeakKeyDictionary()
-        self._timer: asyncio.TimerHandle | None = None  # None: there is nothing to look at
+        self._timer: asyncio.TimerHandle | None = None  # None: there is no request
 
     def add(self, exchange: Ends, still_may: Callable[[], bool]) -> None:
-        """Note a request, until its exchange is gone. `still_may` returns whether its sender still has the right to it.
-
-        What `still_may` refers to must not keep the exchange.
-        """
+        """Add a request until its exchange is freed. `still_may`: its sender has the right. It must not refer to it."""
         self._still_may[exchange] = still_may
         if self._timer is None:
             self._seen = self._epoch()
             self._start()
 
     def look(self) -> None:
-        """End the requests whose senders have lost their rights, if rights have changed since the last look."""
+        """End the requests whose senders have lost their rights, if rights have changed since the last call."""
         epoch = self._epoch()
         if epoch == self._seen:
             return

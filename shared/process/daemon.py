@@ -1,4 +1,4 @@
-"""What every daemon does about its process: the addresses that it announces, file descriptors and signals.
+"""The process of a daemon: the addresses at which it listens, file descriptors, signals, and how its Python was built.
 
 This module knows no daemon's state and no event loop: a daemon listens before it has imported one.
 """
@@ -10,19 +10,25 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from shared.log import log
-from shared.process.listen import Listener, bind_shared, listen, parse_address
+from shared.process.listen import Listener, listen, parse_address
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def listening(address: str, authorizes: bool = False) -> contextlib.closing[Listener]:
-    """Listen, and warn if other machines can connect and no authorization is asked for. Raises ListenError."""
-    listener = listen(address)
-    if not authorizes:
-        _warn_if_open(listener)
+def listening(
+    address: str, authorizes: bool = False, bind: Callable[[str], Listener] = listen
+) -> contextlib.closing[Listener]:
+    """Listen, and warn if other machines can connect and no authorization is asked for. Raises ListenError.
+
+    `bind`: `listen`, or `bind_shared`, whose socket does not listen yet.
+    """
+    listener = bind(address)
+    if not (authorizes or listener.is_loopback):
+        log.warning("%s accepts connections from other machines without authentication", listener.address)
     return contextlib.closing(listener)
 
 
@@ -33,27 +39,11 @@ def listening_at_all(addresses: Sequence[str], authorizes: bool) -> Iterator[tup
         yield tuple(stack.enter_context(listening(address, authorizes)) for address in addresses)
 
 
-def sharing_if_given(address: str, authorizes: bool) -> contextlib.AbstractContextManager[Listener | None]:
-    """Bind to an address that other processes share, and warn as `listening` does. Raises ListenError.
-
-    The socket does not listen yet. For an empty address this returns a context of None.
-    """
-    if not address:
-        return contextlib.nullcontext()
-    listener = bind_shared(address)
-    if not authorizes:
-        _warn_if_open(listener)
-    return contextlib.closing(listener)
-
-
-def listening_if_given(address: str, authorizes: bool = False) -> contextlib.AbstractContextManager[Listener | None]:
+def listening_if_given(
+    address: str, authorizes: bool = False, bind: Callable[[str], Listener] = listen
+) -> contextlib.AbstractContextManager[Listener | None]:
     """Listen as `listening` does, or return a context of None for an empty address."""
-    return listening(address, authorizes) if address else contextlib.nullcontext()
-
-
-def _warn_if_open(listener: Listener) -> None:
-    if not listener.is_loopback:
-        log.warning("%s accepts connections from other machines without authentication", listener.address)
+    return listening(address, authorizes, bind) if address else contextlib.nullcontext()
 
 
 def broadcast_address(given: str, listeners: Sequence[Listener | None], hostname: str) -> str:
@@ -70,14 +60,18 @@ def broadcast_address(given: str, listeners: Sequence[Listener | None], hostname
     return next((host for listener in present if (host := parse_address(listener.address).host)), "127.0.0.1")
 
 
-class TooFewFilesError(Exception):
-    """The process may open fewer files than it needs. The text says how many, and the program exits with 1."""
+class StartError(Exception):
+    """The daemon cannot start. The text says why, in one line, and the program exits with 1."""
+
+
+class TooFewFilesError(StartError):
+    """The process may open fewer files than it needs. The text says how many."""
 
 
 def raise_file_limit(needed: int) -> None:
     """Raise the limit of file descriptors as far as allowed, as Go's runtime does: the usual soft limit is 1024.
 
-    Raises TooFewFilesError unless `needed` files can be opened besides those that are open.
+    Raises TooFewFilesError unless `needed` further files can be opened.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # macOS refuses "unlimited"; the soft limit then stays
@@ -100,10 +94,31 @@ def exit_on_early_signals() -> None:
         signal.signal(number, lambda *_: sys.exit(0))
 
 
-async def until_told_to_stop(signals: AsyncIterator[int], reload: Callable[[], object]) -> None:
+async def wait_for_stop(signals: AsyncIterator[int], reload: Callable[[], object]) -> None:
     """Wait for SIGINT or SIGTERM among `signals`. Calls `reload` on each SIGHUP."""
     async for number in signals:
         if number != signal.SIGHUP:
             log.info("%s: stopping", signal.Signals(number).name)
             return
         reload()
+
+
+def lacks_pgo(variables: Mapping[str, Any]) -> bool:
+    """Return True if the interpreter was certainly built without profile-guided optimization (PGO).
+
+    `variables` are sysconfig's. `configure --enable-optimizations` is the usual way to PGO. Debian records neither that nor its
+    own way, but empties PGO_PROF_USE_FLAG, which otherwise has the compiler's flags whether they were used or not.
+    """
+    arguments, flags = variables.get("CONFIG_ARGS") or "", variables.get("PGO_PROF_USE_FLAG")
+    return bool(arguments and flags) and "--enable-optimizations" not in arguments
+
+
+def note_slow_interpreter() -> None:
+    """Log a line if the interpreter could be faster. Call this when the daemon serves: it takes milliseconds."""
+    import sysconfig
+
+    if lacks_pgo(sysconfig.get_config_vars()):
+        log.info(
+            "PYTHON: this interpreter was built without profile-guided optimization; one that was may take less CPU for each"
+            " message (deploy/README.md#which-python)"
+        )

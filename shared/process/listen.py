@@ -1,7 +1,7 @@
 """Listening sockets: from the text of an -address option to a bound, listening, non-blocking socket.
 
 An address is "host:port", ":port" or "[ipv6]:port"; anything else is the path of a unix socket, which may also be written
-"unix:/path", with a mode and an owner behind it (shared/process/unix_sockets.py). As in Go, a wildcard (no host, 0.0.0.0 or ::)
+"unix:/path", followed by a mode and an owner (shared/process/unix_sockets.py). As in Go, a wildcard (no host, 0.0.0.0 or ::)
 listens on IPv6 and IPv4 with one socket, and a host name on its first address.
 Every failure is a ListenError in NSQ's words. This file uses no event loop.
 
@@ -57,8 +57,7 @@ class Listener:
     socket: socket.socket
     address: str  # the bound address: "127.0.0.1:54321", "[::]:4160", or the path
     port: int  # the bound port; -1 for a unix socket, as in /info
-    # The path and inode of our socket file; None: there is none (any more).
-    _unlink: tuple[str, int] | None = field(default=None, repr=False)
+    _unlink: tuple[str, int] | None = field(default=None, repr=False)  # path and inode of our socket file
 
     @property
     def is_loopback(self) -> bool:
@@ -91,11 +90,7 @@ def duplicate(listener: Listener) -> Listener:
 
 
 def parse_address(text: str) -> Address:
-    """Parse an address.
-
-    Raises ListenError for a bad port, for an IP address without a port (surely no file name), and for what does not belong
-    behind unix:.
-    """
+    """Parse an address. Raises ListenError, also for an IP address without a port, which is surely no file name."""
     if is_unix_address(text):
         try:
             unix = parse_unix_address(text)
@@ -116,7 +111,15 @@ def parse_address(text: str) -> Address:
 def listen(text: str) -> Listener:
     """Bind to an address and listen. Raises ListenError."""
     address = parse_address(text)
-    return _listen_unix(text, address) if address.path else _listen_tcp(text, address)
+    if address.path:
+        return _listen_unix(text, address)
+    listener = _bind_tcp(text, address)
+    try:
+        listener.socket.listen(BACKLOG)
+    except OSError as error:  # another socket that had set SO_REUSEADDR was first
+        listener.close()
+        raise ListenError(text, _why(error, address.port)) from None
+    return listener
 
 
 def bind_shared(text: str) -> Listener:
@@ -171,16 +174,6 @@ def _is_ip(text: str) -> bool:
 # TCP
 
 
-def _listen_tcp(text: str, address: Address) -> Listener:
-    listener = _bind_tcp(text, address)
-    try:
-        listener.socket.listen(BACKLOG)
-    except OSError as error:  # another socket that had set SO_REUSEADDR was first
-        listener.close()
-        raise ListenError(text, _why(error, address.port)) from None
-    return listener
-
-
 def _bind_tcp(text: str, address: Address, is_shared: bool = False) -> Listener:
     family, host = _resolve(text, address.host)
     # asyncio sets TCP_NODELAY only if the protocol is given.
@@ -195,16 +188,13 @@ def _bind_tcp(text: str, address: Address, is_shared: bool = False) -> Listener:
         sock.bind((host, address.port))
     except OSError as error:
         sock.close()
-        why = _why(error, address.port)
-        raise ListenError(
-            text, f"{why}; {_WHO_SHARES}" if is_shared and error.errno == errno.EADDRINUSE else why
-        ) from None
+        hint = f"; {_WHO_SHARES}" if is_shared and error.errno == errno.EADDRINUSE else ""
+        raise ListenError(text, _why(error, address.port) + hint) from None
     host, port = sock.getsockname()[:2]
     return Listener(sock, display(host, port), port)
 
 
 def _resolve(text: str, host: str) -> tuple[socket.AddressFamily, str]:
-    """Return the family and the numeric address to bind."""
     if host in WILDCARDS:
         return (socket.AF_INET6, "::") if _has_ipv6() else (socket.AF_INET, "0.0.0.0")
     try:

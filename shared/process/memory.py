@@ -1,10 +1,9 @@
-"""A process's memory figures, under the names of NSQ's memory statistics, as far as CPython has them.
+"""The memory of the process, under the names of NSQ's memory statistics, as far as CPython knows it.
 
-* `heap_objects`: blocks that Python's allocator has given out. Frames of messages are among them.
+* `heap_objects`: allocated blocks of Python's allocator. Frames of messages are among them.
 * `heap_in_use_bytes`: resident anonymous memory, including the interpreter's own.
-* `heap_released_bytes`: how far resident memory is below its peak, which is what the system got back. `heap_idle_bytes`
-  is
-the same, because CPython does not tell how much memory is free inside its allocators.
+* `heap_released_bytes`: how far resident memory is below its peak. `heap_idle_bytes` is the same, because CPython does not
+  report how much memory is free inside its allocators.
 * `gc_pause_usec_*`: percentiles of the last 256 pauses of the cyclic garbage collector, which stop all threads.
 * `next_gc_bytes`: 0. CPython collects after a number of allocations, not of bytes.
 * `gc_total_runs`: collections, of all generations.
@@ -45,7 +44,7 @@ class GcPauses:
 
 
 class Memory:
-    """The source of the figures above. Any thread may ask."""
+    """The source of these statistics, for any thread."""
 
     def __init__(self) -> None:
         """Start to measure the collector's pauses, until `close`."""
@@ -57,7 +56,7 @@ class Memory:
         gc.callbacks.remove(self._pauses)
 
     def figures(self) -> dict[str, int]:
-        """Return the figures in the original's order."""
+        """Return the statistics in the original's order."""
         sizes = _sizes()
         released = max(0, sizes.get("VmHWM", 0) - sizes.get("VmRSS", 0))
         return {
@@ -82,7 +81,7 @@ def _sizes() -> dict[str, int]:
     """Return the kernel's sizes in bytes, by their names; empty without /proc."""
     try:
         with open("/proc/self/status") as file:
-            lines = [line.split() for line in file]
+            fields = [line.split() for line in file]
     except OSError:
         return {}
-    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if words[-1:] == ["kB"]}
+    return {name.rstrip(":"): int(size[0]) * 1024 for name, *size in fields if size[-1:] == ["kB"]}

@@ -20,7 +20,7 @@ class Placeholder(ModuleType):
 def without(*names: str, stand_in: ModuleType | None = None) -> Iterator[None]:
     """Leave out these modules while the block imports packages, unless they are imported already.
 
-    `stand_in` is what the packages get in their place; None: the import of them raises ImportError, which many packages expect.
+    `stand_in` replaces them. None: their import raises ImportError, which many packages expect.
     """
     modules = cast(dict[str, Any], sys.modules)
     absent = [name for name in names if name not in modules]

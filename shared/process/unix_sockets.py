@@ -1,9 +1,9 @@
-"""Unix sockets: the path, mode and owner that an address asks for, and who is at the other end of a connection.
+"""Unix sockets: the path, mode and owner that an address asks for, and the user at the other end of a connection.
 
     unix:/run/nsqd/tcp.sock
     unix:/run/nsqd/tcp.sock?mode=660&group=sidecars
 
-This file uses no event loop. Everything that is wrong with an address is a ValueError, whose text says what.
+This file uses no event loop. An invalid address is a ValueError with a reason.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Protocol
 
 PREFIX = "unix:"
 BY_UMASK = -1  # the mode that the umask of the process leaves, as for every file
-NOBODY = -1  # the user of a connection of which the system does not say whose it is; no user has this number
+NOBODY = -1  # the user of a connection whose user the system does not report; no user has this number
 MOST_ID = 2**32 - 2  # the greatest number of a user or a group
 _KEYS = ("mode", "user", "group")
 _MODE = re.compile(r"0?[0-7]{3}")
@@ -33,8 +33,8 @@ class UnixAddress:
 
     path: str
     mode: int = BY_UMASK
-    user: int = -1  # who is to own it; -1: whoever runs the daemon
-    group: int = -1  # likewise
+    user: int = -1  # the owner; -1: the user that runs the daemon
+    group: int = -1  # -1: the group of that user
 
 
 def is_unix_address(text: str) -> bool:
@@ -70,7 +70,7 @@ def _mode(text: str) -> int:
 
 
 def user_number(name: str) -> int:
-    """Return the number of a user, whose name or number is given. Raises ValueError if this machine does not know the name."""
+    """Return the number of a user by name or number. Raises ValueError if this machine does not know the name."""
     from pwd import getpwnam
 
     return _number("user", name, lambda: getpwnam(name).pw_uid)
@@ -94,7 +94,7 @@ def _number(what: str, name: str, look_up: Callable[[], int]) -> int:
 
 
 def bind_unix(address: UnixAddress) -> socket.socket:
-    """Return a non-blocking socket, bound to the path with the mode and the owner; nobody can connect before it listens.
+    """Return a non-blocking socket, bound to the path with the mode and the owner. It does not listen yet.
 
     A socket file that a killed daemon has left is removed. Raises OSError, and then leaves no file.
     """
@@ -107,7 +107,7 @@ def bind_unix(address: UnixAddress) -> socket.socket:
         else:
             _bind_with_mode(sock, address)
         if (address.user, address.group) != (-1, -1):
-            _give_away(address)
+            _set_owner(address)
     except BaseException:
         sock.close()
         raise
@@ -115,7 +115,7 @@ def bind_unix(address: UnixAddress) -> socket.socket:
 
 
 def _bind_with_mode(sock: socket.socket, address: UnixAddress) -> None:
-    """Bind under the mask that makes the file with its mode: chmod would change whatever stands in its place meanwhile."""
+    """Bind under the mask that makes the file with its mode: chmod might change another file of this name."""
     before = os.umask(0o777 & ~address.mode)
     try:
         sock.bind(address.path)
@@ -123,7 +123,7 @@ def _bind_with_mode(sock: socket.socket, address: UnixAddress) -> None:
         os.umask(before)
 
 
-def _give_away(address: UnixAddress) -> None:
+def _set_owner(address: UnixAddress) -> None:
     try:
         os.chown(address.path, address.user, address.group, follow_symlinks=False)
     except OSError:
@@ -149,14 +149,13 @@ def _remove_stale(path: str) -> None:
 
 
 class HasOptions(Protocol):
-    """A socket of any library, as far as its options go."""
+    """A socket of any library."""
 
-    def getsockopt(self, level: int, option: int, size: int, /) -> bytes:
-        """Return the bytes of an option, `size` at most."""
+    def getsockopt(self, level: int, option: int, size: int, /) -> bytes: ...
 
 
 def peer_user(sock: HasOptions) -> int:
-    """Return the number of the user who has made the connection of a unix socket; NOBODY if the system does not say."""
+    """Return the number of the user at the other end of a unix socket; NOBODY if the system does not report it."""
     option = getattr(socket, "SO_PEERCRED", None)  # only Linux has it
     if option is None:
         return NOBODY

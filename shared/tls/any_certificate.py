@@ -41,7 +41,7 @@ class AnyCertificateContext:
         _load(context, cert, key, security_level)
         self._context = context
 
-    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, server_side: bool) -> AnyCertificateObject:
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *_: Any, **__: Any) -> AnyCertificateObject:
         """Return a server's connection, like SSLContext.wrap_bio."""
         return AnyCertificateObject(self._context, incoming, outgoing)
 
@@ -54,7 +54,7 @@ class AnyCertificateObject:
     def __init__(self, context: SSL.Context, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> None:
         self._incoming = incoming
         self._outgoing = outgoing
-        self._ended = False  # OpenSSL was told that no more input comes
+        self._ended = False  # OpenSSL knows that no more input comes
         self._connection = SSL.Connection(context, None)
         self._connection.set_accept_state()
 
@@ -125,8 +125,7 @@ class AnyCertificateObject:
             self._fetch()
 
     def _feed(self) -> None:
-        data = self._incoming.read()
-        if data:
+        if data := self._incoming.read():
             self._connection.bio_write(data)
         if self._incoming.eof and not self._ended:
             self._ended = True

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import re
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -97,34 +98,41 @@ class Certificates:
         """Return the server's side of a new connection: `incoming` holds bytes from the peer, `outgoing` bytes for it."""
         return self._context.wrap_bio(incoming, outgoing, server_side=True)
 
-    def stream_context(self) -> ssl.SSLContext | None:
-        """Return the context for sockets, as it is now; None: that of pyOpenSSL, which accepts any certificate, has none."""
-        return self._context if isinstance(self._context, ssl.SSLContext) else None
+    def stream_context(self) -> ssl.SSLContext:
+        """Return the current context for sockets. Not for the policy `require`, whose context is pyOpenSSL's."""
+        assert isinstance(self._context, ssl.SSLContext)
+        return self._context
 
     def following_context(self) -> ssl.SSLContext:
         """Return a context that always uses the files loaded last, for servers that keep one context, such as asyncio."""
-        context = _Following(ssl.PROTOCOL_TLS_SERVER)
-        context.certificates = self
+        return FollowingContext.of(lambda: self._context, ssl.PROTOCOL_TLS_SERVER)
+
+
+class FollowingContext(ssl.SSLContext):
+    """Stands for the current context. asyncio and httpx use only its method `wrap_bio` for a connection."""
+
+    _current: Callable[[], ssl.SSLContext | AnyCertificateContext]
+
+    @classmethod
+    def of(cls, current: Callable[[], ssl.SSLContext | AnyCertificateContext], protocol: int) -> ssl.SSLContext:
+        """Return a context for one side of TLS, `protocol`, that stands for what `current` returns."""
+        context = cls(protocol)
+        context._current = current
         return context
 
-
-class _Following(ssl.SSLContext):
-    """Stands for the current context. asyncio uses only its method `wrap_bio`."""
-
-    certificates: Certificates
-
-    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *_: Any, **__: Any) -> ssl.SSLObject:
-        return cast(ssl.SSLObject, self.certificates.wrap(incoming, outgoing))
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *more: Any, **named: Any) -> ssl.SSLObject:
+        return cast(ssl.SSLObject, self._current().wrap_bio(incoming, outgoing, *more, **named))
 
 
 def describe(connection: TlsObject) -> TlsInfo:
     """Describe a connection whose handshake is done."""
     cipher = connection.cipher()
+    suite = _suite_numbers().get(cipher[0], 0) if cipher else 0
     certificate = _certificate(connection)
     verified = certificate if _is_verified(connection) else {}
     return TlsInfo(
         version=(connection.version() or "").replace("TLSv", "TLS"),
-        cipher_suite=_suite_name(cipher[0] if cipher else ""),
+        cipher_suite=_SUITES.get(suite) or f"Unknown {suite}",
         negotiated_protocol=connection.selected_alpn_protocol() or "",
         negotiated_protocol_is_mutual=True,
         common_name=_common_name(certificate),
@@ -141,14 +149,11 @@ def _is_verified(connection: TlsObject) -> bool:
 
 
 def client_context(root_ca: str, min_version: str, security_level: int = SECURITY_LEVEL) -> ssl.SSLContext:
-    """Return the context of a client. Servers must show a certificate of `root_ca` (a file; "": the system's authorities).
-
-    Raises TlsError.
-    """
+    """Return the context of a client that trusts `root_ca` (a file; "": the system's authorities). Raises TlsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_ciphers(at_level(CLIENT_CIPHERS, security_level))
     context.hostname_checks_common_name = False  # as in Go: the name must be among the alternative names
-    _set_versions(context, min_version)
+    context.minimum_version = max(VERSIONS[min_version], VERSIONS[LEAST])
     try:
         _trust(context, root_ca, ssl.Purpose.SERVER_AUTH)
     except TlsError as error:
@@ -157,7 +162,7 @@ def client_context(root_ca: str, min_version: str, security_level: int = SECURIT
 
 
 def describe_failure(error: BaseException, flag: str = LEVEL_FLAG) -> str:
-    """Return why a handshake or connection failed, in one line; for a weak certificate, also how `flag` admits it.
+    """Return the reason of a failed handshake or connection, in one line; for a weak certificate, also how `flag` admits it.
 
     Examples: "certificate verify failed: self-signed certificate", or "peer did not return a certificate".
     """
@@ -187,7 +192,7 @@ def _server_context(files: TlsFiles) -> ssl.SSLContext | AnyCertificateContext:
 
 def _stdlib_context(files: TlsFiles) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    _set_versions(context, files.min_version)
+    context.minimum_version = max(VERSIONS[files.min_version], VERSIONS[LEAST])
     context.set_ciphers(at_level(CIPHERS, files.security_level))
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
     context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
@@ -199,10 +204,6 @@ def _stdlib_context(files: TlsFiles) -> ssl.SSLContext:
         context.verify_mode = _VERIFYING[files.client_auth_policy]
         _trust(context, files.root_ca, ssl.Purpose.CLIENT_AUTH)
     return context
-
-
-def _set_versions(context: ssl.SSLContext, min_version: str) -> None:
-    context.minimum_version = max(VERSIONS[min_version], VERSIONS[LEAST])
 
 
 def _trust(context: ssl.SSLContext, root_ca: str, purpose: ssl.Purpose) -> None:
@@ -241,11 +242,6 @@ def _read(path: str) -> bytes:
 # Describing connections
 
 
-def _suite_name(openssl: str) -> str:
-    number = _suite_numbers().get(openssl, 0)
-    return _SUITES.get(number) or f"Unknown {number}"
-
-
 @functools.cache
 def _suite_numbers() -> dict[str, int]:
     """Return the number on the wire of each cipher suite, by OpenSSL's name."""
@@ -268,12 +264,8 @@ def _alternative_names(certificate: dict[str, Any], wanted: str) -> tuple[str, .
 
 _ESCAPED, _BEHIND_BACKSLASH = re.compile(r"([\\,+=\n])"), r"\\\1"
 _SHORT = {
-    "commonName": "CN",
-    "organizationName": "O",
-    "organizationalUnitName": "OU",
-    "countryName": "C",
-    "localityName": "L",
-}
+    "commonName": "CN", "organizationName": "O", "organizationalUnitName": "OU", "countryName": "C", "localityName": "L"
+}  # fmt: skip
 
 
 def _subject(certificate: dict[str, Any]) -> str:

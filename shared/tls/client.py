@@ -1,21 +1,15 @@
-"""TLS of a daemon as a client of other daemons: whom it trusts, which certificate it shows, and what to do when that fails."""
+"""TLS of a daemon as a client of other daemons: the authorities it trusts, its certificate, and advice for failures."""
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
-from typing import Any
 
-from shared.tls.certificates import client_context, describe_failure
+from shared.tls.certificates import FollowingContext, client_context, describe_failure
 from shared.tls.info import TlsError
 from shared.tls.strength import SECURITY_LEVEL, pair_problem
 
-_NO_FAILURE = (
-    ssl.SSLWantReadError,
-    ssl.SSLWantWriteError,
-    ssl.SSLZeroReturnError,
-    ssl.SSLEOFError,
-)  # in the course of TLS
+_NO_FAILURE = (ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLZeroReturnError, ssl.SSLEOFError)
 _CLEAR_TEXT = ("wrong version number", "packet length too long", "record layer failure")  # of a server without TLS
 
 
@@ -46,31 +40,15 @@ class ClientCertificates:
 
     def following_context(self) -> ssl.SSLContext:
         """Return a context that always uses the files loaded last, for clients that keep one context, such as httpx."""
-        context = _Following(ssl.PROTOCOL_TLS_CLIENT)
-        context.certificates = self
-        return context
-
-
-class _Following(ssl.SSLContext):
-    """Stands for the current context. httpx uses only its method `wrap_bio` for a connection."""
-
-    certificates: ClientCertificates
-
-    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *more: Any, **named: Any) -> ssl.SSLObject:
-        return self.certificates.context.wrap_bio(incoming, outgoing, *more, **named)
+        return FollowingContext.of(lambda: self.context, ssl.PROTOCOL_TLS_CLIENT)
 
 
 def load_client(
-    root_ca: str,
-    cert: str = "",
-    key: str = "",
-    flag: str = "",
-    level: int = SECURITY_LEVEL,
-    level_flag: str = "",
+    root_ca: str, cert: str = "", key: str = "", flag: str = "", level: int = SECURITY_LEVEL, level_flag: str = ""
 ) -> ssl.SSLContext:
     """Return the context of a client that trusts the authorities in a file, and shows a certificate if it has one.
 
-    Hosts must have the names by which they are addressed. `flag`: what the flags begin with, for errors.
+    Hosts must have the names by which they are addressed. `flag`: the beginning of the flags' names, for errors.
     `level` is OpenSSL's security level, and `level_flag` the flag that sets it ("": none does). Raises TlsError.
     """
     context = client_context(root_ca, "tls1.2", level)
@@ -83,7 +61,7 @@ def load_client(
 
 
 def why_failed(error: BaseException, level_flag: str = "") -> str:
-    """Return why a request over HTTP failed, in one line: clients of HTTP hide what TLS said among the causes.
+    """Return the reason of a failed request over HTTP, in one line: clients of HTTP hide the error of TLS among the causes.
 
     `level_flag` sets OpenSSL's security level of this client; "": nothing does.
     """
@@ -94,7 +72,7 @@ def why_failed(error: BaseException, level_flag: str = "") -> str:
 
 
 def advised(reason: str, authority: str, certificate: str) -> str:
-    """Return why a connection failed, and what an operator should do, if that is known.
+    """Return the reason of a failed connection with advice for the operator, if there is any.
 
     `authority` and `certificate` are the flags that name the trusted authority and the own certificate.
     """
@@ -111,8 +89,8 @@ def _advice(text: str, authority: str, certificate: str) -> str:
         return f"{authority} must name the authority that signed its certificate"
     if "alert" in text and "expired" in text:
         return f"renew the certificate of {certificate}, and send this daemon SIGHUP"
-    if "alert" in text and any(word in text for word in ("certificate", "unknown ca", "handshake failure")):
+    if "alert" in text and any(part in text for part in ("certificate", "unknown ca", "handshake failure")):
         return f"{certificate} must name a certificate of an authority that it trusts"
-    if any(words in text for words in _CLEAR_TEXT):
+    if any(part in text for part in _CLEAR_TEXT):
         return "it does not speak TLS there: give it -tls-cert and -tls-key"
     return ""

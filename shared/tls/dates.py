@@ -34,17 +34,16 @@ class Certificate:
     ends: int
 
     def problem(self, now: float) -> str:
-        """Return why it cannot be used now, or ""."""
+        """Return an error if it cannot be used now, or ""."""
         if now > self.ends:
             return f"--{self.option} {self.path}: the certificate expired on {date(self.ends)}: renew it"
         if now < self.begins:
-            return (
-                f"--{self.option} {self.path}: the certificate is not valid before {date(self.begins)}: check the clock"
-            )
+            begin = date(self.begins)
+            return f"--{self.option} {self.path}: the certificate is not valid before {begin}: check the clock"
         return ""
 
     def warning(self, now: float) -> str:
-        """Return that it cannot be used, or not for much longer, or ""."""
+        """Return an error as `problem` does, a warning if it expires soon, or ""."""
         left = self.ends - now
         if left > SOON or self.problem(now):
             return self.problem(now)
@@ -53,7 +52,7 @@ class Certificate:
 
 
 def certificates_of(options: object) -> list[Certificate]:
-    """Return the certificates that the options name, by option. Files that cannot be read are left out: loading tells why."""
+    """Return the certificates that the options name. Files that cannot be read are left out: loading reports the reason."""
     found = []
     for one in fields(options):  # type: ignore[arg-type]
         is_authority = one.name.endswith(OF_AUTHORITY)
@@ -64,18 +63,6 @@ def certificates_of(options: object) -> list[Certificate]:
                 begins, ends = max(dates, key=lambda dates: dates[1]) if is_authority else dates[0]
                 found.append(Certificate(one.name.replace("_", "-"), path, begins, ends))
     return found
-
-
-def expired(options: object, now: float | None = None) -> str:
-    """Return which certificates of the options cannot be used now, or "", for -check-config."""
-    at = time.time() if now is None else now
-    return "; ".join(filter(None, (one.problem(at) for one in certificates_of(options))))
-
-
-def expiring(options: object, now: float | None = None) -> list[str]:
-    """Return a line for each certificate that can be used now, and not for much longer, for -check-config."""
-    at = time.time() if now is None else now
-    return [one.warning(at) for one in certificates_of(options) if one.warning(at) and not one.problem(at)]
 
 
 class CertificateDates:
@@ -96,6 +83,16 @@ class CertificateDates:
         now = self._clock()
         return [(one.option, one.ends - now) for one in self.all]
 
+    def errors(self) -> list[str]:
+        """Return a line for each certificate that cannot be used now."""
+        now = self._clock()
+        return [line for one in self.all if (line := one.problem(now))]
+
+    def warnings(self) -> list[str]:
+        """Return a line for each certificate that can be used now, and not for much longer."""
+        now = self._clock()
+        return [line for one in self.all if (line := one.warning(now)) and not one.problem(now)]
+
     def warn(self) -> None:
         """Log a line for each certificate that needs one, unless that was done today."""
         now = self._clock()
@@ -111,10 +108,9 @@ class CertificateDates:
             threading.Thread(target=self._run, name="certificates", daemon=True).start()
 
     def _run(self) -> None:
-        wait = threading.Event().wait
         while True:
             self.warn()
-            wait(_CHECKED_EVERY)
+            time.sleep(_CHECKED_EVERY)
 
 
 def date(at: int) -> str:

@@ -1,4 +1,4 @@
-"""What is known of a TLS connection after its handshake, and the error for TLS files. Imports no OpenSSL."""
+"""The description of a TLS connection after its handshake, and the error for TLS files. Imports no OpenSSL."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ class TlsInfo:
     negotiated_protocol_is_mutual: bool  # always True, as Go says since 1.16
     common_name: str  # of the client's certificate, "" without one; only require-verify verifies it
     uris: tuple[str, ...] = ()  # the alternative names of the certificate that are URIs, if it was verified
-    dns_names: tuple[str, ...] = ()  # those that are DNS names, likewise
-    subject: str = ""  # likewise: "CN=billing,O=shop", the most specific part first; "": no verified certificate
+    dns_names: tuple[str, ...] = ()  # the alternative names that are DNS names, if it was verified
+    subject: str = ""  # of a verified certificate: "CN=billing,O=shop", the most specific part first

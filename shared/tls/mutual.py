@@ -1,6 +1,6 @@
 """TLS between programs of one kind: both sides show a certificate, and both verify it against one authority of their own.
 
-TLS 1.3 only. The system's authorities are not trusted, and host names are not checked: the caller decides who is who by
+TLS 1.3 only. The system's authorities are not trusted, and host names are not checked: the caller identifies the peer by
 `TlsInfo.uris`. A connection keeps the certificates that it began with.
 """
 
@@ -41,18 +41,15 @@ class MutualCertificates:
     def __init__(self, files: MutualTlsFiles, check: Callable[[tuple[str, ...]], str] | None = None) -> None:
         """Load and check the files. Raises TlsError.
 
-        `check`: returns what is wrong with the URIs in the own certificate, or "". If it is given, the own certificate must
-        also be one that this program would accept from another: of the authority, and valid now.
+        `check` returns an error in the URIs of the own certificate, or "". If it is given, the program must also accept its own
+        certificate: of the authority, and valid now.
         """
         self._files = files
         self._check = check
-        self._load()
+        self.reload()
 
     def reload(self) -> None:
         """Read the files again, for later connections. Raises TlsError, and then keeps the old ones."""
-        self._load()
-
-    def _load(self) -> None:
         server, client = _load(self._files)
         if self._check is not None:
             _check_own(server, client, self._files, self._check)
@@ -68,9 +65,7 @@ class MutualCertificates:
 
     def accept_socket(self, sock: socket.socket) -> tuple[socket.socket, tuple[str, ...]]:
         """Return an accepted connection after the handshake, and the URIs of the client's certificate. Raises OSError."""
-        context = self._server.stream_context()
-        assert context is not None  # it verifies certificates
-        return _over(context, sock, is_server=True)
+        return _over(self._server.stream_context(), sock, is_server=True)
 
     def dial_socket(self, sock: socket.socket) -> tuple[socket.socket, tuple[str, ...]]:
         """Return a connection that was made, after the handshake, and the URIs of the server's certificate. Raises OSError."""
@@ -108,7 +103,7 @@ def _check_own(
 
 
 def _load(files: MutualTlsFiles) -> tuple[Certificates, ssl.SSLContext]:
-    """Return what accepts connections, and the context that makes them. Raises TlsError."""
+    """Return the certificates for accepted connections, and the context that makes connections. Raises TlsError."""
     try:
         server = Certificates(TlsFiles(files.cert, files.key, "require-verify", files.ca, VERSION))
         client = client_context(files.ca, VERSION)

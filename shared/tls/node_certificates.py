@@ -21,9 +21,9 @@ def certified_number(uris: Iterable[str]) -> int | None:
 
 
 def names_problem(number: int, uris: Iterable[str]) -> str:
-    """Return why a certificate with these URIs is not that of node `number`, or ""."""
+    """Return an error if a certificate with these URIs is not that of node `number`, or ""."""
     certified = certified_number(uris)
     if certified == number:
         return ""
-    whose = "names no node" if certified is None else f"is that of node {certified}"
-    return f"it {whose}, and -node-id is {number}: it needs the one URI {node_uri(number)}"
+    problem = "names no node" if certified is None else f"is that of node {certified}"
+    return f"it {problem}, and -node-id is {number}: it needs the one URI {node_uri(number)}"

@@ -1,4 +1,4 @@
-"""The TLS options that every daemon has: its certificate, whom it trusts, and who must speak TLS.
+"""The TLS options of every daemon: its certificate, the authorities it trusts, and which clients must use TLS.
 
 This file imports no OpenSSL before `load_certificates` is called for a daemon that has a certificate.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Values of tls_required, and their numbers in /config (Go's constants TLSNotRequired and so on).
 NOT_REQUIRED, REQUIRED_EXCEPT_HTTP, REQUIRED = "false", "tcp-https", "true"
 TLS_REQUIRED = {NOT_REQUIRED: 0, REQUIRED_EXCEPT_HTTP: 1, REQUIRED: 2}
-VERIFY_IF_GIVEN = "verify-if-given"  # Penstock's own policy: who shows no certificate is served, too
+VERIFY_IF_GIVEN = "verify-if-given"  # Penstock's own policy: clients without a certificate are served, too
 KNOWN_POLICIES = ("", "require", "require-verify", VERIFY_IF_GIVEN)  # values of tls_client_auth_policy
 TLS_VERSIONS = {"tls1.0": 769, "tls1.1": 770, "tls1.2": 771, "tls1.3": 772}  # the numbers are TLS's own
 DEFAULT_TLS_VERSION = "tls1.2"
@@ -77,7 +77,7 @@ class TlsOptions(DaemonOptions):
         return self
 
     def tls_problems(self) -> list[str]:
-        """Return what is wrong with the options of TLS together, in the original's words."""
+        """Return the errors in the combination of the TLS options, in the original's words."""
         wrong = []
         if bool(self.tls_cert) != bool(self.tls_key):
             wrong.append("failed to build TLS config - --tls-cert and --tls-key must be given together")
@@ -95,7 +95,7 @@ class TlsOptions(DaemonOptions):
         return complaints("https-address", filter(None, [self.tls_cert and self.https_address]), obstructed)
 
     def tls_oddities(self) -> list[str]:
-        """Return a line if the policy is one that nobody knows, which the original accepts in silence."""
+        """Return a line if the policy is unknown, which the original accepts without one."""
         if self.tls_client_auth_policy in KNOWN_POLICIES or not self.tls_cert:
             return []
         policy = self.tls_client_auth_policy
@@ -103,7 +103,7 @@ class TlsOptions(DaemonOptions):
 
 
 def https_problems(options: TlsOptions) -> list[str]:
-    """Return what is wrong with the address for HTTPS of a daemon that listens there only if it is given, unlike nsqd."""
+    """Return the errors in the address for HTTPS of a daemon that listens there only if it is given, unlike nsqd."""
     if options.https_address and not options.tls_cert:
         return ["--https-address needs --tls-cert and --tls-key"]
     if options.tls_required == REQUIRED and options.tls_cert and not options.https_address:
@@ -130,7 +130,7 @@ def load_certificates(options: TlsOptions) -> Certificates | None:
 
 
 def certificates_problem(options: TlsOptions) -> str:
-    """Return what is wrong with the files of TLS, or "", for --check-config."""
+    """Return an error in the files of TLS, or "", for --check-config."""
     from shared.tls.info import TlsError
 
     try:

@@ -57,7 +57,7 @@ class TlsStream(trio.abc.Stream):
         await self._flush()
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Return when the other stream takes bytes."""
+        """Wait until the other stream accepts bytes."""
         await self._transport.wait_send_all_might_not_block()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
@@ -78,10 +78,8 @@ class TlsStream(trio.abc.Stream):
                 return data
 
     async def say_goodbye(self) -> None:
-        """Tell the peer that nothing follows, unless it takes nothing any more."""
-        with contextlib.suppress(
-            ssl.SSLError
-        ):  # the peer has not said goodbye, and need not, or there is no connection
+        """Send close_notify, unless the peer accepts no more bytes."""
+        with contextlib.suppress(ssl.SSLError):  # the peer has not said goodbye, or there is no connection
             self._connection.unwrap()
         with trio.move_on_after(GOODBYE), contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             await self._flush()

@@ -28,8 +28,8 @@ def weakness_advice(reason: str, flag: str = LEVEL_FLAG, level: int = SECURITY_L
     `level` is the level in use, as far as the caller knows it. Without a flag, the hint asks for a stronger certificate. It is
     "" for other reasons, and where no level helps.
     """
-    is_key = any(words in reason for words in _WEAK_KEYS)
-    if not level or not (is_key or any(words in reason for words in _WEAK_DIGESTS)):
+    is_key = any(part in reason for part in _WEAK_KEYS)
+    if not level or not (is_key or any(part in reason for part in _WEAK_DIGESTS)):
         return ""
     if not flag:
         return " (below OpenSSL's security level: use RSA keys of 2048 bits at least, and SHA-256)"
@@ -41,7 +41,7 @@ def weakness_advice(reason: str, flag: str = LEVEL_FLAG, level: int = SECURITY_L
 
 
 def pair_problem(error: Exception, flag: str = LEVEL_FLAG, level: int = SECURITY_LEVEL) -> str:
-    """Return what is wrong with a certificate and its key, in one line. `flag` and `level` are as for `weakness_advice`."""
+    """Return the error of a certificate and its key, in one line. `flag` and `level` are as for `weakness_advice`."""
     reason = (getattr(error, "reason", None) or str(error).partition("\n")[0]).lower().replace("_", " ")
     if "mismatch" in reason or reason in ("no private key assigned", "no certificate assigned"):
         return "tls: private key does not match public key"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.auth.keyring import RightsError
+from shared.process.daemon import StartError
 from tests.admin.asking import NOWHERE, auth_file, bearer, entry, log_in, make, visiting
 from tests.admin.conftest import a_node
 from tests.async_tests import on_asyncio
@@ -182,10 +182,10 @@ async def test_a_task_ends_when_its_user_may_no_longer_do_all_that_it_needs(tmp_
 @each("text, mode, wrong", [
     ("x = [", 0o600, r"--auth-file .*auth.toml: line 1|end of document"),
     (entry("ann", ["king"]), 0o600, r"the role 'king' is not known"),
-    ("", 0o644, r"--auth-file .*auth.toml: everybody on this machine can read it: run chmod o="),
+    ("", 0o644, r"--auth-file .*auth.toml: all users of this machine can read it: run chmod o="),
 ])  # fmt: skip
 def test_a_file_that_cannot_be_used_stops_the_start(tmp_path: Path, text: str, mode: int, wrong: str) -> None:
     path = Path(auth_file(tmp_path, text))
     path.chmod(mode)
-    with pytest.raises(RightsError, match=wrong):
+    with pytest.raises(StartError, match=wrong):
         make(auth_file=str(path), nsqd_http_address=(NOWHERE,))

@@ -8,7 +8,7 @@ import pytest
 
 from apps.cluster_status import Unreachable, described, lines_of, look
 from shared.cluster.verdict import verdict_of
-from tests.shared.cluster.test_state import Raw, word
+from tests.shared.cluster.test_state import Raw, record
 from tests.shared.cluster.test_verdict import three, without
 
 
@@ -68,11 +68,11 @@ def test_a_node_under_two_addresses_is_one_node_and_no_node_or_two_clusters_are_
     with pytest.raises(Unreachable, match=r"no node of a cluster answers: h0:4151: Connection refused"):
         look(["h0:4151"], Nodes().ask)
     with pytest.raises(Unreachable, match="several clusters: c, d"):
-        look(["h0:4151", "x:4151"], Nodes(h0=three()[0], x=three()[1] | {"name": "d", "nodes": [word(1)]}).ask)
+        look(["h0:4151", "x:4151"], Nodes(h0=three()[0], x=three()[1] | {"name": "d", "nodes": [record(1)]}).ask)
 
 
 def test_what_nodes_name_costs_no_more_than_so_many_questions() -> None:
-    liar = three()[0] | {"nodes": [word(number, http_address=f"x{number}:1") for number in range(1000)]}
+    liar = three()[0] | {"nodes": [record(number, http_address=f"x{number}:1") for number in range(1000)]}
     nodes = Nodes(h0=liar)
     cluster, silent = look(["h0:4151"], nodes.ask)
     assert len(nodes.asked) <= 1024

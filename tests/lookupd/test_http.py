@@ -268,7 +268,7 @@ def test_readiness_and_liveness(lookupd: Lookupd, monkeypatch: pytest.MonkeyPatc
     lookupd.obstacle = "4000 connections are open"
     assert (lookupd.get("/readyz").status_code, lookupd.get("/livez").status_code) == (503, 200)
     assert lookupd.get("/readyz").text == "NOK - 4000 connections are open"
-    monkeypatch.setattr("shared.http.health.LIVE_TIMEOUT", 0.0)
+    monkeypatch.setattr("shared.http.api.LIVE_TIMEOUT", 0.0)
     lookupd.stalled = True  # the trio thread does not turn
     assert lookupd.get("/livez").status_code == 503
 

@@ -142,7 +142,7 @@ def test_lines_are_trimmed(line: bytes) -> None:
 def test_another_magic_is_refused() -> None:
     for magic, kind in (
         (b"  V2", Foreign.NSQ), (b"GET ", Foreign.HTTP), (b"\x16\x03\x01\x02", Foreign.TLS),
-        (b"\0\0\0\0", "what belongs to no protocol that is known here"),
+        (b"\0\0\0\0", "bytes of no known protocol"),
     ):  # fmt: skip
         _, session, _ = a_session()
         assert session.receive(magic[:3], NOW) == b""

@@ -81,7 +81,7 @@ class Port:
     last_words: bytes = b""  # what a dropped client is told, or the beginning of it
     line: str = ", which sent {}"  # the log's, with what came
     tls_line: str = ""  # the same for TLS; "": it is no other
-    unknown: str = "what belongs to no protocol that is known here"  # the same for noise; "": no line
+    unknown: str = "bytes of no known protocol"  # the same for noise; "": no line
 
 
 BAD_PROTOCOL = sized(b"\0\0\0\1E_BAD_PROTOCOL")

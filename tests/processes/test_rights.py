@@ -13,11 +13,11 @@ import greenstalk
 import httpx
 import pytest
 import redis
-from lookupd.rights import NEEDS as LOOKUPD_NEEDS
 
 from tests.admin.conftest import nsqadmin
 from tests.auth_files import bearer, token, write
 from tests.daemons import Conversation, Daemon, eventually, nsqd, run
+from tests.declared_routes import LOOKUPD
 from tests.disque_client import Client
 from tests.processes.test_beanstalkd import beanstalk
 
@@ -79,7 +79,7 @@ def test_connections_end_when_their_token_is_revoked(tmp_path: Path) -> None:
         assert httpx.get(f"http://{node.http}/stats", headers=bearer("viewer")).status_code == 200
         file.write_text("x = [")
         os.utime(file, (1, 1))
-        node.wait_for_line("what was read last stays in force")
+        node.wait_for_line("the last valid content stays in force")
         assert httpx.get(f"http://{node.http}/stats", headers=bearer("viewer")).status_code == 200
         assert secret.decode() not in node.stderr
 
@@ -128,9 +128,9 @@ def test_nsqlookupd_takes_only_those_who_may_register(tmp_path: Path) -> None:
 
         eventually(lambda: found("orders") == [int(node.tcp.rpartition(":")[2])])
         stranger.wait_for_line("E_UNAUTHORIZED")
-        for route, need in LOOKUPD_NEEDS.items():
-            method, _, path = route.partition(" ")
-            assert (httpx.request(method, url + path).status_code == 401) is not need.is_open, route
+        for route in LOOKUPD.values():
+            method, path = route.method, route.path
+            assert (httpx.request(method, url + path).status_code == 401) is not route.need.is_open, route.key
             if method == "POST":
                 assert httpx.post(f"{url}{path}?topic=t&channel=c&node=x", headers=bearer("viewer")).status_code == 403
         write(file, "viewer", "orders")

@@ -1,6 +1,6 @@
 """The config file: NSQ's TOML with its oddities, its place among the sources, and the way back by --print-config.
 
-What is expected of a key and value was asked of the original, where it does not end in nonsense or a stack trace.
+The expectations are those of the original, where it does not end in nonsense or a stack trace.
 """
 
 import re
@@ -33,10 +33,7 @@ tcp_address = "127.0.0.1:5150"
 http_address = "127.0.0.1:5151"
 https_address = "127.0.0.1:5152"
 broadcast_address = "node7.example"
-nsqlookupd_tcp_addresses = [
-    "lookup1.example:4160",
-    "lookup2.example:4160"
-]
+nsqlookupd_tcp_addresses = ["lookup1.example:4160", "lookup2.example:4160"]
 http_client_connect_timeout = "3s"
 http_client_request_timeout = "6s"
 data_path = "/srv/queue"
@@ -59,8 +56,7 @@ statsd_interval = "10s"
 statsd_mem_stats = false
 statsd_udp_packet_size = 1400
 e2e_processing_latency_percentiles = [
-    0.5,
-    0.999
+    0.5, 0.999
 ]
 e2e_processing_latency_window_time = "5m"
 tls_cert = "/etc/node.crt"
@@ -163,8 +159,7 @@ def test_values(line: str, name: str, value: object, tmp_path: Path) -> None:
     ('tls_client_auth_policy = "require"', "true"),
     ('tls_client_auth_policy = "require"\ntls_required = false', "true"),
     ('tls_client_auth_policy = "require"\ntls_required = "tcp-https"', "tcp-https"),
-    ('tls_client_auth_policy = "verify-if-given"', "false"),
-    ('tls_client_auth_policy = ""', "false"),
+    ('tls_client_auth_policy = "verify-if-given"', "false"), ('tls_client_auth_policy = ""', "false"),
 ])  # fmt: skip
 def test_when_tls_is_required(line: str, required: str, tmp_path: Path) -> None:
     assert options(tmp_path, f'{line}\ntls_cert = "c"\ntls_key = "k"').tls_required == required
@@ -213,8 +208,7 @@ def test_a_value_of_the_wrong_type_is_fatal(tmp_path: Path) -> None:
     ('max_attempts = ["x"]', "invalid value ['x'] for max_attempts: expected <attempts> or <topic>=<attempts>, not 'x'"),
     ("mem_queue_size = 1.5", "invalid value 1.5 for mem_queue_size: expected an integer"),
     (f'data_path = ["{"x" * 9999}"]', "xxx... for data_path: expected a string"),
-    ("max_deflate_level = 10", "--max-deflate-level must be [1,9]"),
-    ("id = 1024", "--node-id must be [0,1024)"),
+    ("max_deflate_level = 10", "--max-deflate-level must be [1,9]"), ("id = 1024", "--node-id must be [0,1024)"),
     ("e2e_processing_latency_percentiles = [0.5, 1.5]", "invalid E2E processing latency percentile: 1.5"),
     ("e2e_processing_latency_percentiles = [0.0]", "invalid E2E processing latency percentile: 0"),
     ("e2e_processing_latency_percentiles = [nan]", "invalid E2E processing latency percentile: nan"),
@@ -227,7 +221,7 @@ def test_values_that_are_out_of_range(line: str, reason: str, tmp_path: Path) ->
     assert reason in the_error(reading(tmp_path, line))
 
 
-def test_all_errors_are_found_those_of_the_flags_first(tmp_path: Path) -> None:
+def test_all_errors_are_found_first_of_the_flags(tmp_path: Path) -> None:
     content = "max_msg_size = 1.5\nsnappy = 'x'"
     found = reading(tmp_path, content, "-msg-timeout", "x", "-mem-queue-size=y", NSQD_DEFLATE="z")
     assert [error.code for error in found.errors] == [2, 2, 2, 1, 1]
@@ -374,8 +368,7 @@ def test_a_queue_in_memory_of_less_than_nothing_is_none(text: str, size: int, tm
 
 
 @each("flags, lines", [
-    ([], []),
-    (["-tcp-address=127.0.0.1"], ["--tcp-address '127.0.0.1': missing port in address"]),
+    ([], []), (["-tcp-address=127.0.0.1"], ["--tcp-address '127.0.0.1': missing port in address"]),
     (["-tcp-address=::1"],
      ["--tcp-address '::1': missing port in address (an IPv6 address is written [::1]:4160)"]),
     (["-tcp-address="], ["--tcp-address '': missing address"]),
@@ -386,7 +379,7 @@ def test_a_queue_in_memory_of_less_than_nothing_is_none(text: str, size: int, tm
     (["-tcp-address=/nonexistent/nsqd"],
      ["--tcp-address '/nonexistent/nsqd': must be a directory that exists: no such file or directory"]),
     (["-http-address="], []),
-    (["-https-address=127.0.0.1"], []),  # nobody listens there without a certificate
+    (["-https-address=127.0.0.1"], []),  # unused without a certificate
     (["-https-address=127.0.0.1", "-tls-cert=c", "-tls-key=k"],
      ["--https-address '127.0.0.1': missing port in address"]),
     (["-data-path=/nonexistent"],
@@ -474,9 +467,9 @@ def test_nsqd_may_listen_at_several_addresses(
 
 
 @each("kind, program", [(NsqdOptions, "nsqd"), (LookupdOptions, "nsqlookupd")])
-def test_metrics_are_only_for_some_if_a_file_says_for_whom(kind: type, program: str) -> None:
+def test_metrics_need_rights_only_with_an_auth_file(kind: type, program: str) -> None:
     (error,) = read(kind, program, ["-metrics-auth"], {}).errors
-    assert str(error) == "--metrics-auth needs --auth-file, which says who may see stats"
+    assert str(error) == "--metrics-auth needs --auth-file, which grants the right to see stats"
     assert parse(kind, program, ["-metrics-auth", "-auth-file=a"], {}).metrics_auth
 
 
@@ -541,7 +534,7 @@ def test_printed_options_read_back(values: dict[str, Any]) -> None:
     assert {name: getattr(found.options, name) for name in values} == {name: getattr(before, name) for name in values}
 
 
-def test_print_config_tells_where_values_come_from(tmp_path: Path) -> None:
+def test_print_config_shows_the_sources_of_values(tmp_path: Path) -> None:
     content = 'tls_client_auth_policy = "require"\ntls_cert = "c"\ntls_key = "k"'
     found = reading(tmp_path, content, "-snappy=false", "-check-config", NSQD_MSG_TIMEOUT="90s")
     lines = as_toml(found, "nsqd").splitlines()

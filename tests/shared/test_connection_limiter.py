@@ -1,4 +1,4 @@
-"""The limits on open connections: what is counted, what is refused, and how often the log tells of it."""
+"""The limits on open connections: counts, refusals, and how often they are logged."""
 
 from collections import Counter
 from functools import partial
@@ -22,7 +22,7 @@ def test_a_connection_that_has_ended_makes_room_and_a_unix_socket_has_no_limit_o
     assert [counted.admits("", 0) for _ in range(4)] == [True, True, True, False]
 
 
-def test_the_log_tells_of_each_reason_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_reason_is_logged_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
     full, crowded = limiter(1), limiter(2, 1)
     for counted in (full, crowded):
         assert counted.admits("a", 0)

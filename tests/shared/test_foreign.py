@@ -49,7 +49,7 @@ def test_each_protocol_is_known_by_what_its_clients_send_first(kind: Foreign) ->
 @each("data", OTHERS)
 def test_nothing_else_is(data: bytes) -> None:
     assert recognize(data) is None
-    assert describe(data) == "what belongs to no protocol that is known here"
+    assert describe(data) == "bytes of no known protocol"
 
 
 def test_lines_and_their_beginnings() -> None:
@@ -62,6 +62,6 @@ def test_lines_and_their_beginnings() -> None:
 
     assert recognize(b"use " + b"t" * 59 + b"\r\n") is Foreign.BEANSTALK
     assert recognize(b"put 0 0 9 1" + b" " * 60 + b"\r\n") is None
-    told = describe(b"GET /?token=secret HTTP/1.1\r\n")
-    assert told == "an HTTP request: use the port of -http-address"
+    described = describe(b"GET /?token=secret HTTP/1.1\r\n")
+    assert described == "an HTTP request: use the port of -http-address"
     assert "secret" not in describe(b"secret\r\n")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.log import FORMATS, JsonFormatter, LimitedHandler, NsqFormatter, log, write
-from shared.repeats import BURST, BURST_OF_TROUBLE, WINDOW
+from shared.repeats import BURST, BURST_OF_WARNINGS, WINDOW
 from tests.cases import each
 
 NSQ_LINE = re.compile(r"\[nsqd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} (DEBUG|INFO|WARNING|ERROR|FATAL): ")
@@ -43,13 +43,13 @@ def test_both_forms() -> None:
         assert json.loads(JsonFormatter("").format(record("x", level=level)))["level"] == name
 
 
-def test_json_tells_of_an_exception_and_what_is_printable_stays() -> None:
+def test_json_has_the_exception_and_printable_text_stays() -> None:
     line = JsonFormatter("[nsqd] ").format(failure("why"))
-    told = json.loads(line)
-    assert list(told) == ["ts", "level", "program", "message", "exception"]
-    assert (told["level"], told["message"]) == ("FATAL", "it failed")
-    assert told["exception"].startswith("Traceback (most recent call last):\n")
-    assert told["exception"].endswith("\nValueError: why")
+    fields = json.loads(line)
+    assert list(fields) == ["ts", "level", "program", "message", "exception"]
+    assert (fields["level"], fields["message"]) == ("FATAL", "it failed")
+    assert fields["exception"].startswith("Traceback (most recent call last):\n")
+    assert fields["exception"].endswith("\nValueError: why")
     text = "Grüße, 世界 \\n 100% 🙂"
     assert NsqFormatter("").format(record("%s", text)).endswith(f"INFO: {text}")
     assert json.loads(JsonFormatter("").format(record("%s", text)))["message"] == text
@@ -132,14 +132,14 @@ def test_the_next_line_is_preceded_by_what_was_left_out(stream: io.StringIO, now
     assert len(stream.getvalue().splitlines()) == BURST + 2
 
 
-def test_the_end_of_the_program_and_the_timer_tell_what_was_left_out(
+def test_the_end_of_the_program_and_the_timer_report_lines_left_out(
     stream: io.StringIO, now: Now, flooded: LimitedHandler
 ) -> None:
     assert flooded._timer is not None
     assert flooded._timer.daemon
     flooded._timer.cancel()
     now.time = WINDOW
-    flooded._due()  # what the timer calls
+    flooded._due()  # as the timer does
     assert stream.getvalue().endswith(f"{LEFT_OUT}\n")
     assert flooded._timer is None
     for number in range(BURST + 3):
@@ -163,7 +163,7 @@ def test_no_record_is_made_of_a_frequent_line_that_is_left_out(monkeypatch: pyte
     for number in range(1000):
         write(logging.ERROR, ("here", 1, "from %d"), number)
         write(logging.DEBUG, ("here", 2, "never: %d"), number)
-    assert len(stream.getvalue().splitlines()) == BURST_OF_TROUBLE
-    assert len(made) == BURST_OF_TROUBLE + 1  # the first that is left out is the example
+    assert len(stream.getvalue().splitlines()) == BURST_OF_WARNINGS
+    assert len(made) == BURST_OF_WARNINGS + 1  # the first that is left out is the example
     handler.close()
-    assert f"from {BURST_OF_TROUBLE} ... repeated {1000 - BURST_OF_TROUBLE} times" in stream.getvalue()
+    assert f"from {BURST_OF_WARNINGS} ... repeated {1000 - BURST_OF_WARNINGS} times" in stream.getvalue()

@@ -64,7 +64,7 @@ def filled(end: int) -> tuple[LossyStream, int]:
 
 
 def read(end: int) -> str:
-    """What the reader finds at the moment."""
+    """The text that the reader finds now."""
     os.set_blocking(end, False)
     found = b""
     try:
@@ -76,7 +76,7 @@ def read(end: int) -> str:
 
 
 def read_until(stream: LossyStream, end: int, done: Callable[[str], bool]) -> str:
-    """What the reader has found when that is enough. A terminal has room for some lines at a time only."""
+    """The text that the reader has found when it is enough. A terminal has room for some lines at a time only."""
     text = read(end)
     while not done(text):
         stream.flush()
@@ -103,7 +103,7 @@ def test_a_stuck_reader_gets_whole_lines_and_then_the_number_of_the_others(ends:
     assert " lost\n" in text
 
 
-def test_the_number_is_told_without_another_line(ends: Ends) -> None:
+def test_the_number_is_reported_without_another_line(ends: Ends) -> None:
     stream, written = filled(ends[1])
     text = read_until(stream, ends[0], lambda text: text.endswith(" lost\n"))
     assert accounted(text) == written
@@ -137,7 +137,7 @@ def test_a_pipe_of_another_user_does_not_stop_it_either(pipe: Ends, monkeypatch:
 def test_a_reader_that_is_gone_stops_nothing(pipe: Ends) -> None:
     stream = LossyStream(pipe[1], report)
     os.close(pipe[0])
-    print("nobody reads this", file=stream, flush=True)
+    print("unread", file=stream, flush=True)
     assert stream.lost == 1
 
 

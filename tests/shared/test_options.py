@@ -57,15 +57,14 @@ def test_bools_lists_and_values() -> None:
 
 
 @each("stop", ["word", "-", "--"])
-def test_parsing_stops_at_the_first_word_that_is_no_flag(stop: str) -> None:
+def test_parsing_stops_at_the_first_argument_that_is_no_flag(stop: str) -> None:
     assert read("-name", "y", stop, "-nonsense") == Options(name="y")
 
 
 @each("argv, warnings", [
     (["-verbose", "false", "-name", "y"], ["arguments from 'false' on are ignored"]),
     (["word", "-name"], ["arguments from 'word' on are ignored"]), (["-"], ["arguments from '-' on are ignored"]),
-    ([""], ["arguments from '' on are ignored"]),
-    (["--", "-name", "y"], ["arguments from '-name' on are ignored"]),
+    ([""], ["arguments from '' on are ignored"]), (["--", "-name", "y"], ["arguments from '-name' on are ignored"]),
     (["u:s3cret@host:1"], ["arguments from '***@host:1' on are ignored"]),
     (["x" * 5000], [f"arguments from '{'x' * 100}' on are ignored"]), (["-name", "word", "--"], []), ([], []),
 ])  # fmt: skip
@@ -118,21 +117,21 @@ def environment_warnings(*names: str) -> list[str]:
     ("PROG_MAX-IN-FLIGHT", ": did you mean PROG_MAX_IN_FLIGHT?"),
     ("PROG_TOPICS", ": did you mean PROG_TOPIC_NAME?"),  # the file's key
     ("PROG_OPTS_OF_SOMEBODY", ""), ("PROG_", ""), ("PROG_SUPPORT", ""), ("PROG_PORTS", ": did you mean PROG_PARTS?"),
-    ("PROG_HTTP_PORT", ""),  # no variable tells of such a service
+    ("PROG_HTTP_PORT", ""),  # no variable describes such a service
 ])  # fmt: skip
 def test_a_variable_that_is_no_option_is_a_warning_without_its_value(name: str, hint: str) -> None:
     assert environment_warnings(name) == [f"unknown environment variable {name}{hint}"]
 
 
-def test_variables_of_others_are_none_of_ours() -> None:
-    ours = ["PROG_VERSION_OF_IT"]
+def test_variables_of_other_programs_are_ignored() -> None:
+    own = ["PROG_VERSION_OF_IT"]
     kubernetes = [
         "PROG_SERVICE_HOST", "PROG_SERVICE_PORT", "PROG_SERVICE_PORT_TCP_CLIENTS", "PROG_PORT", "PROG_PORT_4150_TCP",
         "PROG_PORT_4150_TCP_PROTO", "PROG_PORT_4150_TCP_PORT", "PROG_PORT_4150_TCP_ADDR", "PROG_PORT_53_UDP",
     ]  # fmt: skip
     another_service = ["PROG_HTTP_SERVICE_HOST", "PROG_HTTP_SERVICE_PORT", "PROG_HTTP_PORT", "PROG_HTTP_PORT_4151_TCP"]
     others = ["PROGRAM_X", "PROG", "prog_max_in_flihgt", "OTHER_SERVICE_HOST", "PATH"]
-    found = environment_warnings(*ours, *kubernetes, *another_service, *others)
+    found = environment_warnings(*own, *kubernetes, *another_service, *others)
     assert found == ["unknown environment variable PROG_VERSION_OF_IT"]
 
 

@@ -1,4 +1,4 @@
-"""Repeated lines of the log: the first ones of a window are written, the others counted, and every count is told."""
+"""Repeated lines of the log: the first ones of a window are written, the others counted, and every count is reported."""
 
 import logging
 import sys
@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.repeats import BURST, BURST_OF_TROUBLE, MOST_KINDS, WINDOW, Repeats
+from shared.repeats import BURST, BURST_OF_WARNINGS, MOST_KINDS, WINDOW, Repeats
 from tests.cases import each
 
 
@@ -22,14 +22,16 @@ def failure() -> logging.LogRecord:
         return logging.LogRecord("penstock", logging.ERROR, "file.py", 1, "it failed", (), sys.exc_info())
 
 
-@each("level, burst", [(logging.INFO, BURST), (logging.WARNING, BURST_OF_TROUBLE)])
-def test_beyond_the_burst_lines_are_counted_and_the_count_is_told_when_the_window_ends(level: int, burst: int) -> None:
+@each("level, burst", [(logging.INFO, BURST), (logging.WARNING, BURST_OF_WARNINGS)])
+def test_beyond_the_burst_lines_are_counted_and_the_count_is_reported_when_the_window_ends(
+    level: int, burst: int
+) -> None:
     repeats = Repeats()
     admitted = [repeats.admits(record("from %d", number, level=level), 5.0) for number in range(burst + 7)]
     assert admitted == [True] * burst + [False] * 7
     assert repeats.ended(5.0 + WINDOW - 0.001) == []
-    (told,) = repeats.ended(5.0 + WINDOW)
-    assert (told.level, str(told)) == (level, f"from {burst} ... repeated 7 times in 10 s")
+    (repeated,) = repeats.ended(5.0 + WINDOW)
+    assert (repeated.level, str(repeated)) == (level, f"from {burst} ... repeated 7 times in 10 s")
     assert repeats.ended(99.0) == []
 
 
@@ -59,7 +61,7 @@ def test_which_lines_are_written_and_remembered() -> None:
     for number in range(2 * MOST_KINDS):
         repeats.admits(record(f"format {number}"), 0.0)
     assert len(repeats._windows) <= MOST_KINDS + 1
-    assert sum(told.count for told in repeats.flush()) == MOST_KINDS - BURST
+    assert sum(repeated.count for repeated in repeats.flush()) == MOST_KINDS - BURST
     assert repeats.admits(record("format 0"), WINDOW)
 
 
@@ -69,10 +71,10 @@ def test_every_line_is_either_written_or_counted(lines: list[tuple[int, float]])
     for kind, pause in lines:
         now += pause if kind == 3 else 0.0
         text = f"kind {kind}"
-        for told in repeats.ended(now):
-            counted[told.example] += told.count
+        for repeated in repeats.ended(now):
+            counted[repeated.example] += repeated.count
         seen[text] += 1
         written[text] += repeats.admits(record(text, level=logging.WARNING), now)
-    for told in repeats.flush():
-        counted[told.example] += told.count
+    for repeated in repeats.flush():
+        counted[repeated.example] += repeated.count
     assert written + counted == seen

@@ -10,7 +10,7 @@ from tests.cases import each
 @each("value, shown", [
     ("127.0.0.1:4160", "127.0.0.1:4160"), ("[::1]:4160", "[::1]:4160"), ("http://h:1/path", "http://h:1/path"),
     ("http://u:p@h:1/path", "http://***@h:1/path"), ("http://token@h", "http://***@h"), ("http://u:p\n@h", "http://***@h"),
-    ("http://u:p@ss/w?rd@h/x", "http://***"),  # the last @ may as well stand in an argument
+    ("http://u:p@ss/w?rd@h/x", "http://***"),  # the last @ may be part of an argument
     ("http://auth.example/?token=hunter2", "http://auth.example/?***"),
     ("-auth-http-address=http://auth.example/?token=hunter2", "-auth-http-address=http://auth.example/?***"),
     ("http://user:hun@ter2@auth.example/?token=x", "http://***@auth.example/?***"),

@@ -340,7 +340,7 @@ def test_files_of_no_use_end_the_start(tmp_path: Path) -> None:
     for content, mode, words in (
         ("", 0o600, "expected a secret of 1 to 1024"),
         ("ü", 0o600, "expected a secret"),
-        ("word", 0o604, "everybody on this machine can read it"),
+        ("word", 0o604, "all users of this machine can read it"),
     ):
         secret.write_text(content)
         secret.chmod(mode)

@@ -38,7 +38,7 @@ TOKEN = "pst_0123456789"
 @pytest.fixture(autouse=True)
 def cheap_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compare the passwords of unknown users with a hash that is as cheap as those of the others here."""
-    monkeypatch.setattr("admin.pages.login.NOBODYS", with_password("nobody", "viewer").secret)
+    monkeypatch.setattr("admin.pages.login.UNKNOWN_USER_HASH", with_password("nobody", "viewer").secret)
 
 
 @pytest.fixture

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from admin.options import AdminOptions
 from admin.users.users import User, hashed, open_users, parse, written
-from shared.auth.keyring import Keyring, RightsError
+from shared.auth.keyring import Keyring
 from shared.auth.passwords import is_password
 from shared.auth.verbs import Verb
+from shared.process.daemon import StartError
 from tests import forkserver
 from tests.cases import each
 from tests.daemons import ROOT
@@ -66,10 +67,10 @@ def lines_of(path: Path) -> Keyring:
 
 def test_a_change_is_seen_and_a_wrong_one_is_not(tmp_path: Path) -> None:
     path = tmp_path / "users"
-    with pytest.raises(RightsError, match=r"--users-file .*users: No such file"):
+    with pytest.raises(StartError, match=r"--users-file .*users: No such file"):
         lines_of(path)
     path.write_text("nonsense")
-    with pytest.raises(RightsError, match=r"--users-file .*users: line 1"):
+    with pytest.raises(StartError, match=r"--users-file .*users: line 1"):
         lines_of(path)
     assert open_users(AdminOptions()) is None
     path.write_text("ann admin * -\n")
@@ -112,7 +113,7 @@ def test_a_users_file_may_be_an_auth_file(tmp_path: Path) -> None:
         (tmp_path / name).chmod(0o600)
         assert lines_of(tmp_path / name).claimed("ann") is not None
         (tmp_path / name).chmod(0o604)
-        with pytest.raises(RightsError, match="chmod o="):  # unlike a file of lines, of which it is only a warning
+        with pytest.raises(StartError, match="chmod o="):  # unlike a file of lines, of which it is only a warning
             lines_of(tmp_path / name)
     assert AdminOptions(nsqd_http_address=("x:1",), auth_file="a", users_file="b").problems() == [
         "use --auth-file or --users-file, not both: penstock users convert OLD NEW moves the users into an auth file"

@@ -1,4 +1,4 @@
-"""The lines of an audit: what is in them, and which changes of them show."""
+"""The lines of an audit: their content, and which changes of them show."""
 
 import json
 
@@ -49,7 +49,7 @@ def test_a_chain_is_followed_from_any_line_on_and_a_forged_line_needs_the_right_
     assert end_of(lines) == end_of(lines[2:]) == Head(5, digest(lines[4]))
     lines = chain(3)
     lines.append(encode(Head(7, digest(lines[-1])), 7, AT, Event("http", "pub"))[0])
-    with pytest.raises(BrokenChainError, match="its number is 8, and 4 was to come"):
+    with pytest.raises(BrokenChainError, match="its number is 8, expected 4"):
         end_of(lines)
 
 

@@ -19,7 +19,7 @@ Audit = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def audit(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Audit:
-    """Return what runs `penstock audit` with these words: its exit code, and what it said."""
+    """Runs `penstock audit` with these arguments. Returns its exit code, output and errors."""
 
     def run(*words: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["penstock", *map(str, words)])
@@ -55,7 +55,7 @@ def test_rotated_files_in_order(tmp_path: Path, audit: Audit) -> None:
     code, out, _ = audit("verify", tmp_path / "2", tmp_path / "1.gz")
     assert (code, "1.gz, line 1: it does not follow" in out) == (1, True)
     code, out, _ = audit("verify", tmp_path / "2")
-    assert (code, "begins with record 4: what came before was not given" in out) == (0, True)
+    assert (code, "begins with record 4: earlier ones were not given" in out) == (0, True)
 
 
 LINES = [line + b"\n" for line in chain(6)]

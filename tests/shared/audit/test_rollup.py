@@ -3,7 +3,8 @@
 import math
 
 from shared.audit.event import NODE, UNKNOWN, Event, Outcome
-from shared.audit.rollup import BURST, BURST_OF_CHANGES, MOST_KINDS, OTHERS, WINDOW, RollUp
+from shared.audit.rollup import BURST, BURST_OF_CHANGES, OTHERS, RollUp
+from shared.repeats import MOST_KINDS, WINDOW
 
 
 def refused(address: str = "192.0.2.1", target: str = "", action: str = "AUTH", who: str = "") -> Event:
@@ -11,7 +12,7 @@ def refused(address: str = "192.0.2.1", target: str = "", action: str = "AUTH", 
 
 
 def offered(rollup: RollUp, events: list[Event], now: float) -> list[Event]:
-    """What is recorded of these events, as a trail does it."""
+    """The records of these events, as a trail makes them."""
     found = []
     for event in events:
         found += rollup.ended(now)

@@ -1,4 +1,4 @@
-"""The writer of an audit: what it writes, what a full disk and a full queue do to it, and how it goes on."""
+"""The writer of an audit: its lines, a full disk and a full queue, and a restart."""
 
 import json
 import logging
@@ -12,8 +12,9 @@ import pytest
 from shared.audit import trail as trail_module
 from shared.audit.chain import Head, Record, decode, follow
 from shared.audit.event import NODE, Event, Outcome
-from shared.audit.rollup import BURST, WINDOW
-from shared.audit.trail import DAMAGED, LEFT_OUT, TORN, Trail
+from shared.audit.rollup import BURST
+from shared.audit.trail import CORRUPT, LEFT_OUT, TORN, Trail
+from shared.repeats import WINDOW
 from tests.shared.audit.test_chain import chain
 
 
@@ -50,8 +51,8 @@ def test_events_become_lines_and_a_restart_continues_the_chain(tmp_path: Path) -
     write(trail, "t0", "t1", "t2")
     assert trail.figures().records == 3
     write(make(tmp_path / "audit"), "t3")
-    told = [(one["seq"], one["target"], one["node"]) for one in records(tmp_path / "audit")]
-    assert told == [(1, "t0", 7), (2, "t1", 7), (3, "t2", 7), (4, "t3", 7)]
+    found = [(one["seq"], one["target"], one["node"]) for one in records(tmp_path / "audit")]
+    assert found == [(1, "t0", 7), (2, "t1", 7), (3, "t2", 7), (4, "t3", 7)]
 
 
 def test_a_rotated_file_gets_nothing_more_and_the_next_one_continues(tmp_path: Path) -> None:
@@ -64,14 +65,14 @@ def test_a_rotated_file_gets_nothing_more_and_the_next_one_continues(tmp_path: P
     follow(follow(None, (tmp_path / "audit.1").read_bytes()[:-1]), (tmp_path / "audit").read_bytes()[:-1])
 
 
-def test_half_a_line_and_a_damaged_line_of_a_crash_are_recorded(tmp_path: Path) -> None:
+def test_half_a_line_and_a_corrupt_line_of_a_crash_are_recorded(tmp_path: Path) -> None:
     (tmp_path / "audit").write_bytes(chain(1)[0] + b'\n{"seq":2,"ti')
     write(make(tmp_path / "audit"), "t")
     assert actions(tmp_path / "audit")[1:] == [(TORN, 12), ("topic/delete", 0)]
     (tmp_path / "audit").write_bytes(chain(1)[0] + b"\njunk\n")
     make(tmp_path / "audit").write()
     last = json.loads((tmp_path / "audit").read_bytes().splitlines()[-1])
-    assert (last["action"], last["outcome"], last["seq"]) == (DAMAGED, "failed", 2)
+    assert (last["action"], last["outcome"], last["seq"]) == (CORRUPT, "failed", 2)
 
 
 class FullDisk:
@@ -151,7 +152,7 @@ def test_a_full_queue_on_a_good_and_on_a_full_disk(tmp_path: Path, monkeypatch: 
     assert trail.figures().left_out == 5, "each is counted once"
 
 
-def test_a_long_queue_is_written_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_queue_is_written_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trail_module, "MOST_AT_ONCE", 2)
     monkeypatch.setattr(trail_module, "MOST_WAITING", 5)
     trail = make(tmp_path / "audit")
@@ -174,11 +175,11 @@ def test_refusals_are_rolled_up(tmp_path: Path) -> None:
 
 
 def test_without_a_file_the_lines_are_only_for_the_topic_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = []
+    published = []
     trail = make("", publishes=True)
-    trail.on_lines = lambda: told.append(trail.take_lines())
+    trail.on_lines = lambda: published.append(trail.take_lines())
     write(trail, "t")
-    ((line,),) = told
+    ((line,),) = published
     assert follow(Head(), line).seq == 1
     assert trail.take_lines() == []
     monkeypatch.setattr(trail_module, "MOST_WAITING", 3)

@@ -1,4 +1,4 @@
-"""penstock auth: tokens are made, listed and revoked, and questions are answered."""
+"""penstock auth: tokens are made, listed and revoked, and rights are checked."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Run:
         self.path, self._monkeypatch, self._capsys = path, monkeypatch, capsys
         self.code, self.out, self.err = 0, "", ""
 
-    def __call__(self, words: str) -> str:
-        argv = ["penstock auth", *(str(self.path) if word == "FILE" else word for word in words.split())]
+    def __call__(self, line: str) -> str:
+        argv = ["penstock auth", *line.replace("FILE", str(self.path)).split()]
         self._monkeypatch.setattr(sys, "argv", argv)
         self.code = main()
         self.out, self.err = self._capsys.readouterr()
@@ -46,8 +46,8 @@ def test_a_token_is_made_listed_replaced_and_revoked(run: Run) -> None:
     found = parse(run.path.read_text())
     assert list(found.tokens) == [digest(token.encode()) for token in (first, second, other)]
     lines = [line.split("\t") for line in run("token list FILE").splitlines()]
-    told = ["api token orders", "api token orders,viewer", "other token admin"]
-    assert [" ".join(line[:3]) for line in lines] == told
+    expected = ["api token orders", "api token orders,viewer", "other token admin"]
+    assert [" ".join(line[:3]) for line in lines] == expected
     assert lines[1][3] == "orders.eu"
     assert run("token revoke FILE api --older") == "revoked 1 token of api"
     assert list(parse(run.path.read_text()).tokens) == [digest(token.encode()) for token in (second, other)]
@@ -67,7 +67,7 @@ def test_a_new_file_is_for_its_owner_only(run: Run) -> None:
 
 
 @each("words, wanted", [
-    ("a/b --role viewer", "names have"), ("a --role nobody", "the role 'nobody' is not known"),
+    ("a/b --role viewer", "names have"), ("a --role none", "the role 'none' is not known"),
     ("a --role viewer --expires soon", "number of days"), ("a --role viewer --topics re:(", "not an expression"),
     ('a --role viewer --topics a"b', "by hand"),
 ])  # fmt: skip
@@ -93,7 +93,7 @@ def test_can_says_yes_or_no_and_why(run: Run) -> None:
         assert run(f"can FILE {words}") == "no: no rule allows it"
         assert run.code == 1
     run("can FILE ann stats")
-    assert (run.code, "nobody named ann" in run.err) == (1, True)
+    assert (run.code, "no entry has the name ann" in run.err) == (1, True)
 
 
 def test_tokens_that_are_written_in_another_way_are_not_left_valid(run: Run) -> None:

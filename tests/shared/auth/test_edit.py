@@ -1,4 +1,4 @@
-"""Edits of an auth file's text: what is meant changes, and comments, order and all other entries do not."""
+"""Edits of an auth file's text: the entry changes, and comments, order and all other entries do not."""
 
 import tomllib
 

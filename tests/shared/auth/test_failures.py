@@ -15,8 +15,8 @@ class World:
 
 def test_after_too_many_nothing_is_looked_at_until_the_time_is_over() -> None:
     world = World()
-    told = [world.failures.note("a") for _ in range(MOST_FAILURES)]
-    assert told == [False] * (MOST_FAILURES - 1) + [True]
+    limits = [world.failures.note("a") for _ in range(MOST_FAILURES)]
+    assert limits == [False] * (MOST_FAILURES - 1) + [True]
     assert world.failures.wait("a") == FAILURES_WITHIN
     assert world.failures.wait("b") == 0
     world.now += FAILURES_WITHIN - 1
@@ -55,7 +55,7 @@ def test_what_was_right_is_taken_back() -> None:
     assert len(world.failures) == 1
 
 
-def test_a_clock_that_is_set_back_blocks_nobody_for_long() -> None:
+def test_a_clock_that_is_set_back_blocks_no_address_for_long() -> None:
     world = World(most=1)
     world.failures.note("a")
     world.now -= 5

@@ -1,4 +1,4 @@
-"""The auth file while it changes: what is valid now, and that a broken file changes nothing."""
+"""The auth file while it changes: a valid file applies at once, and a broken one changes nothing."""
 
 import os
 from collections.abc import Callable
@@ -55,8 +55,8 @@ def test_a_token_is_valid_until_it_expires(world: World) -> None:
 
 
 def test_a_change_counts_at_the_next_look_and_is_reported_once(world: World) -> None:
-    told: list[bool] = []
-    world.keyring.on_read, before = told.append, world.keyring.epoch
+    calls: list[bool] = []
+    world.keyring.on_read, before = calls.append, world.keyring.epoch
     world.write(entry("b", OTHER))
     assert world.name(OTHER) is None
     assert world.keyring.look_after()
@@ -68,10 +68,10 @@ def test_a_change_counts_at_the_next_look_and_is_reported_once(world: World) -> 
             world.keyring.look_after()
     world.now = YEAR_2027
     world.keyring.look_after()
-    assert told == [True, False, True]
+    assert calls == [True, False, True]
 
 
-def test_what_is_not_valid_changes_nothing_and_an_empty_file_admits_nobody(world: World) -> None:
+def test_what_is_not_valid_changes_nothing_and_an_empty_file_admits_no_client(world: World) -> None:
     for text in ("x = [", entry("b", OTHER) * 2, '[[token]]\nname = "b"'):
         world.write(text)
         for _ in range(3):
@@ -96,7 +96,7 @@ def test_a_file_that_is_gone_or_none_changes_nothing(tmp_path: Path, make: Calla
 
 
 @each("mode", [0o604, 0o602, 0o666])
-def test_a_file_that_everybody_can_read_is_refused(world: World, mode: int) -> None:
+def test_a_file_that_all_users_can_read_is_refused(world: World, mode: int) -> None:
     world.write(entry("b", OTHER), mode)
     assert not world.keyring.look_after()
     assert world.name(OTHER) is None
@@ -112,7 +112,7 @@ def test_what_is_no_file_is_refused_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(AuthFileError, match="UTF-8"):
         Keyring(str(tmp_path / "latin"), lambda: 0.0)
     os.mkfifo(tmp_path / "pipe", 0o600)
-    with pytest.raises(AuthFileError, match="not a regular file"):  # and nobody waits for a writer
+    with pytest.raises(AuthFileError, match="not a regular file"):  # without waiting for a writer
         Keyring(str(tmp_path / "pipe"), lambda: 0.0)
 
 
@@ -196,7 +196,7 @@ def test_a_user_who_has_no_proof_can_be_named_by_others(tmp_path: Path) -> None:
     assert [name for name in (*users, "nobody") if keyring.claimed(name) is not None] == ["carl"]
 
 
-def test_a_file_that_another_reader_reads_may_be_read_by_everybody(
+def test_a_file_that_another_reader_reads_may_be_read_by_all_users(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "users"

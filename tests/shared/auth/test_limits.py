@@ -1,4 +1,4 @@
-"""Limits of identities: what a table may say."""
+"""Limits of identities: the tables that are valid."""
 
 import pytest
 from hypothesis import given
@@ -21,9 +21,9 @@ def test_every_kind_of_identity_may_have_limits(kind: str) -> None:
         entry + "limits = { connections = 1, messages = 2, bytes = 3, in_flight = 4, output = 5, topics = 6 }"
     ).identities()
     assert found.limits == Limits(1, 2, 3, 4, 5, 6)
-    (some,) = parse(entry + "limits = { bytes = 3 }").identities()
-    assert some.limits == Limits(bytes=3)
-    assert some.limits.given() == {"bytes": 3}
+    (other,) = parse(entry + "limits = { bytes = 3 }").identities()
+    assert other.limits == Limits(bytes=3)
+    assert other.limits.given() == {"bytes": 3}
 
 
 def test_rates_and_roles() -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.auth.keyring import RightsError, open_rights
+from shared.auth.keyring import open_rights
 from shared.auth.own_token import headers, headers_for, own_token, show_to, use_token_of
+from shared.process.daemon import StartError
 from tests.cases import each
 
 TOKEN = "pst_" + "x" * 43
@@ -35,22 +36,22 @@ def test_the_token_of_a_file_is_shown(tmp_path: Path) -> None:
 
 @each("content", [b"", b"secret", b"pst_" + b"x" * 2000, b"\xff" * 47])
 def test_what_is_not_a_token_is_refused_and_not_quoted(tmp_path: Path, content: bytes) -> None:
-    with pytest.raises(RightsError, match=r"--auth-token-file .* it has no token") as raised:
+    with pytest.raises(StartError, match=r"--auth-token-file .* it has no token") as raised:
         open_rights("", token_file(tmp_path, content), lambda: 0.0)
     assert "secret" not in str(raised.value)
 
 
 def test_the_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RightsError, match=f"--auth-token-file {tmp_path}/no: No such file"):
+    with pytest.raises(StartError, match=f"--auth-token-file {tmp_path}/no: No such file"):
         open_rights("", f"{tmp_path}/no", lambda: 0.0)
     (tmp_path / "auth").write_text("x = [")
     (tmp_path / "auth").chmod(0o600)
-    with pytest.raises(RightsError, match=f"--auth-file {tmp_path}/auth: "):
+    with pytest.raises(StartError, match=f"--auth-file {tmp_path}/auth: "):
         open_rights(f"{tmp_path}/auth", "", lambda: 0.0)
-    with pytest.raises(RightsError, match="chmod"):  # everybody can read it
+    with pytest.raises(StartError, match="chmod"):  # all users can read it
         open_rights("", token_file(tmp_path, mode=0o604), lambda: 0.0)
     os.mkfifo(tmp_path / "pipe", 0o600)
-    with pytest.raises(RightsError, match="it has no token"):  # and nobody waits for a writer
+    with pytest.raises(StartError, match="it has no token"):  # without waiting for a writer
         open_rights("", f"{tmp_path}/pipe", lambda: 0.0)
 
 
@@ -75,7 +76,7 @@ def test_the_token_is_shown_to_hosts_that_were_named_and_to_no_others(tmp_path: 
     ("*.inside:4151", "a.b.inside:4151", False), ("n.inside:4151", "nxinside:4151", False),
     ("*:4151", "attacker.example:4151", False), ("[fd00::*]:4151", "[fd00::1]:4151", True),
 ])  # fmt: skip
-def test_a_pattern_matches_no_host_of_somebody_else(pattern: str, place: str, is_shown: bool, tmp_path: Path) -> None:
+def test_a_pattern_matches_no_host_of_others(pattern: str, place: str, is_shown: bool, tmp_path: Path) -> None:
     use_token_of(token_file(tmp_path))
     show_to([pattern])
     assert bool(headers_for(f"http://{place}/x")) is is_shown

@@ -1,8 +1,8 @@
-"""Passwords are compared with their hashes; what is no hash is compared with nothing."""
+"""Passwords are compared with their hashes; other texts match nothing."""
 
 from argon2 import PasswordHasher
 
-from shared.auth.passwords import MADE_BY, NOBODYS, is_password
+from shared.auth.passwords import MADE_BY, UNKNOWN_USER_HASH, is_password
 
 HASHED = PasswordHasher(time_cost=1, memory_cost=64).hash("a password")
 
@@ -18,6 +18,6 @@ def test_a_password_is_compared_with_a_hash_and_with_nothing_else() -> None:
 
 
 def test_nobodys_takes_as_long_as_a_hash_that_is_made_now() -> None:
-    parts = NOBODYS.split("$")
+    parts = UNKNOWN_USER_HASH.split("$")
     assert parts[:4] == PasswordHasher().hash("any").split("$")[:4]  # kind, version, memory, rounds and lanes
-    assert not is_password(NOBODYS, "")
+    assert not is_password(UNKNOWN_USER_HASH, "")

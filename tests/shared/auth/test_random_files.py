@@ -1,4 +1,4 @@
-"""Whole random auth files: who somebody is and what it may do, against a reference that reads the same file as plain data.
+"""Whole random auth files: identities and their rights, against a reference that reads the same file as plain data.
 
 3,000 files took a minute of CPU time: PENSTOCK_EFFORT=12000 is two hours of it.
 """
@@ -22,7 +22,7 @@ from shared.auth.verbs import BUILT_IN, Verb
 from tests.effort import tries
 
 FILES = tries(30, in_short=15)
-QUESTIONS = 12  # about each file
+REQUESTS = 12  # about each file
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
 PARTS = ["a", "b", "orders", ".", "x"]
 NAMES = st.lists(st.sampled_from(PARTS), min_size=1, max_size=4).map("".join)
@@ -72,7 +72,7 @@ PROOF = st.one_of(
     st.tuples(st.just("user"), st.sampled_from(["u0", "u1", "u2"])),
     st.tuples(st.just("certificate"), st.tuples(st.sampled_from(SUBJECTS), st.lists(NAMES, max_size=2))),
 )
-QUESTION = st.tuples(PROOF, st.sampled_from(Verb), NAMES | st.just(""), NAMES | st.just(""))
+REQUEST = st.tuples(PROOF, st.sampled_from(Verb), NAMES | st.just(""), NAMES | st.just(""))
 
 
 def written(file: dict[str, list[dict[str, Any]]]) -> str:
@@ -146,9 +146,9 @@ def found_by(keyring: Keyring, proof: tuple[str, Any]) -> Identity | None:
 
 
 @settings(max_examples=FILES, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(FILE, st.lists(QUESTION, min_size=QUESTIONS, max_size=QUESTIONS))
-def test_who_somebody_is_and_may_is_what_the_file_says(
-    tmp_path: Path, file: dict[str, Any], questions: list[tuple[tuple[str, Any], Verb, str, str]]
+@given(FILE, st.lists(REQUEST, min_size=REQUESTS, max_size=REQUESTS))
+def test_identities_and_rights_are_as_in_the_file(
+    tmp_path: Path, file: dict[str, Any], requests: list[tuple[tuple[str, Any], Verb, str, str]]
 ) -> None:
     text = written(file)
     path = tmp_path / "auth.toml"
@@ -156,7 +156,7 @@ def test_who_somebody_is_and_may_is_what_the_file_says(
     path.chmod(0o600)
     keyring = Keyring(str(path), NOW.timestamp)
     plain = tomllib.loads(text)
-    for proof, verb, topic, channel in questions:
+    for proof, verb, topic, channel in requests:
         entry, identity = entry_of(plain, proof), found_by(keyring, proof)
         assert (identity and identity.name) == (entry and entry["name"]), proof
         if identity is not None and entry is not None:

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from shared.auth.rules import EVERYTHING, NOTHING, PatternError, Rights, Rule, expression, matches
+from shared.auth.rules import NOTHING, PatternError, Rights, Rule, expression, matches
 from shared.auth.verbs import ALL, BUILT_IN, Verb
 from tests.cases import each
 
@@ -41,8 +41,8 @@ def test_what_is_remembered_is_bounded_and_a_thousand_rules_decide_as_one() -> N
 
 def test_everything_and_nothing() -> None:
     for verb in Verb:
-        assert Rights([EVERYTHING]).may(verb)
-        assert Rights([EVERYTHING]).may(verb, "t", "c")
+        assert Rights([Rule(ALL)]).may(verb)
+        assert Rights([Rule(ALL)]).may(verb, "t", "c")
         assert [NOTHING.may(verb), NOTHING.may(verb, "t", "c"), NOTHING.any_of(verb)] == [False] * 3
 
 

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from admin.pages.node_pages import copy_row
 from shared.cluster.merge import MOST_CLUSTERS, MOST_COPIES, MOST_NODES, cluster_states
-from shared.cluster.state import ClusterState, LogCopy, MemberState, Trouble, shortage
+from shared.cluster.state import ClusterState, LogCopy, MemberState, Problem, shortage
 from tests.cases import each
 
 Raw = dict[str, Any]
 
 
-def word(number: int, connected: bool = True, **more: Any) -> Raw:
-    """What a node tells of a node."""
+def record(number: int, connected: bool = True, **more: Any) -> Raw:
+    """The record of a node at another one."""
     return {
         "node": number, "address": f"h{number}:4154", "http_address": f"h{number}:4151", "standing": "member",
         "connected": connected, "suspected": False, "restarting": False, "incarnation": 10, "log_id": f"log{number}",
@@ -34,9 +34,9 @@ def replica(number: int, written: int = 100, complete: bool = True, failure: str
     }  # fmt: skip
 
 
-def answer(number: int, *words: Raw, followers: Any = (), replicas: Any = (), **copies: Any) -> Raw:
-    """The /cluster of a node; `words` are about the other nodes."""
-    known = [word(number, connected=False), *words]
+def answer(number: int, *others: Raw, followers: Any = (), replicas: Any = (), **copies: Any) -> Raw:
+    """The /cluster of a node; `others` are about the other nodes."""
+    known = [record(number, connected=False), *others]
     given: Raw = {"available": 1 + len(followers), "away": [], "replies_given_up": 0}
     return {
         "name": "c", "node": number, "nodes": known, "copies": given | copies, "followers": list(followers),
@@ -71,11 +71,11 @@ def test_no_answer_is_no_cluster_and_clusters_differ_by_name() -> None:
 
 def test_two_nodes_that_are_well() -> None:
     cluster = merged(
-        answer(0, word(1), followers=[follower(1)], replicas=[replica(1)]),
-        answer(1, word(0), followers=[follower(0, "catching up", 70)], replicas=[replica(0)], available=1),
+        answer(0, record(1), followers=[follower(1)], replicas=[replica(1)]),
+        answer(1, record(0), followers=[follower(0, "catching up", 70)], replicas=[replica(0)], available=1),
     )
     assert cluster.issues == []
-    assert list(cluster.troubles()) == [Trouble("node 1 of cluster c", "few copies", ONE, False)]
+    assert list(cluster.problems()) == [Problem("node 1 of cluster c", "few copies", ONE, False)]
     assert [(one.node, one.state, one.connected_to, one.others) for one in cluster.nodes] == [
         (0, "up", [1], 1), (1, "up", [0], 1),
     ]  # fmt: skip
@@ -84,7 +84,7 @@ def test_two_nodes_that_are_well() -> None:
     assert (row["state"], row["lag"], row["is_bad"]) == ("catching up", "70 B left", False)
     assert (node(cluster, 0).copies_possible, node(cluster, 0).copies_wanted) == (2, 2)
     old = answer(0, followers=[follower(1), follower(2, "asked")])
-    del old["copies"]  # a node without these figures: its followers are counted
+    del old["copies"]  # a node without these counts: its followers are counted
     assert (node(merged(old), 0).copies_possible, node(merged(old), 0).copies_wanted) == (2, 3)
 
 
@@ -94,9 +94,14 @@ ONE = "only 1 copy is possible now; topics that need 2 or more reject publishes"
 def test_a_dead_node_is_what_the_others_know_of_it() -> None:
     cluster = merged(
         answer(
-            0, word(1), word(2, False, suspected=True), replicas=[replica(2, 500)], followers=[follower(1)], away=[2]
+            0,
+            record(1),
+            record(2, False, suspected=True),
+            replicas=[replica(2, 500)],
+            followers=[follower(1)],
+            away=[2],
         ),
-        answer(1, word(0), word(2, False), replicas=[replica(2, 800), replica(0)]),
+        answer(1, record(0), record(2, False), replicas=[replica(2, 800), replica(0)]),
     )
     dead = node(cluster, 2)
     assert (dead.state, dead.is_bad, dead.connected_to, dead.suspected_by) == ("down", True, [], [0])
@@ -108,7 +113,7 @@ def test_a_dead_node_is_what_the_others_know_of_it() -> None:
     assert (copy(cluster, 0, 2).state, copy(cluster, 0, 2).behind, copy(cluster, 0, 2).is_bad) == ("away", None, True)
     assert copy_row(copy(cluster, 0, 2))["written"] == "-"
     assert shortage(node(cluster, 0)) == ("only 2 copies are possible now; topics that need 3 or more reject publishes")
-    assert Trouble("node 2 of cluster c", "down", "it is down") in list(cluster.troubles())
+    assert Problem("node 2 of cluster c", "down", "it is down") in list(cluster.problems())
 
 
 @each("replicas, position", [
@@ -116,21 +121,21 @@ def test_a_dead_node_is_what_the_others_know_of_it() -> None:
     ([replica(2, 500, log_id="earlier")], None), ([replica(2, 500, log_id="earlier"), replica(2, 7)], 7),
 ])  # fmt: skip
 def test_a_node_is_recovered_from_a_complete_copy_of_its_log_only(replicas: list[Raw], position: int | None) -> None:
-    dead = node(merged(answer(0, word(2, False), replicas=replicas)), 2)
+    dead = node(merged(answer(0, record(2, False), replicas=replicas)), 2)
     assert dead.state == "down"
     assert (dead.last_position, bool(dead.recover)) == (position, position is not None)
 
 
 def test_a_node_that_restarts_does_not_answer_or_has_left_is_not_down() -> None:
-    gone = word(2, False, restarting=True)
+    gone = record(2, False, restarting=True)
     assert node(merged(answer(0, gone)), 2).state == "restarting"
     assert node(merged(answer(0, gone | {"suspected": True, "restarting": False})), 2).state == "down"
-    unseen = node(merged(answer(0, word(1), word(2)), answer(1, word(0), word(2))), 2)
+    unseen = node(merged(answer(0, record(1), record(2)), answer(1, record(0), record(2))), 2)
     assert (unseen.state, unseen.connected_to, unseen.recover) == ("no answer", [0, 1], "")
-    cluster = merged(answer(0, word(1, False, standing="left"), word(2, False, standing="forgotten")))
+    cluster = merged(answer(0, record(1, False, standing="left"), record(2, False, standing="forgotten")))
     assert [one.state for one in cluster.nodes] == ["up", "left", "forgotten"]
     assert [one.others for one in cluster.nodes] == [0, 1, 1]
-    assert list(cluster.troubles()) == []
+    assert list(cluster.problems()) == []
 
 
 # Logs and failovers
@@ -154,12 +159,12 @@ def elections(log_id: str, leader: int, lost: bool = True, quorum: str = "majori
 
 
 def test_each_log_has_its_leader_and_what_is_promoted_is_served_by_another_node() -> None:
-    first = answer(0, word(1), word(2, False)) | {
+    first = answer(0, record(1), record(2, False)) | {
         "led": [own(0), {"log_id": "log2", "node": 2, "state": "reading"}, {"log_id": "x", "node": 1, "state": "lost"}],
         "closed": [{"log_id": "old", "node": 1}], "elections": elections("log2", 0, lost=False),
         "refused": [{"node": 9, "address": "h:1", "reason": "its log holds ids"}],
     }  # fmt: skip
-    cluster = merged(first, answer(1, word(0), word(2, False), replicas=[replica(2)]) | {"led": [own(1)]})
+    cluster = merged(first, answer(1, record(0), record(2, False), replicas=[replica(2)]) | {"led": [own(1)]})
     assert [(one.log_id, one.node, one.leader, one.state) for one in cluster.logs] == [
         ("log0", 0, 0, "serving"), ("log1", 1, 1, "serving"), ("old", 1, None, "closed"), ("log2", 2, 0, "reading"),
     ]  # fmt: skip
@@ -168,20 +173,20 @@ def test_each_log_has_its_leader_and_what_is_promoted_is_served_by_another_node(
     assert cluster.issues == []
 
 
-def test_a_lost_log_waits_for_those_that_have_a_copy() -> None:
-    first = answer(0, word(1), word(2, False), replicas=[replica(2)])
-    second = answer(1, word(0), word(2, False), replicas=[replica(2, complete=False)])
-    first |= {"led": [own(0)], "elections": elections("log2", 2, clean=False, reason="node 1 hears it")}
+def test_a_lost_log_waits_for_nodes_with_a_copy() -> None:
+    first = answer(0, record(1), record(2, False), replicas=[replica(2)])
+    second = answer(1, record(0), record(2, False), replicas=[replica(2, complete=False)])
+    first |= {"led": [own(0)], "elections": elections("log2", 2, clean=False, reason="node 1 is connected to it")}
     second |= {"led": [own(1)], "elections": elections("log2", 2, quorum="none")}
     cluster = merged(first, second)
     lost = cluster.logs[-1]
     assert (lost.log_id, lost.node, lost.leader, lost.state, lost.is_bad) == ("log2", 2, 2, "leader lost", True)
     assert [one.words for one in lost.takers] == [
-        "node 0 waits, its copy may be incomplete: node 1 hears it",
+        "node 0 waits, its copy may be incomplete: node 1 is connected to it",
         "node 1 waits: -failover-quorum is none",
     ]
     assert [one.node for one in lost.able] == [0]
-    assert Trouble("log of node 2", "not served", "it is not served: leader lost (node 2)") in list(cluster.troubles())
+    assert Problem("log of node 2", "not served", "it is not served: leader lost (node 2)") in list(cluster.problems())
     second["elections"] = elections("log2", 2, lost=False)
     assert [one.node for one in merged(first, second).logs[-1].takers] == [0]
     first["elections"] = elections("log2", 2, state="promoting")
@@ -190,12 +195,12 @@ def test_a_lost_log_waits_for_those_that_have_a_copy() -> None:
 
 
 def test_the_leader_by_the_latest_epoch_is_lost_and_two_that_own_one_log_are_an_issue() -> None:
-    first = answer(0, word(1, False), word(2, False), replicas=[replica(2)]) | {"elections": elections("log2", 2)}
-    other = answer(3, word(1, False), word(2, False)) | {"elections": elections("log2", 1, epoch=103)}
+    first = answer(0, record(1, False), record(2, False), replicas=[replica(2)]) | {"elections": elections("log2", 2)}
+    other = answer(3, record(1, False), record(2, False)) | {"elections": elections("log2", 1, epoch=103)}
     (lost,) = merged(first, other).logs
     assert (lost.node, lost.leader, [one.node for one in lost.takers]) == (2, 1, [3])
-    told = {"led": [{"log_id": "log2", "node": 2, "state": "serving"}]}
-    cluster = merged(answer(0, word(1)) | told, answer(1, word(0)) | told)
+    both = {"led": [{"log_id": "log2", "node": 2, "state": "serving"}]}
+    cluster = merged(answer(0, record(1)) | both, answer(1, record(0)) | both)
     assert cluster.issues == ["Nodes 0, 1 all say that they lead the log log2 of node 2."]
 
 
@@ -203,42 +208,42 @@ def test_the_leader_by_the_latest_epoch_is_lost_and_two_that_own_one_log_are_an_
 
 
 def test_nodes_that_are_gone_or_answer_as_another_are_issues() -> None:
-    gone = word(1, False, standing="forgotten")
-    cluster = merged(answer(0, gone, word(2)), answer(1, word(0, False)), answer(2, word(0), gone))
+    gone = record(1, False, standing="forgotten")
+    cluster = merged(answer(0, gone, record(2)), answer(1, record(0, False)), answer(2, record(0), gone))
     assert cluster.issues == ["a:1 answers as node 1, which was forgotten: nodes 0, 2 refuse it with its log."]
-    former = word(1, standing="forgotten", log_id="former")
-    assert merged(answer(0, former), answer(1, word(0))).issues == []
+    former = record(1, standing="forgotten", log_id="former")
+    assert merged(answer(0, former), answer(1, record(0))).issues == []
 
-    first, second = answer(3, word(1)), answer(3)
+    first, second = answer(3, record(1)), answer(3)
     second["nodes"][0]["incarnation"] = 11
     cluster = merged(first, second)
     assert cluster.issues == ["a:0 and a:1 both answer as node 3. Each node needs a -node-id of its own."]
     assert node(cluster, 3).asked == "a:1"
 
-    cluster = merged(answer(0, word(1, incarnation=99, address="elsewhere:1")), answer(1))
+    cluster = merged(answer(0, record(1, incarnation=99, address="elsewhere:1")), answer(1))
     assert cluster.issues == ["a:1 answers as node 1, but a later run of this node is known to node 0."]
     assert node(cluster, 1).address == "h1:4154"  # it knows best where it is
 
 
 def test_a_connection_counts_if_no_end_denies_it_and_who_answers_may_be_suspected() -> None:
-    for denies in (answer(1, word(0, False)), answer(1)):
-        cluster = merged(answer(0, word(1)), denies)
+    for denies in (answer(1, record(0, False)), answer(1)):
+        cluster = merged(answer(0, record(1)), denies)
         assert [one.connected_to for one in cluster.nodes] == [[], []]
         assert node(cluster, 1).state == "up"
-    cluster = merged(answer(0, word(1, False, suspected=True)), answer(1, word(0)))
+    cluster = merged(answer(0, record(1, False, suspected=True)), answer(1, record(0)))
     assert (node(cluster, 1).state, node(cluster, 1).suspected_by, node(cluster, 1).recover) == ("suspected", [0], "")
     assert node(cluster, 0).state == "up"
 
 
 def test_of_two_reports_about_a_copy_the_worse_is_believed() -> None:
     cluster = merged(
-        answer(0, word(1), followers=[follower(1)]),
-        answer(1, word(0), replicas=[replica(0, 0, failure="cannot sync: no disk")]),
+        answer(0, record(1), followers=[follower(1)]),
+        answer(1, record(0), replicas=[replica(0, 0, failure="cannot sync: no disk")]),
     )
     assert (copy(cluster, 0, 1).state, copy(cluster, 0, 1).failure) == ("failed", "cannot sync: no disk")
-    assert Trouble("copy of the log of node 0 at node 1", "failed", "cannot sync: no disk") in list(cluster.troubles())
+    assert Problem("copy of the log of node 0 at node 1", "failed", "cannot sync: no disk") in list(cluster.problems())
 
-    cluster = merged(answer(0, word(1)), answer(1, word(0), replicas=[replica(0), replica(0, log_id="earlier")]))
+    cluster = merged(answer(0, record(1)), answer(1, record(0), replicas=[replica(0), replica(0, log_id="earlier")]))
     assert [(one.log_id, one.state) for one in cluster.copies] == [("earlier", "other log"), ("log0", "unused")]
 
 
@@ -254,17 +259,17 @@ def test_an_answer_without_a_name_or_a_number_is_an_error(data: Raw) -> None:
 
 @each("number", [-1, 1024, 10**400, "1", 1.0, None, True])
 def test_numbers_that_no_node_has_are_left_out(number: Any) -> None:
-    lie = answer(0, word(number), followers=[follower(number)], replicas=[replica(number)], away=[number])
+    lie = answer(0, record(number), followers=[follower(number)], replicas=[replica(number)], away=[number])
     cluster = merged(lie)
     assert [one.node for one in cluster.nodes] == [0]
     assert cluster.copies == []
 
 
 def test_long_lists_are_cut_and_who_answers_stays() -> None:
-    words = [word(number) for number in range(1023)] * 100
+    others = [record(number) for number in range(1023)] * 100
     followers = [follower(number) for number in range(1, 1023)] * 100
     replicas = [replica(number, log_id=f"x{number}") for number in range(1023)] * 100
-    lie = answer(1023, *words, followers=followers, replicas=replicas, away=list(range(10_000)), available=10**9)
+    lie = answer(1023, *others, followers=followers, replicas=replicas, away=list(range(10_000)), available=10**9)
     cluster = merged(lie)
     assert (len(cluster.nodes), cluster.nodes_left_out) == (MOST_NODES, 1023 - MOST_NODES + 1)
     assert node(cluster, 1023).state == "up"
@@ -276,7 +281,7 @@ def test_long_lists_are_cut_and_who_answers_stays() -> None:
 
 def test_a_command_contains_nothing_that_a_node_wrote() -> None:
     evil = "h:1; rm -rf ~ #"
-    lie = answer(0, word(2, False, address=evil, http_address=evil, log_id=evil), replicas=[replica(2, log_id=evil)])
+    lie = answer(0, record(2, False, address=evil, http_address=evil, log_id=evil), replicas=[replica(2, log_id=evil)])
     dead = node(merged(lie), 2)
     assert shlex.split(dead.recover) == ["penstock", "recover", "DATA-PATH", "--node", "2", "--from", "a:0"]
 
@@ -315,7 +320,7 @@ def test_whatever_nodes_answer_is_merged(answers: dict[str, Any]) -> None:
     assert len(asked) == len(set(asked))
     for cluster in found.clusters:
         cluster.json()
-        list(cluster.troubles())
+        list(cluster.problems())
         assert len({one.node for one in cluster.nodes}) == len(cluster.nodes)
         for one in cluster.nodes:
             assert one.node not in one.connected_to

@@ -5,7 +5,7 @@ from typing import Any
 from shared.cluster.state import ClusterState
 from shared.cluster.verdict import Level, verdict_of
 from tests.cases import each
-from tests.shared.cluster.test_state import Raw, answer, elections, follower, merged, replica, word
+from tests.shared.cluster.test_state import Raw, answer, elections, follower, merged, record, replica
 
 MAJORITY = {"quorum": "majority", "logs": []}
 
@@ -28,7 +28,7 @@ def three(**more: Any) -> list[Raw]:
         others = [one for one in range(3) if one != number]
         changes = more if number == 0 else {}
         followers = changes.pop("followers", [follower(one) for one in others])
-        found.append(node(number, [word(one) for one in others], followers, **changes))
+        found.append(node(number, [record(one) for one in others], followers, **changes))
     return found
 
 
@@ -37,21 +37,21 @@ def without(number: int, **more: Any) -> list[Raw]:
     up = [one for one in range(3) if one != number]
     return [
         node(
-            one, [word(up[1 - place]), word(number, False, suspected=True)], [follower(up[1 - place])], away=[number],
+            one, [record(up[1 - place]), record(number, False, suspected=True)], [follower(up[1 - place])], away=[number],
             replicas=[replica(number), replica(up[1 - place])], **{name: value[place] for name, value in more.items()},
         )
         for place, one in enumerate(up)
     ]  # fmt: skip
 
 
-def test_three_nodes_a_single_one_and_those_that_left() -> None:
+def test_three_nodes_a_single_one_and_nodes_that_left() -> None:
     found = verdict_of(merged(*three()))
     assert (found.level, found.at_risk, found.degraded, found.unsafe, found.is_safe) == (Level.WHOLE, (), (), (), True)
     found = verdict_of(merged(node(0, [], [])))
     assert (found.level, found.unsafe) == (Level.WHOLE, ("it has no other node",))
     assert verdict_of(ClusterState("c")).unsafe == ("it has no other node",)
-    left = word(2, False, standing="left")
-    pair = [node(one, [word(1 - one), left], [follower(1 - one)], elections={"quorum": "any"}) for one in range(2)]
+    left = record(2, False, standing="left")
+    pair = [node(one, [record(1 - one), left], [follower(1 - one)], elections={"quorum": "any"}) for one in range(2)]
     found = verdict_of(merged(*pair))
     assert (found.level, found.is_safe) == (Level.WHOLE, True)
 
@@ -95,9 +95,9 @@ def test_a_node_that_is_down_and_whose_log_is_led_elsewhere_is_degraded_and_no_o
 
 
 @each("quorum, is_safe", [("majority", False), ("any", True), ("none", False)])
-def test_of_two_nodes_one_may_go_only_if_the_other_need_ask_nobody(quorum: str, is_safe: bool) -> None:
+def test_of_two_nodes_one_may_stop_only_if_the_other_needs_no_votes(quorum: str, is_safe: bool) -> None:
     pair = [
-        node(one, [word(1 - one)], [follower(1 - one)], elections={"quorum": quorum, "logs": []}) for one in range(2)
+        node(one, [record(1 - one)], [follower(1 - one)], elections={"quorum": quorum, "logs": []}) for one in range(2)
     ]
     found = verdict_of(merged(*pair))
     assert (found.level, found.is_safe) == (Level.WHOLE, is_safe)

@@ -28,7 +28,7 @@ class Serving:
 
 
 def all_of(connection: socket.socket) -> bytes:
-    """Return what comes until the peer closes."""
+    """Return all bytes until the peer closes."""
     received = b""
     with suppress(ConnectionResetError):  # it closed before it had read all that we sent
         while data := connection.recv(1 << 20):

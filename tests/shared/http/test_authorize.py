@@ -17,7 +17,7 @@ from shared.http.errors import HttpError
 from shared.http.proof import Proof
 from tests.cases import each
 
-HASHED, NOBODYS = (PasswordHasher(time_cost=1, memory_cost=64).hash(word) for word in ("right", "any"))
+HASHED, UNKNOWN = (PasswordHasher(time_cost=1, memory_cost=64).hash(text) for text in ("right", "any"))
 FILE = (
     f'[[user]]\nname = "ann"\npassword = "{HASHED}"\nroles = ["viewer"]\n[[user]]\nname = "bob"\nroles = ["viewer"]\n'
     '[[certificate]]\nname = "billing"\nsubject = "CN=billing*"\nroles = ["viewer"]\n'
@@ -34,15 +34,15 @@ class Guarded:
         path.chmod(0o600)
         self.now = 1000.0
         self.hashed: list[str] = []  # what passwords were compared with
-        monkeypatch.setattr(authorize, "NOBODYS", NOBODYS)  # the real one takes 50 ms
+        monkeypatch.setattr(authorize, "UNKNOWN_USER_HASH", UNKNOWN)  # the real one takes 50 ms
         self.authorizer = Authorizer(Keyring(str(path), lambda: 0.0), lambda: self.now)
         compare = authorize.is_password
-        monkeypatch.setattr(authorize, "is_password", lambda *words: self.hashed.append(words[0]) or compare(*words))
+        monkeypatch.setattr(authorize, "is_password", lambda *pair: self.hashed.append(pair[0]) or compare(*pair))
 
     def ask(
         self, login: str, address: str = "192.0.2.1", kind: str = "Basic", proof: Proof | None = None
     ) -> Identity | int | None:
-        """Return who that is, or the status of the refusal. `login`: name:password. `proof`: of a connection."""
+        """Return the identity, or the status of the refusal. `login`: name:password. `proof`: of a connection."""
         value = f"{kind} {b64encode(login.encode()).decode()}".encode()
         scope: dict[str, object] = {"type": "http", "headers": [(b"authorization", value)] if kind else []}
         scope["client"] = (address, 1) if address else None
@@ -83,7 +83,7 @@ def test_who_is_refused(guarded: Guarded) -> None:
     assert name_of(guarded.ask("ann:right")) == "ann"
     guarded.hashed.clear()
     assert guarded.ask("nobody:right") == guarded.ask("bob:right") == 401
-    assert guarded.hashed == [authorize.NOBODYS] * 2, "nobody takes as long as somebody"
+    assert guarded.hashed == [authorize.UNKNOWN_USER_HASH] * 2, "an unknown user takes as long as a known one"
     assert guarded.ask("ann:right", kind="") is None
     assert guarded.ask("ann:right", kind="Digest") == guarded.ask("ann:right", kind="Bearer") == 401
     assert len(guarded.hashed) == 2
@@ -111,4 +111,4 @@ def test_an_address_or_a_user_that_guesses_has_to_wait(guarded: Guarded) -> None
 def test_who_shows_nothing_is_known_by_the_connection(guarded: Guarded, proof: Proof, who: str | None) -> None:
     found = guarded.ask("", kind="", proof=proof)
     assert (found.name if isinstance(found, Identity) else found) == who
-    assert name_of(guarded.ask("ann:right", proof=proof)) == "ann", "what is shown counts"
+    assert name_of(guarded.ask("ann:right", proof=proof)) == "ann", "the password counts"

@@ -52,10 +52,10 @@ def response(*parts: bytes, **headers: str) -> tuple[httpx.Response, Parts]:
 
 @pytest.mark.parametrize("run", [asyncio.run, lambda work: trio.run(lambda: work)], ids=["asyncio", "trio"])
 def test_an_answer_is_read_as_it_is(run: Any) -> None:
-    heard: list[int] = []
+    sizes: list[int] = []
     found, _ = response(b"ab", b"c", Content_Length="3", Content_Encoding="Identity")
-    assert run(read_answer(found, 3, heard.append)) == b"abc"
-    assert heard == [2, 1]
+    assert run(read_answer(found, 3, sizes.append)) == b"abc"
+    assert sizes == [2, 1]
 
 
 def test_packed_answers_and_chunks_of_a_byte_are_not_read() -> None:

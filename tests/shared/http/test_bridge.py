@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
+from shared.http.api import live
 from shared.http.bridge import Bridge
 from shared.http.errors import HttpError
-from shared.http.health import live
 from tests.async_tests import on_asyncio
 
 

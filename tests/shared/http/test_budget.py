@@ -196,7 +196,7 @@ def test_whatever_connections_do_the_budget_returns_to_nothing(
             if chance.random() < 0.3:
                 client.recv(1000)
         except OSError:
-            pass  # cut off, or nobody reads
+            pass  # cut off, or not read
         if chance.random() < 0.2:
             if chance.random() < 0.5:
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close by RST

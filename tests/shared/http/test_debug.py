@@ -1,4 +1,4 @@
-"""The debug routes that tell nothing of threads; tests/processes/test_nsqd_observation.py has the others."""
+"""The debug routes without threads; tests/processes/test_nsqd_observation.py has the others."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What a guard passes on: one good request after another, each once the one before is answered, however they were cut.
+"""A guard passes on one good request after another, each once the one before is answered, however they were cut.
 
 No socket is opened: the transport and the protocol behind the guard are the test's own.
 """
@@ -29,7 +29,7 @@ UPGRADE = b"POST /pub HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c
 
 
 class Wire(asyncio.Transport):
-    """The network's side: what was written to it, and whether it is read from."""
+    """The network's side: the bytes written to it, and whether it is read from."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -6,7 +6,7 @@ from tests.cases import each
 
 
 def status(method: str = "GET", host: str = "localhost", **more: str) -> int:
-    """What a request is refused with; 200: it is not."""
+    """The status of a refused request; 200: it is accepted."""
     headers = [(b"host", host.encode("latin-1"))]
     headers += [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in more.items()]
     try:

@@ -18,7 +18,8 @@ from shared.http.secure import SecureProtocol
 from shared.http.transport import forget
 from tests.cases import each
 from tests.daemons import eventually
-from tests.shared.http.test_secure import GOOD, LAST, Site, all_of, ask
+from tests.shared.http.serving import all_of
+from tests.shared.http.test_secure import GOOD, LAST, Site, ask
 
 MUCH = b"GET /much HTTP/1.1\r\nHost: localhost\r\n\r\n"
 POST = b"POST /good HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbody"
@@ -28,7 +29,7 @@ SIGNATURES: list[tuple[type, str, str]] = [
     (SSLProtocol, "pause_writing", "self"), (SSLProtocol, "resume_writing", "self"),
     (SSLProtocol, "_fatal_error", "self exc message"), (SSLProtocol, "_do_shutdown", "self"),
 ]  # fmt: skip
-# What is read or set of their objects.
+# The attributes of their objects that are read or set.
 ATTRIBUTES: dict[type, str] = {
     SSLProtocol: "_app_protocol _app_state _incoming _loop _outgoing _shutdown_timeout_handle _ssl_buffer_view "
     "_ssl_reading_paused _transport"
@@ -50,7 +51,7 @@ def test_a_method_has_the_signature_that_is_relied_on(kind: type, name: str, par
 
 def test_what_is_relied_on_is_there() -> None:
     known = {(kind, name) for kind, name, _ in SIGNATURES}
-    assert known == {(base, name) for ours, base in ((SecureProtocol, SSLProtocol),) for name in overridden(ours)}
+    assert known == {(base, name) for own, base in ((SecureProtocol, SSLProtocol),) for name in overridden(own)}
     for kind, names in ATTRIBUTES.items():
         source = inspect.getsource(kind)
         for name in names.split():
@@ -63,14 +64,14 @@ def test_what_is_relied_on_is_there() -> None:
 @pytest.mark.process
 def test_a_transport_holds_itself_until_it_is_taken_apart() -> None:
     async def run() -> None:
-        ours, theirs = socket.socketpair()
-        transport, _ = await asyncio.get_running_loop().connect_accepted_socket(asyncio.Protocol, ours)
+        own, other = socket.socketpair()
+        transport, _ = await asyncio.get_running_loop().connect_accepted_socket(asyncio.Protocol, own)
         held: Any = transport
         assert held._read_ready_cb.__self__ is transport
         forget(transport)
         assert held._read_ready_cb is None
         transport.abort()
-        theirs.close()
+        other.close()
 
     asyncio.run(run())
 

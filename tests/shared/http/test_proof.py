@@ -13,7 +13,8 @@ from shared.http.hosts import Hosts
 from shared.http.proof import NONE, Proof, proof_in
 from shared.http.server import HttpServer
 from tests.cases import each
-from tests.shared.http.test_secure import GOOD, LAST, Site, all_of, ask
+from tests.shared.http.serving import all_of
+from tests.shared.http.test_secure import GOOD, LAST, Site, ask
 
 
 @pytest.mark.process

@@ -1,4 +1,4 @@
-"""HTTPS beside plain HTTP in one thread: handshakes of strangers, limits, reload, and connections that leave nothing behind."""
+"""HTTPS and plain HTTP in one thread: handshakes of strangers, limits, reload, and connections that leave nothing behind."""
 
 import asyncio
 import gc
@@ -19,16 +19,18 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
 from shared.foreign import Foreign
 from shared.http import guard, secure
-from shared.http.api import Api, TlsRequired, read_body
+from shared.http.api import Api, read_body
 from shared.http.errors import HttpError
 from shared.http.hosts import Hosts
 from shared.http.proof import Proof, proof_in
 from shared.http.secure import PLAIN_HTTP, SecureProtocol
 from shared.http.server import Https, HttpServer
+from shared.process.listen import Listener
 from shared.tls.certificates import Certificates, TlsFiles
 from tests.cases import each
 from tests.certificates import Authority, only
 from tests.daemons import eventually
+from tests.shared.http.serving import all_of
 
 pytestmark = pytest.mark.process
 
@@ -39,7 +41,7 @@ MUCH = 8_000_000  # bytes: more than all buffers on the way
 
 
 class Site:
-    """An HTTPS server, and a plain one that sends everybody there."""
+    """An HTTPS server, and a plain one that refuses all requests."""
 
     def __init__(self, directory: Path, policy: str = "", max_connections: int = 1000, max_per_ip: int = 0) -> None:
         self.authority = Authority(directory)
@@ -55,10 +57,9 @@ class Site:
         self._plain, self._tls = (socket.create_server(("127.0.0.1", 0)) for _ in range(2))
         self.plain_address, self.tls_address = self._plain.getsockname(), self._tls.getsockname()
         app = Api(routes, Hosts([]), self.bugs.append)
-        https = Https(app, [self._tls], self.certificates)
+        https = Https(app, Listener(self._tls, "127.0.0.1", 443), self.certificates, is_required=True)
         self.limiter = ConnectionLimiter("HTTP", ConnectionLimits(max_connections, max_per_ip), Counter())
-        plain = TlsRequired(443)
-        self.server = HttpServer(plain, [self._plain], self.bugs.append, https=https, limiter=self.limiter)
+        self.server = HttpServer(app, [self._plain], self.bugs.append, https=https, limiter=self.limiter)
         self.server.start()
 
     async def _good(self, request: Request) -> Response:
@@ -101,14 +102,6 @@ def fresh(tmp_path: Path) -> Iterator[Site]:
     site = Site(tmp_path)
     yield site
     site.close()
-
-
-def all_of(connection: socket.socket) -> bytes:
-    """What comes until the peer says goodbye."""
-    received = []
-    while data := connection.recv(65536):
-        received.append(data)
-    return b"".join(received)
 
 
 def ask(connection: socket.socket, request: bytes = GOOD) -> bytes:
@@ -176,7 +169,7 @@ def test_a_client_that_stalls_is_closed(tmp_path: Path, monkeypatch: pytest.Monk
     for said in (b"", HELLO):
         with site.raw() as stranger:
             stranger.sendall(said)
-            assert_closed(stranger)
+            assert all_of(stranger) == b""
     monkeypatch.setattr(secure, "HANDSHAKE_TIMEOUT", 60.0)
     with site.secure() as connection:
         connection.sendall(GOOD[:9])
@@ -184,24 +177,17 @@ def test_a_client_that_stalls_is_closed(tmp_path: Path, monkeypatch: pytest.Monk
     site.close()
 
 
-def assert_closed(connection: socket.socket) -> None:
-    try:
-        assert connection.recv(1) == b""
-    except ConnectionResetError:
-        pass
-
-
 def from_server(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     return [record for record in caplog.records if record.name in ("penstock", "asyncio")]
 
 
-def test_failed_handshakes_are_counted_and_told(fresh: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_handshakes_are_counted_and_logged(fresh: Site, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     for said in (b"NOP\n" * 9, GOOD, b"\x16\x03\x01\xff\xff" * 20, HELLO):
         with fresh.raw() as connection:
             connection.sendall(said)
             connection.shutdown(socket.SHUT_WR)
-            with_reset_allowed(connection)
+            all_of(connection)
     with pytest.raises(ssl.SSLError):
         fresh.secure(only(fresh.authority.client(), ssl.TLSVersion.TLSv1_1))
     eventually(lambda: len(from_server(caplog)) == 5)  # it counts first, then logs
@@ -216,42 +202,6 @@ def test_failed_handshakes_are_counted_and_told(fresh: Site, caplog: pytest.LogC
         assert ask(connection).endswith(b"fine")
 
 
-def with_reset_allowed(connection: socket.socket) -> None:
-    try:
-        all_of(connection)
-    except ConnectionResetError:
-        pass
-
-
-def handshakes(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if "handshake" in record.getMessage()]
-
-
-@each("policy, shown, welcome", [
-    ("require", "none", False), ("require", "foreign", True), ("require-verify", "foreign", False),
-])  # fmt: skip
-def test_clients_certificates(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, policy: str, shown: str, welcome: bool
-) -> None:
-    caplog.set_level(logging.INFO)
-    caplog.clear()
-    site = Site(tmp_path / "site", policy)
-    foreign = Authority(tmp_path / "foreign").issue("me") if shown == "foreign" else None
-    context = site.authority.client(foreign)
-    if welcome:
-        with site.secure(context) as connection:
-            assert ask(connection, LAST).endswith(b"fine")
-    else:
-        with pytest.raises((ssl.SSLError, ConnectionError)), site.secure(context) as connection:
-            ask(connection)
-        eventually(lambda: handshakes(caplog) != [])  # it counts first, then logs
-        (line,) = handshakes(caplog)
-        assert site.limiter.refused["tls_handshake"] == 1
-        assert line.startswith("HTTPS: handshake with 127.0.0.1 failed: ")
-        assert "certificate" in line
-    site.close()
-
-
 # Limits
 
 
@@ -260,7 +210,7 @@ def test_strangers_in_a_handshake_count_and_make_room(tmp_path: Path) -> None:
     with site.raw() as first, site.plain() as second, site.secure() as third:
         assert ask(second).startswith(b"HTTP/1.1 403 ")
         with site.raw():
-            assert_closed(first)
+            assert all_of(first) == b""
             assert ask(second).startswith(b"HTTP/1.1 403 ")
             assert ask(third).endswith(b"fine")
             assert site.limiter.refused["displaced"] == 1
@@ -324,7 +274,7 @@ def test_connections_are_freed_without_the_collector(tmp_path: Path, policy: str
             with site.raw() as stranger:
                 stranger.sendall(said)
                 stranger.shutdown(socket.SHUT_WR)
-                with_reset_allowed(stranger)
+                all_of(stranger)
 
     visit()
     gc.collect()

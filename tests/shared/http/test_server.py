@@ -1,4 +1,4 @@
-"""The HTTP thread: it frees its connections by reference counts alone, tells what stopped it, and closes slow clients."""
+"""The HTTP thread: it frees its connections by reference counts alone, reports what stopped it, and closes slow clients."""
 
 import gc
 import socket
@@ -161,10 +161,10 @@ def test_a_header_without_end_is_cut_off(site: Site) -> None:
 
 @pytest.mark.parametrize("rest", [b"", GOOD[20:]])
 def test_a_header_that_was_half_read_elsewhere_has_only_the_time_that_is_left(site: Site, rest: bytes) -> None:
-    ours, client = socket.socketpair()
+    accepted, client = socket.socketpair()
     with client:
         assert site.limiter.admits("", 0)
-        site.server.adopt(ours, "", GOOD[:20], time.monotonic_ns() + (5_000_000_000 if rest else 100_000_000))
+        site.server.adopt(accepted, "", GOOD[:20], time.monotonic_ns() + (5_000_000_000 if rest else 100_000_000))
         client.settimeout(5)  # s: half of what a header has otherwise
         client.sendall(rest)
         assert client.recv(4096).endswith(b"fine" if rest else b"")

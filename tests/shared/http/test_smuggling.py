@@ -81,7 +81,7 @@ GOOD = [  # one request each, and the body it has
     (POST + b"Content-Length: %d\r\n\r\n" % len(HIDDEN) + HIDDEN, HIDDEN),
     (POST + b"Transfer-Encoding: CHUNKED\r\n\r\n5\r\nhello\r\n0\r\n\r\n", b"hello"),
     (POST + b"Content-Length: 005\r\n\r\nhello", b"hello"),
-    # an upgrade that nobody offers
+    # an upgrade that is not offered
     (POST + UPGRADE + b"Content-Length: %d\r\n\r\n" % len(HIDDEN) + HIDDEN, HIDDEN), (POST + UPGRADE + b"\r\n", b""),
     (POST + UPGRADE + CHUNKED + b"\r\n5\r\nhello\r\n0\r\n\r\n", b"hello"),
 ]  # fmt: skip
@@ -114,7 +114,7 @@ def site(server: Site) -> Site:
 
 
 def say(connection: socket.socket, data: bytes) -> None:
-    with suppress(ConnectionResetError, BrokenPipeError):  # it has heard enough
+    with suppress(ConnectionResetError, BrokenPipeError):  # it has closed
         connection.sendall(data)
 
 
@@ -268,7 +268,7 @@ def test_behind_nginx_nothing_slips_through(front: Front, sent: bytes) -> None:
         connection.shutdown(socket.SHUT_WR)
         all_of(connection)
     eventually(lambda: not Counter(path for path, _ in front.site.seen) - front.forwarded())
-    for i in range(4):  # on the same connections between nginx and us: each gets the answer to its own question
+    for i in range(4):  # on the same connections between nginx and us: each gets the answer to its own request
         with front.connect() as connection:
             connection.sendall(POST + b"Connection: close\r\nContent-Length: 6\r\n\r\nmark %d" % i)
             assert all_of(connection).endswith(b"seen mark %d" % i)

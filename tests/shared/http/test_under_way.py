@@ -27,14 +27,14 @@ class Rights:
 
 
 @on_asyncio
-async def test_only_those_whose_right_has_ended_end() -> None:
+async def test_only_requests_whose_right_has_ended_end() -> None:
     rights, kept, ended = Rights(), Request(), Request()
     under_way = UnderWay(lambda: rights.epoch)
     under_way.add(kept, kept.still_may)
     under_way.add(ended, ended.still_may)
     ended.may = False
     under_way.look()
-    assert not ended.aborted  # nobody's rights have changed
+    assert not ended.aborted  # no rights have changed
     rights.epoch = 2
     under_way.look()
     assert (kept.aborted, ended.aborted) == (False, True)

@@ -6,8 +6,8 @@ from shared.auth.auth_file import Identity
 from shared.auth.on_behalf import SIGNATURE, USER, headers_on_behalf
 from shared.auth.rules import Rights, Rule
 from shared.auth.verbs import ALL, Verb
+from shared.http.authorize import user_behind
 from shared.http.errors import HttpError
-from shared.http.user_behind import user_behind
 from tests.cases import each
 
 TOKEN = "pst_" + "a" * 43
@@ -81,5 +81,5 @@ def test_a_connection_that_shows_a_certificate_needs_no_signature() -> None:
 @each("rights", [
     Rights([Rule(ALL - {Verb.ADMIN})]), Rights([Rule(ALL, ("orders*",))]), Rights([Rule(ALL)], ("orders*",)),
 ])  # fmt: skip
-def test_who_may_not_do_everything_names_nobody(rights: Rights) -> None:
+def test_an_identity_without_all_rights_names_no_user(rights: Rights) -> None:
     assert found(headers(), Identity("operator", "token", (), rights)) == 403

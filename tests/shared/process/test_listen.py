@@ -3,7 +3,6 @@
 import errno
 import os
 import socket
-import stat
 from contextlib import closing
 from pathlib import Path
 
@@ -98,21 +97,6 @@ def test_what_cannot_be_listened_at(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_a_unix_socket_has_the_rights_that_the_umask_leaves_and_goes_with_its_listener(tmp_path: Path) -> None:
-    path = tmp_path / "nsqd.sock"
-    before = os.umask(0o027)
-    try:
-        with closing(listen(str(path))) as listener:
-            assert (listener.address, listener.port, listener.is_loopback) == (str(path), -1, True)
-            assert stat.S_IMODE(path.stat().st_mode) == 0o750
-            with socket.socket(socket.AF_UNIX) as client:
-                client.connect(str(path))
-    finally:
-        os.umask(before)
-    assert not path.exists()
-
-
-@pytest.mark.process
 def test_a_socket_file_is_replaced_only_if_it_is_stale(tmp_path: Path) -> None:
     path = str(tmp_path / "nsqd.sock")
     with socket.socket(socket.AF_UNIX) as killed:
@@ -145,7 +129,7 @@ def test_a_later_daemons_socket_file_is_not_removed(tmp_path: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", ""])
-def test_connections_go_to_those_that_listen(host: str) -> None:
+def test_connections_go_to_sockets_that_listen(host: str) -> None:
     with closing(bind_shared(f"{host}:0")) as first, closing(bind_shared(f"{host}:{first.port}")) as second:
         target = (host.strip("[]") or "127.0.0.1", first.port)
         with pytest.raises(ConnectionRefusedError):

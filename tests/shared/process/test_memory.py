@@ -1,4 +1,4 @@
-"""What the daemons say of their memory: NSQ's keys in NSQ's order, and the pauses of the collector."""
+"""The memory statistics of the daemons: NSQ's keys in NSQ's order, and the pauses of the collector."""
 
 import gc
 

@@ -1,4 +1,4 @@
-"""Unix sockets: what an address asks for, how the file is made, and whose a connection is."""
+"""Unix sockets: addresses, the file and its mode, and the user of a connection."""
 
 import os
 import pwd
@@ -42,8 +42,7 @@ def test_who_may_be_named_and_checks_of_addresses(tmp_path: Path) -> None:
 
 @each("text, why", [
     ("unix:", "expected unix:/path"), ("unix:a.sock", "expected unix:/path"), ("unix:/run/", "expected unix:/path"),
-    ("unix:?mode=660", "expected unix:/path"),
-    ("unix:/a?modes=660", "unknown key 'modes': expected mode, user, group"),
+    ("unix:?mode=660", "expected unix:/path"), ("unix:/a?modes=660", "unknown key 'modes': expected mode, user, group"),
     ("unix:/a?mode=660&", "unknown key '': expected mode, user, group"),
     ("unix:/a?mode=660&mode=600", "mode is given twice"),
     ("unix:/a?mode=", "mode '': expected three octal digits, such as 660"),
@@ -81,7 +80,7 @@ def test_the_file_has_its_mode_and_without_one_the_mask_decides(
 
 
 @pytest.mark.process
-def test_nobody_can_connect_before_it_listens(tmp_path: Path) -> None:
+def test_no_client_can_connect_before_it_listens(tmp_path: Path) -> None:
     address = UnixAddress(str(tmp_path / "a.sock"))
     with bind_unix(address), socket.socket(socket.AF_UNIX) as client, pytest.raises(ConnectionRefusedError):
         client.connect(address.path)

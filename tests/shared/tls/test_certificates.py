@@ -116,7 +116,7 @@ def test_less_than_1_2_and_a_low_security_level_are_logged_once(
     caplog.set_level(logging.WARNING, "penstock")
     for asked in ("tls1.0", "tls1.1", "tls1.2", "tls1.3"):
         Certificates(files(authority, "", asked)).reload()
-    assert [word in one for word, one in zip(("tls1.0", "tls1.1"), caplog.messages, strict=True)] == [True, True]
+    assert [version in one for version, one in zip(("tls1.0", "tls1.1"), caplog.messages, strict=True)] == [True, True]
     Certificates(replace(files(authority), security_level=1))
     assert "tls-security-level 1" in caplog.messages[-1]
 
@@ -214,7 +214,7 @@ def test_a_goodbye_is_the_end(pair: Pair) -> None:
     pair.client.unwrap()
 
 
-def test_our_goodbye_waits_for_theirs(pair: Pair) -> None:
+def test_close_notify_waits_for_the_peers(pair: Pair) -> None:
     with pytest.raises(ssl.SSLWantReadError):
         pair.server.unwrap()
     assert pair.client.read(1) == b""
@@ -379,7 +379,7 @@ def test_another_certificates_key_or_none(authority: Authority, tmp_path: Path, 
         Certificates(TlsFiles(authority.cert, "", policy))
 
 
-# Our own questions
+# Clients
 
 
 def test_a_server_we_ask_must_be_known(authority: Authority, stranger: Authority, tmp_path: Path) -> None:

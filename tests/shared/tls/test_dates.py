@@ -18,7 +18,7 @@ from admin.options import AdminOptions
 from lookupd.options import LookupdOptions
 from nsqd.options import NsqdOptions
 from shared.log import log
-from shared.tls.dates import DAY, SOON, Certificate, CertificateDates, certificates_of, expired, expiring, validity
+from shared.tls.dates import DAY, SOON, Certificate, CertificateDates, certificates_of, validity
 from tests.cases import each
 
 DER = ssl.PEM_cert_to_DER_cert(trustme.CA().cert_pem.bytes().decode())
@@ -39,13 +39,19 @@ class Options:
 def issue(
     directory: Path, name: str = "cert.pem", begins: int = BEGINS, ends: int = ENDS, ca: trustme.CA | None = None
 ) -> str:
-    """Write a certificate with these dates behind which is that of its authority, and return its path."""
+    """Write a certificate with these dates, followed by that of its authority, and return its path."""
     dates = {"not_before": datetime.fromtimestamp(begins, UTC), "not_after": datetime.fromtimestamp(ends, UTC)}
     authority = ca or trustme.CA()
     leaf = authority.issue_cert("localhost", **dates)
     path = directory / name
     path.write_bytes(b"".join(blob.bytes() for blob in leaf.cert_chain_pems) + authority.cert_pem.bytes())
     return str(path)
+
+
+def report(options: Options, now: int) -> tuple[list[str], list[str]]:
+    """The errors and warnings at a time."""
+    dates = CertificateDates(options, lambda: float(now))
+    return dates.errors(), dates.warnings()
 
 
 def test_the_first_certificate_of_a_chain_counts(tmp_path: Path) -> None:
@@ -62,7 +68,7 @@ def test_the_authority_that_is_valid_for_the_longest_time_counts(tmp_path: Path)
     options = Options(tls_root_ca_file=str(bundle), cluster_tls_ca=files[0])
     found = {one.option: one.ends for one in certificates_of(options)}
     assert found["tls-root-ca-file"] == ENDS + DAY
-    assert expired(Options(tls_root_ca_file=str(bundle)), ENDS + 60) == "", "one of them is valid"
+    assert report(Options(tls_root_ca_file=str(bundle)), ENDS + 60)[0] == [], "one of them is valid"
     assert set(found) == {"tls-root-ca-file", "cluster-tls-ca"}
 
 
@@ -80,22 +86,19 @@ def test_no_option_of_a_daemon_that_names_certificates_is_forgotten(tmp_path: Pa
 def test_what_check_config_says(tmp_path: Path) -> None:
     path = issue(tmp_path)
     options = Options(tls_cert=path)
-    assert (expired(options, BEGINS), expiring(options, BEGINS)) == ("", [])
-    assert (expired(options, ENDS - SOON - 1), expiring(options, ENDS - SOON - 1)) == ("", [])
-    (line,) = expiring(options, ENDS - SOON)
-    assert line == f"--tls-cert {path}: the certificate expires in 14 days, on 2024-02-12 22:13:20 UTC: renew it"
-    assert expired(options, ENDS - SOON) == ""
-    (line,) = expiring(options, ENDS - 7200)
-    assert " in 2 hours, " in line
-    said = f"--tls-cert {path}: the certificate expired on 2024-02-12 22:13:20 UTC: renew it"
-    assert (expired(options, ENDS + 1), expiring(options, ENDS + 1)) == (said, [])
-    early = expired(options, BEGINS - 1)
-    assert early == f"--tls-cert {path}: the certificate is not valid before 2023-11-14 22:13:20 UTC: check the clock"
+    assert report(options, BEGINS) == report(options, ENDS - SOON - 1) == ([], [])
+    line = f"--tls-cert {path}: the certificate expires in 14 days, on 2024-02-12 22:13:20 UTC: renew it"
+    assert report(options, ENDS - SOON) == ([], [line])
+    assert " in 2 hours, " in report(options, ENDS - 7200)[1][0]
+    line = f"--tls-cert {path}: the certificate expired on 2024-02-12 22:13:20 UTC: renew it"
+    assert report(options, ENDS + 1) == ([line], [])
+    line = f"--tls-cert {path}: the certificate is not valid before 2023-11-14 22:13:20 UTC: check the clock"
+    assert report(options, BEGINS - 1) == ([line], [])
 
 
 @pytest.fixture
 def lines() -> Iterator[list[tuple[int, str]]]:
-    """What is logged."""
+    """The lines of the log."""
     found: list[tuple[int, str]] = []
     handler = logging.Handler()
     handler.emit = lambda record: found.append((record.levelno, record.getMessage()))  # type: ignore[method-assign]

@@ -93,7 +93,7 @@ def test_files_are_loaded_again_for_later_connections(own: Path, foreign: Path, 
     (mine / "ca.pem").unlink()
     with pytest.raises(TlsError, match=r"open .*ca\.pem"):
         certificates.reload()
-    connect(load(foreign, 1), certificates)  # what was loaded stays in use
+    connect(load(foreign, 1), certificates)  # the loaded ones stay in use
 
 
 def test_a_file_that_is_missing_or_wrong_is_an_error(own: Path, tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ from tests.certificates import Authority
 
 
 @each("options, wrong", [
-    (TlsOptions(), ""),
-    (TlsOptions(https_address=":1"), "--https-address needs --tls-cert and --tls-key"),
+    (TlsOptions(), ""), (TlsOptions(https_address=":1"), "--https-address needs --tls-cert and --tls-key"),
     (TlsOptions(tls_cert="c", tls_key="k", tls_required=REQUIRED), "so it needs --https-address"),
     (TlsOptions(tls_cert="c", tls_key="k", tls_required="tcp-https"), ""),
     (TlsOptions(tls_cert="c", tls_key="k", tls_required=REQUIRED, https_address=":1"), ""),

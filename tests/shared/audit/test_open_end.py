@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shared.audit.chain import FIRST, MOST_LINE, Head, digest
-from shared.audit.file import TAIL, End, open_end
+from shared.audit.trail import TAIL, End, open_end
 from tests.cases import each
 from tests.shared.audit.test_chain import chain
 
@@ -48,7 +48,7 @@ def test_half_a_line_is_cut_off(tmp_path: Path, whole: list[bytes], half: bytes)
 def test_a_last_line_that_is_no_record_is_kept_and_the_numbers_go_on(tmp_path: Path, junk: bytes) -> None:
     lines = chain(3)
     end = open_end(write(tmp_path / "audit", b"\n".join([*lines, junk, b""])))
-    assert end == End(Head(3, digest(junk)), is_damaged=True)
+    assert end == End(Head(3, digest(junk)), is_corrupt=True)
 
 
 @each("content", [b"junk\n", b"[[token]]\n" * 50_000, b"\0" * (MOST_LINE + 1), b"a\n" + b"\0" * 1_000_000])

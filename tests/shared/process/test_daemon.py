@@ -1,12 +1,12 @@
-"""What the build of an interpreter tells: the variables are those of real ones."""
+"""The build of the interpreter: the variables are those of real ones."""
 
 import logging
+import sysconfig
 from typing import Any
 
 import pytest
 
-from shared.process import interpreter
-from shared.process.interpreter import lacks_pgo, note_slow_interpreter
+from shared.process.daemon import lacks_pgo, note_slow_interpreter
 from tests.cases import each
 
 GCC = "-fprofile-use -fprofile-correction"
@@ -26,7 +26,7 @@ def test_the_log_has_a_line_if_pgo_is_certainly_missed(
     variables: dict[str, Any], lacks: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert lacks_pgo(variables) is lacks
-    monkeypatch.setattr(interpreter.sysconfig, "get_config_vars", lambda: variables)
+    monkeypatch.setattr(sysconfig, "get_config_vars", lambda: variables)
     caplog.set_level(logging.INFO)
     caplog.clear()
     note_slow_interpreter()
