@@ -1,7 +1,6 @@
 """`penstock` in the test's process: what a user types, on a LocalNode that answers whatever address is given."""
 
 import argparse
-import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
@@ -25,9 +24,8 @@ def penstock(
         return nullcontext(httpx.Client(base_url=base, transport=node.client._transport))
 
     def run(*words: str) -> tuple[int, bytes, str]:
-        monkeypatch.setattr(sys, "argv", ["penstock", *words])
         try:
-            code: object = main()
+            code: object = main(words)
         except SystemExit as end:  # of argparse
             code = end.code
         assert isinstance(code, int)

@@ -6,7 +6,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from apps.node_client import TOKEN_FILE, AccessError, add_address, open_client, url_of, why_refused
+from apps.commands import CommandError
+from apps.node_client import TOKEN_FILE, add_address, open_client, url_of, why_refused
 
 TOKEN = "pst_" + "a" * 43
 
@@ -38,11 +39,11 @@ def test_a_token_is_shown_as_a_bearer_token_if_there_is_one(tmp_path: Path, monk
 
 def test_a_file_that_cannot_be_used_is_named_and_not_quoted(tmp_path: Path) -> None:
     for flag in ("--auth-token-file", "--tls-root-ca-file"):
-        with pytest.raises(AccessError, match="missing: No such file"):
+        with pytest.raises(CommandError, match="missing: No such file"):
             open_client(arguments(flag, str(tmp_path / "missing")))
     path = tmp_path / "ca.pem"
     path.write_text("secret")
-    with pytest.raises(AccessError, match=r"ca\.pem: it is not a certificate in PEM$"):
+    with pytest.raises(CommandError, match=r"ca\.pem: it is not a certificate in PEM$"):
         open_client(arguments("--tls-root-ca-file", str(path)))
 
 

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from apps import queues
-from apps.messages import Refused
+from apps.commands import CommandError
 from tests.cases import each
 
 
@@ -42,6 +42,6 @@ def test_all_pages_are_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         queues._queues(client, asked)
         assert [line[0] for line in capsys.readouterr().out.splitlines()] == names
         asked.queues = ["b", "d"]
-        with pytest.raises(Refused, match="queue d was not found"):
+        with pytest.raises(CommandError, match="queue d was not found"):
             queues._queues(client, asked)
         assert [line[0] for line in capsys.readouterr().out.splitlines()] == ["b"]

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from apps.recover import RecoverError, choose, find_copies
+from apps.commands import CommandError
+from apps.recover import choose, find_copies
 from nsqd.cluster.replication.offers import find_offers
 from tests.cases import each
 
@@ -32,7 +33,7 @@ def test_the_longest_copy_is_taken() -> None:
 def test_a_copy_that_cannot_be_read_yet_may_be_longer_and_is_asked_for_again(why: dict[str, Any]) -> None:
     copies, silent = nodes(replica(5), replica(0, complete=False, epochs=[], **why))
     assert silent == ["n1:1"]
-    with pytest.raises(RecoverError, match="n1:1 may have a longer copy"):
+    with pytest.raises(CommandError, match="n1:1 may have a longer copy"):
         choose(copies, silent, 7, False)
     shown: dict[str, Any] = {"led": [], "closed": []}
     assert find_offers("n:1", shown | {"replicas": [replica(0, **why)]}, LOG) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from signal import SIGKILL
+from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
 
 import pytest
 
@@ -31,6 +31,7 @@ from tests.cases import each
 
 NAMES = ("nsqlookupd", "nsqd", "nsqd-2", "nsqadmin")
 ONE_NODE = ("nsqlookupd", "nsqd", "nsqadmin")
+VERBS = {SIGTERM: "terminate", SIGKILL: "kill", SIGSTOP: "freeze", SIGCONT: "thaw"}
 TIMES = {"ns": 1, "second": SECOND, "minute": 60 * SECOND, "hour": 3600 * SECOND, "stop-timeout": STOP_TIMEOUT}
 
 
@@ -55,7 +56,7 @@ class Machine:
                 done.append("welcome")
             else:
                 self.processes.add(action.name) if isinstance(action, Start) else None
-                done.append(f"{type(action).__name__.lower()} {action.name}")
+                done.append(f"{'start' if isinstance(action, Start) else VERBS[action.signal]} {action.name}")
         return done
 
     def play(self, *steps: str) -> Machine:
@@ -101,7 +102,7 @@ class Machine:
         return self.supervisor.exit_code
 
     def stop(self) -> list[str]:
-        return self.take(self.supervisor.told_to_stop(self.now))
+        return self.take(self.supervisor.stop_all(self.now))
 
     def kill(self, name: str, until: int = NEVER) -> list[str]:
         return self.take(self.supervisor.kill(name, until, self.now))
@@ -116,10 +117,10 @@ class Machine:
         return self.take(self.supervisor.thaw(name))
 
     def start_dead(self) -> list[str]:
-        return self.take(self.supervisor.told_to_start(self.now))
+        return self.take(self.supervisor.start_down(self.now))
 
     def roll(self) -> list[str]:
-        return self.take(self.supervisor.told_to_roll(self.now))
+        return self.take(self.supervisor.restart_nodes(self.now))
 
     def wait(self, ns: int) -> list[str]:
         """Let time pass, from one thing that is due to the next."""
@@ -177,7 +178,7 @@ def test_one_that_does_not_stop_is_killed(machine: Machine) -> None:
 
 def test_an_impatient_user_kills_all(machine: Machine) -> None:
     machine.stop()
-    assert machine.take(machine.supervisor.told_to_kill()) == [f"kill {name}" for name in NAMES]
+    assert machine.take(machine.supervisor.kill_all()) == [f"kill {name}" for name in NAMES]
     machine.play("wait stop-timeout >", *(f"end {name} {-SIGKILL} >" for name in reversed(NAMES)))
     assert machine.result == 1
 

@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from apps.targets import STATES, WrongTarget, add_target, state_word, target_of
+from apps.targets import STATES, WrongTarget, add_target, state_of, target_of
 from tests.cases import each
 
 
@@ -24,9 +24,9 @@ def test_every_protocol_s_word_for_a_state() -> None:
         "buried": "buried",
     }
     for word, state in words.items():
-        assert state_word(word) == state_word(state) == state
+        assert state_of(word) == state_of(state) == state
     with pytest.raises(argparse.ArgumentTypeError, match="expected ready, in_flight"):
-        state_word("gone")
+        state_of("gone")
 
 
 @each("flag", ["--queue", "--tube"])

@@ -34,7 +34,7 @@ TRIED_BY = {
         "apps.interrupts", "apps.nsq_tail", "apps.passthrough", "apps.to_nsq", "penstock.client.connection",
         "penstock.client.dial", "penstock.client.links", "penstock.client.lookup", "penstock.client.producer",
     ),
-    "apps/test_chaos.py": ("apps.penstock", "apps.up",),
+    "apps/test_chaos.py": ("apps.commands", "apps.penstock", "apps.up",),
     "apps/test_cluster_certs.py": ("apps.certificate_authority",),
     "apps/test_forwarding.py": ("apps.nsq_to_http", "apps.nsq_to_nsq",),
     "apps/test_queues.py": ("apps.messages",),

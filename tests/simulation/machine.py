@@ -10,7 +10,8 @@ from io import StringIO
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from apps.recover import RecoverError, choose, find_copies
+from apps.commands import CommandError
+from apps.recover import choose, find_copies
 from nsqd.cluster.joined import safe_id
 from nsqd.cluster.membership.cluster_json import describe_closed, facts_of, for_another, next_incarnation
 from nsqd.cluster.membership.deletions import with_deletions
@@ -591,7 +592,7 @@ class Machine:
         try:
             force = all(address not in by_http or by_http[address].is_lost for address in silent)  # an operator knows
             copy = choose(copies, silent, self.number, force)
-        except RecoverError:
+        except CommandError:
             if force:  # nobody has a copy: it begins a new log, under a number that nobody knows
                 self.number = self.run.next_number()
                 self.address, self.http = f"node{self.number}:4152", f"node{self.number}:4151"
