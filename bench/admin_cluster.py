@@ -74,7 +74,7 @@ class AdminCluster:
 
 
 @contextmanager
-def admin_cluster(ours: Program, nodes: int, topics: int) -> Iterator[AdminCluster]:
+def admin_cluster(program: Program, nodes: int, topics: int) -> Iterator[AdminCluster]:
     """Start a cluster in which nsqlookupd knows every topic of every node, and nsqadmin has had no request yet.
 
     Two messages a second are published in the whole cluster, so that pages have something new to show.
@@ -88,7 +88,7 @@ def admin_cluster(ours: Program, nodes: int, topics: int) -> Iterator[AdminClust
         told = ("-lookupd-tcp-address", f"{lookupd.host}:{lookupd.ports['TCP']}")
         started = []
         for number in range(nodes):
-            node = ours.with_flags(ours.name, *told, "-node-id", str(number))
+            node = program.with_flags(program.name, *told, "-node-id", str(number))
             started.append(stack.enter_context(node.start(data=_directory(data / str(number), names))))
             _fill(started[-1], deep)
             say(f"node {number + 1}/{nodes}")

@@ -20,10 +20,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 from bench.admin_cluster import CHANNEL, AdminCluster, admin_cluster, every_second, say
-from bench.log_line import Line
 from bench.rows import Effort
 from bench.server import BenchError, Program, Server
-from bench.table import number
+from bench.table import Line, number
 
 if TYPE_CHECKING:
     from playwright.sync_api import CDPSession, Page
@@ -55,14 +54,14 @@ class BrowserMemory:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """The row of an open page; implements bench.log_sizes.LogSize."""
+    """The row of an open page."""
 
     name: str
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
         early, late = _UPDATES if effort.scale == 1 else _QUICK
         with (
-            admin_cluster(ours, NODES, TOPICS) as cluster,
+            admin_cluster(program, NODES, TOPICS) as cluster,
             every_second(partial(_busy, cluster, random.Random(1))),
             _proxy(cluster.admin) as proxy,
             _page(f"http://{proxy.address}{PAGE}") as (page, devtools),

@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from bench.admin_cluster import AdminCluster, Cpu, admin_cluster, say
-from bench.log_line import Line
 from bench.rows import Effort
 from bench.server import BenchError, Program, Server
-from bench.table import share
+from bench.table import Line, share
 
 NODES, TOPICS = 10, 10_000
 _QUICK = (2, 500)  # nodes and topics
@@ -55,13 +54,13 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The row of page requests; implements bench.log_sizes.LogSize."""
+    """The row of page requests."""
 
     name: str
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
         full = effort.scale == 1
-        with admin_cluster(ours, *((NODES, TOPICS) if full else _QUICK)) as cluster:
+        with admin_cluster(program, *((NODES, TOPICS) if full else _QUICK)) as cluster:
             idle = cluster.cpu_during(_IDLE if full else _PAUSE)
             cold = _look(cluster, "/", idle)
             say("cold")
@@ -139,13 +138,13 @@ def _share(cpu: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OpenPages:
-    """The row of open pages; implements bench.log_sizes.LogSize."""
+    """The row of open pages."""
 
     name: str
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
         full = effort.scale == 1
-        with admin_cluster(ours, *((NODES, TOPICS) if full else _QUICK)) as cluster:
+        with admin_cluster(program, *((NODES, TOPICS) if full else _QUICK)) as cluster:
             idle = cluster.cpu_during(_IDLE if full else _PAUSE)
             return [
                 _idle_line(self.name, cluster, idle),

@@ -110,11 +110,10 @@ def raise_file_limit() -> int:
 
 def main() -> None:
     """Run a load as a process; see the head of this file."""
-    from bench.consume import Drain
+    from bench.consume import Drain, Release
+    from bench.crowd import Idle
     from bench.firing import Firing
-    from bench.idle import Idle
     from bench.publish import Publish
-    from bench.release import Release
 
     kinds = {"publish": Publish, "drain": Drain, "idle": Idle, "firing": Firing, "release": Release}
     gc.disable()  # safe, since no cycles are made in the measured time

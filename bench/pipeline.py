@@ -24,10 +24,9 @@ from statistics import median
 from typing import Any
 
 from bench.load import Load
-from bench.log_line import Line
 from bench.rows import CHANNEL, TOPIC, WARM_UP, Effort, fill
 from bench.server import ROOT, BenchError, Program, Server, cpu_time
-from bench.table import number
+from bench.table import Line, number
 
 _RUNS = 3
 _START = 120.0  # s that Spark may take to start
@@ -37,8 +36,8 @@ _IDLE = 20.0  # s during which an idle query is watched
 _POLL = 0.05  # s between two looks at the server
 
 
-def _retaining(ours: Program) -> Program:
-    return ours.with_flags("penstock", "-durability", "os", "-retention", "1h")
+def _retaining(program: Program) -> Program:
+    return program.with_flags("penstock", "-durability", "os", "-retention", "1h")
 
 
 class Spark:
@@ -104,11 +103,11 @@ class Read:
     name: str
     messages: int = 10_000_000
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
         messages = max(20_000, int(self.messages * effort.scale))
         found: dict[str, list[float]] = {"noop": [], "parquet": []}
         costs: list[float] = []
-        with _retaining(ours).start() as server, Spark() as spark:
+        with _retaining(program).start() as server, Spark() as spark:
             published = _durable(server, fill(server, messages))
             asked = {"nsqd": _http(server), "topic": TOPIC, "rows": published}
             for _ in range(_RUNS if effort.scale == 1 else 1):
@@ -116,7 +115,7 @@ class Read:
                     cpu = server.cpu()
                     rates.append(spark.rate(what, **asked))
                     costs.append((server.cpu() - cpu) / published)
-        channel = self._channel(ours, messages // 10)
+        channel = self._channel(program, messages // 10)
         lines = [("noop", "to nowhere", ">= 400k"), ("parquet", "to Parquet", ">= 250k")]
         beside = {"channel mode": channel}
         tool = Path(go.command[0]).with_name("nsq_to_file") if go else None
@@ -134,8 +133,8 @@ class Read:
         ]  # fmt: skip
 
     @staticmethod
-    def _channel(ours: Program, messages: int) -> float:
-        with ours.start() as server, Spark() as spark:
+    def _channel(program: Program, messages: int) -> float:
+        with program.start() as server, Spark() as spark:
             published = fill(server, messages)
             rows, seconds = spark.do("channel", nsqd=_http(server), topic=TOPIC, channel=CHANNEL)
             if rows != published:
@@ -196,19 +195,19 @@ class Follow:
     name: str
     shapes: tuple[tuple[str, int], ...] = (("pub", 50), ("mpub", 2))
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
         seconds = max(_FOLLOWED, effort.seconds) if effort.scale == 1 else _FOLLOWED / 3
         return [
-            self._line(shape, connections, ours, seconds, _RUNS if effort.scale == 1 else 1)
+            self._line(shape, connections, program, seconds, _RUNS if effort.scale == 1 else 1)
             for shape, connections in self.shapes
         ]
 
-    def _line(self, shape: str, connections: int, ours: Program, seconds: float, runs: int) -> Line:
+    def _line(self, shape: str, connections: int, program: Program, seconds: float, runs: int) -> Line:
         alone, followed, shares = [], [], []
         for _ in range(runs):
-            alone.append(self._cost(shape, connections, ours, seconds, None)[0])
+            alone.append(self._cost(shape, connections, program, seconds, None)[0])
             with tempfile.TemporaryDirectory(prefix="penstock-bench-") as lake:
-                cost, share = self._cost(shape, connections, ours, seconds, Path(lake))
+                cost, share = self._cost(shape, connections, program, seconds, Path(lake))
             followed.append(cost)
             shares.append(share)
         what = f"{shape.upper()} {connections}: nsqd's CPU a message, archived as it comes"
@@ -217,9 +216,9 @@ class Follow:
         return Line(self.name, what, f"{median(followed):.0f} ns", compared, "<= +15 %")
 
     @staticmethod
-    def _cost(shape: str, connections: int, ours: Program, seconds: float, lake: Path | None) -> tuple[float, float]:
+    def _cost(shape: str, connections: int, program: Program, seconds: float, lake: Path | None) -> tuple[float, float]:
         """Return the server's ns per message, and the number of messages archived per published message."""
-        with _retaining(ours).start() as server:
+        with _retaining(program).start() as server:
             server.create(TOPIC)
             load = Load(
                 "publish", server, shape=shape, topic=TOPIC, connections=connections, depth=1, seconds=seconds,
@@ -269,10 +268,10 @@ class Sink:
     name: str
     messages: int = 1_000_000
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
         messages = max(20_000, int(self.messages * effort.scale))
         rates, costs = [], []
-        with _retaining(ours).start() as server, Spark() as spark:
+        with _retaining(program).start() as server, Spark() as spark:
             spark.do("bodies", rows=messages)
             for run in range(1 + _RUNS if effort.scale == 1 else 1):
                 cpu = server.cpu()
@@ -290,9 +289,9 @@ class Idle:
 
     name: str
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
         seconds = _IDLE if effort.scale == 1 else _IDLE / 5
-        with _retaining(ours).start() as server, Spark() as spark, _Relay(server) as relay:
+        with _retaining(program).start() as server, Spark() as spark, _Relay(server) as relay:
             server.create(TOPIC)
             spark.do("idle", nsqd=f"{server.host}:{relay.port}", topic=TOPIC)
             time.sleep(seconds / 2)  # the query has started by now

@@ -3,21 +3,18 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from bench.consume import fins
 from bench.crowd import split
-from bench.figures import Figures, figures, medians
-from bench.gonsq import ReaderRow, parse_cload, parse_result, with_tools
 from bench.job_load import LANGUAGES
 from bench.load import Sample
 from bench.log_sizes import log_sizes
 from bench.outcome import Outcome, timed
 from bench.publish import Publish
-from bench.rows import rows
-from bench.server import ROOT, BenchError, cpu_time, resident
+from bench.server import ROOT, cpu_time, resident
+from bench.stats import RowStats, medians, stats_of
 from bench.table import cells, duration, megabytes, number, share, table, versus
 from bench.upgrade import Upgraded, pack_for
 from bench.wire import FRAME, FRAME_HEAD, HEARTBEAT, MPUB_BODY, OK, varied_body
@@ -46,11 +43,11 @@ class Arriving:
         raise NotImplementedError
 
 
-def some_figures(rate: float = 1000.0, server: float = 0.9, load: float = 0.5, cpu: float = 700.0) -> Figures:
-    return Figures(rate=rate, cpu=cpu, p50=None, p99=None, rss=1e8, growth=300.0, server_share=server, load_share=load)
+def row_stats(rate: float = 1000.0, server: float = 0.9, load: float = 0.5, cpu: float = 700.0) -> RowStats:
+    return RowStats(rate=rate, cpu=cpu, p50=None, p99=None, rss=1e8, growth=300.0, server_share=server, load_share=load)
 
 
-# what is read
+# files of /proc
 
 
 def test_cpu_time_and_memory_are_read() -> None:
@@ -61,22 +58,7 @@ def test_cpu_time_and_memory_are_read() -> None:
     assert resident("Name:\tzombie\n") == 0
 
 
-def test_the_results_of_loads_are_read_and_what_says_something_else_is_an_error() -> None:
-    for line, messages, seconds in (
-        ("[b] 2026/01/01 duration: 3.000952662s - 190.280mb/s - 997616.536ops/s - 1.002us/op\n", 2993800, 3.000952662),
-        ("duration: 200.5ms - 1.000mb/s - 1000.000ops/s - 1.002us/op\n", 200, 0.2005),
-        ("duration: 1m0.5s - 1.000mb/s - 1000.000ops/s - 1.002us/op\n", 60500, 60.5),
-    ):
-        assert parse_result(line) == (messages, pytest.approx(seconds))
-    assert parse_cload("port=4150 conns=50 depth=1: 74000 pub/s client cpu 1.90s\n", 2.0) == (148000, 2.0)
-    for text in ("", "panic: connection refused", "duration: later - 1mb/s - 1ops/s"):
-        with pytest.raises(BenchError):
-            parse_result(text)
-        with pytest.raises(BenchError):
-            parse_cload(text, 1.0)
-
-
-# what the loads do with bytes
+# bytes of the loads
 
 
 @each("count", [1, 15, 16, 17, 40])
@@ -135,6 +117,7 @@ def test_an_mpub_is_200_messages_of_200_bytes_which_differ_in_varied_bodies() ->
     assert len(data) == len(MPUB_BODY)
     assert len(bodies) == 200
     assert {body[:4] for body in bodies} == {b"\0\0\0\xc8"}
+    assert pack_for("tls", data) == data
     for upgrade in ("snappy", "deflate"):
         assert 0.45 < len(pack_for(upgrade, data)) / len(data) < 0.65, upgrade
 
@@ -164,16 +147,7 @@ def test_a_flush_without_data_is_neither_data_nor_the_end() -> None:
     assert wire.recv(100) == b""
 
 
-def test_what_is_not_packed_and_where_nsqs_load_is_not_used(tmp_path: Path) -> None:
-    assert pack_for("tls", b"FIN 1\n") == b"FIN 1\n"
-    (tmp_path / "bench_reader").touch()  # it speaks neither TLS nor a compression here
-
-    replaced = [row.name for row in with_tools(rows(), str(tmp_path)) if isinstance(row, ReaderRow)]
-
-    assert replaced == ["reader"]
-
-
-# what is computed
+# statistics
 
 
 def test_times_become_quantiles_and_figures() -> None:
@@ -185,16 +159,16 @@ def test_times_become_quantiles_and_figures() -> None:
 
     sample = Sample(Outcome(1000, 2.0, cpu=1_000_000_000), server_cpu=1_500_000_000, rss_before=1000, rss=301_000)
 
-    got = figures(sample)
+    got = stats_of(sample)
 
     assert (got.rate, got.cpu, got.growth) == (500.0, 1_500_000.0, 300.0)
     assert (got.server_share, got.load_share) == (0.75, 0.5)
-    runs = [some_figures(rate=1.0, cpu=9.0), some_figures(rate=3.0, cpu=7.0), some_figures(rate=2.0, cpu=8.0)]
+    runs = [row_stats(rate=1.0, cpu=9.0), row_stats(rate=3.0, cpu=7.0), row_stats(rate=2.0, cpu=8.0)]
 
-    assert medians(runs) == some_figures(rate=2.0, cpu=8.0)
+    assert medians(runs) == row_stats(rate=2.0, cpu=8.0)
 
 
-# what is printed
+# the table
 
 
 def test_a_table_has_its_columns_in_line_and_short_numbers() -> None:
@@ -210,22 +184,22 @@ def test_a_table_has_its_columns_in_line_and_short_numbers() -> None:
         "writer  ours      1\n"
         "r       Go nsqd  23"
     )  # fmt: skip
-    assert cells("writer", "ours", some_figures(), None, "fast") == [
+    assert cells("writer", "ours", row_stats(), None, "fast") == [
         "writer", "ours", "1.00k", "700", "-", "-", "100", "300", "90%", "50%", "", "fast",
     ]  # fmt: skip
 
 
 def test_a_ratio_of_throughputs_needs_servers_that_are_busier_than_their_loads() -> None:
-    ours, original = some_figures(rate=900, cpu=500), some_figures(rate=1000, cpu=1000)
+    ours, original = row_stats(rate=900, cpu=500), row_stats(rate=1000, cpu=1000)
 
     assert versus(ours, original) == "0.90x, 0.50 CPU"
-    assert versus(some_figures(server=0.4, load=0.5, cpu=500), original) == "client-bound, 0.50 CPU"
-    assert versus(ours, some_figures(server=0.4, load=0.5, cpu=1000)) == "client-bound, 0.50 CPU"
+    assert versus(row_stats(server=0.4, load=0.5, cpu=500), original) == "client-bound, 0.50 CPU"
+    assert versus(ours, row_stats(server=0.4, load=0.5, cpu=1000)) == "client-bound, 0.50 CPU"
     assert versus(ours, None) == ""
-    assert versus(some_figures(server=0.4), None) == "client-bound"
+    assert versus(row_stats(server=0.4), None) == "client-bound"
 
 
-# that it runs
+# whole runs
 
 
 def quick_bench(rows: str) -> list[list[str]]:
@@ -240,7 +214,7 @@ def quick_bench(rows: str) -> list[list[str]]:
 
 ONE_OF_EACH_KIND = "snappy-reader,log-topics,queues-memory,turns-delete-jobs"
 ALL = [
-    "writer,reader", "tls-,snappy-,deflate-", "nodes-always", "queues-pipelined,queues-copies,queues-memory,queues-lending",
+    "writer,reader", "tls-,snappy-,deflate-", "nodes-always", "queues-pipelined,queues-copies,queues-memory,queues-remote",
     "admin-listing,admin-watched", "turns-delete-jobs,turns-empty-deferred,turns-start",
     ",".join(size.name for size in log_sizes()),
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from bench.crash.history import History
 from bench.crash.ledger import Ledger
 from bench.crash.link import Link
-from bench.crash.messages import Fate, Message, Verdict
+from bench.crash.messages import Message, Reply, Verdict
 from bench.crash.mix import MS, Mix
 from bench.crash.nsq_links import Consumer, Producer
 from nsqd.core.broker import Broker
@@ -91,7 +91,7 @@ class Operator:
 
         def publish(broker: Broker) -> None:
             if broker.refusal or (only and broker.topics[order.topic].paused):
-                self._answered(messages, Fate.REFUSED)
+                self._answered(messages, Reply.REFUSED)
                 return
             topic, body = broker.topics[order.topic], messages[0].body
             if only:
@@ -101,10 +101,10 @@ class Operator:
             else:
                 topic.publish([body], len(body))
 
-        self._call(publish, lambda good: self._answered(messages, Fate.OK if good else Fate.UNKNOWN))
+        self._call(publish, lambda good: self._answered(messages, Reply.OK if good else Reply.NONE))
 
-    def _answered(self, messages: list[Message], fate: Fate) -> None:
-        if messages[0].fate is Fate.UNKNOWN:
+    def _answered(self, messages: list[Message], fate: Reply) -> None:
+        if messages[0].reply is Reply.NONE:
             self._ledger.answered(messages, fate, self._node.clock.true)
 
     def _call(self, act: Callable[[Broker], None], told: Callable[[bool], None]) -> None:
@@ -199,7 +199,7 @@ class WholeRun:
         """Let the checker compare what was promised with what was delivered."""
         verdict = self.ledger.verdict()
         bad = verdict.lost, verdict.early, verdict.unexpected, verdict.collisions
-        assert bad == (0, 0, 0, 0), f"lost, early, unexpected, collisions: {bad}; {self.ledger.troubles}"
+        assert bad == (0, 0, 0, 0), f"lost, early, unexpected, collisions: {bad}; {self.ledger.problems}"
         return verdict
 
     # a life

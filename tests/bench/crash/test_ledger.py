@@ -1,7 +1,7 @@
 """The checker's books: what it calls lost, excused, early, resurrected, and what it does not."""
 
 from bench.crash.ledger import Ledger
-from bench.crash.messages import Copy, Fate, Message, Verdict, body
+from bench.crash.messages import Copy, Message, Reply, Verdict, body
 from tests.cases import each
 
 MS = 1_000_000  # ns
@@ -17,7 +17,7 @@ class Books:
     def acked(self, delay: int = 0, at: int = T) -> Message:
         """A message that was published and answered OK."""
         (message,) = self.ledger.publish("t", [50], delay, at)
-        self.ledger.answered([message], Fate.OK, at)
+        self.ledger.answered([message], Reply.OK, at)
         return message
 
     def deliver(self, message: Message, at: int = T, channel: str = "c", id: bytes = b"") -> Copy:
@@ -40,7 +40,7 @@ def test_what_was_finished_has_survived_and_what_never_came_is_lost_for_each_cha
     books = Books()
     books.acked()
     assert books.verdict() == Verdict(acked=1, lost=1)
-    assert "message 0 of 50 bytes on t/c, acked in life 0, never delivered" in books.ledger.troubles[0]
+    assert "message 0 of 50 bytes on t/c, acked in life 0, never delivered" in books.ledger.problems[0]
     books = Books("c", "d")
     books.ledger.finish(books.deliver(books.acked()))
     assert books.verdict().lost == 1
@@ -59,8 +59,8 @@ def test_what_was_in_flight_at_the_crash_or_whose_fin_was_lost_is_owed_again() -
     assert books.verdict() == Verdict(acked=1, lost=1, deliveries=2, duplicated=1)
 
 
-@each("fate", [Fate.UNKNOWN, Fate.REFUSED])
-def test_nothing_is_owed_for_a_publish_that_was_not_acknowledged(fate: Fate) -> None:
+@each("fate", [Reply.NONE, Reply.REFUSED])
+def test_nothing_is_owed_for_a_publish_that_was_not_acknowledged(fate: Reply) -> None:
     books = Books()
     message = books.acked()
     books.ledger.answered([message], fate, T)
@@ -100,7 +100,7 @@ def test_an_answer_at_the_moment_the_disk_fails_is_excused_and_one_to_a_later_qu
 ) -> None:
     books = Books()
     (message,) = books.ledger.publish("t", [50], 0, invoked)
-    books.ledger.answered([message], Fate.OK, answered)
+    books.ledger.answered([message], Reply.OK, answered)
     books.ledger.crash(T, power=True, gone=T + 10)
 
     assert books.verdict() == Verdict(acked=1, lost=1 - excused, excused=excused)
@@ -138,7 +138,7 @@ def test_a_req_or_bury_that_may_have_died_with_the_server_delays_nothing(
     assert books.verdict().early == early
     if buries:
         assert books.verdict().duplicated == 0
-        assert not early or "though buried" in books.ledger.troubles[0]
+        assert not early or "though buried" in books.ledger.problems[0]
 
 
 @each("all_of_it", [False, True])
