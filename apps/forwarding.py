@@ -1,6 +1,6 @@
 """The main loop of nsq_to_nsq and nsq_to_http: messages come from consumers, threads do the work, answers go back.
 
-Law: a message is finished only after its Route says so; until then it is touched while its work takes long. When a
+Invariant: only the Route finishes messages; until then it touches those whose work takes long. When a
 signal arrives, the work that has begun gets STOP_S to end; every other message is requeued at once, so that another
 consumer gets it.
 """
@@ -22,7 +22,7 @@ TOUCHES = 3  # how often a message is touched in the msg_timeout that -consumer-
 
 
 class Route(Protocol):
-    """What a program does with messages, and the messages that it holds meanwhile."""
+    """The work of a program on messages, and the messages that it holds meanwhile."""
 
     def take(self, topic: str, messages: list[Message], now: float) -> None:
         """Take the messages that have come, and answer those that need no work."""
@@ -40,7 +40,7 @@ class Route(Protocol):
         """Requeue the messages whose work has not begun."""
 
     def abandon(self) -> None:
-        """Requeue the messages in work, because nobody waits for the end of it any more."""
+        """Requeue the messages in work, whose results are no longer awaited."""
 
     @property
     def busy(self) -> bool:
@@ -48,7 +48,7 @@ class Route(Protocol):
 
 
 class Forwarding:
-    """The loop over some consumers and one Route. `waker` is what the threads of the Route wake."""
+    """The loop over some consumers and one Route. The threads of the Route wake `waker`."""
 
     def __init__(self, consumers: Sequence[Consumer], route: Route, waker: Waker, touch_s: float = TOUCH_S) -> None:
         self._consumers = consumers

@@ -1,6 +1,6 @@
 """nsq_tail: print the messages of one or more topics, one line each.
 
-Law: a message is finished when its line has been written and flushed, and not before. A message that was received but
+Invariant: a message is finished when its line has been written and flushed, and not before. A message that was received but
 not printed is requeued at once, and never finished.
 
 Deliberate differences from the original:

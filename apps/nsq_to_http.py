@@ -1,6 +1,6 @@
 """nsq_to_http: send each message of a topic as an HTTP request, GET or POST.
 
-Law: a message is finished when an endpoint has taken it (POST: a status of 200 to 299; GET: exactly 200), or when
+Invariant: a message is finished when an endpoint has taken it (POST: a status of 200 to 299; GET: exactly 200), or when
 -sample leaves it out; otherwise it is requeued.
 
 Redirects are followed, as in the original: ten requests for a message at most, a GET to wherever it is sent, a POST with

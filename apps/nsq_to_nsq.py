@@ -1,7 +1,7 @@
 """nsq_to_nsq: publish the messages of one or more topics to other nsqds.
 
-Law: a message is finished when a destination has answered OK for it, or when a filter drops it; otherwise it is
-requeued. What has arrived together is published together (MPUB), over CONNECTIONS connections to each destination.
+Invariant: a message is finished when a destination has answered OK for it, or when a filter drops it; otherwise it is
+requeued. Messages that have arrived together are published together (MPUB), over CONNECTIONS connections to each destination.
 
 Deliberate differences from the original:
 * an unknown -mode is an error (the original takes it for round-robin), and so is a negative -status-every;
@@ -10,7 +10,7 @@ Deliberate differences from the original:
   the consumer back off;
 * a message is not finished after five failed attempts, unless -consumer-opt=max_attempts,5 says so;
 * a destination that is given twice counts once;
-* the log tells how many messages are no JSON, and does not quote all of them.
+* the log counts the messages that are no JSON, and does not quote all of them.
 
 See docs/tools/nsq_to_nsq.md.
 """

@@ -35,9 +35,9 @@ _ELSEWHERE = {  # commands of other components, which penstock/launch.py runs
 }
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Run the command, by default that of the command line, and return its exit code, which is 2 for wrong arguments."""
-    arguments = _parser().parse_args(words)
+def main(command_line: Sequence[str] | None = None) -> int:
+    """Run the command, by default that of sys.argv, and return its exit code, which is 2 for wrong arguments."""
+    arguments = _parser().parse_args(command_line)
     try:
         return int(arguments.main(arguments))
     except CommandError as error:

@@ -1,6 +1,6 @@
 """to_nsq: publish the records of standard input to every destination given.
 
-Law: exit code 0 at the end of the input means that every destination has answered OK for every record. The program
+Invariant: exit code 0 at the end of the input means that every destination has answered OK for every record. The program
 sends what it has read before it waits for more input, so a slow input is published line by line and a fast one in MPUBs
 of many records.
 

@@ -70,7 +70,7 @@ any.
 * admin-open: DOM nodes and JavaScript's heap, after a collection, of a page that was updated 500 and 10,000 times.
 
 The rows turns- (`--only turns`) provoke long turns of the reactor, each on a node of its own: see `turns`. A turn is measured
-by the clock on the wall, so on a busy machine it includes the time that other processes took in the middle of it.
+by the clock on the wall, so on a busy machine it includes the time of other processes meanwhile.
 
 The files:
 

@@ -45,7 +45,7 @@ _COUNT = """() => {
 
 @dataclass(frozen=True, slots=True)
 class BrowserMemory:
-    """What a page holds in the browser, after a garbage collection."""
+    """The memory of a page in the browser, after a garbage collection."""
 
     nodes: float  # of the DOM, including those that belong to no document
     heap: float  # bytes of JavaScript's heap
@@ -130,8 +130,8 @@ def _after(updates: int, proxy: _Proxy, page: Page, devtools: CDPSession) -> Bro
     say(f"{updates} updates in {changes:.0f} changes")
     for _ in range(2):  # the second collects what finalizers of the first released
         devtools.send("HeapProfiler.collectGarbage")
-    told = {one["name"]: one["value"] for one in devtools.send("Performance.getMetrics")["metrics"]}
-    return BrowserMemory(told["Nodes"], told["JSHeapUsedSize"], told["JSEventListeners"])
+    metrics = {one["name"]: one["value"] for one in devtools.send("Performance.getMetrics")["metrics"]}
+    return BrowserMemory(metrics["Nodes"], metrics["JSHeapUsedSize"], metrics["JSEventListeners"])
 
 
 def _busy(cluster: AdminCluster, chance: random.Random, turn: int) -> None:

@@ -111,7 +111,7 @@ def _look(cluster: AdminCluster, path: str, idle: Cpu) -> PageRequest:
 
 
 def _complaint(cluster: AdminCluster, path: str, look: PageRequest) -> str:
-    """Return why this answer is not the page that was requested, or "" if it is."""
+    """Return the reason why this answer is not the page that was requested, or "" if it is."""
     if look.status != 200:
         return str(look.status)
     if not path.startswith("/?") and path != "/":
@@ -126,7 +126,7 @@ def _complaint(cluster: AdminCluster, path: str, look: PageRequest) -> str:
 
 
 def _idle_line(name: str, cluster: AdminCluster, idle: Cpu) -> Line:
-    what = f"{len(cluster.nodes)} nodes, {len(cluster.topics)} topics, nobody looks"
+    what = f"{len(cluster.nodes)} nodes, {len(cluster.topics)} topics, no page open"
     measured = f"a node {_share(idle.node)} of a core"
     return Line(name, what, measured, f"nsqadmin {_share(idle.admin)}, nsqlookupd {_share(idle.lookupd)}")
 
@@ -196,7 +196,7 @@ class StreamCounts:
         )
 
     def less(self, other: StreamCounts) -> StreamCounts:
-        """Return what came since `other`, an earlier count."""
+        """Return the difference to `other`, an earlier count."""
         return self + StreamCounts(-other.updates, -other.empty, -other.size, -other.sent)
 
 
@@ -257,7 +257,7 @@ def _streams(admin: Server, pages: int) -> Iterator[list[_Stream]]:
         deadline = time.monotonic() + _FIRST
         while not all(one.come.updates or one.failure for one in streams):
             if time.monotonic() > deadline:
-                raise BenchError(f"/?live=1 told nothing within {_FIRST:g} s")
+                raise BenchError(f"/?live=1 sent nothing within {_FIRST:g} s")
             time.sleep(_LOOK)
         yield streams
     finally:

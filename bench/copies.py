@@ -111,7 +111,7 @@ class CatchUp:
         return [
             Line(
                 self.name,
-                f"os: PUB, 50 connections, beside a follower that fetches {self.size * effort.scale / 2**20:.0f} MiB",
+                f"os: PUB, 50 connections, during a follower's fetch of {self.size * effort.scale / 2**20:.0f} MiB",
                 f"CPU {busy / 1e3:.1f} us a message, {quiet / 1e3:.1f} without; caught up after {took:.1f} s",
                 f"CPU {busy / quiet:.2f} of without",
                 self.aim,

@@ -1,4 +1,4 @@
-"""A crowd: thousands of subscribed connections on one epoll, which answers heartbeats and hands out single messages.
+"""A crowd: thousands of subscribed connections on one epoll, which answers heartbeats and handles single messages.
 
 It is not made for throughput, since it parses frames in Python. Heartbeats stay at NSQ's default of 30 s, as those of
 real consumers.

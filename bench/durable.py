@@ -1,4 +1,4 @@
-"""Publishing in the durability modes `always` and `os`, beside the original and beside the disk's floor.
+"""Publishing in the durability modes `always` and `os`, compared with the original and with the disk's floor.
 
 The programs and the floor take turns, so that ratios are of one hour of the machine. The floor of a row writes and syncs
 as many bytes as the log does for one request; a server's group has more, if several requests share a sync.
@@ -45,14 +45,14 @@ class ModeStats:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Publishing in both modes, beside the original with each of its queue sizes in _GO_QUEUES."""
+    """Publishing in both modes, compared with the original with each of its queue sizes in _GO_QUEUES."""
 
     name: str
     shape: str
     connections: int
     # (mode, which Go or mode) -> the least ratio of speeds
     aims: dict[tuple[str, str], float] = field(default_factory=dict)
-    aim: str = ""  # for the mode `always`, beside the ratios
+    aim: str = ""  # for the mode `always`, in addition to the ratios
 
     def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
         gos = [(go.with_flags(what), queue) for what, queue in _GO_QUEUES.items()] if go else []

@@ -30,7 +30,7 @@ _UNFINISHED = 1_000_000  # messages
 _LARGE = 40_000_000  # finished messages, which are kept: 10 GB
 _POLL = 0.005  # s
 _WAIT = 60.0  # s
-_CATCH_UP = 600.0  # s, for followers that fell behind the publishers
+_CATCH_UP = 600.0  # s, for followers to get all that was published
 _RUNS = 5  # of each number of logs, in turn
 _LOGS = (0, 1, 3, 10)  # promoted ones
 _AIMS = {0: "", 1: "CPU <= 1.05", 3: "CPU <= 1.1", 10: "CPU <= 1.2"}

@@ -1,4 +1,4 @@
-"""The load: a separate process, so that its cost is not added to the server's and can be shown beside it.
+"""The load: a separate process, so that its cost is not added to the server's and can be shown next to it.
 
     python -m bench.load KIND PLAN      KIND: a key of `kinds` in `main`; PLAN: JSON, the fields of that class
 
@@ -43,7 +43,7 @@ class Runnable(Protocol):
 
 
 class Target(Protocol):
-    """What a load needs of the server, or of several servers at one address."""
+    """The interface of the server, or of several servers at one address, for a load."""
 
     @property
     def host(self) -> str:

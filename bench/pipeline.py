@@ -1,4 +1,4 @@
-"""The pipeline's rows: topics read by Spark on two cores, beside nsq_to_file on the original and a channel.
+"""The pipeline's rows: topics read by Spark on two cores, compared with nsq_to_file on the original and a channel.
 
 nsq_to_file is looked for in the directory of the original. The cost of an archive that follows is given for each shape of
 publishing: reading costs the same for each message, and publishing one in a batch of two hundred costs less than that.
@@ -23,8 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.load import Load
-from bench.rows import CHANNEL, TOPIC, WARM_UP, Effort, fill
+from bench.rows import CHANNEL, TOPIC, Effort, fill, publish
 from bench.server import ROOT, BenchError, Program, Server, cpu_time
 from bench.table import Line, number
 
@@ -33,7 +32,7 @@ _START = 120.0  # s that Spark may take to start
 _FOLLOWED = 15.0  # least s of publishing while an archive follows
 _BATCH = 2.0  # s between the archive's micro-batches
 _IDLE = 20.0  # s during which an idle query is watched
-_POLL = 0.05  # s between two looks at the server
+_POLL = 0.05  # s between two requests to the server
 
 
 def _retaining(program: Program) -> Program:
@@ -65,8 +64,8 @@ class Spark:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"do": what, **given}) + "\n")
         self._process.stdin.flush()
-        told: dict[str, Any] = json.loads(self._line())
-        return int(told["rows"]), float(told["seconds"])
+        result: dict[str, Any] = json.loads(self._line())
+        return int(result["rows"]), float(result["seconds"])
 
     def rate(self, what: str, **given: object) -> float:
         """Do a job, and return its rows per second."""
@@ -151,18 +150,10 @@ class Read:
         try:
             with go.start() as server:
                 published = fill(server, messages)
-                flags = (
-                    "-nsqd-tcp-address",
-                    f"{server.host}:{server.ports['TCP']}",
-                    "-topic",
-                    TOPIC,
-                    "-channel",
-                    CHANNEL,
-                )
+                source = f"-nsqd-tcp-address={server.host}:{server.ports['TCP']}"
+                flags = (source, f"-topic={TOPIC}", f"-channel={CHANNEL}", f"-output-dir={directory}")
                 began = time.perf_counter()
-                process = subprocess.Popen(
-                    [tool, *flags, "-output-dir", directory, "-max-in-flight", "2500"], stderr=subprocess.DEVNULL
-                )
+                process = subprocess.Popen([tool, *flags, "-max-in-flight=2500"], stderr=subprocess.DEVNULL)
                 try:
                     while _waiting(server):
                         time.sleep(_POLL)
@@ -177,8 +168,7 @@ class Read:
 def _durable(server: Server, messages: int) -> int:
     """Wait until all messages are durable, since only durable ones can be read back."""
     while True:
-        told = json.loads(server.get(f"/topic/offsets?topic={TOPIC}"))
-        if told["next"] >= messages:
+        if json.loads(server.get(f"/topic/offsets?topic={TOPIC}"))["next"] >= messages:
             return messages
         time.sleep(_POLL)
 
@@ -220,13 +210,9 @@ class Follow:
         """Return the server's ns per message, and the number of messages archived per published message."""
         with _retaining(program).start() as server:
             server.create(TOPIC)
-            load = Load(
-                "publish", server, shape=shape, topic=TOPIC, connections=connections, depth=1, seconds=seconds,
-                warm_up=WARM_UP,
-            )  # fmt: skip
-            with load, _archive(server, lake):
+            with _archive(server, lake):
                 before = _archived(lake)
-                sample = load.measure()
+                sample = publish(server, seconds, shape, connections)
                 archived = _archived(lake) - before
             messages = sample.outcome.messages
             return sample.server_cpu / messages, archived / messages
@@ -244,9 +230,9 @@ def _archive(server: Server, lake: Path | None) -> Iterator[None]:
     if lake is None:
         yield
         return
-    words = ("archive", "--nsqd", _http(server), "--topic", TOPIC, "--out", str(lake), "--every", str(_BATCH))
+    job = ("archive", "--nsqd", _http(server), "--topic", TOPIC, "--out", str(lake), "--every", str(_BATCH))
     process = subprocess.Popen(
-        [sys.executable, "-m", "penstock.launch", "penstock", "pipeline", *words, "--master", "local[2]"], cwd=ROOT,
+        [sys.executable, "-m", "penstock.launch", "penstock", "pipeline", *job, "--master", "local[2]"], cwd=ROOT,
         stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     try:
@@ -295,11 +281,11 @@ class Idle:
             server.create(TOPIC)
             spark.do("idle", nsqd=f"{server.host}:{relay.port}", topic=TOPIC)
             time.sleep(seconds / 2)  # the query has started by now
-            requests, theirs, mine, began = relay.requests, spark.cpu(), server.cpu(), time.monotonic()
+            requests, spark_cpu, nsqd_cpu, began = relay.requests, spark.cpu(), server.cpu(), time.monotonic()
             time.sleep(seconds)
             ns = (time.monotonic() - began) * 1e9
             asked = (relay.requests - requests) / ns * 1e9
-            nsqd, query = (server.cpu() - mine) / ns, (spark.cpu() - theirs) / ns
+            nsqd, query = (server.cpu() - nsqd_cpu) / ns, (spark.cpu() - spark_cpu) / ns
         return [
             Line(self.name, "requests", f"{asked:.1f}/s", "", "<= 2/s"),
             Line(self.name, "nsqd", f"{nsqd:.1%} of a core", "", "<= 3 %"),

@@ -13,7 +13,7 @@ from bench.wire import BATCH
 
 TOPIC, CHANNEL = "sub_bench", "ch"  # of most rows
 WARM_UP = 0.2  # s of the same load before the measured time
-FILL_RATE = 1_600_000  # messages for each second of draining: more than any server delivers
+FILL_RATE = 1_600_000  # messages per second of draining: more than any server delivers
 UPGRADED_FILL_RATES = {"tls": 1_600_000, "snappy": 1_000_000, "deflate": 300_000}  # the same, through each upgrade
 _FILL_SECONDS = 600.0  # at most
 _COPIES = 15_000_000  # messages times channels: the original makes a copy for each channel, and all must fit in memory

@@ -15,7 +15,7 @@ from bench.server import BenchError, Program, Server
 from bench.table import Line, duration, megabytes, number, share
 
 _MEM_QUEUE = 1000  # messages: the original allocates that per topic and per channel, and there are 10,000 of each
-_SPARE_FILES = 200  # open files needed beside the connections, in either process
+_SPARE_FILES = 200  # open files needed in addition to the connections, in either process
 _SETTLE = 2.0  # s for work after a creation (writing the metadata file) to end
 
 

@@ -1,6 +1,6 @@
 """The place of the server's data, and its crashes: kills of the process, or power cuts.
 
-For power cuts it is a file system in a file, mounted through a loop device, which goes down at once without writing its
+For power cuts it is a file system in a file, mounted through a loop device, which is shut down at once without writing its
 journal (EXT4_IOC_SHUTDOWN, which is XFS_IOC_GOINGDOWN): data that was not synced is gone when it is mounted again. This
 does not tear or reorder blocks below the file system; the simulator does.
 

@@ -39,8 +39,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeSet:
 
 
 def test_a_node_has_a_number_and_a_name(fake: FakeSet, capsys: pytest.CaptureFixture[str]) -> None:
-    for word in ("1", "nsqd-2"):
-        assert run(f"kill {word} --for 1m30s") == 0
+    for name in ("1", "nsqd-2"):
+        assert run(f"kill {name} --for 1m30s") == 0
         assert fake.asked[-2:] == [("status", "", 0), ("kill", "nsqd-2", 90)]
         assert capsys.readouterr().out == (
             "nsqd-2 (node 1) was killed with SIGKILL, and is held down, for 1m30s. To undo it earlier: penstock chaos start 1\n"

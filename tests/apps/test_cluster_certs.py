@@ -27,8 +27,8 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 NODE_0 = ["node-0-key.pem", "node-0.pem"]
 
 
-def penstock(*words: str) -> int:
-    return main(["cluster", "certs", *words])
+def penstock(*arguments: str) -> int:
+    return main(["cluster", "certs", *arguments])
 
 
 def names(directory: Path) -> list[str]:

@@ -12,10 +12,10 @@ from apps.node_client import TOKEN_FILE, add_address, open_client, url_of, why_r
 TOKEN = "pst_" + "a" * 43
 
 
-def arguments(*words: str) -> argparse.Namespace:
+def arguments(*flags: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     add_address(parser)
-    return parser.parse_args(words)
+    return parser.parse_args(flags)
 
 
 def test_addresses() -> None:
@@ -48,10 +48,10 @@ def test_a_file_that_cannot_be_used_is_named_and_not_quoted(tmp_path: Path) -> N
 
 
 def test_a_refusal_says_what_to_do() -> None:
-    for word, text in (
+    for code, text in (
         ("UNAUTHORIZED", "--auth-token-file"), ("FORBIDDEN", "Access denied"), ("TLS_REQUIRED", "--tls-root-ca-file"),
     ):  # fmt: skip
-        assert text in why_refused(httpx.Response(403, json={"message": word}), {}, "node:4151")
+        assert text in why_refused(httpx.Response(403, json={"message": code}), {}, "node:4151")
     advice = {"NO_CLUSTER": "{address} is alone, node {node}"}
     assert why_refused(httpx.Response(400, json={"message": "NO_CLUSTER"}), advice, "a", node=3) == "a is alone, node 3"
     assert "answered 400 WORD" in why_refused(httpx.Response(400, json={"message": "WORD"}), advice, "a")

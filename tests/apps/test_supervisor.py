@@ -36,7 +36,7 @@ TIMES = {"ns": 1, "second": SECOND, "minute": 60 * SECOND, "hour": 3600 * SECOND
 
 
 class Machine:
-    """A supervisor, the processes that it asked for, and what it did, in words."""
+    """A supervisor, its processes, and its actions as text."""
 
     def __init__(self, restarts: bool = False, names: tuple[str, ...] = NAMES, jitter: float = 1.0) -> None:
         daemons = [Supervised(name, name.startswith("nsqd")) for name in names]
@@ -47,7 +47,7 @@ class Machine:
         self.processes: set[str] = set()
 
     def take(self, actions: list[Action]) -> list[str]:
-        """Carry out the actions and return them as words, without what was said."""
+        """Carry out the actions, and return them as text, without the lines for the user."""
         done = []
         for action in actions:
             if isinstance(action, Say):
@@ -60,16 +60,16 @@ class Machine:
         return done
 
     def play(self, *steps: str) -> Machine:
-        """Do what the steps say, such as "end nsqd 1 > start nsqd", "kill nsqd minute" or "thaw nsqd ! it is running".
+        """Execute steps such as "end nsqd 1 > start nsqd", "kill nsqd minute" or "thaw nsqd ! it is running".
 
-        What stands behind > is all that must be done then, or it is refused for what stands behind !.
+        After > are all actions that must follow, after ! is the reason of a refusal.
         """
         for step in steps:
             asked, arrow, wanted = step.partition(">")
             asked, _, refusal = asked.partition("!")
-            verb, *words = asked.split()
+            verb, *given = asked.split()
             arguments = [
-                TIMES[word] if word in TIMES else int(word) if word.lstrip("-").isdigit() else word for word in words
+                TIMES[one] if one in TIMES else int(one) if one.lstrip("-").isdigit() else one for one in given
             ]
             if verb in ("kill", "freeze") and len(arguments) > 1:
                 arguments[1] += self.now  # type: ignore[operator]
@@ -85,7 +85,7 @@ class Machine:
         return self.take(self.supervisor.begin(self.now))
 
     def answer(self, *names: str) -> list[str]:
-        return [word for name in names for word in self.take(self.supervisor.answered(name, self.now))]
+        return [action for name in names for action in self.take(self.supervisor.answered(name, self.now))]
 
     def end(self, name: str, code: int = 0) -> list[str]:
         self.processes.remove(name)
@@ -243,7 +243,7 @@ def test_a_set_that_never_ran_is_given_up(restarts: bool) -> None:
     assert machine.result == 1
 
 
-def test_a_slow_start_is_told_once_and_waited_for() -> None:
+def test_a_slow_start_is_reported_once_and_waited_for() -> None:
     machine = Machine().play("begin", f"wait {SLOW_START - 1} >")
     assert machine.said == []
     machine.play(f"wait {SLOW_START * 10} >")
@@ -421,7 +421,7 @@ def test_a_frozen_node_is_stopped_and_restarted_as_any_other(machine: Machine) -
     Machine().up().play("kill nsqd", "end nsqd -9", "roll > start nsqd", "kill nsqd-2 ! not now")
 
 
-def test_whatever_happens_it_comes_to_an_end() -> None:
+def test_every_history_comes_to_an_end() -> None:
     """Random events, with a random policy; then a stop. Every process that was started ends, and nothing starts after it."""
     for seed in range(300):
         source = random.Random(seed)
@@ -456,6 +456,6 @@ def _any_chaos(machine: Machine, source: random.Random) -> None:
         source.choice(asks)(name, until)
 
 
-def test_ends_in_words() -> None:
+def test_descriptions_of_ends() -> None:
     said = ["exited with code 0", "exited with code 3", "was killed by SIGKILL", "was killed by signal 35"]
     assert [describe_end(code) for code in (0, 3, -9, -35)] == said

@@ -195,7 +195,7 @@ TRIED_BY = {
     "pipeline/test_lake.py": ("pipeline.report",),
     "pipeline/test_lake_over_kills.py": ("pipeline.archive", "pipeline.rollup", "pipeline.session",),
     "pipeline/test_pipeline_process.py": (
-        "pipeline.compact", "pipeline.doctor", "pipeline.history", "pipeline.progress", "pipeline.replay",
+        "pipeline.compact", "pipeline.doctor", "pipeline.history", "pipeline.replay",
     ),
     "processes/test_backup.py": ("nsqd.core.retention.backup", "nsqd.http.backup", "nsqd.storage.log.backup",),
     "processes/test_beanstalkd.py": ("nsqd.start.beanstalk", "nsqd.commands.beanstalkd",),
