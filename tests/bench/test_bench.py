@@ -52,7 +52,6 @@ def row_stats(rate: float = 1000.0, server: float = 0.9, load: float = 0.5, cpu:
 
 def test_cpu_time_and_memory_are_read() -> None:
     stat = "123 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 5 0 100 1000 10"
-
     assert cpu_time(stat) == 3_000_000_000  # 300 ticks of 10 ms
     assert resident("VmHWM:\t   99 kB\nVmRSS:\t   57176 kB\nThreads:\t3\n") == 57176 * 1024
     assert resident("Name:\tzombie\n") == 0
@@ -65,7 +64,6 @@ def test_cpu_time_and_memory_are_read() -> None:
 def test_frames_become_fins_in_order(count: int) -> None:
     ids = [f"{i:016x}".encode() for i in range(count)]
     frames = b"".join(FRAME_HEAD + bytes(8) + b"\0\1" + id + b"x" * 200 for id in ids)
-
     assert len(frames) == count * FRAME
     assert fins(memoryview(frames), count) == b"".join(b"FIN " + id + b"\n" for id in ids)
 
@@ -103,16 +101,12 @@ def test_a_worker_answers_replies_wherever_the_bytes_were_cut(
 
 def test_an_mpub_is_200_messages_of_200_bytes_which_differ_in_varied_bodies() -> None:
     plan = Publish("127.0.0.1", {"HTTP": 4151}, "mpub", "t", connections=1, depth=1, seconds=1.0, warm_up=0.0)
-
     request, messages = plan._request("t")
-
     assert messages == 200
     assert request.startswith(b"MPUB t\n\0\0\x9f\x64\0\0\0\xc8\0\0\0\xc8xxx")
     assert len(request) == len("MPUB t\n") + 4 + 4 + 200 * 204
-
     data = varied_body()
     bodies = {data[at : at + 204] for at in range(0, len(data), 204)}
-
     assert data == varied_body()
     assert len(data) == len(MPUB_BODY)
     assert len(bodies) == 200
@@ -126,9 +120,7 @@ def test_an_mpub_is_200_messages_of_200_bytes_which_differ_in_varied_bodies() ->
 def test_what_is_packed_once_can_be_sent_again_and_again(upgrade: str, codec: Snappy | Deflate, begin: bytes) -> None:
     request = b"MPUB t\n" + varied_body()
     packed = pack_for(upgrade, request)
-
     codec.feed(begin + packed + packed + pack_for(upgrade, b"FIN 1\n") + packed)
-
     received = b""
     while codec.has_more:
         received += codec.read(1 << 20)
@@ -140,7 +132,6 @@ def test_a_flush_without_data_is_neither_data_nor_the_end() -> None:
     wire = Upgraded(
         Arriving(empty_flush, pack_for("deflate", OK), empty_flush, pack_for("deflate", HEARTBEAT)), "deflate"
     )
-
     with pytest.raises(BlockingIOError):
         wire.recv(100)
     assert wire.recv(100) == HEARTBEAT
@@ -152,19 +143,13 @@ def test_a_flush_without_data_is_neither_data_nor_the_end() -> None:
 
 def test_times_become_quantiles_and_figures() -> None:
     assert timed(Outcome(0, 1.0), []).p50 is None
-
     outcome = timed(Outcome(101, 1.0), list(range(100, -1, -1)))
-
     assert (outcome.p50, outcome.p99, outcome.worst) == (50, 99, 100)
-
     sample = Sample(Outcome(1000, 2.0, cpu=1_000_000_000), server_cpu=1_500_000_000, rss_before=1000, rss=301_000)
-
     got = stats_of(sample)
-
     assert (got.rate, got.cpu, got.growth) == (500.0, 1_500_000.0, 300.0)
     assert (got.server_share, got.load_share) == (0.75, 0.5)
     runs = [row_stats(rate=1.0, cpu=9.0), row_stats(rate=3.0, cpu=7.0), row_stats(rate=2.0, cpu=8.0)]
-
     assert medians(runs) == row_stats(rate=2.0, cpu=8.0)
 
 
@@ -177,7 +162,6 @@ def test_a_table_has_its_columns_in_line_and_short_numbers() -> None:
     assert [duration(ns) for ns in (None, 12_345, 1_234_567, 2.5e9)] == ["-", "12 us", "1.2 ms", "2.5 s"]
     assert [share(part) for part in (0.0, 0.034, 0.98, 1.74)] == ["0.0%", "3.4%", "98%", "174%"]
     assert [megabytes(size) for size in (None, 57_200_000)] == ["-", "57"]
-
     assert table(["row", "server", "n"], [["writer", "ours", "1"], ["r", "Go nsqd", "23"]]) == (
         "row     server    n\n"
         "------  -------  --\n"
@@ -191,7 +175,6 @@ def test_a_table_has_its_columns_in_line_and_short_numbers() -> None:
 
 def test_a_ratio_of_throughputs_needs_servers_that_are_busier_than_their_loads() -> None:
     ours, original = row_stats(rate=900, cpu=500), row_stats(rate=1000, cpu=1000)
-
     assert versus(ours, original) == "0.90x, 0.50 CPU"
     assert versus(row_stats(server=0.4, load=0.5, cpu=500), original) == "client-bound, 0.50 CPU"
     assert versus(ours, row_stats(server=0.4, load=0.5, cpu=1000)) == "client-bound, 0.50 CPU"

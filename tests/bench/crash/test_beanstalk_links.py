@@ -25,7 +25,6 @@ def test_a_worker_deletes_releases_buries_and_kicks(tmp_path: Any) -> None:
             )
         worker._out.clear()
     history.close()
-
     lines = history.path.read_text()
     assert all(f" {verb} {TUBE}" in lines for verb in ("fin", "req", "bury", "kick"))
     assert lines.count(f" kick {TUBE}") <= lines.count(f" bury {TUBE}")
