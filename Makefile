@@ -41,7 +41,7 @@ check: .venv/.dev ## style, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: .venv/.dev ## the table of figures; ARGS="--quick", "--only admin", "--nsqd PATH", "--load DIRECTORY"
+bench: .venv/.dev ## the table of figures; ARGS="--quick", "--only admin", "--nsqd PATH"
 	$(BIN)/python -m bench $(ARGS)
 
 crash: .venv/.dev ## what survives kill -9 and, as root, power cuts; ARGS="--quick", "--mode always", "--nsqd PATH"

@@ -1,7 +1,7 @@
 """Run `penstock backup DIR`: copy the data directory of a running nsqd, as it was at one moment.
 
-DIR must not exist. The copy is written to `DIR.partial`, synced, and renamed to DIR only when it is complete. Logs that the
-node has promoted are left out, and named: each is copied by itself (--log).
+DIR must not exist. The command writes the copy to `DIR.partial`, syncs it, and renames it to DIR when it is complete. It leaves
+out the logs that the node has promoted, and names them: --log copies one of them.
 """
 
 import argparse
@@ -16,7 +16,8 @@ from typing import Any, cast
 
 import httpx
 
-from apps.node_client import AccessError, add_address, open_client, why_refused
+from apps.commands import CommandError, Commands, make_command
+from apps.node_client import add_address, open_client, why_refused
 from shared.chunks import ChunkReader
 from shared.files import sync_directory
 
@@ -24,10 +25,10 @@ NAMES = re.compile(r"nsqd\.dat|cluster\.json|log/log\.id|log/\d{20}\.\d{1,9}\.lo
 CHUNK = 1024 * 1024  # bytes
 
 
-def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the `backup` command and its flags to the parser."""
+def add_command(commands: Commands) -> None:
+    """Add the command `backup` to the parser."""
     what = "copy the data directory of a running nsqd, as it was at one moment"
-    command = commands.add_parser("backup", help=what, description=what)
+    command = make_command(commands, "backup", run, what)
     command.add_argument(
         "directory", type=Path, metavar="DIR", help="directory to create; nsqd can be started with it as -data-path"
     )
@@ -36,32 +37,15 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "--log", metavar="ID", help="copy a log that the node has promoted, for penstock restore (default: its own log)"
     )
     command.add_argument("--json", action="store_true", help="print a JSON object with the number of files and bytes")
-    command.set_defaults(main=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command and return the exit code: 0, or 1 if there is no backup."""
+    """Run the command and return 0. Raises CommandError if there is no backup."""
     target: Path = arguments.directory
-    if target.exists():
-        return _failed(f"{target} exists: choose a new directory")
-    partial = target.with_name(f"{target.name}.partial")
-    if partial.exists():
-        return _failed(f"{partial} exists: remove it, it is left from an interrupted backup")
-    query = {"log": arguments.log} if arguments.log else {}
-    try:
-        with open_client(arguments) as client, client.stream("GET", "/backup", params=query) as answer:
-            if answer.status_code != 200:
-                answer.read()
-                return _failed(why_refused(answer, {}, arguments.nsqd_http_address))
-            partial.mkdir(parents=True, mode=0o700)
-            count, size = unpack(answer, partial)
-            left_out = _left_out(answer)
-    except AccessError as error:
-        return _failed(str(error))
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        return _failed(f"cannot back up nsqd at {arguments.nsqd_http_address}: {error}{leftover(partial)}")
-    except (OSError, tarfile.TarError) as error:
-        return _failed(f"cannot write the backup: {error}{leftover(partial)}")
+    partial = partial_of(target)
+    with open_client(arguments) as client:
+        count, size, headers = fetch(client, arguments.nsqd_http_address, "/backup", arguments.log, partial)
+    left_out = _left_out(headers)
     partial.rename(target)
     sync_directory(target.parent)
     for log_id, node in left_out.items():
@@ -76,9 +60,40 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _left_out(answer: httpx.Response) -> dict[str, str]:
+def partial_of(target: Path) -> Path:
+    """Return the directory of an incomplete copy of `target`. Raises CommandError if one of the two exists."""
+    partial = target.with_name(f"{target.name}.partial")
+    if target.exists():
+        raise CommandError(f"{target} exists: choose a new directory")
+    if partial.exists():
+        raise CommandError(f"{partial} exists: remove it, it is left from an interrupted copy")
+    return partial
+
+
+def fetch(
+    client: httpx.Client, address: str, url: str, log: str | None, partial: Path
+) -> tuple[int, int, httpx.Headers]:
+    """Fetch a log, None: the node's own, to the directory `partial`.
+
+    Returns the number of files and of bytes, and the headers. Raises CommandError.
+    """
+    try:
+        with client.stream("GET", url, params={"log": log} if log else {}) as answer:
+            if answer.status_code != 200:
+                answer.read()
+                raise CommandError(why_refused(answer, {}, address))
+            partial.mkdir(parents=True, mode=0o700)
+            return *unpack(answer, partial), answer.headers
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        why = f"cannot copy from nsqd at {address}: {error}"
+    except (OSError, tarfile.TarError) as error:
+        why = f"cannot write the copy: {error}"
+    raise CommandError(f"{why}; the incomplete copy is in {partial}" if partial.exists() else why)
+
+
+def _left_out(headers: httpx.Headers) -> dict[str, str]:
     """Return the ids of the logs that are not in the backup, each with the number of the node that published into it."""
-    entries = (entry.partition(":") for entry in answer.headers.get("x-nsq-left-out", "").split(",") if entry)
+    entries = (entry.partition(":") for entry in headers.get("x-nsq-left-out", "").split(",") if entry)
     return {log_id: node for log_id, _, node in entries}
 
 
@@ -111,7 +126,7 @@ def unpack(answer: httpx.Response, target: Path) -> tuple[int, int]:
 
 
 def _progress(total: int) -> Callable[[int], None] | None:
-    """Return what shows on the terminal which part of `total` bytes was read; None if there is no terminal."""
+    """Return the function that prints the percentage of `total` bytes to the terminal; None without a terminal."""
     if not sys.stderr.isatty() or not total:
         return None
     return lambda count: print(f"\r{count * 100 // total} %", end="", file=sys.stderr, flush=True)
@@ -125,13 +140,3 @@ def _finish(stream: ChunkReader, total: int) -> None:
         print(file=sys.stderr)
     if stream.count != total:
         raise OSError("the response ended early")
-
-
-def leftover(partial: Path) -> str:
-    """Return the words that tell where an incomplete copy is, if there is one."""
-    return f"; the incomplete copy is in {partial}" if partial.exists() else ""
-
-
-def _failed(why: str) -> int:
-    print(f"penstock backup: {why}", file=sys.stderr)
-    return 1

@@ -20,14 +20,10 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from apps.commands import CommandError
 from shared.files import replace_file
 from shared.tls.node_certificates import certified_number, node_uri
 
@@ -37,19 +33,8 @@ _NO_USAGE = dict.fromkeys(
     ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only", "decipher_only"),
     False,
 )
-
-
 _BOTH = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
 LOCAL = ("localhost", "127.0.0.1", "::1")  # of which every machine has its own
-
-
-def server_name(name: str) -> str:
-    """Return the common name of a daemon's certificate."""
-    return f"penstock {name}"
-
-
-class AuthorityError(Exception):
-    """A file in the directory cannot be used. The text says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +63,7 @@ class Authority:
     """The authority in a directory, which is made if it is not there."""
 
     def __init__(self, directory: Path, days: int, now: datetime | None = None) -> None:
-        """Load the authority, or make one that is valid for `days`, 3650 at least. Raises AuthorityError and OSError."""
+        """Load the authority, or make one that is valid for `days`, 3650 at least. Raises CommandError and OSError."""
         self.now = now or datetime.now(UTC)
         self._directory = directory
         self._days = days
@@ -90,7 +75,7 @@ class Authority:
             self._load()
 
     def issue(self, number: int) -> tuple[bool, datetime]:
-        """Make the files of a node unless they exist. Raises AuthorityError and OSError.
+        """Make the files of a node unless they exist. Raises CommandError and OSError.
 
         Returns whether they are new, and when the certificate ends, which is not after the authority's end.
         """
@@ -103,7 +88,7 @@ class Authority:
         `hosts`: DNS names and IP addresses. `name`: of the files, and behind "penstock " of the subject.
         """
         given = list(dict.fromkeys((*LOCAL, *hosts)))
-        return self._issue(_Wanted(name, server_name(name), _BOTH, list(map(_name_of, given)), ", ".join(given)))
+        return self._issue(_Wanted(name, f"penstock {name}", _BOTH, list(map(_name_of, given)), ", ".join(given)))
 
     def issue_client(self, name: str) -> tuple[bool, datetime]:
         """Make the files of a client, as `issue` does. Its name is the common name of its subject."""
@@ -146,18 +131,18 @@ class Authority:
             loaded = load_pem_private_key(key.read_bytes(), None)
             self._certificate = x509.load_pem_x509_certificate(cert.read_bytes())
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: the key is encrypted
-            raise AuthorityError(f"{cert} or {key} cannot be read: {error}; choose another directory") from None
+            raise CommandError(f"{cert} or {key} cannot be read: {error}; choose another directory") from None
         if not isinstance(loaded, ec.EllipticCurvePrivateKey) or loaded.public_key() != self._certificate.public_key():
-            raise AuthorityError(f"{key} is not the EC key of {cert}; choose another directory")
+            raise CommandError(f"{key} is not the EC key of {cert}; choose another directory")
         self._key = loaded
         if self._certificate.not_valid_after_utc <= self.now:
-            raise AuthorityError(
+            raise CommandError(
                 f"{cert} expired on {self._certificate.not_valid_after_utc:%Y-%m-%d}; make new certificates for all"
                 " nodes in another directory"
             )
 
     def _checked(self, wanted: _Wanted) -> x509.Certificate:
-        """Return the certificate that exists. Raises AuthorityError unless this authority has signed it for what is wanted."""
+        """Return the certificate that exists. Raises CommandError unless this authority has signed it for what is wanted."""
         cert, key = self._paths(wanted.file)
         try:
             found = x509.load_pem_x509_certificate(cert.read_bytes())
@@ -165,8 +150,8 @@ class Authority:
             if wanted.is_met_by(found):
                 return found
         except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
-            pass  # what follows says so
-        raise AuthorityError(
+            pass  # reported below
+        raise CommandError(
             f"{cert} is not a certificate of this authority for {wanted.whose};"
             f" remove it and {key}, and run the command again"
         )
@@ -175,12 +160,12 @@ class Authority:
         return self._directory / f"{name}.pem", self._directory / f"{name}-key.pem"
 
     def _exist(self, name: str) -> bool:
-        """Return whether both files are there. Raises AuthorityError if one is missing."""
+        """Return whether both files are there. Raises CommandError if one is missing."""
         cert, key = self._paths(name)
         if cert.exists() == key.exists():
             return cert.exists()
-        there, missing = (cert, key) if cert.exists() else (key, cert)
-        raise AuthorityError(f"{there} exists without {missing}; restore the missing file, or remove {there}")
+        found, missing = (cert, key) if cert.exists() else (key, cert)
+        raise CommandError(f"{found} exists without {missing}; restore the missing file, or remove {found}")
 
     def _write(self, name: str, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
         cert_path, key_path = self._paths(name)
@@ -202,7 +187,7 @@ def _name_of(host: str) -> x509.GeneralName:
 def _builder(
     common_name: str, key: ec.EllipticCurvePublicKey, now: datetime, ends: datetime
 ) -> x509.CertificateBuilder:
-    """Return a certificate with what every certificate has, except for its issuer."""
+    """Return a certificate with the fields that every certificate has, except for its issuer."""
     return (
         x509.CertificateBuilder()
         .subject_name(_name(common_name))

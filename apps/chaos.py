@@ -1,13 +1,12 @@
-"""`penstock chaos kill|start|freeze|thaw|partition|heal NODE`: break a node of a local set on purpose, and mend it again.
+"""`penstock chaos kill|start|freeze|thaw|partition|heal NODE`: break a node of a local set on purpose, and repair it.
 
-It works on the set of a `penstock up --chaos` alone: that one kills, freezes and starts its processes, and the nodes
-themselves are silent towards each other, so it needs no right that its user does not have.
+`penstock up --chaos` kills, freezes and starts its own processes, and in a partition the nodes themselves stop to send to each
+other: so the command needs no right that its user does not have.
 """
 
 import argparse
 import json
 import shlex
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,8 @@ from typing import Any
 
 import httpx
 
-from apps.control import NoSetError, ask
+from apps.commands import CommandError, Commands, make_command
+from apps.control import ask
 from apps.daemon_set import HOST
 from shared.values import SECOND, format_duration, parse_duration
 
@@ -24,7 +24,7 @@ TIMEOUT = 5.0  # s for a node to answer
 AGAIN = 0.1  # s until a node is asked again that starts
 LEAST, LONGEST = SECOND // 1000, 24 * 3600 * SECOND  # ns of --for
 DATA = Path("data")  # as of `penstock up`
-WHAT = "break a node of a local set on purpose, to rehearse what follows"
+WHAT = "break a node of a local set on purpose, to practice a failover"
 DETAILS = """
 The set must be one of this machine that was started with `penstock up --chaos`, for example
 
@@ -35,7 +35,6 @@ No acknowledged message is lost by any of these. See docs/operations/several-nod
 """
 RUNNING = "running"
 LOOKUPDS = "/config/nsqlookupd_tcp_addresses"
-START_ONE = "start one with `penstock up --nodes 3 --chaos`, or name the directory of the one that runs with --data"
 KINDS = {
     "kill": ("kill a node with SIGKILL, and hold it down", "start", "was killed with SIGKILL, and is held down"),
     "start": ("start a node that is down", "", "is being started"),
@@ -46,21 +45,17 @@ KINDS = {
     ),
     "thaw": ("let a frozen node continue", "", "continues"),
     "partition": (
-        "cut a node off from the other nodes: neither side hears the other, and clients still reach both",
+        "partition a node from the other nodes: neither side receives anything from the other, and clients still reach both",
         "heal",
-        "is cut off from {others}: neither side hears the other",
+        "is partitioned from {others}: neither side receives anything from the other",
     ),
-    "heal": ("end the partitions of a node", "", "is no longer cut off from {others}"),
+    "heal": ("end the partitions of a node", "", "is no longer partitioned from {others}"),
 }
-
-
-class ChaosError(Exception):
-    """The command is not possible. The text says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of the set, as `penstock up` and the node itself know it."""
+    """A node of the set, as `penstock up` reports it."""
 
     number: int
     name: str
@@ -73,45 +68,33 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class LocalSet:
-    """The set that runs, as it says of itself."""
+    """The set that runs, as `penstock up` reports it."""
 
     nodes: list[Node]
     lookupd: str  # host:port of nsqlookupd over TCP
     admin: str  # host:port of nsqadmin
 
-    def find(self, word: str) -> Node:
-        """Return the node of that number or name. Raises ChaosError."""
+    def find(self, name: str) -> Node:
+        """Return the node of that number or name. Raises CommandError."""
         for node in self.nodes:
-            if word in (node.name, str(node.number)):
+            if name in (node.name, str(node.number)):
                 return node
         known = ", ".join(map(str, self.nodes))
-        raise ChaosError(f"{word!r} is not a node of this set; its nodes are {known}")
+        raise CommandError(f"{name!r} is not a node of this set; its nodes are {known}")
 
 
-def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command `chaos`, with those below it, to the parser."""
-    chaos = commands.add_parser(
-        "chaos",
-        help=f"{WHAT}: {', '.join(KINDS)}",
-        description=f"{WHAT.capitalize()}.",
-        epilog=DETAILS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_command(commands: Commands) -> None:
+    """Add the command `chaos`, with its subcommands, to the parser."""
+    chaos = make_command(commands, "chaos", run, f"{WHAT}: {', '.join(KINDS)}", DETAILS)
     below = chaos.add_subparsers(required=True, metavar="command")
-    for kind, (help_text, undo, _) in KINDS.items():
-        command = below.add_parser(
-            kind,
-            help=help_text,
-            description=f"{help_text[:1].upper()}{help_text[1:]}.",
-            epilog=DETAILS,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+    for kind, (what, undo, _) in KINDS.items():
+        command = make_command(below, kind, run, what, DETAILS)
         _add_arguments(command, kind, undo)
-        command.set_defaults(main=run, chaos_command=kind)
+        command.set_defaults(program=chaos.prog, chaos_command=kind)
 
 
 def _add_arguments(command: argparse.ArgumentParser, kind: str, undo: str) -> None:
-    """Add the arguments of one command. `undo`: the command that undoes it; "": none does."""
+    """Add the arguments of one command. `undo`: the command that undoes it, or ""."""
     command.add_argument("node", metavar="NODE", help="number or name of the node, such as 1 or nsqd-2")
     if undo:
         command.add_argument(
@@ -126,7 +109,7 @@ def _add_arguments(command: argparse.ArgumentParser, kind: str, undo: str) -> No
         command.add_argument(
             "--lookupd",
             action="store_true",
-            help="also from nsqlookupd: while that hears the node, the others leave its log alone (not with --for)",
+            help="also from nsqlookupd: while that is in contact with the node, its log is not promoted (not with --for)",
         )
     if kind in ("partition", "heal"):
         command.add_argument(
@@ -137,91 +120,79 @@ def _add_arguments(command: argparse.ArgumentParser, kind: str, undo: str) -> No
             metavar="OTHER",
             help="only between NODE and this one (may be given multiple times; default: all others)",
         )
-    command.add_argument(
-        "--data",
-        type=Path,
-        default=DATA,
-        metavar="DIR",
-        help="directory that `penstock up` was given (default: ./data)",
-    )
-    command.add_argument("--json", action="store_true", help="print a JSON object about what was done")
+    text = "the --data of `penstock up` (default: ./data)"
+    command.add_argument("--data", type=Path, default=DATA, metavar="DIR", help=text)
+    command.add_argument("--json", action="store_true", help="print a JSON object about the result")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command and return the exit code: 0, or 1 if it is not possible."""
+    """Run the command and return 0. Raises CommandError if it is not possible."""
     kind, data = arguments.chaos_command, arguments.data
     duration = getattr(arguments, "duration", 0)
-    try:
-        there = _local_set(ask(data, "status"))
-        node = there.find(arguments.node)
-        others: list[Node] = []
-        if kind in ("partition", "heal"):
-            others = _others(there, node, arguments.others)
-            if kind == "partition":
-                _partition(node, others, duration, arguments.lookupd)
-            else:
-                _heal(node, others, "" if arguments.others else there.lookupd)
+    local_set = _local_set(ask(data, "status"))
+    node = local_set.find(arguments.node)
+    others: list[Node] = []
+    if kind in ("partition", "heal"):
+        others = _others(local_set, node, arguments.others)
+        if kind == "partition":
+            _partition(node, others, duration, arguments.lookupd)
         else:
-            _local_set(ask(data, kind, node.name, duration / SECOND))
-    except NoSetError as error:
-        return _failed(f"{error}: {START_ONE}")
-    except ChaosError as error:
-        return _failed(str(error))
-    undo = _undo(kind, node, arguments)
+            _heal(node, others, "" if arguments.others else local_set.lookupd)
+    else:
+        _local_set(ask(data, kind, node.name, duration / SECOND))
+    undo, watch = _undo(kind, node, arguments), f"http://{local_set.admin}/cluster"
     if arguments.json:
         about = {"command": kind, "node": node.number, "name": node.name, "seconds": duration / SECOND}
-        about |= {"others": [other.number for other in others], "undo": undo, "watch": f"http://{there.admin}/cluster"}
-        print(json.dumps(about))
+        print(json.dumps(about | {"others": [other.number for other in others], "undo": undo, "watch": watch}))
     else:
-        print(_report(kind, node, others, duration, undo))
-        print(f"Watch: http://{there.admin}/cluster")
+        print(f"{_report(kind, node, others, duration, undo)}\nWatch: {watch}")
     return 0
 
 
 def _local_set(answer: dict[str, Any]) -> LocalSet:
-    """Return the set that an answer tells of. Raises ChaosError if it is a refusal."""
+    """Return the set in an answer of `penstock up`. Raises CommandError if it is a refusal."""
     try:
         if "error" in answer:
-            raise ChaosError(str(answer["error"]))
+            raise CommandError(str(answer["error"]))
         nodes = [
             Node(number, str(one["name"]), str(one["state"]), f"{HOST}:{int(one['http_port'])}")
             for number, one in enumerate(answer["nodes"])
         ]
         return LocalSet(nodes, *(f"{HOST}:{int(answer[port])}" for port in ("lookupd_port", "admin_port")))
     except (KeyError, TypeError, ValueError):
-        raise ChaosError("the set gives an answer that is not one of this version's penstock up") from None
+        raise CommandError("the set gives an answer that is not one of this version's penstock up") from None
 
 
-def _others(there: LocalSet, node: Node, words: Sequence[str]) -> list[Node]:
-    """Return the nodes that a partition is from: those that were named, or all others. Raises ChaosError."""
-    others = [there.find(word) for word in dict.fromkeys(words)] or [one for one in there.nodes if one != node]
+def _others(local_set: LocalSet, node: Node, names: Sequence[str]) -> list[Node]:
+    """Return the nodes on the other side of a partition: those with the names, or all others. Raises CommandError."""
+    others = [local_set.find(name) for name in dict.fromkeys(names)] or [one for one in local_set.nodes if one != node]
     if node in others:
-        raise ChaosError(f"{node} cannot be cut off from itself")
+        raise CommandError(f"{node} cannot be partitioned from itself")
     if not others:
-        raise ChaosError(f"{node} is the only node of this set: start one with `penstock up --nodes 3 --chaos`")
+        raise CommandError(f"{node} is the only node of this set: start one with `penstock up --nodes 3 --chaos`")
     return others
 
 
 def _partition(node: Node, others: Iterable[Node], duration: int, has_lookupd: bool) -> None:
-    """Begin the silence between a node and others; `has_lookupd`: nsqlookupd loses the node, too. Raises ChaosError."""
+    """Partition a node from others; `has_lookupd`: nsqlookupd loses the node, too. Raises CommandError."""
     if node.state != RUNNING:
-        raise ChaosError(f"{node} is not running: it is {node.state}; a partition is between nodes that run")
+        raise CommandError(f"{node} is not running: it is {node.state}; a partition is between nodes that run")
     if has_lookupd and duration:
-        raise ChaosError("a partition with --lookupd does not end by itself: leave out --for, and end it with heal")
-    if has_lookupd:  # before the silence: the answer may wait for copies on other nodes
+        raise CommandError("a partition with --lookupd does not end by itself: leave out --for, and end it with heal")
+    if has_lookupd:  # before the partition: the answer may wait for copies on other nodes
         _ask(node, "PUT", LOOKUPDS, content=b"[]")
     _switch("cut", node, others, {"for": f"{duration}ns"} if duration else {})
 
 
 def _heal(node: Node, others: Iterable[Node], lookupd: str) -> None:
-    """End the silence between a node and others. `lookupd`: is made known to the node again; "": none. Raises ChaosError."""
+    """End the partition of a node from others, and of one from nsqlookupd unless `lookupd` is "". Raises CommandError."""
     _switch("heal", node, others, {})
     if lookupd and node.state == RUNNING and _ask(node, "GET", LOOKUPDS).text.strip() == "[]":
         _ask(node, "PUT", LOOKUPDS, content=json.dumps([lookupd]).encode())
 
 
 def _switch(route: str, node: Node, others: Iterable[Node], query: dict[str, str]) -> None:
-    """Begin or end a silence on both sides, as far as they run: that of one side is enough. Raises ChaosError."""
+    """Begin or end a partition on both sides, as far as they run: one side is enough. Raises CommandError."""
     for other in others:
         for one, far in ((node, other), (other, node)):
             if one.state == RUNNING:
@@ -231,10 +202,9 @@ def _switch(route: str, node: Node, others: Iterable[Node], query: dict[str, str
 def _ask(
     node: Node, method: str, path: str, query: dict[str, str] | None = None, content: bytes = b""
 ) -> httpx.Response:
-    """Return what a node answers. Raises ChaosError if it does not, or refuses.
+    """Return the response of a node. Raises CommandError if there is none, or it is an error.
 
-    A node that begins another log, because it was cut off for long, closes or resets its connections: it is asked again until
-    it serves.
+    A node that begins another log, after a long partition, closes or resets its connections: it is asked again until it serves.
     """
     deadline = time.monotonic() + TIMEOUT
     while True:
@@ -242,45 +212,37 @@ def _ask(
             url = f"http://{node.address}{path}"
             answer = httpx.request(method, url, params=query, content=content, timeout=TIMEOUT, trust_env=False)
         except httpx.HTTPError as error:
-            why, is_starting = (
-                f"does not answer: {error or type(error).__name__}",
-                isinstance(error, httpx.ProtocolError | httpx.ReadError | httpx.WriteError),
-            )
+            why = f"does not answer: {error or type(error).__name__}"
+            is_starting = isinstance(error, httpx.ProtocolError | httpx.ReadError | httpx.WriteError)
         else:
             if answer.status_code == 200:
                 return answer
             why, is_starting = f"answers {answer.status_code}: {answer.text[:200]}", "STARTING" in answer.text
         if not is_starting or time.monotonic() > deadline:
-            raise ChaosError(f"{node} at {node.address} {why}")
+            raise CommandError(f"{node} at {node.address} {why}")
         time.sleep(AGAIN)
 
 
 def _report(kind: str, node: Node, others: Sequence[Node], duration: int, undo: str) -> str:
-    """Return the line that says what was done, and what undoes it."""
+    """Return the line about the result, and about the command that undoes it."""
     done = KINDS[kind][2].format(others=", ".join(map(str, others)))
     if not undo:
         return f"{node} {done}."
-    if duration:
-        return f"{node} {done}, for {format_duration(duration)}. To undo it earlier: {undo}"
-    return f"{node} {done}. To undo it: {undo}"
+    earlier = f", for {format_duration(duration)}. To undo it earlier" if duration else ". To undo it"
+    return f"{node} {done}{earlier}: {undo}"
 
 
 def _undo(kind: str, node: Node, arguments: argparse.Namespace) -> str:
-    """Return the command that undoes another one; "": it is one that undoes."""
+    """Return the command that undoes another one; "" for one that undoes."""
     undo = KINDS[kind][1]
     if not undo:
         return ""
-    words = ["penstock", "chaos", undo, str(node.number)]
-    if not getattr(arguments, "lookupd", False):  # which only the end of all partitions brings back
-        words += [word for other in getattr(arguments, "others", ()) for word in ("--from", other)]
+    command = ["penstock", "chaos", undo, str(node.number)]
+    if not getattr(arguments, "lookupd", False):  # only the end of all partitions makes nsqlookupd known again
+        command += [part for other in getattr(arguments, "others", ()) for part in ("--from", other)]
     if arguments.data != DATA:
-        words += ["--data", str(arguments.data)]
-    return shlex.join(words)
-
-
-def _failed(why: str) -> int:
-    print(f"penstock chaos: {why}", file=sys.stderr)
-    return 1
+        command += ["--data", str(arguments.data)]
+    return shlex.join(command)
 
 
 def _duration(text: str) -> int:

@@ -1,7 +1,7 @@
-"""Questions to nsqlookupds and nsqds over HTTP, all at a time, with bounded answers. Runs under trio.
+"""HTTP requests to nsqlookupds and nsqds, all at a time, with bounded answers. Runs under trio.
 
-Law: a peer that is down, slow or lying costs the request timeout and one line of the log. It never costs the answers of
-the others, nor more memory than the bounds below.
+Invariant: a peer that is down, slow or malicious costs the request timeout and one line of the log. It never costs the
+answers of the others, nor more memory than the bounds below.
 """
 
 import ssl
@@ -39,7 +39,7 @@ class Cluster:
     def __init__(
         self, timeouts: Timeouts, headers: Mapping[str, str] | None = None, tls: ssl.SSLContext | bool = True
     ) -> None:
-        """Make the client. `headers`: besides the usual ones. `tls`: for https; True: the public authorities are trusted."""
+        """Make the client. `headers`: further ones. `tls`: for https; True: the public authorities are trusted."""
         self._seconds = timeouts.request / SECOND
         limit = httpx.Timeout(self._seconds, connect=timeouts.connect / SECOND)
         sent = HEADERS | (dict(headers) if headers else {})

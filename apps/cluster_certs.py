@@ -3,12 +3,12 @@
 import argparse
 import re
 import shlex
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from apps.commands import CommandError, Commands, make_command, whole_number
 from shared.tls.node_certificates import MOST_NODES
 
 if TYPE_CHECKING:
@@ -37,22 +37,20 @@ The command prints how the daemons are started with these files. The nodes of a 
 
     nsqd -node-id 0 -cluster-tls-cert node-0.pem -cluster-tls-key node-0-key.pem -cluster-tls-ca ca.pem ...
 
-No daemon needs ca-key.pem. With it, anybody's certificate can be made, so keep DIR on another machine, and copy to each machine
-only what it needs.
+No daemon needs ca-key.pem. With it, every certificate can be made, so keep DIR on another machine, and copy to each machine
+only the files that it needs.
 """
 _HOST = re.compile(r"(?=.{1,253}\Z)(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_-]{1,63})*")
 _CLIENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,62}")
 
 
-def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Add the command `certs` to those of `penstock cluster`."""
-    certs = commands.add_parser(
-        "certs", help=WHAT, description=WHAT, epilog=DETAILS, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    certs = make_command(commands, "certs", run, WHAT, DETAILS)
     certs.add_argument("directory", type=Path, metavar="DIR", help="directory of the files; it is created if needed")
     certs.add_argument(
         "--nodes",
-        type=_number(MOST_NODES),
+        type=whole_number(1, MOST_NODES),
         default=0,
         metavar="N",
         help=f"number of nodes of a cluster, 1 to {MOST_NODES}: each has the -node-id of its file, from 0 to N-1",
@@ -75,17 +73,16 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     certs.add_argument(
         "--days",
-        type=_number(MOST_DAYS),
+        type=whole_number(1, MOST_DAYS),
         default=DAYS,
         metavar="D",
         help=f"number of days after which new certificates expire (default: {DAYS})",
     )
-    certs.set_defaults(main=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command and return the exit code: 0, or 1 if not all certificates could be made."""
-    from apps.certificate_authority import Authority, AuthorityError  # it imports `cryptography`
+    """Run the command and return 0. Raises CommandError if not all certificates could be made."""
+    from apps.certificate_authority import Authority  # it imports `cryptography`
 
     directory: Path = arguments.directory
     is_for_all_ports = bool(arguments.host or arguments.client or not arguments.nodes)
@@ -94,24 +91,23 @@ def run(arguments: argparse.Namespace) -> int:
         authority = Authority(directory, arguments.days)
         print(f"{'created' if authority.is_new else 'kept'} the certificate authority {directory / 'ca.pem'}")
         for number in range(arguments.nodes):
-            _tell(authority, directory / f"node-{number}.pem", *authority.issue(number))
+            _report(authority, directory / f"node-{number}.pem", *authority.issue(number))
         if is_for_all_ports:
             for name in (SERVER, ADMIN):
-                _tell(authority, directory / f"{name}.pem", *authority.issue_server(arguments.host, name))
+                _report(authority, directory / f"{name}.pem", *authority.issue_server(arguments.host, name))
             for name in clients:
-                _tell(authority, directory / f"{name}.pem", *authority.issue_client(name))
-    except (AuthorityError, OSError) as error:
-        print(f"penstock cluster certs: {error}", file=sys.stderr)
-        return 1
+                _report(authority, directory / f"{name}.pem", *authority.issue_client(name))
+    except OSError as error:
+        raise CommandError(str(error)) from None
     if is_for_all_ports:
         print("\nStart the daemons, and a client, with these flags:\n")
-        for words in examples(directory, clients[0]):
-            print("    " + shlex.join(words))
+        for command in examples(directory, clients[0]):
+            print("    " + shlex.join(command))
     return 0
 
 
 def examples(directory: Path, client: str) -> Iterator[list[str]]:
-    """Yield the commands that start a set on this machine with TLS at every port, and a client, as words."""
+    """Yield the commands that start a set on this machine with TLS at every port, and a client, as lists of arguments."""
 
     def at(name: str) -> str:
         return str(directory / name)
@@ -124,37 +120,16 @@ def examples(directory: Path, client: str) -> Iterator[list[str]]:
     cert, key = at(f"{ADMIN}.pem"), at(f"{ADMIN}-key.pem")
     asks = ["-http-client-tls-root-ca-file", trusted, "-http-client-tls-cert", cert, "-http-client-tls-key", key]
     found = ["-lookupd-http-address", "https://127.0.0.1:4162", "-nsqd-https"]
-    yield [
-        "nsqadmin",
-        "-tls-cert",
-        cert,
-        "-tls-key",
-        key,
-        "-tls-required",
-        "-https-address",
-        "127.0.0.1:4172",
-        *found,
-        *asks,
-    ]
+    serves = ["-tls-cert", cert, "-tls-key", key, "-tls-required", "-https-address", "127.0.0.1:4172"]
+    yield ["nsqadmin", *serves, *found, *asks]
     files = {"tls_root_ca_file": trusted, "tls_cert": at(f"{client}.pem"), "tls_key": at(f"{client}-key.pem")}
     options = ["-consumer-opt=tls_v1", *(f"-consumer-opt={name},{path}" for name, path in files.items())]
     yield ["nsq_tail", "-topic", "TOPIC", *found[:2], *options]
 
 
-def _tell(authority: "Authority", path: Path, is_new: bool, ends: "datetime") -> None:
+def _report(authority: "Authority", path: Path, is_new: bool, ends: "datetime") -> None:
     expires = "expires" if ends > authority.now else "expired"
     print(f"{'created' if is_new else 'kept'} {path}, which {expires} on {ends:%Y-%m-%d}")
-
-
-def _number(most: int) -> Callable[[str], int]:
-    """Return a reader of a whole number from 1 to `most`."""
-
-    def read(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= most):
-            raise argparse.ArgumentTypeError(f"expected a number from 1 to {most}")
-        return int(text)
-
-    return read
 
 
 def _host(text: str) -> str:

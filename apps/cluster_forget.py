@@ -2,14 +2,11 @@
 
 import argparse
 import json
-import sys
 
-import httpx
-
-from apps.node_client import AccessError, add_address, open_client, why_refused
+from apps.commands import CommandError, Commands, make_command, whole_number
+from apps.node_client import add_address, open_client, why_refused
 
 MOST_NUMBER = 1023  # of a node
-WHAT = "have a cluster forget a node that will not come back"
 DETAILS = """
 The node must be down. The others choose followers without it, and do not dial it. Its log is never accepted again: a node that
 starts with its data directory, or with one that was recovered, is refused. A node with a new data directory may have the
@@ -30,41 +27,22 @@ ADVICE = {
 }
 
 
-def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Add the command `forget` to those of `penstock cluster`."""
-    forget = commands.add_parser(
-        "forget", help=WHAT, description=WHAT, epilog=DETAILS, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    forget.add_argument("--node", type=number_of_node, required=True, metavar="N", help="number of the node (-node-id)")
+    forget = make_command(commands, "forget", run, "have a cluster forget a node that will not come back", DETAILS)
+    number = whole_number(0, MOST_NUMBER)
+    forget.add_argument("--node", type=number, required=True, metavar="N", help="number of the node (-node-id)")
     add_address(forget, "another node of the cluster")
     forget.add_argument("--json", action="store_true", help="print a JSON object with the number of the node")
-    forget.set_defaults(main=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command and return the exit code: 0, or 1 if the node is not forgotten."""
+    """Run the command and return 0. Raises CommandError if the node is not forgotten."""
     node, address = arguments.node, arguments.nsqd_http_address
-    try:
-        with open_client(arguments) as client:
-            answer = client.post("/cluster/forget", params={"node": node})
-    except AccessError as error:
-        return _failed(str(error))
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        return _failed(f"cannot ask nsqd at {address}: {error}")
+    with open_client(arguments) as client:
+        answer = client.post("/cluster/forget", params={"node": node})
     if answer.status_code != 200:
-        return _failed(why_refused(answer, ADVICE, address, node=node))
+        raise CommandError(why_refused(answer, ADVICE, address, node=node))
     text = f"node {node} is forgotten, by {address} and all nodes that are connected to it"
     print(json.dumps({"forgotten": node}) if arguments.json else f"{text}\n{STILL_GOOD}")
     return 0
-
-
-def _failed(why: str) -> int:
-    print(f"penstock cluster forget: {why}", file=sys.stderr)
-    return 1
-
-
-def number_of_node(text: str) -> int:
-    """Return the number of a node that an argument gives. Raises argparse.ArgumentTypeError."""
-    if not (text.isascii() and text.isdigit() and len(text) < 5 and int(text) <= MOST_NUMBER):
-        raise argparse.ArgumentTypeError(f"expected a number from 0 to {MOST_NUMBER}")
-    return int(text)

@@ -2,12 +2,12 @@
 
 import argparse
 import json
-import sys
 
 import httpx
 
-from apps.cluster_forget import number_of_node
-from apps.node_client import AccessError, add_address, open_client, why_refused
+from apps.cluster_forget import MOST_NUMBER
+from apps.commands import CommandError, Commands, make_command, whole_number
+from apps.node_client import add_address, open_client, why_refused
 
 WHAT = "have a node promote the log of a lost node, even if its replica may lack messages"
 DETAILS = """
@@ -25,53 +25,38 @@ ADVICE = {
 }
 
 
-def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Add the command `promote` to those of `penstock cluster`."""
-    promote = commands.add_parser(
-        "promote", help=WHAT, description=WHAT, epilog=DETAILS, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    promote = make_command(commands, "promote", run, WHAT, DETAILS)
     which = promote.add_mutually_exclusive_group(required=True)
     which.add_argument("--log", metavar="ID", help="id of the log, as in /cluster")
-    which.add_argument(
-        "--node", type=number_of_node, metavar="N", help="number of the lost node: all logs that it leads"
-    )
+    number = whole_number(0, MOST_NUMBER)
+    which.add_argument("--node", type=number, metavar="N", help="number of the lost node: all logs that it leads")
     add_address(promote, "the node that is to promote")
     promote.add_argument("--json", action="store_true", help="print a JSON object with the ids of the logs")
-    promote.set_defaults(main=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command and return the exit code: 0, or 1 if it cannot."""
+    """Run the command and return 0. Raises CommandError if the node refuses, or no log is lost."""
     address = arguments.nsqd_http_address
-    try:
-        with open_client(arguments) as client:
-            logs = [arguments.log] if arguments.log is not None else _lost_logs(client, arguments.node)
-            for log in logs:
-                answer = client.post("/cluster/promote", params={"log": log})
-                if answer.status_code != 200:
-                    return _failed(why_refused(answer, ADVICE, address, log=log))
-    except AccessError as error:
-        return _failed(str(error))
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        return _failed(f"cannot ask nsqd at {address}: {error}")
-    except (ValueError, KeyError, TypeError):
-        return _failed(f"{address} did not answer as an nsqd in a cluster")
+    with open_client(arguments) as client:
+        logs = [arguments.log] if arguments.log is not None else _lost_logs(client, arguments.node, address)
+        for log in logs:
+            answer = client.post("/cluster/promote", params={"log": log})
+            if answer.status_code != 200:
+                raise CommandError(why_refused(answer, ADVICE, address, log=log))
     if not logs:
-        return _failed(f"nsqd at {address} knows no log whose leader is node {arguments.node} and is lost")
+        raise CommandError(f"nsqd at {address} knows no log whose leader is node {arguments.node} and is lost")
     text = f"nsqd at {address} is a candidate for {', '.join(logs)}; see http://{address}/cluster"
     print(json.dumps({"logs": logs}) if arguments.json else text)
     return 0
 
 
-def _lost_logs(client: httpx.Client, node: int) -> list[str]:
-    """Return the ids of the logs of a lost node, as a node knows them.
-
-    Raises httpx.HTTPError, ValueError, KeyError, TypeError.
-    """
-    logs = client.get("/cluster").json()["elections"]["logs"]
-    return [str(one["log_id"]) for one in logs if one["leader"] == node and one["leader_lost"]]
-
-
-def _failed(why: str) -> int:
-    print(f"penstock cluster promote: {why}", file=sys.stderr)
-    return 1
+def _lost_logs(client: httpx.Client, node: int, address: str) -> list[str]:
+    """Return the ids of the logs of a lost node, as the node at `address` knows them. Raises CommandError, httpx.HTTPError."""
+    answer = client.get("/cluster")
+    try:
+        logs = answer.json()["elections"]["logs"]
+        return [str(log["log_id"]) for log in logs if log["leader"] == node and log["leader_lost"]]
+    except (ValueError, KeyError, TypeError):
+        raise CommandError(f"{address} did not answer as an nsqd in a cluster") from None

@@ -12,7 +12,8 @@ from typing import Any
 
 import httpx
 
-from apps.node_client import ADDRESS, AccessError, add_access, open_client, url_of, why_refused
+from apps.commands import CommandError, Commands, make_command
+from apps.node_client import ADDRESS, add_access, open_client, url_of, why_refused
 from shared.cluster.answer import MEMBER, NO_RECORD, read_answer
 from shared.cluster.merge import cluster_states
 from shared.cluster.state import CLOSED, ClusterState, LogState
@@ -20,10 +21,10 @@ from shared.cluster.verdict import Level, Verdict, verdict_of
 from shared.http.bounded import AnswerError, parse_object, read_whole
 from shared.values import SECOND, parse_duration
 
-MOST_ANSWER, MOST_MEMORY = 8 << 20, 64 << 20  # bytes of an answer, and of what is parsed of it
+MOST_ANSWER, MOST_MEMORY = 8 << 20, 64 << 20  # bytes of an answer, and of the parsed answer
 MOST_ASKED = 1024  # addresses, as nodes report them of each other
 PATIENCE = 5.0  # s for one node to answer
-POLL_EVERY = 0.5  # s between two looks of `wait`
+POLL_EVERY = 0.5  # s between two polls of `wait`
 MOST_SHOWN = 20  # reasons of one kind
 NO_ANSWER = 3  # exit code: no node responds
 STATUS = "say whether a cluster is whole, degraded or at risk, and whether one more node may go"
@@ -47,15 +48,16 @@ are printed when they change.
 WORDS = {Level.WHOLE: "whole", Level.DEGRADED: "degraded", Level.AT_RISK: "at risk"}
 
 
-class Unreachable(Exception):
-    """No node of a cluster answers, or those that do are of several. The text says so."""
+class Unreachable(CommandError):
+    """No node of a cluster answers, or nodes of several clusters do. The text says so."""
+
+    exit_code = NO_ANSWER
 
 
-def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: Commands) -> None:
     """Add the commands `status` and `wait` to those of `penstock cluster`."""
-    raw = argparse.RawDescriptionHelpFormatter
-    status = commands.add_parser("status", help=STATUS, description=STATUS, epilog=DETAILS, formatter_class=raw)
-    wait = commands.add_parser("wait", help=WAIT, description=WAIT, epilog=WAIT_DETAILS, formatter_class=raw)
+    status = make_command(commands, "status", run_status, STATUS, DETAILS)
+    wait = make_command(commands, "wait", run_wait, WAIT, WAIT_DETAILS)
     for command in (status, wait):
         command.add_argument(
             "--nsqd-http-address",
@@ -67,13 +69,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         add_access(command)
         command.add_argument("--json", action="store_true", help="print a JSON object")
     wait.add_argument(
-        "--for", dest="goal", choices=("whole", "safe"), default="whole", help="what to wait for (default: whole)"
+        "--for", dest="goal", choices=("whole", "safe"), default="whole", help="state to wait for (default: whole)"
     )
     wait.add_argument(
         "--timeout", type=_duration, default="60s", metavar="DURATION", help="for how long (default: 60s)"
     )
-    status.set_defaults(main=run_status)
-    wait.set_defaults(main=run_wait)
 
 
 def _duration(text: str) -> float:
@@ -84,54 +84,53 @@ def _duration(text: str) -> float:
 
 
 def run_status(arguments: argparse.Namespace) -> int:
-    """Run `status`, and return its exit code."""
-    try:
-        with open_client(arguments, PATIENCE) as client:
-            return _tell(*look(arguments.nodes or [ADDRESS], lambda address: _ask(client, address)), arguments.json)
-    except (AccessError, Unreachable) as error:
-        return _failed("status", str(error))
+    """Run `status`, and return its exit code. Raises CommandError."""
+    with _client(arguments) as client:
+        return _report(*_look(client, arguments), arguments.json)
 
 
 def run_wait(arguments: argparse.Namespace) -> int:
-    """Run `wait`, and return its exit code."""
+    """Run `wait`, and return its exit code. Raises CommandError."""
     deadline = time.monotonic() + arguments.timeout
     reported: Sequence[str] = ()
-    try:
-        with open_client(arguments, PATIENCE) as client:
-            while True:
-                cluster, silent, why = _look(client, arguments)
-                if cluster is not None and not why:
-                    return _tell(cluster, silent, arguments.json)
-                if why != reported and not arguments.json:
-                    print("waiting: " + "; ".join(why[:3]), file=sys.stderr, flush=True)
-                    reported = why
-                if time.monotonic() >= deadline:
+    with _client(arguments) as client:
+        while True:
+            is_late = time.monotonic() >= deadline
+            try:
+                cluster, silent = _look(client, arguments)
+                reasons = _reasons(cluster, arguments.goal)
+                if is_late or not reasons:
                     break
-                time.sleep(POLL_EVERY)
-    except AccessError as error:
-        return _failed("wait", str(error))
-    if cluster is None:
-        return _failed("wait", why[0])
-    level = _tell(cluster, silent, arguments.json)
+            except Unreachable as error:
+                if is_late:
+                    raise
+                reasons = (str(error),)
+            if reasons != reported and not arguments.json:
+                print("waiting: " + "; ".join(reasons[:3]), file=sys.stderr, flush=True)
+                reported = reasons
+            time.sleep(POLL_EVERY)
+    level = _report(cluster, silent, arguments.json)
+    if not reasons:
+        return level
     print(f"penstock cluster wait: it is not {arguments.goal} after {arguments.timeout:g} s", file=sys.stderr)
     return max(level, Level.DEGRADED)
 
 
-def _look(
-    client: httpx.Client, arguments: argparse.Namespace
-) -> tuple[ClusterState | None, dict[str, str], Sequence[str]]:
-    """Return the cluster, which nodes do not answer, and what is still waited for."""
+def _client(arguments: argparse.Namespace) -> httpx.Client:
     try:
-        cluster, silent = look(arguments.nodes or [ADDRESS], lambda address: _ask(client, address))
-    except Unreachable as error:
-        return None, {}, (str(error),)
+        return open_client(arguments, PATIENCE)
+    except CommandError as error:
+        raise Unreachable(str(error)) from None
+
+
+def _look(client: httpx.Client, arguments: argparse.Namespace) -> tuple[ClusterState, dict[str, str]]:
+    return look(arguments.nodes or [ADDRESS], lambda address: _ask(client, address))
+
+
+def _reasons(cluster: ClusterState, goal: str) -> Sequence[str]:
+    """Return the reasons why the cluster has not reached the goal yet."""
     verdict = verdict_of(cluster)
-    return cluster, silent, verdict.unsafe if arguments.goal == "safe" else verdict.at_risk + verdict.degraded
-
-
-def _failed(command: str, why: str) -> int:
-    print(f"penstock cluster {command}: {why}", file=sys.stderr)
-    return NO_ANSWER
+    return verdict.unsafe if goal == "safe" else verdict.at_risk + verdict.degraded
 
 
 def _ask(client: httpx.Client, address: str) -> dict[str, Any]:
@@ -165,7 +164,7 @@ def look(addresses: Sequence[str], ask: Callable[[str], dict[str, Any]]) -> tupl
             continue
         answer = read_answer(address, data)
         if answer is None:
-            answers[address] = data  # the merge says what is wrong with it
+            answers[address] = data  # the merge reports its error
             continue
         run = answer.name, answer.node, answer.records.get(answer.node, NO_RECORD).log_id
         if run in runs:
@@ -174,12 +173,7 @@ def look(addresses: Sequence[str], ask: Callable[[str], dict[str, Any]]) -> tupl
         answers[address] = data
         known = {node for _, node, _ in runs}
         for node, record in answer.records.items():
-            if (
-                record.standing == MEMBER
-                and record.http_address
-                and node not in known
-                and record.http_address not in asked
-            ):
+            if record.standing == MEMBER and node not in known and record.http_address not in {*asked, ""}:
                 waiting[record.http_address] = None
     found = cluster_states(answers)
     if not found.clusters:
@@ -190,7 +184,8 @@ def look(addresses: Sequence[str], ask: Callable[[str], dict[str, Any]]) -> tupl
     return found.clusters[0], silent
 
 
-def _tell(cluster: ClusterState, silent: dict[str, str], as_json: bool) -> int:
+def _report(cluster: ClusterState, silent: dict[str, str], as_json: bool) -> int:
+    """Print the state of a cluster, and return its level, which is the exit code."""
     verdict = verdict_of(cluster)
     if as_json:
         print(json.dumps(described(cluster, verdict, silent)))

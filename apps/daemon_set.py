@@ -1,4 +1,4 @@
-"""The daemons that `penstock up` runs: their flags and ports, whether the ports are free, and the text that tells of them."""
+"""The daemons that `penstock up` runs: their flags and ports, a check of the ports, and the text about the daemons."""
 
 import shlex
 import sys
@@ -52,7 +52,7 @@ class Daemon:
 
     @property
     def command(self) -> list[str]:
-        """The command line to execute. -P keeps Python from importing modules beside launch.py or in the working directory."""
+        """The command line to execute. -P keeps Python from importing modules next to launch.py or in the working directory."""
         return [sys.executable, "-P", launch.__file__, self.program, *self.flags]
 
 
@@ -65,7 +65,7 @@ class Plan:
     port_offset: int = 0  # added to every port but the shared one
     shared_port: int = 0  # where all nsqd take producers; 0: none
     options: Sequence[str] = ()  # further flags of every nsqd
-    secure: SecureSet | None = None  # certificates and tokens; None: everybody may do everything, in clear
+    secure: SecureSet | None = None  # certificates and tokens; None: no TLS, and no restrictions
 
     def daemons(self) -> list[Daemon]:
         """Return the daemons to run, in the order in which they start: nsqlookupd, the nsqd, nsqadmin."""
@@ -76,22 +76,17 @@ class Plan:
         return port + number * NODE_STEP + self.port_offset
 
     def _lookupd(self) -> Daemon:
-        tcp, http, https = self._at(LOOKUPD_TCP), self._at(LOOKUPD_HTTP), self._at(LOOKUPD_HTTPS)
+        tcp, http, https = self._at(LOOKUPD_TCP), self._at(LOOKUPD_HTTP), self._at(LOOKUPD_HTTPS) if self.secure else 0
         flags = [f"-tcp-address={HOST}:{tcp}", f"-http-address={HOST}:{http}"]
-        if self.secure is None:
-            return Daemon("nsqlookupd", "nsqlookupd", tuple(flags), tcp, http)
-        flags += self.secure.lookupd_flags(f"{HOST}:{https}")
+        flags += self.secure.lookupd_flags(f"{HOST}:{https}") if self.secure else []
         return Daemon("nsqlookupd", "nsqlookupd", tuple(flags), tcp, http, https_port=https)
 
     def _admin(self) -> Daemon:
-        http, https = self._at(ADMIN_HTTP), self._at(ADMIN_HTTPS)
+        http, https = self._at(ADMIN_HTTP), self._at(ADMIN_HTTPS) if self.secure else 0
         flags = [f"-http-address={HOST}:{http}", f"-audit-file={self.data / 'audit.jsonl'}"]
-        flags.append(f"-state-dir={self.data / 'nsqadmin'}")
-        if self.secure is None:
-            flags.append(f"-lookupd-http-address={HOST}:{self._at(LOOKUPD_HTTP)}")
-            return Daemon("nsqadmin", "nsqadmin", tuple(flags), 0, http)
-        flags.append(f"-lookupd-http-address=https://{HOST}:{self._at(LOOKUPD_HTTPS)}")
-        flags += self.secure.admin_flags(f"{HOST}:{https}")
+        lookupd = f"https://{HOST}:{self._at(LOOKUPD_HTTPS)}" if self.secure else f"{HOST}:{self._at(LOOKUPD_HTTP)}"
+        flags += [f"-state-dir={self.data / 'nsqadmin'}", f"-lookupd-http-address={lookupd}"]
+        flags += self.secure.admin_flags(f"{HOST}:{https}") if self.secure else []
         return Daemon("nsqadmin", "nsqadmin", tuple(flags), 0, http, https_port=https)
 
     def _node(self, number: int) -> Daemon:
@@ -149,7 +144,7 @@ def _problem(whose: str, port: int, bind: Callable[[str], Listener]) -> list[str
 
 
 def welcome(daemons: Sequence[Daemon], chaos_in: Path | None = None, secure: SecureSet | None = None) -> str:
-    """Return what the user is told once all daemons run. `chaos_in`: the set's data, if `penstock chaos` is allowed."""
+    """Return the text that is printed once all daemons run. `chaos_in`: the set's data, if `penstock chaos` is allowed."""
     width = max(len(daemon.name) for daemon in daemons)
     lines = [
         f"{d.name:<{width}}  "

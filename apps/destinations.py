@@ -26,7 +26,7 @@ MODES = ("round-robin", "hostpool", "epsilon-greedy")
 
 
 class Destinations(Protocol):
-    """The choice of the next destination, and what is learned from each request."""
+    """The choice of the next destination, which depends on the results of earlier requests."""
 
     def choose(self, now: float, free: Collection[str]) -> str | None:
         """Return one of the `free` destinations, or None if it is better to wait for one that is busy."""
@@ -36,7 +36,7 @@ class Destinations(Protocol):
 
 
 def check_mode(mode: str) -> str:
-    """Return what is wrong with the value of -mode, or ""."""
+    """Return the reason why the value of -mode is invalid, or ""."""
     return "" if mode in MODES else f"expected one of {', '.join(MODES)}"
 
 

@@ -1,39 +1,28 @@
 """The main loop of nsq_to_nsq and nsq_to_http: messages come from consumers, threads do the work, answers go back.
 
-Law: a message is finished only after its Route says so; until then it is touched while its work takes long. When a
+Invariant: only the Route finishes messages; until then it touches those whose work takes long. When a
 signal arrives, the work that has begun gets STOP_S to end; every other message is requeued at once, so that another
 consumer gets it.
 """
 
-import os
 import selectors
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from time import monotonic
-from typing import Protocol, TypeVar
+from typing import Protocol
 
-from apps.addresses import check_tcp_source
 from apps.interrupts import Interrupts
 from apps.workers import Waker
-from penstock.client import ClientError, Consumer, Message, Settings
-from penstock.protocol import is_valid_name
-from shared import log
-from shared.configuration import parse
-from shared.flags import HelpRequested
-from shared.options import OptionError
-from shared.version import version_line
+from penstock.client import Consumer, Message, Settings
 
 TICK_S = 0.5  # consumers do their timed work when polled: at least once a second
 STOP_S = 8.0  # for work in progress after a signal; supervisors often kill after 10 s
 TOUCH_S = 2.0  # how long a message waits or is worked on before it is touched, unless -consumer-opt sets msg_timeout
 TOUCHES = 3  # how often a message is touched in the msg_timeout that -consumer-opt sets
 
-T = TypeVar("T")
-
 
 class Route(Protocol):
-    """What a program does with messages, and the messages that it holds meanwhile."""
+    """The work of a program on messages, and the messages that it holds meanwhile."""
 
     def take(self, topic: str, messages: list[Message], now: float) -> None:
         """Take the messages that have come, and answer those that need no work."""
@@ -51,7 +40,7 @@ class Route(Protocol):
         """Requeue the messages whose work has not begun."""
 
     def abandon(self) -> None:
-        """Requeue the messages in work, because nobody waits for the end of it any more."""
+        """Requeue the messages in work, whose results are no longer awaited."""
 
     @property
     def busy(self) -> bool:
@@ -59,7 +48,7 @@ class Route(Protocol):
 
 
 class Forwarding:
-    """The loop over some consumers and one Route. `waker` is what the threads of the Route wake."""
+    """The loop over some consumers and one Route. The threads of the Route wake `waker`."""
 
     def __init__(self, consumers: Sequence[Consumer], route: Route, waker: Waker, touch_s: float = TOUCH_S) -> None:
         self._consumers = consumers
@@ -138,39 +127,3 @@ def run_consumers(consumers: Iterable[Consumer], route: Route, waker: Waker, tou
         stack.callback(waker.close)
         opened = [stack.enter_context(consumer) for consumer in consumers]
         Forwarding(opened, route, waker, touch_s).run(interrupts)
-
-
-def check_source(
-    program: str, topics: Sequence[str], channel: str, nsqd_addresses: Sequence[str], lookupd_addresses: Sequence[str]
-) -> None:
-    """Check the flags that say where messages come from. Raises ValueError with the original's text."""
-    if not topics or not all(topics) or not channel:
-        raise ValueError("--topic and --channel are required")
-    for topic in topics:
-        if not is_valid_name(topic):
-            raise ValueError(f"--topic is invalid: {topic!r}")
-    if not is_valid_name(channel):
-        raise ValueError(f"--channel is invalid: {channel!r}")
-    check_tcp_source(program, nsqd_addresses, lookupd_addresses)
-
-
-def run_program(program: str, options_class: type[T], run: Callable[[T], None]) -> int:
-    """Read the options, configure the log and call `run`. Return the exit code: 1 for wrong options, 2 for wrong flags."""
-    try:
-        options = parse(options_class, program, sys.argv[1:], os.environ)
-    except HelpRequested as usage:
-        sys.stderr.write(str(usage))
-        return 0
-    except OptionError as error:
-        print(f"{program}: {error}", file=sys.stderr)
-        return 2
-    if getattr(options, "version", False):
-        print(version_line(program))
-        return 0
-    log.configure(f"[{program}] ", "info")
-    try:
-        run(options)
-    except (ValueError, ClientError) as error:
-        print(f"{program}: {error}", file=sys.stderr)
-        return 1
-    return 0

@@ -1,7 +1,7 @@
 """One thread's HTTP of nsq_to_http: a request to an endpoint, its redirects, and connections that are kept for the next one.
 
-Law: a request takes no longer than its timeout, whatever the endpoint and the resolver of names do. Of an answer's body at
-most MAX_BODY bytes are read and dropped, for at most BODY_S; then the connection is closed, and the status counts.
+Invariant: a request takes no longer than its timeout, whatever the endpoint and the resolver of names do. Of an answer's
+body at most MAX_BODY bytes are read and dropped, for at most BODY_S; then the connection is closed, and the status counts.
 
 http.client parses the answers. httpx is not used here, because its time limits are for single reads, it keeps the
 cookies that an endpoint sends, and it refuses URLs of more than 64 KiB, which a GET with a message may have.
@@ -57,7 +57,7 @@ class Url:
 
     @property
     def origin(self) -> tuple[str, str, int]:
-        """What a connection can be used for again."""
+        """The key of connections that can be reused for this URL."""
         return self.scheme, self.host, self.port
 
 
@@ -85,7 +85,7 @@ def _credentials(user: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What all requests of a run have in common."""
+    """The common part of all requests of a run."""
 
     method: str  # GET or POST
     headers: Mapping[str, str]  # names in lower case, without Host and Content-Length

@@ -1,6 +1,6 @@
 """nsq_to_nsq's filters of JSON messages: -require-json-field, -require-json-value and -whitelist-json-field.
 
-Pure. What is published is what the original publishes: keys in order, no spaces, and numbers, strings and escapes in the
+Pure. The result is published as by the original: keys in order, no spaces, and numbers, strings and escapes in the
 form of Go's encoder, with one deliberate difference: an integer keeps all of its digits, where the original rounds those
 beyond 2^53. A body is undecodable that is no JSON object (or null), or that is nested deeper than Python parses, some
 1,000 levels (the original: 10,000).
@@ -24,7 +24,7 @@ _ESCAPES = (("<", r"\u003c"), (">", r"\u003e"), ("&", r"\u0026"), ("\u2028", r"\
 class Drop(Enum):
     """Why a message is not published."""
 
-    UNDECODABLE = auto()  # no JSON object: finish it, and tell
+    UNDECODABLE = auto()  # no JSON object: finish it, and log it
     UNWANTED = auto()  # the required field or value is not there: finish it
     NO_FIELD = auto()  # no required field, whose value should be compared: requeue it, as the original does
 
@@ -39,7 +39,7 @@ class JsonFilter:
         self._whitelist = tuple(whitelist)
 
     def apply(self, body: bytes) -> bytes | Drop:
-        """Return what to publish in place of `body`, or why nothing is published."""
+        """Return the body to publish in place of `body`, or the reason to publish nothing."""
         try:
             fields = _parse(body)
             if self._field and (drop := self._judge(fields)) is not None:

@@ -1,18 +1,17 @@
 """`penstock leave`: have a node transfer its logs to other nodes, and leave the cluster permanently."""
 
 import argparse
-import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 import httpx
 
-from apps.node_client import AccessError, add_address, open_client, why_refused
+from apps.commands import CommandError, Commands, make_command
+from apps.node_client import add_address, open_client, why_refused
 
 TIMEOUT = 10.0  # s for an answer
 ASK_EVERY = 0.5  # s between two requests for the progress
-SILENT_FOR = 10.0  # s until an unresponsive node is given up
+SILENT_FOR = 10.0  # s until the command gives up an unresponsive node
 WHAT = "have a node transfer its logs to other nodes, and leave the cluster permanently"
 DETAILS = """
 The node takes no messages and delivers none from then on. It waits for messages in flight, for half of the limit at most, and
@@ -39,62 +38,54 @@ LACKING = (
 UNCLAIMED = "; its disk has a copy of these logs, whose leader is lost and which no other node leads: {logs}"
 
 
-def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Add the command `leave` to the parser."""
-    leave = commands.add_parser(
-        "leave", help=WHAT, description=WHAT, epilog=DETAILS, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    leave = make_command(commands, "leave", run, WHAT, DETAILS)
     add_address(leave, "the node that is to leave")
     leave.add_argument("--limit", default="60s", metavar="DURATION", help="how long it may take (default: 60s)")
-    leave.set_defaults(main=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command and return the exit code: 0 if the node has left, otherwise 1."""
-    try:
-        with open_client(arguments, TIMEOUT) as client:
-            return _leave(client, arguments.nsqd_http_address, arguments.limit)
-    except AccessError as error:
-        return _failed(str(error))
+    """Have a node leave, print the progress, and return 0 if it has left, otherwise 1. Raises CommandError, httpx.HTTPError."""
+    with open_client(arguments, TIMEOUT) as client:
+        answer = client.post("/cluster/leave", params={"limit": arguments.limit})
+        if answer.status_code != 200:
+            raise CommandError(why_refused(answer, ADVICE, arguments.nsqd_http_address))
+        return _follow(client, answer, arguments.nsqd_http_address)
 
 
-def _leave(client: httpx.Client, address: str, limit: str) -> int:
-    """Have a node leave, print the progress, and return the exit code."""
+def _follow(client: httpx.Client, answer: httpx.Response, address: str) -> int:
+    """Print the progress until the node has left or gave up, and return the exit code. Raises CommandError."""
     last = ""
-    answer = _ask(lambda: client.post("/cluster/leave", params={"limit": limit}))
-    if answer is None:
-        return _failed(f"cannot ask nsqd at {address}")
-    if answer.status_code != 200:
-        return _failed(why_refused(answer, ADVICE, address))
     while True:
         try:
             state = dict(answer.json())
             text = describe(state)
         except (ValueError, KeyError, TypeError):
-            return _failed(f"{address} does not answer as an nsqd of Penstock")
+            raise CommandError(f"{address} does not answer as an nsqd of Penstock") from None
         if text != last:
             print(text, flush=True)
             last = text
         if state["state"] in ("left", "gave up"):
             return 0 if state["state"] == "left" else 1
         time.sleep(ASK_EVERY)
-        silent_until = time.monotonic() + SILENT_FOR
-        while (found := _ask(lambda: client.get("/cluster/leave"))) is None:
-            if time.monotonic() > silent_until:
-                return _failed(f"nsqd at {address} no longer answers: look at /cluster of another node")
-            time.sleep(ASK_EVERY)
-        answer = found
+        answer = _progress(client, address)
 
 
-def _ask(ask: Callable[[], httpx.Response]) -> httpx.Response | None:
-    try:
-        return ask()
-    except (httpx.HTTPError, httpx.InvalidURL):
-        return None
+def _progress(client: httpx.Client, address: str) -> httpx.Response:
+    """Ask a node for its progress, for SILENT_FOR s if it does not answer. Raises CommandError."""
+    deadline = time.monotonic() + SILENT_FOR
+    while True:
+        try:
+            return client.get("/cluster/leave")
+        except httpx.HTTPError:
+            if time.monotonic() > deadline:
+                raise CommandError(f"nsqd at {address} no longer answers: look at /cluster of another node") from None
+        time.sleep(ASK_EVERY)
 
 
 def describe(state: dict[str, Any]) -> str:
-    """Return a line with the progress of a node. Raises KeyError, ValueError or TypeError if that is no answer of a node."""
+    """Return a line with the progress of a node. Raises KeyError, ValueError or TypeError for the answer of another program."""
     text = TEXTS[state["state"]].format(in_flight=int(state["in_flight"]), count=len(state["logs"]))
     if state["state"] == "gave up" and state["lacking"]:
         text = LACKING.format(logs=_named(state["lacking"]), count=len(state["logs"]))
@@ -105,8 +96,3 @@ def describe(state: dict[str, Any]) -> str:
 
 def _named(logs: list[Any]) -> str:
     return ", ".join(str(log_id)[:32] for log_id in logs)
-
-
-def _failed(why: str) -> int:
-    print(f"penstock leave: {why}", file=sys.stderr)
-    return 1

@@ -2,14 +2,14 @@
 
     penstock read audit --from 2026-11-21T10:00:00Z --json     print all messages that a topic retains, finished or not
     penstock read audit --cursor archive                       print the messages since the last time
-    penstock read audit --all-nodes --from=-1h                 print those of all nodes of a cluster, also of dead ones
+    penstock read audit --all-nodes --from=-1h                 print those of all nodes of a cluster, also of lost ones
     penstock cursors audit                                     list the cursors, and how far behind they are
     penstock peek orders mail --state buried                   print messages of a channel, without changing them
     penstock kick orders mail --state buried --count 100       act on messages by --offset, or on the first in a state
     penstock kick --queue mail --id D-...,17                   act on jobs of a queue, by ids of Disque or of beanstalkd
 
-Each body is written unchanged, with a newline; with --json, each message is a JSON object on a line. The exit code is 0, 1
-if nsqd refuses or cannot be reached, or 2 for wrong arguments.
+Each body is printed unchanged, with a newline; with --json, each message is a JSON object on a line. The exit code is 0, 1 if
+nsqd refuses or cannot be reached, or 2 for wrong arguments.
 """
 
 import argparse
@@ -24,9 +24,10 @@ from typing import Any, BinaryIO
 
 import httpx
 
-from apps.node_client import REFUSALS, AccessError, add_address, open_client, url_of
+from apps.commands import CommandError, Commands, make_command
+from apps.node_client import REFUSALS, add_address, open_client, url_of
 from apps.past import LogAt, find_log, log_at, logs_of, members
-from apps.targets import STATE_HELP, WrongTarget, add_target, state_word, target_of
+from apps.targets import STATE_HELP, add_target, state_of, target_of
 
 ACTIONS = {
     "finish": "finish messages or jobs: they are not delivered again",
@@ -39,12 +40,12 @@ PAGE = 1000  # messages asked for at a time
 PAGE_BYTES = 8 * 1024 * 1024  # bytes of bodies asked for at a time
 WAIT = 30_000  # ms that nsqd waits for more messages, with --follow
 UNLIMITED = 1 << 60  # messages
-_READ_MORE = (
-    "In a cluster, a node that is lost leaves its log to a new leader, or at least a replica of it. --log reads one log"
-    " at a node that has it, by its offsets: its id is `log` in /topic/offsets and `log_id` in /cluster. --all-nodes reads all"
-    " logs of the topic; each line of --json then tells the `log`, and the `node` that published into it. With --cursor, what"
-    " the cursor has not read of the log that the node had before a failover comes first."
-)
+_READ_DETAILS = """
+In a cluster, the log of a lost node has a new leader, or at least a replica. --log reads one log at a node that has it, by its
+offsets: its id is `log` in /topic/offsets and `log_id` in /cluster. --all-nodes reads all logs of the topic; each line of
+--json then has the `log`, and the `node` that published into it. --cursor first prints the messages that the cursor has not
+read of the log that the node had before a failover.
+"""
 ADVICE = {
     "OFFSET_GONE": "the messages have expired, or the topic retains none: see /topic/offsets and /topic/config?retention=24h",
     "OFFSET_IN_FUTURE": "no message with this offset was published yet",
@@ -55,12 +56,8 @@ ADVICE = {
 }
 
 
-class Refused(Exception):
-    """The request failed. The argument is one line that says why."""
-
-
-def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the message commands and their flags. In the parsed arguments, `main` is to be called; it calls `run`."""
+def add_commands(commands: Commands) -> None:
+    """Add the commands for messages to the parser. They all run `run`, which calls the function in the argument `run`."""
     _add_read(commands)
     _add_cursors(commands)
     _add_peek(commands)
@@ -68,13 +65,14 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         _add_action(commands, name, what)
 
 
-def _add_read(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    read = _command(commands, "read", "print the messages that a topic retains, finished or not", more=_READ_MORE)
+def _add_read(commands: Commands) -> None:
+    read = _command(commands, "read", "print the messages that a topic retains, finished or not")
+    read.description = f"{read.description}.\n{_READ_DETAILS}"
     read.add_argument(
         "--from",
         dest="start",
         metavar="PLACE",
-        help="where to start: an offset, a time, -15m (as --from=-15m), earliest or latest (default: earliest)",
+        help="start: an offset, a time, -15m (as --from=-15m), earliest or latest (default: earliest)",
     )
     read.add_argument(
         "--cursor",
@@ -82,49 +80,47 @@ def _add_read(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         help="start at this cursor, which nsqd stores, and advance it past the printed messages",
     )
     read.add_argument("--owner", metavar="NAME", help="owner of the cursor, if it has one")
-    read.add_argument(
-        "--to", metavar="PLACE", help="where to stop: an offset or a time (default: the end of the topic)"
-    )
+    read.add_argument("--to", metavar="PLACE", help="end: an offset or a time (default: the end of the topic)")
     read.add_argument(
         "-n", "--limit", type=_count, default=0, metavar="N", help="maximum number of messages to print (default: all)"
     )
     read.add_argument("-f", "--follow", action="store_true", help="wait for further messages")
     which = read.add_mutually_exclusive_group()
     which.add_argument(
-        "--log", metavar="ID", help="the log to read, wherever a node of the cluster has it (default: the node's own)"
+        "--log", metavar="ID", help="the log to read, at any node of the cluster that has it (default: the node's own)"
     )
     which.add_argument(
         "--all-nodes", action="store_true", help="read all logs of the cluster that have the topic, merged by time"
     )
-    read.set_defaults(main=run, run=_read)
+    read.set_defaults(run=_read)
 
 
-def _add_cursors(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_cursors(commands: Commands) -> None:
     cursors = _command(commands, "cursors", "list the cursors of a topic, and their lag")
     cursors.add_argument("--delete", metavar="NAME", help="delete this cursor")
     cursors.add_argument("--owner", metavar="NAME", help="owner of the cursor to delete, if it has one")
-    cursors.set_defaults(main=run, run=_cursors)
+    cursors.set_defaults(run=_cursors)
 
 
-def _add_peek(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_peek(commands: Commands) -> None:
     what = "print messages of a channel, or jobs of a queue; delivery is not affected"
     peek = _command(commands, "peek", what, has_target=True)
     peek.add_argument(
-        "--state", type=state_word, default="ready", metavar="STATE", help=f"their state: {STATE_HELP} (default: ready)"
+        "--state", type=state_of, default="ready", metavar="STATE", help=f"their state: {STATE_HELP} (default: ready)"
     )
     peek.add_argument(
         "-n", "--limit", type=_count, default=10, metavar="N", help="maximum number of messages to print (default: 10)"
     )
-    peek.set_defaults(main=run, run=_peek)
+    peek.set_defaults(run=_peek)
 
 
-def _add_action(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, what: str) -> None:
+def _add_action(commands: Commands, name: str, what: str) -> None:
     act = _command(commands, name, what, has_target=True)
     act.add_argument("--offset", metavar="N,N", help="offsets of the messages, as printed by peek --json")
     act.add_argument(
         "--id", metavar="ID,ID", help="ids of the jobs, with --queue: numbers of beanstalkd, or D-... of Disque"
     )
-    act.add_argument("--state", type=state_word, metavar="STATE", help=f"the first --count in this state: {STATE_HELP}")
+    act.add_argument("--state", type=state_of, metavar="STATE", help=f"the first --count in this state: {STATE_HELP}")
     act.add_argument(
         "--count", type=_count, default=1, metavar="N", help="number of messages, with --state (default: 1)"
     )
@@ -134,50 +130,39 @@ def _add_action(commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
         act.add_argument("--reason", metavar="TEXT", help="reason, which peek --json shows")
     if name == "move":
         act.add_argument("--to", required=True, metavar="TOPIC", help="the topic to publish to")
-    act.set_defaults(main=run, run=_act, action=name)
+    act.set_defaults(run=_act, action=name)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command and return the exit code."""
+    """Run the command and return 0. Raises CommandError, httpx.HTTPError."""
     try:
         with open_client(arguments) as client:
             arguments.run(client, arguments)
-    except WrongTarget as why:
-        print(f"penstock: {why}", file=sys.stderr)
-        return 2
-    except (Refused, AccessError) as why:
-        print(f"penstock: {why}", file=sys.stderr)
-        return 1
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        print(f"penstock: cannot reach nsqd at {arguments.nsqd_http_address}: {error}", file=sys.stderr)
-        return 1
     except (BrokenPipeError, KeyboardInterrupt):
-        return 0
+        pass
     return 0
 
 
 def _read(client: httpx.Client, arguments: argparse.Namespace) -> None:
     if arguments.follow and arguments.to:
-        raise Refused("read: use either --follow or --to")
+        raise CommandError("read: use either --follow or --to")
     if arguments.cursor and arguments.start:
-        raise Refused("read: use either --from or --cursor")
-    if arguments.all_nodes:
-        messages = _of_all_nodes(client, arguments)
-    else:
-        messages = _of_one_log(client, arguments)
-    for message in messages:
+        raise CommandError("read: use either --from or --cursor")
+    for message in (_of_all_nodes if arguments.all_nodes else _of_one_log)(client, arguments):
         _print(message, arguments.json)
 
 
 def _of_one_log(client: httpx.Client, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield messages of one log: the node's own, or that which --log names."""
-    progress = _Progress(sys.stderr.isatty() and not sys.stdout.isatty())
+    has_progress = sys.stderr.isatty() and not sys.stdout.isatty()
     address, log, left = arguments.nsqd_http_address, "", arguments.limit or UNLIMITED
     if arguments.log:
         ask = partial(_asked, client)
         found = find_log(ask, members(ask, address), arguments.topic, arguments.log)
         if found is None:
-            raise Refused(f"no node that answers has a log {arguments.log} with that topic: see /cluster of the nodes")
+            raise CommandError(
+                f"no node that answers has a log {arguments.log} with that topic: see /cluster of the nodes"
+            )
         address, log = found.address, found.log
     if arguments.cursor and not arguments.log:
         for message in _of_predecessors(client, arguments):
@@ -186,24 +171,26 @@ def _of_one_log(client: httpx.Client, arguments: argparse.Namespace) -> Iterator
     start = arguments.start or "earliest"
     if arguments.cursor:
         start = _cursor_start(client, address, arguments, log)
-    yield from _messages(client, address, arguments, log, start, arguments.to, left, progress, arguments.follow)
-    progress.end()
+    yield from _messages(client, address, arguments, log, start, arguments.to, left, has_progress, arguments.follow)
+    if has_progress:
+        print(file=sys.stderr)
 
 
 def _of_predecessors(client: httpx.Client, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yield what the cursor has not read of logs that the node had before: others have promoted them. Raises Refused."""
+    """Yield the messages that the cursor has not read of earlier logs of the node. Raises CommandError."""
     ask, address = partial(_asked, client), arguments.nsqd_http_address
     own, left = log_at(ask, address, arguments.topic), arguments.limit or UNLIMITED
     for log in own.parents if own is not None else ():
         found = find_log(ask, members(ask, address), arguments.topic, log)
         if found is None:
             continue
-        told = request(client, "GET", "/topic/cursors", {"topic": arguments.topic, "log": log}, found.address).json()
-        offset = next((one["offset"] for one in told["cursors"] if one["name"] == arguments.cursor), found.next)
+        query = {"topic": arguments.topic, "log": log}
+        cursors = request(client, "GET", "/topic/cursors", query, found.address).json()["cursors"]
+        offset = next((cursor["offset"] for cursor in cursors if cursor["name"] == arguments.cursor), found.next)
         if max(offset, found.first) >= found.next:
             continue
         if found.kind == "replica":
-            raise Refused(
+            raise CommandError(
                 f"cursor {arguments.cursor} has not read offsets {offset} to {found.next} of the log {log} that the node had"
                 f" before, which no node has promoted: read them with --log {log} --from {offset}"
             )
@@ -214,16 +201,16 @@ def _of_predecessors(client: httpx.Client, arguments: argparse.Namespace) -> Ite
 
 
 def _of_all_nodes(client: httpx.Client, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yield the messages of all logs that have the topic, by the time of their publish. Raises Refused."""
+    """Yield the messages of all logs that have the topic, by the time of their publish. Raises CommandError."""
     if arguments.follow or arguments.cursor:
-        raise Refused("read: --all-nodes goes with neither --follow nor --cursor")
+        raise CommandError("read: --all-nodes goes with neither --follow nor --cursor")
     if any(place and place.isdecimal() for place in (arguments.start, arguments.to)):
-        raise Refused("read: an offset belongs to one log: name it with --log, or give a time")
+        raise CommandError("read: an offset belongs to one log: name it with --log, or give a time")
     ask, topic = partial(_asked, client), arguments.topic
     addresses = members(ask, arguments.nsqd_http_address)
     logs = logs_of(ask, addresses, topic)
     if not logs:
-        raise Refused("TOPIC_NOT_FOUND: no node that answers retains messages of the topic")
+        raise CommandError("TOPIC_NOT_FOUND: no node that answers retains messages of the topic")
 
     def read(one: LogAt) -> Iterator[dict[str, Any]]:
         end = arguments.to or str(one.next)
@@ -231,8 +218,7 @@ def _of_all_nodes(client: httpx.Client, arguments: argparse.Namespace) -> Iterat
         for message in _messages(client, one.address, arguments, one.log, start, end, arguments.limit or UNLIMITED):
             yield message | {"log": one.log, "node": one.origin}
 
-    merged = merge(*map(read, logs), key=lambda message: int(message["timestamp"]))
-    return islice(merged, arguments.limit or None)
+    return islice(merge(*map(read, logs), key=lambda message: int(message["timestamp"])), arguments.limit or None)
 
 
 def _messages(
@@ -243,20 +229,13 @@ def _messages(
     start: str,
     end: str | None,
     left: int,
-    progress: "_Progress | None" = None,
+    has_progress: bool = False,
     follow: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """Yield `left` messages of a log at most, from `start` to `end`, and move the cursor, if any, behind what was yielded."""
+    """Yield `left` messages of a log at most, from `start` to `end`, and move the cursor, if any, past the yielded ones."""
     while left:
-        query: dict[str, Any] = {
-            "topic": arguments.topic,
-            "from": start,
-            "limit": min(left, PAGE),
-            "max_bytes": PAGE_BYTES,
-        }
-        query |= {"wait_ms": WAIT} if follow else {}
-        query |= {"to": end} if end else {}
-        query |= {"log": log} if log else {}
+        query = {"topic": arguments.topic, "from": start, "to": end, "log": log, "wait_ms": WAIT if follow else None}
+        query |= {"limit": min(left, PAGE), "max_bytes": PAGE_BYTES}
         answer = request(client, "GET", "/topic/read", query, address)
         log = answer.headers["x-nsq-log"]
         lines = answer.content.splitlines()
@@ -264,17 +243,22 @@ def _messages(
         yield from map(json.loads, lines)
         start, last = answer.headers["x-nsq-next-offset"], int(answer.headers["x-nsq-end-offset"])
         if arguments.cursor and lines:
-            moved = {"topic": arguments.topic, "name": arguments.cursor, "to": start, "log": log}
-            moved |= {"owner": arguments.owner} if arguments.owner else {}
+            moved = {
+                "topic": arguments.topic,
+                "name": arguments.cursor,
+                "owner": arguments.owner,
+                "to": start,
+                "log": log,
+            }
             request(client, "POST", "/topic/cursor", moved, address)
-        if progress is not None:
-            progress.show(int(start), last)
+        if has_progress:
+            print(f"\roffset {start} of {last}", end="", file=sys.stderr, flush=True)
         if not follow and (int(start) >= last or not lines):
             return
 
 
 def _asked(client: httpx.Client, address: str, path: str, query: dict[str, str]) -> Any:
-    """Return what a node answers to a GET; None: an error, or nothing."""
+    """Return the JSON of a node's response to a GET; None for an error, or no response."""
     try:
         answer = client.get(url_of(address) + path, params=query)
         return answer.json() if answer.status_code == 200 else None
@@ -284,29 +268,28 @@ def _asked(client: httpx.Client, address: str, path: str, query: dict[str, str])
 
 
 def _cursor_start(client: httpx.Client, address: str, arguments: argparse.Namespace, log: str) -> str:
-    """Return where to read from: the cursor's offset, or "earliest" if retention has passed it. Creates a missing cursor.
+    """Return the cursor's offset, or "earliest" if retention has passed it. Creates a missing cursor.
 
-    Raises Refused if the cursor belongs to another owner.
+    Raises CommandError if the cursor belongs to another owner.
     """
     name, owner = arguments.cursor, arguments.owner
-    query = {"topic": arguments.topic} | ({"log": log} if log else {})
+    query = {"topic": arguments.topic, "log": log}
     for one in request(client, "GET", "/topic/cursors", query, address).json()["cursors"]:
         if one["name"] != name:
             continue
         if one["owner"] and one["owner"] != owner:
-            raise Refused(f"cursor {name} belongs to {one['owner']}: give --owner {one['owner']} to advance it")
+            raise CommandError(f"cursor {name} belongs to {one['owner']}: give --owner {one['owner']} to advance it")
         if one["gone"]:
             print(f"penstock: {one['gone']} messages expired before cursor {name} read them", file=sys.stderr)
             return "earliest"
         return str(one["offset"])
-    made = query | {"name": name} | ({"owner": owner} if owner else {})
-    return str(request(client, "POST", "/topic/cursor", made, address).json()["offset"])
+    made = request(client, "POST", "/topic/cursor", query | {"name": name, "owner": owner}, address)
+    return str(made.json()["offset"])
 
 
 def _cursors(client: httpx.Client, arguments: argparse.Namespace) -> None:
     if arguments.delete:
-        query = {"topic": arguments.topic, "name": arguments.delete}
-        query |= {"owner": arguments.owner} if arguments.owner else {}
+        query = {"topic": arguments.topic, "name": arguments.delete, "owner": arguments.owner}
         request(client, "POST", "/topic/cursor/delete", query)
         print(json.dumps({"deleted": arguments.delete}) if arguments.json else f"deleted cursor {arguments.delete}")
         return
@@ -323,8 +306,7 @@ def _peek(client: httpx.Client, arguments: argparse.Namespace) -> None:
     left, after, waiting = arguments.limit, "", 0
     target = target_of(arguments)
     while left:
-        query: dict[str, Any] = {**target.listing(arguments.state), "limit": min(left, PAGE), "preview": 65536}
-        query |= {"after": after} if after else {}
+        query = {**target.listing(arguments.state), "limit": min(left, PAGE), "preview": 65536, "after": after}
         found = request(client, "GET", target.path, query).json()
         for message in found[target.listed]:
             if message.get("waiting_for_copies") and not arguments.json:
@@ -346,58 +328,38 @@ def _act(client: httpx.Client, arguments: argparse.Namespace) -> None:
 
 
 def request(client: httpx.Client, method: str, path: str, query: dict[str, Any], address: str = "") -> httpx.Response:
-    """Return the answer of a node; address "": that which the user has named. Raises Refused, HTTPError."""
+    """Return the response of a node, or of the one that the user has named. Raises CommandError, httpx.HTTPError.
+
+    Arguments in `query` that are None or "" are left out.
+    """
     url = url_of(address) + path if address else path
-    answer = client.request(method, url, params=query, headers={"Accept": "application/x-ndjson"})
+    given = {name: value for name, value in query.items() if value not in (None, "")}
+    answer = client.request(method, url, params=given, headers={"Accept": "application/x-ndjson"})
     if answer.status_code == 200 and (path != "/topic/read" or "x-nsq-log" in answer.headers):
         return answer
     try:
         why = str(answer.json()["message"])
     except (ValueError, KeyError, TypeError):
-        raise Refused(
-            f"{client.base_url} answered {answer.status_code} to {path}: it may not be an nsqd of Penstock"
-        ) from None
+        what = f"{client.base_url} answered {answer.status_code} to {path}"
+        raise CommandError(f"{what}: it may not be an nsqd of Penstock") from None
     advice = {**REFUSALS, **ADVICE}.get(why, "").format(address=client.base_url.netloc.decode())
-    raise Refused(f"{why}: {advice}" if advice else why)
+    raise CommandError(f"{why}: {advice}" if advice else why)
 
 
 def _print(message: dict[str, Any], as_json: bool) -> None:
     out: BinaryIO = sys.stdout.buffer
     if as_json:
-        out.write(json.dumps(message, ensure_ascii=False).encode() + b"\n")
+        line = json.dumps(message, ensure_ascii=False).encode()
+    elif "body_base64" in message:
+        line = base64.b64decode(message["body_base64"])
     else:
-        out.write(
-            base64.b64decode(message["body_base64"]) if "body_base64" in message else message.get("body", "").encode()
-        )
-        out.write(b"\n")
+        line = message.get("body", "").encode()
+    out.write(line + b"\n")
     out.flush()
 
 
-class _Progress:
-    """Shows on the terminal how far a long read has come."""
-
-    def __init__(self, shown: bool) -> None:
-        self._shown = shown
-
-    def show(self, offset: int, end: int) -> None:
-        """Show that everything before `offset` of `end` is printed."""
-        if self._shown:
-            print(f"\roffset {offset} of {end}", end="", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        """End the progress line with a newline."""
-        if self._shown:
-            print(file=sys.stderr)
-
-
-def _command(
-    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
-    name: str,
-    what: str,
-    has_target: bool = False,
-    more: str = "",
-) -> argparse.ArgumentParser:
-    command = commands.add_parser(name, help=what, description=f"{what}. {more}" if more else what)
+def _command(commands: Commands, name: str, what: str, has_target: bool = False) -> argparse.ArgumentParser:
+    command = make_command(commands, name, run, what)
     if has_target:
         add_target(command)
     else:
@@ -407,7 +369,7 @@ def _command(
 
 
 def add_node(command: argparse.ArgumentParser) -> None:
-    """Add the arguments that say which node is asked, and how its answer is printed."""
+    """Add the arguments with the node's address, and with the form of the output."""
     add_address(command)
     command.add_argument("--json", action="store_true", help="print one JSON object per line")
 

@@ -1,7 +1,7 @@
-"""How the commands ask nsqd over HTTP: at which address, with which token, and over TLS if an authority is given.
+"""The HTTP client of the commands: the address of nsqd, the token, and TLS if an authority is given.
 
-An address may be that of plain HTTP, as nodes tell it of each other: where TLS is wanted, the node is asked there for its HTTPS
-port first, and neither the token nor the request itself goes there.
+An address may be that of plain HTTP, as nodes report it of each other. With TLS, the client asks there for the HTTPS port
+first, and sends neither the token nor the request itself in clear.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from collections.abc import Mapping
 
 import httpx
 
+from apps.commands import CommandError
 from shared.auth.own_token import OwnTokenError, read_token
 from shared.http.bounded import AnswerError, https_port, parse_object, read_whole
 
 ADDRESS = "127.0.0.1:4151"
 TIMEOUT = 60.0  # s for an answer, or without receiving a byte of it
-MOST_INFO, MOST_INFO_MEMORY = 64 * 1024, 1024 * 1024  # bytes of the answer to /info, and of what is parsed of it
-# what the options begin with, so that a shell need not repeat them
+MOST_INFO, MOST_INFO_MEMORY = 64 * 1024, 1024 * 1024  # bytes of the answer to /info, and of the parsed answer
+# environment variables with the defaults of the options
 TOKEN_FILE, CA_FILE = "PENSTOCK_AUTH_TOKEN_FILE", "PENSTOCK_TLS_ROOT_CA_FILE"
 CERT_FILE, KEY_FILE = "PENSTOCK_TLS_CERT", "PENSTOCK_TLS_KEY"
 
@@ -30,12 +31,8 @@ REFUSALS = {
 }
 
 
-class AccessError(Exception):
-    """A file with a token, a certificate or an authority cannot be used. The text says which and why."""
-
-
 def add_address(parser: argparse.ArgumentParser, whose: str = "nsqd") -> None:
-    """Add the options that say which nsqd is asked, and how. `whose`: what it is, such as "the node that is to leave"."""
+    """Add the options with the address of nsqd, the token and TLS. `whose`: such as "the node that is to leave"."""
     parser.add_argument(
         "--nsqd-http-address",
         default=ADDRESS,
@@ -49,9 +46,9 @@ def add_access(parser: argparse.ArgumentParser) -> None:
     """Add the options of the token and of TLS."""
     group = parser.add_argument_group("access, where nsqd has an auth file or TLS")
     for flag, variable, text in (
-        ("--auth-token-file", TOKEN_FILE, "file with the token to show"),
+        ("--auth-token-file", TOKEN_FILE, "file with the token to present"),
         ("--tls-root-ca-file", CA_FILE, "file with the certificate authority of nsqd: everything goes over TLS"),
-        ("--tls-cert", CERT_FILE, "file with the certificate to show"),
+        ("--tls-cert", CERT_FILE, "file with the certificate to present"),
         ("--tls-key", KEY_FILE, "file with its key"),
     ):
         group.add_argument(
@@ -65,12 +62,12 @@ def url_of(address: str) -> str:
 
 
 def open_client(arguments: argparse.Namespace, timeout: float = TIMEOUT) -> httpx.Client:
-    """Return a client that shows the token, and trusts the authority. Raises AccessError."""
+    """Return a client that presents the token, and trusts the authority. Raises CommandError if a file cannot be used."""
     headers = {}
     try:
         token = read_token(arguments.auth_token_file)
     except (OSError, OwnTokenError) as error:
-        raise AccessError(f"{arguments.auth_token_file}: {getattr(error, 'strerror', None) or error}") from None
+        raise CommandError(f"{arguments.auth_token_file}: {getattr(error, 'strerror', None) or error}") from None
     if token:
         headers["Authorization"] = f"Bearer {token}"
     transport = _OverTls(_context(arguments)) if arguments.tls_root_ca_file else None
@@ -79,20 +76,17 @@ def open_client(arguments: argparse.Namespace, timeout: float = TIMEOUT) -> http
 
 
 def why_refused(answer: httpx.Response, advice: Mapping[str, str], address: str, **names: object) -> str:
-    """Return what an answer other than 200 means for the user.
-
-    `advice`: by the error's word, a text with {address} and the `names`.
-    """
+    """Return the meaning of a response other than 200. `advice`: by error code, a text with {address} and the `names`."""
     try:
-        word = str(answer.json()["message"])
+        code = str(answer.json()["message"])
     except (ValueError, KeyError, TypeError):
         return f"{address} answered {answer.status_code}: it may not be an nsqd of Penstock"
-    text = {**REFUSALS, **advice}.get(word, f"nsqd at {address} answered {answer.status_code} {word[:200]}")
+    text = {**REFUSALS, **advice}.get(code, f"nsqd at {address} answered {answer.status_code} {code[:200]}")
     return text.format(address=address, **names)
 
 
 def _context(arguments: argparse.Namespace) -> ssl.SSLContext:
-    """Return what a connection trusts and shows. Raises AccessError."""
+    """Return the authority and the certificate of a connection. Raises CommandError."""
     path = arguments.tls_root_ca_file
     try:
         context = ssl.create_default_context(cafile=path)
@@ -101,7 +95,7 @@ def _context(arguments: argparse.Namespace) -> ssl.SSLContext:
             context.load_cert_chain(path, arguments.tls_key or None, password="")
     except (OSError, ssl.SSLError) as error:  # both have a strerror; that of a wrong format says little
         why = "it is not a certificate in PEM" if isinstance(error, ssl.SSLError) else error.strerror
-        raise AccessError(f"{path}: {why}") from None
+        raise CommandError(f"{path}: {why}") from None
     return context
 
 
@@ -124,9 +118,9 @@ class _OverTls(httpx.HTTPTransport):
         return super().handle_request(request)
 
     def _https_port(self, url: httpx.URL, extensions: object) -> int:
-        """Ask a node at its plain HTTP port, without the token, for its HTTPS port. Raises httpx.HTTPError."""
-        question = httpx.Request("GET", url.copy_with(raw_path=b"/info"), extensions=extensions)  # type: ignore[arg-type]
-        answer = super().handle_request(question)
+        """Return the HTTPS port of a node, which is asked at its plain HTTP port without the token. Raises httpx.HTTPError."""
+        request = httpx.Request("GET", url.copy_with(raw_path=b"/info"), extensions=extensions)  # type: ignore[arg-type]
+        answer = super().handle_request(request)
         try:
             port = https_port(parse_object(read_whole(answer.iter_raw(), MOST_INFO), MOST_INFO_MEMORY))
         except AnswerError:

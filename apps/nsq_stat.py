@@ -1,6 +1,6 @@
 """nsq_stat: print the depth and the rates of one channel, summed over all nsqds that have it, line by line.
 
-Law: a line is printed for what was asked in its own round: a node that did not answer counts in no column of it, and a rate
+Invariant: a line has the answers of its own round: a node that did not answer counts in no column of it, and a rate
 is the change of those nodes only that also answered before.
 
 Deliberate differences from the original:
@@ -24,13 +24,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, TextIO
 
-from apps.addresses import check_no_scheme, check_one_kind
-from shared.configuration import parse
-from shared.flags import HelpRequested
-from shared.log import configure, log
-from shared.options import OptionError, option
+from apps.tool import check_no_scheme, check_one_kind, discard_output, run_program
+from shared.log import log
+from shared.options import option
 from shared.values import SECOND, Duration, parse_int
-from shared.version import version_line
 
 PROGRAM = "nsq_stat"
 ROWS = 25  # rounds between two headers
@@ -67,33 +64,22 @@ class Options:
 
 def main() -> int:
     """Run the console script and return its exit code."""
-    try:
-        options = parse(Options, PROGRAM, sys.argv[1:], os.environ)
-    except HelpRequested as usage:
-        sys.stderr.write(str(usage))
-        return 0
-    except OptionError as error:
-        print(f"{PROGRAM}: {error}", file=sys.stderr)
-        return 2
-    if options.version:
-        print(version_line(PROGRAM))
-        return 0
+    return run_program(PROGRAM, Options, run)
+
+
+def run(options: Options) -> int:
+    """Print rows until a signal arrives or the reader of standard output closes it. Raises ValueError for wrong options."""
     for number in END_SIGNALS:
         signal.signal(number, _exit)  # while the libraries load; `print_rows` waits for them later
-    configure(f"[{PROGRAM}] ", "info")
-    try:
-        check(options)
-        import trio
+    check(options)
+    import trio
 
+    try:
         return trio.run(print_rows, options, sys.stdout)
-    except ValueError as error:
-        print(f"{PROGRAM}: {error}", file=sys.stderr)
-        return 1
     except NothingFound:  # the log has the reasons
         return 1
     except BrokenPipeError:
-        # The reader of our output closed the pipe. Bytes that Python still buffers must not raise again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         return 0
 
 
@@ -129,7 +115,7 @@ class Stats:
     message_count: int
     client_count: int
     buried_count: int = 0
-    finished: Mapping[str, int] | None = None  # messages that each connected consumer has finished; None: not told
+    finished: Mapping[str, int] | None = None  # messages that each connected consumer has finished; None: unknown
 
     @classmethod
     def total(cls, all: "list[Stats]") -> "Stats":
@@ -139,7 +125,7 @@ class Stats:
 
     @property
     def unfinished(self) -> int:
-        """Return how many messages the channel has, in whatever state."""
+        """Return the number of messages of the channel, in any state."""
         return self.depth + self.in_flight_count + self.deferred_count + self.buried_count
 
 
@@ -147,7 +133,7 @@ COUNTS = tuple(field.name for field in fields(Stats) if field.name != "finished"
 
 
 def channel_stats(answer: Mapping[str, Any], topic: str, channel: str) -> Stats | None:
-    """Return the counts in an answer to /stats, or None if it does not have the channel. Raises ValueError if it lies."""
+    """Return the counts in an answer to /stats, or None if it does not have the channel. Raises ValueError if it is invalid."""
     for one in _objects(answer.get("topics")):
         for found in _objects(one.get("channels")) if one.get("topic_name") == topic else ():
             if found.get("channel_name") == channel:
@@ -189,7 +175,7 @@ class Rates:
         self._before: dict[str, tuple[float, Stats]] = {}  # the last answer of each node, and when
 
     def update(self, now: float, nodes: Mapping[str, Stats]) -> tuple[int, int]:
-        """Return how many messages came and went in a second, and remember the answers."""
+        """Return the numbers of messages that came and went in a second, and remember the answers."""
         came: dict[int, int] = {}  # by the number of intervals since the last answer
         went: dict[int, int] = {}
         for node, stats in nodes.items():
@@ -209,7 +195,7 @@ class Rates:
 
 
 def _changes(before: Stats, after: Stats) -> tuple[int, int]:
-    """Return how many messages came to a channel, and how many its consumers finished."""
+    """Return the number of messages that came to a channel, and of those that its consumers finished."""
     came = after.message_count - before.message_count
     if came < 0:  # the node has restarted, and counts from zero
         came = after.message_count
@@ -220,7 +206,7 @@ def _changes(before: Stats, after: Stats) -> tuple[int, int]:
     finished = sum(
         count - known.get(one, 0) if count >= known.get(one, 0) else count for one, count in after.finished.items()
     )
-    if known.keys() - after.finished.keys():  # what a consumer finished before it disconnected is told by nothing else
+    if known.keys() - after.finished.keys():  # a consumer disconnected, and its last count is unknown
         finished = max(finished, left)
     return came, finished
 
@@ -270,12 +256,12 @@ async def _rounds(options: Options, out: TextIO) -> None:
     rounds = range(parse_int(options.count) + 1) if options.count else itertools.count()
     started = -math.inf
     async with Cluster(Timeouts(options.http_client_connect_timeout, options.http_client_request_timeout)) as cluster:
-        question = Question(cluster, options)
+        poll = Poll(cluster, options)
         for number in rounds:
             await trio.sleep_until(started + interval)
             started = trio.current_time()
-            nodes = await question.ask()
-            if not nodes and question.is_answered:  # without an answer, the log says already who did not give it
+            nodes = await poll.ask()
+            if not nodes and poll.is_answered:  # without an answer, the log has the reasons already
                 log.error("failed to find channel(%s) in stats metadata for topic(%s)", options.channel, options.topic)
             if not nodes and number == 0:
                 raise NothingFound
@@ -297,8 +283,8 @@ async def _until_writable(out: TextIO) -> None:
         await trio.lowlevel.checkpoint()
 
 
-class Question:
-    """Asks for the channel in each round: the nsqlookupds for the nodes, and the nodes for their counts."""
+class Poll:
+    """The requests of each round: to the nsqlookupds for the nodes, and to the nodes for their counts."""
 
     def __init__(self, cluster: Any, options: Options) -> None:
         self._cluster = cluster
@@ -315,15 +301,10 @@ class Question:
         if options.lookupd_http_address:
             answers = await self._cluster.ask(options.lookupd_http_address, "/lookup", {"topic": options.topic})
             is_complete = len(answers) == len(set(options.lookupd_http_address))
-            known = [] if is_complete else self._nodes  # what a silent nsqlookupd may have said
+            known = [] if is_complete else self._nodes  # an nsqlookupd that does not answer may have named them
             self._nodes = list(dict.fromkeys([*node_addresses(answers), *known]))[:MOST_NODES]
             self.is_answered = bool(answers) and not self._nodes
-        query = {
-            "format": "json",
-            "topic": options.topic,
-            "channel": options.channel,
-            "include_clients": "true",
-        }
+        query = {"format": "json", "topic": options.topic, "channel": options.channel, "include_clients": "true"}
         found: dict[str, Stats] = {}
         for node, answer in (await self._cluster.ask(self._nodes, "/stats", query)).items():
             try:

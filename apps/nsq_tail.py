@@ -1,6 +1,6 @@
 """nsq_tail: print the messages of one or more topics, one line each.
 
-Law: a message is finished when its line has been written and flushed, and not before. A message that was received but
+Invariant: a message is finished when its line has been written and flushed, and not before. A message that was received but
 not printed is requeued at once, and never finished.
 
 Deliberate differences from the original:
@@ -20,62 +20,37 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import accumulate
 
-from apps import passthrough
-from apps.addresses import check_tcp_source
 from apps.interrupts import Interrupts
-from penstock.client import ClientError, Consumer, Message
-from shared import log
-from shared.configuration import parse
-from shared.flags import HelpRequested
-from shared.options import OptionError, option
-from shared.version import version_line
+from apps.passthrough import ConsumerOptions
+from apps.tool import check_tcp_source, discard_output, run_program
+from penstock.client import Consumer, Message
+from shared.options import option
 
 PROGRAM = "nsq_tail"
 TICK_S = 0.5  # consumers do their timed work when polled: at least once a second
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(ConsumerOptions):
     """The options of nsq_tail, by their flags."""
 
-    version: bool = option(False, "print version string")
+    topic: tuple[str, ...] = option((), "NSQ topic (may be given multiple times)")
     channel: str = option("", "NSQ channel (default: tail<6 digits>#ephemeral)")
-    max_in_flight: int = option(200, "max number of messages to allow in flight")
     n: int = option(0, "total messages to show (will wait if starved; 0: no limit)")
     print_topic: bool = option(False, "print topic name where message was received")
-    nsqd_tcp_address: tuple[str, ...] = option((), "nsqd TCP address (may be given multiple times)")
-    lookupd_http_address: tuple[str, ...] = option((), "lookupd HTTP address (may be given multiple times)")
-    topic: tuple[str, ...] = option((), "NSQ topic (may be given multiple times)")
-    consumer_opt: tuple[str, ...] = option(
-        (),
-        "name,value of go-nsq's Config (may be given multiple times)",
-        check=passthrough.check,
-        read=passthrough.words,
-    )
 
 
 def main() -> int:
     """Run the console script and return its exit code."""
-    try:
-        options = parse(Options, PROGRAM, sys.argv[1:], os.environ)
-    except HelpRequested as usage:
-        sys.stderr.write(str(usage))
-        return 0
-    except OptionError as error:
-        print(f"{PROGRAM}: {error}", file=sys.stderr)
-        return 2
-    if options.version:
-        print(version_line(PROGRAM))
-        return 0
-    log.configure(f"[{PROGRAM}] ", "info")
+    return run_program(PROGRAM, Options, run_on_stdout)
+
+
+def run_on_stdout(options: Options) -> int:
+    """Run until the end, or until the reader of standard output closes it; return 0. Raises ValueError for wrong options."""
     try:
         return run(options, sys.stdout.fileno())
-    except (ValueError, ClientError) as error:
-        print(f"{PROGRAM}: {error}", file=sys.stderr)
-        return 1
     except BrokenPipeError:
-        # The reader of our output closed the pipe. Bytes that Python still buffers must not raise again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         return 0
 
 
@@ -104,15 +79,11 @@ def make_consumers(options: Options) -> list[Consumer]:
     if not options.topic:
         raise ValueError("--topic required")
     check_tcp_source(PROGRAM, options.nsqd_tcp_address, options.lookupd_http_address)
-    settings, max_in_flight = passthrough.settings(options.consumer_opt, PROGRAM)
-    max_in_flight = max_in_flight or options.max_in_flight
+    settings, max_in_flight = options.consumer_settings(PROGRAM)
     if options.n:  # messages that are not printed have to be requeued, so it is better not to receive them
         max_in_flight = min(max_in_flight, options.n)
     channel = options.channel or f"tail{random.randrange(1_000_000):06d}#ephemeral"
-    return [
-        Consumer(topic, channel, options.nsqd_tcp_address, options.lookupd_http_address, max_in_flight, settings)
-        for topic in dict.fromkeys(options.topic)
-    ]
+    return [options.consumer(topic, channel, settings, max_in_flight) for topic in dict.fromkeys(options.topic)]
 
 
 def write_unless_interrupted(out: int, data: bytes, interrupts: Interrupts) -> int:

@@ -1,13 +1,13 @@
 """nsq_to_http: send each message of a topic as an HTTP request, GET or POST.
 
-Law: a message is finished when an endpoint has taken it (POST: a status of 200 to 299; GET: exactly 200), or when
+Invariant: a message is finished when an endpoint has taken it (POST: a status of 200 to 299; GET: exactly 200), or when
 -sample leaves it out; otherwise it is requeued.
 
 Redirects are followed, as in the original: ten requests for a message at most, a GET to wherever it is sent, a POST with
 its body on 307 and 308, and as a GET on 303, by which the endpoint says that it has taken the message.
 
 Deliberate differences from the original:
-* a POST that is answered 301 or 302 has failed (the original goes on with a GET without the message, and finishes it);
+* a POST that is answered 301 or 302 has failed (the original continues with a GET without the message, and finishes it);
 * an unknown -mode is an error (the original sends each message to every address), and so is an address that is no http
   or https URL, and a header that HTTP does not allow;
 * a header Host, Content-Length, Transfer-Encoding or Trailer is an error (the original ignores it);
@@ -25,15 +25,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from apps import passthrough
 from apps.destinations import check_mode, destinations
-from apps.forwarding import check_source, run_consumers, run_program, touch_interval
+from apps.forwarding import run_consumers, touch_interval
 from apps.http_sending import Form, Sender, SendError, parse_url
+from apps.passthrough import ConsumerOptions
 from apps.requesting import Item, Requester, Requesting, Result, fill
-from apps.timings import ENOUGH, Status, check_every
+from apps.timings import Status, check_every
+from apps.tool import check_source, run_program
 from apps.workers import Waker, Workers
-from penstock.client import Consumer
-from shared.log import log
 from shared.options import option
 from shared.values import SECOND, Duration
 from shared.version import NSQ_VERSION
@@ -50,13 +49,11 @@ def _check_timeout(timeout: Duration) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(ConsumerOptions):
     """The options of nsq_to_http, by their flags."""
 
-    version: bool = option(False, "print version string")
     topic: str = option("", "NSQ topic")
     channel: str = option("nsq_to_http", "NSQ channel")
-    max_in_flight: int = option(200, "max number of messages to allow in flight")
     n: int = option(100, "number of concurrent requests")
     mode: str = option("hostpool", "choice of the address: round-robin, hostpool or epsilon-greedy", check=check_mode)
     sample: float = option(1.0, "share of the messages to send, from 0 to 1; the others are finished")
@@ -77,14 +74,6 @@ class Options:
         (), "HTTP address to make a POST request to, with the message as its body (may be given multiple times)"
     )
     header: tuple[str, ...] = option((), "header of HTTP requests, Name: value (may be given multiple times)")
-    nsqd_tcp_address: tuple[str, ...] = option((), "nsqd TCP address (may be given multiple times)")
-    lookupd_http_address: tuple[str, ...] = option((), "lookupd HTTP address (may be given multiple times)")
-    consumer_opt: tuple[str, ...] = option(
-        (),
-        "name,value of go-nsq's Config (may be given multiple times)",
-        check=passthrough.check,
-        read=passthrough.words,
-    )
 
 
 def main() -> int:
@@ -95,23 +84,15 @@ def main() -> int:
 def run(options: Options) -> None:
     """Send requests until a signal arrives. Raises ValueError for wrong options, and ConsumerError."""
     form = check(options)
-    settings, max_in_flight = passthrough.settings(options.consumer_opt, PROGRAM)
-    max_in_flight = max_in_flight or options.max_in_flight
-    consumer = Consumer(
-        options.topic,
-        options.channel,
-        options.nsqd_tcp_address,
-        options.lookupd_http_address,
-        max_in_flight,
-        settings,
-    )
+    settings, max_in_flight = options.consumer_settings(PROGRAM)
+    consumer = options.consumer(options.topic, options.channel, settings, max_in_flight)
     waker = Waker()
     route = make_route(options, form, max_in_flight, waker)
     run_consumers([consumer], route, waker, touch_interval(settings))
 
 
 def check(options: Options) -> Form:
-    """Return what all requests have in common. Raises ValueError for options that are missing or wrong."""
+    """Return the form of all requests. Raises ValueError for options that are missing or wrong."""
     headers = parse_headers(options.header)
     topics = (options.topic,) if options.topic else ()
     if options.content_type != CONTENT_TYPE and topics and options.channel:  # in the original's order
@@ -151,11 +132,11 @@ def _check_addresses(options: Options) -> None:
             raise ValueError(f"invalid address {_shown(address)}: {error}") from None
 
 
-def parse_headers(words: Sequence[str]) -> dict[str, str]:
-    """Return the headers of `Name: value` words, by names in lower case; the last one counts. Raises ValueError."""
+def parse_headers(lines: Sequence[str]) -> dict[str, str]:
+    """Return the headers of `Name: value` lines, by names in lower case; the last one counts. Raises ValueError."""
     headers = {}
-    for word in words:
-        name, _, value = (part.strip() for part in word.partition(":"))
+    for line in lines:
+        name, _, value = (part.strip() for part in line.partition(":"))
         if not name or not value:
             raise ValueError("--header value format should be 'key: value'")
         if not _TOKEN.fullmatch(name) or not value.isprintable():
@@ -169,8 +150,6 @@ def parse_headers(words: Sequence[str]) -> dict[str, str]:
 def make_route(options: Options, form: Form, max_in_flight: int, waker: Waker) -> Requesting:
     """Return the Route to all addresses."""
     names = {address: _shown(address) for address in options.get or options.post}
-    if 0 < options.status_every < ENOUGH:
-        log.warning("use at least %d for -status-every: percentiles of %d say little", ENOUGH, options.status_every)
 
     def make() -> Requester:
         return Requester(Sender(form), SendError, form.method == "GET")

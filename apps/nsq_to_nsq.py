@@ -1,7 +1,7 @@
 """nsq_to_nsq: publish the messages of one or more topics to other nsqds.
 
-Law: a message is finished when a destination has answered OK for it, or when a filter drops it; otherwise it is
-requeued. What has arrived together is published together (MPUB), over CONNECTIONS connections to each destination.
+Invariant: a message is finished when a destination has answered OK for it, or when a filter drops it; otherwise it is
+requeued. Messages that have arrived together are published together (MPUB), over CONNECTIONS connections to each destination.
 
 Deliberate differences from the original:
 * an unknown -mode is an error (the original takes it for round-robin), and so is a negative -status-every;
@@ -10,7 +10,7 @@ Deliberate differences from the original:
   the consumer back off;
 * a message is not finished after five failed attempts, unless -consumer-opt=max_attempts,5 says so;
 * a destination that is given twice counts once;
-* the log tells how many messages are no JSON, and does not quote all of them.
+* the log counts the messages that are no JSON, and does not quote all of them.
 
 See docs/tools/nsq_to_nsq.md.
 """
@@ -20,26 +20,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from apps import passthrough
-from apps.addresses import check_given, check_no_scheme
 from apps.destinations import check_mode, destinations
-from apps.forwarding import check_source, run_consumers, run_program, touch_interval
+from apps.forwarding import run_consumers, touch_interval
 from apps.json_filter import JsonFilter
+from apps.passthrough import ConsumerOptions
 from apps.republishing import CONNECTIONS, Publisher, Republishing
-from apps.timings import ENOUGH, Status, check_every
+from apps.timings import Status, check_every
+from apps.tool import check_given, check_no_scheme, check_source, run_program
 from apps.workers import Waker, Workers
-from penstock.client import Consumer, Producer
+from penstock.client import Producer
 from penstock.protocol import is_valid_name
-from shared.log import log
 from shared.options import option
 
 PROGRAM = "nsq_to_nsq"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(ConsumerOptions):
     """The options of nsq_to_nsq, by their flags."""
 
-    version: bool = option(False, "print version string")
     topic: tuple[str, ...] = option((), "NSQ topic (may be given multiple times)")
     channel: str = option("nsq_to_nsq", "NSQ channel")
     destination_topic: str = option(
@@ -59,22 +58,14 @@ class Options:
     whitelist_json_field: tuple[str, ...] = option(
         (), "for JSON messages: pass this field (may be given multiple times)"
     )
-    nsqd_tcp_address: tuple[str, ...] = option((), "nsqd TCP address (may be given multiple times)")
-    lookupd_http_address: tuple[str, ...] = option((), "lookupd HTTP address (may be given multiple times)")
     destination_nsqd_tcp_address: tuple[str, ...] = option(
         (), "destination nsqd TCP address (may be given multiple times)"
-    )
-    consumer_opt: tuple[str, ...] = option(
-        (),
-        "name,value of go-nsq's Config for consumers (may be given multiple times)",
-        check=passthrough.check,
-        read=passthrough.words,
     )
     producer_opt: tuple[str, ...] = option(
         (),
         "name,value of go-nsq's Config for producers (may be given multiple times)",
         check=passthrough.check,
-        read=passthrough.words,
+        read=passthrough.split,
     )
 
 
@@ -86,15 +77,9 @@ def main() -> int:
 def run(options: Options) -> None:
     """Republish messages until a signal arrives. Raises ValueError for wrong options, and ConsumerError."""
     check(options)
-    settings, max_in_flight = passthrough.settings(options.consumer_opt, PROGRAM)
-    max_in_flight = max_in_flight or options.max_in_flight
+    settings, max_in_flight = options.consumer_settings(PROGRAM)
     topics = tuple(dict.fromkeys(options.topic))
-    consumers = [
-        Consumer(
-            topic, options.channel, options.nsqd_tcp_address, options.lookupd_http_address, max_in_flight, settings
-        )
-        for topic in topics
-    ]
+    consumers = [options.consumer(topic, options.channel, settings, max_in_flight) for topic in topics]
     waker = Waker()
     route = make_route(options, topics, max_in_flight, waker)
     run_consumers(consumers, route, waker, touch_interval(settings))
@@ -116,8 +101,6 @@ def make_route(options: Options, topics: Sequence[str], max_in_flight: int, wake
     settings, _ = passthrough.settings(options.producer_opt, PROGRAM)
     for address in addresses:
         Producer(address, settings)  # raises ValueError now, not in a thread
-    if 0 < options.status_every < ENOUGH:
-        log.warning("use at least %d for -status-every: percentiles of %d say little", ENOUGH, options.status_every)
     fields, value = options.require_json_field, options.require_json_value
     return Republishing(
         topics={topic: options.destination_topic or topic for topic in topics},

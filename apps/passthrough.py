@@ -5,11 +5,12 @@ harm. Every other option is unknown, or refused because ignoring it might do har
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.client import Settings
+from penstock.client import Consumer, Settings
 from penstock.sansio.settings import CLIENT_NAME
+from shared.options import option
 from shared.values import parse_duration, parse_int, parse_text
 from shared.version import NSQ_VERSION
 
@@ -18,7 +19,7 @@ MAX_IN_FLIGHT = "max_in_flight"  # the calling program applies this one: it is a
 
 
 def _milliseconds(text: str) -> int:
-    """Read a Go duration, or an integer of milliseconds, as go-nsq accepts both."""
+    """Return the milliseconds in a Go duration, or in an integer: go-nsq accepts both."""
     return int(text) if text.lstrip("-").isdigit() else parse_duration(text) // 1_000_000
 
 
@@ -60,7 +61,7 @@ _APPLIED: dict[str, tuple[str, Callable[[str], Any]]] = {
     "deflate": ("deflate", _bool),
     "deflate_level": ("deflate_level", parse_int),
     "auth_secret": ("auth_secret", str),
-    "auth_secret_file": ("auth_secret", _secret_in),  # an extension: command lines can be read by everybody
+    "auth_secret_file": ("auth_secret", _secret_in),  # an extension: every user of the machine can read command lines
     "skip_lookupd_authorization": ("lookupd_authorization", _bool),  # go-nsq's name: true shows it to nsqlookupd
     "dial_timeout": ("dial_timeout_s", _seconds),
     "read_timeout": ("read_timeout_s", _seconds),
@@ -87,25 +88,25 @@ _BOOLS = ("tls_v1", "tls_insecure_skip_verify", "deflate", "snappy", "skip_looku
 _REFUSED = ("local_addr",)
 
 
-def words(text: str) -> tuple[str, ...]:
+def split(text: str) -> tuple[str, ...]:
     """Return the values of one environment variable, which are separated by spaces, because each has a comma."""
     return tuple(text.split())
 
 
-def check(words: Sequence[str]) -> str:
+def check(pairs: Sequence[str]) -> str:
     """Return the reason why the values of one flag are wrong, or "" if they are right."""
     try:
-        settings(words, "")
+        settings(pairs, "")
     except ValueError as error:
         return str(error)
     return ""
 
 
-def settings(words: Sequence[str], program: str) -> tuple[Settings, int | None]:
-    """Return the Settings that the `name,value` words make, and max_in_flight if they set it. Raises ValueError."""
+def settings(pairs: Sequence[str], program: str) -> tuple[Settings, int | None]:
+    """Return the Settings that the `name,value` pairs make, and max_in_flight if they set it. Raises ValueError."""
     values: dict[str, Any] = {"user_agent": f"{program}/{NSQ_VERSION} {CLIENT_NAME}"}
     max_in_flight = None
-    for name, text in _pairs(words):
+    for name, text in _parsed(pairs):
         value = _read(name, text)
         if name == MAX_IN_FLIGHT:
             max_in_flight = value
@@ -114,10 +115,10 @@ def settings(words: Sequence[str], program: str) -> tuple[Settings, int | None]:
     return replace(Settings(), **values), max_in_flight
 
 
-def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _parsed(pairs: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield option names with their values; a bool without a value yields "true". Raises ValueError."""
-    for word in words:
-        name, comma, text = word.partition(",")
+    for pair in pairs:
+        name, comma, text = pair.partition(",")
         name = name.replace("-", "_")  # go-nsq accepts both spellings
         if not (name in _APPLIED or name in _HARMLESS or name in _REFUSED or name == MAX_IN_FLIGHT):
             form = "" if comma else " (expected name,value such as msg_timeout,2m)"
@@ -135,3 +136,25 @@ def _read(name: str, text: str) -> Any:
         return reader(text)
     except ValueError as error:
         raise ValueError(f"option {name}: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOptions:
+    """The options of all tools that consume, by their flags."""
+
+    version: bool = option(False, "print version string")
+    max_in_flight: int = option(200, "max number of messages to allow in flight")
+    nsqd_tcp_address: tuple[str, ...] = option((), "nsqd TCP address (may be given multiple times)")
+    lookupd_http_address: tuple[str, ...] = option((), "lookupd HTTP address (may be given multiple times)")
+    consumer_opt: tuple[str, ...] = option(
+        (), "name,value of go-nsq's Config for consumers (may be given multiple times)", check=check, read=split
+    )
+
+    def consumer_settings(self, program: str) -> tuple[Settings, int]:
+        """Return the Settings of the consumers and their max_in_flight, which -consumer-opt may set, too. Raises ValueError."""
+        found, max_in_flight = settings(self.consumer_opt, program)
+        return found, max_in_flight or self.max_in_flight
+
+    def consumer(self, topic: str, channel: str, settings: Settings, max_in_flight: int) -> Consumer:
+        """Return a consumer that is not connected yet. Raises ValueError."""
+        return Consumer(topic, channel, self.nsqd_tcp_address, self.lookupd_http_address, max_in_flight, settings)

@@ -1,11 +1,11 @@
-"""The program `penstock` and the list of its commands.
-
-Those that are in this room are in up.py, chaos.py, messages.py, queues.py, backup.py, recover.py, leave.py, cluster_status.py,
-cluster_certs.py, cluster_forget.py and cluster_promote.py.
-"""
+"""The program `penstock` and the list of its commands."""
 
 import argparse
+import sys
+from collections.abc import Sequence
 from functools import cache
+
+import httpx
 
 from apps import (
     backup,
@@ -20,19 +20,37 @@ from apps import (
     recover,
     up,
 )
+from apps.commands import CommandError, Commands
 from shared.version import version_line
 
+_ELSEWHERE = {  # commands of other components, which penstock/launch.py runs
+    "import": "import the data directory of NSQ's nsqd, beanstalkd -b or Disque",
+    "restore": "make a data directory from a backup of a node that is lost",
+    "auth": "say who may do what: token create, list, revoke; can",
+    "audit": "check and show audit files of nsqd: verify, show",
+    "users": "manage the users of nsqadmin: set, remove, list",
+    "pipeline": "archive topics as Parquet on Spark; roll up, report and replay them",
+    "doctor": "check whether everything that the pipeline needs is installed",
+    "verify": "check a data directory, and print what is live, finished and corrupt",
+}
 
-def main() -> int:
-    """Run the command and return its exit code, which is 2 for wrong arguments."""
-    arguments = _parser().parse_args()
-    code: int = arguments.main(arguments)
+
+def main(command_line: Sequence[str] | None = None) -> int:
+    """Run the command, by default that of sys.argv, and return its exit code, which is 2 for wrong arguments."""
+    arguments = _parser().parse_args(command_line)
+    try:
+        return int(arguments.main(arguments))
+    except CommandError as error:
+        why, code = str(error), error.exit_code
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        why, code = f"cannot reach nsqd at {arguments.nsqd_http_address}: {error}", 1
+    print(f"{arguments.program}: {why}", file=sys.stderr)
     return code
 
 
 @cache
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="penstock", description="The Penstock messaging daemon set.")
+    parser = argparse.ArgumentParser(prog="penstock", description="The programs of the message queue Penstock.")
     parser.add_argument("--version", action="version", version=version_line("penstock"))
     commands = parser.add_subparsers(required=True, metavar="command")
     up.add_command(commands)
@@ -43,28 +61,15 @@ def _parser() -> argparse.ArgumentParser:
     add_cluster_commands(commands)
     leave.add_command(commands)
     chaos.add_command(commands)
-    commands.add_parser(
-        "import", help="import the data directory of NSQ's nsqd, beanstalkd -b or Disque", add_help=False
-    )
-    commands.add_parser("restore", help="make a data directory from a backup of a node that is lost", add_help=False)
-    commands.add_parser("auth", help="say who may do what: token create, list, revoke; can", add_help=False)
-    commands.add_parser("audit", help="check and show audit files of nsqd: verify, show", add_help=False)
-    commands.add_parser("users", help="manage the users of nsqadmin: set, remove, list", add_help=False)
-    commands.add_parser(
-        "pipeline", help="archive topics as Parquet on Spark; roll up, report and replay them", add_help=False
-    )
-    commands.add_parser("doctor", help="check whether everything that the pipeline needs is installed", add_help=False)
-    commands.add_parser(
-        "verify", help="check a data directory, and print what is live, finished and damaged", add_help=False
-    )
+    for name, what in _ELSEWHERE.items():
+        commands.add_parser(name, help=what, add_help=False)
     return parser
 
 
-def add_cluster_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command `cluster`, with those below it, to the parser."""
-    what = "see whether a cluster of nsqd is whole, prepare one, and tell it which node is gone"
-    words = "status, wait, certs, forget, promote"
-    cluster = commands.add_parser("cluster", help=f"{what}: {words}", description=f"{what.capitalize()}.")
+def add_cluster_commands(commands: Commands) -> None:
+    """Add the command `cluster`, with its subcommands, to the parser."""
+    what = "show the state of a cluster of nsqd, make its certificates, and replace a lost node"
+    cluster = commands.add_parser("cluster", help=f"{what}: status, wait, certs, forget, promote", description=what)
     below = cluster.add_subparsers(required=True, metavar="command")
     cluster_status.add_commands(below)
     cluster_certs.add_command(below)

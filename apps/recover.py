@@ -1,13 +1,12 @@
 """Run `penstock recover DIR --node N --from HOST:PORT`: make the data directory of a lost node from a copy of its log.
 
-All nodes of the cluster are asked which copy they have, and the longest one is fetched: with it nothing is lost that was
-acknowledged with two copies or more. DIR must not exist. It is written to `DIR.partial`, synced, and renamed in the end.
+The command asks all nodes of the cluster for their copies, and fetches the longest one: so every message is recovered that was
+acknowledged with two copies or more. DIR must not exist; it is written to `DIR.partial`, synced, and renamed in the end.
 """
 
 import argparse
 import json
 import sys
-import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +14,17 @@ from typing import Any
 
 import httpx
 
-from apps.backup import leftover, unpack
-from apps.node_client import AccessError, add_access, open_client, url_of, why_refused
+from apps.backup import fetch, partial_of
+from apps.commands import CommandError, Commands, make_command
+from apps.node_client import add_access, open_client, url_of, why_refused
 from shared.files import sync_directory
 
-ASK = 5.0  # s to wait for what a node knows
+ASK = 5.0  # s to wait for the response of a node
+WHAT = "make the data directory of a lost node from a copy of its log on another node"
+DETAILS = """
+All nodes are asked, and the longest copy is fetched. Stop the lost node before, and start it afterwards with DIR as -data-path
+and the same -node-id.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +41,10 @@ class Copy:
         return f"{self.address} has log {self.log_id}, epoch {self.epoch}, {self.end} bytes"
 
 
-class RecoverError(Exception):
-    """The directory cannot be made. The text says why and what to do."""
-
-
-def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the `recover` command and its flags to the parser."""
-    what = "make the data directory of a lost node from a copy of its log on another node"
-    command = commands.add_parser(
-        "recover",
-        help=what,
-        description=f"{what.capitalize()}. All nodes are asked, and the longest copy is fetched. Stop the lost node"
-        " before, and start it afterwards with DIR as -data-path and the same -node-id.",
-    )
+def add_command(commands: Commands) -> None:
+    """Add the command `recover` to the parser."""
+    command = make_command(commands, "recover", run, WHAT)
+    command.description = f"{WHAT}.\n{DETAILS}"
     command.add_argument("directory", type=Path, metavar="DIR", help="directory to create")
     command.add_argument("--node", type=int, required=True, metavar="N", help="number of the lost node (-node-id)")
     command.add_argument(
@@ -62,30 +58,22 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     command.add_argument(
         "--force",
         action="store_true",
-        help="continue though some nodes do not answer: what only their copies have is not recovered",
+        help="continue though some nodes do not answer: messages that only their copies have are not recovered",
     )
     add_access(command)
-    command.add_argument("--json", action="store_true", help="print a JSON object about what was recovered")
-    command.set_defaults(main=run)
+    command.add_argument("--json", action="store_true", help="print a JSON object about the copy")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command and return the exit code: 0, or 1 if there is no directory."""
+    """Run the command and return 0. Raises CommandError if the directory cannot be made."""
     target: Path = arguments.directory
-    partial = target.with_name(f"{target.name}.partial")
-    try:
-        for path in (target, partial):
-            if path.exists():
-                raise RecoverError(f"{path} exists: choose a new directory, or remove it")
-        with open_client(arguments) as client:
-            copies, silent = find_copies(arguments.nodes, arguments.node, lambda address: _ask(client, address))
-            copy = choose(copies, silent, arguments.node, arguments.force)
-            if not arguments.json:
-                print("\n".join(map(str, copies)), file=sys.stderr)
-            count, size = _fetch(client, copy, partial)
-    except (RecoverError, AccessError) as error:
-        print(f"penstock recover: {error}", file=sys.stderr)
-        return 1
+    partial = partial_of(target)
+    with open_client(arguments) as client:
+        copies, silent = find_copies(arguments.nodes, arguments.node, lambda address: _ask(client, address))
+        copy = choose(copies, silent, arguments.node, arguments.force)
+        if not arguments.json:
+            print("\n".join(map(str, copies)), file=sys.stderr)
+        count, size, _ = fetch(client, copy.address, f"{url_of(copy.address)}/backup", copy.log_id, partial)
     partial.rename(target)
     sync_directory(target.parent)
     result = {"directory": str(target), "from": copy.address, "files": count, "bytes": size, "silent": silent}
@@ -108,54 +96,45 @@ def find_copies(nodes: list[str], number: int, ask: Callable[[str], Any]) -> tup
     """Ask all nodes for their copies of the log of node `number`. Returns them, and the nodes that do not answer."""
     copies: list[Copy] = []
     silent: list[str] = []
-    asked: set[str] = set()
-    waiting = list(nodes)
-    while waiting:
-        address = waiting.pop(0)
-        if address in asked:
-            continue
-        asked.add(address)
+    addresses = list(nodes)  # it grows on the way, by the nodes that the others know
+    for address in addresses:
         try:
-            figures = ask(address)
-            _tell_promoted(figures, address, number)
-            copies += [
-                _copy(address, replica, figures["nodes"]) for replica in figures["replicas"] if _counts(replica, number)
-            ]
-            why = next(
-                (_why_not(each) for each in figures["replicas"] if each["node"] == number and _why_not(each)), ""
-            )
-            if why:
+            cluster = ask(address)
+            _report_promoted(cluster, address, number)
+            replicas = [replica for replica in cluster["replicas"] if replica["node"] == number]
+            copies += [_copy(address, replica, cluster["nodes"]) for replica in replicas if replica["complete"]]
+            if why := next(filter(None, map(_obstacle, replicas)), ""):
                 silent.append(address)
-                print(f"penstock recover: {address} cannot read its copy at present: {why}", file=sys.stderr)
-            waiting += [each["http_address"] for each in figures["nodes"] if _is_other(each, number)]
+                _warn(f"{address} cannot read its copy at present: {why}")
+            others = [node["http_address"] for node in cluster["nodes"] if _is_other(node, number)]
+            addresses += [other for other in dict.fromkeys(others) if other not in addresses]
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
             silent.append(address)
-            print(f"penstock recover: {address} does not answer: {error or type(error).__name__}", file=sys.stderr)
+            _warn(f"{address} does not answer: {error or type(error).__name__}")
     return copies, silent
 
 
-def _tell_promoted(figures: dict[str, Any], address: str, number: int) -> None:
-    """Say which logs of node `number` the node at `address` has promoted: what is recovered of them is not delivered twice."""
-    if figures.get("node") == number:
+def _report_promoted(cluster: dict[str, Any], address: str, number: int) -> None:
+    """Print the logs of node `number` that the node at `address` has promoted: their messages are not delivered twice."""
+    if cluster.get("node") == number:
         return
-    for log_id in (one["log_id"] for one in figures.get("led", ()) if one["node"] == number):
-        print(
-            f"penstock recover: {address} has promoted the log {log_id} of node {number}, and delivers its messages. The node"
-            " may start with an empty directory; with a copy of that log it begins another one, with what the new leader lacks",
-            file=sys.stderr,
+    for log_id in (log["log_id"] for log in cluster.get("led", ()) if log["node"] == number):
+        _warn(
+            f"{address} has promoted the log {log_id} of node {number}, and delivers its messages. The node may start with an"
+            " empty directory; with a copy of that log it begins another one, with the messages that the new leader lacks"
         )
+
+
+def _warn(text: str) -> None:
+    print(f"penstock recover: {text}", file=sys.stderr)
 
 
 def _is_other(node: dict[str, Any], number: int) -> bool:
     return bool(node["http_address"]) and node["standing"] == "member" and node["node"] != number
 
 
-def _counts(replica: dict[str, Any], number: int) -> bool:
-    return replica["node"] == number and bool(replica["complete"])
-
-
-def _why_not(replica: dict[str, Any]) -> str:
-    """Return why a copy cannot be read at present, or ""."""
+def _obstacle(replica: dict[str, Any]) -> str:
+    """Return the reason why a copy cannot be read at present, or ""."""
     return str(replica["failure"]) or ("it is being opened" if replica.get("opening") else "")
 
 
@@ -166,34 +145,15 @@ def _copy(address: str, replica: dict[str, Any], nodes: list[dict[str, Any]]) ->
 
 
 def choose(copies: list[Copy], silent: list[str], number: int, force: bool) -> Copy:
-    """Return the longest copy. Raises RecoverError."""
+    """Return the longest copy. Raises CommandError if there is none, or a node without an answer may have a longer one."""
     if not copies:
-        raise RecoverError(f"no node that answers has a complete copy of the log of node {number}")
+        raise CommandError(f"no node that answers has a complete copy of the log of node {number}")
     if silent and not force:
-        raise RecoverError(
+        raise CommandError(
             f"{', '.join(silent)} may have a longer copy: start it or repair its disk first, or give --force if it is"
             " lost permanently"
         )
     latest = max(copies, key=lambda copy: (copy.incarnation, copy.epoch, copy.end)).log_id
     if len({copy.log_id for copy in copies}) > 1:
-        print(
-            f"penstock recover: there are copies of several logs of node {number}: taking that of its last run, {latest}",
-            file=sys.stderr,
-        )
+        _warn(f"there are copies of several logs of node {number}: taking that of its last run, {latest}")
     return max([copy for copy in copies if copy.log_id == latest], key=lambda copy: (copy.epoch, copy.end))
-
-
-def _fetch(client: httpx.Client, copy: Copy, partial: Path) -> tuple[int, int]:
-    """Fetch a copy to the directory `partial`. Returns the number of files and bytes. Raises RecoverError."""
-    url = f"{url_of(copy.address)}/backup?log={copy.log_id}"
-    try:
-        with client.stream("GET", url) as answer:
-            if answer.status_code != 200:
-                answer.read()
-                raise RecoverError(why_refused(answer, {}, copy.address))
-            partial.mkdir(parents=True, mode=0o700)
-            return unpack(answer, partial)
-    except httpx.HTTPError as error:
-        raise RecoverError(f"cannot fetch the copy from {copy.address}: {error}{leftover(partial)}") from None
-    except (OSError, tarfile.TarError) as error:
-        raise RecoverError(f"cannot write the directory: {error}{leftover(partial)}") from None

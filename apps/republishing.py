@@ -1,6 +1,6 @@
-"""The work of nsq_to_nsq: batches of messages to destinations, and what the answers mean for the messages.
+"""The work of nsq_to_nsq: batches of messages to destinations, and the consequences of the answers.
 
-Law: a batch is in work at one destination, and each of its messages is answered once: finished after the OK, requeued
+Invariant: a batch is in work at one destination, and each of its messages is answered once: finished after the OK, requeued
 otherwise. A failed MPUB has published nothing, unless the connection broke and the OK with it: then messages may come
 twice, and none is lost.
 """
@@ -38,12 +38,12 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of publishing a batch: what is in none of the two sets was published."""
+    """The result of publishing a batch: messages in neither set were published."""
 
     batch: Batch
     seconds: float
     refused: frozenset[int]  # indexes of messages that the destination does not take
-    failed: frozenset[int]  # indexes of messages whose publish failed, or whose fate is unknown
+    failed: frozenset[int]  # indexes of messages whose publish failed, or is unconfirmed
     reason: str  # the last error
 
 
@@ -102,7 +102,7 @@ class Waiting:
 
     topic: str  # of the destination
     messages: list[Message] = field(default_factory=list)
-    bodies: list[bytes] = field(default_factory=list)  # what is published of each message
+    bodies: list[bytes] = field(default_factory=list)  # the published form of each message
     since: float = 0.0  # when the first message was received or touched, in monotonic s
 
     def next_batch(self, most: int) -> Batch:
@@ -244,7 +244,7 @@ class Republishing:
         log.warning("%s: %d of %d messages requeued: %s", address, bad, len(batch.messages), outcome.reason)
         for index, message in enumerate(batch.messages):
             if index in outcome.refused:
-                message.requeue()  # the destination works, so the others need not wait for this one
+                message.requeue()  # the destination works, so the others do not have to wait
             elif index in outcome.failed:
                 message.requeue(backoff=True)
             else:

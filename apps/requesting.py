@@ -1,6 +1,6 @@
-"""The work of nsq_to_http: one request for each message, and what its result means for the message.
+"""The work of nsq_to_http: one request for each message, and the consequences of its result.
 
-Law: a message is finished when an endpoint has taken it, or when -sample leaves it out; otherwise it is requeued.
+Invariant: a message is finished when an endpoint has taken it, or when -sample leaves it out; otherwise it is requeued.
 """
 
 from collections import deque

@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import signal
 import socket
+from contextlib import suppress
 from types import FrameType, TracebackType
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -33,21 +34,17 @@ class SignalQueue:
             signal.signal(number, signal.SIG_IGN)  # the program ends now
 
     def wait(self, seconds: float) -> list[int]:
-        """Return the signals that came, after at most so many seconds."""
+        """Return the signals that came, after `seconds` at most."""
         select.select([self._reader], [], [], seconds)
-        try:
+        with suppress(BlockingIOError):  # none came
             self._reader.recv(4096)
-        except BlockingIOError:
-            pass  # none came
         noted, self._noted = self._noted, []
         return noted
 
     def wake(self) -> None:
         """End the wait. Any thread may call this."""
-        try:
+        with suppress(BlockingIOError):  # enough bytes have been sent to end it
             self._writer.send(b"\0")
-        except BlockingIOError:
-            pass  # what is there already ends the wait
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._noted.append(number)

@@ -1,30 +1,30 @@
-"""Decide which daemons of `penstock up` to start, stop, start again or leave dead. It is pure: time comes in as `now` (ns).
+"""Decide which daemons of `penstock up` to start, stop, restart or leave down. Pure: the time is the argument `now` (ns).
 
-A daemon is NEW, then STARTING until it answers, RUNNING, and STOPPING once it was told to end. When its process ends it is DOWN
-until the user has it started, or BACKING_OFF until its next start. Whatever dies, the others continue, unless it is the only
-node of the set. Events come in by methods; each returns the actions to carry out, in their order. `penstock chaos` has a node
-killed, which is HELD down then, or FROZEN.
+A daemon is NEW, then STARTING until it answers, RUNNING, and STOPPING after SIGTERM. When its process ends it is DOWN until the
+user starts it, or BACKING_OFF until its next start. If one ends, the others continue, unless it is the only node of the set.
+Events are methods; each returns the actions to carry out, in their order. `penstock chaos` kills a node, which then is HELD
+down, or freezes it: FROZEN.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from signal import Signals
+from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM, Signals
 
 from shared.values import MILLISECOND, SECOND
 
 NEVER = 1 << 62
-SLOW_START = 15 * SECOND  # then the user is told once; a node may need minutes to read a long log
+SLOW_START = 15 * SECOND  # then a line is printed once; a node may need minutes to read a long log
 STOP_TIMEOUT = 10 * SECOND  # for a daemon to stop before it is killed
 FIRST_DELAY = 500 * MILLISECOND  # before the first restart; each further one waits twice as long
 LONGEST_DELAY = 30 * SECOND
-STABLE = 60 * SECOND  # a daemon that ran for so long was healthy: its earlier ends do not count any more
+STABLE = 60 * SECOND  # a daemon that ran for this long was healthy: its earlier ends no longer count
 CRASH_LOOP = 5  # ends in a row that are called a crash loop
 MOST_ENDS = 10  # ends in a row after which a daemon is not started again: by then it was tried for at least a minute
 
 
 class State(Enum):
-    """What a daemon is doing, as the module describes."""
+    """The state of a daemon, as the module describes."""
 
     NEW = auto()
     STARTING = auto()
@@ -48,31 +48,11 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Terminate:
-    """Send SIGTERM to the daemon's process."""
+class Send:
+    """Send a signal to the daemon's process."""
 
     name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """Send SIGKILL to the daemon's process."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Freeze:
-    """Send SIGSTOP to the daemon's process."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Thaw:
-    """Send SIGCONT to the daemon's process."""
-
-    name: str
+    signal: Signals
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,25 +64,25 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """Tell the user that all daemons run."""
+    """Print that all daemons run."""
 
 
-Action = Start | Terminate | Kill | Freeze | Thaw | Say | Welcome
+Action = Start | Send | Say | Welcome
 
 
 class RefusedError(Exception):
-    """What `penstock chaos` asks for is not possible now. The text says why, and what to do."""
+    """A request of `penstock chaos` is not possible now. The text says why, and what to do."""
 
 
 @dataclass(slots=True)
 class Supervised:
-    """A daemon and what is known of it."""
+    """A daemon and its state."""
 
     name: str
     is_node: bool
     state: State = State.NEW
     started: int = 0  # ns: when its process was started last
-    due: int = NEVER  # ns: when `tick` has something to do for it
+    due: int = NEVER  # ns: time of its next `tick`
     ends: int = 0  # how often it ended in a row, without having been stable in between
     first_end: int = 0  # ns: the first of these ends
     is_left_down: bool = False  # it ended by itself, and is not started again unless the user asks for that
@@ -117,7 +97,7 @@ class Supervisor:
     ) -> None:
         """Take the daemons in the order of their start. `jitter` returns a number from 0 to 1, for the delays of restarts.
 
-        `start_command`: what a user types to start the daemons that are left down.
+        `start_command`: the shell command that starts the daemons that are left down.
         """
         self._daemons = list(daemons)
         self._by_name = {daemon.name: daemon for daemon in daemons}
@@ -143,15 +123,15 @@ class Supervisor:
         return 1 if self._has_failed or any(daemon.is_left_down for daemon in self._daemons) else 0
 
     def state(self, name: str) -> State:
-        """Return what the named daemon is doing."""
+        """Return the state of the named daemon."""
         return self._by_name[name].state
 
     def starting(self) -> list[str]:
-        """Return the daemons that have to be asked whether they answer."""
+        """Return the names of the daemons that have not answered yet."""
         return [daemon.name for daemon in self._daemons if daemon.state is State.STARTING]
 
     def due(self) -> int:
-        """Return when `tick` has something to do (ns)."""
+        """Return the time of the next `tick` (ns)."""
         return min(daemon.due for daemon in self._daemons)
 
     # events
@@ -199,7 +179,7 @@ class Supervisor:
             daemon, how, f"{how}: it ended {MOST_ENDS} times within {seconds} s, and is given up", now
         )
 
-    def told_to_stop(self, now: int) -> list[Action]:
+    def stop_all(self, now: int) -> list[Action]:
         """Stop all daemons, one after the other, in the reverse order of their start."""
         if self._is_stopping:
             return []
@@ -209,20 +189,20 @@ class Supervisor:
                 daemon.state, daemon.due = State.DOWN, NEVER
         return self._stop_next(now)
 
-    def told_to_kill(self) -> list[Action]:
-        """Kill all daemons that are left: the user told them to stop and does not want to wait."""
+    def kill_all(self) -> list[Action]:
+        """Kill all daemons that still run: the user does not want to wait until they stop."""
         alive = [daemon for daemon in self._daemons if daemon.state in ALIVE]
         for daemon in alive:
             daemon.state, daemon.due = State.STOPPING, NEVER
-        return [Say("interrupted again: killing the daemons"), *(Kill(daemon.name) for daemon in alive)]
+        return [Say("interrupted again: killing the daemons"), *(Send(daemon.name, SIGKILL) for daemon in alive)]
 
-    def told_to_start(self, now: int) -> list[Action]:
+    def start_down(self, now: int) -> list[Action]:
         """Start the daemons that are left down."""
         if self._is_stopping or not self._is_up:
             return [Say("nothing is started now: the daemons are being started or stopped")]
         return self._start_left_down(now) or [Say("nothing to start: no daemon that died is down")]
 
-    def told_to_roll(self, now: int) -> list[Action]:
+    def restart_nodes(self, now: int) -> list[Action]:
         """Begin to restart the nodes one by one, also those that are down; nsqlookupd and nsqadmin start if they are down."""
         if self._is_stopping or not self._is_up or self._roll is not None:
             return [Say("rolling restart: not now, the daemons are being started, stopped or restarted")]
@@ -241,7 +221,7 @@ class Supervisor:
         if daemon.state not in (State.STARTING, State.RUNNING, State.FROZEN):
             raise RefusedError(f"{name} is already down")
         daemon.state, daemon.due, daemon.held_until = State.STOPPING, NEVER, until
-        return [Kill(name)]
+        return [Send(name, SIGKILL)]
 
     def start(self, name: str, now: int) -> list[Action]:
         """Start a node that is down, or held down. Raises RefusedError."""
@@ -259,7 +239,7 @@ class Supervisor:
         if daemon.state is not State.RUNNING:
             raise RefusedError(f"{name} is not running: it is {daemon.state.name.lower()}")
         daemon.state, daemon.due = State.FROZEN, until
-        return [Freeze(name), Say(f"{name} was frozen by penstock chaos")]
+        return [Send(name, SIGSTOP), Say(f"{name} was frozen by penstock chaos")]
 
     def thaw(self, name: str) -> list[Action]:
         """Let a frozen process continue. Raises RefusedError."""
@@ -269,13 +249,13 @@ class Supervisor:
         return self._thaw(daemon)
 
     def _node(self, name: str) -> Supervised:
-        """Return the node of that name. Raises RefusedError if nodes are being started, stopped or restarted by others."""
+        """Return the node of that name. Raises RefusedError while the set starts, stops or restarts its nodes."""
         if self._is_stopping or not self._is_up or self._roll is not None:
             raise RefusedError("not now: the daemons are being started, stopped or restarted")
         return self._by_name[name]
 
     def tick(self, now: int) -> list[Action]:
-        """Do what is due at `now` for each daemon: start, kill, or tell the user."""
+        """Return the actions that are due at `now`: a start, a kill, or a line for the user."""
         actions: list[Action] = []
         for daemon in self._daemons:
             if now >= daemon.due:
@@ -300,7 +280,7 @@ class Supervisor:
         return actions
 
     def _leave_down(self, daemon: Supervised, how: str, what: str, now: int) -> list[Action]:
-        """Leave a daemon down that has ended, and stop the set if it has no use without it. `what`: happened, for the user."""
+        """Leave a daemon down that has ended, and stop the set if it has no use without it. `how`, `what`: for the user."""
         daemon.is_left_down, daemon.ends = True, 0
         hint = "" if self._restarts else " (or run penstock up with --restart)"
         if daemon.is_node and len(self._nodes()) == 1:
@@ -310,7 +290,7 @@ class Supervisor:
             return self._give_up(f"{daemon.name} {what}; no daemon is left", now)
         said = f"{daemon.name} {what}; the others continue. To start it again: {self._start_command}{hint}"
         actions: list[Action] = [Say(said)]
-        if self._roll is not None and daemon is not self._daemons[-1]:  # whatever becomes of nsqadmin
+        if self._roll is not None and daemon is not self._daemons[-1]:  # nsqadmin may be down in a rolling restart
             self._roll = None
             actions.append(Say("rolling restart: given up; the nodes that are left were not restarted"))
         return actions
@@ -323,15 +303,15 @@ class Supervisor:
             return self._thaw(daemon)
         if daemon.state is State.STOPPING:
             seconds = STOP_TIMEOUT // SECOND
-            return [Say(f"{daemon.name} did not stop within {seconds} s: killing it"), Kill(daemon.name)]
+            return [Say(f"{daemon.name} did not stop within {seconds} s: killing it"), Send(daemon.name, SIGKILL)]
         return [Say(f"{daemon.name} does not answer yet, after {SLOW_START // SECOND} s: still waiting")]
 
     def _give_up(self, why: str, now: int) -> list[Action]:
         self._has_failed = True
-        return [Say(why), *self.told_to_stop(now)]
+        return [Say(why), *self.stop_all(now)]
 
     def _stop_next(self, now: int) -> list[Action]:
-        """Stop the last daemon that is alive, unless it was told to stop already."""
+        """Stop the last daemon that is alive, unless it is stopping."""
         for daemon in reversed(self._daemons):
             if daemon.state in ALIVE:
                 return [] if daemon.state is State.STOPPING else self._terminate(daemon, now)
@@ -339,11 +319,11 @@ class Supervisor:
 
     def _thaw(self, daemon: Supervised) -> list[Action]:
         daemon.state, daemon.due = State.RUNNING, NEVER
-        return [Thaw(daemon.name), Say(f"{daemon.name} continues")]
+        return [Send(daemon.name, SIGCONT), Say(f"{daemon.name} continues")]
 
     def _terminate(self, daemon: Supervised, now: int) -> list[Action]:
         daemon.state, daemon.due = State.STOPPING, now + STOP_TIMEOUT
-        return [Terminate(daemon.name)]
+        return [Send(daemon.name, SIGTERM)]
 
     def _count_end(self, daemon: Supervised, now: int) -> None:
         if daemon.ends == 0 or now - daemon.started >= STABLE:
@@ -378,12 +358,12 @@ class Supervisor:
 
 
 def _until(due: int, now: int) -> str:
-    """Return for how long something holds, in words that follow what holds."""
+    """Return the end of a sentence about a state that holds until `due`."""
     return " until it is started" if due == NEVER else f" for {(due - now) / SECOND:.0f} s"
 
 
 def describe_end(code: int) -> str:
-    """Return how a process ended, in words. `code` is that of subprocess: negative for a signal."""
+    """Return the text about the end of a process. `code` is that of subprocess: negative for a signal."""
     if code >= 0:
         return f"exited with code {code}"
     try:

@@ -1,7 +1,6 @@
-"""What a command acts on: the messages of a channel, or the jobs of a queue, which clients of beanstalkd call a tube.
+"""The target of a command: the messages of a channel, or the jobs of a queue, which clients of beanstalkd call a tube.
 
-Commands have the words of channels: a state, an action and ids. This file alone knows what they are for queues, and how nsqd is
-asked for either.
+Commands use the terms of channels for states, actions and ids. This file alone has those of queues, and the routes of both.
 """
 
 from __future__ import annotations
@@ -10,44 +9,43 @@ import argparse
 from dataclasses import dataclass
 from typing import Any
 
+from apps.commands import CommandError
+
 STATES = ("ready", "in_flight", "deferred", "buried")  # of messages
 _STATES_OF_JOBS = {"ready": "ready", "in_flight": "reserved", "deferred": "delayed", "buried": "buried"}
-_OTHER_WORDS = {"queued": "ready", "active": "in_flight", "reserved": "in_flight", "delayed": "deferred"}
+_SYNONYMS = {"queued": "ready", "active": "in_flight", "reserved": "in_flight", "delayed": "deferred"}
 STATE_HELP = "ready, in_flight, deferred or buried; of jobs also queued, reserved (active) or delayed"
-# by action: what the path of its route ends in, and the key of the answer that counts what was done
+# by action: the end of its route, and the key of its count in the response
+_OF_BOTH = {"kick": ("kick", "kicked"), "bury": ("bury", "buried")}
 _OF_MESSAGES = {
     "finish": ("finish", "finished"),
     "requeue": ("requeue", "requeued"),
-    "kick": ("kick", "kicked"),
-    "bury": ("bury", "buried"),
     "move": ("move", "moved"),
+    **_OF_BOTH,
 }
-_OF_JOBS = {
-    "finish": ("delete", "deleted"),
-    "requeue": ("release", "released"),
-    "kick": ("kick", "kicked"),
-    "bury": ("bury", "buried"),
-}
+_OF_JOBS = {"finish": ("delete", "deleted"), "requeue": ("release", "released"), **_OF_BOTH}
 _ONLY_OF_MESSAGES = ("delay", "reason")  # arguments of actions
 
 
-class WrongTarget(Exception):
-    """The command cannot act on what was named. The argument is one line that says why."""
+class WrongTarget(CommandError):
+    """The command cannot act on this target. The text says why."""
+
+    exit_code = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A channel or a queue as a command acts on it: the routes and arguments of nsqd that list and change what is in it."""
+    """A channel or a queue: the routes of nsqd that list and change its messages or jobs, and their arguments."""
 
     names: dict[str, str]  # the arguments that name it
-    path: str  # of the route that lists what is in it; those of actions are below it
-    listed: str  # the key of what that route lists
-    ids: str  # the argument that names single ones of these
+    path: str  # of the route that lists messages or jobs; the routes of actions are below it
+    listed: str  # the key of the list in the response
+    ids: str  # the argument with the ids of messages or jobs
     states: dict[str, str]  # by the state of messages
     actions: dict[str, tuple[str, str]]
 
     def listing(self, state: str) -> dict[str, str]:
-        """Return the arguments of the route that lists what is in a state."""
+        """Return the arguments of the route that lists the messages or jobs in a state."""
         return self.names | {"state": self.states[state]}
 
     def action(self, arguments: argparse.Namespace) -> tuple[str, str, dict[str, Any]]:
@@ -72,7 +70,7 @@ class Target:
 
 
 def add_target(command: argparse.ArgumentParser) -> None:
-    """Add the arguments by which a command is told what it acts on."""
+    """Add the arguments that name the target of a command."""
     command.add_argument("topic", nargs="?", help="name of the topic; with CHANNEL, or in their place --queue")
     command.add_argument("channel", nargs="?", help="name of the channel")
     command.add_argument(
@@ -84,7 +82,7 @@ def add_target(command: argparse.ArgumentParser) -> None:
 
 
 def target_of(arguments: argparse.Namespace) -> Target:
-    """Return what the command acts on. Raises WrongTarget."""
+    """Return the target of a command. Raises WrongTarget."""
     if arguments.queue is not None:
         if arguments.topic is not None:
             raise WrongTarget("name either TOPIC and CHANNEL, or --queue")
@@ -96,9 +94,9 @@ def target_of(arguments: argparse.Namespace) -> Target:
     return Target(names, "/channel/messages", "messages", "offset", same, _OF_MESSAGES)
 
 
-def state_word(text: str) -> str:
-    """Return the state of messages that a word of any protocol means. Raises ArgumentTypeError."""
-    word = _OTHER_WORDS.get(text, text)
-    if word not in STATES:
+def state_of(text: str) -> str:
+    """Return the state of messages for a term of any protocol. Raises ArgumentTypeError."""
+    state = _SYNONYMS.get(text, text)
+    if state not in STATES:
         raise argparse.ArgumentTypeError(f"expected {STATE_HELP}")
-    return word
+    return state

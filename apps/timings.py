@@ -2,11 +2,13 @@
 
     [127.0.0.1:4150]: finished 250 - 99th: 4.21ms - 95th: 2.02ms - avg: 1.37ms
 
-Pure. As in the original, a line covers exactly -status-every requests, and the very first request is in none.
+As in the original, a line covers exactly -status-every requests, and the very first request is in none.
 """
 
 from collections.abc import Collection, Sequence
 from math import ceil
+
+from shared.log import log
 
 ENOUGH = 100  # with fewer requests a 99th percentile says nothing
 
@@ -47,6 +49,8 @@ class Status:
     """The Timings of all destinations together and, if there are several, of each."""
 
     def __init__(self, every: int, names: Collection[str]) -> None:
+        if 0 < every < ENOUGH:
+            log.warning("use at least %d for -status-every: percentiles of %d say little", ENOUGH, every)
         self._all = Timings(every, "[aggregate]:")
         self._each = {name: Timings(every if len(names) > 1 else 0, f"[{name}]:") for name in names}
 
@@ -56,7 +60,7 @@ class Status:
 
 
 def check_every(every: int) -> str:
-    """Return what is wrong with the value of -status-every, or ""."""
+    """Return the reason why the value of -status-every is invalid, or ""."""
     return "must not be negative" if every < 0 else ""
 
 

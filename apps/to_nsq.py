@@ -1,6 +1,6 @@
 """to_nsq: publish the records of standard input to every destination given.
 
-Law: exit code 0 at the end of the input means that every destination has answered OK for every record. The program
+Invariant: exit code 0 at the end of the input means that every destination has answered OK for every record. The program
 sends what it has read before it waits for more input, so a slow input is published line by line and a fast one in MPUBs
 of many records.
 
@@ -20,14 +20,11 @@ from itertools import islice
 from time import monotonic
 
 from apps import passthrough
-from apps.addresses import check_given, check_no_scheme
 from apps.interrupts import Interrupts
-from penstock.client import ClientError, Producer
+from apps.tool import check_given, check_no_scheme, run_program
+from penstock.client import Producer
 from penstock.protocol import is_valid_name
-from shared import log
-from shared.configuration import parse
-from shared.flags import HelpRequested
-from shared.options import OptionError, option
+from shared.options import option
 
 PROGRAM = "to_nsq"
 READ_SIZE = 262_144  # bytes; a read returns at most 65,536 of a pipe, and this many of a file
@@ -49,26 +46,13 @@ class Options:
         (),
         "name,value of go-nsq's Config (may be given multiple times)",
         check=passthrough.check,
-        read=passthrough.words,
+        read=passthrough.split,
     )
 
 
 def main() -> int:
     """Run the console script and return its exit code."""
-    try:
-        options = parse(Options, PROGRAM, sys.argv[1:], os.environ)
-    except HelpRequested as usage:
-        sys.stderr.write(str(usage))
-        return 0
-    except OptionError as error:
-        print(f"{PROGRAM}: {error}", file=sys.stderr)
-        return 2
-    log.configure(f"[{PROGRAM}] ", "info")
-    try:
-        return run(options, sys.stdin.fileno())
-    except (ValueError, ClientError, OSError) as error:
-        print(f"{PROGRAM}: {error}", file=sys.stderr)
-        return 1
+    return run_program(PROGRAM, Options, lambda options: run(options, sys.stdin.fileno()))
 
 
 def run(options: Options, stdin: int) -> int:
@@ -136,7 +120,7 @@ class Throttle:
         self._next_at = float("-inf")  # when the next message may be sent
 
     def allowance(self, now: float) -> int:
-        """Return how many messages may be sent now."""
+        """Return the number of messages that may be sent now."""
         if not self._gap:
             return sys.maxsize
         if now < self._next_at:
@@ -180,10 +164,8 @@ class Pump:
             producer.flush()
 
     def _is_readable(self, stdin: int, interrupts: Interrupts) -> bool:
-        return stdin in self._wait(TICK_S, [stdin, interrupts, *self._connected()])
-
-    def _connected(self) -> list[Producer]:
-        return [producer for producer in self._producers if producer.fileno() >= 0]
+        connected = [producer for producer in self._producers if producer.fileno() >= 0]
+        return stdin in self._wait(TICK_S, [stdin, interrupts, *connected])
 
     @staticmethod
     def _wait(seconds: float, files: "list[int | Interrupts | Producer]") -> list[object]:

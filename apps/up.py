@@ -1,4 +1,4 @@
-"""`penstock up`: run nsqlookupd, nsqd and nsqadmin in the foreground, and do with their processes what the supervisor decides.
+"""`penstock up`: run nsqlookupd, nsqd and nsqadmin in the foreground, and carry out the decisions of the supervisor.
 
 The daemons are ordinary processes with ordinary flags (-v prints their command lines), each in its own session, so Ctrl-C
 reaches this program alone. SIGTERM, SIGINT and SIGHUP (the terminal is gone) stop them in the reverse order of their start, a
@@ -21,46 +21,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from apps.control import Control, Question
+from apps.commands import CommandError, Commands, make_command, whole_number
+from apps.control import Control, Request
 from apps.daemon_set import DEBUG_ROUTES, HOST, SECRET, Daemon, Plan, port_problems, welcome
-from apps.secure_set import SecureSet, SecureSetError
+from apps.secure_set import SecureSet
 from apps.signal_queue import STOPS, SignalQueue
-from apps.supervisor import (
-    NEVER,
-    Action,
-    Freeze,
-    Kill,
-    RefusedError,
-    Say,
-    Start,
-    State,
-    Supervised,
-    Supervisor,
-    Terminate,
-    Thaw,
-)
+from apps.supervisor import NEVER, Action, RefusedError, Say, Send, Start, State, Supervised, Supervisor
 from shared.files import replace_file
 from shared.lossy_stream import RETRY, describe_loss, is_behind, make_lossy
 from shared.values import SECOND
 
-POLL = 0.05  # s between two questions to daemons that start
-ANSWER_TIMEOUT = 1.0  # s for a daemon to answer such a question
-IGNORANT = b"NOK - NOREPL"  # of a node that has not received the configurations of topics yet
+POLL = 0.05  # s between two requests to daemons that start
+RESPONSE_TIMEOUT = 1.0  # s
+IGNORANT = b"NOK - NOREPL"  # response of a node that has not received the configurations of topics yet
 LONGEST_WAIT = 60.0  # s; signals end a wait, also those of children that ended
-OWN_OPTIONS = (
-    "tcp-address",
-    "http-address",
-    "beanstalk-address",
-    "disque-address",
-    "lookupd-tcp-address",
-    "data-path",
-    "node-id",
-    "log-prefix",
-    "tcp-shared-address",
-    "cluster-address",
-    "cluster-peer",
-    "cluster-secret-file",
-)  # options of nsqd that the plan of the set gives
+# options of nsqd that the plan of the set gives
+OWN_OPTIONS = {flag[1:].partition("=")[0] for flag in Plan(Path(), nodes=2, shared_port=1).daemons()[1].flags}
 ADVICE = (
     "penstock up: choose other ports with --port-offset, for example --port-offset 1000;"
     " to run a second set, also choose another --data directory"
@@ -75,7 +51,7 @@ Exit code: 0 if every daemon that was not killed on purpose stopped cleanly, oth
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the daemons until a signal or a failure, and return the exit code.
+    """Run the daemons until a signal or a failure, and return the exit code. Raises CommandError if none can start.
 
     The code is 0 if the user ended it and every daemon stopped cleanly, and 1 if a daemon could not start, is down in the end
     because it died, or had to be killed.
@@ -85,24 +61,19 @@ def run(arguments: argparse.Namespace) -> int:
     options = [*arguments.set, *([DEBUG_ROUTES] if arguments.chaos else [])]
     secure = SecureSet(arguments.secure) if arguments.secure is not None else None
     if secure is not None and arguments.chaos:
-        print("penstock up: --chaos works on sets without --secure only", file=sys.stderr)
-        return 1
-    daemons = Plan(
-        arguments.data, arguments.nodes, arguments.port_offset, arguments.shared_port, options, secure
-    ).daemons()
-    problems = port_problems(daemons)
-    if problems:
-        print("\n".join(problems), file=sys.stderr)
-        print(ADVICE, file=sys.stderr)
+        raise CommandError("--chaos works on sets without --secure only")
+    plan = Plan(arguments.data, arguments.nodes, arguments.port_offset, arguments.shared_port, options, secure)
+    daemons = plan.daemons()
+    if problems := port_problems(daemons):
+        print("\n".join([*problems, ADVICE]), file=sys.stderr)
         return 1
     try:
         make_secret(arguments.data, daemons)
         if secure is not None:
             secure.make(arguments.nodes)
-        questions = Questions(secure)
-    except (OSError, SecureSetError) as error:
-        print(f"penstock up: cannot make the secrets of the set: {error}", file=sys.stderr)
-        return 1
+        client = Client(secure)
+    except (OSError, CommandError) as error:
+        raise CommandError(f"cannot make the secrets of the set: {error}") from None
     supervisor = Supervisor(
         [Supervised(daemon.name, daemon.is_node) for daemon in daemons],
         arguments.restart,
@@ -111,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     with SignalQueue() as signals, Control(arguments.data, signals.wake) as control:
         allowed = control if arguments.chaos else None
-        with Processes(daemons, supervisor, arguments.verbose, allowed, questions) as processes:
+        with Processes(daemons, supervisor, arguments.verbose, allowed, client) as processes:
             return processes.run(signals)
 
 
@@ -124,7 +95,7 @@ def make_secret(data: Path, daemons: Sequence[Daemon]) -> None:
 
 
 class Processes:
-    """The daemons' processes. Leaving the context ends those that a fault of this program has left."""
+    """The daemons' processes. Leaving the context ends those that still run after an error of this program."""
 
     def __init__(
         self,
@@ -132,12 +103,12 @@ class Processes:
         supervisor: Supervisor,
         verbose: bool,
         control: Control | None,
-        questions: "Questions",
+        client: "Client",
     ) -> None:
-        """`control`: where `penstock chaos` asks; None: it is not allowed."""
+        """`control`: the port for `penstock chaos`; None: it is not allowed."""
         self._control = control
         self._daemons = {daemon.name: daemon for daemon in daemons}
-        self._lookupd, self._questions = daemons[0], questions
+        self._lookupd, self._client = daemons[0], client
         self._supervisor = supervisor
         self._verbose = verbose
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -168,8 +139,8 @@ class Processes:
             self._carry_out(supervisor.tick(time.monotonic_ns()))
             for stream in (sys.stdout, sys.stderr):
                 stream.flush()  # the number of lines that a stuck terminal did not take
-            for question in self._control.questions() if self._control is not None else ():
-                question.reply(self._answer(question))
+            for request in self._control.requests() if self._control is not None else ():
+                request.responses.put(self._response(request))
         return supervisor.exit_code
 
     def _fetch_ended(self) -> list[tuple[str, int]]:
@@ -191,33 +162,29 @@ class Processes:
     def _handle_signal(self, number: int) -> None:
         self._interrupts += number == signal.SIGINT
         if number == signal.SIGINT and self._interrupts > 1:
-            self._carry_out(self._supervisor.told_to_kill())
+            self._carry_out(self._supervisor.kill_all())
         elif number in STOPS:
-            self._carry_out(self._supervisor.told_to_stop(time.monotonic_ns()))
+            self._carry_out(self._supervisor.stop_all(time.monotonic_ns()))
         elif number == signal.SIGUSR1:
-            self._carry_out(self._supervisor.told_to_start(time.monotonic_ns()))
+            self._carry_out(self._supervisor.start_down(time.monotonic_ns()))
         elif number == signal.SIGUSR2:
-            self._carry_out(self._supervisor.told_to_roll(time.monotonic_ns()))
+            self._carry_out(self._supervisor.restart_nodes(time.monotonic_ns()))
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         for action in actions:
             if isinstance(action, Start):
                 self._start(self._daemons[action.name])
-            elif isinstance(action, Terminate):
-                self._send(action.name, signal.SIGTERM)
-                self._send(action.name, signal.SIGCONT)  # a frozen process ends, too
-            elif isinstance(action, Kill):
-                self._send(action.name, signal.SIGKILL)
-            elif isinstance(action, Freeze):
-                self._send(action.name, signal.SIGSTOP)
-            elif isinstance(action, Thaw):
-                self._send(action.name, signal.SIGCONT)
+            elif isinstance(action, Send):
+                if action.name in self._running:  # otherwise it could not be started, which the supervisor learns next
+                    self._running[action.name].send_signal(action.signal)
+                    if action.signal is signal.SIGTERM:
+                        self._running[action.name].send_signal(signal.SIGCONT)  # a frozen process ends, too
             elif isinstance(action, Say):
                 print(f"penstock up: {action.text}", file=sys.stderr, flush=True)
             else:
                 self._open_control()
                 allowed = self._control.data if self._control is not None else None
-                print(welcome(list(self._daemons.values()), allowed, self._questions.secure), flush=True)
+                print(welcome(list(self._daemons.values()), allowed, self._client.secure), flush=True)
 
     def _open_control(self) -> None:
         if self._control is not None:
@@ -226,37 +193,38 @@ class Processes:
             except OSError as error:
                 print(f"penstock up: penstock chaos is not available: {error}", file=sys.stderr, flush=True)
 
-    def _answer(self, question: Question) -> dict[str, object]:
-        """Do what `penstock chaos` asks for, and return the state of the set; with `error` if it is refused."""
-        answer: dict[str, object] = {}
+    def _response(self, request: Request) -> dict[str, object]:
+        """Carry out a request of `penstock chaos`, and return the state of the set; with `error` if it is refused."""
+        response: dict[str, object] = {}
         try:
-            self._carry_out(self._obey(question))
+            self._carry_out(self._actions_of(request))
         except RefusedError as error:
-            answer["error"] = str(error)
+            response["error"] = str(error)
         nodes = [
             {"name": name, "state": self._supervisor.state(name).name.lower(), "http_port": daemon.http_port}
             for name, daemon in self._daemons.items()
             if daemon.is_node
         ]
         lookupd, *_, admin = self._daemons.values()
-        return answer | {"nodes": nodes, "lookupd_port": lookupd.tcp_port, "admin_port": admin.http_port}
+        return response | {"nodes": nodes, "lookupd_port": lookupd.tcp_port, "admin_port": admin.http_port}
 
-    def _obey(self, question: Question) -> list[Action]:
-        """Return what is to be done. Raises RefusedError."""
-        name, now, supervisor = question.name, time.monotonic_ns(), self._supervisor
-        until = now + int(question.seconds * SECOND) if question.seconds else NEVER
-        if question.command == "status":
+    def _actions_of(self, request: Request) -> list[Action]:
+        """Return the actions that a request needs. Raises RefusedError."""
+        name, now, supervisor = request.name, time.monotonic_ns(), self._supervisor
+        until = now + int(request.seconds * SECOND) if request.seconds else NEVER
+        if request.command == "status":
             return []
         if name not in self._daemons or not self._daemons[name].is_node:
             raise RefusedError(f"{name} is not a node of this set")
-        if question.command == "kill":
-            return supervisor.kill(name, until, now)
-        if question.command == "start":
-            return supervisor.start(name, now)
-        if question.command == "freeze":
-            return supervisor.freeze(name, until)
-        if question.command == "thaw":
-            return supervisor.thaw(name)
+        match request.command:
+            case "kill":
+                return supervisor.kill(name, until, now)
+            case "start":
+                return supervisor.start(name, now)
+            case "freeze":
+                return supervisor.freeze(name, until)
+            case "thaw":
+                return supervisor.thaw(name)
         raise RefusedError("this penstock up does not know the command: it is of another version")
 
     def _start(self, daemon: Daemon) -> None:
@@ -273,13 +241,9 @@ class Processes:
             print(f"penstock up: cannot start {daemon.name}: {error}", file=sys.stderr, flush=True)
             self._not_started.append(daemon.name)
 
-    def _send(self, name: str, number: signal.Signals) -> None:
-        if name in self._running:  # otherwise it could not be started, which the supervisor learns next
-            self._running[name].send_signal(number)
-
     def _answers(self, daemon: Daemon) -> bool:
         """Return True if the daemon serves; a node also takes messages, and nsqlookupd, unless that is down, knows it."""
-        answer = self._questions.ask(daemon, "/readyz" if daemon.is_node else "/ping")
+        answer = self._client.get(daemon, "/readyz" if daemon.is_node else "/ping")
         if answer is None or answer == IGNORANT:
             return False
         is_lookupd_down = self._supervisor.state(self._lookupd.name) is State.DOWN
@@ -287,14 +251,14 @@ class Processes:
 
     def _is_registered(self, daemon: Daemon) -> bool:
         try:
-            producers = json.loads(self._questions.ask(self._lookupd, "/nodes") or b"{}").get("producers", [])
+            producers = json.loads(self._client.get(self._lookupd, "/nodes") or b"{}").get("producers", [])
         except ValueError:  # the answer was cut off
             return False
         return any(producer["tcp_port"] == daemon.tcp_port for producer in producers)
 
 
-class Questions:
-    """Asks the daemons over HTTP, or over HTTPS with a token if the set is secure."""
+class Client:
+    """The HTTP client of the daemons; if the set is secure, over HTTPS and with a token."""
 
     def __init__(self, secure: SecureSet | None) -> None:
         """Read the files of a secure set. Raises OSError."""
@@ -302,14 +266,14 @@ class Questions:
         self._context = secure.context() if secure is not None else None
         self._headers = secure.headers() if secure is not None else {}
 
-    def ask(self, daemon: Daemon, path: str) -> bytes | None:
-        """Return the body of an answer, whatever its status, or None if there is none."""
-        if self._context is None:
-            connection = http.client.HTTPConnection(HOST, daemon.http_port, timeout=ANSWER_TIMEOUT)
-        else:
-            connection = http.client.HTTPSConnection(
-                HOST, daemon.https_port, timeout=ANSWER_TIMEOUT, context=self._context
-            )
+    def get(self, daemon: Daemon, path: str) -> bytes | None:
+        """Return the body of a response, whatever its status, or None if there is none."""
+        timeout, context = RESPONSE_TIMEOUT, self._context
+        connection = (
+            http.client.HTTPConnection(HOST, daemon.http_port, timeout=timeout)
+            if context is None
+            else http.client.HTTPSConnection(HOST, daemon.https_port, timeout=timeout, context=context)
+        )
         try:
             connection.request("GET", path, headers=self._headers)
             return connection.getresponse().read()
@@ -319,49 +283,37 @@ class Questions:
             connection.close()
 
 
-def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `penstock up` to the commands."""
-    up = commands.add_parser(
-        "up",
-        help="start nsqlookupd, nsqd and nsqadmin in the foreground",
-        description="Start nsqlookupd, nsqd and nsqadmin in the foreground.",
-        epilog=DETAILS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_command(commands: Commands) -> None:
+    """Add the command `up` to the parser."""
+    up = make_command(commands, "up", run, "start nsqlookupd, nsqd and nsqadmin in the foreground", DETAILS)
     up.add_argument(
         "--nodes",
-        type=_nodes,
+        type=whole_number(1, 64),
         default=1,
         metavar="N",
         help="number of nsqd, on ports 4150, 4250, ...; several are a cluster (1 to 64, default: 1)",
     )
-    up.add_argument(
-        "--data",
-        type=Path,
-        default=Path("data"),
-        metavar="DIR",
-        help="directory for the data of all daemons (default: ./data)",
-    )
+    text = "directory for the data of all daemons (default: ./data)"
+    up.add_argument("--data", type=Path, default=Path("data"), metavar="DIR", help=text)
     up.add_argument(
         "--port-offset",
-        type=_offset,
+        type=whole_number(-4000, 54000),
         default=0,
         metavar="N",
         help="number to add to every port but --shared-port (-4000 to 54000, default: 0)",
     )
     up.add_argument(
         "--shared-port",
-        type=_port,
+        type=whole_number(1, 65535),
         default=0,
         metavar="PORT",
         help="TCP port at which producers get any one of the nsqd, so that one address uses all cores (default: none)",
     )
-    _add_ways(up)
-    up.set_defaults(main=run)
+    _add_modes(up)
 
 
-def _add_ways(up: argparse.ArgumentParser) -> None:
-    """Add the options that say how the daemons run."""
+def _add_modes(up: argparse.ArgumentParser) -> None:
+    """Add the options that change how the daemons run."""
     up.add_argument(
         "--restart",
         action="store_true",
@@ -378,7 +330,7 @@ def _add_ways(up: argparse.ArgumentParser) -> None:
     up.add_argument(
         "--chaos",
         action="store_true",
-        help="allow `penstock chaos` to kill, freeze and cut off nodes; the nodes serve /debug routes, on loopback",
+        help="allow `penstock chaos` to kill, freeze and partition nodes; the nodes serve /debug routes, on loopback",
     )
     up.add_argument(
         "--secure",
@@ -389,18 +341,6 @@ def _add_ways(up: argparse.ArgumentParser) -> None:
     up.add_argument("-v", "--verbose", action="store_true", help="also print the command line of each daemon")
 
 
-def _nodes(text: str) -> int:
-    return _number(text, 1, 64)
-
-
-def _offset(text: str) -> int:
-    return _number(text, -4000, 54000)
-
-
-def _port(text: str) -> int:
-    return _number(text, 1, 65535)
-
-
 def _setting(text: str) -> str:
     """Return the flag for an option of nsqd, given as NAME=VALUE, or as NAME to switch it on."""
     name, _, _ = text.partition("=")
@@ -409,9 +349,3 @@ def _setting(text: str) -> str:
     if name in OWN_OPTIONS:
         raise argparse.ArgumentTypeError(f"penstock up sets {name} itself, for each node")
     return f"-{text}"
-
-
-def _number(text: str, least: int, most: int) -> int:
-    if not text.lstrip("-").isdecimal() or not least <= int(text) <= most:
-        raise argparse.ArgumentTypeError(f"expected a number from {least} to {most}")
-    return int(text)

@@ -1,6 +1,6 @@
-"""Threads that do what may wait, publishes and HTTP requests, while the main thread owns the consumers.
+"""Threads for blocking work, publishes and HTTP requests, while the main thread owns the consumers.
 
-Law: a job goes in by `submit` and comes out by `results` exactly once; all else that a thread owns is in its Worker.
+Invariant: each job of `submit` has exactly one result in `results`; all other state of a thread is in its Worker.
 An exception that leaves `work` is a bug: `results` raises it in the main thread.
 """
 

@@ -1,4 +1,4 @@
-"""The figures of the daemons, as `python -m bench` (`make bench`) prints them. Nothing here is a test or asserts a speed.
+"""Benchmarks of the daemons: `python -m bench` (`make bench`) prints a table. Nothing here is a test or asserts a speed.
 
 How to read the table:
 
@@ -28,15 +28,14 @@ same bytes:
   servers.
 
 With --nsqd PATH a Go nsqd takes turns with ours, with --mem-queue-size so large that it keeps everything in memory as
-ours does. With --load DIRECTORY NSQ's own bench_writer and bench_reader are the load of the first two rows, and cload
-(if the directory has it) that of single PUBs; these tools report no latencies.
+ours does.
 
-The sizes have a table of their own. Lateness in it is the time from the moment a message was due to its arrival at a
-consumer, so it includes the load's own delays. `due` counts the messages due within the window, `missing` those of them
-that had not come 2 s after its end. If `missing` is not 0, the times are too low, since they are of the messages that
-came. The original needs minutes for each size before the window begins (it writes its metadata anew for each topic).
+The rows sizes- have lines of text, as all rows below. Their lateness is the time from the moment a message was due to its
+arrival at a consumer, so it includes the load's own delays. `due` counts the messages due within the window, `missing`
+those that had not come 2 s after its end: if there are any, the times are too low. The original needs minutes for each size
+before the window begins (it rewrites its metadata for each topic).
 
-The rows log-writer and log-pub- compare the durability modes, beside the floor: one thread that writes and syncs as many
+The rows log-writer and log-pub- compare the durability modes, and the floor: one thread that writes and syncs as many
 bytes as the log gets for one request, in a file whose blocks were written before, in the same slices of time.
 
 The rows clients- compare programs in Python: CPU is the client's, with 50 tasks that publish, or 500 messages in flight.
@@ -55,14 +54,14 @@ ours. "put" and ADDJOB are one job each; "reserve + delete" and "GETJOB + ACKJOB
 * "jobs per CPU" is the original's CPU time for a job, divided by ours: above 1, ours does more in the same CPU time.
 * queues-copies: the load's connections are all to one of three nodes; CPU is that of the three together. Ours writes to the
   page cache (os); the original without its file, and with it.
-* queues-memory: resident memory of the whole process, which the jobs have made grow by so many bytes each.
-* queues-lending: from the sending of ADDJOB on one node to the reply of a client that waits on another; each job has a copy
+* queues-memory: resident memory of the whole process, and its growth for each job.
+* queues-remote: from the sending of ADDJOB on one node to the reply of a client that waits on another; each job has a copy
   on all three. Of the original three jobs only, since it asks other nodes every few seconds.
 
 The rows admin- are nsqadmin's (`--only admin`: some 10 minutes and 2.5 GB; admin-open needs Chromium). Their aims are
-for 10 nodes that have the same 10,000 topics; a node's figures are the mean of the ten. WRONG behind a page tells how
-often the answer was an error, had no topics or nodes, or was in another order than requested; the figures are of the
-other times, if any.
+for 10 nodes that have the same 10,000 topics; the values of a node are the mean of the ten. WRONG after a page counts the
+answers that were an error, had no topics or nodes, or were in another order than requested; the values are of the others, if
+any.
 
 * admin-listing: times are from the request (gzip, a connection of its own) to the first and the last byte of the answer;
   sizes are of the body, and of the bytes sent for it. The first line is the very first request to that nsqadmin.
@@ -71,17 +70,15 @@ other times, if any.
 * admin-open: DOM nodes and JavaScript's heap, after a collection, of a page that was updated 500 and 10,000 times.
 
 The rows turns- (`--only turns`) provoke long turns of the reactor, each on a node of its own: see `turns`. A turn is measured
-by the clock on the wall, so on a busy machine it includes the time that other processes took in the middle of it.
+by the clock on the wall, so on a busy machine it includes the time of other processes meanwhile.
 
 The files:
 
-* The table: `rows` and `figures`, `table`, over `server` (a process under measurement) and `outcome`; `gonsq` is the Go nsqd
-  beside ours.
-* The load, in processes of their own: `load`, `publish`, `consume`, `release`, `job_load`, `spark_load`, over `wire` and
-  `upgrade`.
-* Other rows: `sizes` over `crowd`, `firing` and `idle`; `log_sizes` and `durable` over `log_line` and `floor`; `read_back`;
-  `jobs` and `queues` over `job_server`; `clients` over `client_load`; `nodes`; `copies`; `failover`; `turns`; `pipeline`.
+* The table: `rows`, `stats` and `table`, over `server` (a process under measurement) and `outcome`; `gonsq` is the Go nsqd.
+* The load, in processes of their own: `load`, `publish`, `consume`, `job_load`, `spark_load`, over `wire` and `upgrade`.
+* Other rows: `sizes` over `crowd` and `firing`; `log_sizes`; `durable`; `read_back`; `jobs` and `queues` over `job_server`;
+  `clients` over `client_load`; `nodes`; `copies`; `failover`; `turns`; `pipeline`.
 * nsqadmin's: `admin_pages` and `admin_open` over `admin_cluster`.
-* Beside a measured block: `background`.
-* What survives a crash: the package `crash`.
+* Work in a thread during a measured block: `background`.
+* Crash tests: the package `crash`.
 """

@@ -27,7 +27,7 @@ _WITH_MESSAGES = 100  # topics that have messages at the start, at most
 _APART = 7919  # distance between two of those in the list: a prime, so that they are spread over the names
 _ON_TOP = 20  # number of topics that get messages now and then
 _KNOWN = 120.0  # s until nsqlookupd must know all topics
-_LOOK = 0.2  # s between two looks
+_LOOK = 0.2  # s between two polls
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class AdminCluster:
 
 
 @contextmanager
-def admin_cluster(ours: Program, nodes: int, topics: int) -> Iterator[AdminCluster]:
+def admin_cluster(program: Program, nodes: int, topics: int) -> Iterator[AdminCluster]:
     """Start a cluster in which nsqlookupd knows every topic of every node, and nsqadmin has had no request yet.
 
     Two messages a second are published in the whole cluster, so that pages have something new to show.
@@ -85,10 +85,10 @@ def admin_cluster(ours: Program, nodes: int, topics: int) -> Iterator[AdminClust
         data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-bench-")))
         most = str(40 * nodes * topics)  # all nodes have one address, which may carry a quarter
         lookupd = stack.enter_context(nsqlookupd().with_flags("nsqlookupd", "-max-registrations", most).start())
-        told = ("-lookupd-tcp-address", f"{lookupd.host}:{lookupd.ports['TCP']}")
+        lookupd_flag = ("-lookupd-tcp-address", f"{lookupd.host}:{lookupd.ports['TCP']}")
         started = []
         for number in range(nodes):
-            node = ours.with_flags(ours.name, *told, "-node-id", str(number))
+            node = program.with_flags(program.name, *lookupd_flag, "-node-id", str(number))
             started.append(stack.enter_context(node.start(data=_directory(data / str(number), names))))
             _fill(started[-1], deep)
             say(f"node {number + 1}/{nodes}")

@@ -20,10 +20,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 from bench.admin_cluster import CHANNEL, AdminCluster, admin_cluster, every_second, say
-from bench.log_line import Line
 from bench.rows import Effort
 from bench.server import BenchError, Program, Server
-from bench.table import number
+from bench.table import Line, number
 
 if TYPE_CHECKING:
     from playwright.sync_api import CDPSession, Page
@@ -46,7 +45,7 @@ _COUNT = """() => {
 
 @dataclass(frozen=True, slots=True)
 class BrowserMemory:
-    """What a page holds in the browser, after a garbage collection."""
+    """The memory of a page in the browser, after a garbage collection."""
 
     nodes: float  # of the DOM, including those that belong to no document
     heap: float  # bytes of JavaScript's heap
@@ -55,14 +54,14 @@ class BrowserMemory:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """The row of an open page; implements bench.log_sizes.LogSize."""
+    """The row of an open page."""
 
     name: str
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
         early, late = _UPDATES if effort.scale == 1 else _QUICK
         with (
-            admin_cluster(ours, NODES, TOPICS) as cluster,
+            admin_cluster(program, NODES, TOPICS) as cluster,
             every_second(partial(_busy, cluster, random.Random(1))),
             _proxy(cluster.admin) as proxy,
             _page(f"http://{proxy.address}{PAGE}") as (page, devtools),
@@ -131,8 +130,8 @@ def _after(updates: int, proxy: _Proxy, page: Page, devtools: CDPSession) -> Bro
     say(f"{updates} updates in {changes:.0f} changes")
     for _ in range(2):  # the second collects what finalizers of the first released
         devtools.send("HeapProfiler.collectGarbage")
-    told = {one["name"]: one["value"] for one in devtools.send("Performance.getMetrics")["metrics"]}
-    return BrowserMemory(told["Nodes"], told["JSHeapUsedSize"], told["JSEventListeners"])
+    metrics = {one["name"]: one["value"] for one in devtools.send("Performance.getMetrics")["metrics"]}
+    return BrowserMemory(metrics["Nodes"], metrics["JSHeapUsedSize"], metrics["JSEventListeners"])
 
 
 def _busy(cluster: AdminCluster, chance: random.Random, turn: int) -> None:

@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from bench.admin_cluster import AdminCluster, Cpu, admin_cluster, say
-from bench.log_line import Line
 from bench.rows import Effort
 from bench.server import BenchError, Program, Server
-from bench.table import share
+from bench.table import Line, share
 
 NODES, TOPICS = 10, 10_000
 _QUICK = (2, 500)  # nodes and topics
@@ -55,13 +54,13 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The row of page requests; implements bench.log_sizes.LogSize."""
+    """The row of page requests."""
 
     name: str
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
         full = effort.scale == 1
-        with admin_cluster(ours, *((NODES, TOPICS) if full else _QUICK)) as cluster:
+        with admin_cluster(program, *((NODES, TOPICS) if full else _QUICK)) as cluster:
             idle = cluster.cpu_during(_IDLE if full else _PAUSE)
             cold = _look(cluster, "/", idle)
             say("cold")
@@ -112,7 +111,7 @@ def _look(cluster: AdminCluster, path: str, idle: Cpu) -> PageRequest:
 
 
 def _complaint(cluster: AdminCluster, path: str, look: PageRequest) -> str:
-    """Return why this answer is not the page that was requested, or "" if it is."""
+    """Return the reason why this answer is not the page that was requested, or "" if it is."""
     if look.status != 200:
         return str(look.status)
     if not path.startswith("/?") and path != "/":
@@ -127,7 +126,7 @@ def _complaint(cluster: AdminCluster, path: str, look: PageRequest) -> str:
 
 
 def _idle_line(name: str, cluster: AdminCluster, idle: Cpu) -> Line:
-    what = f"{len(cluster.nodes)} nodes, {len(cluster.topics)} topics, nobody looks"
+    what = f"{len(cluster.nodes)} nodes, {len(cluster.topics)} topics, no page open"
     measured = f"a node {_share(idle.node)} of a core"
     return Line(name, what, measured, f"nsqadmin {_share(idle.admin)}, nsqlookupd {_share(idle.lookupd)}")
 
@@ -139,13 +138,13 @@ def _share(cpu: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OpenPages:
-    """The row of open pages; implements bench.log_sizes.LogSize."""
+    """The row of open pages."""
 
     name: str
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
         full = effort.scale == 1
-        with admin_cluster(ours, *((NODES, TOPICS) if full else _QUICK)) as cluster:
+        with admin_cluster(program, *((NODES, TOPICS) if full else _QUICK)) as cluster:
             idle = cluster.cpu_during(_IDLE if full else _PAUSE)
             return [
                 _idle_line(self.name, cluster, idle),
@@ -197,7 +196,7 @@ class StreamCounts:
         )
 
     def less(self, other: StreamCounts) -> StreamCounts:
-        """Return what came since `other`, an earlier count."""
+        """Return the difference to `other`, an earlier count."""
         return self + StreamCounts(-other.updates, -other.empty, -other.size, -other.sent)
 
 
@@ -258,7 +257,7 @@ def _streams(admin: Server, pages: int) -> Iterator[list[_Stream]]:
         deadline = time.monotonic() + _FIRST
         while not all(one.come.updates or one.failure for one in streams):
             if time.monotonic() > deadline:
-                raise BenchError(f"/?live=1 told nothing within {_FIRST:g} s")
+                raise BenchError(f"/?live=1 sent nothing within {_FIRST:g} s")
             time.sleep(_LOOK)
         yield streams
     finally:

@@ -1,4 +1,4 @@
-"""Work in a thread beside a block of code: load, or a look at what is measured."""
+"""Work in a thread during a block of code: load, or sampling."""
 
 from __future__ import annotations
 

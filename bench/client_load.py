@@ -23,7 +23,7 @@ class Clock:
     def __init__(self, count: int) -> None:
         self._left = count
         self._began: tuple[float, float] | None = None
-        self.told = ""
+        self.result = ""  # JSON
 
     def begin(self) -> None:
         """Note that the work begins."""
@@ -37,7 +37,7 @@ class Clock:
         if not self._left:
             assert self._began is not None
             cpu, seconds = time.process_time() - self._began[0], time.perf_counter() - self._began[1]
-            self.told = json.dumps({"cpu": cpu, "seconds": seconds})
+            self.result = json.dumps({"cpu": cpu, "seconds": seconds})
         return not self._left
 
 
@@ -155,7 +155,7 @@ def pynsq_publish(clock: Clock, address: str, topic: str, channel: str, count: i
             publish()
 
     def begin() -> None:
-        if not writer.conns:  # connecting is asynchronous, and nothing tells when it is done
+        if not writer.conns:  # connecting is asynchronous, and has no callback
             loop.call_later(0.01, begin)
             return
         clock.begin()
@@ -179,12 +179,12 @@ _ALL: dict[tuple[str, str], Callable[[Clock, str, str, str, int], Any]] = {
 
 
 def main(client: str, work: str, address: str, topic: str, channel: str, count: str) -> None:
-    """Do the work and print the figures."""
+    """Do the work and print the times."""
     clock = Clock(int(count))
     running = _ALL[client, work](clock, address, topic, channel, int(count))
     if running is not None:
         asyncio.run(running)
-    print(clock.told)
+    print(clock.result)
 
 
 if __name__ == "__main__":

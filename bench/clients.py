@@ -1,4 +1,4 @@
-"""What a message costs the programs of Python's clients, side by side: ours, blocking and async, and pynsq and ansq.
+"""The cost of a message to programs with Python's clients: Penstock's, blocking and async, and pynsq and ansq.
 
 Each client runs in a process of its own (bench/client_load.py) against the same nsqd, one after the other, in each run.
 """
@@ -11,9 +11,9 @@ import sys
 from dataclasses import dataclass
 from statistics import median
 
-from bench.log_line import Line
 from bench.rows import TOPIC, Effort
 from bench.server import BenchError, Program, Server
+from bench.table import Line
 
 CLIENTS = ("penstock.client", "penstock.aio", "pynsq", "ansq")
 _OTHERS = ("pynsq", "ansq")
@@ -26,16 +26,16 @@ SIZE = 200
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """A row of all clients; implements bench.log_sizes.LogSize."""
+    """A row of all clients."""
 
     name: str
     work: str  # "consume" or "publish"
     aim: str
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
         count = max(500, int(_MESSAGES[self.work] * effort.scale))
         found: dict[str, list[tuple[float, float]]] = {client: [] for client in CLIENTS}
-        with ours.start() as server:
+        with program.start() as server:
             for turn in range(_RUNS if effort.scale == 1 else 1):
                 channels = [f"{client}-{turn}" for client in CLIENTS] if self.work == "consume" else []
                 topic = f"{TOPIC}-{turn}"
@@ -53,9 +53,8 @@ class Clients:
             other = min(costs[one] for one in _OTHERS) / costs[client]
             compared = f"{other:.1f} x the faster of {' and '.join(_OTHERS)}"
             compared += f"; {costs['penstock.client'] / costs[client]:.2f} x penstock.client"
-        return Line(
-            self.name, client, f"CPU {costs[client]:.1f} us, {rate:,.0f}/s", compared, self.aim if compared else ""
-        )
+        measured = f"CPU {costs[client]:.1f} us, {rate:,.0f}/s"
+        return Line(self.name, client, measured, compared, self.aim if compared else "")
 
 
 def _measure(server: Server, client: str, work: str, topic: str, channel: str, count: int) -> tuple[float, float]:
@@ -65,8 +64,8 @@ def _measure(server: Server, client: str, work: str, topic: str, channel: str, c
     done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
     if done.returncode:
         raise BenchError(f"{client} failed to {work}: {done.stderr[-2000:]}")
-    told = json.loads(done.stdout)
-    return told["cpu"] / count * 1e6, count / told["seconds"]
+    result = json.loads(done.stdout)
+    return result["cpu"] / count * 1e6, count / result["seconds"]
 
 
 def clients() -> list[Clients]:

@@ -1,4 +1,4 @@
-"""A crowd: thousands of subscribed connections on one epoll, which answers heartbeats and hands out single messages.
+"""A crowd: thousands of subscribed connections on one epoll, which answers heartbeats and handles single messages.
 
 It is not made for throughput, since it parses frames in Python. Heartbeats stay at NSQ's default of 30 s, as those of
 real consumers.
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from struct import Struct
 
+from bench.outcome import Outcome
 from bench.wire import HEARTBEAT, connect, expect_ok, greeting
 
 _READ = 65536  # bytes
@@ -112,3 +113,27 @@ def split(data: bytes) -> tuple[list[bytes], bytes]:
 def _message(frame: bytes) -> Message:
     _, _, _, attempts, id = _MESSAGE.unpack_from(frame)
     return Message(attempts, id, frame[_MESSAGE.size :])
+
+
+@dataclass
+class Idle:
+    """A load of consumers of a channel without messages (see bench.load). The fields are the plan; everything else is state."""
+
+    host: str
+    ports: dict[str, int]
+    topic: str
+    channel: str
+    connections: int
+    seconds: float
+
+    def prepare(self) -> None:
+        self._crowd = Crowd(self.host, self.ports["TCP"], _refuse)
+        self._crowd.subscribe((self.topic, self.channel, 1, {}) for _ in range(self.connections))
+
+    def run(self) -> Outcome:
+        self._crowd.serve(self.seconds)
+        return Outcome(0, self.seconds)
+
+
+def _refuse(member: Member, messages: list[Message], now: int) -> bytes:
+    raise SystemExit("idle: a message came")

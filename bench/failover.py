@@ -1,7 +1,7 @@
-"""What a failover takes, and what consuming from promoted logs costs.
+"""The time of a failover, and the cost of consuming from promoted logs.
 
-Three nodes on loopback are a cluster. One of them is killed while its log owes many messages; a consumer waits at each of the
-others. The load, the nodes and this program share the machine's cores.
+Three nodes on loopback are a cluster. One of them is killed while its log has many unfinished messages; a consumer waits at
+each of the others. The load, the nodes and this program share the machine's cores.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench.copies import cluster
-from bench.load import Load
-from bench.log_line import Line
-from bench.rows import CHANNEL, TOPIC, Effort, fill
-from bench.server import BenchError, Program, Server
-from bench.table import number
+from bench.rows import CHANNEL, TOPIC, Effort, drain, fill
+from bench.server import BenchError, Program, Server, with_port
+from bench.table import Line, number
 from bench.turns import Turns
 from bench.wire import FRAME, connect, expect_ok, identify, read_exactly
 
@@ -32,7 +30,7 @@ _UNFINISHED = 1_000_000  # messages
 _LARGE = 40_000_000  # finished messages, which are kept: 10 GB
 _POLL = 0.005  # s
 _WAIT = 60.0  # s
-_CATCH_UP = 600.0  # s, for followers that fell behind the publishers
+_CATCH_UP = 600.0  # s, for followers to get all that was published
 _RUNS = 5  # of each number of logs, in turn
 _LOGS = (0, 1, 3, 10)  # promoted ones
 _AIMS = {0: "", 1: "CPU <= 1.05", 3: "CPU <= 1.1", 10: "CPU <= 1.2"}
@@ -41,7 +39,7 @@ _TO_CONSUME = 1_000_000  # messages, over all logs
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was seen of a failover."""
+    """The measurements of a failover."""
 
     seconds: float  # from the suspicion to the first delivery
     more: int  # bytes of memory that the new leader took
@@ -56,14 +54,13 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """A node is killed that owes many messages; implements bench.log_sizes.LogSize."""
+    """A node is killed that has many unfinished messages."""
 
     name: str = "failover"
     aim: str = "first delivery <= 2 s after the suspicion, <= 300 MB, no turn > 10 ms"
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """Kill the leader of a log, and return one line. Raises BenchError."""
-        program = ours.with_flags(ours.name, "-durability", "os", "-failover-quorum", "majority")
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
+        program = program.with_flags(program.name, "-durability", "os", "-failover-quorum", "majority")
         with cluster(program, 3, 2) as nodes:
             messages = fill(nodes[0], max(1000, int(_UNFINISHED * effort.scale)))
             seen = _kill_leader(nodes, 2)
@@ -73,15 +70,16 @@ class Failover:
 
 @dataclass(frozen=True, slots=True)
 class FailoverLarge:
-    """A node is killed whose log has many finished messages, which are kept; implements bench.log_sizes.LogSize."""
+    """A node is killed whose log has many finished messages, which are kept; its log is also started alone."""
 
     name: str = "failover-large"
     aim: str = "no more than its replay"
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """Kill the leader of a log, start its log again alone, and return one line. Raises BenchError."""
-        kept = ours.with_flags(ours.name, "-durability", "os", "-retention", "24h", "-retention-bytes", str(1 << 40))
-        with cluster(kept.with_flags(ours.name, "-failover-quorum", "majority"), 3, 1) as nodes:
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
+        kept = program.with_flags(
+            program.name, "-durability", "os", "-retention", "24h", "-retention-bytes", str(1 << 40)
+        )
+        with cluster(kept.with_flags(program.name, "-failover-quorum", "majority"), 3, 1) as nodes:
             fill(nodes[0], max(1000, int(_LARGE * effort.scale)))
             nodes[0].post(f"/channel/empty?topic={TOPIC}&channel={CHANNEL}", b"")
             messages = fill(nodes[0], max(1000, int(_UNFINISHED * effort.scale)))
@@ -103,15 +101,16 @@ def _kill_leader(nodes: list[Server], followers: int) -> Seen:
     turns = [Turns(node) for node in others]
     before = [node.rss() for node in others]
     leader.end(signal.SIGKILL)
-    _until(
-        lambda: any(each["suspected"] for node in others for each in _cluster(node)["nodes"]),
-        "nobody misses the leader",
-    )
+
+    def is_suspected() -> bool:
+        return any(each["suspected"] for node in others for each in _cluster(node)["nodes"])
+
+    _until(is_suspected, "no node suspects the leader")
     suspected = time.monotonic()
     readable, _, _ = select.select(consumers, [], [], _WAIT)
     took = time.monotonic() - suspected
     if not readable:
-        raise BenchError(f"failover: nobody delivers what the dead node owes within {_WAIT:.0f} s")
+        raise BenchError(f"failover: no node delivers the unfinished messages of the lost node within {_WAIT:.0f} s")
     place = consumers.index(readable[0])
     read_exactly(consumers[place], FRAME)
     more, longest = others[place].rss() - before[place], turns[place].longest()
@@ -122,13 +121,12 @@ def _kill_leader(nodes: list[Server], followers: int) -> Seen:
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """Consumers of a channel that has messages in several promoted logs; implements bench.log_sizes.LogSize."""
+    """Consumers of a channel that has messages in several promoted logs, which is drained _RUNS times for each of _LOGS."""
 
     name: str = "shards"
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """Drain a channel _RUNS times for each number of promoted logs, in turn; a line for each. Raises BenchError."""
-        program = ours.with_flags(ours.name, "-durability", "os")
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
+        program = program.with_flags(program.name, "-durability", "os")
         messages = max(2000, int(_TO_CONSUME * effort.scale))
         found: dict[int, list[float]] = {count: [] for count in _LOGS}
         for _ in range(_RUNS if effort.scale == 1 else 1):
@@ -160,18 +158,14 @@ class Shards:
             secret = Path(place, "secret")
             secret.write_text("a secret for the bench\n")
             flags = "-node-id=0", f"-cluster-secret-file={secret}"
-            node = Program(program.name, program.command, program.original, (*program.listens, "CLUSTER"))
+            node = with_port(program, "CLUSTER")
             with node.with_flags(program.name, *flags).start(data=data) as server:
                 _until(lambda: len(_serving(server)) == count + 1, "the promoted logs are not served")
-                with Load(
-                    "drain", server, topic=TOPIC, channel=CHANNEL, connections=2, rdy=2500, seconds=_WAIT,
-                    messages=messages // max(1, count) * max(1, count),
-                ) as load:  # fmt: skip
-                    sample = load.measure()
+                sample = drain(server, _WAIT, messages // max(1, count) * max(1, count))
         return sample.server_cpu / max(1, sample.outcome.messages)
 
     def _publish(self, program: Program, place: Path, leader: int, messages: int) -> None:
-        """Make the data directory of a node with so many unfinished messages."""
+        """Make the data directory of a node with `messages` unfinished messages."""
         data = place / str(leader)
         data.mkdir()
         with program.with_flags(program.name, f"-node-id={leader}").start(data=data) as server:
@@ -188,13 +182,13 @@ def _promoted(source: Path, data: Path) -> None:
 
 
 def _cluster(node: Server) -> dict[str, Any]:
-    """Return what a node says of its cluster; while it starts, that is nothing."""
+    """Return the response of a node to /cluster; while it starts, it is empty."""
     found: dict[str, Any] = json.loads(node.get("/cluster"))
     return {"nodes": [], "led": [], "followers": []} | found
 
 
 def _has_copies(node: Server, followers: int) -> bool:
-    """Return whether so many followers are in sync and have all of the node's log."""
+    """Return whether `followers` followers are in sync and have all of the node's log."""
     found = [each for each in _cluster(node)["followers"] if each["state"] == "in sync"]
     return len(found) >= followers and all(each["behind"] == 0 for each in found)
 
@@ -214,7 +208,7 @@ def _consumer(node: Server) -> socket.socket:
 
 
 def _until(done: Callable[[], bool], why: str, seconds: float = _WAIT) -> None:
-    """Wait until something is true, at most for so long. Raises BenchError."""
+    """Wait until `done` returns True, for `seconds` at most. Raises BenchError."""
     deadline = time.monotonic() + seconds
     while not done():
         if time.monotonic() > deadline:

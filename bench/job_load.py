@@ -26,7 +26,7 @@ _ID_SIZE = 40  # bytes of Disque's job ids
 
 @dataclass(slots=True)
 class Answer:
-    """What a client that works has to send next, after some replies."""
+    """The next commands of a client that works, after some replies."""
 
     send: bytes
     rest: bytes  # of a reply that is not complete
@@ -41,12 +41,12 @@ class Language:
     put: bytes  # its reply is one line
     refusal: bytes  # is in those replies to it that refuse, and in no other
     fetch: bytes
-    answer: Callable[[bytes], Answer]  # of the replies to `fetch` and to what came from it
+    answer: Callable[[bytes], Answer]  # for the replies to `fetch` and to the commands that followed
 
 
-def command(*words: bytes) -> bytes:
+def command(*parts: bytes) -> bytes:
     """Return a command of Disque."""
-    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
 
 
 # beanstalkd

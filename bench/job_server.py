@@ -1,6 +1,6 @@
-"""A server of jobs under measurement, ours or the original one, and one run of the load of bench/job_load.py on it.
+"""A server of jobs under measurement, Penstock's or the original, and one run of the load of bench/job_load.py on it.
 
-Law: it is killed at the end, never stopped.
+It is killed at the end, never stopped.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 from bench.server import ROOT, BenchError, cpu_clock, resident
 
@@ -25,20 +24,20 @@ _BUS = 10_000  # a node of Disque also listens on its port + this
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What is compared: the original server, ours, and how both are started. In flags PORT and DIR are replaced."""
+    """The original server and Penstock's, and their flags, in which PORT and DIR are replaced."""
 
-    name: str  # the original
-    program: str  # ours, as penstock.launch knows it
+    name: str  # of the original
+    program: str  # Penstock's, by its name in penstock.launch
     language: str  # a key of bench.job_load.LANGUAGES
     flags: tuple[str, ...]
-    modes: dict[str, tuple[str, ...]]  # flags beyond those
-    put: str  # what the load's `put` does, for the table
+    modes: dict[str, tuple[str, ...]]  # further flags
+    put: str  # the commands of the load's `put`, for the table
     work: str
 
     def commands(self, path: str) -> dict[str, tuple[str, ...]]:
-        """Return the commands of ours and, if `path` names it, of theirs."""
-        ours = (sys.executable, "-m", "penstock.launch", self.program)
-        return {"ours": ours} | ({"theirs": (path,)} if path else {})
+        """Return the commands of Penstock's server and, if `path` names it, of the original."""
+        penstock = (sys.executable, "-m", "penstock.launch", self.program)
+        return {"penstock": penstock} | ({"original": (path,)} if path else {})
 
 
 _DISQUE_FLAGS = ("--bind", HOST, "--port", "PORT", "--dir", "DIR", "--loglevel", "warning", "--maxmemory", "8gb")
@@ -73,22 +72,17 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """The figures of one run of a load, or the median of several."""
+class JobStats:
+    """The results of one run of a load, or the medians of several."""
 
     rate: float  # jobs a second
-    cpu: float  # ns of the CPU time of what was measured per job
+    cpu: float  # ns of the server's CPU time for each job
     p99: float  # ns from a command to its answer
 
     @property
     def busy(self) -> float:
-        """Return the CPU time of what was measured as a share of one core."""
+        """Return the server's CPU time as a share of one core."""
         return self.rate * self.cpu / 1e9
-
-
-def medians(runs: list[Figures]) -> Figures:
-    """Return the median of each figure."""
-    return Figures(*(median(getattr(run, name) for run in runs) for name in ("rate", "cpu", "p99")))
 
 
 @contextmanager
@@ -96,9 +90,9 @@ def running(command: tuple[str, ...], flags: tuple[str, ...]) -> Iterator[Runnin
     """Run a server with a directory of its own. Raises BenchError if it does not listen."""
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
         port = _free_port()
-        words = {"PORT": str(port), "DIR": directory}
+        values = {"PORT": str(port), "DIR": directory}
         process = subprocess.Popen(
-            [*command, *(words.get(flag, flag) for flag in flags)],
+            [*command, *(values.get(flag, flag) for flag in flags)],
             cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         try:
@@ -131,8 +125,8 @@ def _await(port: int) -> None:
 
 def load(
     cpu: Callable[[], int], port: int, language: str, kind: str, connections: int, depth: int, seconds: float
-) -> Figures:
-    """Run the load once. `cpu`: of what is measured. Raises BenchError."""
+) -> JobStats:
+    """Run the load once. `cpu`: returns the CPU time of the server. Raises BenchError."""
     command = [sys.executable, "-m", "bench.job_load", language, str(port), kind, str(connections), str(depth)]
     with subprocess.Popen([*command, str(seconds)], stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
@@ -144,4 +138,4 @@ def load(
     if not line:
         raise BenchError("the load failed")
     jobs, took, p99 = line.split()
-    return Figures(int(jobs) / float(took), spent / max(1, int(jobs)), float(p99))
+    return JobStats(int(jobs) / float(took), spent / max(1, int(jobs)), float(p99))

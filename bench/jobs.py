@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.job_server import BEANSTALKD, Figures, Served, load, medians, running
-from bench.log_line import Line
+from bench.job_server import BEANSTALKD, JobStats, Served, load, running
 from bench.rows import Effort
 from bench.server import Program
-from bench.table import number, share
+from bench.stats import medians
+from bench.table import Line, number, share
 
 RUNS = 3  # of each program, in turn
 _KINDS = ("put", "work")
@@ -19,7 +19,7 @@ _KINDS = ("put", "work")
 
 @dataclass(frozen=True, slots=True)
 class JobsRow:
-    """A row of job figures; implements bench.log_sizes.LogSize."""
+    """A row of the load of jobs."""
 
     name: str
     served: Served
@@ -29,39 +29,37 @@ class JobsRow:
     depth: int
     aims: tuple[str, str] = ("", "")  # of put, of work
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
         """Run both kinds of load on both servers, RUNS times in turn, and return a line for each kind. Raises BenchError."""
         served = self.served
-        found: dict[tuple[str, str], list[Figures]] = {}
+        found: dict[tuple[str, str], list[JobStats]] = {}
         for _ in range(RUNS if effort.scale == 1 else 1):
             for who, command in served.commands(self.path).items():
                 with running(command, (*served.flags, *served.modes[self.mode])) as server:
                     for kind in _KINDS:
                         depth = self.depth if kind == "put" else 1
-                        got = load(
-                            server.cpu, server.port, served.language, kind, self.connections, depth, effort.seconds
-                        )
-                        found.setdefault((kind, who), []).append(got)
+                        given = server.cpu, server.port, served.language, kind, self.connections, depth
+                        found.setdefault((kind, who), []).append(load(*given, effort.seconds))
         return [self._line(kind, aim, found) for kind, aim in zip(_KINDS, self.aims, strict=True)]
 
-    def _line(self, kind: str, aim: str, found: dict[tuple[str, str], list[Figures]]) -> Line:
+    def _line(self, kind: str, aim: str, found: dict[tuple[str, str], list[JobStats]]) -> Line:
         what = f"{self.mode}: {self.served.put if kind == 'put' else self.served.work}, {self.connections} connections"
         what += f", {self.depth} deep" if kind == "put" and self.depth > 1 else ""
-        ours = medians(found[kind, "ours"])
-        compared = versus(ours, medians(found[kind, "theirs"]), self.served.name) if self.path else ""
-        return Line(self.name, what, described(ours), compared, aim)
+        stats = medians(found[kind, "penstock"])
+        compared = versus(stats, medians(found[kind, "original"]), self.served.name) if self.path else ""
+        return Line(self.name, what, described(stats), compared, aim)
 
 
-def described(got: Figures) -> str:
-    """Format the figures of one server for the table."""
+def described(got: JobStats) -> str:
+    """Format the results of one server for the table."""
     return f"{number(got.rate)}/s, CPU {got.cpu / 1e3:.1f} us ({share(got.busy)}), p99 {got.p99 / 1e6:.2f} ms"
 
 
-def versus(ours: Figures, theirs: Figures, name: str) -> str:
-    """Compare rates, and how many jobs one second of CPU time does: both are better if they are higher."""
+def versus(stats: JobStats, original: JobStats, name: str) -> str:
+    """Compare rates, and the jobs per second of CPU time: both are better if they are higher."""
     return (
-        f"rate {ours.rate / theirs.rate:.2f}, jobs per CPU {theirs.cpu / max(1.0, ours.cpu):.2f} of {name}"
-        f" ({number(theirs.rate)}/s, {theirs.cpu / 1e3:.1f} us ({share(theirs.busy)}))"
+        f"rate {stats.rate / original.rate:.2f}, jobs per CPU {original.cpu / max(1.0, stats.cpu):.2f} of {name}"
+        f" ({number(original.rate)}/s, {original.cpu / 1e3:.1f} us ({share(original.busy)}))"
     )
 
 

@@ -1,4 +1,4 @@
-"""The load: a separate process, so that its cost is not added to the server's and can be shown beside it.
+"""The load: a separate process, so that its cost is not added to the server's and can be shown next to it.
 
     python -m bench.load KIND PLAN      KIND: a key of `kinds` in `main`; PLAN: JSON, the fields of that class
 
@@ -43,7 +43,7 @@ class Runnable(Protocol):
 
 
 class Target(Protocol):
-    """What a load needs of the server, or of several servers at one address."""
+    """The interface of the server, or of several servers at one address, for a load."""
 
     @property
     def host(self) -> str:
@@ -110,11 +110,10 @@ def raise_file_limit() -> int:
 
 def main() -> None:
     """Run a load as a process; see the head of this file."""
-    from bench.consume import Drain
+    from bench.consume import Drain, Release
+    from bench.crowd import Idle
     from bench.firing import Firing
-    from bench.idle import Idle
     from bench.publish import Publish
-    from bench.release import Release
 
     kinds = {"publish": Publish, "drain": Drain, "idle": Idle, "firing": Firing, "release": Release}
     gc.disable()  # safe, since no cycles are made in the measured time

@@ -1,6 +1,6 @@
-"""What the commit log costs and bounds: speed by mode, a channel far behind, restarts, disk. Each is measured once per call.
+"""The cost of the commit log, and its bounds: speed by mode, a channel far behind, restarts, disk.
 
-A line has a figure, the figure that it is compared with, and the aim. Ratios are of medians over alternating runs.
+A line has a value, the value that it is compared with, and the aim. Ratios are of medians over alternating runs.
 """
 
 from __future__ import annotations
@@ -16,47 +16,32 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Protocol
 
 from bench.background import in_background
 from bench.durable import durable, modes
 from bench.load import Load
-from bench.log_line import Line
 from bench.read_back import ReadBack
-from bench.rows import CHANNEL, TOPIC, WARM_UP, Effort, fill
+from bench.rows import CHANNEL, TOPIC, Effort, LineRow, drain, fill, publish
 from bench.server import BenchError, Program, Server
-from bench.table import megabytes, number
+from bench.table import Line, megabytes, number
 
-HEADER = ("row", "what", "measured", "compared", "aim")
-LEFT = {"row", "what", "measured", "compared", "aim"}
 _RUNS = 3  # of each program, in turn
-_LOOK = 0.05  # s between two looks at the disk or the memory
+_LOOK = 0.05  # s between two samples of the disk or the memory
 _MB = 1_000_000
 _SEGMENT = 64 * 1024 * 1024  # bytes
 _RESERVE = 128 * 1024 * 1024
-_FIGURE = re.compile(r"^(nsqd_log_\w+) (\S+)$", re.MULTILINE)
-
-
-class LogSize(Protocol):
-    """A row of the log's table, as the driver uses it."""
-
-    @property
-    def name(self) -> str:
-        """Return the name in the table and for --only."""
-
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """Measure the row and return its lines. Raises BenchError if it fails."""
+_METRIC = re.compile(r"^(nsqd_log_\w+) (\S+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class ManyTopics:
-    """Single publishes to a thousand topics in turn, beside one topic; each publish waits for its sync."""
+    """Single publishes to a thousand topics in turn, compared with one topic; each publish waits for its sync."""
 
     name: str
     topics: int = 1000
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        always, _ = modes(ours)
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
+        always, _ = modes(program)
         topics = max(2, int(self.topics * effort.scale))
         one, many = [], []
         for _ in range(_RUNS if effort.scale == 1 else 1):
@@ -68,12 +53,8 @@ class ManyTopics:
     def _rate(self, program: Program, topics: int, effort: Effort) -> float:
         with program.start() as server:
             server.create_all(f"/topic/create?topic={TOPIC}{number or ''}" for number in range(topics))
-            with Load(
-                "publish", server, shape="pub", topic=TOPIC, connections=50, depth=1, seconds=effort.seconds,
-                warm_up=WARM_UP, topics=topics,
-            ) as load:  # fmt: skip
-                outcome = load.measure().outcome
-                return outcome.messages / outcome.seconds
+            outcome = publish(server, effort.seconds, topics=topics).outcome
+            return outcome.messages / outcome.seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +64,8 @@ class Behind:
     name: str
     messages: int = 10_000_000
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        _, os_mode = modes(ours)
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
+        _, os_mode = modes(program)
         messages = max(20_000, int(self.messages * effort.scale))
         in_memory = self._in_memory(os_mode, messages // 10)
         with _directory() as data:
@@ -140,13 +121,8 @@ class Behind:
             while not done.wait(_LOOK):
                 most = max(most, server.rss())
 
-        with (
-            Load(
-                "drain", server, topic=TOPIC, channel=CHANNEL, connections=2, rdy=2500, seconds=600.0, messages=messages
-            ) as load,
-            in_background(watch),
-        ):
-            outcome = load.measure().outcome
+        with in_background(watch):
+            outcome = drain(server, 600.0, messages).outcome
         if outcome.missing:
             raise BenchError(f"{outcome.missing} of {messages} messages did not come")
         return outcome.messages / outcome.seconds, most
@@ -160,8 +136,8 @@ class Restart:
     messages: int = 1_000_000
     channels: int = 10
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        _, os_mode = modes(ours)
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
+        _, os_mode = modes(program)
         messages = max(2000, int(self.messages * effort.scale))
         with _directory() as data:
             empty = median([_start(os_mode, data) for _ in range(_RUNS)])
@@ -198,8 +174,8 @@ class Space:
     released: int = 100_000
     seconds: float = 30.0
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        _, os_mode = modes(ours)
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
+        _, os_mode = modes(program)
         return [self._pinned(os_mode, effort), self._handed_back(os_mode, effort)]
 
     def _pinned(self, program: Program, effort: Effort) -> Line:
@@ -222,8 +198,7 @@ class Space:
             return self._line(f"{number(published)} handed back {number(released)} times", watch, server)
 
     def _line(self, what: str, watch: _Watch, server: Server) -> Line:
-        figures = dict(_FIGURE.findall(server.get("/metrics").decode()))
-        live = float(figures["nsqd_log_live_bytes"])
+        live = float(dict(_METRIC.findall(server.get("/metrics").decode()))["nsqd_log_live_bytes"])
         allowed = 2 * live + 2 * _SEGMENT + _RESERVE
         return Line(
             self.name, what, f"{megabytes(watch.most)} MB on disk at most", f"{megabytes(live)} MB live",
@@ -268,7 +243,7 @@ def _directory() -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def log_sizes() -> Sequence[LogSize]:
+def log_sizes() -> Sequence[LineRow]:
     """Return all rows of the log."""
     return [
         *durable(),

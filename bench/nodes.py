@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
-from bench.gonsq import parse_cload
 from bench.load import Load
-from bench.log_line import Line
 from bench.rows import CHANNEL, TOPIC, WARM_UP, Effort
-from bench.server import BenchError, Program, Server
-from bench.table import number, share
+from bench.server import Program, Server
+from bench.stats import medians
+from bench.table import Line, number, share
 from shared.process.listen import bind_shared
 
 _COUNTS = (1, 2, 4)  # nodes
 _RUNS = 5  # of each count, in turn
-_SPARE = 30.0  # s that cload may run beyond its time
 
 
 class Together:
@@ -41,8 +37,8 @@ class Together:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """The figures of one run with some number of nodes."""
+class NodeStats:
+    """The results of one run with some number of nodes."""
 
     rate: float  # messages a second, of all nodes together
     cpu: float  # ns of all nodes' CPU time for each message
@@ -52,18 +48,17 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """A row of 1, 2 and 4 nodes; implements bench.log_sizes.LogSize."""
+    """A row of 1, 2 and 4 nodes."""
 
     name: str
     durability: str
     connections: int  # to all nodes together
     depth: int = 1  # requests outstanding per connection
-    cload: str = ""  # the path of cload, which costs less than our own load; "": our own
     aim: str = ""
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        program = ours.with_flags(ours.name, "-durability", self.durability)
-        found: dict[int, list[Figures]] = {count: [] for count in _COUNTS}
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
+        program = program.with_flags(program.name, "-durability", self.durability)
+        found: dict[int, list[NodeStats]] = {count: [] for count in _COUNTS}
         for _ in range(_RUNS if effort.scale == 1 else 1):
             for count in _COUNTS:
                 with _together(program, count) as nodes:
@@ -71,32 +66,27 @@ class Nodes:
         one = median(run.cpu for run in found[1])
         return [self._line(count, found[count], one) for count in _COUNTS]
 
-    def _run(self, nodes: Together, seconds: float) -> Figures:
-        if self.cload:
-            _cload(self.cload, nodes, self.connections, self.depth, WARM_UP)
+    def _run(self, nodes: Together, seconds: float) -> NodeStats:
+        with Load(
+            "publish", nodes, shape="pub", topic=TOPIC, connections=self.connections, depth=self.depth,
+            seconds=seconds, warm_up=WARM_UP,
+        ) as load:  # fmt: skip
             before = [server.cpu() for server in nodes.servers]
-            messages, took = _cload(self.cload, nodes, self.connections, self.depth, seconds)
-        else:
-            with Load(
-                "publish", nodes, shape="pub", topic=TOPIC, connections=self.connections, depth=self.depth,
-                seconds=seconds, warm_up=WARM_UP,
-            ) as load:  # fmt: skip
-                before = [server.cpu() for server in nodes.servers]
-                outcome = load.measure().outcome
-            messages, took = outcome.messages, outcome.seconds
+            outcome = load.measure().outcome
+        messages, took = outcome.messages, outcome.seconds
         spent = [server.cpu() - was for server, was in zip(nodes.servers, before, strict=True)]
-        return Figures(messages / took, sum(spent) / max(1, messages), sum(spent) / took / 1e9, min(spent) / sum(spent))
-
-    def _line(self, count: int, runs: list[Figures], one: float) -> Line:
-        rate, cpu, busy, least = (
-            median(getattr(run, name) for run in runs) for name in ("rate", "cpu", "busy", "least")
+        return NodeStats(
+            messages / took, sum(spent) / max(1, messages), sum(spent) / took / 1e9, min(spent) / sum(spent)
         )
+
+    def _line(self, count: int, runs: list[NodeStats], one: float) -> Line:
+        stats = medians(runs)
         load = f"{self.connections} connections" + (f", {self.depth} deep" if self.depth > 1 else "")
         return Line(
             self.name,
             f"{self.durability}: {count} node{'s' if count > 1 else ''}, {load}",
-            f"{number(rate)}/s, CPU {cpu / 1e3:.1f} us, {busy:.2f} cores",
-            f"CPU {cpu / one:.2f} of one node; least busy {share(least)}" if count > 1 else "",
+            f"{number(stats.rate)}/s, CPU {stats.cpu / 1e3:.1f} us, {stats.busy:.2f} cores",
+            f"CPU {stats.cpu / one:.2f} of one node; least busy {share(stats.least)}" if count > 1 else "",
             self.aim if count == 2 else "",
         )
 
@@ -116,22 +106,12 @@ def _together(program: Program, count: int) -> Iterator[Together]:
         yield Together(servers, place.port)
 
 
-def _cload(path: str, nodes: Together, connections: int, depth: int, seconds: float) -> tuple[int, float]:
-    command = [path, str(nodes.ports["TCP"]), str(connections), str(depth), str(seconds)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + _SPARE)
-    if done.returncode:
-        raise BenchError(f"{path} failed, exit code {done.returncode}: {done.stderr}")
-    return parse_cload(done.stdout, seconds)
-
-
-def nodes(directory: str | None) -> list[Nodes]:
-    """Return all rows; cload is the load if the directory has it."""
-    tool = Path(directory or "", "cload").resolve()
-    cload = str(tool) if directory and tool.exists() else ""
+def nodes() -> list[Nodes]:
+    """Return all rows."""
     aim = "CPU <= 1.1 of one node"
     return [
-        Nodes("nodes-os", "os", 50, 1, cload, aim),
-        Nodes("nodes-os-500", "os", 500, 1, cload, aim),
-        Nodes("nodes-os-pipelined", "os", 50, 20, cload, aim),
-        Nodes("nodes-always", "always", 50, 1, cload, aim),
+        Nodes("nodes-os", "os", 50, 1, aim),
+        Nodes("nodes-os-500", "os", 500, 1, aim),
+        Nodes("nodes-os-pipelined", "os", 50, 20, aim),
+        Nodes("nodes-always", "always", 50, 1, aim),
     ]

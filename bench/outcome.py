@@ -1,4 +1,4 @@
-"""What a load reports of its measured time."""
+"""The report of a load about its measured time."""
 
 from dataclasses import dataclass, replace
 

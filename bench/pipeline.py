@@ -1,4 +1,4 @@
-"""The pipeline's rows: topics read by Spark on two cores, beside nsq_to_file on the original and a channel.
+"""The pipeline's rows: topics read by Spark on two cores, compared with nsq_to_file on the original and a channel.
 
 nsq_to_file is looked for in the directory of the original. The cost of an archive that follows is given for each shape of
 publishing: reading costs the same for each message, and publishing one in a batch of two hundred costs less than that.
@@ -23,22 +23,20 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.load import Load
-from bench.log_line import Line
-from bench.rows import CHANNEL, TOPIC, WARM_UP, Effort, fill
+from bench.rows import CHANNEL, TOPIC, Effort, fill, publish
 from bench.server import ROOT, BenchError, Program, Server, cpu_time
-from bench.table import number
+from bench.table import Line, number
 
 _RUNS = 3
 _START = 120.0  # s that Spark may take to start
 _FOLLOWED = 15.0  # least s of publishing while an archive follows
 _BATCH = 2.0  # s between the archive's micro-batches
 _IDLE = 20.0  # s during which an idle query is watched
-_POLL = 0.05  # s between two looks at the server
+_POLL = 0.05  # s between two requests to the server
 
 
-def _retaining(ours: Program) -> Program:
-    return ours.with_flags("penstock", "-durability", "os", "-retention", "1h")
+def _retaining(program: Program) -> Program:
+    return program.with_flags("penstock", "-durability", "os", "-retention", "1h")
 
 
 class Spark:
@@ -66,8 +64,8 @@ class Spark:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"do": what, **given}) + "\n")
         self._process.stdin.flush()
-        told: dict[str, Any] = json.loads(self._line())
-        return int(told["rows"]), float(told["seconds"])
+        result: dict[str, Any] = json.loads(self._line())
+        return int(result["rows"]), float(result["seconds"])
 
     def rate(self, what: str, **given: object) -> float:
         """Do a job, and return its rows per second."""
@@ -104,11 +102,11 @@ class Read:
     name: str
     messages: int = 10_000_000
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
         messages = max(20_000, int(self.messages * effort.scale))
         found: dict[str, list[float]] = {"noop": [], "parquet": []}
         costs: list[float] = []
-        with _retaining(ours).start() as server, Spark() as spark:
+        with _retaining(program).start() as server, Spark() as spark:
             published = _durable(server, fill(server, messages))
             asked = {"nsqd": _http(server), "topic": TOPIC, "rows": published}
             for _ in range(_RUNS if effort.scale == 1 else 1):
@@ -116,7 +114,7 @@ class Read:
                     cpu = server.cpu()
                     rates.append(spark.rate(what, **asked))
                     costs.append((server.cpu() - cpu) / published)
-        channel = self._channel(ours, messages // 10)
+        channel = self._channel(program, messages // 10)
         lines = [("noop", "to nowhere", ">= 400k"), ("parquet", "to Parquet", ">= 250k")]
         beside = {"channel mode": channel}
         tool = Path(go.command[0]).with_name("nsq_to_file") if go else None
@@ -134,8 +132,8 @@ class Read:
         ]  # fmt: skip
 
     @staticmethod
-    def _channel(ours: Program, messages: int) -> float:
-        with ours.start() as server, Spark() as spark:
+    def _channel(program: Program, messages: int) -> float:
+        with program.start() as server, Spark() as spark:
             published = fill(server, messages)
             rows, seconds = spark.do("channel", nsqd=_http(server), topic=TOPIC, channel=CHANNEL)
             if rows != published:
@@ -152,18 +150,10 @@ class Read:
         try:
             with go.start() as server:
                 published = fill(server, messages)
-                flags = (
-                    "-nsqd-tcp-address",
-                    f"{server.host}:{server.ports['TCP']}",
-                    "-topic",
-                    TOPIC,
-                    "-channel",
-                    CHANNEL,
-                )
+                source = f"-nsqd-tcp-address={server.host}:{server.ports['TCP']}"
+                flags = (source, f"-topic={TOPIC}", f"-channel={CHANNEL}", f"-output-dir={directory}")
                 began = time.perf_counter()
-                process = subprocess.Popen(
-                    [tool, *flags, "-output-dir", directory, "-max-in-flight", "2500"], stderr=subprocess.DEVNULL
-                )
+                process = subprocess.Popen([tool, *flags, "-max-in-flight=2500"], stderr=subprocess.DEVNULL)
                 try:
                     while _waiting(server):
                         time.sleep(_POLL)
@@ -178,8 +168,7 @@ class Read:
 def _durable(server: Server, messages: int) -> int:
     """Wait until all messages are durable, since only durable ones can be read back."""
     while True:
-        told = json.loads(server.get(f"/topic/offsets?topic={TOPIC}"))
-        if told["next"] >= messages:
+        if json.loads(server.get(f"/topic/offsets?topic={TOPIC}"))["next"] >= messages:
             return messages
         time.sleep(_POLL)
 
@@ -196,19 +185,19 @@ class Follow:
     name: str
     shapes: tuple[tuple[str, int], ...] = (("pub", 50), ("mpub", 2))
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
         seconds = max(_FOLLOWED, effort.seconds) if effort.scale == 1 else _FOLLOWED / 3
         return [
-            self._line(shape, connections, ours, seconds, _RUNS if effort.scale == 1 else 1)
+            self._line(shape, connections, program, seconds, _RUNS if effort.scale == 1 else 1)
             for shape, connections in self.shapes
         ]
 
-    def _line(self, shape: str, connections: int, ours: Program, seconds: float, runs: int) -> Line:
+    def _line(self, shape: str, connections: int, program: Program, seconds: float, runs: int) -> Line:
         alone, followed, shares = [], [], []
         for _ in range(runs):
-            alone.append(self._cost(shape, connections, ours, seconds, None)[0])
+            alone.append(self._cost(shape, connections, program, seconds, None)[0])
             with tempfile.TemporaryDirectory(prefix="penstock-bench-") as lake:
-                cost, share = self._cost(shape, connections, ours, seconds, Path(lake))
+                cost, share = self._cost(shape, connections, program, seconds, Path(lake))
             followed.append(cost)
             shares.append(share)
         what = f"{shape.upper()} {connections}: nsqd's CPU a message, archived as it comes"
@@ -217,17 +206,13 @@ class Follow:
         return Line(self.name, what, f"{median(followed):.0f} ns", compared, "<= +15 %")
 
     @staticmethod
-    def _cost(shape: str, connections: int, ours: Program, seconds: float, lake: Path | None) -> tuple[float, float]:
+    def _cost(shape: str, connections: int, program: Program, seconds: float, lake: Path | None) -> tuple[float, float]:
         """Return the server's ns per message, and the number of messages archived per published message."""
-        with _retaining(ours).start() as server:
+        with _retaining(program).start() as server:
             server.create(TOPIC)
-            load = Load(
-                "publish", server, shape=shape, topic=TOPIC, connections=connections, depth=1, seconds=seconds,
-                warm_up=WARM_UP,
-            )  # fmt: skip
-            with load, _archive(server, lake):
+            with _archive(server, lake):
                 before = _archived(lake)
-                sample = load.measure()
+                sample = publish(server, seconds, shape, connections)
                 archived = _archived(lake) - before
             messages = sample.outcome.messages
             return sample.server_cpu / messages, archived / messages
@@ -245,9 +230,9 @@ def _archive(server: Server, lake: Path | None) -> Iterator[None]:
     if lake is None:
         yield
         return
-    words = ("archive", "--nsqd", _http(server), "--topic", TOPIC, "--out", str(lake), "--every", str(_BATCH))
+    job = ("archive", "--nsqd", _http(server), "--topic", TOPIC, "--out", str(lake), "--every", str(_BATCH))
     process = subprocess.Popen(
-        [sys.executable, "-m", "penstock.launch", "penstock", "pipeline", *words, "--master", "local[2]"], cwd=ROOT,
+        [sys.executable, "-m", "penstock.launch", "penstock", "pipeline", *job, "--master", "local[2]"], cwd=ROOT,
         stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     try:
@@ -269,10 +254,10 @@ class Sink:
     name: str
     messages: int = 1_000_000
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
         messages = max(20_000, int(self.messages * effort.scale))
         rates, costs = [], []
-        with _retaining(ours).start() as server, Spark() as spark:
+        with _retaining(program).start() as server, Spark() as spark:
             spark.do("bodies", rows=messages)
             for run in range(1 + _RUNS if effort.scale == 1 else 1):
                 cpu = server.cpu()
@@ -290,17 +275,17 @@ class Idle:
 
     name: str
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
         seconds = _IDLE if effort.scale == 1 else _IDLE / 5
-        with _retaining(ours).start() as server, Spark() as spark, _Relay(server) as relay:
+        with _retaining(program).start() as server, Spark() as spark, _Relay(server) as relay:
             server.create(TOPIC)
             spark.do("idle", nsqd=f"{server.host}:{relay.port}", topic=TOPIC)
             time.sleep(seconds / 2)  # the query has started by now
-            requests, theirs, mine, began = relay.requests, spark.cpu(), server.cpu(), time.monotonic()
+            requests, spark_cpu, nsqd_cpu, began = relay.requests, spark.cpu(), server.cpu(), time.monotonic()
             time.sleep(seconds)
             ns = (time.monotonic() - began) * 1e9
             asked = (relay.requests - requests) / ns * 1e9
-            nsqd, query = (server.cpu() - mine) / ns, (spark.cpu() - theirs) / ns
+            nsqd, query = (server.cpu() - nsqd_cpu) / ns, (spark.cpu() - spark_cpu) / ns
         return [
             Line(self.name, "requests", f"{asked:.1f}/s", "", "<= 2/s"),
             Line(self.name, "nsqd", f"{nsqd:.1%} of a core", "", "<= 3 %"),

@@ -14,21 +14,21 @@ from dataclasses import dataclass
 
 from bench.copies import cluster
 from bench.job_load import BODY, COPIES, QUEUE, command
-from bench.job_server import DISQUE, HOST, Figures, Running, load, medians, running
+from bench.job_server import DISQUE, HOST, JobStats, Running, load, running
 from bench.jobs import RUNS, JobsRow, described, versus
-from bench.log_line import Line
 from bench.outcome import Outcome, timed
 from bench.rows import Effort
 from bench.server import BenchError, Program, with_port
-from bench.table import duration, number
+from bench.stats import medians
+from bench.table import Line, duration, number
 
 _NODES = 3
 _JOIN = 30.0  # s for nodes to know each other
 _PATIENCE = 120.0  # s for a reply; the original asks other nodes every 30 s at the latest
 _AT_ONCE = 500  # commands that are sent before their replies are read
 _JOBS = 1_000_000
-_LENT = 200  # jobs, of ours
-_LENT_BY_THE_ORIGINAL = 3
+_DELIVERED = 200  # jobs, by Penstock
+_DELIVERED_BY_THE_ORIGINAL = 3
 _WAITED = 0.05  # s that a client has waited when a job is added for it
 _ADD = command(b"ADDJOB", QUEUE, BODY, b"0")
 _GET = command(b"GETJOB", b"FROM", QUEUE)
@@ -64,20 +64,21 @@ class _Client:
 
     def job(self) -> bytes:
         """Return the id in the reply to a GETJOB."""
-        lines = [self.line() for _ in range(8)]
-        return lines[5]
+        return [self.line() for _ in range(8)][5]
 
 
 @contextmanager
-def _ours(ours: Program) -> Iterator[tuple[list[int], Callable[[], int]]]:
-    """Run nodes that copy each job to all of them. Yields their ports, and what tells the CPU time of all together."""
-    with cluster(with_port(ours.with_flags(ours.name, "-durability", "os"), "DISQUE"), _NODES, _NODES - 1) as nodes:
+def _penstock(program: Program) -> Iterator[tuple[list[int], Callable[[], int]]]:
+    """Run nodes that copy each job to all of them. Yields their ports, and the function that returns their CPU time."""
+    with cluster(
+        with_port(program.with_flags(program.name, "-durability", "os"), "DISQUE"), _NODES, _NODES - 1
+    ) as nodes:
         yield [node.ports["DISQUE"] for node in nodes], lambda: sum(node.cpu() for node in nodes)
 
 
 @contextmanager
-def _theirs(path: str, mode: str) -> Iterator[tuple[list[int], Callable[[], int]]]:
-    """Run nodes of the original that know each other; yields what `_ours` does. Raises BenchError."""
+def _original(path: str, mode: str) -> Iterator[tuple[list[int], Callable[[], int]]]:
+    """Run nodes of the original that know each other; yields the same as `_penstock`. Raises BenchError."""
     with ExitStack() as stack:
         nodes: list[Running] = [
             stack.enter_context(running((path,), (*DISQUE.flags, *DISQUE.modes[mode]))) for _ in range(_NODES)
@@ -93,13 +94,12 @@ def _theirs(path: str, mode: str) -> Iterator[tuple[list[int], Callable[[], int]
 def _await_copies(nodes: list[Running]) -> None:
     """Wait until each node of the original takes a job that needs a copy on each. Raises BenchError."""
     deadline = time.monotonic() + _JOIN
+    request = command(b"ADDJOB", b"joined", b"x", b"1000", b"REPLICATE", b"%d" % _NODES, b"TTL", b"1")
     for node in nodes:
         with _Client(node.port) as client:
             while True:
                 try:
-                    client.send(
-                        command(b"ADDJOB", b"joined", b"x", b"1000", b"REPLICATE", b"%d" % _NODES, b"TTL", b"1")
-                    )
+                    client.send(request)
                     client.line()
                     break
                 except BenchError:
@@ -110,76 +110,73 @@ def _await_copies(nodes: list[Running]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class QueueCopies:
-    """Jobs with a copy on each of three nodes; implements bench.log_sizes.LogSize."""
+    """Jobs with a copy on each of three nodes: on Penstock, and on the original in memory and with its file, in turn."""
 
     path: str
     name: str = "queues-copies"
     connections: int = 50
     aim: str = "rate >= 0.7"
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """Run the load on ours, and on the original in memory and with its file, in turn. Raises BenchError."""
-        found: dict[str, list[Figures]] = {}
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
+        found: dict[str, list[JobStats]] = {}
         for _ in range(RUNS if effort.scale == 1 else 1):
-            with _ours(ours) as (ports, cpu):
-                found.setdefault("ours", []).append(self._load(ports, cpu, effort))
+            with _penstock(program) as (ports, cpu):
+                found.setdefault("penstock", []).append(self._load(ports, cpu, effort))
             for mode in ("memory", "appendfsync no") if self.path else ():
-                with _theirs(self.path, mode) as (ports, cpu):
+                with _original(self.path, mode) as (ports, cpu):
                     found.setdefault(mode, []).append(self._load(ports, cpu, effort))
-        mine = medians(found.pop("ours"))
+        mine = medians(found.pop("penstock"))
         what = f"os: ADDJOB REPLICATE {COPIES}, {self.connections} connections; CPU of all {_NODES} nodes"
         compared = [versus(mine, medians(runs), f"disque-server, {mode}") for mode, runs in found.items()] or [""]
         return [Line(self.name, what, described(mine), each, self.aim) for each in compared]
 
-    def _load(self, ports: list[int], cpu: Callable[[], int], effort: Effort) -> Figures:
+    def _load(self, ports: list[int], cpu: Callable[[], int], effort: Effort) -> JobStats:
         return load(cpu, ports[0], f"disque-{COPIES}", "put", self.connections, 1, effort.seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueMemory:
-    """The resident memory of a server that holds many jobs; implements bench.log_sizes.LogSize."""
+    """The resident memory of a server that holds many jobs."""
 
     path: str
     name: str = "queues-memory"
     aim: str = "<= 0.5"
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """Add the jobs to ours and to the original, and return one line. Raises BenchError."""
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
         jobs = max(_AT_ONCE, int(_JOBS * effort.scale) // _AT_ONCE * _AT_ONCE)
         found: dict[str, tuple[int, int]] = {}  # bytes in all, bytes that the jobs added
-        for who, words in DISQUE.commands(self.path).items():
-            with running(words, (*DISQUE.flags, *DISQUE.modes["memory"])) as server, _Client(server.port) as client:
+        for who, line in DISQUE.commands(self.path).items():
+            with running(line, (*DISQUE.flags, *DISQUE.modes["memory"])) as server, _Client(server.port) as client:
                 before = server.rss()
                 for _ in range(jobs // _AT_ONCE):
                     client.send(_ADD * _AT_ONCE)
                     for _ in range(_AT_ONCE):
                         client.line()
                 found[who] = server.rss(), server.rss() - before
-        mine, added = found["ours"]
+        mine, added = found["penstock"]
         compared = ""
-        if "theirs" in found:
-            all_, more = found["theirs"]
+        if "original" in found:
+            all_, more = found["original"]
             compared = f"{mine / all_:.2f} of {DISQUE.name} ({all_ / 1e6:.0f} MB, {more / jobs:.0f} B a job)"
         what = f"memory: {number(jobs)} jobs of {len(BODY)} B"
         return [Line(self.name, what, f"{mine / 1e6:.0f} MB, {added / jobs:.0f} B a job", compared, self.aim)]
 
 
 @dataclass(frozen=True, slots=True)
-class Lending:
-    """A job that is added on one node while a client waits on another; implements bench.log_sizes.LogSize."""
+class RemoteDelivery:
+    """Jobs that are added on one node while a client waits on another: from the sending of ADDJOB to the client's reply."""
 
     path: str
-    name: str = "queues-lending"
+    name: str = "queues-remote"
     aim: str = "p99 <= 50 ms"
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """Time each of some jobs, from the sending of its ADDJOB to the waiting client's reply. Raises BenchError."""
-        with _ours(ours) as (ports, _):
-            mine = _lend(ports, max(20, int(_LENT * effort.scale)))
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
+        with _penstock(program) as (ports, _):
+            mine = _delivery_times(ports, max(20, int(_DELIVERED * effort.scale)))
         compared = ""
         if self.path and effort.scale == 1:
-            with _theirs(self.path, "memory") as (ports, _):
-                times = sorted(_lend(ports, _LENT_BY_THE_ORIGINAL))
+            with _original(self.path, "memory") as (ports, _):
+                times = sorted(_delivery_times(ports, _DELIVERED_BY_THE_ORIGINAL))
             compared = f"{DISQUE.name}: {', '.join(map(duration, times))}"
         got = timed(Outcome(len(mine), sum(mine) / 1e9), mine)
         measured = f"p50 {duration(got.p50)}, p99 {duration(got.p99)}, longest {duration(got.worst)}"
@@ -187,8 +184,8 @@ class Lending:
         return [Line(self.name, what, measured, compared, self.aim)]
 
 
-def _lend(ports: list[int], count: int) -> list[int]:
-    """Return how long each of `count` jobs took, in ns."""
+def _delivery_times(ports: list[int], count: int) -> list[int]:
+    """Return the time that each of `count` jobs took, in ns."""
     took = []
     with _Client(ports[0]) as producer, _Client(ports[1]) as worker:
         for _ in range(count):
@@ -204,7 +201,7 @@ def _lend(ports: list[int], count: int) -> list[int]:
     return took
 
 
-def queues(path: str) -> list[JobsRow | QueueCopies | QueueMemory | Lending]:
+def queues(path: str) -> list[JobsRow | QueueCopies | QueueMemory | RemoteDelivery]:
     """Return all rows that compare with Disque. `path` is that of a disque-server, or ""."""
     by_cpu = ("by CPU >= 0.5", "by CPU >= 0.5")
     return [
@@ -215,5 +212,5 @@ def queues(path: str) -> list[JobsRow | QueueCopies | QueueMemory | Lending]:
         JobsRow("queues-sync-50", DISQUE, path, "appendfsync always", 50, 1, ("rate >= 3", "rate >= 3")),
         QueueCopies(path),
         QueueMemory(path),
-        Lending(path),
+        RemoteDelivery(path),
     ]

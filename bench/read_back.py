@@ -1,31 +1,26 @@
-"""What the log makes possible: reading a topic back, a reader that follows publishers, listing a long channel."""
+"""The cost of reads of the log: reading a topic back, a reader that follows publishers, listing a long channel."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from statistics import median
 
 import httpx
 
 from bench.background import in_background
-from bench.load import Load
-from bench.log_line import Line
-from bench.rows import CHANNEL, TOPIC, WARM_UP, Effort, fill
+from bench.rows import CHANNEL, TOPIC, Effort, fill, publish
 from bench.server import Program, Server
-from bench.table import number
+from bench.table import Line, number
 
 MSGPACK = {"Accept": "application/msgpack"}
 MOST_BYTES = 8 * 1024 * 1024  # of one answer
 MOST = 10_000_000  # messages of one answer
 PAGE = 100  # messages in a listing
-AT_ONCE = (
-    2000,
-    10_000,
-)  # messages that a following reader waits for, for at most a second: 0.1 and 0.5 s worth of messages
+AT_ONCE = (2000, 10_000)  # messages that a following reader waits for, for a second at most: those of 0.1 and 0.5 s
 _LOOKS = 21  # measurements of a listing
 _RUNS = 3
 _SYNCED = 0.5  # s for a sync of the last messages
@@ -38,10 +33,9 @@ class ReadBack:
     name: str
     messages: int = 10_000_000
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """Measure the row and return its lines. Raises BenchError if it fails."""
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
         messages = max(20_000, int(self.messages * effort.scale))
-        os_mode = ours.with_flags("os", "-durability", "os")
+        os_mode = program.with_flags("os", "-durability", "os")
         with os_mode.start() as server:
             _retain(server)
             published = fill(server, messages)
@@ -51,7 +45,7 @@ class ReadBack:
         costs: dict[int, list[float]] = {at_once: [] for at_once in (0, *AT_ONCE)}
         for _ in range(runs):
             for at_once, found in costs.items():
-                found.append(self._publish(ours, effort, at_once))
+                found.append(self._publish(program, effort, at_once))
         what = f"{number(published)} messages"
         return [
             Line(self.name, f"{what}: read back", f"{cpu / read:.0f} ns", f"{number(read / seconds)}/s", "<= 1000 ns CPU"),
@@ -73,13 +67,8 @@ class ReadBack:
             time.sleep(_SYNCED)
             cpu, began, place = server.cpu(), time.perf_counter(), 0
             while place < messages:
-                asked: dict[str, str | int] = {
-                    "topic": TOPIC,
-                    "from": place,
-                    "max_bytes": MOST_BYTES,
-                    "limit": MOST,
-                    "wait_ms": 10_000,
-                }
+                asked: dict[str, str | int] = {"topic": TOPIC, "from": place, "max_bytes": MOST_BYTES}
+                asked |= {"limit": MOST, "wait_ms": 10_000}
                 answer = client.get("/topic/read", params=asked).raise_for_status()
                 place = int(answer.headers["x-nsq-next-offset"])
             return server.cpu() - cpu, time.perf_counter() - began, place
@@ -104,12 +93,8 @@ class ReadBack:
         """
         with program.start() as server:
             _retain(server)
-            load = Load(
-                "publish", server, shape="pub", topic=TOPIC, connections=50, depth=1, seconds=effort.seconds,
-                warm_up=WARM_UP,
-            )  # fmt: skip
-            with load, _following(server, at_once) if at_once else _nobody():
-                sample = load.measure()
+            with _following(server, at_once) if at_once else nullcontext():
+                sample = publish(server, effort.seconds)
             return sample.server_cpu / sample.outcome.messages
 
 
@@ -119,11 +104,6 @@ def _retain(server: Server) -> None:
 
 def _client(server: Server) -> httpx.Client:
     return httpx.Client(base_url=f"http://{server.host}:{server.ports['HTTP']}", headers=MSGPACK, timeout=60)
-
-
-@contextmanager
-def _nobody() -> Iterator[None]:
-    yield
 
 
 @contextmanager

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
 
-from bench.load import Load, Sample
+from bench.load import Load, Sample, Target
 from bench.server import ALL_IN_MEMORY, Program, Server
+from bench.table import Line
 from bench.wire import BATCH
 
-TOPIC, CHANNEL = "sub_bench", "ch"  # NSQ's load takes them as flags; cload has this topic built in
+TOPIC, CHANNEL = "sub_bench", "ch"  # of most rows
 WARM_UP = 0.2  # s of the same load before the measured time
-FILL_RATE = 1_600_000  # messages for each second of draining: more than any server delivers
+FILL_RATE = 1_600_000  # messages per second of draining: more than any server delivers
 UPGRADED_FILL_RATES = {"tls": 1_600_000, "snappy": 1_000_000, "deflate": 300_000}  # the same, through each upgrade
 _FILL_SECONDS = 600.0  # at most
 _COPIES = 15_000_000  # messages times channels: the original makes a copy for each channel, and all must fit in memory
@@ -37,10 +38,21 @@ class Row(Protocol):
 
     @property
     def aim(self) -> str:
-        """Return what the issues ask for."""
+        """Return the goal, for the table."""
 
     def measure(self, program: Program, effort: Effort) -> Sample:
         """Make one run. Raises BenchError if it fails."""
+
+
+class LineRow(Protocol):
+    """A row with lines of text, as the driver uses it."""
+
+    @property
+    def name(self) -> str:
+        """Return the name in the table and for --only."""
+
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
+        """Measure Penstock's nsqd, and the Go nsqd where the row compares them. Raises BenchError if it fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +72,10 @@ class PublishRow:
         if self.channels > 1:
             limit = _COPIES // self.channels // (BATCH if "mpub" in self.shape else 1)
         queue = max(_LEAST_QUEUE, ALL_IN_MEMORY // self.channels)
+        plan = {"depth": self.depth, "limit": limit, "varied": bool(self.upgrade), "upgrade": self.upgrade}
         with program.start(queue, tls=self.upgrade == "tls") as server:
             server.create(TOPIC, [CHANNEL, *(f"{CHANNEL}{i}" for i in range(1, self.channels))])
-            with Load(
-                "publish", server, shape=self.shape, topic=TOPIC, connections=self.connections, depth=self.depth,
-                seconds=effort.seconds, warm_up=WARM_UP, limit=limit, varied=bool(self.upgrade), upgrade=self.upgrade,
-            ) as load:  # fmt: skip
-                return load.measure()
+            return publish(server, effort.seconds, self.shape, self.connections, **plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +92,31 @@ class DrainRow:
     def measure(self, program: Program, effort: Effort) -> Sample:
         with program.start(tls=self.upgrade == "tls") as server:
             messages = fill(server, effort.seconds * self.fill_rate, varied=bool(self.upgrade))
-            with Load(
-                "drain", server, topic=TOPIC, channel=CHANNEL, connections=self.connections, rdy=self.rdy,
-                seconds=effort.seconds, messages=messages, upgrade=self.upgrade,
-            ) as load:  # fmt: skip
-                return load.measure()
+            return drain(server, effort.seconds, messages, self.connections, self.rdy, self.upgrade)
+
+
+def publish(server: Target, seconds: float, shape: str = "pub", connections: int = 50, **plan: object) -> Sample:
+    """Run a load of publishers once, on TOPIC unless `plan` says otherwise. `plan`: more fields of bench.publish.Publish."""
+    full = {"topic": TOPIC, "depth": 1, "warm_up": WARM_UP} | plan
+    with Load("publish", server, shape=shape, connections=connections, seconds=seconds, **full) as load:
+        return load.measure()
+
+
+def drain(
+    server: Target, seconds: float, messages: int, connections: int = 2, rdy: int = 2500, upgrade: str = ""
+) -> Sample:
+    """Run a load of consumers of the channel once, until they have `messages` or the time is over."""
+    plan = {"connections": connections, "rdy": rdy, "upgrade": upgrade, "seconds": seconds, "messages": messages}
+    with Load("drain", server, topic=TOPIC, channel=CHANNEL, **plan) as load:
+        return load.measure()
 
 
 def fill(server: Server, messages: float, varied: bool = False) -> int:
     """Put about `messages` messages into the channel, all alike or `varied`; return their number."""
     server.create(TOPIC, [CHANNEL])
     batches = max(1, int(messages / BATCH))
-    with Load(
-        "publish", server, shape="mpub", topic=TOPIC, connections=min(2, batches), depth=1,
-        seconds=_FILL_SECONDS, warm_up=0.0, limit=batches, varied=varied,
-    ) as load:  # fmt: skip
-        return load.measure().outcome.messages
+    sample = publish(server, _FILL_SECONDS, "mpub", min(2, batches), warm_up=0.0, limit=batches, varied=varied)
+    return sample.outcome.messages
 
 
 def rows() -> list[Row]:

@@ -1,7 +1,6 @@
 """A server under measurement: a process of its own on loopback with free ports, its CPU time and memory.
 
-Law: it is killed at the end, never stopped. Its messages are not needed, and the original would write them all to disk
-first.
+It is killed at the end, never stopped: its messages are not needed, and the original would write them all to disk first.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -70,6 +70,11 @@ def penstock() -> Program:
     return Program("penstock", _launching("nsqd"), original=False)
 
 
+def go_nsqd(path: str) -> Program:
+    """Return the program of the Go nsqd at this path."""
+    return Program("Go nsqd", (str(Path(path).resolve()),), original=True)
+
+
 def nsqlookupd() -> Program:
     """Return the program of this project's nsqlookupd."""
     return Program("nsqlookupd", _launching("nsqlookupd"), original=False, keeps=False)
@@ -99,7 +104,7 @@ class Server:
         if tls:
             flags += (*_certified(Path(self._data.name)), "-https-address", f"{self.host}:0")
         self._listening = threading.Event()  # set once all ports are known or standard error has ended
-        addresses = [word for name in program.listens for word in (f"-{name.lower()}-address", f"{self.host}:0")]
+        addresses = [f"-{name.lower()}-address={self.host}:0" for name in program.listens]
         self.data = data or Path(self._data.name)
         addresses += ["-data-path", str(self.data)] if program.keeps else []
         self._process = subprocess.Popen(
@@ -151,39 +156,27 @@ class Server:
     # ---- commands
 
     def create(self, topic: str, channels: Iterable[str] = ()) -> None:
-        """Create a topic with channels. Raises BenchError if refused."""
-        self.create_all([f"/topic/create?topic={topic}"])
-        self.create_all([f"/channel/create?topic={topic}&channel={channel}" for channel in channels])
+        """Create a topic with channels. Raises BenchError."""
+        paths = [f"/channel/create?topic={topic}&channel={channel}" for channel in channels]
+        self.create_all([f"/topic/create?topic={topic}", *paths])
 
     def create_all(self, paths: Iterable[str]) -> None:
         """POST each of the paths, over one connection. Raises BenchError."""
-        connection = self._connect()
-        for path in paths:
-            connection.request("POST", path)
-            reply = connection.getresponse()
-            reply.read()
-            if reply.status != 200:
-                raise BenchError(f"{self.program.name} answered {reply.status} to POST {path}")
-        connection.close()
+        with closing(self._connect()) as connection:
+            for path in paths:
+                self._exchange(connection, "POST", path)
 
     def post(self, path: str, body: bytes) -> None:
         """POST the body to the path. Raises BenchError."""
-        connection = self._connect()
-        connection.request("POST", path, body)
-        status = connection.getresponse().status
-        connection.close()
-        if status != 200:
-            raise BenchError(f"{self.program.name} answered {status} to POST {path}")
+        with closing(self._connect()) as connection:
+            self._exchange(connection, "POST", path, body)
 
     # ---- queries
 
     def get(self, path: str) -> bytes:
-        """Return the body of a GET."""
-        connection = self._connect()
-        connection.request("GET", path)
-        body = connection.getresponse().read()
-        connection.close()
-        return body
+        """Return the body of a GET. Raises BenchError."""
+        with closing(self._connect()) as connection:
+            return self._exchange(connection, "GET", path)
 
     def cpu(self) -> int:
         """Return the CPU time (user and system) of the process, its threads and its children, in ns."""
@@ -199,6 +192,14 @@ class Server:
             for task in Path(f"/proc/{pid}/task").iterdir():
                 pids += map(int, (task / "children").read_text().split())
         return pids
+
+    def _exchange(self, connection: http.client.HTTPConnection, method: str, path: str, body: bytes = b"") -> bytes:
+        connection.request(method, path, body)
+        reply = connection.getresponse()
+        content = reply.read()
+        if reply.status != 200:
+            raise BenchError(f"{self.program.name} answered {reply.status} to {method} {path}")
+        return content
 
     def _connect(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection(self.host, self.ports["HTTP"], timeout=REQUEST_TIMEOUT)

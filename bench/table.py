@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from bench.figures import Figures
+from bench.stats import RowStats
 
 HEADER = (
     "row", "server", "messages/s", "CPU ns/msg", "p50", "p99", "RSS MB", "B/msg", "server", "load", "vs Go", "aim",
 )  # fmt: skip
-LEFT = {"row", "aim", "note"}  # columns of text, aligned to the left like the second column, "server"
+LINE_HEADER = ("row", "what", "measured", "compared", "aim")
 
 
-def table(header: Sequence[str], lines: Sequence[Sequence[str]], text: Set[str] = LEFT) -> str:
-    """Format lines below a header, in columns; those named in `text` are aligned to the left."""
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line in the table of LINE_HEADER."""
+
+    row: str
+    what: str
+    measured: str
+    compared: str = ""
+    aim: str = ""
+
+
+def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Format lines below a header, in columns; the second one and those of LINE_HEADER are aligned to the left."""
     widths = [max(map(len, column)) for column in zip(header, *lines, strict=True)]
-    left = [name in text or place == 1 for place, name in enumerate(header)]
+    left = [name in LINE_HEADER or place == 1 for place, name in enumerate(header)]
 
     def line(cells: Sequence[str]) -> str:
         padded = [c.ljust(w) if is_left else c.rjust(w) for c, w, is_left in zip(cells, widths, left, strict=True)]
@@ -24,21 +36,21 @@ def table(header: Sequence[str], lines: Sequence[Sequence[str]], text: Set[str] 
     return "\n".join([line(header), line(["-" * width for width in widths]), *map(line, lines)])
 
 
-def cells(row: str, server: str, got: Figures, original: Figures | None, aim: str) -> list[str]:
-    """Format one line of the main table. `original` holds the Go nsqd's figures of the same row, for comparison."""
+def cells(row: str, server: str, got: RowStats, original: RowStats | None, aim: str) -> list[str]:
+    """Format one line of the main table. `original`: the Go nsqd's results of the same row, for comparison."""
     return [
         row, server, number(got.rate), f"{got.cpu:.0f}", duration(got.p50), duration(got.p99), megabytes(got.rss),
         f"{got.growth:.0f}", share(got.server_share), share(got.load_share), versus(got, original), aim,
     ]  # fmt: skip
 
 
-def versus(ours: Figures, original: Figures | None) -> str:
+def versus(stats: RowStats, original: RowStats | None) -> str:
     """Compare throughputs, if both servers were busier than their loads, and CPU time per message."""
     if original is None:
-        return "client-bound" if ours.client_bound else ""
-    bound = ours.client_bound or original.client_bound
-    cpu = f"{ours.cpu / original.cpu:.2f} CPU" if original.cpu else ""
-    return ("client-bound" if bound else f"{ours.rate / original.rate:.2f}x") + f", {cpu}"
+        return "client-bound" if stats.client_bound else ""
+    bound = stats.client_bound or original.client_bound
+    cpu = f"{stats.cpu / original.cpu:.2f} CPU" if original.cpu else ""
+    return ("client-bound" if bound else f"{stats.rate / original.rate:.2f}x") + f", {cpu}"
 
 
 def number(value: float) -> str:

@@ -1,8 +1,8 @@
 """What makes a turn long: each case is provoked on a node of its own, and its longest turn is printed.
 
 A turn is one pass of the reactor; while it runs, every other client waits. The longest turn is read from /metrics. It is exact
-if it is the longest since the node's start, else it is the bound of a bucket. Beside it stands the longest time that a client
-which publishes all the time waited for an OK: it includes what other threads of the node and of the machine took.
+if it is the longest since the node's start, else it is the bound of a bucket. The line also has the longest time that a client
+which publishes all the time waited for an OK: it includes the time that other threads of the node and the machine took.
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.load import Load
-from bench.log_line import Line
-from bench.rows import CHANNEL, TOPIC, Effort, fill
+from bench.rows import CHANNEL, TOPIC, Effort, fill, publish
 from bench.server import Program, Server, with_port
-from bench.table import number
+from bench.table import Line, number
 from bench.wire import BATCH, BODY, FRAME, HEARTBEAT, OK, connect, expect_ok, identify, read_exactly, sized
 
 _BUCKET = re.compile(r'^nsqd_turn_seconds_bucket\{le="([^"]+)"\} (\S+)$', re.MULTILINE)
@@ -33,14 +31,14 @@ _PING = 0.001  # s between an OK and the next publish of the client that waits
 _TIMES = 3  # requests for statistics
 _SETTLE = 1.0  # s after the provocation in which a turn still counts
 _ID = slice(18, 34)  # bytes of a frame
-Look = tuple[float, dict[float, float]]  # s of the longest turn of all, and by bound (s) how many took no longer
+Snapshot = tuple[float, dict[float, float]]  # s of the longest turn of all, and by bound (s) how many took no longer
 _AIM = "<= 10 ms"
 _BEANSTALK = "BEANSTALK"
 
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """How many of each there are."""
+    """How many of each objects are."""
 
     topics: int
     deferred: int
@@ -62,21 +60,21 @@ class Turns:
 
     def __init__(self, server: Server, since_start: bool = False) -> None:
         self._server = server
-        self._before: Look = (0.0, {}) if since_start else self._look()
+        self._before: Snapshot = (0.0, {}) if since_start else self._snapshot()
 
     def longest(self) -> str:
         """Return the duration as a cell of the table."""
-        return longest_of(self._before, self._look())
+        return longest_of(self._before, self._snapshot())
 
-    def _look(self) -> Look:
+    def _snapshot(self) -> Snapshot:
         text = self._server.get("/metrics").decode()
         found = _LONGEST.search(text)
         assert found is not None
         return float(found[1]), {float(bound): float(count) for bound, count in _BUCKET.findall(text)}
 
 
-def longest_of(before: Look, after: Look) -> str:
-    """Return how long the longest turn between two looks was: exactly, if it is the longest of all, or the bucket's bound."""
+def longest_of(before: Snapshot, after: Snapshot) -> str:
+    """Return the longest turn between two snapshots: exactly, if it is the longest of all, or the bucket's bound."""
     if after[0] > before[0]:
         return f"{after[0] * 1e3:.1f} ms"
     more = {bound: count - before[1].get(bound, 0) for bound, count in after[1].items()}
@@ -112,7 +110,7 @@ class Waiting:
             self.longest = max(self.longest, time.perf_counter() - began)
 
 
-# what is there before
+# the objects of the node
 
 
 def _make_topics(server: Server, amounts: Amounts) -> str:
@@ -143,7 +141,7 @@ def _defer(server: Server, amounts: Amounts) -> str:
 
 
 def _settle(sock: socket.socket) -> None:
-    """Return when everything sent before has been executed."""
+    """Wait until everything sent before has been executed."""
     sock.sendall(b"PUB ping#ephemeral\n" + sized(b"x"))
     expect_ok(sock)
 
@@ -178,11 +176,10 @@ def _fill(server: Server, amounts: Amounts) -> str:
 
 
 def _all(server: Server, amounts: Amounts) -> str:
-    parts = [make(server, amounts) for make in (_make_topics, _put, _defer, _fill)]
-    return ", ".join(parts)
+    return ", ".join(make(server, amounts) for make in (_make_topics, _put, _defer, _fill))
 
 
-# what is done with it
+# the requests
 
 
 def _get(path: str) -> Callable[[Server, Amounts], None]:
@@ -208,10 +205,7 @@ def _checkpoint(server: Server, amounts: Amounts) -> None:
     wanted = written() + 2
     server.create("more", [])
     while written() < wanted:
-        with Load(
-            "publish", server, shape="mpub", topic="more", connections=2, depth=1, seconds=1.0, warm_up=0.0,
-        ) as load:  # fmt: skip
-            load.measure()
+        publish(server, 1.0, "mpub", 2, topic="more", warm_up=0.0)
 
 
 def _publish_to_all(server: Server, amounts: Amounts) -> None:
@@ -225,41 +219,39 @@ def _publish_to_all(server: Server, amounts: Amounts) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LongTurn:
-    """What is on a node, and what is then done that may make a turn long; implements bench.log_sizes.LogSize."""
+    """A node with many objects (`make`), on which a request may make a turn long (`provoke`)."""
 
     name: str
     make: Callable[[Server, Amounts], str]
     provoke: Callable[[Server, Amounts], None]
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """Measure the row and return its line. Raises BenchError if it fails."""
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
         amounts = Amounts.of(effort)
-        with with_port(ours, _BEANSTALK).start() as server:
-            there = self.make(server, amounts)
+        with with_port(program, _BEANSTALK).start() as server:
+            objects = self.make(server, amounts)
             turns = Turns(server)
             with Waiting(server) as client:
                 self.provoke(server, amounts)
                 time.sleep(_SETTLE)
-            return [_line(self.name, there, turns, client)]
+            return [_line(self.name, objects, turns, client)]
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A node with everything, which is killed, started again and watched; implements bench.log_sizes.LogSize."""
+    """A node with everything, which is killed, started again and watched."""
 
     name: str
 
-    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """Measure the row and return its line. Raises BenchError if it fails."""
-        program, amounts = with_port(ours, _BEANSTALK), Amounts.of(effort)
+    def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
+        program, amounts = with_port(program, _BEANSTALK), Amounts.of(effort)
         with tempfile.TemporaryDirectory(prefix="penstock-bench-") as data:
             with program.start(data=Path(data)) as server:
-                there = _all(server, amounts)
+                objects = _all(server, amounts)
                 server.end(signal.SIGKILL)
             with program.start(data=Path(data)) as server:
                 with Waiting(server) as client:
                     time.sleep(amounts.seconds)
-                what = f"{amounts.seconds:g} s after a start with {there}"
+                what = f"{amounts.seconds:g} s after a start with {objects}"
                 return [_line(self.name, what, Turns(server, since_start=True), client)]
 
 

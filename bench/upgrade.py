@@ -1,6 +1,6 @@
 """A load's connection behind TLS, snappy or deflate, which offers the part of a socket's interface that loads use.
 
-Law: no sent bytes refer to bytes sent before. So the result of one `pack_for` is valid on every connection, again and
+Invariant: no sent bytes refer to bytes sent before. So the result of one `pack_for` is valid on every connection, again and
 again, and the load costs little; only TLS has to be done live. The deflate of real clients refers back to earlier
 messages; here it would find the same request again, and the server would unpack next to nothing.
 """

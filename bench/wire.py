@@ -32,7 +32,7 @@ class Wire(Protocol):
 
 
 def sized(body: bytes) -> bytes:
-    """Return the body behind its length."""
+    """Return the length and the body."""
     return pack(">i", len(body)) + body
 
 

@@ -4,8 +4,7 @@ A lake is a directory. Every job writes its data first and then one manifest, by
 exist, and the next run writes over it. So each job can be killed at any moment and started again. See docs/spark.md.
 
 Read `lake` first, then `archive`, `rollup`, `report`, `compact`, `replay` and `history`, a job each. `main` and
-`command_line` start them; `session` finds Java and makes Spark's session, `doctor` tells what is missing, `progress` what a
-job does.
+`command_line` start them; `session` finds Java and makes Spark's session, and `doctor` checks the requirements.
 
-This room imports no other room.
+This component imports no other component.
 """

@@ -8,7 +8,9 @@ See docs/design/spark.md#exactly-once.
 
 from __future__ import annotations
 
+import argparse
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,8 +18,7 @@ from penstock.spark.ask import Asker
 from penstock.spark.nodes import NoAnswer, Nodes, move_cursors
 from penstock.spark.offsets import LogPosition, NodeTopic
 from penstock.spark.options import ReadOptions, read_options
-from pipeline.lake import Batch, Lake, Range, files_of, gaps
-from pipeline.progress import say
+from pipeline.lake import Batch, Lake, Range, files_of, gaps, say
 from pipeline.session import session
 
 if TYPE_CHECKING:
@@ -27,19 +28,9 @@ JOB = "archive"
 FILE_ROWS = 2_000_000  # rows of a file, at most
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """The servers and topics to read, as the command line names them."""
-
-    nsqd: str = ""
-    lookupd: str = ""
-    topics: str = ""
-    pattern: str = ""
-
-    def options(self) -> dict[str, str]:
-        """Return the options of the data source."""
-        given = {"nsqd": self.nsqd, "lookupd": self.lookupd, "topics": self.topics, "topicPattern": self.pattern}
-        return {name: value for name, value in given.items() if value}
+def server_options(given: argparse.Namespace) -> dict[str, str]:
+    """Return the options of the data source or the sink with the addresses of the servers."""
+    return {name: value for name in ("nsqd", "lookupd") if (value := getattr(given, name))}
 
 
 @dataclass(slots=True)
@@ -76,13 +67,12 @@ class Archiver:
             return
         to = {NodeTopic(one.topic, one.node): LogPosition(one.log, one.last + 1) for one in ranges}
         with Asker() as asker:
+            topics = sorted({one.topic for one in ranges})
             try:
-                there, _ = Nodes(self.options.nsqd, self.options.lookupd).ranges_of(
-                    asker, sorted({one.topic for one in ranges})
-                )
+                found, _ = Nodes(self.options.nsqd, self.options.lookupd).ranges_of(asker, topics)
             except NoAnswer:
                 return
-            for failure in move_cursors(asker, there, to, self.options.cursor, ""):
+            for failure in move_cursors(asker, found, to, self.options.cursor, ""):
                 say(f"cannot advance the cursor: {failure}")
 
 
@@ -107,40 +97,37 @@ def ranges_of(frame: DataFrame) -> tuple[Range, ...]:
     return tuple(sorted(found, key=lambda one: (one.place, one.first)))
 
 
-def archive(
-    lake: Lake,
-    source: Source,
-    *,
-    once: bool,
-    every: float,
-    start: str,
-    max_records: int,
-    cursor: str,
-    hold: str,
-    goes_on: bool,
-    master: str,
-) -> int:
+def run(given: argparse.Namespace) -> int:
     """Run the job and return the exit code.
 
-    Raises LakeError, Missing, and what the data source raises for wrong options.
+    Raises LakeError, Missing, and the errors of the data source for wrong options.
     """
     from penstock.spark.source import NsqStreamReader
 
-    options = source.options() | {"startingOffsets": start, "failOnDataLoss": str(not goes_on).lower()}
-    options |= {"maxRecordsPerTrigger": str(max_records)} if max_records else {}
-    options |= {"cursorName": cursor} if cursor else {}
-    options |= {"cursorHold": hold} if hold else {}
-    said = read_options(options)
-    NsqStreamReader(said).check()
+    lake, topics = Lake(given.out), ",".join(given.topic)
+    options = server_options(given) | {
+        "startingOffsets": given.start,
+        "failOnDataLoss": str(not given.skip_lost).lower(),
+    }
+    for name, value in (
+        ("topics", topics),
+        ("topicPattern", given.topic_pattern),
+        ("maxRecordsPerTrigger", given.max_records),
+        ("cursorName", given.cursor),
+        ("cursorHold", given.hold),
+    ):
+        options |= {name: str(value)} if value else {}
+    parsed = read_options(options)
+    NsqStreamReader(parsed).check()
     lake.create()
     with lake.locked_by(JOB):
-        checkpoint = lake.checkpoint(JOB, {"topics": source.topics, "pattern": source.pattern})
-        spark = session("penstock archive", master)
-        archiver = Archiver(lake, said)
+        checkpoint = lake.checkpoint(JOB, {"topics": topics, "pattern": given.topic_pattern})
+        spark = session("penstock archive", given.master)
+        archiver = Archiver(lake, parsed)
         stream = spark.readStream.format("nsq").options(**options).load()
         writer = stream.writeStream.foreachBatch(archiver).option("checkpointLocation", str(checkpoint))
-        writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{every:g} seconds")
-        query = writer.start()
+        pace = {"availableNow": True} if given.once else {"processingTime": f"{given.every:g} seconds"}
+        query = writer.trigger(**pace).start()
         try:
             query.awaitTermination()
         except KeyboardInterrupt:
@@ -153,10 +140,10 @@ def archive(
 def _report(lake: Lake, archiver: Archiver) -> int:
     batches = lake.batches()
     took = time.monotonic() - archiver.began
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for one in (one for batch in batches for one in batch.ranges):
-        counts[one.topic] = counts.get(one.topic, 0) + one.count
-    say(f"archived {archiver.done:,} messages in {took:.0f} s; {lake.root} now has {sum(counts.values()):,}:")
+        counts[one.topic] += one.count
+    say(f"archived {archiver.done:,} messages in {took:.0f} s; {lake.root} now has {counts.total():,}:")
     for topic, count in sorted(counts.items()):
         say(f"  {topic}: {count:,}")
     for gap in gaps(batches):

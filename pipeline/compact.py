@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
 
 from pipeline.archive import ranges_of
-from pipeline.lake import Batch, Lake, LakeError, files_of
-from pipeline.progress import say
+from pipeline.lake import Batch, Lake, LakeError, files_of, say
 from pipeline.session import session
 
 JOB = "compact"
 LEAST = 2  # batches that are worth compacting
 
 
-def compact(lake: Lake, *, rows: int, master: str) -> int:
-    """Run the job and return the exit code. A file has at most `rows` rows. Raises LakeError, Missing."""
+def run(given: argparse.Namespace) -> int:
+    """Run the job and return the exit code. Raises LakeError, Missing."""
+    lake = Lake(given.lake)
     lake.check()
-    with lake.locked_by(JOB), lake.locked_by("rollup"), lake.locked_by("replay"):  # they read the files that go
-        lake.tidy()  # remove what a killed run left behind
+    with (
+        lake.locked_by(JOB),
+        lake.locked_by("rollup"),
+        lake.locked_by("replay"),
+    ):  # they read the files that are removed
+        lake.remove_compacted()  # remove what a killed run left behind
         fresh = [batch for batch in lake.batches() if not batch.is_compacted]
         if len(fresh) < LEAST:
             say(f"nothing to compact: {len(fresh)} new batches")
@@ -25,7 +30,7 @@ def compact(lake: Lake, *, rows: int, master: str) -> int:
         numbers = tuple(sorted(number for batch in fresh for number in batch.batches))
         name = f"{numbers[0]:010d}-{numbers[-1]:010d}"
         path = lake.root / "compact" / name
-        spark = session("penstock compact", master)
+        spark = session("penstock compact", given.master)
         try:
             full = [batch for batch in fresh if batch.count]
             if full:
@@ -34,7 +39,7 @@ def compact(lake: Lake, *, rows: int, master: str) -> int:
                 frame = spark.read.parquet(*lake.files(full)).withColumn("name", f.col("topic"))
                 frame = frame.withColumn("dt", f.to_date("timestamp")).repartition("name", "dt")
                 writer = frame.sortWithinPartitions("name", "dt", "node", "offset").write.mode("overwrite")
-                writer.option("maxRecordsPerFile", rows).partitionBy("name", "dt").parquet(str(path))
+                writer.option("maxRecordsPerFile", given.rows).partitionBy("name", "dt").parquet(str(path))
             ranges = ranges_of(spark.read.parquet(*files_of(path))) if full else ()
         finally:
             spark.stop()
@@ -47,6 +52,6 @@ def compact(lake: Lake, *, rows: int, master: str) -> int:
                 " check that no other program writes to the lake"
             )
         lake.finish(made)
-        lake.tidy()
+        lake.remove_compacted()
         say(f"compacted {len(fresh)} batches with {before:,} messages into {path}")
         return 0

@@ -1,4 +1,4 @@
-"""`penstock doctor`: what the daemons and the pipeline need on this machine, what is missing, and how to get it."""
+"""`penstock doctor`: check the requirements of the daemons and the pipeline on this machine, and say how to meet them."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ each, and only if one topic is asked for. The job reads Parquet with pyarrow, wi
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections import defaultdict
@@ -26,8 +27,9 @@ STEPS = {"minute": 60, "hour": 3600, "day": 86_400}  # s
 MOST_TOPICS, MOST_NAMED = 1000, 100
 
 
-def history(lake: Lake, *, topic: str, grain: str, last: int) -> int:
+def run(given: argparse.Namespace) -> int:
     """Print the JSON and return the exit code. Raises LakeError."""
+    lake, topic, grain, last = Lake(given.lake), given.topic, given.grain, given.last
     lake.check()
     finished = runs(lake)
     rows = read_rows(lake, finished, grain, None, None)

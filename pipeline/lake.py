@@ -1,4 +1,4 @@
-"""A lake's directory: manifests that tell which data is complete, and locks of the jobs. Plain files; no Spark.
+"""A lake's directory: manifests of the complete data, and locks of the jobs. Plain files; no Spark.
 
 lake.json                          {"lake": 1}: marks the directory as a lake
 archive/batch=0000000007/...       messages of a micro-batch, by topic and day
@@ -13,9 +13,10 @@ from __future__ import annotations
 import fcntl
 import json
 import shutil
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ class Batch:
 
 
 class Lake:
-    """The lake in the directory `root`, which need not exist before `create`."""
+    """The lake in the directory `root`, which `create` makes if it is missing."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -114,7 +115,7 @@ class Lake:
             yield
 
     def checkpoint(self, job: str, identity: dict[str, Any]) -> Path:
-        """Return the path of the job's checkpoint, and note `identity` beside a new one.
+        """Return the path of the job's checkpoint, and note `identity` next to a new one.
 
         Raises LakeError if the checkpoint belongs to a job with another identity.
         """
@@ -125,12 +126,9 @@ class Lake:
         except ValueError:
             before = {}
         if before is not None and before != identity:
-            changed = ", ".join(
-                sorted(key for key in before.keys() | identity.keys() if before.get(key) != identity.get(key))
-            )
-            raise LakeError(
-                f"{path} belongs to a {job} with another {changed}: {before}; use the same values, or another --out"
-            )
+            keys = sorted(key for key in before.keys() | identity.keys() if before.get(key) != identity.get(key))
+            why = f"{path} belongs to a {job} with another {', '.join(keys)}: {before}"
+            raise LakeError(f"{why}; use the same values, or another --out")
         if before is None:
             path.parent.mkdir(exist_ok=True)
             write(data, identity)
@@ -144,11 +142,7 @@ class Lake:
 
     def finish(self, batch: Batch) -> None:
         """Write the manifest of a batch whose data is complete; from now on the batch exists."""
-        data = {
-            "path": batch.path,
-            "batches": list(batch.batches),
-            "ranges": [{name: getattr(one, name) for name in Range.__slots__} for one in batch.ranges],
-        }
+        data = {"path": batch.path, "batches": batch.batches, "ranges": list(map(asdict, batch.ranges))}
         write(self.manifests / f"{batch.name}.json", data)
 
     def batches(self) -> list[Batch]:
@@ -176,7 +170,7 @@ class Lake:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise LakeError(f"{path} is not a valid manifest: {error}") from None
 
-    def tidy(self) -> None:
+    def remove_compacted(self) -> None:
         """Remove the batches that were compacted, their manifests first."""
         batches = self.batches()
         there = {batch.name for batch in batches}
@@ -215,6 +209,11 @@ def gaps(batches: list[Batch]) -> list[str]:
             )
         ends[one.place] = max(end or 0, one.last)
     return found
+
+
+def say(text: str) -> None:
+    """Print the progress or the result of a job to standard error."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def write(path: Path, data: dict[str, Any]) -> None:

@@ -6,13 +6,13 @@ the messages that it knows already.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from pipeline.archive import Source
-from pipeline.lake import Batch, Lake, LakeError, write
-from pipeline.progress import say
+from pipeline.archive import server_options
+from pipeline.lake import Batch, Lake, LakeError, say, write
 from pipeline.session import session
 
 if TYPE_CHECKING:
@@ -22,42 +22,32 @@ JOB = "replay"
 CHUNK = 100  # messages that are published together; at a low rate each chunk is followed by a pause
 
 
-def replay(
-    lake: Lake,
-    target: Source,
-    *,
-    topic: str,
-    to: str,
-    channel: str,
-    since: str,
-    until: str,
-    where: str,
-    rate: int,
-    master: str,
-) -> int:
-    """Run the job and return the exit code.
-
-    Raises LakeError, Missing, and what the sink raises for wrong options.
-    """
+def run(given: argparse.Namespace) -> int:
+    """Run the job and return the exit code. Raises LakeError, Missing, and the errors of the sink for wrong options."""
+    topic, to, channel, since, until = given.topic, given.to, given.channel, given.since or "", given.until or ""
+    if to == topic and not (given.same or channel):
+        raise LakeError(
+            f"--to {to} is the archived topic itself, and all of its channels would get the messages again:"
+            " give --same to do this, or --channel for one channel"
+        )
+    lake = Lake(given.lake)
     lake.check()
-    wanted = {
-        "nodes": target.options(), "topic": topic, "to": to, "channel": channel, "from": since, "until": until, "where": where,
-    }  # fmt: skip
-    done = _Done(lake, wanted)
-    options = target.options() | {"topic": to, "chunkRecords": str(CHUNK)}
+    wanted = {"nodes": server_options(given), "topic": topic, "to": to, "channel": channel}
+    done = _Done(lake, wanted | {"from": since, "until": until, "where": given.where})
+    options = server_options(given) | {"topic": to, "chunkRecords": str(CHUNK)}
     options |= {"channel": channel} if channel else {}
-    options |= {"recordsPerSecond": str(rate)} if rate else {}
+    options |= {"recordsPerSecond": str(given.rate)} if given.rate else {}
     with lake.locked_by(JOB):
         done.load()
         left = done.left(lake, topic)
         if not left:
             say(f"everything was replayed before: remove {done.path} to replay it again")
             return 0
-        spark = session("penstock replay", master)
+        spark = session("penstock replay", given.master)
         total = 0
         try:
             for batch in left:
-                frame = chosen(spark.read.parquet(*lake.files([batch])), topic, since, until, where)
+                frame = chosen(spark.read.parquet(*lake.files([batch])), topic, since, until, given.where)
                 count, empty = _publish(frame, options | {"jobName": f"{done.path.stem}-{batch.name}"})
                 total += count
                 done.add(batch)
@@ -65,8 +55,7 @@ def replay(
                 say(f"{batch.name}: {count:,} messages, {total:,} in total{left_out}")
         finally:
             spark.stop()
-        where_to = f"channel {channel} of {to}" if channel else to
-        say(f"published {total:,} messages of {topic} to {where_to}")
+        say(f"published {total:,} messages of {topic} to {f'channel {channel} of {to}' if channel else to}")
         return 0
 
 

@@ -5,17 +5,16 @@ It reads Parquet with pyarrow, without Spark.
 
 from __future__ import annotations
 
+import argparse
 import html
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-from pipeline.lake import Lake, LakeError, gaps
-from pipeline.progress import say
+from pipeline.lake import Lake, LakeError, gaps, say
 from pipeline.rollup import BASE, deliveries, run_path, runs
 
 MOST_POINTS = 400  # of a plot; a longer period gets a coarser grain
@@ -43,8 +42,9 @@ class Sum:
         return min(self.largest, round(float(BASE ** (_bucket_at(self.sizes, share) + 0.5))))
 
 
-def report(lake: Lake, out: Path, *, since: str, until: str) -> int:
-    """Write the page to `out` and return the exit code. Raises LakeError."""
+def run(given: argparse.Namespace) -> int:
+    """Write the page and return the exit code. Raises LakeError."""
+    lake, out, since, until = Lake(given.lake), given.out, given.since, given.until
     lake.check()
     finished = runs(lake)
     if not finished:
@@ -59,9 +59,8 @@ def report(lake: Lake, out: Path, *, since: str, until: str) -> int:
     archived = sum(batch.count for batch in batches)
     delivered = read_rows(lake, finished, deliveries("minute"), first, last)
     out.write_text(_page(rows, grain, gaps(batches), archived, sum(run["messages"] for run in finished), delivered))
-    say(
-        f"{sum(row['messages'] for row in rows):,} messages of {len({row['topic'] for row in rows})} topics, written to {out}"
-    )
+    count, topics = sum(row["messages"] for row in rows), len({row["topic"] for row in rows})
+    say(f"{count:,} messages of {topics} topics, written to {out}")
     return 0
 
 
@@ -74,9 +73,8 @@ def read_rows(
     rows: list[dict[str, Any]] = []
     for run in finished:
         path = run_path(lake, grain, run["run"])
-        if not path.exists():  # deliveries are missing if no statistics were archived
-            continue
-        rows += pq.read_table(path, partitioning=None).to_pylist()
+        if path.exists():  # deliveries are missing if no statistics were archived
+            rows += pq.read_table(path, partitioning=None).to_pylist()
     for row in rows:
         row["at"] = row["at"].replace(tzinfo=UTC) if row["at"].tzinfo is None else row["at"].astimezone(UTC)
     return [row for row in rows if (first is None or row["at"] >= first) and (last is None or row["at"] < last)]
@@ -100,11 +98,7 @@ def _page(
         f"<p class=lead><b>{total.messages:,}</b> messages, <b>{_bytes(total.size)}</b>,"
         f" {len(topics)} topics, {len(nodes)} nodes</p>",
         *(f"<p class=bad>Missing: {html.escape(gap)}</p>" for gap in missing),
-        *(
-            [f"<p class=bad>{archived - rolled:,} archived messages are not rolled up yet</p>"]
-            if archived > rolled
-            else []
-        ),
+        f"<p class=bad>{archived - rolled:,} archived messages are not rolled up yet</p>" if archived > rolled else "",
         _plot(f"Messages per {grain}, by topic", _series(rows, grain, "messages"), "{:,.0f}".format),
         _plot(f"Bytes per {grain}, by topic", _series(rows, grain, "bytes"), _bytes),
         "<h2>Topics</h2>",
@@ -132,21 +126,17 @@ def _sums(rows: Iterable[dict[str, Any]], key: str | None) -> dict[str, Sum]:
 
 
 def _table(name: str, sums: dict[str, Sum]) -> str:
-    head = "".join(
-        f"<th>{word}"
-        for word in (name.capitalize(), "Messages", "Bytes", "Size p50", "Size p95", "Size p99", "Max. size")
-    )
     lines = []
     for key, one in sums.items():
         cells = [f"{one.messages:,}", _bytes(one.size), *(f"{one.percentile(p):,}" for p in (0.5, 0.95, 0.99))]
         cells.append(f"{one.largest:,}")
-        lines.append(f"<tr><td>{html.escape(key) or '(none)'}" + "".join(f"<td class=n>{cell}" for cell in cells))
-    return f"<table><thead><tr>{head}</thead><tbody>{''.join(lines)}</tbody></table>"
+        lines.append(_row([key or "(none)"], cells))
+    return _html_table(f"{name.capitalize()}, Messages, Bytes, Size p50, Size p95, Size p99, Max. size", lines)
 
 
 @dataclass(slots=True)
 class Delivered:
-    """What became of a channel's messages."""
+    """The deliveries of a channel's messages."""
 
     finished: int = 0
     attempts: int = 0  # deliveries of the finished messages
@@ -185,30 +175,26 @@ def _deliveries(rows: list[dict[str, Any]], key: str) -> str:
     found: dict[tuple[str, str], Delivered] = defaultdict(Delivered)
     for row in rows:
         found[row["topic"], row[key]].add(row)
-    words = (
-        "Topic",
-        key.capitalize(),
-        "Finished",
-        "Attempts per message",
-        "Requeued",
-        "Timed out",
-        "Buried",
-        "Max. depth",
-        "Latency p50",
-        "Latency p95",
-        "Latency p99",
-        "Max. latency",
-    )
+    head = f"Topic, {key.capitalize()}, Finished, Attempts per message, Requeued, Timed out, Buried, Max. depth"
+    head += ", Latency p50, Latency p95, Latency p99, Max. latency"
     lines = []
     for (topic, name), one in sorted(found.items(), key=lambda item: -item[1].finished):
         counts = (one.requeued, one.timed_out, one.buried, one.depth)
         times = (*(one.percentile(share) for share in (0.5, 0.95, 0.99)), one.longest)
         each = f"{one.attempts / one.finished:.2f}" if one.finished else "-"
         cells = [f"{one.finished:,}", each, *(f"{count:,}" for count in counts), *map(_duration, times)]
-        names = f"<tr><td>{html.escape(topic)}<td>{html.escape(name) or '(none)'}"
-        lines.append(names + "".join(f"<td class=n>{cell}" for cell in cells))
-    head = "".join(f"<th>{word}" for word in words)
-    return f"<table><thead><tr>{head}</thead><tbody>{''.join(lines)}</tbody></table>"
+        lines.append(_row([topic, name or "(none)"], cells))
+    return _html_table(head, lines)
+
+
+def _row(names: Sequence[str], cells: Sequence[str]) -> str:
+    return "<tr><td>" + "<td>".join(map(html.escape, names)) + "".join(f"<td class=n>{cell}" for cell in cells)
+
+
+def _html_table(head: str, lines: Sequence[str]) -> str:
+    """Return a table. `head`: the names of the columns, separated by commas."""
+    names = "".join(f"<th>{name}" for name in head.split(", "))
+    return f"<table><thead><tr>{names}</thead><tbody>{''.join(lines)}</tbody></table>"
 
 
 def _duration(ns: int) -> str:

@@ -1,18 +1,19 @@
 """`penstock pipeline rollup`: counts by minute, hour and day, per topic, node and producer, from the archive.
 
-Each run takes the messages behind the last run's offsets, so none counts twice however batches are compacted. Counts and
-histograms are sums, so messages that come late for a minute are one more row of it: nothing is dropped behind a
-watermark. Sizes are in buckets of 4 %: bucket b holds 1.04 ** b up to 1.04 ** (b + 1) bytes.
+Each run takes the messages after the last run's offsets, so none counts twice however batches are compacted. Counts and
+histograms are sums, so messages that come late for a minute are one more row of it: nothing is dropped after a watermark.
+Sizes are in buckets of 4 %: bucket b holds 1.04 ** b up to 1.04 ** (b + 1) bytes.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.lake import Lake, LakeError, Range, write
-from pipeline.progress import say
+from pipeline.lake import Lake, LakeError, Range, say, write
 from pipeline.session import session
 
 if TYPE_CHECKING:
@@ -40,11 +41,9 @@ def runs(lake: Lake) -> list[dict[str, Any]]:
     return found
 
 
-def rollup(lake: Lake, *, statistics: str, master: str) -> int:
-    """Run the job and return the exit code.
-
-    `statistics` names the topic to which nsqd publishes its delivery statistics. Raises LakeError, Missing.
-    """
+def run(given: argparse.Namespace) -> int:
+    """Run the job and return the exit code. Raises LakeError, Missing."""
+    lake, statistics = Lake(given.lake), given.statistics_topic  # to which nsqd publishes its delivery statistics
     lake.check()
     with lake.locked_by(JOB):
         before = runs(lake)
@@ -53,18 +52,18 @@ def rollup(lake: Lake, *, statistics: str, master: str) -> int:
         if not batches:
             say("nothing new is archived since the last rollup")
             return 0
-        spark = session("penstock rollup", master)
+        spark = session("penstock rollup", given.master)
         try:
             frame = spark.read.parquet(*lake.files(batches))
             counts, number = _behind(frame, done), len(before)
             table = _written(_counted(counts), lake, GRAINS[0], number)
             for grain in GRAINS[1:]:  # an hour is the sum of its minutes, a day of its hours
-                table = _written(_merged(table, grain), lake, grain, number)
+                table = _written(_coarser(table, grain, *_MESSAGES), lake, grain, number)
             messages = table.groupBy().sum("messages").collect()[0][0] or 0
             if any(one.topic == statistics for batch in batches for one in batch.ranges):
                 table = _delivered(counts, statistics)
                 for grain in GRAINS:
-                    table = _written(_delivered_by(table, grain), lake, deliveries(grain), number)
+                    table = _written(_coarser(table, grain, *_DELIVERIES), lake, deliveries(grain), number)
         finally:
             spark.stop()
         for one in (one for batch in batches for one in batch.ranges):
@@ -127,7 +126,7 @@ def deliveries(grain: str) -> str:
 
 
 def _delivered(frame: DataFrame, statistics: str) -> DataFrame:
-    """Parse the statistics of channels that nsqd/tasks/deliveries.py publishes each second.
+    """Parse the statistics of channels that nsqd/tasks/deliveries.py publishes every second.
 
     Its latency buckets are kept. Single events in the topic are not counted again.
     """
@@ -154,37 +153,21 @@ def _delivered(frame: DataFrame, statistics: str) -> DataFrame:
     )
 
 
-def _delivered_by(table: DataFrame, grain: str) -> DataFrame:
-    """Sum the deliveries by grain, topic, channel and producer."""
-    from pyspark.sql import functions as f
-
-    keys = ["topic", "channel", "producer", "at"]
-    coarse = table.withColumn("at", f.date_trunc(grain, "at"))
-    totals = coarse.groupBy(*keys).agg(
-        *(f.sum(name).alias(name) for name in (*_COUNTED, "latency_sum")),
-        *(f.max(name).alias(name) for name in ("depth", "latency_max")),
-    )
-    buckets = coarse.select(*keys, f.explode("latencies").alias("bucket", "count"))
-    return totals.join(_histograms(buckets, keys, "latencies"), keys, "left")
+# of each kind of table: its keys, the columns that are summed, those whose maximum counts, and its histogram
+_MESSAGES = ("topic", "node", "producer"), ("messages", "bytes"), ("largest",), "sizes"
+_DELIVERIES = ("topic", "channel", "producer"), (*_COUNTED, "latency_sum"), ("depth", "latency_max"), "latencies"
 
 
-def _histograms(buckets: DataFrame, keys: list[str], name: str) -> DataFrame:
-    """Merge rows with a bucket and a count: return one row for each of the keys, with a map of that name."""
-    from pyspark.sql import functions as f
-
-    sums = buckets.groupBy(*keys, "bucket").agg(f.sum("count").alias("count"))
-    entries = f.sort_array(f.collect_list(f.struct("bucket", "count")))
-    return sums.groupBy(*keys).agg(f.map_from_entries(entries).alias(name))
-
-
-def _merged(table: DataFrame, grain: str) -> DataFrame:
+def _coarser(
+    table: DataFrame, grain: str, names: Sequence[str], sums: Sequence[str], maxima: Sequence[str], histogram: str
+) -> DataFrame:
     """Sum a table to a coarser grain."""
     from pyspark.sql import functions as f
 
-    keys = ["topic", "node", "producer", "at"]
+    keys = [*names, "at"]
     coarse = table.withColumn("at", f.date_trunc(grain, "at"))
-    totals = coarse.groupBy(*keys).agg(
-        f.sum("messages").alias("messages"), f.sum("bytes").alias("bytes"), f.max("largest").alias("largest")
-    )
-    buckets = coarse.select(*keys, f.explode("sizes").alias("bucket", "count"))
-    return totals.join(_histograms(buckets, keys, "sizes"), keys)
+    columns = [*(f.sum(name).alias(name) for name in sums), *(f.max(name).alias(name) for name in maxima)]
+    buckets = coarse.select(*keys, f.explode(histogram).alias("bucket", "count"))
+    counts = buckets.groupBy(*keys, "bucket").agg(f.sum("count").alias("count"))
+    entries = f.map_from_entries(f.sort_array(f.collect_list(f.struct("bucket", "count"))))
+    return coarse.groupBy(*keys).agg(*columns).join(counts.groupBy(*keys).agg(entries.alias(histogram)), keys, "left")

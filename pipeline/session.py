@@ -79,9 +79,9 @@ def prepare() -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     # PYTHONPATH gets the checkout's directory, or that of the installed rooms: executors import penstock.spark from it.
-    ours = str(Path(__file__).parent.parent)
+    own = str(Path(__file__).parent.parent)
     path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [ours, *(part for part in path if part != ours)]))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [own, *(part for part in path if part != own)]))
 
 
 def session(name: str, master: str = "") -> SparkSession:

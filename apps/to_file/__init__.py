@@ -5,11 +5,11 @@ Read `topic_log` (what happens to a message), then `output` (the files of a topi
 `main` and `options` are the program; `feeds` connects consumers with topic logs, and `discovery` asks for topics.
 
 Deliberate differences from the original:
-* a failure to write, such as a full disk, is logged, and the program goes on when it works again; the original exits
-  with 1 and loses no message either, but needs somebody to start it;
+* a failure to write, such as a full disk, is logged, and the program continues when it works again; the original exits
+  with 1 and loses no message either, but has to be restarted;
 * the file's name and its move are durable before a message is finished, not only the content;
 * after a failed write no line is in a file in part; a line that a crash has cut is ended before the next is written;
-* after SIGHUP the program goes on with -work-dir, where the original writes to a closed file and exits;
+* after SIGHUP the program continues with -work-dir, where the original writes to a closed file and exits;
 * digits in -datetime-format stay as they are, where the original takes them for parts of a date;
 * -topic-pattern asks for topics at the start, and uses the answers that it gets when one nsqlookupd is down; the original
   waits for -topic-refresh, and then needs all. A pattern that cannot be compiled is an error;

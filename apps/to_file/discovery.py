@@ -17,7 +17,7 @@ class TopicPoller:
     """Asks from construction until `stop`, at first at once. Only whole lists of valid names leave the thread."""
 
     def __init__(self, lookupds: Sequence[str], timeouts: "Timeouts", interval: float, settings: Settings) -> None:
-        """Begin to ask. `settings`: of the consumers, who ask, too. Raises ValueError for files that cannot be used."""
+        """Begin to ask. `settings`: those of the consumers. Raises ValueError for files that cannot be used."""
         self._lookupds = lookupds
         self._headers, self._tls = request_headers(settings), request_context(settings, lookupds)
         self._timeouts = timeouts

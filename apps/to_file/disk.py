@@ -11,7 +11,7 @@ MODE, DIRECTORY_MODE = 0o666, 0o770  # as the original's, before the umask
 
 
 class Disk:
-    """Files by descriptor. What a method has made is durable only after `sync` or `sync_directory`."""
+    """Files by descriptor. Files and names are durable only after `sync` or `sync_directory`."""
 
     def open(self, path: str, exclusive: bool) -> int:
         """Open a file for appending, and make it if needed. With `exclusive` it must not exist (FileExistsError)."""
@@ -23,7 +23,7 @@ class Disk:
         """Return whether no other nsq_to_file has the file open; this one keeps the lock until the file is closed."""
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # another one has it, or the file system has no locks: then nobody is known to be alone
+        except OSError:  # another one has it, or the file system has no locks: then this program may not be alone
             return False
         return True
 
@@ -32,7 +32,7 @@ class Disk:
         return os.fstat(fd).st_size
 
     def is_removed(self, fd: int) -> bool:
-        """Return whether the file has no name any more: nobody will find what is written to it."""
+        """Return whether the file has no name: its content will be lost."""
         return os.fstat(fd).st_nlink == 0
 
     def ends_within_a_line(self, fd: int) -> bool:
@@ -83,7 +83,7 @@ class Disk:
     def move(self, source: str, target: str) -> None:
         """Give a file another name, durable on return. FileExistsError if the target exists; it is never replaced.
 
-        After an error it may have both names; the next call then goes on.
+        After an error it may have both names; the next call then continues.
         """
         try:
             os.link(source, target, follow_symlinks=False)

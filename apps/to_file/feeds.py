@@ -9,7 +9,6 @@ from datetime import datetime
 from functools import partial
 from time import monotonic
 
-from apps import passthrough
 from apps.interrupts import Interrupts
 from apps.to_file.disk import Disk
 from apps.to_file.names import at_time
@@ -44,7 +43,7 @@ def current_time() -> Now:
 
 
 class Feed:
-    """One topic: the consumer, which is made again after an nsqd has refused it permanently, and the log."""
+    """One topic: the consumer, which is recreated after an nsqd has refused it permanently, and the log."""
 
     def __init__(self, make: Callable[[], Consumer], topic_log: TopicLog, selector: selectors.BaseSelector) -> None:
         """Make the consumer. Raises OSError and ValueError."""
@@ -106,7 +105,7 @@ class Feeds:
 
     def __init__(self, options: Options, disk: Disk) -> None:
         """Take the options. Raises ValueError for settings that no consumer can use."""
-        settings, _ = passthrough.settings(options.consumer_opt, PROGRAM)
+        settings, _ = options.consumer_settings(PROGRAM)
         self._options = options
         self._disk = disk
         self._settings = replace(settings, max_attempts=0)  # the client finishes what is beyond, and it would be lost
@@ -171,21 +170,11 @@ class Feeds:
 
     def _begin(self, topic: str) -> None:
         try:
-            self._feeds[topic] = Feed(self._maker(topic), self._make_log(topic), self._selector)
+            options = self._options
+            make = partial(options.consumer, topic, options.channel, self._settings, options.max_in_flight)
+            self._feeds[topic] = Feed(make, self._make_log(topic), self._selector)
         except OSError as error:  # no more files can be opened; the next list of topics tries again
             log.error("couldn't create logger for new topic %s: %s", topic, error)
-
-    def _maker(self, topic: str) -> Callable[[], Consumer]:
-        options = self._options
-        return partial(
-            Consumer,
-            topic,
-            options.channel,
-            options.nsqd_tcp_address,
-            options.lookupd_http_address,
-            options.max_in_flight,
-            self._settings,
-        )
 
     def _make_log(self, topic: str) -> TopicLog:
         options, now = self._options, monotonic()

@@ -1,57 +1,37 @@
 """The program nsq_to_file: options, signals, and the loop.
 
-SIGTERM and SIGINT: what has arrived is written, synced and finished, and the exit code is 0. SIGHUP: the files are closed,
-and the next messages open others.
+SIGTERM and SIGINT: the messages that have arrived are written, synced and finished, and the exit code is 0. SIGHUP: the files
+are closed, and the next messages open others.
 """
 
-import os
 import signal
 import sys
 from types import FrameType
 
-from apps import passthrough
 from apps.interrupts import Interrupts
 from apps.to_file.discovery import TopicPoller
 from apps.to_file.disk import Disk
 from apps.to_file.feeds import FILES_OF_A_TOPIC, Feeds
 from apps.to_file.options import PROGRAM, Options, check, prepare_directories
-from penstock.client import ClientError
+from apps.tool import run_program
 from shared import log as logs
-from shared.configuration import parse
-from shared.flags import HelpRequested, read_flags
-from shared.options import OptionError
-from shared.process.daemon import TooFewFilesError, raise_file_limit
+from shared.flags import read_flags
+from shared.process.daemon import raise_file_limit
 from shared.values import SECOND
-from shared.version import version_line
 
 
 def main() -> int:
     """Run the console script and return its exit code."""
-    try:
-        options = parse(Options, PROGRAM, sys.argv[1:], os.environ)
-    except HelpRequested as usage:
-        sys.stderr.write(str(usage))
-        return 0
-    except OptionError as error:
-        print(f"{PROGRAM}: {error}", file=sys.stderr)
-        return 2
-    if options.version:
-        print(version_line(PROGRAM))
-        return 0
-    try:
-        for warning in read_flags(Options, PROGRAM, sys.argv[1:]).warnings:  # there are words behind the flags
-            raise ValueError(f"unknown {warning.removesuffix(' are ignored')}")
-        check(options)
-        prepare_directories(options)
-        logs.configure(options.log_prefix, options.log_level)
-        return run(options)
-    except (ValueError, ClientError, OSError, TooFewFilesError) as error:
-        print(f"{PROGRAM}: {error}", file=sys.stderr)
-        return 1
+    return run_program(PROGRAM, Options, run)
 
 
-def run(options: Options) -> int:
-    """Write the topics to files until a signal arrives. Raises ValueError for settings that no consumer can use."""
+def run(options: Options) -> None:
+    """Write the topics to files until a signal arrives. Raises ValueError for wrong options and settings."""
+    for warning in read_flags(Options, PROGRAM, sys.argv[1:]).warnings:  # there are arguments after the flags
+        raise ValueError(f"unknown {warning.removesuffix(' are ignored')}")
+    check(options)
+    prepare_directories(options)
+    logs.configure(options.log_prefix, options.log_level)
     raise_file_limit(FILES_OF_A_TOPIC)
     hangups = Hangups()
     poller: TopicPoller | None = None
@@ -72,19 +52,18 @@ def run(options: Options) -> int:
             if poller is not None:
                 poller.stop()
             feeds.close()
-    return 0
 
 
 def _poll_topics(options: Options) -> TopicPoller:
     from apps.cluster import Timeouts
 
     timeouts = Timeouts(options.http_client_connect_timeout, options.http_client_request_timeout)
-    settings, _ = passthrough.settings(options.consumer_opt, PROGRAM)
+    settings, _ = options.consumer_settings(PROGRAM)
     return TopicPoller(options.lookupd_http_address, timeouts, options.topic_refresh / SECOND, settings)
 
 
 class Hangups:
-    """Remembers that SIGHUP came until somebody asks."""
+    """Remembers that SIGHUP came until the main loop takes it."""
 
     def __init__(self) -> None:
         self._received = False

@@ -45,7 +45,7 @@ def strftime(format: str, when: datetime) -> str:
 
 
 def host(identifier: str, hostname: str) -> str:
-    """Return what replaces <HOST>: -host-identifier with its tokens replaced, or else the host's name up to the first dot."""
+    """Return the replacement of <HOST>: -host-identifier with its tokens replaced, or the host's name up to the first dot."""
     short = hostname.partition(".")[0]
     return identifier.replace("<SHORT_HOST>", short).replace("<HOSTNAME>", hostname) if identifier else short
 

@@ -1,4 +1,4 @@
-"""The options of nsq_to_file, and what they must agree on."""
+"""The options of nsq_to_file, and their checks."""
 
 import errno
 import os
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import re2
 
-from apps import passthrough
-from apps.addresses import check_tcp_source
+from apps.passthrough import ConsumerOptions
 from apps.to_file import names
 from apps.to_file.disk import Disk
 from apps.to_file.output import Place
 from apps.to_file.rotation import Limits
+from apps.tool import check_tcp_source
 from shared.log import LEVELS
 from shared.options import option
 from shared.values import SECOND, Duration
@@ -22,14 +22,12 @@ PROGRAM = "nsq_to_file"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(ConsumerOptions):
     """The options of nsq_to_file, by their flags."""
 
-    version: bool = option(False, "print version string")
     log_level: str = option("info", "set log verbosity: debug, info, warn, error, or fatal")
     log_prefix: str = option("[nsq_to_file] ", "log message prefix")
     channel: str = option("nsq_to_file", "nsq channel")
-    max_in_flight: int = option(200, "max number of messages to allow in flight")
     output_dir: str = option("/tmp", "directory to write output files to")
     work_dir: str = option("", "directory for in-progress files before moving to output-dir (default: output-dir)")
     datetime_format: str = option("%Y-%m-%d_%H", "strftime compatible format for <DATETIME> in filename format")
@@ -53,15 +51,7 @@ class Options:
     sync_interval: Duration = option(Duration(30 * SECOND), "sync file to disk every duration")
     http_client_connect_timeout: Duration = option(Duration(2 * SECOND), "timeout for HTTP connect")
     http_client_request_timeout: Duration = option(Duration(5 * SECOND), "timeout for HTTP request")
-    nsqd_tcp_address: tuple[str, ...] = option((), "nsqd TCP address (may be given multiple times)")
-    lookupd_http_address: tuple[str, ...] = option((), "lookupd HTTP address (may be given multiple times)")
     topic: tuple[str, ...] = option((), "nsq topic (may be given multiple times)")
-    consumer_opt: tuple[str, ...] = option(
-        (),
-        "name,value of go-nsq's Config (may be given multiple times)",
-        check=passthrough.check,
-        read=passthrough.words,
-    )
 
     @property
     def work_directory(self) -> str:
@@ -150,7 +140,7 @@ def topic_format(options: Options, topic: str) -> str:
 
 
 def place(options: Options, topic: str) -> Place:
-    """Return where and how the files of a topic are written."""
+    """Return the place of the files of a topic."""
     return Place(
         title=f"{topic}/{options.channel}",
         output=os.path.normpath(options.output_dir),

@@ -1,8 +1,8 @@
 """The files of one topic, one after the other, on a Disk.
 
-Law: after `sync` returns, all that was appended is durable under a name. After an OSError of any method, `roll_back` undoes
-what was appended since the last `sync`, and the caller appends it again: nothing is in the files in part, except for a
-file that cannot be cut.
+Invariant: after `sync` returns, all appended lines are durable under a name. After an OSError of any method, `roll_back` undoes
+the appends since the last `sync`, and the caller repeats them: no line is in the files in part, except in a file that cannot
+be cut.
 """
 
 import logging
@@ -44,7 +44,7 @@ class Place:
 
 
 class Output:
-    """The open file of a topic, if there is one, and what is to be done with the last one."""
+    """The open file of a topic, if there is one, and the closed one that still has to be moved."""
 
     def __init__(self, place: Place, disk: Disk) -> None:
         self._place = place
@@ -57,7 +57,7 @@ class Output:
         self._length = 0  # bytes written to the file
         self._good, self._good_size = 0, 0  # _length and the file's size at the last sync
         self._is_torn = False  # bytes behind _good have to be cut before anything is written
-        self._members: list[bytes] = []  # what the next member of a gzip file will hold
+        self._members: list[bytes] = []  # content of the next member of a gzip file
         self._finished = ""  # path of a closed file that has to be moved
 
     # ---- queries
@@ -68,11 +68,11 @@ class Output:
         return self._file is not None
 
     def reason_to_rotate(self, name: str, now: float) -> str:
-        """Return why the open file ends before the next message, or ""; `name` is what a file opened now is called."""
+        """Return the reason why the open file ends before the next message, or ""; `name`: that of a file opened now."""
         return reason_to_rotate(self._file, name, now, self._place.limits) if self._file else ""
 
     def fitting(self, sizes: Sequence[int]) -> int:
-        """Return how many messages of these sizes go into the open file: at least one after a rotation."""
+        """Return the number of messages of these sizes that fit into the open file: at least one after a rotation."""
         return fitting(sizes, self._file.size if self._file else 0, self._place.limits)
 
     # ---- commands; each raises OSError
@@ -90,7 +90,7 @@ class Output:
         """Append lines to the open file: at once, or with gzip at the next sync."""
         if self._file is None:
             raise ValueError("no file is open")
-        self._mend()
+        self._repair()
         self._file.size += len(data)
         if self._place.gzip_level:
             self._members.append(data)
@@ -101,7 +101,7 @@ class Output:
         """Make all that was appended durable. With gzip, it becomes a member of its own."""
         if self._file is None:
             return
-        self._mend()
+        self._repair()
         if self._members:
             packer = zlib.compressobj(self._place.gzip_level, zlib.DEFLATED, GZIP)
             self._write(b"".join([*map(packer.compress, self._members), packer.flush()]))
@@ -133,7 +133,7 @@ class Output:
         self._file.size = self._good_size
         self._is_torn = True
         with suppress(OSError):
-            self._mend()
+            self._repair()
         if self._is_lost():
             self._abandon()
 
@@ -143,8 +143,8 @@ class Output:
         self._disk.write(self._fd, data)
         self._length += len(data)
 
-    def _mend(self) -> None:
-        """Cut what was written in part. Another program's lines are never cut: ours then begin on a line of their own."""
+    def _repair(self) -> None:
+        """Cut an incomplete write. Another program's lines are never cut: the next one then begins on a line of its own."""
         if not self._is_torn:
             return
         if self._is_alone:
@@ -155,14 +155,14 @@ class Output:
         self._is_torn = False
 
     def _is_lost(self) -> bool:
-        """Return whether the file cannot be used again: it has no name, or cannot be cut and need not be."""
+        """Return whether the file cannot be used again: it has no name, or cannot be cut and is exclusive."""
         try:
             return self._disk.is_removed(self._fd) or (self._is_torn and self._place.exclusive)
         except OSError:
             return True
 
     def _abandon(self) -> None:
-        """Close the file as it is. What was synced is moved later, if it still has a name."""
+        """Close the file as it is. Its synced content is moved later, if it still has a name."""
         assert self._file is not None
         path = self._file.path
         self._file = None
@@ -212,9 +212,7 @@ class Output:
         is_alone = self._disk.lock(fd)
         if not is_alone:
             log.warning("[%s] another nsq_to_file appends to %s, or it cannot be locked", title, file.path)
-        if self._disk.ends_within_a_line(
-            fd
-        ):  # a program died while it wrote: what is written now is not a part of that
+        if self._disk.ends_within_a_line(fd):  # a program ended while it wrote: the next line is not a part of that
             self._disk.write(fd, b"\n")
             size += 1
         self._fd, self._is_alone, self._is_torn = fd, is_alone, False
@@ -223,13 +221,13 @@ class Output:
         return True
 
     def _target(self, path: str) -> str:
-        """Return where a file of the work directory goes, or "" if it stays."""
+        """Return the target of a file of the work directory, or "" if it stays."""
         return os.path.join(self._place.output, os.path.relpath(path, self._place.work)) if self._place.moves else ""
 
     def _move(self, source: str) -> None:
         """Move a closed file to the output directory, under the next revision whose name is free."""
         title, target = self._place.title, self._target(source)
-        if not self._disk.exists(source):  # an earlier attempt moved it, or somebody removed it
+        if not self._disk.exists(source):  # an earlier attempt moved it, or a user removed it
             return
         log.info("[%s] moving finished file %s to %s", title, source, target)
         for revision in count(self._revision + 1):

@@ -26,7 +26,7 @@ class OpenFile:
 
 
 def reason_to_rotate(file: OpenFile, name: str, now: float, limits: Limits) -> str:
-    """Return why `file` ends before the next message, or "". `name` is what a file opened now is called."""
+    """Return the reason why `file` ends before the next message, or "". `name`: that of a file opened now."""
     if name != file.name:
         return f"new filename {name}"
     if 0 < limits.interval < now - file.opened_at:
@@ -37,7 +37,7 @@ def reason_to_rotate(file: OpenFile, name: str, now: float, limits: Limits) -> s
 
 
 def fitting(sizes: Sequence[int], used: int, limits: Limits) -> int:
-    """Return how many messages of these sizes in bytes go into a file that has `used` bytes.
+    """Return the number of messages of these sizes in bytes that fit into a file that has `used` bytes.
 
     As in the original, the message that exceeds the limit is the last one of a file, not the first one of the next. The
     caller has rotated before, so at least one fits.

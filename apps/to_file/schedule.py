@@ -1,6 +1,6 @@
 """When nsq_to_file syncs, touches and tries again. Pure: `now` is monotonic seconds.
 
-Law: a message that waits for a sync is touched before its server-side timeout, and never waits for other messages
+Invariant: a message that waits for a sync is touched before its server-side timeout, and never waits for other messages
 longer than the interval.
 """
 
@@ -23,7 +23,7 @@ class SyncWindow:
     """
 
     def __init__(self, max_in_flight: int, interval: float, now: float) -> None:
-        self.limit = max_in_flight  # a sync is due when so many messages wait
+        self.limit = max_in_flight  # a sync is due when this number of messages waits
         self._most = max_in_flight
         self._interval = interval
         self._next_at = now + interval  # when a sync by time is due
@@ -72,7 +72,7 @@ class SyncWindow:
 class Touches:
     """When the messages that wait are touched.
 
-    A message that comes again while it waits timed out, or its connection was lost. So the touches then come more often,
+    A message that is redelivered while it waits timed out, or its connection was lost. So the touches then come more often,
     and slowly return to the first interval.
     """
 
@@ -83,7 +83,7 @@ class Touches:
         self._at = now + self.interval  # when the next touch is due
 
     def too_late(self, now: float) -> None:
-        """Record that a message came again while it waited."""
+        """Record that a message was redelivered while it waited."""
         self.interval = max(min(SHORTEST_TOUCH, self._longest), self.interval / 3)
         self._at = min(self._at, now + self.interval)
 

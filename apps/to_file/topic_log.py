@@ -1,6 +1,6 @@
 """One topic: messages come in, lines go to the files, and each message is finished once its line is durable.
 
-Law: `_held` has every message that is neither finished nor requeued. `_written` and `_unwritten` are the same messages in
+Invariant: `_held` has every message that is neither finished nor requeued. `_written` and `_unwritten` are the same messages in
 order: those whose lines are in the open file, and those whose lines are not.
 
 While writing fails, the messages are held and touched: the nsqds send no more than max_in_flight of them, so the rest
@@ -18,7 +18,7 @@ from apps.to_file.schedule import LAST_RETRY, Retry, SyncWindow, Touches
 
 log = logging.getLogger("penstock")
 
-COLLISION_MS = 1000  # ms until a message comes again whose id another message has
+COLLISION_MS = 1000  # ms until a message is redelivered whose id another message has
 
 
 class Message(Protocol):
@@ -75,7 +75,7 @@ class TopicLog:
 
     @property
     def waiting(self) -> int:
-        """Return how many messages wait for a sync."""
+        """Return the number of messages that wait for a sync."""
         return len(self._held)
 
     # ---- commands
@@ -111,7 +111,7 @@ class TopicLog:
             self._attempt(self._write_and_sync, now)
 
     def stop(self, now: Now) -> None:
-        """Sync and close the file for the last time. What cannot be written is requeued, so that it comes again."""
+        """Sync and close the file for the last time. Messages that cannot be written are requeued."""
         self._closes = True
         if not self._held:  # whether writing works again will not be known
             self._retry.worked()
@@ -136,7 +136,7 @@ class TopicLog:
             elif (before.timestamp, before.body) == (message.timestamp, message.body):
                 self._held[message.id] = message
                 is_late = True
-            else:  # of another nsqd, which was given the same node id: it comes again when the first one is finished
+            else:  # of another nsqd, which was given the same node id: it is redelivered when the first one is finished
                 message.requeue(COLLISION_MS)
         if is_late:
             self._touches.too_late(now)
@@ -161,7 +161,7 @@ class TopicLog:
         return True
 
     def _write(self, now: Now) -> None:
-        """Write what is unwritten, and rotate where it is due."""
+        """Write the unwritten messages, and rotate where it is due."""
         while self._unwritten:
             self._rotate_if_due(now)
             batch = self._unwritten
@@ -172,7 +172,7 @@ class TopicLog:
             self._unwritten = self._unwritten[len(batch) :]
 
     def _sync(self, now: Now) -> None:
-        """Make what is written durable, and finish it."""
+        """Make the written messages durable, and finish them."""
         if self._written:
             log.info("[%s] syncing %d records to disk", self._title, len(self._written))
             self._output.sync()
@@ -190,26 +190,21 @@ class TopicLog:
     def _on_interval(self, now: Now) -> None:
         """Sync, and rotate although there is no message: it ends files in time, and makes empty ones unless told not to."""
         self._write_and_sync(now)
-        name = self._name_at(now.local)
-        reason = self._output.reason_to_rotate(name, now.monotonic)
-        if self._output.is_open and not reason:
-            return
-        if reason:
-            log.info("[%s] %s, rotating...", self._title, reason)
-        if self._skips_empty:
-            self._output.close()
-        else:
-            self._output.rotate(name, now.monotonic)
+        self._rotate_if_due(now, has_message=False)
 
-    def _rotate_if_due(self, now: Now) -> None:
+    def _rotate_if_due(self, now: Now, has_message: bool = True) -> None:
         name = self._name_at(now.local)
         reason = self._output.reason_to_rotate(name, now.monotonic)
         if self._output.is_open and not reason:
             return
         if reason:
             log.info("[%s] %s, rotating...", self._title, reason)
-            self._sync(now)
-        self._output.rotate(name, now.monotonic)
+            if has_message:
+                self._sync(now)
+        if has_message or not self._skips_empty:
+            self._output.rotate(name, now.monotonic)
+        else:
+            self._output.close()
 
     def _finish(self) -> None:
         """Finish the messages that are durable: usually all."""

@@ -28,22 +28,22 @@ _QUICK_KILLS, _QUICK_CUTS = 4, 2
 def campaigns(given: argparse.Namespace) -> tuple[list[Campaign], list[str]]:
     """Return the campaigns to run, and notes on what cannot be run and why."""
     modes = _MODES if given.mode == "all" else (given.mode,)
-    ours: list[Subject] = []
+    penstock: list[Subject] = []
     if given.protocol != "beanstalkd":
-        ours += [subjects.penstock(mode, given.flag) for mode in modes]
+        penstock += [subjects.penstock(mode, given.flag) for mode in modes]
     if given.protocol != "nsq":
-        ours += [subjects.penstock_jobs(mode) for mode in modes]
+        penstock += [subjects.penstock_jobs(mode) for mode in modes]
     others: list[Subject] = [
         *(subjects.go_nsqds(given.nsqd) if given.nsqd else []),
         *(subjects.beanstalkds(given.beanstalkd) if given.beanstalkd else []),
     ]
-    chosen = [Campaign(subject, KILL, given.kills) for subject in [*ours, *others] if given.kills]
+    chosen = [Campaign(subject, KILL, given.kills) for subject in [*penstock, *others] if given.kills]
     if not given.power_cuts:
         return chosen, []
     kinds, reason = volume.kinds()
     notes = [f"no power cuts: {reason}"] if reason else []
     for kind in kinds:
-        chosen += [Campaign(subject, kind, given.power_cuts) for subject in [*ours, *others]]
+        chosen += [Campaign(subject, kind, given.power_cuts) for subject in [*penstock, *others]]
     return chosen, notes
 
 
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str]) -> int:
         keep.rmdir()
     print(table(_HEADER, [line(campaign, result) for campaign, result in results]))
     print("\n".join([*notes, *(_note(campaign, result) for campaign, result in results), *checker.kept]))
-    return int(any(result.bad for campaign, result in results if campaign.subject.ours))
+    return int(any(result.bad for campaign, result in results if campaign.subject.is_penstock))
 
 
 def _note(campaign: Campaign, result: Result) -> str:

@@ -10,7 +10,7 @@ from socket import socket
 from bench.crash.history import History
 from bench.crash.ledger import Ledger
 from bench.crash.link import Link
-from bench.crash.messages import Copy, Fate, Message
+from bench.crash.messages import Copy, Message, Reply
 from bench.crash.mix import LEFT_IN_FLIGHT, MS, Answer, Mix
 
 TUBE = "default"
@@ -26,13 +26,9 @@ class Putter(Link):
     """A link that puts jobs, `window` of them unanswered at all times."""
 
     def __init__(self, sock: socket, ledger: Ledger, history: History, mix: Mix, window: int) -> None:
-        super().__init__(sock)
-        self._ledger = ledger
-        self._history = history
-        self._mix = mix
+        super().__init__(sock, ledger, history, mix)
         self._window = window
         self._pending: list[tuple[Message, int]] = []  # with the end of each put in the queued bytes
-        self._in = b""
 
     def outstanding(self) -> int:
         return sum(end <= self.sent for _, end in self._pending)
@@ -52,7 +48,7 @@ class Putter(Link):
         for line in lines:
             good = line.startswith(b"INSERTED ")
             message, _ = self._pending.pop(0)
-            self._ledger.answered([message], Fate.OK if good else Fate.REFUSED, now)
+            self._ledger.answered([message], Reply.OK if good else Reply.REFUSED, now)
             self._history.add(f"{'ok' if good else f'refused {line!r}'} {message.number}")
 
 
@@ -63,31 +59,27 @@ class Worker(Link):
     """
 
     def __init__(self, sock: socket, ledger: Ledger, history: History, mix: Mix) -> None:
-        super().__init__(sock)
-        self._ledger = ledger
-        self._history = history
-        self._mix = mix
+        super().__init__(sock, ledger, history, mix)
         self._left = 0  # jobs that it keeps reserved
         self._buried: list[tuple[bytes, Copy]] = []
-        self._in = b""
-        self._said: tuple[Copy, int] | None = None  # the command that waits for its reply
+        self._unsettled: tuple[Copy, int] | None = None  # the command that waits for its reply
         self.say(_RESERVE)
 
     def received(self, data: bytes, now: int) -> None:
         replies, self._in = _replies(self._in + data)
-        for words, body in replies:
-            if words[0] == b"RESERVED":
-                self._reserved(words[1], body, now)
+        for line, body in replies:
+            if line[0] == b"RESERVED":
+                self._reserved(line[1], body, now)
             else:
-                self._settle(b" ".join(words), now)
+                self._settle(b" ".join(line), now)
 
     def _settle(self, reply: bytes, now: int) -> None:
-        if self._said is not None and reply in (b"DELETED", b"RELEASED", b"BURIED"):
-            self._ledger.settle([self._said], now)
+        if self._unsettled is not None and reply in (b"DELETED", b"RELEASED", b"BURIED"):
+            self._ledger.settle([self._unsettled], now)
             self._history.add("settled 1")
-        elif self._said is not None:
+        elif self._unsettled is not None:
             self._history.add(f"error {reply!r}")
-        self._said = None
+        self._unsettled = None
         if self._buried and self._mix.chance(_KICKED):
             job, copy = self._buried.pop()
             self._ledger.kick(copy)
@@ -108,34 +100,31 @@ class Worker(Link):
             self._left += 1
             self.say(_RESERVE)
         elif answer is Answer.REQUEUE and self._mix.chance(_BURIED):
-            self._said = copy, self._ledger.bury(copy, priority)
+            self._unsettled = copy, self._ledger.bury(copy, priority)
             self._history.add(f"bury {TUBE} {number} priority={priority}")
             self._buried.append((job, copy))
             self.say(b"bury %b %d\r\n" % (job, priority))
         elif answer in (Answer.REQUEUE, Answer.REQUEUE_LATER):
             seconds = self._mix.delay_ms(_SECOND) // 1000 if answer is Answer.REQUEUE_LATER else 0
-            self._said = copy, self._ledger.requeue(copy, seconds * 1000 * MS, now, priority)
+            self._unsettled = copy, self._ledger.requeue(copy, seconds * 1000 * MS, now, priority)
             self._history.add(f"req {TUBE} {number} delay={seconds * 1000} priority={priority}")
             self.say(b"release %b %d %d\r\n" % (job, priority, seconds))
         else:
-            self._said = copy, self._ledger.finish(copy)
+            self._unsettled = copy, self._ledger.finish(copy)
             self._history.add(f"fin {TUBE} {number}")
             self.say(b"delete %b\r\n" % job)
 
 
 class Drainer(Link):
-    """A link that takes all remaining jobs, alone and when no job is delayed any more.
+    """A link that takes all remaining jobs, alone and when the delays of all jobs are over.
 
     First it kicks the buried jobs; then all must come in order.
     """
 
-    def __init__(self, sock: socket, ledger: Ledger, history: History) -> None:
-        super().__init__(sock)
-        self._ledger = ledger
-        self._history = history
+    def __init__(self, sock: socket, ledger: Ledger, history: History, mix: Mix) -> None:
+        super().__init__(sock, ledger, history, mix)
         self._begun = False
-        self._in = b""
-        self._said: list[tuple[Copy, int]] = []  # deletes that wait for their replies
+        self._unsettled: list[tuple[Copy, int]] = []  # deletes that wait for their replies
 
     def step(self, now: int) -> None:
         if not self._begun and now > self._ledger.last_due + _LATE:
@@ -146,32 +135,32 @@ class Drainer(Link):
 
     def received(self, data: bytes, now: int) -> None:
         replies, self._in = _replies(self._in + data)
-        for words, body in replies:
-            if words[0] == b"RESERVED":
-                self._reserved(words[1], body, now)
-            elif words[0] == b"DELETED":
-                self._ledger.settle([self._said.pop(0)], now)
-            elif words[0] != b"KICKED":
-                self._history.add(f"error {words!r}")
+        for line, body in replies:
+            if line[0] == b"RESERVED":
+                self._reserved(line[1], body, now)
+            elif line[0] == b"DELETED":
+                self._ledger.settle([self._unsettled.pop(0)], now)
+            elif line[0] != b"KICKED":
+                self._history.add(f"error {line!r}")
 
     def _reserved(self, job: bytes, body: bytes, now: int) -> None:
         copy = self._ledger.delivered(TUBE, TUBE, body, job, now)
         self._history.add(f"deliver {TUBE} {copy.message.number if copy else -1} id={job.decode()}")
         if copy is not None:
             self._ledger.delivered_last(copy, int(job))
-            self._said.append((copy, self._ledger.finish(copy)))
+            self._unsettled.append((copy, self._ledger.finish(copy)))
         self.say(b"delete %b\r\n" % job + _RESERVE)
 
 
 def _replies(data: bytes) -> tuple[list[tuple[list[bytes], bytes]], bytes]:
-    """Return the words of each complete reply with its body (b"" if it has none), and the rest of the data."""
+    """Return the line of each complete reply, split, with its body (b"" if it has none), and the rest of the data."""
     found = []
     while (end := data.find(b"\r\n")) >= 0:
-        words, rest = data[:end].split(), data[end + 2 :]
-        size = int(words[2]) + 2 if words[0] == b"RESERVED" else 0
+        line, rest = data[:end].split(), data[end + 2 :]
+        size = int(line[2]) + 2 if line[0] == b"RESERVED" else 0
         if len(rest) < size:
             break
-        found.append((words, rest[: max(0, size - 2)]))
+        found.append((line, rest[: max(0, size - 2)]))
         data = rest[size:]
     return found, data
 

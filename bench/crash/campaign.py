@@ -16,10 +16,10 @@ from bench.crash.trial import Result, Trial
 from bench.crash.volume import Cut, LoopDevice, PlainDirectory, Volume
 
 KILL = "kill"
-_TOLD = 10  # crashes between two lines of progress
-# The share of kills between power cuts of our servers: what a dead process left unsynced, the next one must sync.
+_PROGRESS = 10  # crashes between two lines of progress
+# The share of kills between power cuts of Penstock's servers: the next process must sync the data of the killed one.
 _KILL_ONLY = 0.25
-_SEES_FAILURE = 0.5  # share of its power cuts at which it runs on for a moment on a disk that fails
+_SEES_FAILURE = 0.5  # share of its power cuts at which it runs on for a moment on a failing disk
 
 
 def say(text: str) -> None:
@@ -52,7 +52,7 @@ class Campaign:
         return LoopDevice(self.crash, lambda: self._how(mix))
 
     def _how(self, mix: Mix) -> Cut:
-        if not self.subject.ours:
+        if not self.subject.is_penstock:
             return Cut.STILL
         return Cut.KILL if mix.chance(_KILL_ONLY) else Cut.FAILING if mix.chance(_SEES_FAILURE) else Cut.STILL
 
@@ -85,27 +85,27 @@ class Checker:
         trial = Trial(campaign.subject, place, campaign.window, history, mix)
 
         def progress(done: int, text: str) -> None:
-            if done % _TOLD == 0 or done == count:
+            if done % _PROGRESS == 0 or done == count:
                 say(f"{campaign.name}: {before + done}/{campaign.crashes}, {text}")
 
         try:
             result = trial.run(count, progress)
-            if result.bad and campaign.subject.ours:
-                self._keep_all(history, place, [*result.alarms, *trial.ledger.troubles])
+            if result.bad and campaign.subject.is_penstock:
+                self._keep_all(history, place, [*result.alarms, *trial.ledger.problems])
         finally:
             history.close()
             place.close()
-        if not result.bad or not campaign.subject.ours:
+        if not result.bad or not campaign.subject.is_penstock:
             history.path.unlink()
         return result
 
-    def _keep_all(self, history: History, place: Volume, troubles: list[str]) -> None:
+    def _keep_all(self, history: History, place: Volume, problems: list[str]) -> None:
         data = history.path.with_suffix(".data")
         try:
             place.recover()
             shutil.copytree(place.directory, data)
         except (CrashError, OSError) as error:
-            troubles = [*troubles, f"the data could not be kept: {error}"]
-        told = [f"{history.path} and {data}:", *(f"  {trouble}" for trouble in troubles)]
-        self.kept += told
-        say("\n".join(told))
+            problems = [*problems, f"the data could not be kept: {error}"]
+        report = [f"{history.path} and {data}:", *(f"  {problem}" for problem in problems)]
+        self.kept += report
+        say("\n".join(report))

@@ -1,7 +1,7 @@
 """The checker's own history: a line for each event, synced to disk before the checker sends anything else.
 
 SECONDS publish TOPIC FIRST-LAST delay=MS       about to be sent; then one of
-SECONDS ok|refused FIRST-LAST                   without either line the fate is unknown
+SECONDS ok|refused FIRST-LAST                   without either line the outcome is unknown
 SECONDS deliver TOPIC/CHANNEL NUMBER id=ID attempts=N
 SECONDS fin|req TOPIC/CHANNEL NUMBER ...
 SECONDS settled COUNT                           this many FINs and REQs of a connection are known to be handled

@@ -1,6 +1,6 @@
-"""The checker's books: what was promised, what came, and the verdict. Pure: bytes and times come in.
+"""The checker's ledger: publishes, deliveries, commands, and the verdict. Pure: bytes and times are arguments.
 
-A message is recognized by the number at the start of its body. A *copy* is the message as one channel owes it. A command of
+A message is recognized by the number at the start of its body. A *copy* is the message in one channel. A command of
 the checker is *settled* when a later reply on the same connection proves that the server has handled it, because NSQ's FIN
 and REQ have no replies of their own. Times are ns of the monotonic clock as the checker saw them, so they are never too early
 for a reply and never too late for a request.
@@ -15,24 +15,23 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import replace
 
-from bench.crash.messages import NEVER, Copy, Fate, Message, Verdict
+from bench.crash.messages import NEVER, Copy, Message, Reply, Verdict
 
 EARLY_BY = 1_000_000  # ns by which a message may come too early: delays are stated in ms
-_MOST_TROUBLES = 20  # that are reported in words
+_MOST_PROBLEMS = 20  # that are described
 
 
 class Ledger:
-    """The books of one trial: publishes, deliveries and commands go in, and the verdict comes out."""
+    """The ledger of one trial: it records publishes, deliveries and commands, and returns the verdict."""
 
     def __init__(
         self, topics: Mapping[str, Sequence[str]], window: int = 0, own_windows: Mapping[str, int] | None = None
     ) -> None:
-        """Begin empty books.
+        """Begin empty. `topics`: the channels that must get the messages of each topic.
 
-        `topics` names the channels that must get what is published to each topic. `window` is the time in ns before a power
-        cut whose results it may take back; `own_windows` is the same for topics with a window of their own.
+        `window`: the time in ns before a power cut whose results it may take back; `own_windows`: the same for some topics.
         """
         self._topics = topics
         self._windows = dict.fromkeys(topics, window) | dict(own_windows or {})
@@ -40,18 +39,18 @@ class Ledger:
         self._ids: dict[tuple[str, bytes], int] = {}  # (topic, message id) -> number
         self._unsafe: dict[int, Copy] = {}  # by id(): copies whose last FIN or REQ a crash may take back
         self._crashes = 0
-        self._acknowledged = False  # some publish was answered with OK
-        self._was_heard = True  # the server has answered or delivered since the last crash
-        self._silent_since = 0  # when the last crash was, or the one before if no server was heard between them
+        self.has_acknowledged = False  # a publish was answered with OK
+        self._has_contact = True  # the server has answered or delivered since the last crash
+        self._last_contact = 0  # when the last crash was, or the one before if no server answered between them
         self._cuts: list[tuple[int, int, int]] = []  # power cuts: (life that it ended, when, when the server saw it)
         self._counts = Verdict()
         self.last_due = 0  # the latest `due` of all messages
         self.last_delivery = 0  # monotonic ns of the last delivery
         self._last_place = (-1, 0)  # priority and id of the last job that `delivered_last` got
         self._stalled_until = 0  # deliveries seen before this may have been sent before the server was stopped
-        self.troubles: list[str] = []  # the first few problems, in words
+        self.problems: list[str] = []  # descriptions of the first ones
 
-    # ---- what the client does and sees
+    # ---- events
 
     def publish(
         self, topic: str, sizes: Sequence[int], delay: int, now: int, priority: int = 0, only: str = ""
@@ -66,26 +65,22 @@ class Ledger:
         self._messages += made
         return made
 
-    def answered(self, messages: Sequence[Message], fate: Fate, now: int) -> None:
+    def answered(self, messages: Sequence[Message], reply: Reply, now: int) -> None:
         """Note the reply to a publish."""
         for message in messages:
-            message.fate, message.answered = fate, now
-        self._was_heard = True
-        self._acknowledged |= fate is Fate.OK and bool(messages)
-
-    def has_acknowledged(self) -> bool:
-        """Return whether any publish was acknowledged so far."""
-        return self._acknowledged
+            message.reply, message.answered = reply, now
+        self._has_contact = True
+        self.has_acknowledged |= reply is Reply.OK and bool(messages)
 
     def delivered(self, topic: str, channel: str, data: bytes, message_id: bytes, now: int) -> Copy | None:
-        """Note a delivery; return the copy, or None if the message is none of ours."""
+        """Note a delivery; return the copy, or None if the message is unknown."""
         self._counts.deliveries += 1
         self.last_delivery = now
-        self._was_heard = True
+        self._has_contact = True
         message = self._known(topic, data)
         if message is None or message.only not in ("", channel):
             self._counts.unexpected += 1
-            self._trouble(f"unexpected on {topic}/{channel}: {len(data)} bytes, {data[:40]!r}")
+            self._problem(f"unexpected on {topic}/{channel}: {len(data)} bytes, {data[:40]!r}")
             return None
         self._check_id(message, message_id)
         copy = message.copies.get(channel)
@@ -131,16 +126,13 @@ class Ledger:
                     copy.not_before = 0
 
     def delivered_last(self, copy: Copy, job: int) -> None:
-        """Note a delivery to the only client while all jobs are ready.
-
-        The job must not be more urgent than the one before it.
-        """
+        """Note a delivery to the only client while all jobs are ready: no job may be more urgent than the one before it."""
         if copy.priority is None:
             return
         place = copy.priority, job
         if place < self._last_place:
             self._counts.inverted += 1
-            self._trouble(f"inverted: message {copy.message.number}, of {place}, came behind one of {self._last_place}")
+            self._problem(f"inverted: message {copy.message.number}, of {place}, came after one of {self._last_place}")
         self._last_place = place
 
     def settle(self, commands: Sequence[tuple[Copy, int]], now: int) -> None:
@@ -165,10 +157,10 @@ class Ledger:
         """Note that the server went down just after `at`. `power`: data that the system had not written is lost, too.
 
         `gone`: the server ran on, and from then on none of its syncs could succeed; a sync at that moment may have lied.
-        While no server is heard after a crash, none may run, and then nothing is synced: a window does not count that time.
+        Until a server answers after a crash, none may run, and then nothing is synced: a window does not count that time.
         """
-        at = at if self._was_heard else self._silent_since
-        self._was_heard, self._silent_since = False, at
+        at = at if self._has_contact else self._last_contact
+        self._has_contact, self._last_contact = False, at
         if power:
             self._cuts.append((self._crashes, at, gone))
         self._crashes += 1
@@ -189,27 +181,25 @@ class Ledger:
         return len(self._messages)
 
     def missing(self) -> list[tuple[Message, str]]:
-        """Return (message, channel) for all promised messages that are not finished yet."""
+        """Return (message, channel) for all acknowledged messages that are not finished yet."""
         return [
             (message, channel)
             for message in self._messages
-            if message.fate is Fate.OK
+            if message.reply is Reply.OK
             for channel in ((message.only,) if message.only else self._topics[message.topic])
             if (copy := message.copies.get(channel)) is None or not copy.finished
         ]
 
     def verdict(self) -> Verdict:
         """Return the verdict. Call it when nothing more will come."""
-        counts = self._counts
-        result = Verdict(**{each.name: getattr(counts, each.name) for each in fields(counts)})
-        fates = [message.fate for message in self._messages]
-        result.acked = fates.count(Fate.OK)
-        result.unknown, result.refused = fates.count(Fate.UNKNOWN), fates.count(Fate.REFUSED)
+        result = replace(self._counts)
+        replies = [message.reply for message in self._messages]
+        result.acked, result.unknown, result.refused = map(replies.count, (Reply.OK, Reply.NONE, Reply.REFUSED))
         lost: dict[int, bool] = {}  # number of each lost message -> whether it is excused
         for message, channel in self.missing():
             excused = lost[message.number] = self._excused(message)
             if not excused:
-                self._trouble(self._tell_loss(message, channel))
+                self._problem(self._loss(message, channel))
         result.excused = sum(lost.values())
         result.lost = len(lost) - result.excused
         result.survived = result.acked - len(lost)
@@ -228,14 +218,14 @@ class Ledger:
         number = self._ids.setdefault((message.topic, message_id), message.number)
         if number != message.number:
             self._counts.collisions += 1
-            self._trouble(f"id {message_id!r} was message {number}, and now is {message.number}")
+            self._problem(f"id {message_id!r} was message {number}, and now is {message.number}")
 
     def _check_delivery(self, copy: Copy, now: int) -> None:
         where = f"message {copy.message.number} on {copy.message.topic}/{copy.channel}"
         if now < copy.not_before - EARLY_BY:
             self._counts.early += 1
             ahead = "though buried" if copy.not_before == NEVER else f"by {(copy.not_before - now) / 1e6:.1f} ms"
-            self._trouble(f"early: {where}, {ahead}")
+            self._problem(f"early: {where}, {ahead}")
         if copy.finished and copy.settled:
             self._counts.resurrected += 1
         elif copy.deliveries and not copy.returned:
@@ -256,7 +246,7 @@ class Ledger:
             return False
         return _in_doubt(message.answered, at, gone, self._windows[message.topic])
 
-    def _tell_loss(self, message: Message, channel: str) -> str:
+    def _loss(self, message: Message, channel: str) -> str:
         copy = message.copies.get(channel)
         seen = f"delivered {copy.deliveries} times, never finished" if copy else "never delivered"
         return (
@@ -264,9 +254,9 @@ class Ledger:
             f" {message.life}, {'with a delay, ' if message.due else ''}{seen}"
         )
 
-    def _trouble(self, text: str) -> None:
-        if len(self.troubles) < _MOST_TROUBLES:
-            self.troubles.append(text)
+    def _problem(self, text: str) -> None:
+        if len(self.problems) < _MOST_PROBLEMS:
+            self.problems.append(text)
 
 
 def _in_doubt(known: int, at: int, gone: int, window: int) -> bool:

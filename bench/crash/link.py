@@ -1,8 +1,7 @@
 """The checker's connections: non-blocking sockets, all served in one loop until the server is gone.
 
-A pass lets every link queue what it wants to send, syncs the history, only then sends, and then reads. So the history knows
-of everything that a server can have received. After a crash the checker still reads what the server had sent: such a reply
-counts.
+A pass lets every link queue its commands, syncs the history, only then sends, and then reads. So the history has everything
+that a server can have received. After a crash the checker still reads the replies that the server had sent: they count.
 """
 
 from __future__ import annotations
@@ -14,13 +13,16 @@ import time
 from collections.abc import Callable, Sequence
 
 from bench.crash.history import History
+from bench.crash.ledger import Ledger
+from bench.crash.mix import Mix
 
 _CONNECT_TIMEOUT = 5.0  # s
 _MOST_READ = 1 << 18  # bytes of one read
 _PASS = 0.01  # longest s that a pass waits for input
-_LAST_WORDS = 5.0  # s in which connections must end once their server is dead
+_CLOSING = 5.0  # s in which connections must end once their server is dead
 
 Address = tuple[str, int]
+Books = tuple[Ledger, History, Mix]  # of all links of a trial
 
 
 def dial(address: Address) -> socket.socket:
@@ -32,18 +34,20 @@ def dial(address: Address) -> socket.socket:
 
 
 class Link:
-    """One connection. A subclass decides what it sends (`step`), and handles what it receives (`received`)."""
+    """One connection. A subclass queues commands (`step`), and handles the bytes that arrive (`received`)."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, ledger: Ledger, history: History, mix: Mix) -> None:
         """Take a socket that never blocks."""
         self.socket = sock
+        self._ledger, self._history, self._mix = ledger, history, mix
+        self._in = b""  # the beginning of an incomplete reply
         self.closed = False  # nothing more comes
         self.queued = 0  # bytes queued so far
         self.sent = 0  # bytes of these that the kernel has taken
         self._out = bytearray()
 
     def step(self, now: int) -> None:
-        """Queue the commands that are to be sent now; the default is none."""
+        """Queue the commands of this pass; the default is none."""
 
     def received(self, data: bytes, now: int) -> None:
         """Handle bytes that have arrived at `now`."""
@@ -117,7 +121,7 @@ class LinkLoop:
 
     def listen_to_the_end(self) -> None:
         """Read everything that the server had sent before it died."""
-        deadline = time.monotonic() + _LAST_WORDS
+        deadline = time.monotonic() + _CLOSING
         while self._selector.get_map() and time.monotonic() < deadline:
             self._read(_PASS)
         self._history.sync()

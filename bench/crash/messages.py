@@ -1,4 +1,4 @@
-"""The objects in the checker's books: messages, their copies in channels, and the verdict."""
+"""The objects in the checker's ledger: messages, their copies in channels, and the verdict."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from enum import Enum
 NEVER = 1 << 62  # ns: later than any time
 
 
-class Fate(Enum):
-    """The fate of a publish, as its reply tells."""
+class Reply(Enum):
+    """The reply to a publish."""
 
-    UNKNOWN = "unknown"  # no reply came
+    NONE = "none"  # so it may have been executed or not
     OK = "ok"
     REFUSED = "refused"
 
 
 @dataclass(slots=True)
 class Copy:
-    """A message as one channel owes it."""
+    """A message in one channel."""
 
     message: Message
     channel: str
@@ -44,13 +44,13 @@ class Message:
     due: int  # the earliest time of a delivery; 0: at any time
     priority: int = 0  # the priority with which it is published
     only: str = ""  # the only channel that gets it; "": all channels of the topic
-    fate: Fate = Fate.UNKNOWN
+    reply: Reply = Reply.NONE
     answered: int = 0  # when the reply was known
     copies: dict[str, Copy] = field(default_factory=dict)  # by channel, as the copies come
 
     @property
     def body(self) -> bytes:
-        """Return the body, which is made each time: the books hold no bodies."""
+        """Return the body, which is made each time: the ledger has no bodies."""
         return body(self.number, self.size)
 
 
@@ -69,7 +69,7 @@ class Verdict:
     resurrected: int = 0  # delivered again though its FIN was settled
     early: int = 0  # delivered before its time
     unexpected: int = 0  # never published, or with another content, or to another topic
-    inverted: int = 0  # delivered behind a less urgent job though it was ready
+    inverted: int = 0  # delivered after a less urgent job though it was ready
     collisions: int = 0  # two messages of a topic with one id
 
     def add(self, other: Verdict) -> None:
@@ -79,9 +79,6 @@ class Verdict:
 
 
 def body(number: int, size: int) -> bytes:
-    """Return the body of message `number`: the number and a comma, repeated up to `size` bytes.
-
-    It has at least the number and a comma.
-    """
+    """Return the body of message `number`: the number and a comma once, or repeated up to `size` bytes."""
     unit = b"%d," % number
     return unit if size <= len(unit) else (unit * (size // len(unit) + 1))[:size]

@@ -1,4 +1,4 @@
-"""What the load publishes, and how it answers messages: all by chance, from one seed."""
+"""The random publishes of the load, and its answers to messages, from one seed."""
 
 from __future__ import annotations
 

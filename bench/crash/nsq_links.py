@@ -14,7 +14,7 @@ from socket import socket
 from bench.crash.history import History
 from bench.crash.ledger import Ledger
 from bench.crash.link import Link
-from bench.crash.messages import Copy, Fate, Message
+from bench.crash.messages import Copy, Message, Reply
 from bench.crash.mix import LEFT_IN_FLIGHT, MS, Answer, Mix
 from penstock.protocol import nsq
 
@@ -31,12 +31,9 @@ class _Publishing(Link):
     """The common part of all links that publish: publishes wait for their replies, in order."""
 
     def __init__(self, sock: socket, ledger: Ledger, history: History, mix: Mix) -> None:
-        super().__init__(sock)
-        self._ledger = ledger
-        self._history = history
-        self._mix = mix
-        self._pending: deque[tuple[Sequence[Message], int, list[tuple[Copy, int]]]] = deque()
+        super().__init__(sock, ledger, history, mix)
         # (messages, the end of the request in the queued bytes, the commands that its reply settles)
+        self._pending: deque[tuple[Sequence[Message], int, list[tuple[Copy, int]]]] = deque()
 
     def outstanding(self) -> int:
         return sum(end <= self.sent for _, end, _ in self._pending)
@@ -54,7 +51,7 @@ class _Publishing(Link):
             self._history.add(f"unasked {what!r}")
             return
         messages, _, settles = self._pending.popleft()
-        self._ledger.answered(messages, Fate.OK if good else Fate.REFUSED, now)
+        self._ledger.answered(messages, Reply.OK if good else Reply.REFUSED, now)
         self._history.add(f"ok {_range(messages)}" if good else f"refused {_range(messages)} {what!r}")
         if good and settles:
             self._ledger.settle(settles, now)
@@ -89,10 +86,6 @@ class Producer(_Publishing):
 
 class HttpProducer(_Publishing):
     """A link with POST /pub, one request at a time on a kept connection."""
-
-    def __init__(self, sock: socket, ledger: Ledger, history: History, mix: Mix) -> None:
-        super().__init__(sock, ledger, history, mix)
-        self._in = b""
 
     def step(self, now: int) -> None:
         if self._pending:
@@ -130,7 +123,7 @@ class Consumer(_Publishing):
         self._subscribed = False
         self._left = 0  # messages left in flight
         self._touched: deque[tuple[int, Copy, bytes]] = deque()  # (when to finish it, copy, id)
-        self._said: list[tuple[Copy, int]] = []  # FINs and REQs that no publish of ours has settled
+        self._unsettled: list[tuple[Copy, int]] = []  # FINs and REQs that no publish of ours has settled
         ready = _READY_AT_DRAIN if drain else _READY
         self.say(nsq.MAGIC_V2 + nsq.sub(*place) + nsq.rdy(ready))
 
@@ -138,11 +131,11 @@ class Consumer(_Publishing):
         while self._touched and self._touched[0][0] <= now:
             _, copy, message_id = self._touched.popleft()
             self._finish(copy, message_id)
-        if self._said and not self._drain and self._mix.chance(_BARRIERS):
+        if self._unsettled and not self._drain and self._mix.chance(_BARRIERS):
             messages = self._invoke(self._topic, [40], 0, now)
             self.say(_command(self._topic, messages, 0))
-            self._await(messages, self._said)
-            self._said = []
+            self._await(messages, self._unsettled)
+            self._unsettled = []
 
     def received(self, data: bytes, now: int) -> None:
         for frame in self._decoder.receive(data):
@@ -173,14 +166,14 @@ class Consumer(_Publishing):
             self._touched.append((now + _HELD, copy, message.id))
         elif answer in (Answer.REQUEUE, Answer.REQUEUE_LATER):
             delay_ms = self._mix.delay_ms() if answer is Answer.REQUEUE_LATER else 0
-            self._said.append((copy, self._ledger.requeue(copy, delay_ms * MS, now)))
+            self._unsettled.append((copy, self._ledger.requeue(copy, delay_ms * MS, now)))
             self._history.add(f"req {place} delay={delay_ms}")
             self.say(nsq.req(message.id, delay_ms))
         else:
             self._finish(copy, message.id)
 
     def _finish(self, copy: Copy, message_id: bytes) -> None:
-        self._said.append((copy, self._ledger.finish(copy)))
+        self._unsettled.append((copy, self._ledger.finish(copy)))
         self._history.add(f"fin {self._topic}/{self._channel} {copy.message.number}")
         self.say(nsq.fin(message_id))
 

@@ -19,7 +19,7 @@ _ASK_AGAIN = 0.005  # s between two checks whether it is ready
 
 
 class CrashError(Exception):
-    """The trial cannot go on, or has shown a fault that no count covers; the text says what."""
+    """The trial cannot continue, or has shown a fault that no count covers; the text says which."""
 
 
 class Process:
@@ -31,7 +31,7 @@ class Process:
         self.ports: dict[str, int] = {}  # "TCP" and "HTTP", read from the log
         self.alarms: list[str] = []  # lines that a crash must never cause
         self.killed = False
-        self.disk_fails = False  # True: from now on the server may report damage
+        self.disk_fails = False  # True: from now on the server may report corruption
         self._process = subprocess.Popen(
             command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd=ROOT, text=True, errors="backslashreplace"
         )

@@ -1,4 +1,4 @@
-"""The servers under test: our nsqd and beanstalkd in each mode, a Go nsqd, a beanstalkd. Says how to start and load each."""
+"""The servers under test: Penstock's nsqd and beanstalkd in each mode, a Go nsqd, a beanstalkd, and their connections."""
 
 from __future__ import annotations
 
@@ -8,90 +8,55 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar
 
 from bench.crash import beanstalk_links, nsq_links
-from bench.crash.history import History
-from bench.crash.ledger import Ledger
-from bench.crash.link import Address, Link, dial
-from bench.crash.mix import Mix
+from bench.crash.link import Books, Link, dial
 from bench.crash.process import CrashError, Process
 
 HOST = "127.0.0.1"
 INTERVAL_MS = 200  # -sync-timeout in the mode interval
-SYNC_MS = 1000  # the time that a sync may take in addition, on a busy machine
-NO_PROMISE_MS = 10**9  # in the mode os a power cut may take everything
+SYNC_MS = 1000  # for a sync in addition, on a busy machine
+NO_PROMISE_MS = 10**9  # in the mode os a power cut may lose everything
 _WINDOWS_MS = {"always": 0, "interval": INTERVAL_MS + SYNC_MS, "os": NO_PROMISE_MS}
 _REQUEST_TIMEOUT = 10.0  # s
 _PRODUCERS, _WINDOW = 3, 6  # number of producers over TCP, and unanswered publishes of each
 
-# Topic -> the channels that are owed its messages. `idle` has no consumer before the drain, and `late` is made only then.
+# Topic -> the channels that must get its messages. `idle` has no consumer before the drain, and `late` is made only then.
 _TOPICS: dict[str, Sequence[str]] = {"busy": ("work", "copy", "idle"), "alone": ("late",)}
 _LATE = "late"
-# Only for our nsqd: a topic that is synced before each OK whatever the node's mode is, and the channel that is owed it.
+# Only for Penstock's nsqd: a topic that is synced before each OK in every mode of the node, and its channel.
 _STRICT = ("strict",)
 _STRICT_CHANNELS = ("work",)
 _READERS = (("busy", "work"), ("busy", "work"), ("busy", "copy"))
 
 
-class Subject(Protocol):
-    """A server that can be tested."""
-
-    @property
-    def name(self) -> str:
-        """Return the name in the table."""
-
-    @property
-    def ours(self) -> bool:
-        """Return True if it is our server, whose losses are faults."""
-
-    @property
-    def window_ms(self) -> int:
-        """Return the ms before a power cut whose acknowledged messages may be lost."""
-
-    @property
-    def topics(self) -> Mapping[str, Sequence[str]]:
-        """Return the topics to publish to, and the channels that are owed their messages."""
-
-    @property
-    def strict(self) -> Sequence[str]:
-        """Return those of the topics of which no acknowledged message may be lost in any case."""
-
-    def launch(self, directory: Path) -> Process:
-        """Start a process over the directory; it may not be ready yet."""
-
-    def wait(self, process: Process) -> None:
-        """Wait until the process answers. Raises CrashError."""
-
-    def load(self, process: Process, ledger: Ledger, history: History, mix: Mix) -> list[Link]:
-        """Open the connections of the mixed load."""
-
-    def drain(self, process: Process, ledger: Ledger, history: History, mix: Mix) -> list[Link]:
-        """Open the connections that take all remaining messages."""
-
-
 @dataclass(frozen=True, slots=True)
 class Nsqd:
-    """An nsqd, ours or the original."""
+    """An nsqd, Penstock's or the original. `window_ms`: before a power cut, in which acknowledged messages may be lost."""
 
     name: str
     command: tuple[str, ...]
-    ours: bool
+    is_penstock: bool
     window_ms: int = 0
 
     @property
     def topics(self) -> Mapping[str, Sequence[str]]:
+        """Return the topics to publish to, and the channels that must get their messages."""
         return _TOPICS | dict.fromkeys(self.strict, _STRICT_CHANNELS)
 
     @property
     def strict(self) -> Sequence[str]:
-        return _STRICT if self.ours else ()
+        """Return the topics of which no acknowledged message may be lost in any case."""
+        return _STRICT if self.is_penstock else ()
 
     def launch(self, directory: Path) -> Process:
+        """Start a process over the directory; it may not be ready yet."""
         addresses = ("-tcp-address", f"{HOST}:0", "-http-address", f"{HOST}:0", "-data-path", str(directory))
         return Process(self.name, (*self.command, *addresses))
 
     def wait(self, process: Process) -> None:
+        """Wait until the process answers. Raises CrashError."""
         process.wait_until(lambda: len(process.ports) == 2)
         connection = http.client.HTTPConnection(HOST, process.ports["HTTP"], timeout=_REQUEST_TIMEOUT)
         try:
@@ -107,16 +72,18 @@ class Nsqd:
         finally:
             connection.close()
 
-    def load(self, process: Process, ledger: Ledger, history: History, mix: Mix) -> list[Link]:
-        tcp, http_address = _addresses(process)
-        producers = [nsq_links.Producer(dial(tcp), ledger, history, mix, _WINDOW) for _ in range(_PRODUCERS)]
-        consumers = [nsq_links.Consumer(dial(tcp), ledger, history, mix, place, drain=False) for place in _READERS]
-        return [*producers, nsq_links.HttpProducer(dial(http_address), ledger, history, mix), *consumers]
+    def load(self, process: Process, books: Books) -> list[Link]:
+        """Open the connections of the mixed load."""
+        tcp = HOST, process.ports["TCP"]
+        producers = [nsq_links.Producer(dial(tcp), *books, _WINDOW) for _ in range(_PRODUCERS)]
+        consumers = [nsq_links.Consumer(dial(tcp), *books, place, False) for place in _READERS]
+        return [*producers, nsq_links.HttpProducer(dial((HOST, process.ports["HTTP"])), *books), *consumers]
 
-    def drain(self, process: Process, ledger: Ledger, history: History, mix: Mix) -> list[Link]:
-        tcp, _ = _addresses(process)
+    def drain(self, process: Process, books: Books) -> list[Link]:
+        """Open the connections that take all remaining messages."""
+        tcp = HOST, process.ports["TCP"]
         places = [(topic, channel) for topic, channels in self.topics.items() for channel in channels]
-        return [nsq_links.Consumer(dial(tcp), ledger, history, mix, place, drain=True) for place in places]
+        return [nsq_links.Consumer(dial(tcp), *books, place, True) for place in places]
 
     @staticmethod
     def _ask(connection: http.client.HTTPConnection, method: str, path: str) -> None:
@@ -129,21 +96,19 @@ class Nsqd:
 
 @dataclass(frozen=True, slots=True)
 class Beanstalkd:
-    """A beanstalkd, ours or the original. Its port is chosen beforehand, since it does not report the port that it got."""
+    """A beanstalkd, Penstock's or the original. Its port is chosen beforehand, since it does not report one."""
 
     name: str
     program: tuple[str, ...]
     flags: tuple[str, ...]
     window_ms: int = 0
-    ours: bool = False
+    is_penstock: bool = False
 
     @property
     def topics(self) -> Mapping[str, Sequence[str]]:
         return {beanstalk_links.TUBE: (beanstalk_links.TUBE,)}
 
-    @property
-    def strict(self) -> Sequence[str]:
-        return ()
+    strict: ClassVar[Sequence[str]] = ()
 
     def launch(self, directory: Path) -> Process:
         with socket.create_server((HOST, 0)) as free:
@@ -163,42 +128,42 @@ class Beanstalkd:
 
         process.wait_until(answers)
 
-    def load(self, process: Process, ledger: Ledger, history: History, mix: Mix) -> list[Link]:
+    def load(self, process: Process, books: Books) -> list[Link]:
         address = HOST, process.ports["TCP"]
-        putters = [beanstalk_links.Putter(dial(address), ledger, history, mix, _WINDOW) for _ in range(_PRODUCERS)]
-        return [*putters, *(beanstalk_links.Worker(dial(address), ledger, history, mix) for _ in range(2))]
+        putters = [beanstalk_links.Putter(dial(address), *books, _WINDOW) for _ in range(_PRODUCERS)]
+        return [*putters, *(beanstalk_links.Worker(dial(address), *books) for _ in range(2))]
 
-    def drain(self, process: Process, ledger: Ledger, history: History, mix: Mix) -> list[Link]:
-        address = HOST, process.ports["TCP"]
-        return [beanstalk_links.Drainer(dial(address), ledger, history)]
+    def drain(self, process: Process, books: Books) -> list[Link]:
+        return [beanstalk_links.Drainer(dial((HOST, process.ports["TCP"])), *books)]
+
+
+Subject = Nsqd | Beanstalkd
 
 
 def penstock(mode: str, flags: Sequence[str] = ()) -> Nsqd:
     """Return this project's nsqd in one of its durability modes."""
     own = ("-durability", mode, "-sync-timeout", f"{INTERVAL_MS}ms")
     command = (sys.executable, "-m", "penstock.launch", "nsqd", *own, *flags)
-    return Nsqd(f"penstock {mode}", command, ours=True, window_ms=_WINDOWS_MS[mode])
+    return Nsqd(f"penstock {mode}", command, is_penstock=True, window_ms=_WINDOWS_MS[mode])
 
 
 def penstock_jobs(mode: str) -> Beanstalkd:
     """Return this project's beanstalkd in one of its durability modes."""
     flags = {"always": ("-f0",), "interval": (f"-f{INTERVAL_MS}",), "os": ("-F",)}
     program = (sys.executable, "-m", "penstock.launch", "beanstalkd")
-    return Beanstalkd(f"penstock jobs {mode}", program, flags[mode], window_ms=_WINDOWS_MS[mode], ours=True)
+    return Beanstalkd(f"penstock jobs {mode}", program, flags[mode], window_ms=_WINDOWS_MS[mode], is_penstock=True)
 
 
 def go_nsqds(path: str) -> list[Nsqd]:
     """Return the original with its defaults, and with its strictest settings."""
     program = str(Path(path).resolve())
     strict = ("-mem-queue-size=0", "-sync-every=1")
-    return [Nsqd("Go nsqd", (program,), ours=False), Nsqd("Go nsqd strictest", (program, *strict), ours=False)]
+    return [
+        Nsqd("Go nsqd", (program,), is_penstock=False),
+        Nsqd("Go nsqd strictest", (program, *strict), is_penstock=False),
+    ]
 
 
 def beanstalkds(path: str) -> list[Beanstalkd]:
     """Return beanstalkd with a sync for each write, and with its default: one every 50 ms, at the next write."""
     return [Beanstalkd("beanstalkd -f0", (path,), ("-f0",)), Beanstalkd("beanstalkd", (path,), ())]
-
-
-def _addresses(process: Process) -> tuple[Address, Address]:
-    """Return the addresses of TCP and HTTP."""
-    return (HOST, process.ports["TCP"]), (HOST, process.ports["HTTP"])

@@ -1,4 +1,4 @@
-"""One data directory: crash after crash under load, then everything is drained, and the books are closed."""
+"""One data directory: crash after crash under load, then everything is drained, and the ledger gives its verdict."""
 
 from __future__ import annotations
 
@@ -48,13 +48,9 @@ class Result:
 
     def add(self, other: Result) -> None:
         """Add the result of another trial."""
-        self.crashes += other.crashes
-        self.outstanding += other.outstanding
-        self.kills += other.kills
-        self.starting += other.starting
-        self.seconds += other.seconds
+        for name in ("crashes", "outstanding", "kills", "starting", "seconds", "alarms"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         self.verdict.add(other.verdict)
-        self.alarms += other.alarms
 
     @property
     def bad(self) -> bool:
@@ -65,7 +61,7 @@ class Result:
 
 
 class Trial:
-    """Crashes under load on one volume, with the books. `window` is what a power cut may take back, in ns."""
+    """Crashes under load on one volume, and their ledger. `window`: ns before a power cut whose results it may take back."""
 
     def __init__(self, subject: Subject, volume: Volume, window: int, history: History, mix: Mix) -> None:
         self._subject = subject
@@ -75,9 +71,10 @@ class Trial:
         self._mix = mix
         self._result = Result()
         self.ledger = Ledger(subject.topics, window, dict.fromkeys(subject.strict, 0))
+        self._books = self.ledger, history, mix
 
     def run(self, crashes: int, progress: Callable[[int, str], None]) -> Result:
-        """Crash the server `crashes` times, and drain it; `progress` is told the number of crashes so far.
+        """Crash the server `crashes` times, and drain it; `progress` is called with the number of crashes so far.
 
         An error that stops the trial becomes an alarm of the result.
         """
@@ -97,7 +94,7 @@ class Trial:
     def _cycle(self) -> None:
         process = self._start()
         try:
-            loop = LinkLoop(self._subject.load(process, self.ledger, self._history, self._mix), self._history)
+            loop = LinkLoop(self._subject.load(process, self._books), self._history)
             try:
                 self._load(loop, process)
             finally:
@@ -110,7 +107,9 @@ class Trial:
         load, rest = self._mix.uniform(0, LONGEST_LOAD), self._rest()
         rest_from = time.monotonic_ns() + load * 1e9 if rest else math.inf
         busy = not rest and self._mix.chance(_BUSY)
-        crash = _Crash(self._volume, process, load + rest, _PATIENCE if busy else 0.0, self.ledger.has_acknowledged)
+        crash = _Crash(
+            self._volume, process, load + rest, _PATIENCE if busy else 0.0, lambda: self.ledger.has_acknowledged
+        )
         if busy:
             loop.asked = crash.strike_if_due
         loop.run(crash.happened.is_set, rest_from)
@@ -159,7 +158,7 @@ class Trial:
     def _drain(self) -> None:
         process = self._start()
         self._history.add("drain")
-        loop = LinkLoop(self._subject.drain(process, self.ledger, self._history, self._mix), self._history)
+        loop = LinkLoop(self._subject.drain(process, self._books), self._history)
         began = time.monotonic_ns()
 
         def done() -> bool:

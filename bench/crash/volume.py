@@ -1,7 +1,7 @@
-"""The place of the server's data, and how it crashes: with the process, or with the power.
+"""The place of the server's data, and its crashes: kills of the process, or power cuts.
 
-For power cuts it is a file system in a file, mounted through a loop device, which is told to go down at once without writing
-its journal (EXT4_IOC_SHUTDOWN, which is XFS_IOC_GOINGDOWN): data that was not synced is gone when it is mounted again. This
+For power cuts it is a file system in a file, mounted through a loop device, which is shut down at once without writing its
+journal (EXT4_IOC_SHUTDOWN, which is XFS_IOC_GOINGDOWN): data that was not synced is gone when it is mounted again. This
 does not tear or reorder blocks below the file system; the simulator does.
 
 A sync that is in progress while the file system goes down may succeed and have written nothing: Linux 6.18 did so with ext4
@@ -24,7 +24,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Protocol
 
 from bench.crash.process import CrashError, Process
 
@@ -40,38 +39,17 @@ class Cut(Enum):
     """How a process and its file system go down."""
 
     STILL = "still"  # the process is stopped while the power is cut, as all would be
-    FAILING = "failing"  # the process sees its disk fail first, and what it says then counts, too
-    KILL = "kill"  # only the process: what it had not synced is for the next process to sync
+    FAILING = "failing"  # the process sees its disk fail first, and its replies after that count, too
+    KILL = "kill"  # only the process: the next process has to sync the data that it had not synced
 
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """What happened at a crash, and when: ns of the monotonic clock."""
+    """A crash that has happened. Times are ns of the monotonic clock."""
 
     at: int  # just before the crash
     power: bool = False  # True: data that the system had not written is lost, too
     gone: int = 0  # when the process began to see the failure, after which no sync of it succeeds; 0: it saw nothing
-
-
-class Volume(Protocol):
-    """A place for a data directory, which can crash."""
-
-    @property
-    def directory(self) -> Path:
-        """Return the path of the data directory."""
-
-    @property
-    def cuts_power(self) -> bool:
-        """Return True if its crashes are power cuts, perhaps with kills in between."""
-
-    def crash(self, process: Process) -> Strike:
-        """End the process by a crash, and return what happened."""
-
-    def recover(self) -> None:
-        """Make the directory usable again after a crash."""
-
-    def close(self) -> None:
-        """Remove the volume and all data in it."""
 
 
 class PlainDirectory:
@@ -83,14 +61,16 @@ class PlainDirectory:
         self.directory = Path(tempfile.mkdtemp(prefix="penstock-crash-"))
 
     def crash(self, process: Process) -> Strike:
+        """End the process by a crash, and return what happened."""
         at = time.monotonic_ns()
         process.kill()
         return Strike(at)
 
     def recover(self) -> None:
-        pass
+        """Make the directory usable again after a crash."""
 
     def close(self) -> None:
+        """Remove the volume and all data in it."""
         shutil.rmtree(self.directory)
 
 
@@ -144,7 +124,7 @@ class LoopDevice:
         self._mounted, self._down = True, False
 
     def fail(self) -> None:
-        """Let every call fail from now on, until `recover`. What was not synced is lost."""
+        """Let every call fail from now on, until `recover`. Data that was not synced is lost."""
         descriptor = os.open(self._mount, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.ioctl(descriptor, _GOING_DOWN, struct.pack("I", _NO_LOG_FLUSH))
@@ -160,6 +140,9 @@ class LoopDevice:
         if self._mounted:
             _run("umount", str(self._mount))
             self._mounted = False
+
+
+Volume = PlainDirectory | LoopDevice
 
 
 def kinds() -> tuple[list[str], str]:

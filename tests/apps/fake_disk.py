@@ -1,4 +1,4 @@
-"""A disk in memory that forgets what was not synced, and fails where a test tells it to."""
+"""A disk in memory that loses unsynced data in a power cut, and fails by the plan of a test."""
 
 import errno
 import gzip
@@ -27,7 +27,7 @@ class FakeDisk:
         self.locked: list[File] = []
         self._fds: dict[int, File] = {}
 
-    # ---- what a test does and asks
+    # ---- the interface of tests
 
     def remove_directory(self, path: str) -> None:
         """As rm -r does."""

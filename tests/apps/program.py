@@ -1,7 +1,6 @@
-"""`penstock` in the test's process: what a user types, on a LocalNode that answers whatever address is given."""
+"""`penstock` in the test's process: the command lines of a user, on a LocalNode that answers at every address."""
 
 import argparse
-import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
@@ -18,16 +17,15 @@ from tests.local_node import LocalNode
 def penstock(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> Callable[..., tuple[int, bytes, str]]:
-    """Return what runs a command, and returns its exit code, standard output and standard error."""
+    """Return a function that runs a command, and returns its exit code, standard output and standard error."""
 
     def open_client(arguments: argparse.Namespace) -> AbstractContextManager[httpx.Client]:
         base = url_of(arguments.nsqd_http_address)
         return nullcontext(httpx.Client(base_url=base, transport=node.client._transport))
 
-    def run(*words: str) -> tuple[int, bytes, str]:
-        monkeypatch.setattr(sys, "argv", ["penstock", *words])
+    def run(*arguments: str) -> tuple[int, bytes, str]:
         try:
-            code: object = main()
+            code: object = main(arguments)
         except SystemExit as end:  # of argparse
             code = end.code
         assert isinstance(code, int)

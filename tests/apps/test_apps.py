@@ -34,7 +34,7 @@ BODY_LIMIT = 100_000
 
 
 class FakeNsqd:
-    """One queue for all topics, one window per consumer. It notes every command and enforces what it is told to."""
+    """One queue for all topics, one window per consumer. It notes every command, and refuses those in `refuse`."""
 
     def __init__(self, listener: socket.socket | None = None) -> None:
         self.listener = listener or socket.create_server(("127.0.0.1", 0))
@@ -60,7 +60,7 @@ class FakeNsqd:
                 self.peers.append(peer)
                 threading.Thread(target=peer.serve, daemon=True).start()
 
-    def words(self) -> list[bytes]:
+    def verbs(self) -> list[bytes]:
         with self.lock:
             return [line.split()[0] for line in self.commands]
 
@@ -110,44 +110,44 @@ class Peer:
                 assert file.read(4) == b"  V2"
                 while (line := file.readline()) and self.take(line.strip(), file):
                     self.push()
-            with self.nsqd.lock:  # unlike NSQ, so that a test need not wait for the timeout
+            with self.nsqd.lock:  # unlike NSQ, so that no test waits for the timeout
                 self.rdy = 0
                 self.nsqd.deliver(*self.in_flight.values())
                 self.in_flight.clear()
 
     def take(self, line: bytes, file: BinaryIO) -> bool:
         """Execute a command. Return whether the connection stays."""
-        word, *words = line.split()
-        body = file.read(unpack(">i", file.read(4))[0]) if word in (b"IDENTIFY", b"PUB", b"MPUB") else b""
+        verb, *arguments = line.split()
+        body = file.read(unpack(">i", file.read(4))[0]) if verb in (b"IDENTIFY", b"PUB", b"MPUB") else b""
         with self.nsqd.lock:
             self.nsqd.commands.append(line)
-            error = self.nsqd.refuse.get(word) or (b"E_BAD_MESSAGE too big" if len(body) > BODY_LIMIT else b"")
-            match word:
+            error = self.nsqd.refuse.get(verb) or (b"E_BAD_MESSAGE too big" if len(body) > BODY_LIMIT else b"")
+            match verb:
                 case _ if error:
                     self.send(1, error)
                 case b"IDENTIFY":
                     assert json.loads(body)["feature_negotiation"] is True
                     self.send(0, b'{"max_rdy_count":2500}')
                 case b"PUB":
-                    self.nsqd.published.append((words[0], body))
+                    self.nsqd.published.append((arguments[0], body))
                 case b"MPUB":
                     at = 4
                     for _ in range(unpack(">i", body[:4])[0]):
                         size = unpack(">i", body[at : at + 4])[0]
-                        self.nsqd.published.append((words[0], body[at + 4 : at + 4 + size]))
+                        self.nsqd.published.append((arguments[0], body[at + 4 : at + 4 + size]))
                         at += 4 + size
                 case b"RDY":
-                    self.rdy = int(words[0])
+                    self.rdy = int(arguments[0])
                 case b"FIN":
-                    self.nsqd.finished.append(self.in_flight.pop(words[0]))
+                    self.nsqd.finished.append(self.in_flight.pop(arguments[0]))
                 case b"REQ":
-                    self.nsqd.queue.append(self.in_flight.pop(words[0]))
+                    self.nsqd.queue.append(self.in_flight.pop(arguments[0]))
                 case b"TOUCH":
-                    assert words[0] in self.in_flight
+                    assert arguments[0] in self.in_flight
                 case b"CLS":
                     self.rdy = 0
                     self.send(0, b"CLOSE_WAIT")
-            if not error and word in (b"SUB", b"PUB", b"MPUB"):
+            if not error and verb in (b"SUB", b"PUB", b"MPUB"):
                 self.send(0, b"OK")
         return not error
 
@@ -215,12 +215,12 @@ def test_publishes_and_refusals_after_which_the_producer_goes_on(nsqd: FakeNsqd)
 @pytest.mark.process
 def test_the_next_address_is_tried(nsqd: FakeNsqd) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        nobody = f"127.0.0.1:{listener.getsockname()[1]}"
-    with Producer([nobody, nsqd.address]) as producer:
+        closed = f"127.0.0.1:{listener.getsockname()[1]}"
+    with Producer([closed, nsqd.address]) as producer:
         producer.publish("t", b"x")
         assert nsqd.published == [(b"t", b"x")]
-    with pytest.raises(PublishError, match=f"cannot connect to {nobody}: Connection refused"):
-        Producer(nobody).publish("t", b"x")
+    with pytest.raises(PublishError, match=f"cannot connect to {closed}: Connection refused"):
+        Producer(closed).publish("t", b"x")
 
 
 # ---- consumer
@@ -258,7 +258,7 @@ def test_a_lost_nsqd_is_connected_again(nsqd: FakeNsqd) -> None:
         again = next(consumer)
         assert again.body == b"2"
         again.finish()
-    assert nsqd.words().count(b"SUB") == 2
+    assert nsqd.verbs().count(b"SUB") == 2
 
 
 @pytest.mark.process
@@ -422,7 +422,7 @@ def test_to_nsq_publishes_to_all_and_chops_nothing(nsqd: FakeNsqd, second: FakeN
     records = [b"%d" % i for i in range(5000)]
     assert publish(b",".join(records), nsqd, delimiter=",") == 0
     assert [body for _, body in nsqd.published[3:]] == records
-    assert len(nsqd.commands) < 20, "what is there goes in batches"
+    assert len(nsqd.commands) < 20, "waiting records go in batches"
     assert publish(b"x\n" * 40, second, rate=200) == 0
     assert len(second.published) == 43
     nsqd.refuse[b"PUB"] = b"E_PUB_FAILED PUB failed exiting"

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from apps import chaos, daemon_set
-from apps.penstock import _parser
+from apps.penstock import _parser, main
 from apps.up import OWN_OPTIONS
 from tests.cases import each
 
@@ -27,8 +27,8 @@ class FakeSet:
         return self._answer
 
 
-def run(words: str) -> int:
-    return chaos.run(_parser().parse_args(["chaos", *words.split()]))
+def run(arguments: str) -> int:
+    return main(["chaos", *arguments.split()])
 
 
 @pytest.fixture
@@ -39,8 +39,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeSet:
 
 
 def test_a_node_has_a_number_and_a_name(fake: FakeSet, capsys: pytest.CaptureFixture[str]) -> None:
-    for word in ("1", "nsqd-2"):
-        assert run(f"kill {word} --for 1m30s") == 0
+    for name in ("1", "nsqd-2"):
+        assert run(f"kill {name} --for 1m30s") == 0
         assert fake.asked[-2:] == [("status", "", 0), ("kill", "nsqd-2", 90)]
         assert capsys.readouterr().out == (
             "nsqd-2 (node 1) was killed with SIGKILL, and is held down, for 1m30s. To undo it earlier: penstock chaos start 1\n"
@@ -71,7 +71,7 @@ def test_what_undoes_it(
     ("kill 3", "'3' is not a node of this set; its nodes are nsqd (node 0), nsqd-2 (node 1), nsqd-3 (node 2)"),
     ("kill nsqadmin", "'nsqadmin' is not a node of this set"), ("thaw -- -1", "'-1' is not a node of this set"),
     ("partition 1 --from 9", "'9' is not a node of this set"),
-    ("partition 1 --from 1", "nsqd-2 (node 1) cannot be cut off from itself"),
+    ("partition 1 --from 1", "nsqd-2 (node 1) cannot be partitioned from itself"),
     ("partition 1 --lookupd --for 1s", "a partition with --lookupd does not end by itself: leave out --for"),
     pytest.param("partition 1", "nsqd-2 (node 1) at 127.0.0.1:1 does not answer: ", marks=pytest.mark.process),
 ])  # fmt: skip
@@ -151,7 +151,7 @@ def test_a_node_that_begins_another_log_is_asked_again(
     monkeypatch.setattr(httpx, "request", request)
     monkeypatch.setattr(chaos.time, "sleep", lambda seconds: None)
     assert run("heal 1") == 0
-    assert "is no longer cut off" in capsys.readouterr().out
+    assert "is no longer partitioned" in capsys.readouterr().out
     monkeypatch.setattr(httpx, "request", lambda *_, **__: (_ for _ in ()).throw(httpx.ConnectError("refused")))
     assert run("heal 1") == 1  # it is down
     assert "does not answer: refused" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Questions to other daemons: names and addresses out of answers that may lie."""
+"""Requests to other daemons: names and addresses out of answers that may lie."""
 
 import json
 from typing import Any

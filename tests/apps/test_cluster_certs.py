@@ -1,6 +1,5 @@
 """`penstock cluster certs`: which files it makes, which it keeps, and what it refuses."""
 
-import argparse
 import shlex
 import ssl
 from contextlib import suppress
@@ -12,9 +11,10 @@ from cryptography import x509
 from cryptography.x509 import load_pem_x509_certificate
 
 from admin.options import AdminOptions
-from apps import cluster_certs
-from apps.certificate_authority import AUTHORITY_DAYS, LOCAL, Authority, AuthorityError
+from apps.certificate_authority import AUTHORITY_DAYS, LOCAL, Authority
+from apps.commands import CommandError
 from apps.nsq_tail import Options as TailOptions
+from apps.penstock import main
 from lookupd.options import LookupdOptions
 from nsqd.options import NsqdOptions
 from shared.configuration import parse
@@ -27,10 +27,8 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 NODE_0 = ["node-0-key.pem", "node-0.pem"]
 
 
-def penstock(*words: str) -> int:
-    parser = argparse.ArgumentParser()
-    cluster_certs.add_command(parser.add_subparsers())
-    return cluster_certs.run(parser.parse_args(["certs", *words]))
+def penstock(*arguments: str) -> int:
+    return main(["cluster", "certs", *arguments])
 
 
 def names(directory: Path) -> list[str]:
@@ -59,7 +57,7 @@ def test_a_certificate_ends_after_so_many_days_and_not_after_its_authority(tmp_p
     late = Authority(tmp_path, 30, NOW + timedelta(days=AUTHORITY_DAYS - 1))
     assert late.issue(1) == (True, NOW + timedelta(days=AUTHORITY_DAYS))
     assert late.issue(0) == (False, NOW + timedelta(days=5))
-    with pytest.raises(AuthorityError, match="expired on 2039-12-30"):
+    with pytest.raises(CommandError, match="expired on 2039-12-30"):
         Authority(tmp_path, 30, NOW + timedelta(days=AUTHORITY_DAYS))
     longer = Authority(tmp_path / "longer", AUTHORITY_DAYS + 9, NOW)
     assert longer.issue(0)[1] == NOW + timedelta(days=AUTHORITY_DAYS + 9)
@@ -89,9 +87,9 @@ def test_files_of_another_authority_number_or_client_are_refused(tmp_path: Path)
         (one / f"ben{suffix}").write_bytes((one / f"ann{suffix}").read_bytes())
     authority = Authority(one, 5)
     for number in (0, 2):
-        with pytest.raises(AuthorityError, match=f"not a certificate of this authority for node {number}; remove it"):
+        with pytest.raises(CommandError, match=f"not a certificate of this authority for node {number}; remove it"):
             authority.issue(number)
-    with pytest.raises(AuthorityError, match="for client ben; remove it"):
+    with pytest.raises(CommandError, match="for client ben; remove it"):
         authority.issue_client("ben")
 
 
@@ -101,10 +99,10 @@ def test_an_authority_that_cannot_be_read_is_refused(tmp_path: Path, name: str) 
     Authority(own, 5)
     Authority(other, 5)
     (own / name).write_bytes((other / name).read_bytes())
-    with pytest.raises(AuthorityError, match="is not the EC key of"):
+    with pytest.raises(CommandError, match="is not the EC key of"):
         Authority(own, 5)
     (own / name).write_text("nothing")
-    with pytest.raises(AuthorityError, match="cannot be read"):
+    with pytest.raises(CommandError, match="cannot be read"):
         Authority(own, 5)
 
 

@@ -1,4 +1,4 @@
-"""`penstock cluster status` asks every node that one of them names, and says on one screen what they tell."""
+"""`penstock cluster status` asks every node that one of them names, and prints the cluster on one screen."""
 
 import json
 from typing import Any
@@ -71,7 +71,7 @@ def test_a_node_under_two_addresses_is_one_node_and_no_node_or_two_clusters_are_
         look(["h0:4151", "x:4151"], Nodes(h0=three()[0], x=three()[1] | {"name": "d", "nodes": [record(1)]}).ask)
 
 
-def test_what_nodes_name_costs_no_more_than_so_many_questions() -> None:
+def test_requests_to_nodes_that_others_name_are_bounded() -> None:
     liar = three()[0] | {"nodes": [record(number, http_address=f"x{number}:1") for number in range(1000)]}
     nodes = Nodes(h0=liar)
     cluster, silent = look(["h0:4151"], nodes.ask)

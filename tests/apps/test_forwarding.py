@@ -60,7 +60,7 @@ def test_messages_are_published_in_batches_and_then_finished(nsqds: tuple[FakeNs
     republish(source, destination)
     assert sorted(body for _, body in destination.published) == sorted(bodies)
     assert sorted(source.finished) == sorted(bodies)
-    assert len([word for word in destination.words() if word in (b"MPUB", b"PUB")]) < len(bodies) / 2
+    assert len([word for word in destination.verbs() if word in (b"MPUB", b"PUB")]) < len(bodies) / 2
 
 
 @pytest.mark.process

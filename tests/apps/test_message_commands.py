@@ -46,8 +46,8 @@ def test_a_cursor_is_read_from_and_moved_behind_what_was_printed(node: LocalNode
     assert penstock("read", "t", "--cursor", "me") == (0, b"\n".join(BODIES[1:]) + b"\n", "")
     assert penstock("read", "t", "--cursor", "me") == (0, b"", "")
     post(node, "/topic/cursor", topic="t", name="owned", to="2", owner="spark")
-    told = [json.loads(line) for line in penstock("cursors", "t", "--json")[1].splitlines()]
-    assert [(one["name"], one["offset"], one["owner"]) for one in told] == [("me", 4, ""), ("owned", 2, "spark")]
+    cursors = [json.loads(line) for line in penstock("cursors", "t", "--json")[1].splitlines()]
+    assert [(one["name"], one["offset"], one["owner"]) for one in cursors] == [("me", 4, ""), ("owned", 2, "spark")]
     assert penstock("cursors", "t", "--delete", "owned")[0] == 1
     assert penstock("cursors", "t", "--delete", "owned", "--owner", "spark")[0] == 0
     assert penstock("cursors", "t")[1] == b"me: offset 4, lag 0\n"

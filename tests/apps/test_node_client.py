@@ -6,15 +6,16 @@ from pathlib import Path
 import httpx
 import pytest
 
-from apps.node_client import TOKEN_FILE, AccessError, add_address, open_client, url_of, why_refused
+from apps.commands import CommandError
+from apps.node_client import TOKEN_FILE, add_address, open_client, url_of, why_refused
 
 TOKEN = "pst_" + "a" * 43
 
 
-def arguments(*words: str) -> argparse.Namespace:
+def arguments(*flags: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     add_address(parser)
-    return parser.parse_args(words)
+    return parser.parse_args(flags)
 
 
 def test_addresses() -> None:
@@ -38,19 +39,19 @@ def test_a_token_is_shown_as_a_bearer_token_if_there_is_one(tmp_path: Path, monk
 
 def test_a_file_that_cannot_be_used_is_named_and_not_quoted(tmp_path: Path) -> None:
     for flag in ("--auth-token-file", "--tls-root-ca-file"):
-        with pytest.raises(AccessError, match="missing: No such file"):
+        with pytest.raises(CommandError, match="missing: No such file"):
             open_client(arguments(flag, str(tmp_path / "missing")))
     path = tmp_path / "ca.pem"
     path.write_text("secret")
-    with pytest.raises(AccessError, match=r"ca\.pem: it is not a certificate in PEM$"):
+    with pytest.raises(CommandError, match=r"ca\.pem: it is not a certificate in PEM$"):
         open_client(arguments("--tls-root-ca-file", str(path)))
 
 
 def test_a_refusal_says_what_to_do() -> None:
-    for word, text in (
+    for code, text in (
         ("UNAUTHORIZED", "--auth-token-file"), ("FORBIDDEN", "Access denied"), ("TLS_REQUIRED", "--tls-root-ca-file"),
     ):  # fmt: skip
-        assert text in why_refused(httpx.Response(403, json={"message": word}), {}, "node:4151")
+        assert text in why_refused(httpx.Response(403, json={"message": code}), {}, "node:4151")
     advice = {"NO_CLUSTER": "{address} is alone, node {node}"}
     assert why_refused(httpx.Response(400, json={"message": "NO_CLUSTER"}), advice, "a", node=3) == "a is alone, node 3"
     assert "answered 400 WORD" in why_refused(httpx.Response(400, json={"message": "WORD"}), advice, "a")

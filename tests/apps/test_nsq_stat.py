@@ -25,7 +25,7 @@ def answer(**counts: Any) -> dict[str, Any]:
     return {"topics": [*topics, {"topic_name": "t", "channels": [{"channel_name": "d"}, channel]}]}
 
 
-def test_the_counts_are_those_of_the_topic_and_the_channel() -> None:
+def test_the_counts_are_of_the_topic_and_the_channel() -> None:
     names = "depth backend_depth in_flight_count deferred_count requeue_count timeout_count message_count client_count"
     counts = {name: number for number, name in enumerate(names.split(), 1)}
     assert channel_stats(answer(**counts), "t", "c") == Stats(1, 2, 3, 4, 5, 6, 7, 8)

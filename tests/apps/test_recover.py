@@ -1,10 +1,11 @@
-"""Which copy of a lost log `penstock recover` takes, in view of what the nodes answer."""
+"""The copy of a lost log that `penstock recover` takes, given the answers of the nodes."""
 
 from typing import Any
 
 import pytest
 
-from apps.recover import RecoverError, choose, find_copies
+from apps.commands import CommandError
+from apps.recover import choose, find_copies
 from nsqd.cluster.replication.offers import find_offers
 from tests.cases import each
 
@@ -12,7 +13,7 @@ LOG = bytes(16)
 
 
 def replica(written: int, **changes: Any) -> dict[str, Any]:
-    """Return what /cluster tells of a replica of node 7."""
+    """Return the entry of /cluster about a replica of node 7."""
     epochs = [("00000001" + "00" * 10, 0)]
     complete = {"node": 7, "log_id": LOG.hex(), "complete": True, "written": written, "epochs": epochs, "failure": ""}
     return complete | {"opening": False} | changes
@@ -32,7 +33,7 @@ def test_the_longest_copy_is_taken() -> None:
 def test_a_copy_that_cannot_be_read_yet_may_be_longer_and_is_asked_for_again(why: dict[str, Any]) -> None:
     copies, silent = nodes(replica(5), replica(0, complete=False, epochs=[], **why))
     assert silent == ["n1:1"]
-    with pytest.raises(RecoverError, match="n1:1 may have a longer copy"):
+    with pytest.raises(CommandError, match="n1:1 may have a longer copy"):
         choose(copies, silent, 7, False)
     shown: dict[str, Any] = {"led": [], "closed": []}
     assert find_offers("n:1", shown | {"replicas": [replica(0, **why)]}, LOG) is None
@@ -41,11 +42,11 @@ def test_a_copy_that_cannot_be_read_yet_may_be_longer_and_is_asked_for_again(why
 
 
 def test_of_several_logs_that_of_the_last_run_is_taken() -> None:
-    """A node that was started on an empty directory counts its epochs anew."""
+    """A node that was started on an empty directory counts its epochs from the start."""
     later = (b"\1" * 16).hex()
-    told = [{"node": 7, "log_id": later, "incarnation": 9, "http_address": "", "standing": "member"}]
+    members = [{"node": 7, "log_id": later, "incarnation": 9, "http_address": "", "standing": "member"}]
     old = replica(900) | {"epochs": [("00000028" + "00" * 10, 0)]}
-    answer = {"replicas": [old, replica(5) | {"log_id": later}], "nodes": told}
+    answer = {"replicas": [old, replica(5) | {"log_id": later}], "nodes": members}
     copies, silent = find_copies(["n:1"], 7, lambda address: answer)
     assert silent == []
     assert choose(copies, silent, 7, False).log_id == later

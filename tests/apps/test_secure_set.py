@@ -7,7 +7,7 @@ import pytest
 from cryptography import x509
 
 from apps.daemon_set import Plan, welcome
-from apps.secure_set import ROLES, SecureSet, SecureSetError
+from apps.secure_set import ROLES, CommandError, SecureSet
 from shared.auth.auth_file import parse
 from shared.auth.passwords import is_password
 from shared.auth.tokens import digest
@@ -71,19 +71,19 @@ def without(made: SecureSet, word: str) -> None:
 
 def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("no certificate")
-    with pytest.raises(SecureSetError, match=r"ca\.pem exists without"):
+    with pytest.raises(CommandError, match=r"ca\.pem exists without"):
         SecureSet(tmp_path).make(1)
     made = SecureSet(tmp_path / "secure")
     made.make(1)
     without(made, '"nsqadmin"')
-    with pytest.raises(SecureSetError, match="does not know nsqadmin's certificate: add these lines") as raised:
+    with pytest.raises(CommandError, match="does not know nsqadmin's certificate: add these lines") as raised:
         made.make(1)
     lines = str(raised.value).partition("\n")[2]
     with made.path("auth.toml").open("a") as file:
         file.write(f"\n{lines}\n")
     made.make(1)
     without(made, '"node"\n')
-    with pytest.raises(SecureSetError, match=r"node\.token is not in .*auth token create"):
+    with pytest.raises(CommandError, match=r"node\.token is not in .*auth token create"):
         made.make(1)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from signal import SIGKILL
+from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
 
 import pytest
 
@@ -31,11 +31,12 @@ from tests.cases import each
 
 NAMES = ("nsqlookupd", "nsqd", "nsqd-2", "nsqadmin")
 ONE_NODE = ("nsqlookupd", "nsqd", "nsqadmin")
+VERBS = {SIGTERM: "terminate", SIGKILL: "kill", SIGSTOP: "freeze", SIGCONT: "thaw"}
 TIMES = {"ns": 1, "second": SECOND, "minute": 60 * SECOND, "hour": 3600 * SECOND, "stop-timeout": STOP_TIMEOUT}
 
 
 class Machine:
-    """A supervisor, the processes that it asked for, and what it did, in words."""
+    """A supervisor, its processes, and its actions as text."""
 
     def __init__(self, restarts: bool = False, names: tuple[str, ...] = NAMES, jitter: float = 1.0) -> None:
         daemons = [Supervised(name, name.startswith("nsqd")) for name in names]
@@ -46,7 +47,7 @@ class Machine:
         self.processes: set[str] = set()
 
     def take(self, actions: list[Action]) -> list[str]:
-        """Carry out the actions and return them as words, without what was said."""
+        """Carry out the actions, and return them as text, without the lines for the user."""
         done = []
         for action in actions:
             if isinstance(action, Say):
@@ -55,20 +56,20 @@ class Machine:
                 done.append("welcome")
             else:
                 self.processes.add(action.name) if isinstance(action, Start) else None
-                done.append(f"{type(action).__name__.lower()} {action.name}")
+                done.append(f"{'start' if isinstance(action, Start) else VERBS[action.signal]} {action.name}")
         return done
 
     def play(self, *steps: str) -> Machine:
-        """Do what the steps say, such as "end nsqd 1 > start nsqd", "kill nsqd minute" or "thaw nsqd ! it is running".
+        """Execute steps such as "end nsqd 1 > start nsqd", "kill nsqd minute" or "thaw nsqd ! it is running".
 
-        What stands behind > is all that must be done then, or it is refused for what stands behind !.
+        After > are all actions that must follow, after ! is the reason of a refusal.
         """
         for step in steps:
             asked, arrow, wanted = step.partition(">")
             asked, _, refusal = asked.partition("!")
-            verb, *words = asked.split()
+            verb, *given = asked.split()
             arguments = [
-                TIMES[word] if word in TIMES else int(word) if word.lstrip("-").isdigit() else word for word in words
+                TIMES[one] if one in TIMES else int(one) if one.lstrip("-").isdigit() else one for one in given
             ]
             if verb in ("kill", "freeze") and len(arguments) > 1:
                 arguments[1] += self.now  # type: ignore[operator]
@@ -84,7 +85,7 @@ class Machine:
         return self.take(self.supervisor.begin(self.now))
 
     def answer(self, *names: str) -> list[str]:
-        return [word for name in names for word in self.take(self.supervisor.answered(name, self.now))]
+        return [action for name in names for action in self.take(self.supervisor.answered(name, self.now))]
 
     def end(self, name: str, code: int = 0) -> list[str]:
         self.processes.remove(name)
@@ -101,7 +102,7 @@ class Machine:
         return self.supervisor.exit_code
 
     def stop(self) -> list[str]:
-        return self.take(self.supervisor.told_to_stop(self.now))
+        return self.take(self.supervisor.stop_all(self.now))
 
     def kill(self, name: str, until: int = NEVER) -> list[str]:
         return self.take(self.supervisor.kill(name, until, self.now))
@@ -116,10 +117,10 @@ class Machine:
         return self.take(self.supervisor.thaw(name))
 
     def start_dead(self) -> list[str]:
-        return self.take(self.supervisor.told_to_start(self.now))
+        return self.take(self.supervisor.start_down(self.now))
 
     def roll(self) -> list[str]:
-        return self.take(self.supervisor.told_to_roll(self.now))
+        return self.take(self.supervisor.restart_nodes(self.now))
 
     def wait(self, ns: int) -> list[str]:
         """Let time pass, from one thing that is due to the next."""
@@ -177,7 +178,7 @@ def test_one_that_does_not_stop_is_killed(machine: Machine) -> None:
 
 def test_an_impatient_user_kills_all(machine: Machine) -> None:
     machine.stop()
-    assert machine.take(machine.supervisor.told_to_kill()) == [f"kill {name}" for name in NAMES]
+    assert machine.take(machine.supervisor.kill_all()) == [f"kill {name}" for name in NAMES]
     machine.play("wait stop-timeout >", *(f"end {name} {-SIGKILL} >" for name in reversed(NAMES)))
     assert machine.result == 1
 
@@ -242,7 +243,7 @@ def test_a_set_that_never_ran_is_given_up(restarts: bool) -> None:
     assert machine.result == 1
 
 
-def test_a_slow_start_is_told_once_and_waited_for() -> None:
+def test_a_slow_start_is_reported_once_and_waited_for() -> None:
     machine = Machine().play("begin", f"wait {SLOW_START - 1} >")
     assert machine.said == []
     machine.play(f"wait {SLOW_START * 10} >")
@@ -420,7 +421,7 @@ def test_a_frozen_node_is_stopped_and_restarted_as_any_other(machine: Machine) -
     Machine().up().play("kill nsqd", "end nsqd -9", "roll > start nsqd", "kill nsqd-2 ! not now")
 
 
-def test_whatever_happens_it_comes_to_an_end() -> None:
+def test_every_history_comes_to_an_end() -> None:
     """Random events, with a random policy; then a stop. Every process that was started ends, and nothing starts after it."""
     for seed in range(300):
         source = random.Random(seed)
@@ -455,6 +456,6 @@ def _any_chaos(machine: Machine, source: random.Random) -> None:
         source.choice(asks)(name, until)
 
 
-def test_ends_in_words() -> None:
+def test_descriptions_of_ends() -> None:
     said = ["exited with code 0", "exited with code 3", "was killed by SIGKILL", "was killed by signal 35"]
     assert [describe_end(code) for code in (0, 3, -9, -35)] == said

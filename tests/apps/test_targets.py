@@ -1,32 +1,32 @@
-"""What commands act on: words of channels, and what they are for queues."""
+"""The targets of commands: channels, and queues, whose terms differ."""
 
 import argparse
 
 import pytest
 
-from apps.targets import STATES, WrongTarget, add_target, state_word, target_of
+from apps.targets import STATES, WrongTarget, add_target, state_of, target_of
 from tests.cases import each
 
 
-def parsed(*words: str, **options: object) -> argparse.Namespace:
+def parsed(*arguments: str, **options: object) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     add_target(parser)
     given = {"offset": None, "id": None, "state": None, "count": 1, **options}
-    return argparse.Namespace(**vars(parser.parse_args(words)), **given)
+    return argparse.Namespace(**vars(parser.parse_args(arguments)), **given)
 
 
-def test_every_protocol_s_word_for_a_state() -> None:
-    words = {
+def test_the_states_of_all_protocols() -> None:
+    terms = {
         "queued": "ready",
         "active": "in_flight",
         "reserved": "in_flight",
         "delayed": "deferred",
         "buried": "buried",
     }
-    for word, state in words.items():
-        assert state_word(word) == state_word(state) == state
+    for term, state in terms.items():
+        assert state_of(term) == state_of(state) == state
     with pytest.raises(argparse.ArgumentTypeError, match="expected ready, in_flight"):
-        state_word("gone")
+        state_of("gone")
 
 
 @each("flag", ["--queue", "--tube"])

@@ -32,7 +32,7 @@ def disk() -> FakeDisk:
 
 
 def cut_short(disk: FakeDisk, output: Output, *plan: bool) -> None:
-    """Let a write fail behind half of what it writes, and as many calls behind it as `plan` says; then roll back."""
+    """Let a write fail halfway, and the following calls as `plan` says; then roll back."""
     disk.plan = [True, *plan]
     with pytest.raises(OSError, match="No space"):
         output.append(b"abcdef\n")
@@ -89,7 +89,7 @@ def test_a_finished_file_goes_to_the_output_directory(disk: FakeDisk) -> None:
     assert sorted(disk.durable_names) == ["/out/x/t-000000.log", "/out/x/t-000001.log"]
 
 
-def test_a_name_that_is_taken_in_the_output_directory_is_skipped(disk: FakeDisk) -> None:
+def test_a_name_that_exists_in_the_output_directory_is_skipped(disk: FakeDisk) -> None:
     write(Output(place(), disk), b"old\n")
     output = Output(place(work="/open"), disk)
     write(output, b"a\n")
@@ -151,26 +151,26 @@ def test_failures_leave_no_empty_files(disk: FakeDisk) -> None:
 
 
 def test_another_writers_lines_are_never_cut(disk: FakeDisk) -> None:
-    ours, other = Output(place(), disk), Output(place(), disk)
+    output, other = Output(place(), disk), Output(place(), disk)
     write(other, b"1\n")
-    write(ours, b"2\n")
+    write(output, b"2\n")
     disk.plan = [True]
     with pytest.raises(OSError, match="No space"):
-        ours.append(b"abcdef\n")
+        output.append(b"abcdef\n")
     other.append(b"3\n")
     other.sync()
-    ours.roll_back()
-    write(ours, b"abcdef\n")
+    output.roll_back()
+    write(output, b"abcdef\n")
     assert bytes(disk.opened[0].content).split(b"\n")[-2:] == [b"abcdef", b""]
     assert b"1\n2\nabc3\n" in bytes(disk.opened[0].content)
 
 
 def test_after_a_write_in_part_to_a_shared_file_the_next_line_stands_alone(disk: FakeDisk) -> None:
-    other, ours = Output(place(), disk), Output(place(), disk)
+    other, output = Output(place(), disk), Output(place(), disk)
     write(other, b"1\n")
-    write(ours, b"2\n")
-    cut_short(disk, ours)
-    write(ours, b"abcdef\n")
+    write(output, b"2\n")
+    cut_short(disk, output)
+    write(output, b"abcdef\n")
     assert bytes(disk.opened[0].durable) == b"1\n2\nabc\nabcdef\n"
 
 

@@ -3,21 +3,18 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from bench.consume import fins
 from bench.crowd import split
-from bench.figures import Figures, figures, medians
-from bench.gonsq import ReaderRow, parse_cload, parse_result, with_tools
 from bench.job_load import LANGUAGES
 from bench.load import Sample
 from bench.log_sizes import log_sizes
 from bench.outcome import Outcome, timed
 from bench.publish import Publish
-from bench.rows import rows
-from bench.server import ROOT, BenchError, cpu_time, resident
+from bench.server import ROOT, cpu_time, resident
+from bench.stats import RowStats, medians, stats_of
 from bench.table import cells, duration, megabytes, number, share, table, versus
 from bench.upgrade import Upgraded, pack_for
 from bench.wire import FRAME, FRAME_HEAD, HEARTBEAT, MPUB_BODY, OK, varied_body
@@ -46,44 +43,27 @@ class Arriving:
         raise NotImplementedError
 
 
-def some_figures(rate: float = 1000.0, server: float = 0.9, load: float = 0.5, cpu: float = 700.0) -> Figures:
-    return Figures(rate=rate, cpu=cpu, p50=None, p99=None, rss=1e8, growth=300.0, server_share=server, load_share=load)
+def row_stats(rate: float = 1000.0, server: float = 0.9, load: float = 0.5, cpu: float = 700.0) -> RowStats:
+    return RowStats(rate=rate, cpu=cpu, p50=None, p99=None, rss=1e8, growth=300.0, server_share=server, load_share=load)
 
 
-# what is read
+# files of /proc
 
 
 def test_cpu_time_and_memory_are_read() -> None:
     stat = "123 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 5 0 100 1000 10"
-
     assert cpu_time(stat) == 3_000_000_000  # 300 ticks of 10 ms
     assert resident("VmHWM:\t   99 kB\nVmRSS:\t   57176 kB\nThreads:\t3\n") == 57176 * 1024
     assert resident("Name:\tzombie\n") == 0
 
 
-def test_the_results_of_loads_are_read_and_what_says_something_else_is_an_error() -> None:
-    for line, messages, seconds in (
-        ("[b] 2026/01/01 duration: 3.000952662s - 190.280mb/s - 997616.536ops/s - 1.002us/op\n", 2993800, 3.000952662),
-        ("duration: 200.5ms - 1.000mb/s - 1000.000ops/s - 1.002us/op\n", 200, 0.2005),
-        ("duration: 1m0.5s - 1.000mb/s - 1000.000ops/s - 1.002us/op\n", 60500, 60.5),
-    ):
-        assert parse_result(line) == (messages, pytest.approx(seconds))
-    assert parse_cload("port=4150 conns=50 depth=1: 74000 pub/s client cpu 1.90s\n", 2.0) == (148000, 2.0)
-    for text in ("", "panic: connection refused", "duration: later - 1mb/s - 1ops/s"):
-        with pytest.raises(BenchError):
-            parse_result(text)
-        with pytest.raises(BenchError):
-            parse_cload(text, 1.0)
-
-
-# what the loads do with bytes
+# bytes of the loads
 
 
 @each("count", [1, 15, 16, 17, 40])
 def test_frames_become_fins_in_order(count: int) -> None:
     ids = [f"{i:016x}".encode() for i in range(count)]
     frames = b"".join(FRAME_HEAD + bytes(8) + b"\0\1" + id + b"x" * 200 for id in ids)
-
     assert len(frames) == count * FRAME
     assert fins(memoryview(frames), count) == b"".join(b"FIN " + id + b"\n" for id in ids)
 
@@ -121,20 +101,17 @@ def test_a_worker_answers_replies_wherever_the_bytes_were_cut(
 
 def test_an_mpub_is_200_messages_of_200_bytes_which_differ_in_varied_bodies() -> None:
     plan = Publish("127.0.0.1", {"HTTP": 4151}, "mpub", "t", connections=1, depth=1, seconds=1.0, warm_up=0.0)
-
     request, messages = plan._request("t")
-
     assert messages == 200
     assert request.startswith(b"MPUB t\n\0\0\x9f\x64\0\0\0\xc8\0\0\0\xc8xxx")
     assert len(request) == len("MPUB t\n") + 4 + 4 + 200 * 204
-
     data = varied_body()
     bodies = {data[at : at + 204] for at in range(0, len(data), 204)}
-
     assert data == varied_body()
     assert len(data) == len(MPUB_BODY)
     assert len(bodies) == 200
     assert {body[:4] for body in bodies} == {b"\0\0\0\xc8"}
+    assert pack_for("tls", data) == data
     for upgrade in ("snappy", "deflate"):
         assert 0.45 < len(pack_for(upgrade, data)) / len(data) < 0.65, upgrade
 
@@ -143,9 +120,7 @@ def test_an_mpub_is_200_messages_of_200_bytes_which_differ_in_varied_bodies() ->
 def test_what_is_packed_once_can_be_sent_again_and_again(upgrade: str, codec: Snappy | Deflate, begin: bytes) -> None:
     request = b"MPUB t\n" + varied_body()
     packed = pack_for(upgrade, request)
-
     codec.feed(begin + packed + packed + pack_for(upgrade, b"FIN 1\n") + packed)
-
     received = b""
     while codec.has_more:
         received += codec.read(1 << 20)
@@ -157,44 +132,28 @@ def test_a_flush_without_data_is_neither_data_nor_the_end() -> None:
     wire = Upgraded(
         Arriving(empty_flush, pack_for("deflate", OK), empty_flush, pack_for("deflate", HEARTBEAT)), "deflate"
     )
-
     with pytest.raises(BlockingIOError):
         wire.recv(100)
     assert wire.recv(100) == HEARTBEAT
     assert wire.recv(100) == b""
 
 
-def test_what_is_not_packed_and_where_nsqs_load_is_not_used(tmp_path: Path) -> None:
-    assert pack_for("tls", b"FIN 1\n") == b"FIN 1\n"
-    (tmp_path / "bench_reader").touch()  # it speaks neither TLS nor a compression here
-
-    replaced = [row.name for row in with_tools(rows(), str(tmp_path)) if isinstance(row, ReaderRow)]
-
-    assert replaced == ["reader"]
-
-
-# what is computed
+# statistics
 
 
 def test_times_become_quantiles_and_figures() -> None:
     assert timed(Outcome(0, 1.0), []).p50 is None
-
     outcome = timed(Outcome(101, 1.0), list(range(100, -1, -1)))
-
     assert (outcome.p50, outcome.p99, outcome.worst) == (50, 99, 100)
-
     sample = Sample(Outcome(1000, 2.0, cpu=1_000_000_000), server_cpu=1_500_000_000, rss_before=1000, rss=301_000)
-
-    got = figures(sample)
-
+    got = stats_of(sample)
     assert (got.rate, got.cpu, got.growth) == (500.0, 1_500_000.0, 300.0)
     assert (got.server_share, got.load_share) == (0.75, 0.5)
-    runs = [some_figures(rate=1.0, cpu=9.0), some_figures(rate=3.0, cpu=7.0), some_figures(rate=2.0, cpu=8.0)]
+    runs = [row_stats(rate=1.0, cpu=9.0), row_stats(rate=3.0, cpu=7.0), row_stats(rate=2.0, cpu=8.0)]
+    assert medians(runs) == row_stats(rate=2.0, cpu=8.0)
 
-    assert medians(runs) == some_figures(rate=2.0, cpu=8.0)
 
-
-# what is printed
+# the table
 
 
 def test_a_table_has_its_columns_in_line_and_short_numbers() -> None:
@@ -203,29 +162,27 @@ def test_a_table_has_its_columns_in_line_and_short_numbers() -> None:
     assert [duration(ns) for ns in (None, 12_345, 1_234_567, 2.5e9)] == ["-", "12 us", "1.2 ms", "2.5 s"]
     assert [share(part) for part in (0.0, 0.034, 0.98, 1.74)] == ["0.0%", "3.4%", "98%", "174%"]
     assert [megabytes(size) for size in (None, 57_200_000)] == ["-", "57"]
-
     assert table(["row", "server", "n"], [["writer", "ours", "1"], ["r", "Go nsqd", "23"]]) == (
         "row     server    n\n"
         "------  -------  --\n"
         "writer  ours      1\n"
         "r       Go nsqd  23"
     )  # fmt: skip
-    assert cells("writer", "ours", some_figures(), None, "fast") == [
+    assert cells("writer", "ours", row_stats(), None, "fast") == [
         "writer", "ours", "1.00k", "700", "-", "-", "100", "300", "90%", "50%", "", "fast",
     ]  # fmt: skip
 
 
 def test_a_ratio_of_throughputs_needs_servers_that_are_busier_than_their_loads() -> None:
-    ours, original = some_figures(rate=900, cpu=500), some_figures(rate=1000, cpu=1000)
-
+    ours, original = row_stats(rate=900, cpu=500), row_stats(rate=1000, cpu=1000)
     assert versus(ours, original) == "0.90x, 0.50 CPU"
-    assert versus(some_figures(server=0.4, load=0.5, cpu=500), original) == "client-bound, 0.50 CPU"
-    assert versus(ours, some_figures(server=0.4, load=0.5, cpu=1000)) == "client-bound, 0.50 CPU"
+    assert versus(row_stats(server=0.4, load=0.5, cpu=500), original) == "client-bound, 0.50 CPU"
+    assert versus(ours, row_stats(server=0.4, load=0.5, cpu=1000)) == "client-bound, 0.50 CPU"
     assert versus(ours, None) == ""
-    assert versus(some_figures(server=0.4), None) == "client-bound"
+    assert versus(row_stats(server=0.4), None) == "client-bound"
 
 
-# that it runs
+# whole runs
 
 
 def quick_bench(rows: str) -> list[list[str]]:
@@ -240,7 +197,7 @@ def quick_bench(rows: str) -> list[list[str]]:
 
 ONE_OF_EACH_KIND = "snappy-reader,log-topics,queues-memory,turns-delete-jobs"
 ALL = [
-    "writer,reader", "tls-,snappy-,deflate-", "nodes-always", "queues-pipelined,queues-copies,queues-memory,queues-lending",
+    "writer,reader", "tls-,snappy-,deflate-", "nodes-always", "queues-pipelined,queues-copies,queues-memory,queues-remote",
     "admin-listing,admin-watched", "turns-delete-jobs,turns-empty-deferred,turns-start",
     ",".join(size.name for size in log_sizes()),
 ]  # fmt: skip

@@ -4,7 +4,7 @@
 
 An archive's stages are named for what is done by then, of the second batch of this life; there the process dies, as by kill -9,
 and its JVM with it. `node NUMBER` kills another process instead, where a batch has begun. A rollup and a compaction die by an
-exception, and the next job follows: they tidy up nothing, so what they leave on the disk is what a kill would leave.
+exception, and the next job follows: they remove nothing, so the disk is as after a kill.
 """
 
 import os
@@ -39,19 +39,19 @@ def change(
     time: int = 1,
     when: Callable[..., bool] = lambda *arguments: True,
     *,
-    behind: bool = False,
+    after: bool = False,
 ) -> None:
-    """`what` comes before or behind the so-manieth call of that function that is such a one."""
+    """Call `what` before or after call number `time` of that function for which `when` is true."""
     function, count = getattr(owner, name), 0
 
     def changed(*arguments: Any, **named: Any) -> Any:
         nonlocal count
         is_one = when(*arguments)
         count += is_one
-        if is_one and count == time and not behind:
+        if is_one and count == time and not after:
             what()
         result = function(*arguments, **named)
-        if is_one and count == time and behind:
+        if is_one and count == time and after:
             what()
         return result
 
@@ -69,28 +69,30 @@ def has_compacted(lake: Lake) -> bool:
 STAGES: dict[str, Callable[[], None]] = {
     "batch begun": partial(change, archive.Archiver, "__call__", die, 2),
     "files written": partial(change, Lake, "finish", die, 2),
-    "manifest written": partial(change, Lake, "finish", die, 2, behind=True),
-    "cursor moved": partial(change, archive.Archiver, "_move_cursors", die, 2, behind=True),
+    "manifest written": partial(change, Lake, "finish", die, 2, after=True),
+    "cursor moved": partial(change, archive.Archiver, "_move_cursors", die, 2, after=True),
     "rolled up": partial(change, rollup, "write", die_alone),  # except for the manifest
     "files compacted": partial(change, Lake, "finish", die_alone, 1, is_of_several),
-    "compacted": partial(change, Lake, "tidy", die_alone, 1, has_compacted),  # and what was compacted is there, too
+    "compacted": partial(
+        change, Lake, "remove_compacted", die_alone, 1, has_compacted
+    ),  # and what was compacted is there, too
 }
 
 
 def arm(stage: str) -> None:
     """Arrange that the process dies, or the job fails, when it reaches the stage."""
-    word, _, number = stage.partition(" ")
-    if word == "node":
+    kind, _, number = stage.partition(" ")
+    if kind == "node":
         change(archive.Archiver, "__call__", partial(os.kill, int(number), signal.SIGKILL), 2)
     else:
         STAGES[stage]()
 
 
 def run_jobs(jobs: list[str]) -> None:
-    """One behind the other, each split at its spaces (~ is one within a word). The exit code is 1 if one of them fails."""
+    """Run jobs one after the other, each split at its spaces (~ is a space of an argument). Exits with 1 if one fails."""
     codes = []
-    for words in map(str.split, jobs):
-        sys.argv[1:] = [word.replace("~", " ") for word in words]
+    for arguments in map(str.split, jobs):
+        sys.argv[1:] = [argument.replace("~", " ") for argument in arguments]
         try:
             codes.append(main.main())
         except Died:

@@ -1,4 +1,4 @@
-"""The lake's manifests are plain files: what is written, read back and refused."""
+"""The lake's manifests, which are plain files: written, read back and refused."""
 
 import json
 from math import floor, log
@@ -44,17 +44,18 @@ def test_what_was_compacted_is_there_once_whatever_is_left_of_it(lake: Lake) -> 
     whole = Batch("0000000000-0000000001", "compact/0000000000-0000000001", (0, 1), (made(0, 19),))
     lake.finish(whole)
     assert [one.batches for one in lake.batches()] == [(0, 1), (2,)]
-    lake.tidy()
+    lake.remove_compacted()
     assert [one.batches for one in lake.batches()] == [(0, 1), (2,)]
     assert [path.name for path in (lake.root / "archive").iterdir()] == ["batch=0000000002"]
     assert sum(one.count for one in lake.batches()) == 30
 
 
-def test_gaps_are_told_and_one_works_at_a_time(lake: Lake) -> None:
-    told = gaps(
-        [batch(0, made(0, 9)), batch(1, made(15, 19)), batch(2, made(20, 29, count=8)), batch(3, made(0, 4, topic="u"))]
-    )
-    assert told == ["t on node 1: offsets 10 to 14", "t on node 1: 2 of 20 to 29"]
+def test_gaps_are_reported_and_one_job_works_at_a_time(lake: Lake) -> None:
+    ranges = (made(0, 9), made(15, 19), made(20, 29, count=8), made(0, 4, topic="u"))
+    assert gaps([batch(number, one) for number, one in enumerate(ranges)]) == [
+        "t on node 1: offsets 10 to 14",
+        "t on node 1: 2 of 20 to 29",
+    ]
     with lake.locked_by("archive"):
         with pytest.raises(LakeError, match="another archive is running in"), lake.locked_by("archive"):
             raise AssertionError("it is held")
@@ -73,7 +74,7 @@ def test_foreign_directories_are_refused(tmp_path: Path) -> None:
         Lake(tmp_path).check()
 
 
-def test_a_checkpoint_and_a_manifest_that_are_none_of_ours_are_named(lake: Lake) -> None:
+def test_a_checkpoint_and_a_manifest_of_other_jobs_are_named(lake: Lake) -> None:
     path = lake.checkpoint("archive", {"topics": "a"})
     assert lake.checkpoint("archive", {"topics": "a"}) == path
     with pytest.raises(LakeError, match="with another topics"):

@@ -22,8 +22,8 @@ def test_a_lake_over_kills_at_every_stage(tmp_path: Path) -> None:
     require("java")
     lake, total, page = tmp_path / "lake", 8000, tmp_path / "report.html"
     most = 500 if IS_CAMPAIGN else 1000  # messages of a batch
-    some, flags = ("--lake", str(lake)), ("-retention", "1h", "-node-id", "7")
-    words = ("archive", "--topic", "t", "--out", str(lake), "--every", "0.1", "--max-records", str(most), "--nsqd")
+    in_lake, flags = ("--lake", str(lake)), ("-retention", "1h", "-node-id", "7")
+    archive = ("archive", "--topic", "t", "--out", str(lake), "--every", "0.1", "--max-records", str(most), "--nsqd")
     with nsqd(tmp_path / "node", *flags) as node:
         post(node, "/topic/create", topic="t")
         for channel in ("mail", "other"):
@@ -33,12 +33,12 @@ def test_a_lake_over_kills_at_every_stage(tmp_path: Path) -> None:
         whole = 0
         stages = (("batch begun", 1), ("cursor moved", 2), ("manifest written", 2))
         for stage, more in stages if IS_CAMPAIGN else ():  # each is a JVM that starts
-            die(stage, (*words, node.http))
+            die(stage, (*archive, node.http))
             whole += more
-            assert manifests(lake) in (whole, whole - 1)  # the batch that was cut off comes again
+            assert manifests(lake) in (whole, whole - 1)  # the unfinished batch is repeated
             whole = manifests(lake)
         driver = subprocess.Popen(
-            dying(f"node {node.process.pid},files written", (*words, node.http)), env=environ(), cwd=ROOT,
+            dying(f"node {node.process.pid},files written", (*archive, node.http)), env=environ(), cwd=ROOT,
             start_new_session=True, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         assert node.process.wait(180) == -signal.SIGKILL  # a JVM starts, and reads first
@@ -46,12 +46,12 @@ def test_a_lake_over_kills_at_every_stage(tmp_path: Path) -> None:
         assert driver.wait(180) == -signal.SIGKILL
         assert whole <= manifests(lake) <= total // 2 // most
         publish(node, total // 2, total)
-        once = (*words, node.http, "--once")
-        replay = ("replay", *some, "--nsqd", node.http, "--topic", "t", "--where", "offset % 10 = 0")
-        compact, rollup = ("compact", *some), ("rollup", *some)
+        once = (*archive, node.http, "--once")
+        replay = ("replay", *in_lake, "--nsqd", node.http, "--topic", "t", "--where", "offset % 10 = 0")
+        compact, rollup = ("compact", *in_lake), ("rollup", *in_lake)
         jobs = {
             "archive": once, "rollup dies": rollup, "rollup": rollup, "compact dies": compact, "compact dies again": compact,
-            "compact": compact, "rollup, nothing": rollup, "report": ("report", *some, "--out", str(page)),
+            "compact": compact, "rollup, nothing": rollup, "report": ("report", *in_lake, "--out", str(page)),
             "replay": (*replay, "--to", "again"), "replay, nothing": (*replay, "--to", "again"),
             "replay to a channel": (*replay, "--to", "t", "--channel", "mail"),
         }  # fmt: skip
@@ -68,7 +68,7 @@ def test_a_lake_over_kills_at_every_stage(tmp_path: Path) -> None:
         assert archived(lake / "compact") == list(range(total))
         (manifest,) = [path for path in lake.glob("manifests/*.json") if not path.name.startswith("rollup")]
         assert sum(one["count"] for one in json.loads(manifest.read_text())["ranges"]) == total
-        assert "nothing new is archived" in said["rollup, nothing"]  # though it lies elsewhere
+        assert "nothing new is archived" in said["rollup, nothing"]  # though its files were moved
         assert f"{total:,} messages of 1 topics" in said["report"]
         text = page.read_text()
         assert f"<b>{total:,}</b> messages" in text

@@ -1,4 +1,4 @@
-"""What is told of an error, out of the pages that Spark makes of it."""
+"""The line that is printed for an error, out of the pages that Spark prints."""
 
 from pipeline.main import cause
 from tests.cases import each
@@ -18,12 +18,12 @@ Caused by: java.io.IOException: No space left on device
 """
 
 
-@each("pages, told", [
+@each("pages, line", [
     (OURS, "retention has passed offsets 3 to 9 of t/7: it is gone"),
     (DISK, "No space left on device (java.io.IOException; set PENSTOCK_TRACE=1 to see the whole output of Spark)"),
     ("OSError: [Errno 28] no room", "[Errno 28] no room (OSError; set PENSTOCK_TRACE=1 to see the whole output of Spark)"),
     ("\n[PARSE_SYNTAX_ERROR] at 'x' SQLSTATE: 42601\n== SQL ==\n", "[PARSE_SYNTAX_ERROR] at 'x' SQLSTATE: 42601"),
-    ("nothing that anybody knows", ""), ("", ""),
+    ("an unknown text", ""), ("", ""),
 ])  # fmt: skip
-def test_the_line_that_matters(pages: str, told: str) -> None:
-    assert cause(pages) == told
+def test_the_line_that_matters(pages: str, line: str) -> None:
+    assert cause(pages) == line

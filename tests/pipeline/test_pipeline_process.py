@@ -30,7 +30,7 @@ def environ() -> dict[str, str]:
 
 
 def run_all(*jobs: tuple[str, ...], stages: str = "", code: int = 0) -> list[str]:
-    """What each of them said, one behind the other in one process: its JVM is the same, and that takes the longest to start."""
+    """Run jobs one after the other in one process, whose JVM they share; return the standard error of each."""
     done = subprocess.run(dying(stages, *jobs), capture_output=True, text=True, env=environ(), timeout=300)
     assert done.returncode == code, done.stderr
     return done.stderr.split("--\n")[:-1]
@@ -38,8 +38,8 @@ def run_all(*jobs: tuple[str, ...], stages: str = "", code: int = 0) -> list[str
 
 def dying(stage: str, *jobs: tuple[str, ...]) -> list[str]:
     """The command line: these jobs in one process, dying at that stage (tests/pipeline/dying.py)."""
-    words = [" ".join(word.replace(" ", "~") for word in job) for job in jobs]
-    return [sys.executable, "-m", "tests.pipeline.dying", stage, *words]
+    lines = [" ".join(argument.replace(" ", "~") for argument in job) for job in jobs]
+    return [sys.executable, "-m", "tests.pipeline.dying", stage, *lines]
 
 
 def die(stage: str, *jobs: tuple[str, ...]) -> None:
@@ -51,8 +51,7 @@ def die(stage: str, *jobs: tuple[str, ...]) -> None:
 
 
 def stats(node: Daemon, topic: str) -> dict[str, Any]:
-    told = httpx.get(f"http://{node.http}/stats?format=json&topic={topic}").json()
-    found: dict[str, Any] = told["topics"][0]
+    found: dict[str, Any] = httpx.get(f"http://{node.http}/stats?format=json&topic={topic}").json()["topics"][0]
     return found
 
 
@@ -68,11 +67,8 @@ def archived(directory: Path) -> list[int]:
 
 
 def manifests(lake: Path) -> int:
-    """Return how many batches of the lake are whole."""
+    """Return the number of complete batches of the lake."""
     return len(list(lake.glob("manifests/batch=*.json")))
-
-
-# JVM behind JVM: beside other people's runs it took eight of the ten minutes that others have.
 
 
 def test_what_was_delivered_reaches_the_report(tmp_path: Path) -> None:
@@ -98,12 +94,12 @@ def test_what_was_delivered_reaches_the_report(tmp_path: Path) -> None:
             "[",
             '{"at":9e99}',
         )
-        post(node, "/mpub", "\n".join(odd), topic="_statistics")  # somebody else's
-        some = ("--lake", str(lake))
+        post(node, "/mpub", "\n".join(odd), topic="_statistics")  # of another program
+        in_lake = ("--lake", str(lake))
         run_all(
             ("archive", "--topic", "t", "--topic", "_statistics", "--nsqd", node.http, "--out", str(lake), "--once"),
-            ("rollup", *some),
-            ("report", *some, "--out", str(page)),
+            ("rollup", *in_lake),
+            ("report", *in_lake, "--out", str(page)),
         )
         with nsqadmin("-nsqd-http-address", node.http, "-lake", str(lake)) as admin:
             shown = httpx.get(f"http://{admin.http}/history/t?grain=minute", timeout=60).text
@@ -145,10 +141,10 @@ def test_mistakes_are_told_in_a_line(tmp_path: Path) -> None:
     require("java")
     with nsqd(tmp_path / "node", "-retention", "1h") as node:
         publish(node, 0, 5)
-        some = ("--nsqd", node.http, "--once")
+        once = ("--nsqd", node.http, "--once")
         mistakes = {
-            "no node has the topic 'nope'": ("archive", "--topic", "nope", "--out", str(tmp_path / "a"), *some),
-            "is not empty and not a lake": ("archive", "--topic", "t", "--out", str(tmp_path / "node"), *some),
+            "no node has the topic 'nope'": ("archive", "--topic", "nope", "--out", str(tmp_path / "a"), *once),
+            "is not empty and not a lake": ("archive", "--topic", "t", "--out", str(tmp_path / "node"), *once),
             "is not a lake": ("rollup", "--lake", str(tmp_path / "nowhere")),
             "expected exactly one of the options nsqd, lookupd": (
                 "archive", "--topic", "t", "--out", str(tmp_path / "b"),

@@ -94,7 +94,7 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
     code, _, error = penstock("backup", str(tmp_path), "--nsqd-http-address", "127.0.0.1:1")
     assert (code, "exists: choose a new directory" in error) == (1, True)
     code, _, error = penstock("backup", str(tmp_path / "a"), "--nsqd-http-address", "127.0.0.1:1")
-    assert (code, "cannot back up nsqd at 127.0.0.1:1" in error) == (1, True)
+    assert (code, "cannot copy from nsqd at 127.0.0.1:1" in error) == (1, True)
     assert list(tmp_path.iterdir()) == []
     with Daemon("nsqlookupd") as lookupd:
         code, _, error = penstock("backup", str(tmp_path / "a"), "--nsqd-http-address", lookupd.http)

@@ -40,7 +40,7 @@ def run(campaign: Campaign, place: volume.Volume, directory: Path) -> Result:
     finally:
         place.close()
         history.close()
-    print(*trial.ledger.troubles, *result.alarms, sep="\n")
+    print(*trial.ledger.problems, *result.alarms, sep="\n")
     return result
 
 

@@ -34,7 +34,7 @@ TRIED_BY = {
         "apps.interrupts", "apps.nsq_tail", "apps.passthrough", "apps.to_nsq", "penstock.client.connection",
         "penstock.client.dial", "penstock.client.links", "penstock.client.lookup", "penstock.client.producer",
     ),
-    "apps/test_chaos.py": ("apps.penstock", "apps.up",),
+    "apps/test_chaos.py": ("apps.commands", "apps.penstock", "apps.up",),
     "apps/test_cluster_certs.py": ("apps.certificate_authority",),
     "apps/test_forwarding.py": ("apps.nsq_to_http", "apps.nsq_to_nsq",),
     "apps/test_queues.py": ("apps.messages",),
@@ -192,7 +192,7 @@ TRIED_BY = {
     "pipeline/test_lake.py": ("pipeline.report",),
     "pipeline/test_lake_over_kills.py": ("pipeline.archive", "pipeline.rollup", "pipeline.session",),
     "pipeline/test_pipeline_process.py": (
-        "pipeline.compact", "pipeline.doctor", "pipeline.history", "pipeline.progress", "pipeline.replay",
+        "pipeline.compact", "pipeline.doctor", "pipeline.history", "pipeline.replay",
     ),
     "processes/test_backup.py": ("nsqd.core.retention.backup", "nsqd.http.backup", "nsqd.storage.log.backup",),
     "processes/test_beanstalkd.py": ("nsqd.start.beanstalk", "nsqd.commands.beanstalkd",),

@@ -1,4 +1,4 @@
-"""What clients of a simulated cluster were told, what happened to machines, and the verdict."""
+"""The record of a simulated cluster: responses to clients, events of machines, and the verdict."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -32,7 +32,7 @@ class Publish:
     mode: Durability
     n: int  # copies that were asked for
     at: int  # when, true ns
-    position: int = 0  # the log's end behind it
+    position: int = 0  # the log's end after it
     former: list[bytes] = field(default_factory=list)  # ids of the logs that it was in before
     others: list[bytes] = field(default_factory=list)  # ids of logs that were made of other copies of these
     acked: bool = False
@@ -59,7 +59,7 @@ class Loss:
     at: int  # true ns
     node: int
     kept: Mapping[bytes, int]  # by log id: the position before which all is there; 0 for the others
-    spares_synced: bool  # what was acknowledged in the mode `always` is not touched
+    spares_synced: bool  # messages acknowledged in the mode `always` are not touched
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Books:
     counts: Counter[str] = field(default_factory=Counter)
     ids: dict[bytes, int] = field(default_factory=dict)  # of messages that were seen -> number of the publish
     id_of: dict[int, bytes] = field(default_factory=dict)
-    # nodes that went on with an old backup which nobody could complete
+    # nodes that continued with an old backup which no node could complete
     may_reuse_ids: set[int] = field(default_factory=set)
     upsets: dict[bytes, int] = field(
         default_factory=dict
@@ -86,7 +86,7 @@ class Books:
         return one
 
     def acknowledge(self, publish: Publish, holders: frozenset[int]) -> None:
-        """Note that a client was told OK. `holders`: the nodes that have the message, as the node that tells it believes."""
+        """Note that a client got OK. `holders`: the nodes that have the message, as the responding node believes."""
         assert len(holders) >= publish.n, f"only {set(holders)} have what is acknowledged: {publish}"
         publish.acked, publish.holders = True, holders
         self.counts[f"acked with {publish.n}"] += 1
@@ -96,7 +96,7 @@ class Books:
         self.upsets.update(dict.fromkeys(log_ids, now))
 
     def moved(self, old: bytes, new: bytes, common: int, node: int, files: list[bytes]) -> None:
-        """Note that the tail of a log behind the position `common` goes on in a new log with these files, at its node alone.
+        """Note that the tail of a log after the position `common` continues in a new log with these files, at its node alone.
 
         If the common point is in a rewritten segment, all messages of that segment are in the new log. The old one still
         owes those before the common point.
@@ -115,7 +115,7 @@ class Books:
             elif old in one.former:
                 one.others.append(new)
         self.successions[new] = old
-        self.upsets[new] = 1 << 63  # what the tail says of its messages may be repeated
+        self.upsets[new] = 1 << 63  # deliveries of the tail's messages may be repeated
 
     def _note_again(self, publish: Publish, node: int, handed: int) -> None:
         """Note that a message is delivered by a node though a FIN for it was accepted, by its reason."""
@@ -173,7 +173,7 @@ class Books:
         ]
 
     def settle(self, present: set[int], copies: int, holders: Mapping[bytes, frozenset[int]]) -> None:
-        """All is well again, so what is owed has as many copies as there are followers, wherever it was asked for.
+        """All is well again, so unfinished messages have as many copies as there are followers, if copies were requested.
 
         `present`: the numbers of the publishes that are there; `holders`: by log id the nodes that have it to its end.
         """

@@ -1,4 +1,4 @@
-"""What comes to an end in a simulated cluster when all is well and nobody publishes: files that are not needed, and waiting.
+"""The bounds of a simulated cluster that is well and idle: unneeded files are deleted, and no operation waits forever.
 
 * A node keeps a replica only of a log whose leader has it among its followers, and none of a closed log.
 * Promoted logs and old logs that are closed are gone, and so is every file that was only begun.
@@ -59,7 +59,7 @@ def _subscribe(run: ClusterRun, node: ClusterNode) -> list[Consumer]:
 
 
 def _undelivered(machine: Machine) -> dict[str, int]:
-    """Return how many messages the channels of a node have left, by topic, in all its logs."""
+    """Return the number of messages that the channels of a node have left, by topic, in all its logs."""
     node = machine.node
     if node is None:
         return {"its node is down": 1}
@@ -69,7 +69,7 @@ def _undelivered(machine: Machine) -> dict[str, int]:
 
 
 def _left(run: ClusterRun, machine: Machine) -> list[str]:
-    """Return what a machine has or waits for that should have an end."""
+    """Return the files and operations of a machine that should have ended."""
     node, name = machine.node, machine.name
     if node is None:
         return [f"{name} is down"]
@@ -86,7 +86,7 @@ def _left(run: ClusterRun, machine: Machine) -> list[str]:
 
 
 def _needless(run: ClusterRun, machine: Machine) -> list[str]:
-    """Return what is on the disks of a machine that nobody needs."""
+    """Return the unneeded files on the disks of a machine."""
     node, disks = machine.node, machine.disks
     assert node is not None
     closed = node.cluster.leaders.closed
@@ -104,7 +104,7 @@ def _needless(run: ClusterRun, machine: Machine) -> list[str]:
 
 
 def _is_needed(run: ClusterRun, machine: Machine, log_id: bytes) -> bool:
-    """Return True if the leader of a log has a machine's node among its followers, or if nobody leads it.
+    """Return True if the leader of a log has a machine's node among its followers, or if it has no leader.
 
     Then nodes may not promote it, or nothing of it is in the replica, and its node is gone permanently.
     """

@@ -62,7 +62,7 @@ def small_cluster(random: Random) -> Iterator[None]:
     before = ids.LEASE, joined.LEASE, cache.PAUSE, mending.PATIENCE
     with small(random):
         joined.LEASE = ids.LEASE
-        cache.PAUSE = 0  # nobody sleeps
+        cache.PAUSE = 0  # no thread sleeps
         mending.PATIENCE = HEALED_WITHIN // 2
         try:
             yield
@@ -89,7 +89,7 @@ class ClusterRun:
         self.books = Books()
         self.archives: dict[tuple[bytes, int], Archive] = {}  # by log id and leader's machine
         self.numbers: dict[tuple[bytes, int], int] = {}  # the machine that promoted a log by an epoch of that number
-        self.led_by: set[tuple[bytes, Epoch]] = set()  # epochs of new leaders, by log id, that were told
+        self.led_by: set[tuple[bytes, Epoch]] = set()  # announced epochs of new leaders, by log id
         self.luck = Random(f"luck {seed}")  # for witnesses, and hosts that are down
         self.configs = TOPICS
         self.lookups = Lookups(self, random.choice((1, 2)), self.luck)
@@ -134,7 +134,7 @@ class ClusterRun:
         return next(iter(self.archives_of(log_id)), None)
 
     def archive_of(self, log_id: bytes, machine: Machine) -> Archive:
-        """Return the archive of a log as a machine goes on with it."""
+        """Return the archive of a log as a machine continues it."""
         known = self.archives.get((log_id, machine.name))
         if known is not None:
             return known
@@ -200,7 +200,7 @@ class ClusterRun:
     # a step
 
     def step(self, ns: int) -> None:
-        """Let time pass, and everybody do what there is to do."""
+        """Let time pass, and run all nodes and clients."""
         self.now += ns
         for machine in self.machines:
             machine.clock.advance(ns)
@@ -333,7 +333,7 @@ class ClusterRun:
         self._asked.append((self.now, machine, node, publish))
 
     def acknowledge(self, machine: Machine, node: ClusterNode, publish: Publish) -> None:
-        """Note that a client was told that a publish is kept."""
+        """Note that a client got the OK of a publish."""
         self.answered(publish)
         strict = publish.mode.value == "always"
         names = {one.number: one.name for one in self.machines}
@@ -343,15 +343,15 @@ class ClusterRun:
         self.books.acknowledge(publish, frozenset({machine.name, *counted}))
 
     def acknowledge_there(self, machine: Machine, node: ClusterNode, publish: Publish) -> None:
-        """Note that a client was told by another node that a publish is kept at this one: it had passed the publish on."""
+        """Note that a client got the OK of a publish from another node, which had forwarded it to this one."""
         publish.node, publish.log_id = machine.name, machine.log_id
         told = sorted((at[publish.mode.value == "always"] for at in node.told.values()), reverse=True)
         written = node.log.writer.written.position
-        publish.position = min([written, *told[: publish.n - 1]])  # the message is not behind this
+        publish.position = min([written, *told[: publish.n - 1]])  # the message is not after this
         self.acknowledge(machine, node, publish)
 
     def answered(self, publish: Publish) -> None:
-        """Note that no answer to a publish is waited for any more."""
+        """Note that the response to a publish is no longer waited for."""
         self._asked = [one for one in self._asked if one[3] is not publish]
 
     def _subscribe(self, node: ClusterNode) -> None:
@@ -469,7 +469,7 @@ class ClusterRun:
             machine.lose_disk()
 
     def _isolate(self, machine: Machine) -> None:
-        """Nobody hears the machine for a while."""
+        """Partition the machine from all others for a while."""
         others = [one.address for one in self.machines if one is not machine]
         self.wires.cut.update((machine.address, other) for other in others)
         self.cuts_until = self.now + self.random.choice((300, 3000)) * MS
@@ -523,7 +523,7 @@ class ClusterRun:
         self.note(f"{kind} for {length} ms: {addresses}")
 
     def blind(self, addresses: list[str]) -> None:
-        """Cut some nodes off from the nsqlookupds, in most cases: otherwise these hear both sides of a partition."""
+        """Partition some nodes from the nsqlookupds, in most cases: otherwise these are in contact with both sides."""
         if self.luck.random() < 0.7:
             self.wires.cut.update((address, lookup) for address in addresses for lookup in self.lookups.addresses())
 
@@ -577,7 +577,7 @@ class ClusterRun:
                     node.elections.promote(log_id)
 
     def _orphans(self, machine: Machine) -> list[bytes]:
-        """Return the logs of which a machine has a replica, and that have no leader though somebody should promote them."""
+        """Return the logs of which a machine has a replica, and that have no leader though a node should promote them."""
         kept = machine.node.replicas.kept if machine.node is not None else {}
         left = [log_id for log_id, one in kept.items() if one.replica is not None and one.replica.end > 0]
         wanted = left if self.takes_over else [log_id for log_id in left if log_id in self.made]
@@ -607,7 +607,7 @@ class ClusterRun:
         self.jobs.send_clients_away()
 
     def _copies(self) -> int:
-        """Return how many nodes have each log, once all is whole."""
+        """Return the number of nodes with each log, once all is whole."""
         nodes = [machine.node for machine in self.members if machine.node is not None]
         wanted = [leader_side.wanted for node in nodes for leader_side in node.copying.leader_sides.values()]
         return 1 + min(*wanted, len(self.members) - 1)
@@ -624,7 +624,7 @@ class ClusterRun:
         return any(self.has_arbiter(one.log_id) and one.name not in agreed for one in machine.disks.copies())
 
     def has_arbiter(self, log_id: bytes) -> bool:
-        """Return True if a log has a leader, or is known to be closed: then what copies hold besides is salvaged."""
+        """Return True if a log has a leader, or is known to be closed: then other messages in its copies are salvaged."""
         nodes = [machine.node for machine in self.machines if machine.node is not None]
         return log_id in self.leaders() or any(log_id in node.cluster.leaders.closed for node in nodes)
 
@@ -635,7 +635,7 @@ class ClusterRun:
         )
 
     def is_joined(self, machine: Machine) -> bool:
-        """Return True if a node hears all others, serves all its logs, and has all its followers."""
+        """Return True if a node is connected to all others, serves all its logs, and has all its followers."""
         node, present = machine.node, {one.number for one in self.members}
         if node is None or node.cluster.is_leaving or set(node.cluster.links) != present - {machine.number}:
             return False
@@ -668,7 +668,7 @@ class ClusterRun:
 
     @property
     def is_orphaned(self) -> bool:
-        """Return True if a log of which a replica is left has no leader though somebody should promote it, or has two."""
+        """Return True if a log of which a replica is left has no leader though a node should promote it, or has two."""
         leaders = self.leaders()
         if any(len(machines) > 1 for machines in leaders.values()):
             return True
@@ -727,7 +727,7 @@ class ClusterRun:
         """Assert that a replica is the log, cut where the replica ends."""
         judge(archive, self.undamaged(log_id, disk), replica.manifest, replica.end)
 
-    # what kinds of runs that damage files say
+    # overridden by runs that corrupt files
 
     def has_damage(self, machine: Machine) -> bool:
         """Return True if a node may find damage in the log of a machine, other than by a crash."""
@@ -778,7 +778,7 @@ class ClusterRun:
         """Read all messages of a node. Returns the numbers of their publishes; half of them are finished, or all."""
         node = machine.node
         assert node is not None
-        node.clock.advance(5 * SECOND)  # what is deferred is due
+        node.clock.advance(5 * SECOND)  # deferred messages are due
         consumers: list[Consumer] = []
 
         def subscribe() -> None:
@@ -796,13 +796,15 @@ class ClusterRun:
             for one in consumers:
                 self._read(one)
         found = [(one, frame) for one in consumers for frame in one.seen]
-        part = self.side.choice((0.5, 1.0)) if self.takes_over else 0.5  # a log that owes nothing may be closed
+        part = (
+            self.side.choice((0.5, 1.0)) if self.takes_over else 0.5
+        )  # a log without unfinished messages may be closed
         finished = [pair for pair in found if self.random.random() < part]
 
         def finish() -> None:
             for consumer, frame in finished:
                 self._finish(consumer, frame)
-            self.wide.finish_some(node, part)
+            self.wide.finish_part(node, part)
 
         numbers = {number_of(frame[34:]) for _, frame in found} | self.wide.held(node)
         node.turn(finish)

@@ -68,7 +68,7 @@ PATIENCE = 2 * SECOND  # of replies that wait for copies
 
 
 class Sizes:
-    """What a run has chosen for all its nodes."""
+    """The choices of a run for all its nodes."""
 
     def __init__(self, random: Random, nodes: int) -> None:
         self.segment = random.choice((500, 2000, 10_000))
@@ -90,12 +90,12 @@ class Sizes:
 
 
 class FactsFile:
-    """cluster.json of a node: written elsewhere, which takes a while. Who waits for it is told a moment later."""
+    """cluster.json of a node: written elsewhere, which takes a while. Callers are notified a moment later."""
 
     def __init__(self, node: ClusterNode, random: Random) -> None:
         self._node, self._random = node, random
         self.written: Callable[[ClusterFacts], None] = lambda facts: None
-        # what others may be told of: it was known when somebody asked to keep it
+        # known when a caller asked to keep it, so others may be notified of it
         self.voted: dict[bytes, Vote] = {}
         self._waiting: list[Callable[[bool], None]] = []
         self._writing: tuple[ClusterFacts, list[Callable[[bool], None]]] | None = None
@@ -114,11 +114,11 @@ class FactsFile:
 
     @property
     def is_busy(self) -> bool:
-        """Return True while somebody waits until it is written."""
+        """Return True while a caller waits until it is written."""
         return bool(self._waiting) or self._writing is not None
 
     def step(self) -> None:
-        """Do what is due: begin to write, write, or tell that it is written. A crash may come between."""
+        """Do the next step: begin to write, write, or notify callers. A crash may come between."""
         now = self._node.clock.now
         if self._writing is None and self._waiting:
             self._writing, self._waiting = (self._node.facts(), self._waiting), []
@@ -155,7 +155,7 @@ class TimedWork:
         self._waiting.append((self._clock.now + self.duration, finish))
 
     def step(self) -> bool:
-        """Do one thing that is due, and tell its result. Returns False if there is none."""
+        """Carry out one step that is due, and report its result. Returns False if there is none."""
         due = [one for one in self._waiting if one[0] <= self._clock.now]
         if not due:
             return False
@@ -201,7 +201,7 @@ class Consumer:
         self.gone = True
 
     def take_reply(self) -> Reply | None:
-        """Return what the connection sends with this turn."""
+        """Return the bytes that the connection sends in this turn."""
         frames, self.held, marks, self.marks = self.held, [], self.marks, set()
         at = self.node.machine.run.now
         if not frames:
@@ -284,7 +284,7 @@ class ClusterNode(SimNode):
         self._timer_due = self._tick_due = self._sync_due = 0
         self.sync_takes = 0  # ns for each step of a sync of the node's own log
         self.unwritten: list[Publish] = []  # of this turn
-        self.group_end = 0  # the log's end behind the last group, before the upkeep writes anything
+        self.group_end = 0  # the log's end after the last group, before the upkeep writes anything
         self.told: dict[int, tuple[int, int]] = {}  # by node, how far it has ever said that it has the log
 
     def join(
@@ -340,7 +340,7 @@ class ClusterNode(SimNode):
         cluster.add(promotions, Deleting(cluster, promotions, self.broker), closed, closing, self.salvage, self.leaving)
 
     def led(self) -> list[dict[str, Any]]:
-        """Return what /cluster tells of the logs that this node leads."""
+        """Return the entries of /cluster about the logs that this node leads."""
         own = {"node": self.number, "state": SERVING, **self.leader_side.led()}
         begun = {log_id.hex(): leader_side.led() for log_id, leader_side in self.copying.leader_sides.items()}
         promoted = self.promoted.promotions.figures()
@@ -352,7 +352,7 @@ class ClusterNode(SimNode):
         return NodeIdentity(self.number, incarnation, own.log_id, own.epoch.pack(), *places)
 
     def facts(self) -> ClusterFacts:
-        """Return what the port writes to cluster.json."""
+        """Return the content of cluster.json."""
         return facts_of(self.cluster)
 
     def _copied_group(self, is_awaited: bool, is_durable: bool) -> None:
@@ -363,7 +363,7 @@ class ClusterNode(SimNode):
         self.copied_group(self.leader_side, is_awaited, is_durable)
 
     def copied_group(self, leader_side: LeaderSide, is_awaited: bool, is_durable: bool) -> None:
-        """What the port does when a group of a log was written."""
+        """Run the port's work after a group of a log was written."""
         if is_awaited:
             leader_side.ask_for_word(is_durable)
         self.flush()
@@ -371,13 +371,13 @@ class ClusterNode(SimNode):
     # a turn
 
     def events(self) -> None:
-        """What the port does after input."""
+        """Run the port's work after input."""
         for part in self.cluster.parts:
             part.pump(self.clock.now)
         self.flush()
 
     def tick(self) -> list[str]:
-        """What the port does by the clock. Returns the addresses to dial."""
+        """Run the port's timed work. Returns the addresses to dial."""
         now = self.clock.now
         if now < self._tick_due:
             return []
@@ -452,7 +452,7 @@ class ClusterNode(SimNode):
         broker.fetch_changes()
 
     def release(self) -> None:
-        """Answer what need not wait any more, and give up what waits in vain."""
+        """Answer requests that no longer have to wait, and give up those that wait in vain."""
         waiting, self.replies = self.replies, []
         for promises, reply in waiting:
             if all(promise.is_kept for promise in promises):

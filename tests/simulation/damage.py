@@ -1,10 +1,10 @@
-"""Runs in which files of a machine are damaged until an operator does what the documents say.
+"""Runs in which files of a machine are corrupted until an operator follows the documents.
 
 Bits flip in any file, files are cut or vanish, and parts of them become what they were before. A node may start with that and
 serve what it has, win an election, or refuse to start. Some time later an operator repairs the machine:
 
-* a damaged `cluster.json` is removed (docs/operations/log-lines.md);
-* damaged replicas are removed, and their leaders send new ones (the same page);
+* a corrupt `cluster.json` is removed (docs/operations/log-lines.md);
+* corrupt replicas are removed, and their leaders send new ones (the same page);
 * otherwise the node gets an empty disk, and `penstock recover` makes its log again (docs/operations/lost-node.md).
 
 What a machine had counts as lost, as with a lost disk. What other machines have must not be harmed by it, with one exception:
@@ -28,7 +28,7 @@ from tests.simulation.books import Loss
 from tests.simulation.cluster import ClusterRun, Judge
 from tests.simulation.machine import Machine
 
-OFTEN = 0.1  # part of the steps in which something is damaged
+OFTEN = 0.1  # part of the steps in which a file is corrupted
 CHUNK = 512  # bytes that become what they were before
 NEVER = 1 << 62
 WAIT = 100 * SECOND  # for which a node that is damaged waits for others: longer than machines stay down
@@ -79,7 +79,7 @@ class DamagedRun(ClusterRun):
         return not is_gone and not machine.vain_until
 
     def _damage(self, machine: Machine) -> None:
-        """Damage something of a machine, and have an operator repair it later."""
+        """Corrupt files of a machine, and have an operator repair them later."""
         random = self.damage
         kind, repair = random.choice(
             (
@@ -97,7 +97,7 @@ class DamagedRun(ClusterRun):
         self._repairs.append((self.now + random.choice((500, 5000, 30_000, 60_000)) * MS, machine, repair))
 
     def _damage_facts(self, machine: Machine) -> None:
-        """Damage cluster.json: the node does not start until it is removed, and writes it again if it runs."""
+        """Corrupt cluster.json: the node does not start until it is removed, and rewrites it if it runs."""
         if machine.is_up:
             machine.crash(False)
         self._note(machine, "cluster.json", "is damaged")
@@ -115,7 +115,7 @@ class DamagedRun(ClusterRun):
             self._damage_files(machine, disk)
 
     def _damage_files(self, machine: Machine, disk: SimDisk) -> None:
-        """Damage a few files of a directory."""
+        """Corrupt a few files of a directory."""
         random = self.damage
         names = [name for name in disk.names() if ".log" in name or name in (IDENTITY, MANIFEST)]
         if machine.is_up and not any(disk is one for one in machine.disks.replicas.values()):
@@ -134,7 +134,7 @@ class DamagedRun(ClusterRun):
         self.note(f"{name} at {machine.name}: {what}")
 
 
-# how a file is damaged
+# kinds of corruption
 
 
 def _flip(disk: SimDisk, name: str, random: Random) -> None:
@@ -172,7 +172,7 @@ def _is_readable(disk: SimDisk) -> bool:
 
 
 def _is_repaired(machine: Machine) -> bool:
-    """Return True if somebody else has replaced the disk, or the machine is not used any more."""
+    """Return True if the disk was replaced meanwhile, or the machine is no longer used."""
     return not machine.is_damaged or machine.is_away or machine.is_forgotten
 
 

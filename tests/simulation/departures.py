@@ -28,7 +28,7 @@ FEWEST = 2  # members that a cluster keeps
 class Departures:
     def __init__(self, run: ClusterRun, random: Random) -> None:
         self._run, self._random = run, random
-        # nodes leave in this run; if nobody took anything over, an operator would have to, after the new leader's disk is lost
+        # nodes leave in this run; without failovers, an operator would have to act after the new leader's disk is lost
         self.is_on = random.random() < 0.5 and run.takes_over
         self._ends: dict[Machine, tuple[int, bool]] = {}  # when the process ends, true ns; whether the node has left
         self._doomed: Machine | None = None  # it is down, and an operator wants it to be forgotten
@@ -51,7 +51,7 @@ class Departures:
             self._forget(self._doomed)
 
     def end(self) -> None:
-        """Nobody forgets anybody from now on: a machine that was to be forgotten, and is not, starts again."""
+        """Forget no machine from now on: a machine that was to be forgotten, and is not, starts again."""
         if self._doomed is not None:
             self._doomed.start_at = self._run.now
             self._doomed = None
@@ -62,11 +62,11 @@ class Departures:
     # leaving
 
     def _leave(self, machine: Machine) -> None:
-        if machine.node is None or not machine.runs or not self._has_enough() or self._is_anybody_leaving():
+        if machine.node is None or not machine.runs or not self._has_enough() or self._is_leaving():
             return
         self.leave(machine, self._random.choice((2, 20, 60)) * SECOND)
 
-    def _is_anybody_leaving(self) -> bool:
+    def _is_leaving(self) -> bool:
         return any(one.node is not None and one.node.cluster.is_leaving for one in self._run.machines)
 
     def leave(self, machine: Machine, limit: int) -> None:
@@ -100,7 +100,7 @@ class Departures:
             self._run.books.counts["leaves given up"] += 1
 
     def _hand_over_copies(self, machine: Machine) -> None:
-        """What a machine has counts no more: of the logs that its node led, the new leader has a copy instead."""
+        """Stop counting the disk of a machine: of the logs that its node led, the new leader has a copy instead."""
         run, node = self._run, machine.node
         assert node is not None
         names = {one.number: one.name for one in run.machines}
@@ -140,7 +140,9 @@ class Departures:
             return
         running = [one for one in self._run.members if one.runs and one.node is not None and one is not machine]
         if not running or self._is_being_kept:
-            self._is_being_kept = self._is_being_kept and self._random.random() < 0.8  # whoever was asked may have died
+            self._is_being_kept = (
+                self._is_being_kept and self._random.random() < 0.8
+            )  # the machine that was asked may be down
             return
         asked = self._random.choice(running)
         node = asked.node
@@ -160,7 +162,7 @@ class Departures:
         node.events()
 
     def note_forgotten(self, asked: Machine, log_id: bytes) -> None:
-        """Note that a machine's node has told an operator that a log is forgotten with its node."""
+        """Note that a machine's node has reported to an operator that a log is forgotten with its node."""
         self.forgotten[log_id] = asked.name, self._run.now
 
     def _forgotten(self, machine: Machine) -> None:
@@ -172,7 +174,7 @@ class Departures:
         run.books.counts[f"forgotten, and then {future}"] += 1
         if future == "away":
             machine.is_away = True
-        elif future == "back":  # with a log that nobody takes back
+        elif future == "back":  # with a log that no node accepts
             machine.is_forgotten, machine.start_at = True, run.now + self._random.choice((300, 20_000)) * MS
         else:
             machine.begin_anew(self._number_for(machine))
@@ -188,10 +190,14 @@ class Departures:
     # when all is well
 
     def judge(self) -> None:
-        """Nobody serves or publishes into a log that was forgotten with its node."""
-        lost = [(one.node, one.at) for one in self._run.books.losses if not one.kept]  # perhaps before others were told
-        told = self.forgotten.items()
-        known = {log_id for log_id, (name, at) in told if not any(node == name and then >= at for node, then in lost)}
+        """Assert that no node serves or publishes into a log that was forgotten with its node."""
+        lost = [
+            (one.node, one.at) for one in self._run.books.losses if not one.kept
+        ]  # perhaps before others were notified
+        forgotten = self.forgotten.items()
+        known = {
+            log_id for log_id, (name, at) in forgotten if not any(node == name and then >= at for node, then in lost)
+        }
         for machine in self._run.members:
             assert machine.node is not None
             forgotten = machine.node.cluster.membership.forgotten.keys() | known

@@ -2,9 +2,9 @@
 
 A bit that flips hits one PUBLISH record in a segment that was never rewritten, below the mark up to which the copy is known to
 be durable, and no two machines lose the same record. So some machine always has each record whole, and all messages must be
-delivered from what the copies have together: nodes replace what is damaged when they start, promote a replica, or read it.
+delivered from what the copies have together: nodes replace corrupt bytes when they start, promote a replica, or read it.
 A read that asked while no replica could be reached gives messages up until the next start, so when some are missing, operators
-restart the nodes that report damage, and then replace those that still do (docs/operations/damage.md).
+restart the nodes that report corruption, and then replace those that still do (docs/operations/damage.md).
 """
 
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class Flipping(ClusterRun):
         """Call this when the run is made."""
         self.damage = Random(f"flips {seed}")
         self.flips: dict[Place, list[Flip]] = {}
-        self._records: set[tuple[Place, int]] = set()  # records that are damaged somewhere: offsets
+        self._records: set[tuple[Place, int]] = set()  # corrupt records: offsets
         self.books.holds = self._holds
         self.sizes.unclean_after = WAIT
 
@@ -94,7 +94,7 @@ class Flipping(ClusterRun):
     def _flips_of(self, header: SegmentHeader) -> list[Flip]:
         return self.flips.get((header.log_id, header.base, header.epoch.pack()), []) if not header.generation else []
 
-    # what a run asks
+    # the interface of runs
 
     def has_damage(self, machine: Machine) -> bool:
         return True
@@ -141,7 +141,7 @@ class FlippedHistory(Flipping, History):
 
 
 def _reports_damage(machine: Machine) -> bool:
-    """Return True if one of a node's logs has found damage, as nsqd_log_damage_total tells."""
+    """Return True if one of a node's logs has found corruption, by nsqd_log_damage_total."""
     assert machine.node is not None
     logs = [machine.node.log, *(one.log for one in machine.node.promoted.logs.values())]
     return any(log.start_results.damage.size + log.cache.failures for log in logs)

@@ -1,4 +1,4 @@
-"""A history that a test tells: who publishes, who dies and who returns is said; sizes and delays are chosen by a seed."""
+"""A history of a cluster: a test gives the publishes, failures and returns; a seed chooses sizes and delays."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class History(ClusterRun):
             self.step(100 * MS)
 
     def until(self, is_so: Callable[[], bool], within: int = 120) -> None:
-        """Wait until something is so, which must be within so many seconds."""
+        """Wait until a condition is true, which must be within the given number of seconds."""
         deadline = self.now + within * SECOND
         while not is_so():
             assert self.now < deadline, f"it does not come to that: {self.state()}"
             self.step(100 * MS)
 
-    # who is who
+    # machines by role
 
     def node(self, machine: Machine) -> ClusterNode:
         assert machine.node is not None
@@ -87,7 +87,7 @@ class History(ClusterRun):
     ) -> list[Publish]:
         """Publish messages that ask for `n` copies, and wait until they are acknowledged. Returns them.
 
-        `is_acked`: whether they must be; otherwise the answers are waited for in vain, or nobody waits.
+        `is_acked`: whether they must be; otherwise the answers do not come, or are not waited for.
         """
         node, before = self.node(machine), len(self.books.publishes)
 
@@ -137,7 +137,7 @@ class History(ClusterRun):
         self.until(lambda: all(machine.is_up for machine in machines))
 
     def part(self, *sides: Iterable[Machine], is_witnessed: bool = False) -> None:
-        """Cut the network between some sides. It is whole otherwise. `is_witnessed`: the nsqlookupds hear all nodes."""
+        """Cut the network between some sides. It is whole otherwise. `is_witnessed`: nsqlookupds reach all nodes."""
         self.wires.cut.clear()
         lookups = [] if is_witnessed else self.lookups.addresses()
         self.wires.cut.update((machine.address, lookup) for machine in self.machines for lookup in lookups)

@@ -1,4 +1,4 @@
-"""What clients of Disque were told in a simulated cluster, which deliveries nodes began, and what must hold of them.
+"""The record of Disque's clients in a simulated cluster: responses, deliveries of nodes, and invariants.
 
 A delivery begins when the owner of a job takes it out of its queue, for a client of its own or for another node that borrows
 it. It leaves when bytes go to the client. Each function that judges something says what the specification allows.
@@ -29,7 +29,7 @@ class Delivery:
     at: int  # true ns
     owner: JobNode
     log_id: bytes
-    position: int  # the end of that log behind the turn in which it began
+    position: int  # the end of that log after the turn in which it began
     link: Link | None = None  # over which it was lent; None: to a client of the owner
     loan: int = 0  # its number
     borrower: JobNode | None = None  # it has come there
@@ -48,7 +48,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """An acknowledgement that was done, as the client, or the node that kept it, was told."""
+    """An acknowledgement that was confirmed to the client, or to the node that kept it."""
 
     at: int  # true ns
     sent: int
@@ -59,7 +59,7 @@ class Done:
 class Job:
     publish: Publish
     retry: int  # s
-    is_short: bool  # its time to live may end while the run goes on
+    is_short: bool  # its time to live may end during the run
     message_id: int = 0  # 0: not known
     deliveries: list[Delivery] = field(default_factory=list)
     left: list[Delivery] = field(default_factory=list)
@@ -81,7 +81,7 @@ class JobBooks:
         self.jobs: dict[int, Job] = {}  # by number of the publish
         self.by_id: dict[int, Job] = {}  # by message id
         self.losses: list[Loss] = []  # of earlier rounds
-        self.failovers: list[tuple[bytes, int, int, frozenset[int]]] = []  # log id, when, by whom, whom it heard
+        self.failovers: list[tuple[bytes, int, int, frozenset[int]]] = []  # log id, time, new leader, nodes in contact
         self._loans: dict[tuple[int, int, int, int], Delivery] = {}  # by lender and its incarnation, borrower, number
         self._kept: dict[tuple[JobNode, int], Kept] = {}
 
@@ -186,7 +186,7 @@ class JobBooks:
     # acknowledgements
 
     def acknowledged(self, job: Job, sent: int, owners: frozenset[int]) -> None:
-        """Note that a client was told that its acknowledgement was done. `owners`: who had the job when it was sent."""
+        """Note that a client got the response to its acknowledgement. `owners`: the nodes that had the job when it was sent."""
         job.done = Done(self._run.now, sent, owners - self.owners_of(job))
         self.count("acknowledged")
 
@@ -194,12 +194,12 @@ class JobBooks:
         """Note that a node keeps an acknowledgement."""
         message_id = IDS.decode(job_id)
         job = self.by_id.get(message_id) if message_id is not None else None
-        assert job is not None, "an acknowledgement is kept of a job that nobody has added"
+        assert job is not None, "an acknowledgement is kept of a job that no client has added"
         self._kept[keeper, ordinal] = Kept(self._run.now, job, self.owners_of(job))
         self.count("acknowledgements kept")
 
     def kept_no_more(self, keeper: JobNode, ordinal: int, job_id: bytes) -> None:
-        """Note that a node has applied an acknowledgement, or told the owner, or nobody has the job."""
+        """Note that a node has applied an acknowledgement, or notified the owner, or that no node has the job."""
         kept = self._kept.pop((keeper, ordinal))
         gone = kept.owners - self.owners_of(kept.job)
         kept.job.done = Done(self._run.now, kept.at, gone)
@@ -244,7 +244,7 @@ class JobBooks:
     def _judge_again(self, job: Job) -> None:
         """A job with RETRY 0 is delivered once at most.
 
-        Allowed: a delivery, or a loan that another node has kept, began at a node that had not heard that another one had taken
+        Allowed: a delivery, or a loan that another node has kept, began at a node that did not know that another one had taken
         the log over; or the finish of a delivery is not in the log that goes on: all machines that had it have lost it, or
         were not heard by a node that took the log over, or that waited for the owner in vain.
         """
@@ -264,14 +264,14 @@ class JobBooks:
         return bool(before) and before[-1] != delivery.machine
 
     def _why_undone(self, delivery: Delivery) -> str:
-        """Return why the log that goes on may not have the finish of a delivery; "": it must have it."""
+        """Return the reason why the continued log may lack the finish of a delivery; "" if it must have it."""
         failovers = self._failovers_of(delivery)
         heard = [names for _, at, _, names in failovers if at > delivery.at]
         holders = delivery.holders or frozenset({delivery.machine})
         kept = {
             name for name in holders if not self._has_lost(name, delivery) and all(name in names for names in heard)
         }
-        return "" if kept else f"its {len(holders)} copies were lost or not heard"
+        return "" if kept else f"its {len(holders)} copies were lost or unreachable"
 
     def _has_lost(self, name: int, delivery: Delivery) -> bool:
         strict = delivery.job.publish.mode is Durability.ALWAYS

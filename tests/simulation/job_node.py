@@ -1,4 +1,4 @@
-"""A simulated node's part in the jobs of the cluster: its clients of Disque, what it lends, and what it keeps for others.
+"""A simulated node's part in the jobs of the cluster: clients of Disque, remote deliveries, and acknowledgements for others.
 
 It is wired as nsqd/start/daemon.py and the reactor do it: commands are done within a turn, and replies and frames leave when
 what they promise is kept.
@@ -66,7 +66,7 @@ class Connection:
     def note_foreign(self, port: str, data: bytes) -> None: ...
 
     def upgrade(self, *_: object) -> None:
-        raise AssertionError("nobody asks for that")
+        raise AssertionError("this is not called")
 
     suspend = hand_over = peer_user = upgrade
 
@@ -87,14 +87,14 @@ class Connection:
         self.peer.receive(request(*words), self._jobs.node.clock.now)
 
     def leave(self) -> None:
-        """Close the connection, within a turn: what was not read is lost."""
+        """Close the connection, within a turn: unread bytes are lost."""
         if not self.is_gone:
             self.take_last()
             self.peer.disconnected()
             self.lose()
 
     def lose(self) -> None:
-        """Take note that the connection is gone."""
+        """Note that the connection is closed."""
         self.is_gone = True
         for _, _, commands in self._sealed:
             for asked in commands:
@@ -114,7 +114,7 @@ class Connection:
             self.peer.tick(now)
 
     def _take(self) -> tuple[list[bytes], list[Asked]]:
-        """Return what the peer has said, with the commands that it answers. The last reply may answer none."""
+        """Return the replies of the peer, with their commands. The last reply may have none."""
         output = self.peer.take_output()
         commands: list[Asked] = []
         for reply in replies_in(output):
@@ -142,7 +142,7 @@ class Connection:
             commands = commands[count:]
 
     def send_out(self) -> None:
-        """Tell the client what may leave. If something waits in vain, the connection ends."""
+        """Send the replies that may leave to the client. If one waits in vain, the connection ends."""
         self._limits.expire(self._jobs.node.clock.now)
         in_vain = any(promise.is_broken for promises, _, _ in self._sealed for promise in promises)
         while self._sealed and are_kept(self._sealed[0][0]):
@@ -198,7 +198,7 @@ class JobNode:
         self.connections: list[Connection] = []
         self.consumers: list[tuple[Connection, str]] = []  # clients that take all jobs of a queue
         self.kept: dict[int, bytes] = {}  # job ids of the acknowledgements that are kept, by ordinal
-        # loans for clients that are about to be told, by number of the publish
+        # loans for clients whose replies are about to leave, by number of the publish
         self.arrived: dict[int, list[Delivery]] = {}
         self._attached: dict[Broker, int] = {}  # when each promoted log began to be attached, true ns
         self.keeping: list[Publish] = []  # jobs of others that are this node's when they are as durable as they promise
@@ -207,7 +207,7 @@ class JobNode:
         self.node.flush()
 
     def attach(self, broker: Broker) -> None:
-        """Take note that a promoted log joins the node's broker."""
+        """Note that a promoted log joins the node's broker."""
         self._attached[broker] = self.node.machine.run.now
 
     def came(self, link: Link, loan: Loan, how: str) -> None:
@@ -242,7 +242,7 @@ class JobNode:
         return [self._jobs.books.lent(self, link, unpack_loan(content, b"")) for link, content in loans]
 
     def end_turn(self, promises: Sequence[Promise]) -> None:
-        """What the reactor does when the group of a turn is written."""
+        """Run the reactor's work after the group of a turn is written."""
         from tests.simulation.cluster_node import Reply
 
         for connection in self.connections:
@@ -276,7 +276,7 @@ class JobNode:
             connection.send_out()
 
     def _note_kept(self) -> None:
-        """Tell the books which acknowledgements are kept now."""
+        """Record the acknowledgements that are kept now."""
         tube = self.node.broker.tubes.tube(KEPT)
         if tube is None or not (tube.jobs.count or self.kept):
             return
@@ -311,7 +311,7 @@ class JobNode:
         return self.context.queues.find(message_id) is not None
 
     def keeps(self, publish: Publish) -> None:
-        """Take note that a job of another node is this one's when the group of this turn is written."""
+        """Note that a job of another node is this one's when the group of this turn is written."""
         self.node.unwritten.append(publish)
         self.keeping.append(publish)
 
@@ -329,14 +329,14 @@ class JobNode:
         return publish.log_id, 0
 
     def attached_at(self, message_id: int) -> int | None:
-        """Return when the promoted log was attached that has a job; None: the job is not in a promoted log."""
+        """Return the time at which the promoted log with a job was attached; None for jobs of the own log."""
         found = self.context.queues.find(message_id)
         if found is None or found[0].key >= 0:
             return None
         return next(at for broker, at in self._attached.items() if broker.tubes.index is found[0].index)
 
     def mode_of(self, queue: str) -> Durability:
-        """Return how durable the node promises the jobs of a queue to be."""
+        """Return the durability that the node promises for the jobs of a queue."""
         return self.node.broker.topics[queue].config.durability or self.node.sizes.durability
 
     def copies_of(self, queue: str) -> int:

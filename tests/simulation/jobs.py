@@ -3,10 +3,10 @@
 They add jobs, wait for them, acknowledge them at any node, and close their connections whenever they like. What must hold while
 anything happens is in job_books.py. When all is well:
 
-* nobody waits at a node while a job that nobody else gets is ready at a connected one;
+* no client waits at a node while a job that no other client gets is ready at a connected one;
 * no acknowledgement is kept, and no loan waits to be confirmed;
 * a job that the lender counts as out was given to a client;
-* each job that was acknowledged to its producer, and to nobody else, is delivered.
+* each job that was acknowledged to its producer only is delivered.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Acknowledge:
 
 
 class Other:
-    """Another command, whose reply tells nothing that must hold."""
+    """Send another command, whose reply is not checked."""
 
     def said(self, reply: Any) -> None: ...
     def told(self, reply: Any) -> None: ...
@@ -294,7 +294,7 @@ class Jobs:
                 before, until = len(self._seen), run.now + ns
 
     def _judge_stranded(self) -> None:
-        """Nobody waits indefinitely while a job is ready at a connected node."""
+        """Assert that no client waits indefinitely while a job is ready at a connected node."""
         for queue in QUEUES:
             parts = [part for _, part in self.parts()]
             is_awaited = any(one.waits_for(queue) for part in parts for one in part.connections)

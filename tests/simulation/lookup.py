@@ -1,7 +1,7 @@
-"""The nsqlookupds of a simulated cluster: they know where nodes are, and when each one spoke to them last.
+"""The nsqlookupds of a simulated cluster: they know the addresses of nodes, and the time of the last contact with each.
 
-Nodes ask them for the addresses of others, and, before they stand for the log of a silent node, when they heard it: one that
-hears both sides of a partition postpones the election.
+Nodes ask them for the addresses of others, and, before they are candidates for the log of an unresponsive node, for the time
+of the last contact with it: one that is in contact with both sides of a partition postpones the election.
 
 See docs/design/cluster.md#elections.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FIND_EVERY = 5 * SECOND
 PING_EVERY = SECOND  # a third of SUSPECT_AFTER, as nsqd/discovery/lookupds.py has it
-FORGETS_AFTER = 15 * SECOND  # an nsqlookupd, a node that it does not hear
+FORGETS_AFTER = 15 * SECOND  # without contact, until an nsqlookupd forgets a node
 ANSWERS_WITHIN = 2 * SECOND  # longer than a candidate waits
 
 
@@ -43,14 +43,14 @@ class Lookups:
         self._ping_due: dict[Machine, int] = {}
         self._find_due: dict[Machine, int] = {}
         self._answers: list[tuple[int, Machine, ClusterNode, Callable[[], None]]] = []  # (when, for whom, what)
-        # by node: its last election about which it was told in time that an nsqlookupd hears the leader
+        # by node: its last election for which an nsqlookupd reported contact with the leader in time
         self._postponed: dict[ClusterNode, Attempt | None] = {}
 
     def addresses(self) -> list[str]:
         return [lookup.address for lookup in self.all]
 
     def serve(self, machine: Machine, node: ClusterNode) -> None:
-        """Let a node that runs tell where it is, ask for others, and take the answers that have come."""
+        """Let a running node register, ask for others, and handle the answers."""
         now = self._run.now
         if now >= self._ping_due.get(machine, 0):
             self._ping_due[machine] = now + PING_EVERY
@@ -72,7 +72,7 @@ class Lookups:
     # witnesses
 
     def ask(self, machine: Machine, node: ClusterNode, number: int, then: Callable[[int | None], None]) -> None:
-        """Answer a node that asks when another one was heard, as nsqd.discovery.lookupds.Lookupds.ask_witnesses does."""
+        """Answer a node that asks for the last contact with another one, as nsqd.discovery.lookupds.Lookupds.ask_witnesses."""
         now = self._run.now
         heard = [at for one in self._reachable(machine) if (at := one.heard_node.get(number)) is not None]
         ago = now - max(heard) if heard else None
@@ -90,7 +90,7 @@ class Lookups:
         self._answers.append((now + delay, machine, node, answer))
 
     def judge_claim(self, node: ClusterNode, elections: Elections) -> None:
-        """Assert that no nsqlookupd told a node, which has won an election, that it hears the leader."""
+        """Assert that no nsqlookupd has reported contact with the leader to a node that has won an election."""
         attempt = elections.attempt
         assert attempt is not None
         assert attempt is not self._postponed.get(node), (

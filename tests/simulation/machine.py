@@ -10,7 +10,8 @@ from io import StringIO
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from apps.recover import RecoverError, choose, find_copies
+from apps.commands import CommandError
+from apps.recover import choose, find_copies
 from nsqd.cluster.joined import safe_id
 from nsqd.cluster.membership.cluster_json import describe_closed, facts_of, for_another, next_incarnation
 from nsqd.cluster.membership.deletions import with_deletions
@@ -93,7 +94,7 @@ class Disks:
         )
 
     def leave(self, log_id: bytes, disk: SimDisk, note: Note) -> None:
-        """Note a log that the node does not publish into any more."""
+        """Note a log into which the node no longer publishes."""
         self.old_logs.append(Diverged(self._free("salvaged", log_id), log_id, disk, False, note, True))
 
     def _free(self, kind: str, log_id: bytes) -> str:
@@ -161,7 +162,7 @@ class MemoryReplicas:
         return [one for found in offers for one in found or ()]
 
     def offers_of(self, other: Machine, log_id: bytes) -> list[Offer] | None:
-        """Return what one machine offers; None: it does not say."""
+        """Return the offer of one machine; None without an answer."""
         figures = other.answer(self._machine)
         lease = other.node.cluster.leases.get(self._machine.number, 0) if other.node is not None else 0
         return None if figures is None else find_offers(other.http, figures, log_id, lease)
@@ -170,7 +171,7 @@ class MemoryReplicas:
         other = next(one for one in self._others if one.http == offer.address)
         random, replicas = self._machine.run.random, other.replicas
         if replicas is None or log_id not in replicas.kept:
-            raise TransferError("it has no replica any more")
+            raise TransferError("it no longer has a replica")
         self._machine.run.books.counts["ends fetched"] += 1
         breaks = random.random() < 0.2 and not self._machine.run.is_healing
         try:
@@ -222,7 +223,7 @@ class Machine:
         self.is_spoiled = False  # its disks fail
         self.is_damaged = False  # its files are damaged, so far that an operator is to replace them
         self.log_id = b""
-        self.fence: tuple[bytes, Epoch] | None = None  # the process goes on with another log than this one
+        self.fence: tuple[bytes, Epoch] | None = None  # the process continues with another log than this one
         self.waits_since = 0  # true ns: the leader of its log is to tell how much it has; 0: it does not wait for one
         self.stated: set[bytes] = set()  # logs on its disk that have durably said which followers count
         self.voted: dict[bytes, Vote] = {}  # to other nodes, or to itself as a candidate
@@ -259,7 +260,7 @@ class Machine:
         return self.node.replicas if self.node is not None else self.early
 
     def answer(self, asker: Machine | None) -> dict[str, Any] | None:
-        """Return what /cluster answers; None: nothing comes."""
+        """Return the response of /cluster; None if there is none."""
         replicas = self.replicas
         if replicas is None or self.run.now < self.still_until:
             return None
@@ -383,7 +384,7 @@ class Machine:
         knows_parent = former in (None, *(parent.log_id for parent in writer.parents)) or self.is_damaged
         assert knows_parent, "a log does not know the one before it"
         knows_followers = writer.followers != Followers() or self.log_id not in self.stated or self.is_damaged
-        assert knows_followers, "a log does not know any more which followers count"
+        assert knows_followers, "a log no longer knows its in-sync followers"
 
     def judge_letting_go(self, log_id: bytes) -> None:
         """Assert that what this machine's log has from an old one, which it removes, is in as many copies as were asked for."""
@@ -423,7 +424,7 @@ class Machine:
         """Begin another log, because another node leads this one. The machine may die on the way."""
         run, random, disks = self.run, self.run.side, self.disks
         partial = self.new_disk()
-        is_unlucky = not run.is_healing  # what is repaired stays so
+        is_unlucky = not run.is_healing  # repaired files stay intact
         if is_unlucky and random.random() < 0.2:
             partial.cut_in = random.randrange(40)
         parts = run.sizes.simulated(self.clock, run.random)
@@ -526,7 +527,7 @@ class Machine:
         self.crash(False, away)
 
     def begin_again(self, fence: tuple[bytes, Epoch]) -> None:
-        """Another node leads the log: the process closes everything, and goes on with another log."""
+        """Another node leads the log: the process closes everything, and continues with another log."""
         self.run.books.counts["fenced"] += 1
         self.run.fenced(*fence, self)
         self.run.note(f"{self.name} is fenced by node {fence[1].node}")
@@ -546,7 +547,7 @@ class Machine:
         self.run.note(f"disk of {self.name} lost")
 
     def begin_anew(self, number: int) -> None:
-        """The machine, which is down, gets an empty directory. What was kept as a diverged copy is kept elsewhere."""
+        """The machine, which is down, gets an empty directory. Its diverged copies are kept elsewhere."""
         before = self.disks
         first_id = first_of_new_log(self.clock.true, 0)
         self.disks = Disks(self.new_disk(), diverged=before.diverged, old_logs=before.old_logs, first_id=first_id)
@@ -558,7 +559,7 @@ class Machine:
         self.run.note(f"{self.name} begins with an empty directory as node {number}")
 
     def back_up(self) -> None:
-        """Copy the whole directory, unless a group stands in it that could not be written, and will be written otherwise."""
+        """Copy the whole directory, unless it has a group that could not be written, and will be written with other content."""
         if self.node is None or self.node.log.writer.failure:
             return
         self.note_durable()
@@ -591,8 +592,8 @@ class Machine:
         try:
             force = all(address not in by_http or by_http[address].is_lost for address in silent)  # an operator knows
             copy = choose(copies, silent, self.number, force)
-        except RecoverError:
-            if force:  # nobody has a copy: it begins a new log, under a number that nobody knows
+        except CommandError:
+            if force:  # no node has a copy: it begins a new log, under an unknown number
                 self.number = self.run.next_number()
                 self.address, self.http = f"node{self.number}:4152", f"node{self.number}:4151"
                 self.log_id = b""

@@ -1,4 +1,4 @@
-"""How a simulated node replaces damaged bytes of its logs by those of replicas: at once, as nsqd's thread would in the end."""
+"""The repair of corrupt bytes of logs by those of replicas, in a simulated node: at once, as nsqd's thread would in the end."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-MOST_IN_FLIGHT = 100_000  # bytes each way: what a sender's and a receiver's kernel buffer together
+MOST_IN_FLIGHT = 100_000  # bytes each way: the buffers of a sender's and a receiver's kernel together
 MOST_LATE = 3_000_000  # ns on the way
 
 
@@ -86,7 +86,7 @@ class Way:
         return bool(self.arrived) or self.is_over or self.broken
 
     def next_arrival(self) -> int | None:
-        """Return when the next bytes or the end arrive, None if nothing is on its way."""
+        """Return the time at which the next bytes or the end arrive, None if nothing is in transit."""
         if self._flying:
             return self._flying[0][0]
         return self.end_arrives if self.ended and self.end_arrives > self._network.now() else None
@@ -167,7 +167,7 @@ class Listener:
 
 
 class Poller:
-    """Implements nsqd.net.system.Poller. What is ready is told in an order that the seed chooses, and not always all of it."""
+    """Implements nsqd.net.system.Poller. It reports ready files in random order, and not always all of them."""
 
     def __init__(self, network: "Network") -> None:
         self._network = network
@@ -240,7 +240,7 @@ class Network:
             way.move(now)
 
     def next_arrival(self) -> int | None:
-        """Return when something arrives next, None if nothing is on its way."""
+        """Return the time of the next arrival, None if nothing is in transit."""
         times = [at for at in (way.next_arrival() for way in self._ways) if at is not None]
         return min(times, default=None)
 

@@ -47,10 +47,10 @@ class WholeNode(SimNode):
         connections: ConnectionLimits = NO_LIMITS,
     ) -> None:
         self._random = random
-        self.reactor: Reactor | None = None  # while the log is opened, nobody turns
+        self.reactor: Reactor | None = None  # None while the log is opened
         super().__init__(disk, durability, clock, random, limits, segment_size, budget, tail_records, tail_bytes, story)
         self.network = Network(lambda: clock.true, random)
-        self._calls: list[tuple[Act, Callable[[bool], None]]] = []  # of operators, with what tells them
+        self._calls: list[tuple[Act, Callable[[bool], None]]] = []  # of operators, with their callbacks
         self._timer = clock.now + TIMER
         system = System(lambda: Poller(self.network), self.network.pair, lambda: None)
         admission = Admission(connections, refused=self.broker.refused)

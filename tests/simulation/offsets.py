@@ -1,4 +1,4 @@
-"""Offsets never change: a message that is owed has the ordinal in its log that it had when it was first found there."""
+"""Offsets never change: an unfinished message has the ordinal in its log that it had when it was first found there."""
 
 from __future__ import annotations
 

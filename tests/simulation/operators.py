@@ -1,6 +1,6 @@
 """What operators of simulated nodes delete and empty, in some of the runs.
 
-Only this much is known of a message that may have been thrown away: it need not be delivered any more. That holds for every
+Only this much is known of a message that may have been thrown away: it does not have to be delivered. That holds for every
 message of the topic that was published until then into a log that the node leads, or believes to own.
 """
 
@@ -26,7 +26,7 @@ class Operators:
         self.are_there = run.takes_over and self._random.random() < RUNS
 
     def commands(self, machine: Machine, node: ClusterNode) -> list[Callable[[], None]]:
-        """Return what operators do in this turn of a node."""
+        """Return the operators' actions in this turn of a node."""
         if not self.are_there or self._random.random() >= RARELY:
             return []
         name = self._random.choice(list(TOPICS))
@@ -46,7 +46,7 @@ class Operators:
         node.broker.topics[name].channels[CHANNEL].empty()
 
     def _forget(self, machine: Machine, name: str, what: str, opening: Sequence[bytes] = ()) -> None:
-        """Note that messages are not waited for any more. `opening`: logs not served yet that this reaches, too."""
+        """Note that messages are no longer waited for. `opening`: logs not served yet that this reaches, too."""
         run, logs = self._run, {*machine.logs(), *opening}
         for publish in run.books.publishes:
             if publish.topic == name and publish.log_id in logs:

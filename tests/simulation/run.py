@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from bench.crash.history import History
 from bench.crash.ledger import Ledger
 from bench.crash.link import Link
-from bench.crash.messages import Fate, Message, Verdict
+from bench.crash.messages import Message, Reply, Verdict
 from bench.crash.mix import MS, Mix
 from bench.crash.nsq_links import Consumer, Producer
 from nsqd.core.broker import Broker
@@ -32,11 +32,11 @@ from tests.simulation.node import SECOND, TIMER, WholeNode
 
 LIVES = 4
 STOPS = 0.002  # how likely it is in a step that the process is stopped for a while
-TOPICS = {"busy": ("work", "idle"), "strict": ("work",), "loose": ("work",)}  # and who is owed what
+TOPICS = {"busy": ("work", "idle"), "strict": ("work",), "loose": ("work",)}  # and their channels
 CONFIGS = {"strict": TopicConfig(Durability.ALWAYS, retention=SECOND), "loose": TopicConfig(Durability.OS)}
 EVERYTHING = 1 << 60  # ns
 T = TypeVar("T")
-Steps = Generator[None, None, T]  # pauses after each turn, so that several runs can go on together
+Steps = Generator[None, None, T]  # pauses after each turn, so that several runs can advance together
 WINDOWS = {Durability.ALWAYS: 0, Durability.INTERVAL: 3 * TIMER, Durability.OS: EVERYTHING}
 QUIET = 3 * SECOND  # without a delivery after which the drain is over if nothing is missing
 HOPELESS = 8 * SECOND  # ... and if something is
@@ -91,7 +91,7 @@ class Operator:
 
         def publish(broker: Broker) -> None:
             if broker.refusal or (only and broker.topics[order.topic].paused):
-                self._answered(messages, Fate.REFUSED)
+                self._answered(messages, Reply.REFUSED)
                 return
             topic, body = broker.topics[order.topic], messages[0].body
             if only:
@@ -101,11 +101,11 @@ class Operator:
             else:
                 topic.publish([body], len(body))
 
-        self._call(publish, lambda good: self._answered(messages, Fate.OK if good else Fate.UNKNOWN))
+        self._call(publish, lambda good: self._answered(messages, Reply.OK if good else Reply.NONE))
 
-    def _answered(self, messages: list[Message], fate: Fate) -> None:
-        if messages[0].fate is Fate.UNKNOWN:
-            self._ledger.answered(messages, fate, self._node.clock.true)
+    def _answered(self, messages: list[Message], reply: Reply) -> None:
+        if messages[0].reply is Reply.NONE:
+            self._ledger.answered(messages, reply, self._node.clock.true)
 
     def _call(self, act: Callable[[Broker], None], told: Callable[[bool], None]) -> None:
         self._waits = True
@@ -148,7 +148,7 @@ def _configure(random: Random) -> Callable[[Broker], None]:
 
 @contextmanager
 def small_steps() -> Iterator[None]:
-    """Ids are leased a few at a time, checkpoints and censuses take a topic a turn."""
+    """Ids are leased a few at a time, checkpoints and segment scans take a topic a turn."""
     before = ids.LEASE, checkpoint.SLICE, tidying.SLICE
     ids.LEASE, checkpoint.SLICE, tidying.SLICE = 256, 0, 0
     try:
@@ -178,11 +178,11 @@ class WholeRun:
         self.ledger = Ledger(TOPICS, WINDOWS[durability], own)
         self.notes = Notes()
         self.mix = Mix(random.getrandbits(32), list(TOPICS))
-        self.jumps = random.random() < 0.3  # the wall clock is set now and then, and the machine is never started anew
+        self.jumps = random.random() < 0.3  # the wall clock is set now and then, and the machine is never restarted
         self.node: WholeNode | None = None
         self.was_cut = True  # nothing is unsynced from a life before
         self.turns = 0
-        self.went_on = 0  # when the process went on after it was stopped last: meanwhile nothing was synced
+        self.went_on = 0  # when the process continued after it was stopped last: meanwhile nothing was synced
 
     def run(self) -> Verdict:
         """All lives, and the drain. AssertionError if a vote was not kept."""
@@ -199,7 +199,7 @@ class WholeRun:
         """Let the checker compare what was promised with what was delivered."""
         verdict = self.ledger.verdict()
         bad = verdict.lost, verdict.early, verdict.unexpected, verdict.collisions
-        assert bad == (0, 0, 0, 0), f"lost, early, unexpected, collisions: {bad}; {self.ledger.troubles}"
+        assert bad == (0, 0, 0, 0), f"lost, early, unexpected, collisions: {bad}; {self.ledger.problems}"
         return verdict
 
     # a life
@@ -278,7 +278,7 @@ class WholeRun:
             yield
 
     def stop(self, ns: int) -> None:
-        """The process is stopped (SIGSTOP) for so long: clocks go on, and then all timeouts and delays are over at once."""
+        """Stop the process (SIGSTOP) for a time: clocks continue, and then all timeouts and delays are over at once."""
         self.notes.add(f"stopped at {self.clock.true} for {ns}")
         self.clock.advance(ns)
         self.went_on = self.clock.true
@@ -290,7 +290,7 @@ class WholeRun:
         node.step_threads()
 
     def crash(self, links: list[Link], cut: bool) -> None:
-        """What the node has sent arrives anyway. `cut`: it is the power that ends it."""
+        """End the node; its sent bytes arrive anyway. `cut`: by a power cut."""
         at, random = self.clock.true, self.random
         for link in links:
             end = link.socket

@@ -3,7 +3,7 @@
 In half of the runs nothing else happens. Then, while one machine of three or more is slow:
 
 * a publish to another node that asks for two copies is neither refused nor given up, because another follower has it in time;
-* no log gets another leader, because the slow node is heard.
+* no log gets another leader, because the slow node sends heartbeats.
 
 In all runs every publish is answered in time, and what waits for the slow node is bounded, as ever.
 """

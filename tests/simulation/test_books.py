@@ -12,7 +12,7 @@ OLD, NEW, OTHER = b"o" * 16, b"n" * 16, b"x" * 16
 
 
 def books_after(generation: int, former: bytes = OLD) -> tuple[Books, Publish, Publish]:
-    """Return the books after a log was succeeded from 500 on, and a message before and one behind that.
+    """Return the books after a log was succeeded from 500 on, and a message before and one after that.
 
     Both are in the first segment of the new log, which has this generation; `former`: the log in which the first one was.
     """
@@ -28,7 +28,7 @@ def books_after(generation: int, former: bytes = OLD) -> tuple[Books, Publish, P
     return books, before, behind
 
 
-def test_messages_behind_the_common_point_move_and_those_before_it_do_not() -> None:
+def test_only_messages_after_the_common_point_move() -> None:
     _, before, behind = books_after(0)
     assert (behind.log_id, behind.former, behind.others) == (NEW, [OLD], [])
     assert (before.log_id, before.former, before.others) == (OLD, [], [])

@@ -85,7 +85,7 @@ def marks_of_the_leader_side_are_believed(patch: Patch) -> None:
     patch.setattr(Replica, "append", believing)
 
 
-def epochs_are_told_apart_by_number(patch: Patch) -> None:
+def epochs_are_distinguished_by_number(patch: Patch) -> None:
     def by_number(ours: common.Epochs, our_end: int, theirs: common.Epochs, their_end: int) -> int:
         numbers = [[(epoch[:4], start) for epoch, start in table] for table in (ours, theirs)]
         return common.common_end(numbers[0], our_end, numbers[1], their_end)
@@ -179,7 +179,7 @@ def the_tail_is_left_out(patch: Patch) -> None:
     patch.setattr(succession, "tail_segments", lambda segments, common, end: [])
 
 
-def an_epoch_is_told_before_it_is_durable(patch: Patch) -> None:
+def an_epoch_is_announced_before_it_is_durable(patch: Patch) -> None:
     opened = promoted.open_log
 
     def unsynced(*args: Any, **named: Any) -> OpenLog:
@@ -238,7 +238,7 @@ def a_log_that_owes_something_is_closed(patch: Patch) -> None:
 
 
 def deletions_are_of_names(patch: Patch) -> None:
-    """What was deleted from a log is deleted from all logs of its leader that have it under the same name."""
+    """A deletion from a log applies to all logs of its leader that have the same name."""
 
     def by_name(home: Broker, promoted: Broker, deletions: Iterable[Deletion]) -> list[str]:
         for one in deletions:
@@ -321,11 +321,11 @@ def what_was_salvaged_is_not_served(patch: Patch) -> None:
 
 
 BUGS: list[Callable[[Patch], None]] = [
-    gate_off_by_one, hole_in_a_replica, marks_of_the_leader_side_are_believed, epochs_are_told_apart_by_number,
+    gate_off_by_one, hole_in_a_replica, marks_of_the_leader_side_are_believed, epochs_are_distinguished_by_number,
     replay_begins_at_the_first_segment, a_recovery_skips_no_leases, a_replica_is_removed_by_its_own_view,
     durable_is_told_before_the_switch, replies_leave_before_their_group, segments_go_before_the_replica_is_durable,
     durable_is_told_without_a_sync, the_lower_epoch_wins, a_promise_is_not_durable, an_out_of_date_replica_promotes,
-    a_new_log_lacks_the_channels, the_tail_is_left_out, an_epoch_is_told_before_it_is_durable,
+    a_new_log_lacks_the_channels, the_tail_is_left_out, an_epoch_is_announced_before_it_is_durable,
     a_new_leader_ignores_the_fence, a_leader_ignores_the_fence, leaders_of_one_number_are_equal, a_promise_fences,
     shards_are_found_by_number, a_log_that_owes_something_is_closed, deletions_are_of_names,
     partial(without_record, kind=RecordKind.FOLLOWERS), partial(without_record, kind=RecordKind.PARENT),

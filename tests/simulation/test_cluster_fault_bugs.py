@@ -45,7 +45,7 @@ def damaged_bytes_are_sent(patch: Patch) -> None:
     patch.setattr(LogSource, "read_mended", lambda self, base, file, at, end, size: self.read(file, at, end, size))
 
 
-# damaged files
+# corrupt files
 
 
 def missing_segments_are_not_restored(patch: Patch) -> None:
@@ -71,7 +71,7 @@ def a_reply_waits_for_the_slowest_follower(patch: Patch) -> None:
 # liveness
 
 
-def a_read_wakes_nobody_now_and_then(patch: Patch) -> None:
+def a_read_sometimes_wakes_no_client(patch: Patch) -> None:
     collect, calls = Cache.collect, count(1)
 
     def collecting(self: Cache) -> Any:
@@ -120,14 +120,14 @@ def a_sync_leaves_the_newest_file_out(patch: Patch) -> None:
 BUGS: list[tuple[type[ClusterRun], Callable[[Patch], None]]] = [
     (FlippedRun, damaged_messages_do_not_wait), (FlippedRun, damaged_bytes_are_sent),
     (DamagedRun, missing_segments_are_not_restored), (SlowRun, a_reply_waits_for_the_slowest_follower),
-    (ClusterRun, a_read_wakes_nobody_now_and_then), (UnlimitedRun, a_promise_is_not_durable),
+    (ClusterRun, a_read_sometimes_wakes_no_client), (UnlimitedRun, a_promise_is_not_durable),
     (ExodusRun, a_forgotten_log_is_taken_back), (OutageRun, the_timer_syncs_nothing),
     (OutageRun, a_sync_leaves_the_newest_file_out),
 ]  # fmt: skip
 
 
 def seeds_until_found(kind: type[ClusterRun]) -> int:
-    """Return how many seeds are run until one fails; more than MOST_SEEDS: none of these does."""
+    """Return the number of seeds until one fails; more than MOST_SEEDS: none does."""
     for seed in range(MOST_SEEDS):
         try:
             kind(seed, has_jobs=False).run()

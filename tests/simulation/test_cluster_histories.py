@@ -21,7 +21,7 @@ Counts = Mapping[str, int]  # how often things happen
 NONE: Counts = {}
 
 
-def told(
+def simulated(
     *quorums: Quorum,
     nodes: int = 3,
     replicas: int = 2,
@@ -29,7 +29,7 @@ def told(
     least: Counts = NONE,
     most: Counts = NONE,
 ) -> Callable[[Story], Callable[..., None]]:
-    """Let a test be a story with each seed and quorum. `counts`: exactly so often; `least`, `most`: at least, at most."""
+    """Run a test with each seed and quorum. `counts`: exact counts; `least`, `most`: bounds of counts."""
 
     def decorate(story: Story) -> Callable[..., None]:
         @pytest.mark.parametrize("seed", SEEDS)
@@ -45,9 +45,9 @@ def told(
     return decorate
 
 
-@told(Quorum.NONE, Quorum.MAJORITY, replicas=1, counts={"kept aside": 0, "copies salvaged": 1})
+@simulated(Quorum.NONE, Quorum.MAJORITY, replicas=1, counts={"kept aside": 0, "copies salvaged": 1})
 def test_a_leader_with_an_old_backup_does_not_remove_the_only_copy(run: History) -> None:
-    """The only holder of newer bytes is silent while the leader is restored, and is not chosen any more when it is back."""
+    """The only holder of newer bytes is unreachable while the leader is restored, and is not chosen when it is back."""
     leader = run.machines[0]
     (first,) = run.followers(leader)
     (holder,) = {*run.machines} - {leader, first}
@@ -67,7 +67,7 @@ def test_a_leader_with_an_old_backup_does_not_remove_the_only_copy(run: History)
 
 
 def test_a_leader_that_lost_its_end_goes_on_while_its_follower_is_down() -> None:
-    """The follower was told more than the leader has. When it returns, it delivers that, and copies the log anew."""
+    """The follower has more than the leader. When it returns, it delivers that, and copies the log from scratch."""
 
     def story(run: History) -> None:
         leader = run.machines[0]
@@ -90,7 +90,7 @@ def test_a_leader_that_lost_its_end_goes_on_while_its_follower_is_down() -> None
 
 
 def lose_the_end(run: History, followers: list[Machine]) -> list[Publish]:
-    """Let the leader publish, and go on without what it has published, while its followers are down. Returns the publishes."""
+    """Let the leader publish, and continue without these messages, while its followers are down. Returns the publishes."""
     leader = run.machines[0]
     run.wait(6)
     made = run.publish_some(leader, 3, 20)
@@ -119,7 +119,7 @@ def cut_to_synced(machine: Machine) -> None:
     node.sync_directory()
 
 
-@told(Quorum.MAJORITY, most={"copies salvaged": 1})
+@simulated(Quorum.MAJORITY, most={"copies salvaged": 1})
 def test_of_two_followers_with_the_same_tail_one_delivers_it(run: History) -> None:
     followers = run.followers(run.machines[0])
     made = lose_the_end(run, followers)
@@ -130,7 +130,7 @@ def test_of_two_followers_with_the_same_tail_one_delivers_it(run: History) -> No
     assert sorted(seen) == [one.number for one in made if one.number in seen]
 
 
-@told(Quorum.NONE, counts={"kept aside": 0})
+@simulated(Quorum.NONE, counts={"kept aside": 0})
 def test_a_follower_that_is_lost_with_what_it_took_in_leaves_it_to_the_other_one(run: History) -> None:
     """Two of three holders have lost the messages then, which three copies must survive."""
     first, second = run.followers(run.machines[0])
@@ -142,7 +142,7 @@ def test_a_follower_that_is_lost_with_what_it_took_in_leaves_it_to_the_other_one
     run.start(second)
 
 
-@told(Quorum.ANY, counts={"replicas kept as diverged": 1, "copies salvaged": 0})
+@simulated(Quorum.ANY, counts={"replicas kept as diverged": 1, "copies salvaged": 0})
 def test_a_tail_of_a_closed_log_that_its_node_has_taken_along_is_not_salvaged_again(run: History) -> None:
     """The follower with the tail is down until the new leader has closed the log."""
     leader = run.machines[0]
@@ -156,7 +156,7 @@ def test_a_tail_of_a_closed_log_that_its_node_has_taken_along_is_not_salvaged_ag
     run.start(new_leader)
     run.until(run.is_served(log_id, [new_leader]))
     run.start(leader)
-    run.wait(20)  # until the new leader is told what the leader has taken along
+    run.wait(20)  # until the new leader knows what the leader has taken along
     assert len(run.finish_all(new_leader)) == 5
     run.until(lambda: log_id in run.node(leader).cluster.leaders.closed)
     run.start(late)
@@ -165,8 +165,8 @@ def test_a_tail_of_a_closed_log_that_its_node_has_taken_along_is_not_salvaged_ag
     assert sorted(seen) == [one.number for one in made]
 
 
-@told(Quorum.ANY, counts={"kept aside": 0})
-def test_what_the_lost_leader_lacked_is_salvaged_by_the_word_of_its_new_leader(run: History) -> None:
+@simulated(Quorum.ANY, counts={"kept aside": 0})
+def test_what_the_lost_leader_lacked_is_salvaged_by_request_of_its_new_leader(run: History) -> None:
     leader, *others = run.machines
     late, new_leader = run.followers(leader)
     lose_the_end(run, [late, new_leader])
@@ -183,7 +183,7 @@ def test_what_the_lost_leader_lacked_is_salvaged_by_the_word_of_its_new_leader(r
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("is_new_leader_first", [True, False])
 def test_a_third_node_takes_over_from_the_new_leader_and_all_return(is_new_leader_first: bool, seed: int) -> None:
-    """What was finished at the new leader is not delivered again by the third node."""
+    """Messages finished at the new leader are not delivered again by the third node."""
 
     def story(run: History) -> None:
         leader = run.machines[0]
@@ -233,7 +233,7 @@ def test_a_node_that_is_cut_off_publishes_deletes_and_empties_while_another_prom
         for machine in others:
             run.publish_some(machine, 1, 2, "always")
         deleted = [*run.publish_some(leader, 1, 3, "two"), *run.publish_some(leader, 3, 3, "os")]
-        run.wait(6)  # until the followers have been told that they have everything
+        run.wait(6)  # until the followers know that they have everything
         run.part([leader], others)
         run.do(leader, lambda: directory.delete("os"))
         run.do(leader, run.node(leader).make_topics)
@@ -272,11 +272,11 @@ def test_a_node_that_is_cut_off_publishes_deletes_and_empties_while_another_prom
     assert History(seed, Quorum.MAJORITY).tell(story).books.counts["successions"] == 1
 
 
-@told(Quorum.MAJORITY, least={"successions": 1})
+@simulated(Quorum.MAJORITY, least={"successions": 1})
 def test_a_third_node_that_takes_over_hears_of_deletions_from_the_log_or_from_the_node_that_was_cut_off(
     run: History,
 ) -> None:
-    """The new leader dies at once when it has been told, or a while later."""
+    """The new leader dies at once when it has received them, or a while later."""
     leader, *others = run.machines
     log_id = leader.log_id
     emptied = run.publish_some(leader, 3, 5, "always")
@@ -325,7 +325,7 @@ def test_three_sides_promote_each_others_logs_and_meet_in_pairs(order: tuple[tup
         assert History(seed, Quorum.ANY).tell(story).books.counts["fenced"] >= 2
 
 
-@told(Quorum.NONE, nodes=4, least={"acked with 3": 15})
+@simulated(Quorum.NONE, nodes=4, least={"acked with 3": 15})
 def test_a_follower_whose_disk_fills_is_replaced_and_returns_while_replies_wait(run: History) -> None:
     leader = run.machines[0]
     full = run.followers(leader)[0]
@@ -344,9 +344,9 @@ def test_a_follower_whose_disk_fills_is_replaced_and_returns_while_replies_wait(
     run.publish_some(leader, 3)
 
 
-@told(Quorum.MAJORITY, counts={"successions": 2})
+@simulated(Quorum.MAJORITY, counts={"successions": 2})
 def test_an_old_backup_of_a_log_that_another_node_leads_begins_one_more_log(run: History) -> None:
-    """And the log that the node published into meanwhile, which nobody has any more, is promoted, too."""
+    """And the log that the node published into meanwhile, which has no leader, is promoted, too."""
     leader, *others = run.machines
     first = leader.log_id
     run.publish_some(leader, 3)
@@ -372,9 +372,9 @@ def test_restarts_that_are_announced_change_no_leader_and_repeat_nothing() -> No
         assert again <= {"delivered again: it was on its way"}, again
 
 
-@told(Quorum.MAJORITY, counts={"kept aside": 0})
+@simulated(Quorum.MAJORITY, counts={"kept aside": 0})
 def test_a_replica_that_is_out_of_date_does_not_promote(run: History) -> None:
-    """A follower that the leader did not hear is the only one that can stand, when the leader's disk is lost."""
+    """A follower that was partitioned from the leader is the only candidate, when the leader's disk is lost."""
     leader = run.machines[0]
     holder, late = run.followers(leader)
     run.wait(6)
@@ -389,7 +389,7 @@ def test_a_replica_that_is_out_of_date_does_not_promote(run: History) -> None:
     assert run.leader_of(log_id) == [holder]
 
 
-@told(Quorum.MAJORITY, counts={"recovered": 1, "successions": 1, "promoted logs kept as diverged": 0})
+@simulated(Quorum.MAJORITY, counts={"recovered": 1, "successions": 1, "promoted logs kept as diverged": 0})
 def test_a_node_that_is_recovered_from_a_copy_of_the_new_leaders_log_begins_another_one(run: History) -> None:
     leader, *others = run.machines
     log_id = leader.log_id
@@ -417,14 +417,14 @@ def a_partition_with_a_witness(run: History) -> None:
     run.until(run.is_served(log_id, others))
 
 
-test_an_nsqlookupd_that_hears_both_sides_of_a_partition_postpones_the_failover = told(
+test_an_nsqlookupd_that_hears_both_sides_of_a_partition_postpones_the_failover = simulated(
     Quorum.MAJORITY, least={"claims postponed": 1}
 )(a_partition_with_a_witness)
 
 
-@told(*Quorum, counts={"leaves": 1})
+@simulated(*Quorum, counts={"leaves": 1})
 def test_a_node_that_leaves_loses_nothing_and_joins_again_with_another_log(run: History) -> None:
-    """Messages of one copy, too, which nobody else was asked to have."""
+    """Messages without further copies, too."""
     leaver = run.machines[1]
     log_id = leaver.log_id
     run.publish_some(leaver, 1, 10)
@@ -479,6 +479,6 @@ def the_old_log_that_is_closed(run: History) -> None:
     run.until(lambda: not leader.disks.old_logs)
 
 
-test_an_old_log_stays_until_what_goes_on_of_it_has_copies = told(Quorum.ANY, least={"old logs removed": 1})(
+test_an_old_log_stays_until_what_goes_on_of_it_has_copies = simulated(Quorum.ANY, least={"old logs removed": 1})(
     the_old_log_that_is_closed
 )

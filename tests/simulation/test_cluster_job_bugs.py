@@ -1,4 +1,4 @@
-"""The simulator finds bugs in how jobs are lent and acknowledged: each of these is planted, and some run must fail."""
+"""The simulator finds bugs in remote deliveries and acknowledgements of jobs: each is planted, and a run must fail."""
 
 from collections.abc import Callable
 
@@ -72,7 +72,7 @@ def one_job_is_lent_for_each_want(patch: Patch) -> None:
     patch.setattr(_Credit, "wait", lambda self: self.guest.lending.queues.wait(self.worker))
 
 
-def words_overtake_each_other(patch: Patch) -> None:
+def messages_overtake_each_other(patch: Patch) -> None:
     def sending(self: LentJobs, held: lent_jobs._Held) -> None:
         for link, frame in held.frames:
             link.send_first(frame)
@@ -111,7 +111,7 @@ BUGS: list[Callable[[Patch], None]] = [
     a_loan_leaves_before_its_record_has_copies, copies_that_come_too_late_are_not_waited_for,
     a_new_leader_does_not_apply_what_it_keeps, new_leaders_are_not_asked, a_loan_that_returns_is_gone,
     a_loan_that_returns_stays_out, a_lost_loan_counts_as_confirmed, what_is_wanted_is_not_repeated,
-    one_job_is_lent_for_each_want, words_overtake_each_other, answers_are_handled_behind_the_group,
+    one_job_is_lent_for_each_want, messages_overtake_each_other, answers_are_handled_behind_the_group,
     what_comes_too_late_is_dropped, an_acknowledgement_does_nothing,
 ]  # fmt: skip
 

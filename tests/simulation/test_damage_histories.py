@@ -1,4 +1,4 @@
-"""Histories of clusters in which bytes of logs are damaged, each with several sizes and delays."""
+"""Histories of clusters in which bytes of logs are corrupted, each with several sizes and delays."""
 
 import pytest
 

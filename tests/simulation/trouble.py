@@ -1,6 +1,6 @@
-"""What happens to simulated clusters that take logs over, besides what happens to all: it aims at failovers.
+"""Further events of simulated clusters that promote logs, which aim at failovers.
 
-New leaders die while they promote and afterwards, followers stand still until their replicas are out of date and then their
+New leaders die while they promote and afterwards, followers are paused until their replicas are out of date and then their
 leader is lost, links flap, and restarts that are announced go through the whole cluster.
 """
 
@@ -81,9 +81,9 @@ class Trouble:
     # replicas that are out of date
 
     def _leave_behind(self) -> None:
-        """A follower and the leader do not hear each other for a while, and then the leader is lost with its disk.
+        """A follower and the leader are partitioned for a while, and then the leader is lost with its disk.
 
-        The other followers, which have more, may stand still then: so none of them stands for the log first.
+        The other followers, which have more, may be paused then: so none of them is the first candidate.
         """
         run, random = self._run, self._random
         leader = random.choice(run.machines)
@@ -96,7 +96,7 @@ class Trouble:
         run.cuts_until = max(run.cuts_until, run.now + length)
         run.blind([leader.address])
         run.books.counts["left behind"] += 1
-        run.note(f"{late.name} does not hear {leader.name} for {length // MS} ms, whose disk is lost then")
+        run.note(f"{late.name} is partitioned from {leader.name} for {length // MS} ms, whose disk is lost then")
 
         def lose() -> None:
             if leader.is_away or leader.is_forgotten:
@@ -137,7 +137,7 @@ class Trouble:
     # announced restarts
 
     def roll(self) -> None:
-        """Restart all nodes, one after the other, while clients go on: nobody takes anything over."""
+        """Restart all nodes, one after the other, while clients continue: no log is promoted."""
         run, random = self._run, self._random
         leaders = {log_id: [one.name for one in machines] for log_id, machines in run.leaders().items()}
         for machine in run.machines:

@@ -1,9 +1,9 @@
 """Runs without a limit on what fails: any number of machines, at any time, and nothing is repaired. Only safety is judged.
 
 While they run, what every run judges at once holds: an acknowledgement has its copies, no id is used twice, one node leads a
-log by an epoch, an epoch is durable before it is announced, and no node forgets a vote. Besides, now and then and at the end:
+log by an epoch, an epoch is durable before it is announced, and no node forgets a vote. Also, now and then and at the end:
 
-* what was acknowledged with n copies, of which fewer than n were lost, is on the disk of some machine;
+* a message acknowledged with n copies, of which fewer than n were lost, is on the disk of some machine;
 * a message keeps its offset (offsets.py).
 """
 
@@ -42,7 +42,7 @@ class UnlimitedRun(ClusterRun):
         return self.books
 
     def _judge_safety(self) -> None:
-        """Assert that what is owed is on some disk, and that offsets are what they were."""
+        """Assert that unfinished messages are on a disk, and that offsets have not changed."""
         self.offsets.judge()
         disks = [disk for one in self.machines for disk in (*one.disks.all(), *one.disks.waiting.values())]
         disks += [copy.disk for one in self.machines for copy in one.disks.copies()]

@@ -1,10 +1,10 @@
-"""What clients of a simulated cluster do beside publishing and consuming messages, in the runs that are wide.
+"""Further requests of clients of a simulated cluster, besides publishing and consuming, in the runs that are wide.
 
 Jobs are put, reserved, deleted, released and buried. A topic with a short retention is read back by a client with a cursor,
 which holds what it has not read. Operators change the configurations of topics. What must hold:
 
 * a job that was acknowledged is given to a worker until one deletes it, if it was buried, when it is kicked;
-* what was acknowledged in the topic with the cursor was read, or can be read;
+* messages acknowledged in the topic with the cursor were read, or can be read;
 * all nodes agree on the configuration of each topic, it is not an older one than before, and promoted logs have it.
 """
 
@@ -101,7 +101,9 @@ class JobClient:
 
     def held(self) -> list[tuple[Tube, Job, bytes]]:
         """Return the jobs that it has seen and that are still reserved for it, with their bodies."""
-        once = {(tube.key, ordinal): (tube, ordinal, body) for tube, ordinal, body in self.seen}  # some came again
+        once = {
+            (tube.key, ordinal): (tube, ordinal, body) for tube, ordinal, body in self.seen
+        }  # some were redelivered
         jobs = [(tube, tube.jobs.get(ordinal), body) for tube, ordinal, body in once.values()]
         held = [
             (tube, job, body)
@@ -195,7 +197,7 @@ class Wide:
             publish.done = run.now, node.machine.name
 
     def note_fresh(self, node: ClusterNode) -> None:
-        """Tell the books what workers were given."""
+        """Record the deliveries to workers."""
         if node.jobs is None:
             return
         for number, body, at in node.jobs.fresh:
@@ -221,7 +223,7 @@ class Wide:
         """Return the numbers of the publishes whose jobs a worker has reserved at a node."""
         return {number_of(body) for _, _, body in node.jobs.held()} if node.jobs is not None else set()
 
-    def finish_some(self, node: ClusterNode, part: float) -> None:
+    def finish_part(self, node: ClusterNode, part: float) -> None:
         """Delete a part of the jobs that are reserved at a node."""
         for tube, job, body in node.jobs.held() if node.jobs is not None else ():
             if self._random.random() < part:
@@ -237,7 +239,7 @@ class Wide:
         return [(broker.topics[READ], log.history()) for broker, log in logs if READ in broker.topics]
 
     def _read_on(self, node: ClusterNode) -> None:
-        """Read a part of a log from the cursor on, and set the cursor behind it."""
+        """Read a part of a log from the cursor on, and advance the cursor past it."""
         topic, history = self._random.choice(self._logs(node))
         cursor = topic.cursors.get(CURSOR)
         window = history.window(topic.number)
@@ -248,7 +250,7 @@ class Wide:
             return
         self._read |= found
         if self._run.has_damage(node.machine) and len(found) < end - start:
-            return  # X-Nsq-Missing: the client reads again before it goes on
+            return  # X-Nsq-Missing: the client reads again before it continues
         if end > start:
             topic.set_cursor(CURSOR, Cursor(end, hold=HOLD))
 

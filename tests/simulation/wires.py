@@ -1,6 +1,6 @@
 """The connections between the nodes of a simulated cluster: delay, pieces down to a byte, losses, and ways that are cut.
 
-A connection is two directions. Each takes so many bytes as the kernels of both ends buffer; the rest waits at the sender. What
+A connection is two directions. Each takes as many bytes as the kernels of both ends buffer; the rest waits at the sender. What
 is sent into a cut direction waits, as TCP sends it again, and arrives when the cut is over, unless the connection is gone.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from nsqd.cluster.wire.link import Link
 
-MOST_SLOW = 1_500_000_000  # ns that bytes to and from a slow machine take: it is heard anyway
+MOST_SLOW = 1_500_000_000  # ns that bytes to and from a slow machine take: its heartbeats arrive in time
 EOF = b""  # in place of bytes: the other end has closed
 Place = (
     Any  # a machine: its address, its `ends` of connections, `is_up`, its clock `mono`, and `gone` when a link is gone
@@ -25,7 +25,7 @@ class Way:
 
     def __init__(self, sender: Place, receiver: Place) -> None:
         self.sender, self.receiver = sender, receiver
-        self.waiting = bytearray()  # what the sender has said and the network has not taken
+        self.waiting = bytearray()  # bytes that the sender has sent and the network has not accepted
         self.flying: deque[tuple[int, bytes]] = deque()  # (when it arrives, what)
         self.size = 0  # bytes that fly
 
@@ -53,7 +53,7 @@ class Wires:
         self.slow: dict[str, int] = {}  # by address: how many times as long everything takes to and from it
 
     def connects(self, one: str, other: str) -> bool:
-        """Return True if a question from one address would be answered by the other."""
+        """Return True if a request from one address would be answered by the other."""
         return (one, other) not in self.cut and (other, one) not in self.cut
 
     def connect(self, one: Place, other: Place, links: tuple[Link, Link]) -> None:
@@ -94,7 +94,7 @@ class Wires:
         way.flying.append((max(latest, self._now() + took), data))
 
     def close(self, wire: Wire, place: Place) -> None:
-        """One end closes. The other one learns it behind the bytes that fly."""
+        """One end closes. The other one sees it after the bytes in transit."""
         link = place.ends.pop(wire, None)
         if link is not None:
             place.gone(link)
@@ -107,7 +107,7 @@ class Wires:
             self._fly(wire.from_(place), EOF)
 
     def reset(self, wire: Wire) -> None:
-        """The network breaks a connection: what is on its way is lost."""
+        """The network breaks a connection: bytes in transit are lost."""
         for way in wire.ways:
             way.waiting.clear()
             way.flying.clear()
@@ -135,7 +135,7 @@ class Wires:
         return found
 
     def sweep(self) -> None:
-        """Tell senders whose peer has forgotten the connection, and forget those that nobody has."""
+        """Notify senders whose peer has forgotten the connection, and forget connections without an end."""
         for wire in list(self.wires):
             if not any(wire in way.sender.ends for way in wire.ways):
                 self.wires.remove(wire)

@@ -1,7 +1,7 @@
 """The checker's books: what it calls lost, excused, early, resurrected, and what it does not."""
 
 from bench.crash.ledger import Ledger
-from bench.crash.messages import Copy, Fate, Message, Verdict, body
+from bench.crash.messages import Copy, Message, Reply, Verdict, body
 from tests.cases import each
 
 MS = 1_000_000  # ns
@@ -17,7 +17,7 @@ class Books:
     def acked(self, delay: int = 0, at: int = T) -> Message:
         """A message that was published and answered OK."""
         (message,) = self.ledger.publish("t", [50], delay, at)
-        self.ledger.answered([message], Fate.OK, at)
+        self.ledger.answered([message], Reply.OK, at)
         return message
 
     def deliver(self, message: Message, at: int = T, channel: str = "c", id: bytes = b"") -> Copy:
@@ -40,7 +40,7 @@ def test_what_was_finished_has_survived_and_what_never_came_is_lost_for_each_cha
     books = Books()
     books.acked()
     assert books.verdict() == Verdict(acked=1, lost=1)
-    assert "message 0 of 50 bytes on t/c, acked in life 0, never delivered" in books.ledger.troubles[0]
+    assert "message 0 of 50 bytes on t/c, acked in life 0, never delivered" in books.ledger.problems[0]
     books = Books("c", "d")
     books.ledger.finish(books.deliver(books.acked()))
     assert books.verdict().lost == 1
@@ -59,12 +59,11 @@ def test_what_was_in_flight_at_the_crash_or_whose_fin_was_lost_is_owed_again() -
     assert books.verdict() == Verdict(acked=1, lost=1, deliveries=2, duplicated=1)
 
 
-@each("fate", [Fate.UNKNOWN, Fate.REFUSED])
-def test_nothing_is_owed_for_a_publish_that_was_not_acknowledged(fate: Fate) -> None:
+@each("fate", [Reply.NONE, Reply.REFUSED])
+def test_nothing_is_owed_for_a_publish_that_was_not_acknowledged(fate: Reply) -> None:
     books = Books()
     message = books.acked()
     books.ledger.answered([message], fate, T)
-
     assert books.verdict().lost == 0
 
 
@@ -82,14 +81,11 @@ def test_a_later_crash_and_a_kill_excuse_nothing() -> None:
     books.acked(at=T)
     books.ledger.crash(T + 200 * MS, power=True)
     books.ledger.crash(T + 201 * MS, power=True)
-
     assert books.verdict().lost == 1
-
     books = Books(window=100 * MS)
     books.acked(at=T)
     books.ledger.crash(T + MS, power=False)
     assert books.verdict().lost == 1
-
     books.ledger.crash(T + 99 * MS, power=True)
     assert books.verdict() == Verdict(acked=1, excused=1)
 
@@ -100,9 +96,8 @@ def test_an_answer_at_the_moment_the_disk_fails_is_excused_and_one_to_a_later_qu
 ) -> None:
     books = Books()
     (message,) = books.ledger.publish("t", [50], 0, invoked)
-    books.ledger.answered([message], Fate.OK, answered)
+    books.ledger.answered([message], Reply.OK, answered)
     books.ledger.crash(T, power=True, gone=T + 10)
-
     assert books.verdict() == Verdict(acked=1, lost=1 - excused, excused=excused)
 
 
@@ -138,7 +133,7 @@ def test_a_req_or_bury_that_may_have_died_with_the_server_delays_nothing(
     assert books.verdict().early == early
     if buries:
         assert books.verdict().duplicated == 0
-        assert not early or "though buried" in books.ledger.troubles[0]
+        assert not early or "though buried" in books.ledger.problems[0]
 
 
 @each("all_of_it", [False, True])
@@ -152,7 +147,6 @@ def test_what_is_kicked_may_come(all_of_it: bool) -> None:
     else:
         books.ledger.kick(copy)
     books.deliver(message, at=T + MS)
-
     assert books.verdict().early == 0
 
 
@@ -169,7 +163,6 @@ def test_the_last_client_must_get_all_in_order(places: list[tuple[int | None, in
         copy = books.deliver(books.acked(), id=b"%d" % job)
         copy.priority = priority
         books.ledger.delivered_last(copy, job)
-
     assert books.verdict().inverted == inverted
 
 
@@ -181,7 +174,6 @@ def test_a_priority_that_was_changed_in_doubt_tells_nothing() -> None:
     books.ledger.crash(T)
     for message in (first, second):
         books.ledger.delivered_last(books.deliver(message), message.number)
-
     assert books.verdict().inverted == 0
     assert copy.priority is None
 
@@ -193,7 +185,6 @@ def test_a_req_that_was_settled_within_the_window_may_be_taken_back() -> None:
     books.ledger.settle([(copy, books.ledger.requeue(copy, 500 * MS, T))], T)
     books.ledger.crash(T + 50 * MS, power=True)
     books.deliver(message, at=T + 60 * MS)
-
     assert books.verdict().early == 0
 
 
@@ -205,7 +196,6 @@ def test_what_was_handed_back_is_no_duplicate() -> None:
     message = books.acked()
     books.ledger.requeue(books.deliver(message), 0, T)
     books.deliver(message)
-
     assert (books.verdict().duplicated, books.verdict().deliveries) == (0, 2)
 
 
@@ -218,7 +208,6 @@ def test_what_was_certainly_finished_and_comes_again_is_resurrected_and_not_lost
     if crashed:
         books.ledger.crash(T, power=True)
     books.deliver(message)
-
     assert books.verdict() == Verdict(acked=1, survived=1, deliveries=2, resurrected=1)
 
 
@@ -231,7 +220,6 @@ def test_a_reply_settles_no_command_that_came_after_it() -> None:
     books.ledger.settle([(copy, old)], T)
     books.ledger.crash(T, power=True)
     books.deliver(message)
-
     assert (books.verdict().resurrected, books.verdict().duplicated) == (0, 1)
 
 
@@ -242,7 +230,6 @@ def test_a_reply_settles_no_command_that_came_after_it() -> None:
 def test_what_nobody_published_is_unexpected(data: bytes) -> None:
     books = Books()
     books.acked()
-
     assert books.ledger.delivered("t", "c", data, b"1", T) is None
     assert books.verdict().unexpected == 1
 
@@ -263,7 +250,6 @@ def test_bodies_differ_and_verdicts_add_up() -> None:
     assert body(1234, 2) == b"1234,"
     total = Verdict(acked=1, lost=1)
     total.add(Verdict(acked=2, early=3))
-
     assert total == Verdict(acked=3, lost=1, early=3)
 
 

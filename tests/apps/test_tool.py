@@ -2,8 +2,8 @@
 
 import pytest
 
-from apps.addresses import check_given, check_tcp_source
 from apps.nsq_tail import Options
+from apps.tool import check_given, check_tcp_source
 from shared.configuration import parse
 
 

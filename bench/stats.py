@@ -1,17 +1,20 @@
-"""The figures of one run of a row, and the median of several runs."""
+"""The results of one run of a row, and the medians of several runs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from statistics import median
+from typing import TypeVar
 
 from bench.load import Sample
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """The figures of one run or, field by field, the median of several. None: the row has no such figure."""
+class RowStats:
+    """The results of one run or, field by field, the median of several. None: not measured in this row."""
 
     rate: float  # messages/s
     cpu: float  # ns of the server's CPU time for each message
@@ -28,11 +31,11 @@ class Figures:
         return self.load_share >= self.server_share
 
 
-def figures(sample: Sample) -> Figures:
-    """Compute the figures of one run."""
+def stats_of(sample: Sample) -> RowStats:
+    """Return the results of one run."""
     outcome = sample.outcome
     messages, ns = max(1, outcome.messages), outcome.seconds * 1e9
-    return Figures(
+    return RowStats(
         rate=outcome.messages / outcome.seconds,
         cpu=sample.server_cpu / messages,
         p50=outcome.p50,
@@ -44,20 +47,8 @@ def figures(sample: Sample) -> Figures:
     )
 
 
-def medians(runs: Sequence[Figures]) -> Figures:
-    """Return the median of each field."""
-    return Figures(
-        rate=median(run.rate for run in runs),
-        cpu=median(run.cpu for run in runs),
-        p50=_median([run.p50 for run in runs]),
-        p99=_median([run.p99 for run in runs]),
-        rss=median(run.rss for run in runs),
-        growth=median(run.growth for run in runs),
-        server_share=median(run.server_share for run in runs),
-        load_share=median(run.load_share for run in runs),
-    )
-
-
-def _median(times: list[float | None]) -> float | None:
-    known = [time for time in times if time is not None]
-    return median(known) if known else None
+def medians(runs: Sequence[T]) -> T:
+    """Return the median of each field of dataclasses; None if no run has a value."""
+    columns = ([getattr(run, field.name) for run in runs] for field in fields(runs[0]))  # type: ignore[arg-type]
+    known = ([value for value in column if value is not None] for column in columns)
+    return type(runs[0])(*(median(values) if values else None for values in known))

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from bench.durable import Figures, Speed
-from bench.floor import Floor, measure_floor
+from bench.durable import Floor, ModeStats, Speed, measure_floor
 
 
 def test_the_floor_is_measured_at_least_once_and_leaves_nothing(tmp_path: Path) -> None:
@@ -12,9 +11,9 @@ def test_the_floor_is_measured_at_least_once_and_leaves_nothing(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_lines_tell_ratios_and_the_distance_to_the_floor() -> None:
+def test_the_lines_have_ratios_and_the_distance_to_the_floor() -> None:
     row = Speed("log-pub-1", "pub", 1, {("os", "Go in memory"): 0.9})
-    always, mode_os, go = (Figures(rate, 50_000, 250_000, 900_000) for rate in (3000, 9000, 10_000))
+    always, mode_os, go = (ModeStats(rate, 50_000, 250_000, 900_000) for rate in (3000, 9000, 10_000))
     lines = list(row._lines({"always": always, "os": mode_os, "Go in memory": go}))
     assert [line.compared for line in lines] == ["0.33x os, 0.30x Go in memory", "0.90x Go in memory", ""]
     assert [line.aim for line in lines] == ["", ">= 0.9x Go in memory", ""]
