@@ -109,7 +109,6 @@ class AlarmPages:
         return {
             "page_of": "alarms",
             "title": rule.title if rule is not None else "Alarms",
-            "nav_path": "/alarms" if rule is None else "",
             "groups": found,
             "rule": rule,
             "shown": shown if rule is not None else [],
@@ -141,7 +140,6 @@ class AlarmPages:
         return {
             "page_of": "alarm_rules",
             "title": "Alarm rules",
-            "nav_path": "",
             "still": True,
             "rules": [
                 {

@@ -164,10 +164,7 @@ class Browsing:
         return {
             "page_of": "tubes",
             "title": "Tubes",
-            "nav_path": "/tubes",
             "rows": TUBES.sorted(rows, asked),
-            "heads": TUBES.heads(asked),
-            "asked": {name: asked[name] for name in ("sort", "order") if name in asked},
             "following": rows[-1]["tube_name"] if full and rows else "",
             "errors": gathered.errors,
             "table": rows,
@@ -239,7 +236,6 @@ def _common(asked: dict[str, str], state: str, data: JsonObject, many: BulkActio
     """Return the template fields that pages of messages and jobs share."""
     total = number(data.get("total"))
     return {
-        "nav_path": "",
         "state": state,
         "states": list(many),
         "total": total,

@@ -60,7 +60,6 @@ class Republish:
         return {
             "page_of": "republish",
             "title": f"Edit and publish to {topic}",
-            "nav_path": "",
             "topic_name": topic,
             "name": channel,
             "node": node,

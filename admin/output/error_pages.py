@@ -25,14 +25,7 @@ class Partly(HttpError):
 
 def wrong(words: str, advice: str) -> dict[str, Any]:
     """Return the fields of an error page."""
-    return {
-        "page_of": "error",
-        "title": "Request failed",
-        "nav_path": "",
-        "words": words,
-        "advice": advice,
-        "still": True,
-    }
+    return {"page_of": "error", "title": "Request failed", "words": words, "advice": advice, "still": True}
 
 
 def failure(request: Request, error: Exception) -> tuple[int, dict[str, Any]]:

@@ -1,8 +1,7 @@
 """What all pages share: the layout, the live part, exports, refusals, and the check that forms are nsqadmin's own.
 
 A view returns fields: "page_of" names its template (NAME_live.html, and NAME.html if there is more than the live part),
-"title", and what the templates need. Pages with "still" do not refresh; "table" is what ?format=csv and ?format=json
-return.
+"title", and what the templates need. Pages with "still" do not refresh; "table" is what ?format=csv and ?format=json return.
 """
 
 from __future__ import annotations
@@ -27,9 +26,11 @@ from admin.nodes.cluster import AllFailed
 from admin.nodes.upstreams import UpstreamError
 from admin.nodes.views import FILTERS
 from admin.options import AdminOptions
+from admin.output import tables
 from admin.output.error_pages import FORBIDDEN, failure, ways_from, wrong
 from admin.output.export import exported
 from admin.output.failures import sentences
+from admin.output.flashes import Done
 from admin.output.form_answers import FormAnswers, asked_again, done_of, no_right, parted, refusal_of
 from admin.output.form_state import LIMITS
 from admin.output.live_events import live_events
@@ -55,9 +56,8 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-CLUSTER_PAGE = "/cluster"  # in the navigation only if a node is in a cluster
-_NAVIGATION = (  # paths, labels, and the letters that open the pages after g
-    ("/", "Topics", "t"), ("/alarms", "Alarms", "m"), ("/nodes", "Nodes", "n"), (CLUSTER_PAGE, "Cluster", "o"),
+_NAVIGATION = (  # paths, labels, and the letters that open the pages after g; Cluster is hidden without a cluster
+    ("/", "Topics", "t"), ("/alarms", "Alarms", "m"), ("/nodes", "Nodes", "n"), ("/cluster", "Cluster", "o"),
     ("/storage", "Storage", "s"), ("/tubes", "Tubes", "u"), ("/readers", "Readers", "r"), ("/history", "History", "h"),
     ("/tasks", "Tasks", "k"), ("/lookup", "Lookup", "l"), ("/counter", "Counter", "c"), ("/audit", "Audit", "a"),
 )  # fmt: skip
@@ -108,7 +108,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True, lstrip_blocks=True, auto_reload=False,
     )  # fmt: skip
     found.filters |= FILTERS
-    found.globals |= LIMITS
+    found.globals |= {**LIMITS, "tables": tables}
     return found
 
 
@@ -255,16 +255,15 @@ class PageRenderer:
 
     def page(self, request: Request, fields: Fields, status: int = 200) -> Response:
         """Return the whole page for the fields of a view."""
-        asked = query(request)
         was_wrong = {"wrong": 1} if fields["page_of"] == "error" else {}
-        live = "" if fields.get("still") else "?" + FILTERS["arguments"]({**asked, "live": 1, **was_wrong})
-        name = fields["page_of"] if (HERE / "templates" / f"{fields['page_of']}.html").exists() else "plain"
-        common = self._common(request) | {"content": f"{fields['page_of']}_live.html", "live": live, "charted": False}
-        values = common | fields
-        if not values["has_cluster"]:
-            values["navigation"] = [one for one in values["navigation"] if one[0] != CLUSTER_PAGE]
-        html = _environment().get_template(f"{name}.html").render(**values)
-        return Response(without_surrogates(html), status, HEADERS, "text/html; charset=utf-8")
+        live = "" if fields.get("still") else "?" + FILTERS["arguments"]({**query(request), "live": 1, **was_wrong})
+        name = f"{fields['page_of']}.html" if f"{fields['page_of']}.html" in _sources() else "layout.html"
+        html = self._render(name, request, {"live": live, "charted": False} | fields)
+        return Response(html, status, HEADERS, "text/html; charset=utf-8")
+
+    def _render(self, template: str, request: Request, fields: Fields) -> str:
+        values = self._common(request) | {"content": f"{fields['page_of']}_live.html"} | fields
+        return without_surrogates(_environment().get_template(template).render(**values))
 
     async def _fields(self, request: Request, view: View) -> tuple[int, Fields]:
         """Return the status and fields of the view, or those of a page that says why it failed."""
@@ -294,64 +293,40 @@ class PageRenderer:
         was_wrong = "wrong" in query(request)
 
         async def look() -> tuple[str, bool]:
-            goes_on = not await request.is_disconnected()
+            is_open = not await request.is_disconnected()
             try:
                 request.state.again()
                 status, fields = await self._fields(request, view)
                 if status == 200 and was_wrong:  # the rest of the page differs, so it has to be loaded again
-                    fields = {"page_of": "again", "title": "", "nav_path": ""}
+                    fields = {"page_of": "again"}
             except HttpError as error:
-                goes_on = False
-                fields = (
-                    {"page_of": "ended"}
-                    if error.status == 401
-                    else wrong("You no longer have access to this page.", "")
-                )
-            content = {"content": f"{fields['page_of']}_live.html"}
-            html = _environment().get_template("live.html").render(**self._common(request) | content | fields)
-            return without_surrogates(html), goes_on
+                is_open = False
+                fields = {"page_of": "ended"}
+                if error.status != 401:
+                    fields = wrong("You no longer have access to this page.", "")
+            return self._render("live.html", request, fields), is_open
 
         return live_events(look, every, request.headers.get("last-event-id", ""))
 
     def _common(self, request: Request) -> Fields:
-        who, now = who_asks(request), time.time_ns()
-        here = self.url(*parameters(request, self.options))
+        """Return the fields that all templates have; a view and the banners add to them, and replace some."""
+        who, asked = who_asks(request), query(request)
         token = Markup('<input type="hidden" name="csrf" value="{}">').format(who.csrf) if who.csrf else ""
         return {
-            "base": self.base,
-            "home": self.home,
-            "here": here,
-            "may": who.offered(*place_of(request)),
-            "who": who,
-            "token": token,
-            "can_log_in": self.access.has_users and not who.session,
+            "base": self.base, "home": self.home, "here": self.url(*parameters(request, self.options)),
+            "query": {name: value for name, value in asked.items() if name not in ("live", "wrong")},
+            "who": who, "may": who.offered(*place_of(request)), "token": token, "now": time.time_ns(),
+            "can_log_in": self.access.has_users and not who.session, "shows_health": who.meets(NEEDED["GET /health"]),
             "navigation": [
-                (path, name, key)
-                for path, name, key in _NAVIGATION
-                if who.meets(NEEDED[f"GET {path}"]) and (path != "/history" or self.options.lake)
+                one for one in _NAVIGATION
+                if who.meets(NEEDED[f"GET {one[0]}"]) and (one[0] != "/history" or self.options.lake)
             ],
-            "clusters": self.clusters,
-            "has_cluster": False,
-            "paused": [],
-            "paused_tubes": [],
-            "stale": [],
-            "down": [],
-            "more_down": 0,
-            "alarm_counts": {},
-            "alarm_groups": [],
-            "alarms_here": [],
-            "table": None,
-            "export_csv": FILTERS["arguments"]({**query(request), "format": "csv"}),
-            "export_json": FILTERS["arguments"]({**query(request), "format": "json"}),
-            "errors": [],
-            "did": _did(done_of(request)),
-            "refused": refusal_of(request),
-            "ways": self._ways(request),
-            "cluster": next((name for name, path in self.clusters if path == self.base), ""),
-            "version": f"penstock {PENSTOCK_VERSION}",
-            "shows_health": who.meets(NEEDED["GET /health"]),
-            "now": now,
-        }
+            "clusters": self.clusters, "cluster": next((name for name, path in self.clusters if path == self.base), ""),
+            "done": done_of(request), "did": _did(done_of(request)), "refused": refusal_of(request),
+            "ways": self._ways(request), "version": f"penstock {PENSTOCK_VERSION}", "errors": (), "table": None,
+            "has_cluster": False, "paused": (), "paused_tubes": (), "stale": (), "down": (), "more_down": 0,
+            "alarm_counts": {}, "alarm_groups": (), "alarms_here": (),
+        }  # fmt: skip
 
     def _ways(self, request: Request) -> list[tuple[str, str]]:
         """Return the links of an error page: to the page itself or the form, to those above it, and to Topics."""
@@ -387,14 +362,12 @@ class _Stream(StreamingResponse):
             self._release()
 
 
-def _did(asked: dict[str, str]) -> tuple[str, bool]:
-    """Return what the last form did, in words, and whether it did anything. Only fixed words and a number are shown."""
-    words, number = DID.get(asked.get("did", ""), ""), asked.get("n", "")
-    if not words or not number:
-        return words, True
-    if number == "0" or not (number.isascii() and number.isdigit() and len(number) < 10):
+def _did(done: Done) -> tuple[str, bool]:
+    """Return the result of the last form in words, and whether it changed anything."""
+    if done.get("n") == "0":
         return "Nothing was changed: the message or job no longer exists, or it is in another state.", False
-    return f"{words} {int(number):,}", True
+    count = f" {int(done['n']):,}" if "n" in done else ""
+    return DID.get(done.get("did", ""), "") + count, True
 
 
 def parameters(request: Request, options: AdminOptions, count: int = 0) -> list[str]:
