@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.requests import Request
 
-from admin.nodes.cluster import AllFailed
+from admin.nodes.cluster import AllFailed, Outcome
 from admin.nodes.upstreams import Refused, UpstreamError
 from admin.output.failures import in_words
 from shared.http.errors import HttpError
@@ -21,6 +21,12 @@ class Partly(HttpError):
 
     def __init__(self, errors: list[str]) -> None:
         super().__init__(502, "; ".join(errors))
+
+
+def check_outcome(outcome: Outcome) -> None:
+    """Raise Partly if an action failed on some nodes, or HttpError 502 if it failed on all."""
+    if outcome.errors:
+        raise Partly(outcome.errors) if outcome.done else HttpError(502, "; ".join(outcome.errors))
 
 
 def wrong(words: str, advice: str) -> dict[str, Any]:

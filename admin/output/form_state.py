@@ -29,6 +29,12 @@ class FieldError(HttpError):
         self.field = field
 
 
+def whole_number(text: str, least: int, most: int) -> int | None:
+    """Return the number that a text is, or None if it is no whole number within these bounds."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(most))
+    return int(text) if is_number and least <= int(text) <= most else None
+
+
 @dataclass(frozen=True, slots=True)
 class FormState:
     """One form of a page: what was typed into it, and which field was refused and why. Empty: it was not refused."""
