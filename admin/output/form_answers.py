@@ -1,6 +1,6 @@
-"""The answers to forms: why one was refused, and what one did, for the page that the browser is sent to next.
+"""The answers to forms: the reason of a refusal, or the result, for the page that the browser is sent to next.
 
-What was done goes into a Flash, not into the address. Refusals by rights and confirmations are noted in the audit trail.
+A result goes into a flash, not into the address. Refusals by rights and confirmations are noted in the audit trail.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from admin.users.access import Access, place_of, who_asks
 from admin.users.refused_attempts import RefusedAttempts
 from shared.http.errors import HttpError
 
-# Arguments of the path that a form's action returns: they say what was done.
+# Arguments of the path that a form's action returns: its result.
 _ONCE = ("did", "n", "published", "at", "key")
 # Fields of a refused form that are arguments of the page that shows it again.
 _ASKED = ("name", "node", "offset", "state", "after", "count", "per_second", "to", *NAMES, *SETTINGS)
@@ -40,31 +40,31 @@ class FormAnswers:
 
     access: Access
     home: str  # the path of the cookie
-    attempts: RefusedAttempts | None = None  # records what is refused
+    attempts: RefusedAttempts
     flashes: Flashes = field(default_factory=lambda: Flashes(time.monotonic, secrets.token_urlsafe))
 
     def refusal(self, request: Request, form: Mapping[str, str], error: Exception) -> Refusal:
-        """Return why a form was refused, and what was typed into it."""
+        """Return the refusal of a form: the error, and the values that were typed."""
         typed = {name: value for name, value in form.items() if name != "csrf"}
         if isinstance(error, Partly):
             return Refusal(typed, f"Done on some nodes only. {in_words(error.text)}", "", _AGAIN, error.status)
+        if isinstance(error, FieldError):
+            if error.field == "confirm":
+                self.note_refused(request, form.get("action", ""), "the confirmation does not match", form)
+            return Refusal(typed, error.text, error.field, "", error.status)
+        if isinstance(error, HttpError) and error.status == 403 and error.text == FORBIDDEN:
+            self.note_refused(request, form.get("action", ""), "no right", form)
+            return Refusal(typed, f"Access denied. {no_right(request)}", "", "", 403)
         if isinstance(error, HttpError):
-            is_forbidden = error.status == 403 and error.text == FORBIDDEN
-            if is_forbidden or (isinstance(error, FieldError) and error.field == "confirm"):
-                why = "no right" if is_forbidden else "the confirmation does not match"
-                self.note_refused(request, form.get("action", ""), why, form)
-            where = error.field if isinstance(error, FieldError) else field_of(error.text)
             words = in_words(error.text) if error.status == 502 else error.text
-            if is_forbidden:
-                words = f"Access denied. {no_right(request)}"
-            return Refusal(typed, words, where, "", error.status)
+            return Refusal(typed, words, field_of(error.text), "", error.status)
         if isinstance(error, AllFailed | UpstreamError):
-            words = in_words(str(error))
-            return Refusal(typed, words, field_of(str(error)), "" if field_of(str(error)) else _AGAIN, 502)
+            field = field_of(str(error))
+            return Refusal(typed, in_words(str(error)), field, "" if field else _AGAIN, 502)
         return Refusal(typed, "The form is not valid UTF-8.", "", "", 400)
 
     def keep(self, request: Request, response: Response, path: str, done: Done) -> None:
-        """Keep what was done for the page at `path`, and have the response set the cookie that shows it there."""
+        """Keep the result for the page at `path`, and have the response set the cookie that shows it there."""
         token = self.flashes.put(self._owner(request), unquote(path), done)
         response.set_cookie(
             COOKIE, token, int(KEPT), path=self.home or "/", secure=self.access.is_secure(request), httponly=True,
@@ -76,34 +76,31 @@ class FormAnswers:
         response.delete_cookie(COOKIE, path=self.home or "/")
 
     def take_flash(self, request: Request) -> None:
-        """Take what a form of this browser did, if this is the page that shows it."""
+        """Take the result of this browser's form, if this is the page that shows it."""
         token = request.cookies.get(COOKIE, "")
         if token and not refusal_of(request).words:
             request.state.done = self.flashes.take(token, self._owner(request), request.scope["path"])
 
     def _owner(self, request: Request) -> str:
-        """Return whose flash it is: the session, or the user and the address."""
+        """Return the owner of the flash: the session, or the user and the address."""
         who = who_asks(request)
         return who.csrf or f"{who.name} at {self.access.remote(request)}"
 
     def note_refused(self, request: Request, action: str, words: str, form: Mapping[str, str] | None = None) -> None:
-        """Record an attempt that was refused."""
-        if self.attempts is None:
-            return
+        """Record an attempt that was refused. `words`: the reason."""
         named = form or {}
         target = "/".join(place_of(request)) or named.get("topic") or named.get("name") or request.scope["path"]
-        node = named.get("node", "")
-        target = f"{target} at {node}" if node else target
+        target += f" at {named['node']}" if named.get("node") else ""
         self.attempts.note(action, target, self.access.actor(request), words)
 
 
 def no_right(request: Request) -> str:
-    """Return why the user may not."""
+    """Return the reason for which the user may not use a page or form."""
     return f"Your role ({who_asks(request).role}) or your topics do not allow this."
 
 
-def parted(where: str) -> tuple[str, str, Done]:
-    """Return the path of an action's result, its address with the query, and what was done."""
+def split_result(where: str) -> tuple[str, str, Done]:
+    """Return the path of the page that an action leads to, its address with the query, and the result."""
     path, _, asked = where.partition("?")
     arguments = parse_qsl(asked, keep_blank_values=True)
     kept = urlencode([(name, value) for name, value in arguments if name not in _ONCE])
@@ -111,7 +108,7 @@ def parted(where: str) -> tuple[str, str, Done]:
 
 
 def done_of(request: Request) -> Done:
-    """Return what a form of this browser has just done, for the page that shows it; empty for all others."""
+    """Return the result of the form that this browser has just sent, for the page that shows it; empty for all others."""
     found: Done = getattr(request.state, "done", {})
     return found
 
@@ -123,7 +120,7 @@ def refuse_field(request: Request, typed: Mapping[str, str], error: FieldError) 
 
 
 def refusal_of(request: Request) -> Refusal:
-    """Return why the form of this request was refused; one without words: it was not."""
+    """Return the refusal of this request's form; without words if it was not refused."""
     found: Refusal = getattr(request.state, "refusal", NONE)
     return found
 

@@ -1,4 +1,4 @@
-"""What a form that was refused shows when it comes back: the values that were typed, and the error beside its field.
+"""The state of a form that was refused: the values that were typed, and the error next to its field.
 
 Pure. Templates ask `Refusal.of` for the state of each form, by the hidden fields that identify it. A form that was not
 refused has an empty state, so that templates need no second version of it.
@@ -22,7 +22,7 @@ PROBLEM = "problem"  # the id of the element that describes the error: a page ha
 
 
 class FieldError(HttpError):
-    """A form was refused because of one of its fields: the text says what is wrong with it."""
+    """A form was refused because of one of its fields, for the reason in the text."""
 
     def __init__(self, field: str, text: str, status: int = 400) -> None:
         super().__init__(status, text)
@@ -37,7 +37,7 @@ def whole_number(text: str, least: int, most: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class FormState:
-    """One form of a page: what was typed into it, and which field was refused and why. Empty: it was not refused."""
+    """One form of a page: the typed values, and the refused field with its error. Empty if it was not refused."""
 
     typed: Mapping[str, str] = field(default_factory=dict)
     name: str = ""  # of the field that was refused; "": the form as a whole, or not at all
@@ -49,7 +49,7 @@ class FormState:
         return Markup(" open") if self.words else Markup()
 
     def value(self, name: str, default: object = "") -> str:
-        """Return what was typed into the field, or the default."""
+        """Return the value that was typed into the field, or the default."""
         return self.typed.get(name, str(default))
 
     def input(self, name: str, default: object = "", hint: str = "") -> Markup:
@@ -72,7 +72,7 @@ class FormState:
         return Markup(" selected") if self.typed.get(name) == str(option) else Markup()
 
     def problem(self, name: str) -> Markup:
-        """Return the element that says what is wrong with this field, if it was refused."""
+        """Return the element with the error of this field, if it was refused."""
         if not self.words or name != self.name:
             return Markup()
         return Markup('<small class="bad" id="{}">{}</small>').format(PROBLEM, self.words)

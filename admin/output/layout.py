@@ -31,7 +31,7 @@ from admin.output.error_pages import FORBIDDEN, failure, ways_from, wrong
 from admin.output.export import exported
 from admin.output.failures import sentences
 from admin.output.flashes import Done
-from admin.output.form_answers import FormAnswers, asked_again, done_of, no_right, parted, refusal_of
+from admin.output.form_answers import FormAnswers, asked_again, done_of, no_right, refusal_of, split_result
 from admin.output.form_state import LIMITS
 from admin.output.live_events import live_events
 from admin.users.access import Access, check_origin, place_of, who_asks
@@ -167,7 +167,7 @@ class PageRenderer:
             except HttpError as error:
                 status, fields = error.status, wrong(error.text, "")
             refusal = refusal_of(request)
-            if refusal.words:  # the page of the form; or, if that cannot be shown, why the form was refused
+            if refusal.words:  # the page of the form; or, if that cannot be shown, an error page with the refusal
                 status = refusal.status
                 fields = fields if fields["page_of"] != "error" else wrong(refusal.words, refusal.advice)
             response = self.page(request, fields, status)
@@ -185,7 +185,7 @@ class PageRenderer:
                 return await handler(request)
             except Exception as error:
                 status, fields = failure(request, error)
-            return self.page(request, fields | {"still": True}, status)
+                return self.page(request, fields | {"still": True}, status)
 
         return guarded
 
@@ -207,7 +207,7 @@ class PageRenderer:
                     return self.page(request, wrong(refusal.words, refusal.advice), refusal.status)
                 asked = urlencode(asked_again(form)).encode()
                 return await shown(Request({**request.scope, "method": "GET", "query_string": asked}, request.receive))
-            path_to, location, done = parted(where)
+            path_to, location, done = split_result(where)
             response = RedirectResponse(location, 303, HEADERS)
             if done:
                 self.answers.keep(request, response, path_to, done)
@@ -230,7 +230,7 @@ class PageRenderer:
         if error.status == 401 and request.method == "GET" and "live" not in query(request):
             asked = request.url.query
             here = request.scope["path"] + (f"?{asked}" if asked else "")
-            return RedirectResponse(f"{self.home}/login?{FILTERS['arguments']({'next': here})}", 303, HEADERS)
+            return RedirectResponse(self._login_url(here), 303, HEADERS)
         if error.status == 401:
             return self.page(request, wrong("You are not logged in, or your session has ended.", ""), 401)
         self.answers.note_refused(request, f"{request.method} {request.scope['path']}", "no right")
@@ -266,7 +266,7 @@ class PageRenderer:
         return without_surrogates(_environment().get_template(template).render(**values))
 
     async def _fields(self, request: Request, view: View) -> tuple[int, Fields]:
-        """Return the status and fields of the view, or those of a page that says why it failed."""
+        """Return the status and fields of the view, or of the error page if it failed."""
         try:
             fields = await view(request)
             fields["errors"] = sentences(fields.get("errors", ()))
@@ -330,18 +330,18 @@ class PageRenderer:
 
     def _ways(self, request: Request) -> list[tuple[str, str]]:
         """Return the links of an error page: to the page itself or the form, to those above it, and to Topics."""
-        parts, who = parameters(request, self.options), who_asks(request)
-        refusal = refusal_of(request)
+        parts, who, refusal = parameters(request, self.options), who_asks(request), refusal_of(request)
         found = [(self.url(*segments), words) for segments, words in ways_from(parts)]
         if refusal.words or request.method != "GET":
-            asked = asked_again(refusal.typed)
-            found.insert(0, (self.url(*parts, **asked), "Back to the page"))
+            found.insert(0, (self.url(*parts, **asked_again(refusal.typed)), "Back to the page"))
         if who.meets(NEEDED["GET /"]):
             found.append((self.url(), "Topics"))
         if self.access.has_users and not who.session:
-            here = self.url(*parts)
-            found.append((f"{self.home}/login?{FILTERS['arguments']({'next': here})}", "Log in"))
+            found.append((self._login_url(self.url(*parts)), "Log in"))
         return found
+
+    def _login_url(self, following: str) -> str:
+        return f"{self.home}/login?{FILTERS['arguments']({'next': following})}"
 
 
 class _Stream(StreamingResponse):

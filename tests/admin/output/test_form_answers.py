@@ -1,6 +1,6 @@
 """What an action returns is parted into an address and what was done; a refused form asks for its page as it was."""
 
-from admin.output.form_answers import asked_again, parted
+from admin.output.form_answers import asked_again, split_result
 from tests.cases import each
 
 
@@ -17,7 +17,7 @@ from tests.cases import each
         ),
     ])  # fmt: skip
 def test_the_address_does_not_say_what_was_done(where: str, parts: tuple[str, str, dict[str, str]]) -> None:
-    assert parted(where) == parts
+    assert split_result(where) == parts
 
 
 def test_a_refused_form_asks_for_its_page_and_keeps_what_it_would_have_acted_on() -> None:
