@@ -1,9 +1,9 @@
 """Log-ins by OIDC that are in progress, each bound to one browser. Pure: time and randomness come in.
 
-Nothing is kept for a login that was only begun, so strangers who begin many cannot displace anybody's. All of it stands in
-the browser's cookie, sealed by a key of this process: a random word, when the login began, and the page to go to. State,
-nonce and code verifier are derived from the word, so the provider, which learns the first two, cannot make the cookie, and
-another browser, to which an attacker sends a foreign answer of the provider, does not have it.
+Nothing is kept for a login that was only begun, so strangers who begin many cannot displace others. All of it is in the
+browser's cookie, sealed by a key of this process: a random text, the time at which the login began, and the page to go to.
+State, nonce and code verifier are derived from the random text, so the provider, which learns the first two, cannot make the
+cookie, and another browser, to which an attacker sends a foreign answer of the provider, does not have it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_FOLLOWING = 1000  # characters of the page to go to; a cookie has at most 4
 
 
 class FlowError(Exception):
-    """The browser has no login in progress that fits. The text says why."""
+    """The browser has no login in progress that fits, for the reason in the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Flow:
 
     state: str  # comes back from the provider
     nonce: str  # comes back in the ID token
-    verifier: str  # proves to the provider that whoever began also ends (PKCE)
+    verifier: str  # proves to the provider that the same client began and ends the login (PKCE)
     following: str  # path of the page to go to
 
 
@@ -42,7 +42,7 @@ class Flows:
         self._key = key
         self._clock = clock
         self._random_word = random_word
-        self._used: OrderedDict[str, float] = OrderedDict()  # words of logins that have ended: when they began
+        self._used: OrderedDict[str, float] = OrderedDict()  # by the nonces of logins that have ended: when they began
 
     def begin(self, following: str) -> tuple[Flow, str]:
         """Begin a login, and return it with the content of its cookie. `following`: left out if it is too long."""

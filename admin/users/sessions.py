@@ -33,7 +33,7 @@ class Session:
 
 
 class Sessions:
-    """The sessions, by the content of the cookie, of which only a digest is kept."""
+    """The sessions, by a digest of the content of the cookie."""
 
     def __init__(self, lifetime: float, clock: Callable[[], float], random_word: Callable[[], str]) -> None:
         self._lifetime = lifetime  # s
@@ -46,9 +46,9 @@ class Sessions:
         return len(self._sessions)
 
     def begin(self, name: str, secret: str, agent: str, kind: str = "user", roles: tuple[str, ...] = ()) -> str:
-        """Start a session of a user, who has proved by this hash of the password, and return the content of its cookie.
+        """Start a session of a user, and return the content of its cookie.
 
-        `roles`: of a user whom the OIDC provider has proved, with `secret` "".
+        `secret`: the hash of the password with which the user logged in; "" with the `roles` of a user of the OIDC provider.
         """
         own = [digest for digest, one in self._sessions.items() if one.name == name]
         for digest in own[: max(0, len(own) - MOST_OF_ONE + 1)]:
@@ -63,10 +63,10 @@ class Sessions:
     def find(
         self, word: str, agent: str, current: Callable[[Session], tuple[Identity, str] | None], *, is_use: bool = True
     ) -> Identity | None:
-        """Return the user of a session, as `current` says it now: who the user is, and the hash of the password.
+        """Return the user of a session, or None if it has ended, or another browser sends its cookie.
 
-        Returns None if the session is over, another browser sends it, or the user was removed or got another password
-        since. `is_use`: the user acts, as opposed to a page that was left open; only that counts against IDLE.
+        `current` returns the user as it is now, with the hash of the password; the session ends if the user was removed or got
+        another password. `is_use`: the user acts, as opposed to a page that was left open; only that counts against IDLE.
         """
         digest = _digest(word)
         session = self._sessions.get(digest)
@@ -88,7 +88,7 @@ class Sessions:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What failed tries are counted by: a name from an address, an address, or a name from any address."""
+    """The key by which failed tries are counted: a name from an address, an address, or a name from any address."""
 
     kind: str
     value: str

@@ -100,9 +100,9 @@ async def test_built_in_roles_may_do_what_they_always_might(tmp_path: Path, role
 
 
 SCOPES = {
-    "": ("", {Where.PATH, Where.SOME, Where.ALL}),
-    "topic": (', topics = ["t"]', {Where.PATH, Where.SOME}),
-    "other": (', topics = ["other"]', {Where.SOME}),
+    "": ("", {Where.PATH, Where.ANY_TOPIC, Where.ALL}),
+    "topic": (', topics = ["t"]', {Where.PATH, Where.ANY_TOPIC}),
+    "other": (', topics = ["other"]', {Where.ANY_TOPIC}),
 }
 
 

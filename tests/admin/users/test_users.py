@@ -26,7 +26,7 @@ def command(*arguments: object, told: str = "") -> subprocess.CompletedProcess[s
 
 
 @each("text, wrong", [
-    ("ann admin *", "line 1: expected four words: name, role, topics, secret"),
+    ("ann admin *", "line 1: expected four fields: name, role, topics, secret"),
     ("\n# c\nann king * -", "line 3: ann: the role must be one of viewer, body-viewer, operator, admin"),
     ("ann nobody * -", "line 1: ann: the role must be"),
     ("a/b admin * -", "line 1: 'a/b' is not a valid user name"),
