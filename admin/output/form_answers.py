@@ -1,13 +1,15 @@
 """The answers to forms: the reason of a refusal, or the result, for the page that the browser is sent to next.
 
-A result goes into a flash, not into the address. Refusals by rights and confirmations are noted in the audit trail.
+A result is kept in Flashes and not in the address, so that no link can make a page show a false result. The browser has a
+random token of its result in a cookie, and sees it once. Refusals by rights and confirmations are in the audit trail.
 """
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlencode
 
@@ -18,7 +20,6 @@ from admin.nodes.cluster import AllFailed
 from admin.nodes.upstreams import UpstreamError
 from admin.output.error_pages import FORBIDDEN, Partly
 from admin.output.failures import field_of, in_words
-from admin.output.flashes import COOKIE, KEPT, Done, Flashes
 from admin.output.form_state import NONE, FieldError, Refusal
 from admin.output.message_filters import NAMES
 from admin.output.topic_settings import SETTINGS
@@ -26,12 +27,44 @@ from admin.users.access import Access, place_of, who_asks
 from admin.users.refused_attempts import RefusedAttempts
 from shared.http.errors import HttpError
 
+COOKIE = "nsqadmin_done"
+KEPT = 60.0  # s until a page must have asked
+MOST = 1000  # of all browsers; the oldest is forgotten first
+MOST_TOKEN = 100  # characters
 # Arguments of the path that a form's action returns: its result.
 _ONCE = ("did", "n", "published", "at", "key")
 # Fields of a refused form that are arguments of the page that shows it again.
 _ASKED = ("name", "node", "offset", "state", "after", "count", "per_second", "to", *NAMES, *SETTINGS)
 _AGAIN = "A node that did not answer may have applied the change, or may apply it later. Check the result."
 MOST_ASKED = 500  # characters of each argument
+
+Done = dict[str, str]
+
+
+@dataclass(slots=True)
+class Flashes:
+    """The results of forms that no page has shown yet."""
+
+    clock: Callable[[], float]  # s, monotonic
+    new_token: Callable[[], str]
+    # By token: when it ends, the owner, the path of the page, and the result.
+    _kept: OrderedDict[str, tuple[float, str, str, Done]] = field(default_factory=OrderedDict)
+
+    def put(self, owner: str, path: str, done: Done) -> str:
+        """Keep a result for the owner's page, and return the token."""
+        token = self.new_token()
+        self._kept[token] = self.clock() + KEPT, owner, path, done
+        while len(self._kept) > MOST:
+            self._kept.popitem(last=False)
+        return token
+
+    def take(self, token: str, owner: str, path: str) -> Done:
+        """Return the result, once; empty if the token is unknown, expired, or of another owner or page."""
+        ends, of, where, done = self._kept.get(token[:MOST_TOKEN], (0.0, "", "", {}))
+        if not done or (of, where) != (owner, path):
+            return {}
+        del self._kept[token]
+        return done if self.clock() < ends else {}
 
 
 @dataclass(slots=True)

@@ -30,8 +30,7 @@ from admin.output import tables
 from admin.output.error_pages import FORBIDDEN, failure, ways_from, wrong
 from admin.output.export import exported
 from admin.output.failures import sentences
-from admin.output.flashes import Done
-from admin.output.form_answers import FormAnswers, asked_again, done_of, no_right, refusal_of, split_result
+from admin.output.form_answers import Done, FormAnswers, asked_again, done_of, no_right, refusal_of, split_result
 from admin.output.form_state import LIMITS
 from admin.output.live_events import live_events
 from admin.users.access import Access, check_origin, place_of, who_asks
@@ -258,7 +257,7 @@ class PageRenderer:
         was_wrong = {"wrong": 1} if fields["page_of"] == "error" else {}
         live = "" if fields.get("still") else "?" + FILTERS["arguments"]({**query(request), "live": 1, **was_wrong})
         name = f"{fields['page_of']}.html" if f"{fields['page_of']}.html" in _sources() else "layout.html"
-        html = self._render(name, request, {"live": live, "charted": False} | fields)
+        html = self._render(name, request, {"live": live} | fields)
         return Response(html, status, HEADERS, "text/html; charset=utf-8")
 
     def _render(self, template: str, request: Request, fields: Fields) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
@@ -57,10 +57,6 @@ class JsonApi:
     cluster: Cluster
     actions: Actions
     access: Access
-    _names: dict[str, str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._names = {spec.key: spec.name for spec in specs(AdminOptions, "nsqadmin") if spec.in_file}
 
     def routes(self) -> Routes:
         """Return the handlers of every path, by method."""
@@ -272,10 +268,11 @@ class JsonApi:
         return self._option(key)
 
     def _option(self, key: str) -> Response:
-        if key not in self._names:
+        names = {spec.key: spec.name for spec in specs(AdminOptions, "nsqadmin") if spec.in_file}
+        if key not in names:
             raise HttpError(400, "INVALID_OPTION")
-        in_force: dict[str, object] = {LOOKUPDS: list(self.settings.lookupds), LOG_LEVEL: go_log_level()}
-        return option_response(in_force.get(key, getattr(self.options, self._names[key])))
+        current: dict[str, object] = {LOOKUPDS: list(self.settings.lookupds), LOG_LEVEL: go_log_level()}
+        return option_response(current.get(key, getattr(self.options, names[key])))
 
 
 def _reporting(handler: Handler) -> Handler:

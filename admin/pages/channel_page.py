@@ -72,26 +72,17 @@ class ChannelPage:
         total = NodeRow("", merged, replace(total_rates, gain=gain), total_oldest, bool(penstock_nodes))
         clients = CLIENTS.sorted(merged["clients"] or [], asked)
         return {
-            "page_of": "channel",
-            "title": f"Channel {name}",
-            "topic_name": topic,
-            "name": name,
-            "figures": _figures(total, hour),
-            "oldest": total.oldest,
+            "page_of": "channel", "title": f"Channel {name}", "topic_name": topic, "name": name,
+            "figures": _figures(total, hour), "oldest": total.oldest, "states": _states(rows),
             "rows": [*CHANNEL_NODES.sorted(rows, asked), total],
-            "states": _states(rows),
             "clients": [one | {"failure_share": channel_figures.client_share(one)} for one in clients[:MOST_CLIENTS]],
             "errors": [*errors, *left_out(clients, MOST_CLIENTS, "clients")],
-            "is_paused": merged["paused"],
-            "coverage": queries.coverage(topic),
-            "missing": queries.missing_past(topic, name),
-            "paused_on": sum(one["paused"] for one in parts),
+            "is_paused": merged["paused"], "paused_on": sum(one["paused"] for one in parts),
             "pauses": channel_figures.pauses_of(await queries.pauses(), topic, name),
-            "timed": len(penstock_nodes) == len(producers),
-            "charted": bool(penstock_nodes),
-            "extended": bool(penstock_nodes),
+            "coverage": queries.coverage(topic), "missing": queries.missing_past(topic, name),
+            "extended": bool(penstock_nodes), "timed": len(penstock_nodes) == len(producers),
             "table": [{key: one[key] for key in one if not isinstance(one[key], dict | list)} for one in clients],
-        }
+        }  # fmt: skip
 
     def _absent(self, topic: str, name: str) -> HttpError:
         """Return the error of a channel that no node which answers has."""

@@ -66,27 +66,17 @@ class Configuration:
             refuse_field(request, asked, error)
         _, buried = await self.site.queries.ages(penstock_nodes, topic)
         return {
-            "page_of": "configuration",
-            "title": f"Configuration of {topic}",
-            "still": True,
-            "name": topic,
-            "nodes": nodes,
-            "settings": SETTINGS,
-            "differing": topic_settings.differing(nodes),
-            "durabilities": DURABILITIES,
+            "page_of": "configuration", "title": f"Configuration of {topic}", "still": True, "name": topic, "nodes": nodes,
+            "settings": SETTINGS, "durabilities": DURABILITIES, "is_ephemeral": is_ephemeral(topic), "errors": errors,
             "others": sorted({one.address for one in producers} - {one.address for one in penstock_nodes}),
             "buried": sorted((name, count) for name, count in buried.items() if count),
-            "limits": await self._limits(penstock_nodes) if who.sees_all else {},
-            "limit_labels": LIMITS,
-            "is_ephemeral": is_ephemeral(topic),
+            "limits": await self._limits(penstock_nodes) if who.sees_all else {}, "limit_labels": LIMITS,
             "latest": await self.site.audit.latest("configure", topic),
-            "asked": changes,
-            "changes": topic_settings.differences(nodes, changes),
+            "asked": changes, "changes": topic_settings.differences(nodes, changes),
             "removes": topic_settings.may_remove(nodes, changes),
-            "state": topic_settings.state_of(nodes),
-            "errors": errors,
+            "differing": topic_settings.differing(nodes), "state": topic_settings.state_of(nodes),
             "table": [{"node": one.node, **one.values, "set_for_topic": " ".join(sorted(one.own))} for one in nodes],
-        }
+        }  # fmt: skip
 
     async def change(self, request: Request, form: Form) -> str:
         """Change the settings that were previewed, on all nodes of the topic."""

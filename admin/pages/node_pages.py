@@ -64,15 +64,10 @@ class NodePages:
         rows = [self._row(one, who, now, disks.get(one.address, {})) for one in queries.inventory.all()]
         rows = tables.NODES.sorted(sorted(rows, key=lambda row: not row["is_gone"]), query(request))
         return {
-            "page_of": "nodes",
-            "title": "Nodes",
-            "rows": rows,
-            "errors": found.errors,
-            "lookupds": len(self.site.settings.lookupds),
-            "is_cluster": any(row["copies"] for row in rows),
-            "tombstones": self.tombstones.seen_by(who),
-            "table": [{key: row[key] for key in _NODE} for row in rows],
-        }
+            "page_of": "nodes", "title": "Nodes", "rows": rows, "errors": found.errors,
+            "is_cluster": any(row["copies"] for row in rows), "lookupds": len(self.site.settings.lookupds),
+            "tombstones": self.tombstones.seen_by(who), "table": [{key: row[key] for key in _NODE} for row in rows],
+        }  # fmt: skip
 
     async def _disks_of(self, penstock_nodes: list[Producer]) -> dict[str, JsonObject]:
         """Ask the nodes for their counts, which the inventory notes, and return the storage of those that report a disk.
@@ -134,14 +129,10 @@ class NodePages:
         visible = [one for one in record.stuck if who.sees(one.topic)]
         figures = record.figures if who.sees_all else {}
         return {
-            "page_of": "node_down",
-            "title": f"Node {record.address}",
-            "record": record,
-            "state": record.state(self.site.queries.clock()).value,
-            "stuck": visible,
-            "totals": _labeled(figures),
+            "page_of": "node_down", "title": f"Node {record.address}", "record": record, "stuck": visible,
+            "state": record.state(self.site.queries.clock()).value, "totals": _labeled(figures),
             "table": [_stuck_row(one, record.figures_at) for one in visible],
-        }
+        }  # fmt: skip
 
     async def node(self, request: Request) -> Fields:
         queries, asked, who = self.site.queries, query(request), who_asks(request)
@@ -163,24 +154,16 @@ class NodePages:
         disk = (await self._disks_of(penstock_nodes)).get(address, {})
         # a node without an auth file has no such route, and that is no error
         use = await queries.ask_nodes(penstock_nodes if who.sees_all else [], "/identities", {"limit": str(MOST)})
+        tombstonable = (name for name in sorted(names) if who.may("tombstone", name))
         return {
-            "page_of": "node",
-            "title": f"Node {producer.address}",
-            "node": producer.address,
-            "rows": rows,
-            "page": page,
-            "pages": pages,
-            "q": having,
-            "totals": [*self._facts(address, disk), *(totals if who.sees_all else ())],
-            "talkers": tables.TALKERS.sorted(top_talkers(use.answers.get(producer.address, {})), asked),
-            "drain": drain_view(drain.answers.get(producer.address, {})),
-            "extended": bool(penstock_nodes),
-            "errors": overview.errors,
-            "lookupds": self.site.settings.lookupds,
-            "tombstones": self.tombstones.seen_by(who, producer.address),
-            "names": list(islice((name for name in sorted(names) if who.may("tombstone", name)), MOST_TOMBSTONABLE)),
-            "table": [asdict(row) for row in rows],
-        }
+            "page_of": "node", "title": f"Node {address}", "node": address, "rows": rows, "page": page, "pages": pages,
+            "q": having, "totals": [*self._facts(address, disk), *(totals if who.sees_all else ())],
+            "talkers": tables.TALKERS.sorted(top_talkers(use.answers.get(address, {})), asked),
+            "drain": drain_view(drain.answers.get(address, {})), "extended": bool(penstock_nodes),
+            "errors": overview.errors, "lookupds": self.site.settings.lookupds,
+            "tombstones": self.tombstones.seen_by(who, address),
+            "names": list(islice(tombstonable, MOST_TOMBSTONABLE)), "table": [asdict(row) for row in rows],
+        }  # fmt: skip
 
     async def _of_node(
         self, producer: Producer, columns: tuple[str, ...], *, is_penstock: bool
@@ -212,19 +195,12 @@ class NodePages:
             )
             for one in found.clusters
         ]
+        nodes = [(one.name, node) for one in shown for node in one.nodes]
         return {
-            "page_of": "cluster",
-            "title": "Cluster",
-            "clusters_shown": shown,
-            "copy_row": copy_row,
-            "shortage": shortage,
-            "errors": found.errors,
-            "table": [
-                {"cluster": one.name} | {name: getattr(node, name) for name in _MEMBER}
-                for one in shown
-                for node in one.nodes
-            ],
-        }
+            "page_of": "cluster", "title": "Cluster", "clusters_shown": shown, "errors": found.errors,
+            "copy_row": copy_row, "shortage": shortage,
+            "table": [{"cluster": name} | {key: getattr(node, key) for key in _MEMBER} for name, node in nodes],
+        }  # fmt: skip
 
     async def storage(self, request: Request) -> Fields:
         queries, asked, who = self.site.queries, query(request), who_asks(request)
@@ -235,17 +211,14 @@ class NodePages:
             parts = {"topics": tables.LOG_TOPICS, "files": tables.LOG_FILES, "promoted": tables.PROMOTED}
             views[node] |= {name: table.sorted(views[node][name], asked) for name, table in parts.items()}
         return {
-            "page_of": "storage",
-            "title": "Storage",
-            "rows": views,
-            "node": node if node in views else "",
+            "page_of": "storage", "title": "Storage", "rows": views, "node": node if node in views else "",
             "errors": gathered.errors,
             "table": [
                 {"node": address, "reported_at": queries.clock() - queries.data_age(address)}
                 | {key: value for key, value in view.items() if not isinstance(value, list)}
                 for address, view in views.items()
             ],
-        }
+        }  # fmt: skip
 
     async def readers(self, request: Request) -> Fields:
         queries, asked, who = self.site.queries, query(request), who_asks(request)
@@ -270,15 +243,10 @@ class NodePages:
                 errors, answers = [str(failed)], False
         visible = {name: channels for name, channels in inactive.items() if who.sees(name)}
         return {
-            "page_of": "lookup",
-            "title": "Lookup",
-            "lookupds": lookupds,
-            "states": states,
-            "answers": answers,
+            "page_of": "lookup", "title": "Lookup", "lookupds": lookupds, "states": states, "answers": answers,
             "inactive": dict(islice(visible.items(), MOST_INACTIVE)),
-            "inactive_left_out": max(0, len(visible) - MOST_INACTIVE),
-            "errors": errors,
-        }
+            "inactive_left_out": max(0, len(visible) - MOST_INACTIVE), "errors": errors,
+        }  # fmt: skip
 
     async def _lookupd(self, address: str) -> dict[str, str]:
         """Ask one nsqlookupd for its version, apart from the others; "error" is "" if it answers."""

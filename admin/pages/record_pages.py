@@ -41,15 +41,10 @@ class RecordPages:
         topic = "".join(place_of(request))
         view = history_view(await self.past.rollups(topic, query(request).get("grain", "hour")))
         return {
-            "page_of": "history",
-            "title": f"History of {topic}" if topic else "History",
-            "topic": topic,
-            "lake": self.site.options.lake,
-            "grains": list(GRAINS),
-            "history": view,
-            "still": True,
+            "page_of": "history", "title": f"History of {topic}" if topic else "History", "still": True, "topic": topic,
+            "lake": self.site.options.lake, "grains": list(GRAINS), "history": view,
             "table": [{key: bar[key] for key in ("at", "messages", "bytes")} for bar in view["bars"]],
-        }
+        }  # fmt: skip
 
     async def all_tasks(self, request: Request) -> Fields:
         who = who_asks(request)
@@ -64,15 +59,10 @@ class RecordPages:
 
     async def audit(self, request: Request) -> Fields:
         asked = query(request)
-        words, before = asked.get("q", "")[:200], asked.get("before", "")[:40]
-        records = await self.site.audit.search(words, before, MOST_LISTED)
+        text, before = asked.get("q", "")[:200], asked.get("before", "")[:40]
+        records = await self.site.audit.search(text, before, MOST_LISTED)
         return {
-            "page_of": "audit",
-            "title": "Audit",
-            "records": records,
-            "q": words,
-            "following": records[-1]["time"] if len(records) == MOST_LISTED else "",
-            "path": self.site.audit.path,
-            "still": bool(before),
+            "page_of": "audit", "title": "Audit", "records": records, "q": text, "path": self.site.audit.path,
+            "following": records[-1]["time"] if len(records) == MOST_LISTED else "", "still": bool(before),
             "table": records,
-        }
+        }  # fmt: skip

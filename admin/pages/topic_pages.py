@@ -71,19 +71,12 @@ class TopicPages:
             totals += [("Totals", "loading")] if is_pending else _totals(cached.now)
             totals += self.alarms.totals()
         return {
-            "page_of": "topics",
-            "title": "Topics",
-            "rows": listed,
-            "page": page,
-            "pages": pages,
-            "q": having,
-            "totals": totals,
-            "errors": cached.now.errors,
+            "page_of": "topics", "title": "Topics", "rows": listed, "page": page, "pages": pages, "q": having,
+            "totals": totals, "errors": cached.now.errors, "alarms": alarms,
             # a node that is down has a banner on every page already
             "alarm_groups": [one for one in self.alarms.groups(who) if one.rule.name != "node-down"],
-            "alarms": alarms,
             "table": [asdict(row) for row in listed],
-        }
+        }  # fmt: skip
 
     async def names(self, request: Request) -> Response:
         """Return {"topics": [...]}: MOST_NAMES that the user sees and that contain ?q, those that begin with it first."""
@@ -126,27 +119,16 @@ class TopicPages:
         gains = await queries.gains(producers, name, cached.now)
         channels = tables.CHANNELS.sorted(_channels_of(cached, ages, gains), asked)
         return {
-            "page_of": "topic",
-            "title": f"Topic {name}",
-            "name": name,
+            "page_of": "topic", "title": f"Topic {name}", "name": name, "row": row, "ages": ages,
             "topic": merged | {"nodes": tables.TOPIC_NODES.sorted(merged["nodes"] or (), asked)},
-            "errors": [*errors, *left_out(channels, MOST_ROWS, "channels")],
-            "is_paused": merged["paused"],
-            "coverage": queries.coverage(name),
-            "missing": queries.missing_past(name, ""),
-            "timed": len(penstock_nodes) == len(producers),
-            "channels": channels[:MOST_ROWS],
-            "ages": ages,
+            "is_paused": merged["paused"], "coverage": queries.coverage(name), "missing": queries.missing_past(name, ""),
+            "channels": channels[:MOST_ROWS], "errors": [*errors, *left_out(channels, MOST_ROWS, "channels")],
             "readers": tables.READERS.sorted(readers, asked),
-            "nodes": [one.address for one in producers],
-            "row": row,
-            "tube_nodes": [one.address for one in penstock_nodes],
-            "lookups": bool(self.site.settings.lookupds),
-            "charted": bool(penstock_nodes),
-            "has_lake": bool(self.site.options.lake),
-            "extended": bool(penstock_nodes),
+            "nodes": [one.address for one in producers], "tube_nodes": [one.address for one in penstock_nodes],
+            "extended": bool(penstock_nodes), "timed": len(penstock_nodes) == len(producers),
+            "lookups": bool(self.site.settings.lookupds), "has_lake": bool(self.site.options.lake),
             "table": [asdict(row) for row in channels],
-        }
+        }  # fmt: skip
 
     async def counter(self, request: Request) -> Fields:
         cached = await self.site.queries.overview()

@@ -128,9 +128,13 @@ def _print(token: str) -> int:
 
 
 def _remove(arguments: argparse.Namespace) -> int:
-    if not is_auth_file(arguments.file):
-        return _remove_line(arguments)
-    text, count = removed(arguments.file.read_text(encoding="utf-8"), "user", arguments.name)
+    text = arguments.file.read_text(encoding="utf-8")
+    if is_auth_file(arguments.file):
+        text, count = removed(text, "user", arguments.name)
+    else:
+        users = parse(text)
+        count = 1 if users.pop(arguments.name, None) else 0
+        text = written(users.values())
     if not count:
         raise ValueError(f"user {arguments.name} does not exist")
     replace_text(arguments.file, text)
@@ -184,14 +188,6 @@ def _set_line(arguments: argparse.Namespace) -> int:
     users[arguments.name] = User(arguments.name, role, topics, secret or (known.secret if known else ""))
     replace_text(arguments.file, written(users.values()))
     return _print(token)
-
-
-def _remove_line(arguments: argparse.Namespace) -> int:
-    users = parse(_text(arguments.file))
-    if users.pop(arguments.name, None) is None:
-        raise ValueError(f"user {arguments.name} does not exist")
-    replace_text(arguments.file, written(users.values()))
-    return 0
 
 
 def _list_lines(arguments: argparse.Namespace) -> int:

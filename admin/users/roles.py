@@ -53,16 +53,9 @@ def _all(*verbs: Verb) -> Need:
 OPEN = Need(Where.ALL, ())
 
 NEEDED: dict[str, Need] = {
-    "GET /ping": OPEN,
-    "GET /livez": OPEN,
-    "GET /readyz": OPEN,
-    "GET /info": OPEN,
-    "GET /login": OPEN,
-    "POST /login": OPEN,
-    "GET /login/oidc": OPEN,
-    "GET /login/oidc/callback": OPEN,
-    "POST /logout": OPEN,
-    "GET /static/{asset}": OPEN,
+    **dict.fromkeys(("GET /ping", "GET /livez", "GET /readyz", "GET /info"), OPEN),
+    **dict.fromkeys(("GET /login", "POST /login", "GET /login/oidc", "GET /login/oidc/callback"), OPEN),
+    **dict.fromkeys(("POST /logout", "GET /static/{asset}"), OPEN),
     # pages
     "GET /": _any_topic(Verb.STATS),
     "GET /topics": _any_topic(Verb.STATS),
@@ -127,32 +120,19 @@ NEEDED: dict[str, Need] = {
     "PUT /config/{option}": _all(Verb.ADMIN),
 }
 
-# all of these verbs are needed: ADMIN on the nodes, the others on the topic or channel
+# All of these verbs are needed: ADMIN on the nodes, the others on the topic or channel.
 ACTIONS: dict[str, tuple[Verb, ...]] = {
     "publish": (Verb.PUBLISH,),
     "create": (Verb.CREATE,),
-    "pause": (Verb.ACT,),
-    "unpause": (Verb.ACT,),
+    "configure": (Verb.CONFIGURE,),
     "finish": verbs_to_finish(1),
     "finish-many": verbs_to_finish(2),  # more than one with one form
-    "requeue": (Verb.ACT,),
-    "kick": (Verb.ACT,),
-    "bury": (Verb.ACT,),
-    "release": (Verb.ACT,),
+    **dict.fromkeys(("pause", "unpause", "requeue", "kick", "bury", "release"), (Verb.ACT,)),
+    **dict.fromkeys(("disconnect", "cancel", "snooze"), (Verb.ACT,)),
     "move": (Verb.ACT,),  # and PUBLISH on the topic to which messages are moved
-    "disconnect": (Verb.ACT,),
-    "cancel": (Verb.ACT,),
-    "empty": (Verb.DELETE,),
-    "delete": (Verb.DELETE,),
-    "configure": (Verb.CONFIGURE,),
+    **dict.fromkeys(("empty", "delete"), (Verb.DELETE,)),
     "tombstone": (Verb.ADMIN, Verb.DELETE),
-    "drain": (Verb.ADMIN,),
-    "undrain": (Verb.ADMIN,),
-    "forget": (Verb.ADMIN,),
-    "promote": (Verb.ADMIN,),
-    "dismiss": (Verb.ADMIN,),
-    "snooze": (Verb.ACT,),
-    "set-alarms": (Verb.ADMIN,),
+    **dict.fromkeys(("drain", "undrain", "forget", "promote", "dismiss", "set-alarms"), (Verb.ADMIN,)),
 }
 
 

@@ -1,6 +1,9 @@
 """What an action returns is parted into an address and what was done; a refused form asks for its page as it was."""
 
-from admin.output.form_answers import asked_again, split_result
+from itertools import count
+
+from admin.output.form_answers import KEPT, MOST, Flashes, asked_again, split_result
+from tests.admin.asking import Clock
 from tests.cases import each
 
 
@@ -30,3 +33,23 @@ def test_a_refused_form_asks_for_its_page_and_keeps_what_it_would_have_acted_on(
     chosen = {"header": "a=b", "min_attempts": "3", "before": "1h", "since": "2d", "contains": "x", "reason": "r"}
     assert asked_again(chosen | {"confirm": "4"}) == chosen
     assert asked_again({"action": "move", "count": "5", "to": "t"}) == {"count": "5", "to": "t", "many": "move"}
+
+
+DONE = {"did": "pause"}
+
+
+def test_it_is_taken_once_on_its_page_by_whoever_did_it_and_ends() -> None:
+    clock, numbers = Clock(100.0), count(1)
+    flashes = Flashes(clock, lambda: f"t{next(numbers)}")
+    token = flashes.put("ann", "/topics/t", DONE)
+    for others in ((token, "eve", "/topics/t"), (token, "ann", "/nodes"), ("t9", "ann", "/topics/t")):
+        assert flashes.take(*others) == {}
+    assert flashes.take(token, "ann", "/topics/t") == DONE
+    assert flashes.take(token, "ann", "/topics/t") == {}
+    token = flashes.put("ann", "/", DONE)
+    clock.now += KEPT
+    assert flashes.take(token, "ann", "/") == {}
+    first = flashes.put("ann", "/", DONE)
+    last = [flashes.put("ann", "/", {"did": "empty"}) for _ in range(MOST)][-1]
+    assert flashes.take(first, "ann", "/") == {}, "the oldest makes room"
+    assert flashes.take(last, "ann", "/") == {"did": "empty"}

@@ -214,7 +214,7 @@ def test_the_command_edits_an_auth_file_and_leaves_all_else_as_it_is(tmp_path: P
         (("set", file, "ann", "--keep"), "", 1, "--keep needs an existing user"))),
     (("set", "FILE", "ann", "--topics", "a b"), "", 1, "invalid topics"),
     (("set", "FILE.toml", "ann", "--topics", "re:("), "", 1, "not an expression"),
-    (("remove", "FILE", "ann"), "", 1, "user ann does not exist"), (("remove", "FILE.toml", "ann"), "", 1, "No such file"),
+    (("remove", "FILE", "ann"), "", 1, "No such file"), (("remove", "FILE.toml", "ann"), "", 1, "No such file"),
     (("list", "FILE"), "", 1, "No such file"), (("convert", "FILE", "FILE.toml"), "", 1, "No such file"),
     (("set", "FILE", "ann", "--role", "king"), "", 2, "invalid choice"),
     (("set", "FILE.toml", "ann", "--role", "king"), "", 1, "the role 'king' is not known"), ((), "", 2, "usage"),
