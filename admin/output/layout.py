@@ -1,4 +1,4 @@
-"""What all pages share: the layout, the live part, exports, refusals, and the check that forms are nsqadmin's own.
+"""The common parts of all pages: layout, live part, exports, refusals, and the check that forms are nsqadmin's own.
 
 A view returns fields: "page_of" names its template (NAME_live.html, and NAME.html if there is more than the live part),
 "title", and what the templates need. Pages with "still" do not refresh; "table" is what ?format=csv and ?format=json return.
@@ -79,12 +79,6 @@ Do = Callable[[Request, Form], Awaitable[str]]  # returns the path to go to next
 
 
 @cache
-def _assets() -> dict[str, Path]:
-    """Return the static files that can be requested, by name."""
-    return {path.name: path for path in (HERE / "static").iterdir() if path.suffix in _TYPES}
-
-
-@cache
 def _sources() -> dict[str, tuple[str, str, None]]:
     """Return the text of each template, and its path.
 
@@ -143,9 +137,9 @@ class PageRenderer:
         return f"{self.base}/{'/'.join(map(FILTERS['segment'], parts))}{'?' if asked else ''}{asked}"
 
     async def asset(self, request: Request) -> Response:
-        """Return a static file. It is looked up by name, so a path cannot leave the directory."""
-        path = _assets().get(request.scope["path"].rpartition("/")[2])
-        if path is None:
+        """Return a static file. Its name has no slash, so a path cannot leave the directory."""
+        path = HERE / "static" / request.scope["path"].rpartition("/")[2]
+        if path.suffix not in _TYPES or not path.is_file():
             raise HttpError(404, "NOT_FOUND")
         headers = {"Cache-Control": "public, max-age=3600"}
         return Response(path.read_bytes(), media_type=_TYPES[path.suffix], headers=headers)
@@ -177,7 +171,7 @@ class PageRenderer:
         return handler
 
     def raw_handler(self, handler: Handler) -> Handler:
-        """Return a handler whose answer is no page, but whose errors are shown as a page."""
+        """Return a handler whose errors are shown as a page, though its answer is none."""
 
         async def guarded(request: Request) -> Response:
             try:
@@ -225,13 +219,12 @@ class PageRenderer:
         return form
 
     async def refuse(self, request: Request, error: HttpError) -> Response:
-        """Return the answer to a user who may not: a redirect to the login page if that helps, or else an error page."""
-        if error.status == 401 and request.method == "GET" and "live" not in query(request):
-            asked = request.url.query
-            here = request.scope["path"] + (f"?{asked}" if asked else "")
-            return RedirectResponse(self._login_url(here), 303, HEADERS)
-        if error.status == 401:
+        """Return the answer to a user without the right: a redirect to the login page if that helps, or else an error page."""
+        if error.status == 401 and (request.method != "GET" or "live" in query(request)):
             return self.page(request, wrong("You are not logged in, or your session has ended.", ""), 401)
+        if error.status == 401:
+            here = request.scope["path"] + (f"?{request.url.query}" if request.url.query else "")
+            return RedirectResponse(self._login_url(here), 303, HEADERS)
         self.answers.note_refused(request, f"{request.method} {request.scope['path']}", "no right")
         return self.page(request, wrong("Access denied", no_right(request)), 403)
 
@@ -281,9 +274,7 @@ class PageRenderer:
         self._streams[owner] += 1
 
         def release() -> None:
-            self._streams[owner] -= 1
-            if not self._streams[owner]:
-                del self._streams[owner]
+            self._streams -= Counter([owner])  # without owners that have none
 
         return release
 

@@ -1,7 +1,7 @@
 """The page of one channel, which an operator opens first when something is broken, and its series.
 
-State comes first (a line of figures), then charts, then the channel on each node, then its clients. What original nodes do not
-tell (buried messages, ages, series, messages) is left out.
+State comes first (a line of counts), then charts, then the channel on each node, then its clients. Data that original nodes do
+not report (buried messages, ages, series, messages) is left out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The page that shows and changes how a topic's messages are kept, on each of its nodes.
+"""The page of a topic's settings on each of its nodes.
 
 A change is previewed by GET, which changes nothing, and confirmed by POST. Only Penstock's nodes have these settings.
 """

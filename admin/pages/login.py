@@ -16,7 +16,7 @@ from starlette.responses import RedirectResponse, Response
 from admin.output.layout import HEADERS, Fields
 from admin.output.site import Site
 from admin.users.access import COOKIE, agent_of, check_origin, who_asks
-from admin.users.audit import DONE, Actor
+from admin.users.audit import DONE
 from admin.users.roles import Who
 from admin.users.sessions import ADDRESS, NAME, PAIR, Key, csrf_of
 from shared.auth.auth_file import Identity
@@ -83,20 +83,16 @@ class Login:
         self.site.access.tries.failed(*keys)
         found = await self._authenticated(name, form.get("password", ""), line)
         if found is None:
-            self.site.audit.note("login", name, self._actor(request, name, ""), "refused: wrong user or password")
+            self.note_refused(request, "wrong user or password", name)
             return self.show(request, following, name, WRONG, 401)
         self.site.access.tries.succeeded(*keys)
-        self._remember(pair)
-        answer = RedirectResponse(self.local(following), 303, HEADERS)
-        self.set_cookie(request, answer, self.begin_session(request, *found))
-        return answer
-
-    def _remember(self, pair: Key) -> None:
-        """Note that a name has logged in from an address."""
         self._known[pair] = None
         self._known.move_to_end(pair)
         if len(self._known) > MOST_KNOWN:
             self._known.popitem(last=False)
+        answer = RedirectResponse(self.local(following), 303, HEADERS)
+        self.set_cookie(request, answer, self.begin_session(request, *found))
+        return answer
 
     def begin_session(self, request: Request, identity: Identity, secret: str = "", **detail: str) -> str:
         """Start a session of an authenticated user, and return the content of its cookie.
@@ -107,7 +103,7 @@ class Login:
         roles = () if secret else identity.roles
         cookie = self.site.access.sessions.begin(identity.name, secret, agent_of(request), identity.kind, roles)
         request.state.who = user = Who(identity, csrf_of(cookie), cookie)
-        self.site.audit.note("login", user.name, self._actor(request, user.name, user.role), DONE, **detail)
+        self.site.audit.note("login", user.name, self.site.access.actor(request), DONE, **detail)
         return cookie
 
     def set_cookie(self, request: Request, answer: Response, cookie: str) -> None:
@@ -117,9 +113,10 @@ class Login:
             samesite="strict",
         )  # fmt: skip
 
-    def note_refused(self, request: Request, reason: str) -> None:
-        """Record a login by OIDC that was refused, by an unknown user."""
-        self.site.audit.note("login", "", self._actor(request, "", ""), f"refused: {reason}", by="oidc")
+    def note_refused(self, request: Request, reason: str, name: str = "", **detail: str) -> None:
+        """Record a login that was refused. `name`: as it was typed."""
+        actor = replace(self.site.access.actor(request), user=name, role="")
+        self.site.audit.note("login", name, actor, f"refused: {reason}", **detail)
 
     async def log_out(self, request: Request) -> Response:
         """End the session, if there is one, and delete the cookie."""
@@ -128,7 +125,7 @@ class Login:
         if who.session:
             await self.site.renderer.form_of(request)
             self.site.access.sessions.end(who.session)
-            self.site.audit.note("logout", who.name, self._actor(request, who.name, who.role), DONE)
+            self.site.audit.note("logout", who.name, self.site.access.actor(request), DONE)
         answer = RedirectResponse(self.site.renderer.url("login"), 303, HEADERS)
         answer.delete_cookie(COOKIE, path=self.site.renderer.base or "/", httponly=True, samesite="strict")
         return answer
@@ -160,12 +157,9 @@ class Login:
         is_local = where.startswith(home) and not where.startswith("//") and "\\" not in where
         return where if is_local and where.isprintable() else home
 
-    def _actor(self, request: Request, name: str, role: str) -> Actor:
-        return replace(self.site.access.actor(request), user=name, role=role)
-
 
 def _keys(name: str, remote: str) -> tuple[Key, Key, Key]:
     """Return the keys that count this try."""
     network = network_of(remote)
-    of_name = Key(NAME, name, OF_NAME, OF_NAME_LONGEST)
-    return Key(PAIR, f"{name} {network}"), Key(ADDRESS, network, OF_ADDRESS), of_name
+    by_name = Key(NAME, name, OF_NAME, OF_NAME_LONGEST)
+    return Key(PAIR, f"{name} {network}"), Key(ADDRESS, network, OF_ADDRESS), by_name

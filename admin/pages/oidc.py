@@ -136,7 +136,7 @@ class OidcLogin:
             if status >= 500:  # the provider is down, which is not counted
                 self.access.tries.succeeded(key)
             else:
-                self.login.note_refused(request, str(error))
+                self.login.note_refused(request, str(error), by="oidc")
             return self._without_cookie(self.login.show(request, following, "", text, status))
         self.access.tries.succeeded(key)
         return self._enter(request, identity, str(claims.get("sub"))[:SHOWN], following)

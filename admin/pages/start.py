@@ -1,6 +1,6 @@
-"""The pages: rendered by the server, so that they can be read without scripts. Looking at a page changes nothing.
+"""The pages: rendered by the server, so that they can be read without scripts. A GET of a page changes nothing.
 
-Each view returns the fields of its template (see admin.output.layout). Views, not templates, leave out what a user may not see.
+Each view returns the fields of its template (see admin.output.layout). Views, not templates, check what a user may see.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Pages:
         return {path: {**routes.get(path, {}), **posted.get(path, {})} for path in {**routes, **posted}}
 
     async def banners(self, request: Request) -> Fields:
-        """Return what appears above every page: nodes that do not answer, and what is paused."""
+        """Return the fields of the banners above every page: nodes that do not answer, pauses and alarms."""
         who, place = who_asks(request), self._place(request)
         try:
             paused = [one for one in await self.site.queries.pauses() if who.sees(one["name"].partition("/")[0])]
@@ -75,14 +75,10 @@ class Pages:
             paused = [one for one in paused if one["name"].partition("/")[0] == place.topic]
         tubes = [one for one in sorted(self.alarms.monitor.last.paused_tubes) if who.sees(one[0])]
         return {
-            "paused": paused,
-            "paused_tubes": tubes[:MOST_TUBES],
-            "stale": stale,
-            "down": [self._down(one, who) for one in down[:MOST_DOWN]],
-            "more_down": max(0, len(down) - MOST_DOWN),
-            **self.alarms.banners(who, place),
-            "has_cluster": await self._has_cluster(),
-        }
+            "paused": paused, "paused_tubes": tubes[:MOST_TUBES], "stale": stale,
+            "down": [self._down(one, who) for one in down[:MOST_DOWN]], "more_down": max(0, len(down) - MOST_DOWN),
+            "has_cluster": await self._has_cluster(), **self.alarms.banners(who, place),
+        }  # fmt: skip
 
     def _place(self, request: Request) -> Place:
         """Return the subject of the page: its path or its query names a topic and a channel, a tube, or a node."""

@@ -13,7 +13,7 @@ import hashlib
 import hmac
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 LIFETIME = 600.0  # s to log in at the provider
 MOST_USED = 10_000  # logins that have ended, of which it is known
@@ -34,52 +34,53 @@ class Flow:
     following: str  # path of the page to go to
 
 
+@dataclass(slots=True)
 class Flows:
     """Begins logins and ends each of them once."""
 
-    def __init__(self, key: bytes, clock: Callable[[], float], random_word: Callable[[], str]) -> None:
-        """`key`: a secret of this process. `clock`: s. `random_word`: returns letters, digits, - and _."""
-        self._key = key
-        self._clock = clock
-        self._random_word = random_word
-        self._used: OrderedDict[str, float] = OrderedDict()  # by the nonces of logins that have ended: when they began
+    key: bytes  # a secret of this process
+    clock: Callable[[], float]  # s
+    new_token: Callable[[], str]  # returns random letters, digits, - and _
+    _used: OrderedDict[str, float] = field(
+        default_factory=OrderedDict
+    )  # by the tokens of ended logins: when they began
 
     def begin(self, following: str) -> tuple[Flow, str]:
         """Begin a login, and return it with the content of its cookie. `following`: left out if it is too long."""
         path = following if len(following) <= MOST_FOLLOWING else ""
-        word = self._random_word()
-        content = f"{word}.{self._clock():.0f}.{base64.urlsafe_b64encode(path.encode()).decode()}"
-        return self._flow(word, path), f"{content}.{self._mac('cookie', content)}"
+        token = self.new_token()
+        content = f"{token}.{self.clock():.0f}.{base64.urlsafe_b64encode(path.encode()).decode()}"
+        return self._flow(token, path), f"{content}.{self._mac('cookie', content)}"
 
     def finish(self, cookie: str, state: str) -> Flow:
         """Return the login of this cookie, whose state the provider has sent back, and end it. Raises FlowError."""
         content, _, mac = cookie.rpartition(".")
         if not _is_equal(mac, self._mac("cookie", content)):
             raise FlowError("the cookie was not made by this process")
-        word, began, path = content.split(".")
-        flow = self._flow(word, base64.urlsafe_b64decode(path).decode())
+        token, began, path = content.split(".")
+        flow = self._flow(token, base64.urlsafe_b64decode(path).decode())
         if not _is_equal(state, flow.state):
             raise FlowError("the state is that of another login")
-        now = self._clock()
+        now = self.clock()
         if now - float(began) > LIFETIME:
             raise FlowError(f"the login was started more than {LIFETIME:.0f} s ago")
-        if word in self._used:
+        if token in self._used:
             raise FlowError("the response of the provider was already used")
         self._forget(now)
-        self._used[word] = float(began)
+        self._used[token] = float(began)
         return flow
 
     def _forget(self, now: float) -> None:
-        """Forget the words whose time is over anyway, and the oldest one if there are too many."""
+        """Forget the logins whose time is over, and the oldest one if there are too many."""
         while self._used and (len(self._used) >= MOST_USED or now - next(iter(self._used.values())) > LIFETIME):
             self._used.popitem(last=False)
 
-    def _flow(self, word: str, following: str) -> Flow:
-        state, nonce, verifier = (self._mac(purpose, word) for purpose in ("state", "nonce", "verifier"))
+    def _flow(self, token: str, following: str) -> Flow:
+        state, nonce, verifier = (self._mac(purpose, token) for purpose in ("state", "nonce", "verifier"))
         return Flow(state, nonce, verifier, following)
 
     def _mac(self, purpose: str, text: str) -> str:
-        return hmac.new(self._key, f"{purpose} {text}".encode(), hashlib.sha256).hexdigest()
+        return hmac.new(self.key, f"{purpose} {text}".encode(), hashlib.sha256).hexdigest()
 
 
 def _is_equal(one: str, other: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -41,12 +40,6 @@ def no_role_mapping(texts: tuple[str, ...]) -> str:
         if not value or _ROLE.fullmatch(role) is None:
             return f"expected VALUE=ROLE, such as ops=operator, and not {text[:100]!r}"
     return ""
-
-
-def role_mapping(texts: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the pairs of a claim's value and a role, in the order of the options."""
-    found = [text.rpartition("=") for text in texts]
-    return [(value, role) for value, _, role in found]
 
 
 def oidc_problems(options: AdminOptions) -> list[str]:

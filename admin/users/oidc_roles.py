@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from admin.users.oidc_options import role_mapping
 from admin.users.roles import BUILT_IN_RULES
 from shared.auth.auth_file import NAME, Identity, folded_name
 from shared.auth.keyring import Keyring
@@ -26,7 +25,7 @@ class OidcRoles:
     def __init__(self, pairs: Sequence[str], users: Keyring | None, reserved: Sequence[str] = ()) -> None:
         """`pairs`: VALUE=ROLE. `reserved`: names of other users. Raises ValueError for an unknown role."""
         self._reserved = reserved
-        self._mapping = role_mapping(pairs)
+        self._mapping = [(value, role) for value, _, role in (pair.rpartition("=") for pair in pairs)]
         self._users = users
         self._rights: dict[tuple[str, ...], Rights] = {}  # by roles
         self._epoch = -1  # of the auth file from which they were made

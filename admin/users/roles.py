@@ -52,73 +52,41 @@ def _all(*verbs: Verb) -> Need:
 
 OPEN = Need(Where.ALL, ())
 
-NEEDED: dict[str, Need] = {
-    **dict.fromkeys(("GET /ping", "GET /livez", "GET /readyz", "GET /info"), OPEN),
-    **dict.fromkeys(("GET /login", "POST /login", "GET /login/oidc", "GET /login/oidc/callback"), OPEN),
-    **dict.fromkeys(("POST /logout", "GET /static/{asset}"), OPEN),
-    # pages
-    "GET /": _any_topic(Verb.STATS),
-    "GET /topics": _any_topic(Verb.STATS),
-    "GET /topics/{topic}": _path(Verb.STATS),
-    "GET /topics/{topic}/{channel}": _path(Verb.STATS),
-    "GET /messages/{topic}/{channel}": _path(Verb.BROWSE),  # without bodies for those who may not read
-    "GET /body/{topic}/{channel}": _path(Verb.READ),
-    "GET /republish/{topic}/{channel}": _path(Verb.READ),
-    "GET /series/{topic}": _path(Verb.STATS),
-    "GET /series/{topic}/{channel}": _path(Verb.STATS),
-    "GET /configuration/{topic}": _path(Verb.STATS),
-    "GET /names": _any_topic(Verb.STATS),  # of topics, for the command palette
-    "GET /nodes": _any_topic(Verb.STATS),
-    "GET /nodes/{node}": _any_topic(Verb.STATS),
-    "GET /cluster": _any_topic(Verb.STATS),
-    "GET /storage": _any_topic(Verb.STATS),
-    "GET /readers": _any_topic(Verb.STATS),
-    "GET /history": _all(Verb.STATS),
-    "GET /history/{topic}": _path(Verb.STATS),
-    "GET /tubes": _any_topic(Verb.STATS),
-    "GET /tube": _any_topic(Verb.BROWSE),
-    "GET /tasks": _any_topic(Verb.ACT),
-    "GET /tasks/{task}": _any_topic(Verb.ACT),
-    "GET /lookup": _any_topic(Verb.STATS),
-    "GET /counter": _all(Verb.STATS),
-    "GET /health": _all(Verb.STATS),
-    "GET /audit": _all(Verb.ADMIN),
-    "GET /alarms": _any_topic(Verb.STATS),  # those of the topics that the user sees
-    "GET /alarms/rules": _any_topic(Verb.STATS),
-    "POST /alarms": _any_topic(Verb.ACT),
-    "POST /alarms/rules": _all(Verb.ADMIN),
-    "GET /api/alarms": _any_topic(Verb.STATS),
-    "GET /metrics": _all(Verb.STATS),
-    "POST /topics/{topic}": _path(Verb.PUBLISH, Verb.ACT, Verb.CREATE, Verb.DELETE),
-    "POST /topics/{topic}/{channel}": _path(Verb.ACT, Verb.DELETE),
-    "POST /messages/{topic}/{channel}": _path(Verb.ACT),
-    "POST /configuration/{topic}": _path(Verb.CONFIGURE),
-    "POST /republish/{topic}/{channel}": _path(Verb.PUBLISH),
-    "POST /tube": _any_topic(Verb.ACT, Verb.DELETE),
-    "POST /tasks/{task}": _any_topic(Verb.ACT),
-    "POST /nodes/{node}": _all(Verb.ADMIN),
-    "POST /cluster": _all(Verb.ADMIN),
-    "POST /lookup": _any_topic(Verb.CREATE, Verb.DELETE),
-    # the original's API
-    "GET /api/topics": _any_topic(Verb.STATS),
-    "POST /api/topics": _any_topic(Verb.CREATE),
-    "GET /api/topics/{topic}": _path(Verb.STATS),
-    "POST /api/topics/{topic}": _path(Verb.ACT, Verb.DELETE),
-    "DELETE /api/topics/{topic}": _path(Verb.DELETE),
-    "GET /api/topics/{topic}/{channel}": _path(Verb.STATS),
-    "POST /api/topics/{topic}/{channel}": _path(Verb.ACT, Verb.DELETE),
-    "DELETE /api/topics/{topic}/{channel}": _path(Verb.DELETE),
-    "GET /api/nodes": _any_topic(Verb.STATS),
-    "GET /api/nodes/{node}": _any_topic(Verb.STATS),
-    "DELETE /api/nodes/{node}": _all(Verb.ADMIN),
-    "GET /api/cluster": _any_topic(Verb.STATS),  # not the original's
-    "GET /api/counter": _any_topic(Verb.STATS),
-    "GET /api/graphite": _all(Verb.STATS),  # a query can reach all topics
-    "GET /render": _all(Verb.STATS),
-    # Also guarded by -allow-config-from-cidr.
-    "GET /config/{option}": _all(Verb.ADMIN),
-    "PUT /config/{option}": _all(Verb.ADMIN),
-}
+_ROUTES = (  # the rights, and the routes that need them
+    (OPEN, "GET /ping, GET /livez, GET /readyz, GET /info, GET /login, POST /login, GET /login/oidc, GET /login/oidc/callback"),
+    (OPEN, "POST /logout, GET /static/{asset}"),
+    # Pages
+    (_any_topic(Verb.STATS), "GET /, GET /topics, GET /names, GET /nodes, GET /nodes/{node}, GET /cluster, GET /storage"),
+    (_any_topic(Verb.STATS), "GET /readers, GET /tubes, GET /lookup, GET /alarms, GET /alarms/rules, GET /api/alarms"),
+    (_path(Verb.STATS), "GET /topics/{topic}, GET /topics/{topic}/{channel}, GET /configuration/{topic}, GET /history/{topic}"),
+    (_path(Verb.STATS), "GET /series/{topic}, GET /series/{topic}/{channel}"),
+    (_all(Verb.STATS), "GET /history, GET /counter, GET /health, GET /metrics"),
+    (_path(Verb.BROWSE), "GET /messages/{topic}/{channel}"),  # without bodies for users without READ
+    (_path(Verb.READ), "GET /body/{topic}/{channel}, GET /republish/{topic}/{channel}"),
+    (_any_topic(Verb.BROWSE), "GET /tube"),
+    (_any_topic(Verb.ACT), "GET /tasks, GET /tasks/{task}"),
+    (_all(Verb.ADMIN), "GET /audit"),
+    # Forms
+    (_path(Verb.PUBLISH, Verb.ACT, Verb.CREATE, Verb.DELETE), "POST /topics/{topic}"),
+    (_path(Verb.ACT, Verb.DELETE), "POST /topics/{topic}/{channel}"),
+    (_path(Verb.ACT), "POST /messages/{topic}/{channel}"),
+    (_path(Verb.CONFIGURE), "POST /configuration/{topic}"),
+    (_path(Verb.PUBLISH), "POST /republish/{topic}/{channel}"),
+    (_any_topic(Verb.ACT, Verb.DELETE), "POST /tube"),
+    (_any_topic(Verb.ACT), "POST /tasks/{task}, POST /alarms"),
+    (_any_topic(Verb.CREATE, Verb.DELETE), "POST /lookup"),
+    (_all(Verb.ADMIN), "POST /nodes/{node}, POST /cluster, POST /alarms/rules"),
+    # The original's API, and /api/cluster
+    (_any_topic(Verb.STATS), "GET /api/topics, GET /api/nodes, GET /api/nodes/{node}, GET /api/counter, GET /api/cluster"),
+    (_path(Verb.STATS), "GET /api/topics/{topic}, GET /api/topics/{topic}/{channel}"),
+    (_any_topic(Verb.CREATE), "POST /api/topics"),
+    (_path(Verb.ACT, Verb.DELETE), "POST /api/topics/{topic}, POST /api/topics/{topic}/{channel}"),
+    (_path(Verb.DELETE), "DELETE /api/topics/{topic}, DELETE /api/topics/{topic}/{channel}"),
+    (_all(Verb.ADMIN), "DELETE /api/nodes/{node}"),
+    (_all(Verb.STATS), "GET /api/graphite, GET /render"),  # a query can reach all topics
+    (_all(Verb.ADMIN), "GET /config/{option}, PUT /config/{option}"),  # also guarded by -allow-config-from-cidr
+)  # fmt: skip
+NEEDED: dict[str, Need] = {route: need for need, routes in _ROUTES for route in routes.split(", ")}
 
 # All of these verbs are needed: ADMIN on the nodes, the others on the topic or channel.
 ACTIONS: dict[str, tuple[Verb, ...]] = {
