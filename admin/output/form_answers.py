@@ -111,7 +111,7 @@ class FormAnswers:
     def take_flash(self, request: Request) -> None:
         """Take the result of this browser's form, if this is the page that shows it."""
         token = request.cookies.get(COOKIE, "")
-        if token and not refusal_of(request).words:
+        if token and not refusal_of(request).text:
             request.state.done = self.flashes.take(token, self._owner(request), request.scope["path"])
 
     def _owner(self, request: Request) -> str:
@@ -148,12 +148,12 @@ def done_of(request: Request) -> Done:
 
 def refuse_field(request: Request, typed: Mapping[str, str], error: FieldError) -> None:
     """Have a page that was asked for by GET show a form with this error, and answer with its status."""
-    if not refusal_of(request).words:
+    if not refusal_of(request).text:
         request.state.refusal = Refusal(typed, error.text, error.field, "", error.status)
 
 
 def refusal_of(request: Request) -> Refusal:
-    """Return the refusal of this request's form; without words if it was not refused."""
+    """Return the refusal of this request's form; without a text if it was not refused."""
     found: Refusal = getattr(request.state, "refusal", NONE)
     return found
 

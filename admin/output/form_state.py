@@ -41,12 +41,12 @@ class FormState:
 
     typed: Mapping[str, str] = field(default_factory=dict)
     name: str = ""  # of the field that was refused; "": the form as a whole, or not at all
-    words: str = ""
+    text: str = ""  # the error
 
     @property
     def open(self) -> Markup:
         """Return the attribute that opens the <details> around a refused form."""
-        return Markup(" open") if self.words else Markup()
+        return Markup(" open") if self.text else Markup()
 
     def value(self, name: str, default: object = "") -> str:
         """Return the value that was typed into the field, or the default."""
@@ -60,7 +60,7 @@ class FormState:
 
     def area(self, name: str, hint: str = "") -> Markup:
         """Return the attributes of a <textarea> or <select>, which have their value inside."""
-        is_wrong = bool(self.words) and name == self.name
+        is_wrong = bool(self.text) and name == self.name
         described = " ".join(filter(None, (PROBLEM if is_wrong else "", hint)))
         found = Markup('name="{}"').format(name)
         if described:
@@ -73,9 +73,9 @@ class FormState:
 
     def problem(self, name: str) -> Markup:
         """Return the element with the error of this field, if it was refused."""
-        if not self.words or name != self.name:
+        if not self.text or name != self.name:
             return Markup()
-        return Markup('<small class="bad" id="{}">{}</small>').format(PROBLEM, self.words)
+        return Markup('<small class="bad" id="{}">{}</small>').format(PROBLEM, self.text)
 
 
 EMPTY = FormState()
@@ -83,19 +83,19 @@ EMPTY = FormState()
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A form that was refused. Without words there is none."""
+    """A form that was refused. Without a text there is none."""
 
     typed: Mapping[str, str] = field(default_factory=dict)
-    words: str = ""
+    text: str = ""
     field: str = ""  # its name; "": the form as a whole
     advice: str = ""  # what to do
     status: int = 200  # of the answer
 
     def of(self, hidden: Mapping[str, object]) -> FormState:
         """Return the state of the form that has these hidden fields."""
-        if not self.words or any(self.typed.get(name, "") != str(value) for name, value in hidden.items()):
+        if not self.text or any(self.typed.get(name, "") != str(value) for name, value in hidden.items()):
             return EMPTY
-        return FormState(self.typed, self.field, self.words)
+        return FormState(self.typed, self.field, self.text)
 
 
 NONE = Refusal()

@@ -160,9 +160,9 @@ class PageRenderer:
             except HttpError as error:
                 status, fields = error.status, wrong(error.text, "")
             refusal = refusal_of(request)
-            if refusal.words:  # the page of the form; or, if that cannot be shown, an error page with the refusal
+            if refusal.text:  # the page of the form; or, if that cannot be shown, an error page with the refusal
                 status = refusal.status
-                fields = fields if fields["page_of"] != "error" else wrong(refusal.words, refusal.advice)
+                fields = fields if fields["page_of"] != "error" else wrong(refusal.text, refusal.advice)
             response = self.page(request, fields, status)
             if done_of(request):
                 self.answers.forget(response)
@@ -197,7 +197,7 @@ class PageRenderer:
             except (HttpError, AllFailed, UpstreamError, ValueError) as error:
                 request.state.refusal = refusal = self.answers.refusal(request, form, error)
                 if not who_asks(request).meets(NEEDED[f"GET {path}"], *place_of(request)):
-                    return self.page(request, wrong(refusal.words, refusal.advice), refusal.status)
+                    return self.page(request, wrong(refusal.text, refusal.advice), refusal.status)
                 asked = urlencode(asked_again(form)).encode()
                 return await shown(Request({**request.scope, "method": "GET", "query_string": asked}, request.receive))
             path_to, location, done = split_result(where)
@@ -322,7 +322,7 @@ class PageRenderer:
         """Return the links of an error page: to the page itself or the form, to those above it, and to Topics."""
         parts, who, refusal = parameters(request, self.options), who_asks(request), refusal_of(request)
         found = [(self.url(*segments), words) for segments, words in ways_from(parts)]
-        if refusal.words or request.method != "GET":
+        if refusal.text or request.method != "GET":
             found.insert(0, (self.url(*parts, **asked_again(refusal.typed)), "Back to the page"))
         if who.meets(NEEDED["GET /"]):
             found.append((self.url(), "Topics"))

@@ -114,7 +114,7 @@ class NodePages:
             yield "Copies of its log", copies
 
     def _copies(self, address: str) -> str:
-        """Return who has promoted the node's log, or which nodes have copies of it; "" if it is in no cluster."""
+        """Return the node that has promoted the log, or the nodes with copies of it; "" if the node is in no cluster."""
         found = self.monitor.last.member(address)
         if found is None:
             return ""

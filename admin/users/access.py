@@ -176,7 +176,7 @@ class Access:
         """Raise HttpError 403 if the user may not use a route, or 401 if logging in would help."""
         if who.meets(needed, topic, channel):
             return
-        if who.is_nobody:
+        if who.is_unknown:
             raise HttpError(401, "UNAUTHORIZED", {"WWW-Authenticate": "Bearer"})
         raise HttpError(403, "FORBIDDEN")
 

@@ -123,7 +123,7 @@ class Who:
         return ", ".join(self.identity.roles)
 
     @property
-    def is_nobody(self) -> bool:
+    def is_unknown(self) -> bool:
         """True if the user is unknown, and may do nothing."""
         return not self.name and not self.identity.rights.rules
 

@@ -1,4 +1,4 @@
-"""No error is a dead end: each page leads on, an unknown one too, and programs get JSON."""
+"""Error pages, also of unknown pages, have links to other pages; programs get JSON."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ TOPIC: Ways = [(("topics", "t"), "Topic t")]
         (["nodes", "n:1"], [(("nodes",), "Nodes")]), (["nodes"], []), (["tube"], [(("tubes",), "Tubes")]),
         (["history", "t"], [(("history",), "History")]), ([""], []), (["messages"], []),
     ])  # fmt: skip
-def test_a_page_leads_to_those_above_it(parts: list[str], ways: Ways) -> None:
+def test_a_page_leads_to_the_pages_above_it(parts: list[str], ways: Ways) -> None:
     assert ways_from(parts) == ways
 
 

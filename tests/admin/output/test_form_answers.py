@@ -1,4 +1,4 @@
-"""What an action returns is parted into an address and what was done; a refused form asks for its page as it was."""
+"""The result of an action is shown once, to its user and not by the address; a refused form requests its page as it was."""
 
 from itertools import count
 
@@ -38,7 +38,7 @@ def test_a_refused_form_asks_for_its_page_and_keeps_what_it_would_have_acted_on(
 DONE = {"did": "pause"}
 
 
-def test_it_is_taken_once_on_its_page_by_whoever_did_it_and_ends() -> None:
+def test_a_result_is_shown_once_on_its_page_to_its_user_and_expires() -> None:
     clock, numbers = Clock(100.0), count(1)
     flashes = Flashes(clock, lambda: f"t{next(numbers)}")
     token = flashes.put("ann", "/topics/t", DONE)

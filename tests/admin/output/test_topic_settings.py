@@ -1,4 +1,4 @@
-"""Settings of topics: what a change is, and when it may lose messages."""
+"""Settings of topics: changes, and when they may lose messages."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from admin.output.topic_settings import (
     node_settings,
     read_changes,
     state_of,
-)
+)  # fmt: skip
 from tests.cases import each
 
 

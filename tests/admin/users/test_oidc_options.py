@@ -1,4 +1,4 @@
-"""The options for OIDC: what is refused, and why."""
+"""The options for OIDC: which are refused, and the reasons."""
 
 from typing import Any
 
