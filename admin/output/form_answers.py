@@ -99,10 +99,7 @@ class FormAnswers:
     def keep(self, request: Request, response: Response, path: str, done: Done) -> None:
         """Keep the result for the page at `path`, and have the response set the cookie that shows it there."""
         token = self.flashes.put(self._owner(request), unquote(path), done)
-        response.set_cookie(
-            COOKIE, token, int(KEPT), path=self.home or "/", secure=self.access.is_secure(request), httponly=True,
-            samesite="strict",
-        )  # fmt: skip
+        self.access.set_cookie(request, response, COOKIE, token, self.home, max_age=int(KEPT))
 
     def forget(self, response: Response) -> None:
         """Have the response delete the cookie."""

@@ -80,20 +80,14 @@ Do = Callable[[Request, Form], Awaitable[str]]  # returns the path to go to next
 
 @cache
 def _sources() -> dict[str, tuple[str, str, None]]:
-    """Return the text of each template, and its path.
-
-    They are read at the start, so that an upgrade in place does not mix its files with this code.
-    """
+    """Return the text and path of each template, read at the start: an upgrade does not mix its files with this code."""
     paths = (HERE / "templates").glob("*.html")
     return {path.name: (path.read_text(encoding="utf-8"), str(path), None) for path in paths}
 
 
 @cache
 def _environment() -> jinja2.Environment:
-    """Return the templates, which all clusters share.
-
-    They are compiled when they are first shown: all together take longer than the rest of the start.
-    """
+    """Return the templates, which all clusters share. Each is compiled at its first use: all take longer than a start."""
     import jinja2  # here, because a start needs no page
 
     found = jinja2.Environment(
@@ -185,8 +179,7 @@ class PageRenderer:
     def form_handler(self, do: Do, path: str, shown: Handler) -> Handler:
         """Return a handler for a form that runs `do`, then redirects to the path that it returns.
 
-        If the form is refused, the page that has it is shown again with what was typed. `path` is the route of the form, and
-        `shown` the handler of the page at the same path.
+        A refused form is shown again on its page, with the typed values. `path`: the route; `shown`: the handler of the page.
         """
 
         async def handler(request: Request) -> Response:
@@ -229,10 +222,7 @@ class PageRenderer:
         return self.page(request, wrong("Access denied", no_right(request)), 403)
 
     async def not_found(self, request: Request, error: HttpError) -> Response | None:
-        """Return the page for a path or method that does not exist, for browsers. None: a program asks, and gets JSON.
-
-        A refusal by rights that gets no page is recorded.
-        """
+        """Return the page for an unknown path or method, or None for a program, which gets JSON. Record refusals by rights."""
         if error.status == 403 and error.text == FORBIDDEN:
             self.answers.note_refused(request, f"{request.method} {request.scope['path']}", "no right")
         is_api = request.scope["path"].startswith(f"{self.base}/api/")

@@ -6,7 +6,6 @@ not report (buried messages, ages, series, messages) is left out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from starlette.requests import Request
@@ -63,7 +62,11 @@ class ChannelPage:
         penstock_nodes = await queries.penstock_nodes(producers)
         ages = await queries.ask_nodes(penstock_nodes, "/topic/ages", {"topic": topic})
         oldest = channel_figures.oldest_of(ages.answers, name)
-        rows = _node_rows(merged["nodes"], rates, oldest, {one.address for one in penstock_nodes})
+        addresses = {one.address for one in penstock_nodes}
+        rows = [
+            NodeRow(node := one["node"], one, rates[node], oldest.get(node, 0), node in addresses)
+            for one in merged["nodes"]
+        ]
         hour = await self._hour(penstock_nodes, topic, name)
         if total_rates == UNKNOWN_RATES and len(penstock_nodes) == len(producers):  # original nodes have no series
             total_rates = channel_figures.latest_rates(hour)
@@ -136,13 +139,6 @@ def _parts(stats: Stats | None, name: str) -> list[JsonObject]:
         for one in node["channels"] or ()
         if one["channel_name"] == name
     ]
-
-
-def _node_rows(
-    nodes: list[JsonObject], rates: Mapping[str, Rates], oldest: Mapping[str, int], penstock_nodes: Collection[str]
-) -> list[NodeRow]:
-    addresses = ((one["node"], one) for one in nodes)
-    return [NodeRow(node, one, rates[node], oldest.get(node, 0), node in penstock_nodes) for node, one in addresses]
 
 
 def _figures(total: NodeRow, hour: JsonObject | None) -> list[Figure]:

@@ -38,12 +38,9 @@ class Health:
 
     def routes(self) -> Routes:
         """Return the handlers of every path, by method."""
-        return {
-            "/livez": {"GET": self.livez},
-            "/readyz": {"GET": self.readyz},
-            "/info": {"GET": self.info},
-            "/health": {"GET": self.site.renderer.page_handler(self.page)},
-        }
+        page = self.site.renderer.page_handler(self.page)
+        handlers = {"/livez": self.livez, "/readyz": self.readyz, "/info": self.info, "/health": page}
+        return {path: {"GET": handler} for path, handler in handlers.items()}
 
     async def livez(self, request: Request) -> Response:
         """Answer 200 while the event loop serves requests."""

@@ -37,12 +37,12 @@ TOO_MANY_FAILED = "Too many failed attempts. Try again in {:.0f} seconds."
 TOO_MANY_AT_ONCE = "Too many logins at the same time. Try again in a few seconds."
 
 
+@dataclass(slots=True)
 class _Line:
     """The logins that wait for a comparison."""
 
-    def __init__(self, at_once: int) -> None:
-        self.waiting = 0
-        self.at_once = asyncio.Semaphore(at_once)
+    at_once: asyncio.Semaphore
+    waiting: int = 0
 
 
 @dataclass(slots=True)
@@ -50,8 +50,8 @@ class Login:
     """The handlers of /login and /logout."""
 
     site: Site
-    _line: _Line = field(default_factory=lambda: _Line(AT_ONCE))
-    _line_of_known: _Line = field(default_factory=lambda: _Line(AT_ONCE_OF_KNOWN))
+    _line: _Line = field(default_factory=lambda: _Line(asyncio.Semaphore(AT_ONCE)))
+    _line_of_known: _Line = field(default_factory=lambda: _Line(asyncio.Semaphore(AT_ONCE_OF_KNOWN)))
     _known: OrderedDict[Key, None] = field(default_factory=OrderedDict)  # pairs that have logged in, the oldest first
 
     def routes(self) -> dict[str, dict[str, Handler]]:
@@ -108,10 +108,7 @@ class Login:
 
     def set_cookie(self, request: Request, answer: Response, cookie: str) -> None:
         """Have the browser keep the cookie of a session."""
-        answer.set_cookie(
-            COOKIE, cookie, path=self.site.renderer.base or "/", secure=self.site.access.is_secure(request), httponly=True,
-            samesite="strict",
-        )  # fmt: skip
+        self.site.access.set_cookie(request, answer, COOKIE, cookie, self.site.renderer.base)
 
     def note_refused(self, request: Request, reason: str, name: str = "", **detail: str) -> None:
         """Record a login that was refused. `name`: as it was typed."""

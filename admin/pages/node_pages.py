@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from admin.alarms.monitor import Monitor
 from admin.nodes.cluster import AllFailed, Producer
-from admin.nodes.inventory import NodeRecord, NodeState, Stuck
+from admin.nodes.inventory import NodeRecord, NodeState
 from admin.nodes.overview import COLUMNS, Overview, ordered, overview_of
 from admin.nodes.queries import SELDOM
 from admin.nodes.talkers import MOST, top_talkers
@@ -131,7 +131,10 @@ class NodePages:
         return {
             "page_of": "node_down", "title": f"Node {record.address}", "record": record, "stuck": visible,
             "state": record.state(self.site.queries.clock()).value, "totals": _labeled(figures),
-            "table": [_stuck_row(one, record.figures_at) for one in visible],
+            "table": [
+                {"topic": one.topic, "messages": one.messages, "buried": one.buried, "reported_at": one.at or record.figures_at}
+                for one in visible
+            ],
         }  # fmt: skip
 
     async def node(self, request: Request) -> Fields:
@@ -267,11 +270,6 @@ def _figures(record: NodeRecord, state: NodeState) -> Mapping[str, int]:
         return {}
     buried = max(record.figures.get("buried", 0), sum(one.buried for one in record.stuck))
     return {"depth": record.held, "buried": buried}
-
-
-def _stuck_row(one: Stuck, figures_at: int) -> Fields:
-    """Return a topic of a node that is down as the exported table has it."""
-    return {"topic": one.topic, "messages": one.messages, "buried": one.buried, "reported_at": one.at or figures_at}
 
 
 def _labeled(figures: Mapping[str, object]) -> list[tuple[str, str]]:

@@ -107,10 +107,8 @@ class OidcLogin:
             log.warning("OIDC: a login cannot begin: %s", error)
             return self.login.show(request, following, "", *_answer_to(error))
         answer = RedirectResponse(where, 303, HEADERS)
-        answer.set_cookie(
-            COOKIE, cookie, path=self._cookie_path, secure=self.access.is_secure(request), httponly=True,
-            samesite="lax", max_age=int(LIFETIME),
-        )  # fmt: skip
+        more = {"samesite": "lax", "max_age": int(LIFETIME)}
+        self.access.set_cookie(request, answer, COOKIE, cookie, self._cookie_path, **more)
         return answer
 
     async def callback(self, request: Request) -> Response:

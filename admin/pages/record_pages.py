@@ -17,7 +17,6 @@ from shared.http.api import query
 from shared.http.errors import HttpError
 
 MOST_LISTED = 100  # records on a page of the audit trail
-_NO_HISTORY = "History is not configured. Start nsqadmin with -lake DIRECTORY, the output of penstock pipeline archive."
 
 
 @dataclass(slots=True)
@@ -37,7 +36,9 @@ class RecordPages:
 
     async def history(self, request: Request) -> Fields:
         if not self.site.options.lake:
-            raise HttpError(404, _NO_HISTORY)
+            raise HttpError(
+                404, "History is not configured: start nsqadmin with -lake, the output of penstock pipeline."
+            )
         topic = "".join(place_of(request))
         view = history_view(await self.past.rollups(topic, query(request).get("grain", "hour")))
         return {

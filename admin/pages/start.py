@@ -73,11 +73,13 @@ class Pages:
         ]  # fmt: skip
         if place.topic and not place.node:
             paused = [one for one in paused if one["name"].partition("/")[0] == place.topic]
+        with suppress(AllFailed, UpstreamError):  # the page itself shows the error
+            await self.site.queries.clusters_or_stale()
         tubes = [one for one in sorted(self.alarms.monitor.last.paused_tubes) if who.sees(one[0])]
         return {
             "paused": paused, "paused_tubes": tubes[:MOST_TUBES], "stale": stale,
             "down": [self._down(one, who) for one in down[:MOST_DOWN]], "more_down": max(0, len(down) - MOST_DOWN),
-            "has_cluster": await self._has_cluster(), **self.alarms.banners(who, place),
+            "has_cluster": self.site.queries.has_cluster, **self.alarms.banners(who, place),
         }  # fmt: skip
 
     def _place(self, request: Request) -> Place:
@@ -97,9 +99,3 @@ class Pages:
             "words": words_of(record, self.site.queries.clock()), "figures_at": record.held_at,
             "is_promoted": record.led_by is not None,
         }  # fmt: skip
-
-    async def _has_cluster(self) -> bool:
-        """Return whether any node is in a cluster, as far as is known."""
-        with suppress(AllFailed, UpstreamError):  # the page itself shows the error
-            await self.site.queries.clusters_or_stale()
-        return self.site.queries.has_cluster

@@ -98,8 +98,7 @@ class TopicPages:
     async def _rows(self, names: list[str], attribute: str, overview_rates: Mapping[str, float]) -> list[Row]:
         """Return the rows of these topics with their rates. They are newer than the data of the order.
 
-        `overview_rates` has the rates of all topics by which they are sorted: it fills in that attribute of topics that
-        were not on the page before.
+        `overview_rates`: the rates by which topics are sorted, for the `attribute` of topics that are new on the page.
         """
         cached = await self.site.queries.rows(names)
         rows = rated(names, cached.now, cached.before, cached.seconds)

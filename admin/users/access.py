@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -129,6 +130,16 @@ class Access:
         """Return whether the browser uses TLS, to nsqadmin or to a trusted proxy that says so."""
         protocols = request.headers.getlist("x-forwarded-proto") if self.is_trusted(request) else []
         return "https" in (request.url.scheme, *protocols[-1:])
+
+    def set_cookie(self, request: Request, response: Response, name: str, value: str, path: str, **more: Any) -> None:
+        """Have the response set a cookie, which scripts cannot read, and which needs TLS if the browser uses it now."""
+        given: dict[str, Any] = {
+            "path": path or "/",
+            "secure": self.is_secure(request),
+            "httponly": True,
+            "samesite": "strict",
+        }
+        response.set_cookie(name, value, **given | more)
 
     # The user's rights
 

@@ -75,9 +75,8 @@ class Audit:
         }  # fmt: skip
         record: Record = {"time": at} | {name: text[:MOST_TEXT] for name, text in texts.items()}
         record |= {"detail": detail, "outcome": outcome[:MOST_TEXT]}
-        log.info(
-            "ACTION: %s %r, by %s from %s: %s", action, target, actor.user or "anonymous", actor.remote_address, outcome
-        )
+        user = actor.user or "anonymous"
+        log.info("ACTION: %s %r, by %s from %s: %s", action, target, user, actor.remote_address, outcome)
         (self._refused if outcome.startswith("refused") else self._latest).append(record)
         line = json.dumps(record).encode() + b"\n"
         if self.path:
