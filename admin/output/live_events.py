@@ -29,8 +29,7 @@ async def live_events(
 
     `every`: s between two looks. `last_id`: the id of the last event that a browser got before it reconnected, or "".
     """
-    # 0: the content is that of the page itself, of an unknown time
-    shown, at = "", whole_number(last_id, 0, 2**63) or 0
+    shown, at = "", whole_number(last_id, 0, 2**63) or 0  # 0: the content is that of the page, of an unknown time
     end = asyncio.get_running_loop().time() + longest
     pause = 0.0 if last_id else every
     while asyncio.get_running_loop().time() < end:

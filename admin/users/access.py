@@ -157,11 +157,11 @@ class Access:
         needed = NEEDED[f"{method} {path}"]
         if path.startswith("/config/") and not self.has_users:
             needed = OPEN  # only the network counts, as in the original
-        words = path.strip("/").split("/")
-        named = [place for place, word in enumerate(words) if word in _NAMED]
+        pattern = path.strip("/").split("/")
+        named = [place for place, segment in enumerate(pattern) if segment in _NAMED]
 
         async def guarded(request: Request) -> Response:
-            parts = request.scope["path"].split("/")[-len(words) :]
+            parts = request.scope["path"].split("/")[-len(pattern) :]
             request.state.place = tuple(parts[place] for place in named)
 
             def admit(*, is_use: bool) -> None:

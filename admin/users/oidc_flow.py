@@ -66,14 +66,11 @@ class Flows:
             raise FlowError(f"the login was started more than {LIFETIME:.0f} s ago")
         if token in self._used:
             raise FlowError("the response of the provider was already used")
-        self._forget(now)
-        self._used[token] = float(began)
-        return flow
-
-    def _forget(self, now: float) -> None:
-        """Forget the logins whose time is over, and the oldest one if there are too many."""
+        # forget logins whose time is over, and the oldest one if there are too many
         while self._used and (len(self._used) >= MOST_USED or now - next(iter(self._used.values())) > LIFETIME):
             self._used.popitem(last=False)
+        self._used[token] = float(began)
+        return flow
 
     def _flow(self, token: str, following: str) -> Flow:
         state, nonce, verifier = (self._mac(purpose, token) for purpose in ("state", "nonce", "verifier"))

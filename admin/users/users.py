@@ -42,10 +42,6 @@ class User:
     topics: tuple[str, ...]  # shell patterns
     secret: str
 
-    def line(self) -> str:
-        """Return the user's line in the file."""
-        return f"{self.name} {self.role} {','.join(self.topics)} {self.secret}"
-
     def patterns(self) -> tuple[str, ...]:
         """Return the topics as patterns of shared/auth/rules.py."""
         return ANY if "*" in self.topics else tuple(map(_pattern, self.topics))
@@ -94,7 +90,8 @@ def parse(text: str) -> dict[str, User]:
 
 def written(users: Iterable[User]) -> str:
     """Return the text of a users file."""
-    return "# name role topics secret; written by penstock users\n" + "".join(f"{user.line()}\n" for user in users)
+    lines = (f"{user.name} {user.role} {','.join(user.topics)} {user.secret}\n" for user in users)
+    return "# name role topics secret; written by penstock users\n" + "".join(lines)
 
 
 def hashed(token: str) -> str:

@@ -319,14 +319,6 @@ async def test_codes_that_are_made_up_are_counted_and_failures_of_the_provider_a
 
 
 @on_asyncio
-async def test_tries_in_vain_from_one_address_have_to_wait(client: httpx.AsyncClient, tmp_path: Path) -> None:
-    forged = {"Cookie": "nsqadmin_oidc=x"}
-    found = [(await client.get("/login/oidc/callback?state=x", headers=forged)).status_code for _ in range(30)]
-    assert found == [400] * 20 + [429] * 10
-    assert len(audited(tmp_path)) == 20
-
-
-@on_asyncio
 async def test_without_a_login_all_is_refused_even_without_a_file_of_users(client: httpx.AsyncClient) -> None:
     found = [(await client.get(path)).status_code for path in ("/", "/api/nodes", "/config/log_level")]
     assert found == [303, 401, 401]

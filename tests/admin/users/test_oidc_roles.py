@@ -106,12 +106,3 @@ def test_a_name_of_another_user_is_refused(tmp_path: Path, name: str, whose: str
         roles.user_name({"name": name}, "name")
     assert roles.identity(name, ("viewer",)) is None
     assert roles.user_name({"name": "anna"}, "name") == "anna"
-
-
-def test_a_session_ends_when_the_file_gets_a_user_of_that_name(tmp_path: Path) -> None:
-    users = keyring(tmp_path, ORDERS)
-    roles = OidcRoles(["a=viewer"], users)
-    assert roles.identity("ann", ("viewer",)) is not None
-    auth_file(tmp_path, entry("Ann", ["admin"], kind="token"))
-    users.look_after()
-    assert roles.identity("ann", ("viewer",)) is None
