@@ -46,6 +46,9 @@ async def test_each_error_page_leads_on() -> None:
         found = await client.get(path)
         assert found.status_code >= 400, path
         assert '<li><a href="/">Topics</a></li>' in found.text, path
+        assert 'aria-current="page"' not in found.text, path
+    for path, key in (("/", "t"), ("/nodes", "n")):
+        assert f'<a href="{path}" data-key="{key}" aria-current="page">' in (await client.get(path)).text
     nodes = await client.get("/nodes")
     assert (nodes.status_code, "No nsqd answered" in nodes.text) == (502, True)
     assert (await client.get("/api/nodes")).status_code == 502
