@@ -110,7 +110,6 @@ class AlarmPages:
         asked_at = {name: one.channels_at for name, one in look.nodes.items() if name in look.answered}
         return {
             "page_of": "alarms", "title": rule.title if rule is not None else "Alarms",
-            "nav_path": "/alarms" if rule is None else "",
             "groups": found, "rule": rule, "shown": shown, "most_shown": SHOWN, "page": page, "pages": pages, "q": filter_text,
             "looked_at": self.monitor.checked_at, "left_out": self.monitor.book.left_out, "runbook_of": self.runbook,
             "older": [(name, at) for name, at in asked_at.items() if is_old(at, look.at)],  # channels of an earlier check
@@ -125,7 +124,7 @@ class AlarmPages:
 
     async def rules(self, request: Request) -> Fields:
         return {
-            "page_of": "alarm_rules", "title": "Alarm rules", "nav_path": "", "still": True,
+            "page_of": "alarm_rules", "title": "Alarm rules", "still": True,
             "rules": [self._rule(rule) for rule in RULES],
             "is_kept": self.monitor.store.path is not None,
             "webhooks": len(self.site.renderer.options.alarm_webhook),

@@ -153,9 +153,7 @@ class Browsing:
         rows = [one for one in listed if one["tube_name"] in shown]
         full = any(len(found) == MOST_LISTED for found in tubes.values())
         return {
-            "page_of": "tubes", "title": "Tubes", "nav_path": "/tubes",
-            "rows": TUBES.sorted(rows, asked), "heads": TUBES.heads(asked), "table": rows, "errors": gathered.errors,
-            "asked": {name: asked[name] for name in ("sort", "order") if name in asked},
+            "page_of": "tubes", "title": "Tubes", "rows": TUBES.sorted(rows, asked), "table": rows, "errors": gathered.errors,
             "following": rows[-1]["tube_name"] if full and rows else "",
         }  # fmt: skip
 
@@ -215,10 +213,9 @@ def _common(asked: dict[str, str], state: str, data: JsonObject, many: BulkActio
     """Return the template fields that pages of messages and jobs share."""
     total = number(data.get("total"))
     return {
-        "nav_path": "", "still": True,
-        "state": state, "states": list(many), "total": total,
-        "following": text(data.get("next")), "after": asked.get("after", ""),
-        "can_many": many[state], "many": asked.get("many", ""),
+            "state": state, "states": list(many), "total": total,
+            "following": text(data.get("next")), "after": asked.get("after", ""),
+            "can_many": many[state], "many": asked.get("many", ""),
         "count": min(total, whole(asked.get("count", ""), total)) or total,
         "per_second": max(1, whole(asked.get("per_second", ""), 1000)),
     }  # fmt: skip

@@ -52,7 +52,7 @@ class Republish:
             raise HttpError(413, f"A body of more than {limit} cannot be edited here. Download it instead.")
         encoding = encoding_of(body)
         return {
-            "page_of": "republish", "title": f"Edit and publish to {topic}", "nav_path": "", "still": True,
+            "page_of": "republish", "title": f"Edit and publish to {topic}",
             "topic_name": topic, "name": channel, "node": node, "offset": named["offset"],
             "message": message, "encoding": encoding,
             "body": body.decode() if encoding == TEXT else base64.b64encode(body).decode(),

@@ -1,15 +1,15 @@
 """The tables of pages as CSV and JSON files to download.
 
-The oldest message of a row is a time in UTC (ISO 8601), in the column oldest_message_at; "": no message waits. So are
-figures_at, disk_at and told_at: when a node told the figures before them, or all of the row; "": never. Headers of
-messages are lines of text, "name: value". Rates that are known of no row, because it takes two looks to know them, are
-left out.
+The oldest message of a row is a time in UTC (ISO 8601), in the column oldest_message_at; "" if no message waits. The times
+at which a node reported the values before them, or the whole row, have the same form in the columns figures_at, disk_at and
+reported_at; "" if it never did. Headers of messages are lines of text, "name: value". A rate that no row has is left out.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -32,27 +32,24 @@ def exported(fields: Mapping[str, Any], kind: str, headers: Mapping[str, str]) -
         table = [dict(_cell(name, value) for name, value in row.items() if name not in unknown) for row in table]
     if table is None or kind not in ("csv", "json"):
         raise HttpError(400, "Cannot export: use ?format=csv or ?format=json on a page with a table.")
-    name = "".join(one if one.isalnum() else "-" for one in fields["title"]) or "table"
-    named = {"Content-Disposition": f'attachment; filename="{name.encode("ascii", "replace").decode()}.{kind}"'}
+    name = re.sub("[^A-Za-z0-9]", "-", fields["title"]) or "table"
+    headers = {**headers, "Content-Disposition": f'attachment; filename="{name}.{kind}"'}
     if kind == "json":
         answer = json_response(table)
-        answer.headers.update({**headers, **named})
+        answer.headers.update(headers)
         return answer
     text = io.StringIO()
-    names = list(table[0]) if table else []
-    rows = csv.DictWriter(text, names, extrasaction="ignore")
+    rows = csv.DictWriter(text, list(table[0]) if table else [], extrasaction="ignore")
     rows.writeheader()
-    rows.writerows({name: _plain(row.get(name)) for name in names} for row in table)
-    return Response(without_surrogates(text.getvalue()), 200, {**headers, **named}, "text/csv; charset=utf-8")
+    rows.writerows({name: _plain(value) for name, value in row.items()} for row in table)
+    return Response(without_surrogates(text.getvalue()), 200, headers, "text/csv; charset=utf-8")
 
 
 def _cell(name: str, value: object) -> tuple[str, object]:
     """Return a column and its value as the file has them."""
-    if name == "oldest":
-        moment = value if isinstance(value, int) else 0
-        return "oldest_message_at", _iso(moment) if moment else ""
-    if name in ("figures_at", "disk_at", "told_at"):
-        return name, _iso(value) if isinstance(value, int) and value else ""
+    if name in ("oldest", "figures_at", "disk_at", "reported_at"):
+        column = "oldest_message_at" if name == "oldest" else name
+        return column, _iso(value) if isinstance(value, int) and value else ""
     if name == "headers" and isinstance(value, dict):
         return name, "\n".join(f"{one}: {text}" for one, text in value.items())
     return name, value

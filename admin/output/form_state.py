@@ -1,4 +1,4 @@
-"""What a form that was refused shows when it comes back: the values that were typed, and the error beside its field.
+"""The state of a form that was refused: the values that were typed, and the error next to its field.
 
 Pure. Templates ask `Refusal.of` for the state of each form, by the hidden fields that identify it. A form that was not
 refused has an empty state, so that templates need no second version of it.
@@ -22,28 +22,34 @@ PROBLEM = "problem"  # the id of the element that describes the error: a page ha
 
 
 class FieldError(HttpError):
-    """A form was refused because of one of its fields: the text says what is wrong with it."""
+    """A form was refused because of one of its fields, for the reason in the text."""
 
     def __init__(self, field: str, text: str, status: int = 400) -> None:
         super().__init__(status, text)
         self.field = field
 
 
+def whole_number(text: str, least: int, most: int) -> int | None:
+    """Return the number that a text is, or None if it is no whole number within these bounds."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(most))
+    return int(text) if is_number and least <= int(text) <= most else None
+
+
 @dataclass(frozen=True, slots=True)
 class FormState:
-    """One form of a page: what was typed into it, and which field was refused and why. Empty: it was not refused."""
+    """One form of a page: the typed values, and the refused field with its error. Empty if it was not refused."""
 
     typed: Mapping[str, str] = field(default_factory=dict)
     name: str = ""  # of the field that was refused; "": the form as a whole, or not at all
-    words: str = ""
+    text: str = ""  # the error
 
     @property
     def open(self) -> Markup:
         """Return the attribute that opens the <details> around a refused form."""
-        return Markup(" open") if self.words else Markup()
+        return Markup(" open") if self.text else Markup()
 
     def value(self, name: str, default: object = "") -> str:
-        """Return what was typed into the field, or the default."""
+        """Return the value that was typed into the field, or the default."""
         return self.typed.get(name, str(default))
 
     def input(self, name: str, default: object = "", hint: str = "") -> Markup:
@@ -54,7 +60,7 @@ class FormState:
 
     def area(self, name: str, hint: str = "") -> Markup:
         """Return the attributes of a <textarea> or <select>, which have their value inside."""
-        is_wrong = bool(self.words) and name == self.name
+        is_wrong = bool(self.text) and name == self.name
         described = " ".join(filter(None, (PROBLEM if is_wrong else "", hint)))
         found = Markup('name="{}"').format(name)
         if described:
@@ -66,10 +72,10 @@ class FormState:
         return Markup(" selected") if self.typed.get(name) == str(option) else Markup()
 
     def problem(self, name: str) -> Markup:
-        """Return the element that says what is wrong with this field, if it was refused."""
-        if not self.words or name != self.name:
+        """Return the element with the error of this field, if it was refused."""
+        if not self.text or name != self.name:
             return Markup()
-        return Markup('<small class="bad" id="{}">{}</small>').format(PROBLEM, self.words)
+        return Markup('<small class="bad" id="{}">{}</small>').format(PROBLEM, self.text)
 
 
 EMPTY = FormState()
@@ -77,19 +83,19 @@ EMPTY = FormState()
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A form that was refused. Without words there is none."""
+    """A form that was refused. Without a text there is none."""
 
     typed: Mapping[str, str] = field(default_factory=dict)
-    words: str = ""
+    text: str = ""
     field: str = ""  # its name; "": the form as a whole
     advice: str = ""  # what to do
     status: int = 200  # of the answer
 
     def of(self, hidden: Mapping[str, object]) -> FormState:
         """Return the state of the form that has these hidden fields."""
-        if not self.words or any(self.typed.get(name, "") != str(value) for name, value in hidden.items()):
+        if not self.text or any(self.typed.get(name, "") != str(value) for name, value in hidden.items()):
             return EMPTY
-        return FormState(self.typed, self.field, self.words)
+        return FormState(self.typed, self.field, self.text)
 
 
 NONE = Refusal()

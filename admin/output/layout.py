@@ -1,8 +1,7 @@
-"""What all pages share: the layout, the live part, exports, refusals, and the check that forms are nsqadmin's own.
+"""The common parts of all pages: layout, live part, exports, refusals, and the check that forms are nsqadmin's own.
 
 A view returns fields: "page_of" names its template (NAME_live.html, and NAME.html if there is more than the live part),
-"title", and what the templates need. Pages with "still" do not refresh; "table" is what ?format=csv and ?format=json
-return.
+"title", and what the templates need. Pages with "still" do not refresh; "table" is what ?format=csv and ?format=json return.
 """
 
 from __future__ import annotations
@@ -27,10 +26,11 @@ from admin.nodes.cluster import AllFailed
 from admin.nodes.upstreams import UpstreamError
 from admin.nodes.views import FILTERS
 from admin.options import AdminOptions
+from admin.output import tables
 from admin.output.error_pages import FORBIDDEN, failure, ways_from, wrong
 from admin.output.export import exported
 from admin.output.failures import sentences
-from admin.output.form_answers import FormAnswers, asked_again, done_of, no_right, parted, refusal_of
+from admin.output.form_answers import Done, FormAnswers, asked_again, done_of, no_right, refusal_of, split_result
 from admin.output.form_state import LIMITS
 from admin.output.live_events import live_events
 from admin.users.access import Access, check_origin, place_of, who_asks
@@ -55,9 +55,8 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-CLUSTER_PAGE = "/cluster"  # in the navigation only if a node is in a cluster
-_NAVIGATION = (  # paths, labels, and the letters that open the pages after g
-    ("/", "Topics", "t"), ("/alarms", "Alarms", "m"), ("/nodes", "Nodes", "n"), (CLUSTER_PAGE, "Cluster", "o"),
+_NAVIGATION = (  # paths, labels, and the letters that open the pages after g; Cluster is hidden without a cluster
+    ("/", "Topics", "t"), ("/alarms", "Alarms", "m"), ("/nodes", "Nodes", "n"), ("/cluster", "Cluster", "o"),
     ("/storage", "Storage", "s"), ("/tubes", "Tubes", "u"), ("/readers", "Readers", "r"), ("/history", "History", "h"),
     ("/tasks", "Tasks", "k"), ("/lookup", "Lookup", "l"), ("/counter", "Counter", "c"), ("/audit", "Audit", "a"),
 )  # fmt: skip
@@ -80,27 +79,15 @@ Do = Callable[[Request, Form], Awaitable[str]]  # returns the path to go to next
 
 
 @cache
-def _assets() -> dict[str, Path]:
-    """Return the static files that can be requested, by name."""
-    return {path.name: path for path in (HERE / "static").iterdir() if path.suffix in _TYPES}
-
-
-@cache
 def _sources() -> dict[str, tuple[str, str, None]]:
-    """Return the text of each template, and its path.
-
-    They are read at the start, so that an upgrade in place does not mix its files with this code.
-    """
+    """Return the text and path of each template, read at the start: an upgrade does not mix its files with this code."""
     paths = (HERE / "templates").glob("*.html")
     return {path.name: (path.read_text(encoding="utf-8"), str(path), None) for path in paths}
 
 
 @cache
 def _environment() -> jinja2.Environment:
-    """Return the templates, which all clusters share.
-
-    They are compiled when they are first shown: all together take longer than the rest of the start.
-    """
+    """Return the templates, which all clusters share. Each is compiled at its first use: all take longer than a start."""
     import jinja2  # here, because a start needs no page
 
     found = jinja2.Environment(
@@ -108,7 +95,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True, lstrip_blocks=True, auto_reload=False,
     )  # fmt: skip
     found.filters |= FILTERS
-    found.globals |= LIMITS
+    found.globals |= {**LIMITS, "tables": tables}
     return found
 
 
@@ -144,9 +131,9 @@ class PageRenderer:
         return f"{self.base}/{'/'.join(map(FILTERS['segment'], parts))}{'?' if asked else ''}{asked}"
 
     async def asset(self, request: Request) -> Response:
-        """Return a static file. It is looked up by name, so a path cannot leave the directory."""
-        path = _assets().get(request.scope["path"].rpartition("/")[2])
-        if path is None:
+        """Return a static file. Its name has no slash, so a path cannot leave the directory."""
+        path = HERE / "static" / request.scope["path"].rpartition("/")[2]
+        if path.suffix not in _TYPES or not path.is_file():
             raise HttpError(404, "NOT_FOUND")
         headers = {"Cache-Control": "public, max-age=3600"}
         return Response(path.read_bytes(), media_type=_TYPES[path.suffix], headers=headers)
@@ -167,9 +154,9 @@ class PageRenderer:
             except HttpError as error:
                 status, fields = error.status, wrong(error.text, "")
             refusal = refusal_of(request)
-            if refusal.words:  # the page of the form; or, if that cannot be shown, why the form was refused
+            if refusal.text:  # the page of the form; or, if that cannot be shown, an error page with the refusal
                 status = refusal.status
-                fields = fields if fields["page_of"] != "error" else wrong(refusal.words, refusal.advice)
+                fields = fields if fields["page_of"] != "error" else wrong(refusal.text, refusal.advice)
             response = self.page(request, fields, status)
             if done_of(request):
                 self.answers.forget(response)
@@ -178,22 +165,21 @@ class PageRenderer:
         return handler
 
     def raw_handler(self, handler: Handler) -> Handler:
-        """Return a handler whose answer is no page, but whose errors are shown as a page."""
+        """Return a handler whose errors are shown as a page, though its answer is none."""
 
         async def guarded(request: Request) -> Response:
             try:
                 return await handler(request)
             except Exception as error:
                 status, fields = failure(request, error)
-            return self.page(request, fields | {"still": True}, status)
+                return self.page(request, fields | {"still": True}, status)
 
         return guarded
 
     def form_handler(self, do: Do, path: str, shown: Handler) -> Handler:
         """Return a handler for a form that runs `do`, then redirects to the path that it returns.
 
-        If the form is refused, the page that has it is shown again with what was typed. `path` is the route of the form, and
-        `shown` the handler of the page at the same path.
+        A refused form is shown again on its page, with the typed values. `path`: the route; `shown`: the handler of the page.
         """
 
         async def handler(request: Request) -> Response:
@@ -204,10 +190,10 @@ class PageRenderer:
             except (HttpError, AllFailed, UpstreamError, ValueError) as error:
                 request.state.refusal = refusal = self.answers.refusal(request, form, error)
                 if not who_asks(request).meets(NEEDED[f"GET {path}"], *place_of(request)):
-                    return self.page(request, wrong(refusal.words, refusal.advice), refusal.status)
+                    return self.page(request, wrong(refusal.text, refusal.advice), refusal.status)
                 asked = urlencode(asked_again(form)).encode()
                 return await shown(Request({**request.scope, "method": "GET", "query_string": asked}, request.receive))
-            path_to, location, done = parted(where)
+            path_to, location, done = split_result(where)
             response = RedirectResponse(location, 303, HEADERS)
             if done:
                 self.answers.keep(request, response, path_to, done)
@@ -226,21 +212,17 @@ class PageRenderer:
         return form
 
     async def refuse(self, request: Request, error: HttpError) -> Response:
-        """Return the answer to a user who may not: a redirect to the login page if that helps, or else an error page."""
-        if error.status == 401 and request.method == "GET" and "live" not in query(request):
-            asked = request.url.query
-            here = request.scope["path"] + (f"?{asked}" if asked else "")
-            return RedirectResponse(f"{self.home}/login?{FILTERS['arguments']({'next': here})}", 303, HEADERS)
-        if error.status == 401:
+        """Return the answer to a user without the right: a redirect to the login page if that helps, or else an error page."""
+        if error.status == 401 and (request.method != "GET" or "live" in query(request)):
             return self.page(request, wrong("You are not logged in, or your session has ended.", ""), 401)
+        if error.status == 401:
+            here = request.scope["path"] + (f"?{request.url.query}" if request.url.query else "")
+            return RedirectResponse(self._login_url(here), 303, HEADERS)
         self.answers.note_refused(request, f"{request.method} {request.scope['path']}", "no right")
         return self.page(request, wrong("Access denied", no_right(request)), 403)
 
     async def not_found(self, request: Request, error: HttpError) -> Response | None:
-        """Return the page for a path or method that does not exist, for browsers. None: a program asks, and gets JSON.
-
-        A refusal by rights that gets no page is recorded.
-        """
+        """Return the page for an unknown path or method, or None for a program, which gets JSON. Record refusals by rights."""
         if error.status == 403 and error.text == FORBIDDEN:
             self.answers.note_refused(request, f"{request.method} {request.scope['path']}", "no right")
         is_api = request.scope["path"].startswith(f"{self.base}/api/")
@@ -255,19 +237,18 @@ class PageRenderer:
 
     def page(self, request: Request, fields: Fields, status: int = 200) -> Response:
         """Return the whole page for the fields of a view."""
-        asked = query(request)
         was_wrong = {"wrong": 1} if fields["page_of"] == "error" else {}
-        live = "" if fields.get("still") else "?" + FILTERS["arguments"]({**asked, "live": 1, **was_wrong})
-        name = fields["page_of"] if (HERE / "templates" / f"{fields['page_of']}.html").exists() else "plain"
-        common = self._common(request) | {"content": f"{fields['page_of']}_live.html", "live": live, "charted": False}
-        values = common | fields
-        if not values["has_cluster"]:
-            values["navigation"] = [one for one in values["navigation"] if one[0] != CLUSTER_PAGE]
-        html = _environment().get_template(f"{name}.html").render(**values)
-        return Response(without_surrogates(html), status, HEADERS, "text/html; charset=utf-8")
+        live = "" if fields.get("still") else "?" + FILTERS["arguments"]({**query(request), "live": 1, **was_wrong})
+        name = f"{fields['page_of']}.html" if f"{fields['page_of']}.html" in _sources() else "layout.html"
+        html = self._render(name, request, {"live": live} | fields)
+        return Response(html, status, HEADERS, "text/html; charset=utf-8")
+
+    def _render(self, template: str, request: Request, fields: Fields) -> str:
+        values = self._common(request) | {"content": f"{fields['page_of']}_live.html"} | fields
+        return without_surrogates(_environment().get_template(template).render(**values))
 
     async def _fields(self, request: Request, view: View) -> tuple[int, Fields]:
-        """Return the status and fields of the view, or those of a page that says why it failed."""
+        """Return the status and fields of the view, or of the error page if it failed."""
         try:
             fields = await view(request)
             fields["errors"] = sentences(fields.get("errors", ()))
@@ -283,9 +264,7 @@ class PageRenderer:
         self._streams[owner] += 1
 
         def release() -> None:
-            self._streams[owner] -= 1
-            if not self._streams[owner]:
-                del self._streams[owner]
+            self._streams -= Counter([owner])  # without owners that have none
 
         return release
 
@@ -294,79 +273,55 @@ class PageRenderer:
         was_wrong = "wrong" in query(request)
 
         async def look() -> tuple[str, bool]:
-            goes_on = not await request.is_disconnected()
+            is_open = not await request.is_disconnected()
             try:
                 request.state.again()
                 status, fields = await self._fields(request, view)
                 if status == 200 and was_wrong:  # the rest of the page differs, so it has to be loaded again
-                    fields = {"page_of": "again", "title": "", "nav_path": ""}
+                    fields = {"page_of": "again"}
             except HttpError as error:
-                goes_on = False
-                fields = (
-                    {"page_of": "ended"}
-                    if error.status == 401
-                    else wrong("You no longer have access to this page.", "")
-                )
-            content = {"content": f"{fields['page_of']}_live.html"}
-            html = _environment().get_template("live.html").render(**self._common(request) | content | fields)
-            return without_surrogates(html), goes_on
+                is_open = False
+                fields = {"page_of": "ended"}
+                if error.status != 401:
+                    fields = wrong("You no longer have access to this page.", "")
+            return self._render("live.html", request, fields), is_open
 
         return live_events(look, every, request.headers.get("last-event-id", ""))
 
     def _common(self, request: Request) -> Fields:
-        who, now = who_asks(request), time.time_ns()
-        here = self.url(*parameters(request, self.options))
+        """Return the fields that all templates have; a view and the banners add to them, and replace some."""
+        who, asked = who_asks(request), query(request)
         token = Markup('<input type="hidden" name="csrf" value="{}">').format(who.csrf) if who.csrf else ""
         return {
-            "base": self.base,
-            "home": self.home,
-            "here": here,
-            "may": who.offered(*place_of(request)),
-            "who": who,
-            "token": token,
-            "can_log_in": self.access.has_users and not who.session,
+            "base": self.base, "home": self.home, "here": self.url(*parameters(request, self.options)),
+            "query": {name: value for name, value in asked.items() if name not in ("live", "wrong")},
+            "who": who, "may": who.offered(*place_of(request)), "token": token, "now": time.time_ns(),
+            "can_log_in": self.access.has_users and not who.session, "shows_health": who.meets(NEEDED["GET /health"]),
             "navigation": [
-                (path, name, key)
-                for path, name, key in _NAVIGATION
-                if who.meets(NEEDED[f"GET {path}"]) and (path != "/history" or self.options.lake)
+                one for one in _NAVIGATION
+                if who.meets(NEEDED[f"GET {one[0]}"]) and (one[0] != "/history" or self.options.lake)
             ],
-            "clusters": self.clusters,
-            "has_cluster": False,
-            "paused": [],
-            "paused_tubes": [],
-            "stale": [],
-            "down": [],
-            "more_down": 0,
-            "alarm_counts": {},
-            "alarm_groups": [],
-            "alarms_here": [],
-            "table": None,
-            "export_csv": FILTERS["arguments"]({**query(request), "format": "csv"}),
-            "export_json": FILTERS["arguments"]({**query(request), "format": "json"}),
-            "errors": [],
-            "did": _did(done_of(request)),
-            "refused": refusal_of(request),
-            "ways": self._ways(request),
-            "cluster": next((name for name, path in self.clusters if path == self.base), ""),
-            "version": f"penstock {PENSTOCK_VERSION}",
-            "shows_health": who.meets(NEEDED["GET /health"]),
-            "now": now,
-        }
+            "clusters": self.clusters, "cluster": next((name for name, path in self.clusters if path == self.base), ""),
+            "done": done_of(request), "did": _did(done_of(request)), "refused": refusal_of(request),
+            "ways": self._ways(request), "version": f"penstock {PENSTOCK_VERSION}", "errors": (), "table": None,
+            "has_cluster": False, "paused": (), "paused_tubes": (), "stale": (), "down": (), "more_down": 0,
+            "alarm_counts": {}, "alarm_groups": (), "alarms_here": (),
+        }  # fmt: skip
 
     def _ways(self, request: Request) -> list[tuple[str, str]]:
         """Return the links of an error page: to the page itself or the form, to those above it, and to Topics."""
-        parts, who = parameters(request, self.options), who_asks(request)
-        refusal = refusal_of(request)
+        parts, who, refusal = parameters(request, self.options), who_asks(request), refusal_of(request)
         found = [(self.url(*segments), words) for segments, words in ways_from(parts)]
-        if refusal.words or request.method != "GET":
-            asked = asked_again(refusal.typed)
-            found.insert(0, (self.url(*parts, **asked), "Back to the page"))
+        if refusal.text or request.method != "GET":
+            found.insert(0, (self.url(*parts, **asked_again(refusal.typed)), "Back to the page"))
         if who.meets(NEEDED["GET /"]):
             found.append((self.url(), "Topics"))
         if self.access.has_users and not who.session:
-            here = self.url(*parts)
-            found.append((f"{self.home}/login?{FILTERS['arguments']({'next': here})}", "Log in"))
+            found.append((self._login_url(self.url(*parts)), "Log in"))
         return found
+
+    def _login_url(self, following: str) -> str:
+        return f"{self.home}/login?{FILTERS['arguments']({'next': following})}"
 
 
 class _Stream(StreamingResponse):
@@ -387,14 +342,12 @@ class _Stream(StreamingResponse):
             self._release()
 
 
-def _did(asked: dict[str, str]) -> tuple[str, bool]:
-    """Return what the last form did, in words, and whether it did anything. Only fixed words and a number are shown."""
-    words, number = DID.get(asked.get("did", ""), ""), asked.get("n", "")
-    if not words or not number:
-        return words, True
-    if number == "0" or not (number.isascii() and number.isdigit() and len(number) < 10):
+def _did(done: Done) -> tuple[str, bool]:
+    """Return the result of the last form in words, and whether it changed anything."""
+    if done.get("n") == "0":
         return "Nothing was changed: the message or job no longer exists, or it is in another state.", False
-    return f"{words} {int(number):,}", True
+    count = f" {int(done['n']):,}" if "n" in done else ""
+    return DID.get(done.get("did", ""), "") + count, True
 
 
 def parameters(request: Request, options: AdminOptions, count: int = 0) -> list[str]:

@@ -1,4 +1,4 @@
-"""The server-sent events of a live page: its new content, and a heartbeat that goes on while a view waits for nodes.
+"""The server-sent events of a live page: its new content, and a heartbeat that continues while a view waits for nodes.
 
     data: HTML                          the content has changed (an event without a name, which htmx swaps in)
     event: beat, id: NS, data: ISO      the connection lives; the content is of that time, or, without one, what the browser has
@@ -13,6 +13,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+from admin.output.form_state import whole_number
 from admin.times import iso
 
 BEAT = 1.0  # s between two heartbeats; live.js calls a page disconnected after four
@@ -28,8 +29,7 @@ async def live_events(
 
     `every`: s between two looks. `last_id`: the id of the last event that a browser got before it reconnected, or "".
     """
-    is_known = last_id.isascii() and last_id.isdigit() and len(last_id) < 20
-    shown, at = "", int(last_id) if is_known else 0  # 0: the content is what came with the page, whenever that was
+    shown, at = "", whole_number(last_id, 0, 2**63) or 0  # 0: the content is that of the page, of an unknown time
     end = asyncio.get_running_loop().time() + longest
     pause = 0.0 if last_id else every
     while asyncio.get_running_loop().time() < end:
@@ -38,14 +38,14 @@ async def live_events(
             yield _beat(at)
             while not (await asyncio.wait({task}, timeout=beat))[0]:
                 yield _beat(at)
-            html, goes_on = task.result()
+            html, is_open = task.result()
         finally:
             task.cancel()
         at, pause = time.time_ns(), every
         if html != shown:
             yield "".join(f"data: {line}\n" for line in html.splitlines()) + "\n"
             shown = html
-        if not goes_on:
+        if not is_open:
             return
 
 

@@ -9,18 +9,19 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from admin.output.form_state import whole_number
+from penstock.protocol.nsq import MAX_ATTEMPTS
 from shared.http.errors import HttpError
+from shared.values import SECOND
 
 MOST_TEXT = 200  # characters of each field
-MOST_ATTEMPTS = 65_535
 _AGE = re.compile(r"([0-9]{1,9})\s*([smhd])")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_NS = 1_000_000_000
+_UNITS = {"s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": 86_400 * SECOND}
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a user asks for. Empty fields set no condition."""
+    """The filters that a user sets. Empty fields set no condition."""
 
     contains: str = ""  # in the body or a header
     header: str = ""  # NAME or NAME=VALUE
@@ -45,13 +46,13 @@ class Filters:
         """Return the arguments for a node. `now`: ns since the epoch. Raises HttpError 400 for a field that is invalid."""
         found = {name: getattr(self, name) for name in ("contains", "header", "reason") if getattr(self, name)}
         if self.min_attempts:
-            attempts = self.min_attempts
-            if not (attempts.isascii() and attempts.isdigit() and len(attempts) < 6 and int(attempts) <= MOST_ATTEMPTS):
-                raise HttpError(400, f"Attempts must be a whole number from 0 to {MOST_ATTEMPTS:,}.")
-            found["min_attempts"] = str(int(attempts))
-        for name, words in (("before", "published_before"), ("since", "published_after")):
+            attempts = whole_number(self.min_attempts, 0, MAX_ATTEMPTS)
+            if attempts is None:
+                raise HttpError(400, f"Attempts must be a whole number from 0 to {MAX_ATTEMPTS:,}.")
+            found["min_attempts"] = str(attempts)
+        for name, argument in (("before", "published_before"), ("since", "published_after")):
             if value := getattr(self, name):
-                found[words] = str(_time(value, now))
+                found[argument] = str(_time(value, now))
         return found
 
 
@@ -67,12 +68,11 @@ def read_filters(asked: dict[str, str], state: str) -> Filters:
 def _time(text: str, now: int) -> int:
     """Return a time in ns since the epoch. Raises HttpError 400."""
     if match := _AGE.fullmatch(text.lower()):
-        return max(1, now - int(match[1]) * _SECONDS[match[2]] * _NS)
+        return max(1, now - int(match[1]) * _UNITS[match[2]])
     try:
         then = datetime.fromisoformat(text.removesuffix(" UTC"))
         seconds = (then if then.tzinfo else then.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
-        raise HttpError(
-            400, f"Invalid time {text[:40]!r}: use 2026-11-21 10:00 (UTC), or an age such as 15m."
-        ) from None
+        problem = f"Invalid time {text[:40]!r}: use 2026-11-21 10:00 (UTC), or an age such as 15m."
+        raise HttpError(400, problem) from None
     return max(1, int(seconds * 1e6) * 1000)

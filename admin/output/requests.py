@@ -1,4 +1,4 @@
-"""What the handlers of pages, forms and the JSON API take from a request, and what they wrap."""
+"""Common functions of the handlers of forms: confirmations, headers, names, and a wrapper that renews pages."""
 
 from __future__ import annotations
 

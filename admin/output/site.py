@@ -1,4 +1,4 @@
-"""What the pages of one cluster have in common."""
+"""The collaborators of the pages of one cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from admin.users.audit import Audit
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The collaborators of every page of a cluster: handlers take it, and beside it what they alone need."""
+    """The collaborators of every page of a cluster. Handlers take it, and in addition what they alone need."""
 
     options: AdminOptions  # base_path is that of the cluster
     settings: Settings

@@ -12,56 +12,21 @@ from shared.cluster.state import LogCopy, LogState, MemberState
 from shared.json_fields import JsonObject, text
 
 
-def _value(key: str) -> Callable[[JsonObject], Any]:
-    return lambda one: one.get(key)
+def _item(key: str) -> Callable[[JsonObject], Any]:
+    """Return a function that returns the item of a JSON object, or None."""
+    return lambda row: row.get(key)
 
 
-def _texts(**columns: str) -> tuple[Column[Any], ...]:
-    """Return columns of texts of a JSON object, by key."""
-    return tuple(Column(key, words, _value(key), is_text=True) for key, words in columns.items())
-
-
-def _numbers(**columns: str) -> tuple[Column[Any], ...]:
-    """Return columns of numbers of a JSON object, by key."""
-    return tuple(Column(key, words, _value(key)) for key, words in columns.items())
-
-
-def _figures(**columns: str) -> tuple[Column[Row], ...]:
-    """Return columns of numbers of a row, by attribute."""
-    return tuple(Column(key, words, attrgetter(key)) for key, words in columns.items())
+def _columns(
+    get: Callable[[str], Callable[[Any], Any]], *, is_text: bool = False, **labels: str
+) -> tuple[Column[Any], ...]:
+    """Return columns by key with these labels. `get` returns the function that reads a key from a row."""
+    return tuple(Column(key, label, get(key), is_text=is_text) for key, label in labels.items())  # fmt: skip
 
 
 def age_of(since: int) -> int | None:
     """Return a number that grows with the age of what began at `since` (ns since the epoch); None if nothing did."""
     return -since or None
-
-
-_OLDEST: Column[Row] = Column("oldest", "Oldest message", lambda row: age_of(row.oldest))
-_DRAIN: Column[Row] = Column("drain", "Time to drain", attrgetter("drain_rank"))
-
-
-def _name(words: str) -> Column[Row]:
-    return Column("name", words, attrgetter("name"), is_text=True)
-
-
-TOPICS: Table[Row] = Table(
-    (
-        _name("Topic"), *_figures(rate_in="Published/s", rate_out="Finished/s per channel", depth="Depth"), _OLDEST,
-        *_figures(in_flight="In flight", deferred="Deferred", buried="Buried", requeued="Requeued", timed_out="Timed out"),
-        *_figures(messages="Messages", channels="Channels", clients="Clients"), _DRAIN,
-    ),
-    has_own_order=True,  # trouble first
-)  # fmt: skip
-NODE_TOPICS: Table[Row] = Table((
-    _name("Topic"), *_figures(depth="Depth"), _OLDEST,
-    *_figures(in_flight="In flight", deferred="Deferred", buried="Buried", requeued="Requeued", timed_out="Timed out"),
-    *_figures(messages="Messages", channels="Channels", clients="Clients"),
-))  # fmt: skip
-CHANNELS: Table[Row] = Table((
-    _name("Channel"), *_figures(rate_out="Finished/s", depth="Depth"), _OLDEST,
-    *_figures(in_flight="In flight", deferred="Deferred", buried="Buried", requeued="Requeued", timed_out="Timed out"),
-    *_figures(messages="Messages", clients="Clients"), _DRAIN,
-))  # fmt: skip
 
 
 def latency_of(data: JsonObject) -> float | None:
@@ -71,169 +36,125 @@ def latency_of(data: JsonObject) -> float | None:
     return max((one["average"] for one in quantiles), default=None) if quantiles else None
 
 
-def _length(key: str) -> Callable[[JsonObject], int]:
-    return lambda one: len(one[key] or ())
-
-
-TOPIC_NODES: Table[JsonObject] = Table(
-    (
-        Column("node", "Node", lambda one: (text(one["hostname"]), text(one["node"])), is_text=True),
-        *_numbers(depth="Depth", memory_depth="In memory", backend_depth="On disk", message_count="Messages"),
-        Column("channels", "Channels", _length("channels")),
-        Column("latency", "Latency", latency_of),
-    ),
-    "nodes",
-)
-READERS: Table[JsonObject] = Table(
-    (
-        *_texts(name="Reader", topic="Topic", node="Node", owner="Owner"), *_numbers(offset="Offset", lag="Lag", gone="Lost"),
-        Column("hold", "Hold", lambda one: one["hold"] or None),
-        Column("updated", "Last updated", lambda one: age_of(one["updated"])),
-    ),
-    "readers",
-    "lag",
-)  # fmt: skip
-TUBES: Table[JsonObject] = Table((
-    *_texts(tube_name="Tube", node="Node"),
-    *_numbers(
-        ready_count="Ready", urgent_count="Urgent", reserved_count="Reserved", delayed_count="Delayed", buried_count="Buried",
-        job_count="Total jobs", using_count="beanstalkd: using", watching_count="watching", waiting_count="waiting",
-        disque_waiting_count="Disque: waiting", node_waiting_count="Nodes waiting",
-    ),
-))  # fmt: skip
-STORAGE: Table[tuple[str, JsonObject]] = Table((
-    Column("node", "Node", itemgetter(0), is_text=True),
-    *(
-        Column(key, words, lambda row, key=key: row[1][key])  # type: ignore[misc]
-        for key, words in {
-            "log_bytes": "Log size", "live_bytes": "In use", "live_share": "In use (%)", "segments": "Files",
-            "memory_bytes": "In memory", "unsynced_bytes": "Unsynced", "sync_p50_ms": "Sync p50", "sync_p99_ms": "Sync p99",
-            "checkpoints": "Checkpoints", "disk_free": "Free disk",
-        }.items()
-    ),
-))  # fmt: skip
-LOG_TOPICS: Table[JsonObject] = Table(
-    (*_texts(topic="Topic"), *_numbers(live_bytes="In use", messages="Messages", retained="Retained")),
-    "topics",
-    "live_bytes",
-)
-LOG_FILES: Table[JsonObject] = Table(
-    _numbers(number="File", bytes="Size", live_bytes="In use", live_share="In use (%)"), "files"
-)
-PROMOTED: Table[JsonObject] = Table(
-    (
-        *_texts(log="Log"),
-        *_numbers(node="Published by node", log_bytes="Log size", live_bytes="In use", segments="Files"),
-        *_numbers(memory_bytes="In memory", damage="Corrupt"),
-    ),
-    "promoted",
-)
-TALKERS: Table[Talker] = Table(
-    (
-        Column("name", "Identity", attrgetter("name"), is_text=True),
-        *(
-            Column(key, words, attrgetter(key))
-            for key, words in {
-                "connections": "Connections", "in_flight": "In flight", "messages": "Messages", "bytes": "Bytes",
-                "throttled": "Throttled", "throttled_ms": "Throttled for", "refused": "Refused",
-            }.items()
-        ),
-    ),
-    "talkers",
-    "bytes",
-)  # fmt: skip
-
-
 def _ratio(part: int | None, whole: int | None) -> float | None:
     return part / whole if part is not None and whole else None
 
 
-MEMBERS: Table[MemberState] = Table(
-    (
-        Column("node", "Node", attrgetter("node"), is_text=True),
-        Column("state", "State", attrgetter("state"), is_text=True),
-        Column("address", "Cluster address", attrgetter("address"), is_text=True),
-        Column("http_address", "HTTP address", attrgetter("http_address"), is_text=True),
-        Column("connected", "Connected to", lambda one: len(one.connected_to)),
-        Column("possible", "Copies possible", lambda one: _ratio(one.copies_possible, one.copies_wanted)),
-    ),
-    "members",
-)
-LOGS: Table[LogState] = Table(
-    (
-        Column("node", "Log of node", attrgetter("node"), is_text=True),
-        Column("log", "Log", attrgetter("log_id"), is_text=True),
-        Column("leader", "Leader", attrgetter("leader"), is_text=True),
-        Column("state", "State", attrgetter("state"), is_text=True),
-        Column("takers", "Failover", lambda one: len(one.takers)),
-    ),
-    "logs",
-)
-COPIES: Table[LogCopy] = Table(
-    (
-        Column("leader", "Log of node", attrgetter("leader"), is_text=True),
-        Column("follower", "Copy at node", attrgetter("follower"), is_text=True),
-        Column("state", "State", attrgetter("state"), is_text=True),
-        Column("behind", "Lag", attrgetter("behind")),
-        Column("written", "Written up to", attrgetter("written")),
-        Column("durable", "Durable up to", attrgetter("durable")),
-    ),
-    "copies",
-)
+def _failure_share(client: JsonObject) -> float | None:
+    return _ratio(client["requeue_count"], client["requeue_count"] + client["finish_count"])
 
 
-def _figure(key: str) -> Callable[[JsonObject], Any]:
-    return lambda one: one["figures"].get(key)
-
-
-NODES: Table[JsonObject] = Table(
-    (
-        Column("node", "Node", lambda one: (one["hostname"], one["node"]), is_text=True),
-        *_texts(state="State", version="Version"), Column("registered", "Registered with", _value("registered"), is_text=True),
-        *_numbers(topics="Topics"),
-        *(
-            Column(key, words, _figure(key))
-            for key, words in {"depth": "Depth", "in_flight": "In flight", "buried": "Buried", "clients": "Clients"}.items()
-        ),
-        *_numbers(disk_free="Free disk"), *_texts(copies="Copies of its log"),
-    ),
-    has_own_order=True,  # those that are down first
+_OLDEST: Column[Row] = Column("oldest", "Oldest message", lambda row: age_of(row.oldest))
+_DRAIN: Column[Row] = Column("drain", "Time to drain", attrgetter("drain_rank"))
+_STATES = _columns(
+    attrgetter, in_flight="In flight", deferred="Deferred", buried="Buried", requeued="Requeued", timed_out="Timed out",
+    messages="Messages",
 )  # fmt: skip
-CLIENTS: Table[JsonObject] = Table(
-    (
-        Column("client", "Client", lambda one: text(one["hostname"]) or text(one["client_id"]), is_text=True),
-        *_texts(user_agent="Program", node="Node"),
-        Column("connection", "Connection", traits, is_text=True),
-        *_numbers(ready_count="RDY", in_flight_count="In flight", finish_count="Finished", requeue_count="Requeued"),
-        Column(
-            "failures",
-            "Failure share",
-            lambda one: _ratio(one["requeue_count"], one["requeue_count"] + one["finish_count"]),
-        ),
-        *_numbers(message_count="Messages", connected="Connected"),
+
+TOPICS: Table[Row] = Table((  # topics with alarms first
+    *_columns(attrgetter, is_text=True, name="Topic"),
+    *_columns(attrgetter, rate_in="Published/s", rate_out="Finished/s per channel", depth="Depth"), _OLDEST, *_STATES,
+    *_columns(attrgetter, channels="Channels", clients="Clients"), _DRAIN,
+), has_own_order=True)  # fmt: skip
+NODE_TOPICS: Table[Row] = Table((
+    *_columns(attrgetter, is_text=True, name="Topic"), *_columns(attrgetter, depth="Depth"), _OLDEST, *_STATES,
+    *_columns(attrgetter, channels="Channels", clients="Clients"),
+))  # fmt: skip
+CHANNELS: Table[Row] = Table((
+    *_columns(attrgetter, is_text=True, name="Channel"), *_columns(attrgetter, rate_out="Finished/s", depth="Depth"),
+    _OLDEST, *_STATES, *_columns(attrgetter, clients="Clients"), _DRAIN,
+))  # fmt: skip
+TOPIC_NODES: Table[JsonObject] = Table((
+    Column("node", "Node", lambda row: (text(row["hostname"]), text(row["node"])), is_text=True),
+    *_columns(_item, depth="Depth", memory_depth="In memory", backend_depth="On disk", message_count="Messages"),
+    Column("channels", "Channels", lambda row: len(row["channels"] or ())), Column("latency", "Latency", latency_of),
+), "nodes")  # fmt: skip
+READERS: Table[JsonObject] = Table((
+    *_columns(_item, is_text=True, name="Reader", topic="Topic", node="Node", owner="Owner"),
+    *_columns(_item, offset="Offset", lag="Lag", gone="Lost"), Column("hold", "Hold", lambda row: row["hold"] or None),
+    Column("updated", "Last updated", lambda row: age_of(row["updated"])),
+), "readers", "lag")  # fmt: skip
+TUBES: Table[JsonObject] = Table((
+    *_columns(_item, is_text=True, tube_name="Tube", node="Node"),
+    *_columns(
+        _item, ready_count="Ready", urgent_count="Urgent", reserved_count="Reserved", delayed_count="Delayed",
+        buried_count="Buried", job_count="Total jobs", using_count="beanstalkd: using", watching_count="watching",
+        waiting_count="waiting", disque_waiting_count="Disque: waiting", node_waiting_count="Nodes waiting",
     ),
-    "clients",
-    has_own_order=True,
-)
-
-
-def _of_channel(**columns: str) -> tuple[Column[Any], ...]:
-    """Return columns of numbers of a channel on a node, by key."""
-    return tuple(Column(key, words, lambda one, key=key: one.channel.get(key)) for key, words in columns.items())  # type: ignore[misc]
-
-
-CHANNEL_NODES: Table[Any] = Table(  # of channel_page.NodeRow
-    (
-        Column("node", "Node", lambda one: (text(one.channel.get("hostname")), one.node), is_text=True),
-        *_of_channel(depth="Depth"),
-        Column("oldest", "Oldest message", lambda one: age_of(one.oldest)),
-        *_of_channel(in_flight_count="In flight", deferred_count="Deferred", buried_count="Buried"),
-        *_of_channel(requeue_count="Requeued", timeout_count="Timed out"),
-        Column("published", "Published/s", lambda one: one.rates.published),
-        Column("finished", "Finished/s", lambda one: one.rates.finished),
-        *_of_channel(backend_depth="On disk", message_count="Messages", client_count="Clients"),
-        Column("latency", "Latency", lambda one: latency_of(one.channel)),
+))  # fmt: skip
+STORAGE: Table[tuple[str, JsonObject]] = Table((
+    Column("node", "Node", itemgetter(0), is_text=True),
+    *_columns(
+        lambda key: lambda row: row[1][key], log_bytes="Log size", live_bytes="In use", live_share="In use (%)",
+        segments="Files", memory_bytes="In memory", unsynced_bytes="Unsynced", sync_p50_ms="Sync p50",
+        sync_p99_ms="Sync p99", checkpoints="Checkpoints", disk_free="Free disk",
     ),
-    "nodes",
+))  # fmt: skip
+LOG_TOPICS: Table[JsonObject] = Table((
+    *_columns(_item, is_text=True, topic="Topic"),
+    *_columns(_item, live_bytes="In use", messages="Messages", retained="Retained"),
+), "topics", "live_bytes")  # fmt: skip
+LOG_FILES: Table[JsonObject] = Table(
+    _columns(_item, number="File", bytes="Size", live_bytes="In use", live_share="In use (%)"), "files"
 )
-OF_PENSTOCK = ("oldest", "buried_count")  # columns of a channel that only Penstock's nodes tell
+PROMOTED: Table[JsonObject] = Table((
+    *_columns(_item, is_text=True, log="Log"),
+    *_columns(_item, node="Published by node", log_bytes="Log size", live_bytes="In use", segments="Files"),
+    *_columns(_item, memory_bytes="In memory", damage="Corrupt"),
+), "promoted")  # fmt: skip
+TALKERS: Table[Talker] = Table((
+    *_columns(attrgetter, is_text=True, name="Identity"),
+    *_columns(
+        attrgetter, connections="Connections", in_flight="In flight", messages="Messages", bytes="Bytes",
+        throttled="Throttled", throttled_ms="Throttled for", refused="Refused",
+    ),
+), "talkers", "bytes")  # fmt: skip
+MEMBERS: Table[MemberState] = Table((
+    *_columns(attrgetter, is_text=True, node="Node", state="State", address="Cluster address", http_address="HTTP address"),
+    Column("connected", "Connected to", lambda row: len(row.connected_to)),
+    Column("possible", "Copies possible", lambda row: _ratio(row.copies_possible, row.copies_wanted)),
+), "members")  # fmt: skip
+LOGS: Table[LogState] = Table((
+    *_columns(attrgetter, is_text=True, node="Log of node"), Column("log", "Log", attrgetter("log_id"), is_text=True),
+    *_columns(attrgetter, is_text=True, leader="Leader", state="State"),
+    Column("takers", "Failover", lambda row: len(row.takers)),
+), "logs")  # fmt: skip
+COPIES: Table[LogCopy] = Table((
+    *_columns(attrgetter, is_text=True, leader="Log of node", follower="Copy at node", state="State"),
+    *_columns(attrgetter, behind="Lag", written="Written up to", durable="Durable up to"),
+), "copies")  # fmt: skip
+NODES: Table[JsonObject] = Table((  # nodes that are down first
+    Column("node", "Node", lambda row: (row["hostname"], row["node"]), is_text=True),
+    *_columns(_item, is_text=True, state="State", version="Version", registered="Registered with"),
+    *_columns(_item, topics="Topics"),
+    *_columns(
+        lambda key: lambda row: row["figures"].get(key), depth="Depth", in_flight="In flight", buried="Buried",
+        clients="Clients",
+    ),
+    *_columns(_item, disk_free="Free disk"), *_columns(_item, is_text=True, copies="Copies of its log"),
+), has_own_order=True)  # fmt: skip
+CLIENTS: Table[JsonObject] = Table((
+    Column("client", "Client", lambda row: text(row["hostname"]) or text(row["client_id"]), is_text=True),
+    *_columns(_item, is_text=True, user_agent="Program", node="Node"),
+    Column("connection", "Connection", traits, is_text=True),
+    *_columns(_item, ready_count="RDY", in_flight_count="In flight", finish_count="Finished", requeue_count="Requeued"),
+    Column("failures", "Failure share", _failure_share), *_columns(_item, message_count="Messages", connected="Connected"),
+), "clients", has_own_order=True)  # fmt: skip
+
+
+def _of_channel(key: str) -> Callable[[Any], Any]:
+    return lambda row: row.channel.get(key)
+
+
+CHANNEL_NODES: Table[Any] = Table((  # of channel_page.NodeRow
+    Column("node", "Node", lambda row: (text(row.channel.get("hostname")), row.node), is_text=True),
+    *_columns(_of_channel, depth="Depth"), Column("oldest", "Oldest message", lambda row: age_of(row.oldest)),
+    *_columns(
+        _of_channel, in_flight_count="In flight", deferred_count="Deferred", buried_count="Buried",
+        requeue_count="Requeued", timeout_count="Timed out",
+    ),
+    Column("published", "Published/s", attrgetter("rates.published")),
+    Column("finished", "Finished/s", attrgetter("rates.finished")),
+    *_columns(_of_channel, backend_depth="On disk", message_count="Messages", client_count="Clients"),
+    Column("latency", "Latency", lambda row: latency_of(row.channel)),
+), "nodes")  # fmt: skip

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from admin.output.form_state import FieldError
+from admin.output.form_state import FieldError, whole_number
 from penstock.protocol.nsq import MAX_ATTEMPTS
 from shared.json_fields import JsonObject, number, text
 from shared.values import format_duration, parse_duration
@@ -24,7 +24,11 @@ SETTINGS = {  # labels, by nsqd's names
 DURABILITIES = ("always", "interval", "os")
 DEFAULT = "default"  # as a value: the node's setting applies
 MOST_TEXT = 40  # characters of a value
-MOST_BYTES, MOST_COPIES = 2**63 - 1, 99
+_NUMBERS = {  # bounds of a setting, and the error for others
+    "retention_bytes": (0, 2**63 - 1, "Retention size must be a whole number of bytes"),
+    "replicate": (1, 99, "Copies must be a whole number from 1 to 99"),
+    "max_attempts": (0, MAX_ATTEMPTS, f"Attempts must be a whole number from 1 to {MAX_ATTEMPTS}, 0 for no limit"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +54,8 @@ class Change:
     after: str
 
     @property
-    def words(self) -> str:
-        """Return the change as a record of the audit trail has it."""
+    def description(self) -> str:
+        """The change as a record of the audit trail has it."""
         return f"{' or '.join(value for value, _ in self.before)} -> {self.after}"
 
 
@@ -59,7 +63,7 @@ def node_settings(node: str, answer: JsonObject) -> NodeSettings:
     """Return the settings in a node's answer of /topic/config, with what is no text or number left out."""
     values = {name: text(answer.get(name))[:MOST_TEXT] for name in ("durability", "retention")}
     values |= {name: str(number(answer.get(name))) for name in ("retention_bytes", "replicate")}
-    # an earlier version of nsqd does not tell the attempts
+    # absent in the answer of an earlier version of nsqd
     values["max_attempts"] = str(number(answer["max_attempts"])) if "max_attempts" in answer else ""
     own = answer.get("of_its_own")
     return NodeSettings(node, values, frozenset(SETTINGS) & frozenset(map(text, own if isinstance(own, list) else ())))
@@ -67,25 +71,21 @@ def node_settings(node: str, answer: JsonObject) -> NodeSettings:
 
 def read_changes(typed: Mapping[str, str]) -> dict[str, str]:
     """Return the settings to change, by name, as nodes take them. Those that are empty do not change. Raises FieldError."""
-    changes = {}
-    for name in SETTINGS:
-        value = typed.get(name, "").strip()
-        if value:
-            changes[name] = value if value == DEFAULT else _READERS[name](value)
-    return changes
+    values = {name: typed.get(name, "").strip() for name in SETTINGS}
+    return {name: value if value == DEFAULT else _read(name, value) for name, value in values.items() if value}
 
 
 def differences(nodes: Iterable[NodeSettings], changes: Mapping[str, str]) -> list[Change]:
-    """Return what the changes do: those that at least one node does not have already."""
+    """Return the effects of the changes: of those that at least one node does not have already."""
     listed, found = list(nodes), []
     for name, after in changes.items():
         if all(node.has(name, after) for node in listed):
             continue
-        before: dict[str, list[str]] = {}
+        before: dict[str, tuple[str, ...]] = {}
         for node in listed:
             value = node.values[name] if name in node.own else f"{node.values[name]} ({DEFAULT})"
-            before.setdefault(value, []).append(node.node)
-        found.append(Change(name, SETTINGS[name], tuple((value, tuple(at)) for value, at in before.items()), after))
+            before[value] = (*before.get(value, ()), node.node)
+        found.append(Change(name, SETTINGS[name], tuple(before.items()), after))
     return found
 
 
@@ -96,18 +96,15 @@ def may_remove(nodes: Iterable[NodeSettings], changes: Mapping[str, str]) -> boo
     """
     for node in nodes:
         try:
-            now = {
-                "retention": parse_duration(node.values["retention"]),
-                "retention_bytes": int(node.values["retention_bytes"]),
-            }
+            retention, size = parse_duration(node.values["retention"]), int(node.values["retention_bytes"])
         except ValueError:  # a node may lie: be careful
             return True
-        for name, is_now in now.items():
+        for name, now, parse in (("retention", retention, parse_duration), ("retention_bytes", size, int)):
             after = changes.get(name)
-            if after is None or node.has(name, after) or not any(now.values()):
+            if after is None or node.has(name, after) or not (retention or size):
                 continue
-            bound = 0 if after == DEFAULT else parse_duration(after) if name == "retention" else int(after)
-            if not is_now or bound < is_now:
+            bound = 0 if after == DEFAULT else parse(after)
+            if not now or bound < now:
                 return True
     return False
 
@@ -124,46 +121,27 @@ def differing(nodes: Iterable[NodeSettings]) -> set[str]:
     return {name for name in SETTINGS if len({(one.values[name], name in one.own) for one in listed}) > 1}
 
 
-def _durability(value: str) -> str:
-    if value not in DURABILITIES:
-        raise FieldError("durability", f"Durability must be one of {', '.join(DURABILITIES)}, or {DEFAULT}.")
-    return value
+def _read(name: str, value: str) -> str:
+    """Return the value of a setting as nodes take it. Raises FieldError."""
+    if name == "durability":
+        found, expected = (
+            value if value in DURABILITIES else None,
+            f"Durability must be one of {', '.join(DURABILITIES)}",
+        )
+    elif name == "retention":
+        found, expected = _duration(value), "Retention must be a duration such as 36h, 90m or 0s"
+    else:
+        least, most, expected = _NUMBERS[name]
+        number = whole_number(value, least, most)
+        found = str(number) if number is not None else None
+    if found is None:
+        raise FieldError(name, f"{expected}, or {DEFAULT}.")
+    return found
 
 
-def _retention(value: str) -> str:
+def _duration(value: str) -> str | None:
     try:
         ns = parse_duration(value)
-        if ns >= 0:
-            return format_duration(ns)
     except ValueError:
-        pass  # the error below says what is expected
-    raise FieldError("retention", f"Retention must be a duration such as 36h, 90m or 0s, or {DEFAULT}.")
-
-
-def _bytes(value: str) -> str:
-    if not (value.isascii() and value.isdigit() and len(value) < 20 and int(value) <= MOST_BYTES):
-        raise FieldError("retention_bytes", f"Retention size must be a whole number of bytes, or {DEFAULT}.")
-    return str(int(value))
-
-
-def _copies(value: str) -> str:
-    if not (value.isascii() and value.isdigit() and len(value) < 4 and 1 <= int(value) <= MOST_COPIES):
-        raise FieldError("replicate", f"Copies must be a whole number from 1 to {MOST_COPIES}, or {DEFAULT}.")
-    return str(int(value))
-
-
-def _attempts(value: str) -> str:
-    if not (value.isascii() and value.isdigit() and len(value) < 6 and int(value) <= MAX_ATTEMPTS):
-        raise FieldError(
-            "max_attempts", f"Attempts must be a whole number from 1 to {MAX_ATTEMPTS}, 0 for no limit, or {DEFAULT}."
-        )
-    return str(int(value))
-
-
-_READERS = {
-    "durability": _durability,
-    "retention": _retention,
-    "retention_bytes": _bytes,
-    "replicate": _copies,
-    "max_attempts": _attempts,
-}
+        return None
+    return format_duration(ns) if ns >= 0 else None

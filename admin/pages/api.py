@@ -1,7 +1,6 @@
 """The original's JSON API: its routes, shapes, words and quirks.
 
-If no node answers a question, the API answers 502 UPSTREAM_ERROR. If some nodes do not, or a command fails, it answers
-200 with a WARNING that says so.
+If no node answers, the API answers 502 UPSTREAM_ERROR. If some nodes do not, or a command fails, it answers 200 with a WARNING.
 
 See docs/design/nsq-http.md#nsqadmins-json-api.
 """
@@ -10,25 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import httpx
 from starlette.requests import Request
 from starlette.responses import Response
 
 from admin.messages.actions import CHANGES, Actions
-from admin.nodes.cluster import AllFailed, Cluster, Stats
+from admin.nodes.cluster import AllFailed, Cluster, Producers, Stats
 from admin.nodes.inactive import channels_of
 from admin.nodes.merge import merged_topic
 from admin.nodes.places import Settings
 from admin.options import AdminOptions
 from admin.output.layout import parameters
-from admin.users.access import Access, check_action, who_asks
+from admin.users.access import Access, check_action, place_of, who_asks
 from penstock.protocol.names import is_valid_name
 from shared.cluster.merge import cluster_states
-from shared.http.api import Routes, json_response, plain, query, read_body
+from shared.http.api import Handler, Routes, json_response, plain, query, read_body
 from shared.http.bounded import IDENTITY, AnswerError, parse_json, read_answer
 from shared.http.errors import HttpError
 from shared.http.options import LOG_LEVEL, go_log_level, option_response, read_addresses, set_log_level
@@ -47,8 +46,6 @@ NO_GRAPHITE = (TimeoutError, AnswerError, httpx.HTTPError, httpx.InvalidURL, Val
 LOOKUPDS = "nsqlookupd_http_addresses"
 _PICTURES = ("image/png", "image/svg+xml", "application/json", "text/csv", "application/pdf")
 
-T = TypeVar("T")
-
 
 @dataclass(slots=True)
 class JsonApi:
@@ -59,14 +56,10 @@ class JsonApi:
     cluster: Cluster
     actions: Actions
     access: Access
-    _names: dict[str, str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._names = {spec.key: spec.name for spec in specs(AdminOptions, "nsqadmin") if spec.in_file}
 
     def routes(self) -> Routes:
         """Return the handlers of every path, by method."""
-        return {
+        routes: dict[str, dict[str, Handler]] = {
             "/ping": {"GET": self.ping},
             "/api/topics": {"GET": self.topics, "POST": self.create},
             "/api/topics/{topic}": {"GET": self.topic, "POST": self.change, "DELETE": self.delete},
@@ -77,8 +70,10 @@ class JsonApi:
             "/api/counter": {"GET": self.counter},
             "/api/graphite": {"GET": self.graphite},
             "/config/{option}": {"GET": self.get_config, "PUT": self.put_config},
-            **({"/render": {"GET": self.render}} if self.options.proxy_graphite else {}),
         }
+        if self.options.proxy_graphite:
+            routes["/render"] = {"GET": self.render}
+        return {path: {method: _reporting(one) for method, one in methods.items()} for path, methods in routes.items()}
 
     # Queries
 
@@ -86,12 +81,11 @@ class JsonApi:
         return plain(200, "OK")
 
     async def topics(self, request: Request) -> Response:
-        found, who = await upstream(self.cluster.topics()), who_asks(request)
-        found.names = who.visible(found.names)
+        found = await self.cluster.topics()
+        names = who_asks(request).visible(found.names)
         if query(request).get("inactive") != "true":
-            return _answer({"topics": found.names}, found.errors)
-        inactive = await upstream(self.inactive(found.names)) if self.settings.lookupds else {}
-        return _answer({"topics": inactive}, found.errors)
+            return _answer({"topics": names}, found.errors)
+        return _answer({"topics": await self.inactive(names) if self.settings.lookupds else {}}, found.errors)
 
     async def inactive(self, topics: Iterable[str]) -> dict[str, list[str] | None]:
         """Return the topics that no nsqd has, with the channels that nsqlookupd knows of them."""
@@ -101,49 +95,39 @@ class JsonApi:
         return await channels_of(self.cluster.upstreams, self.cluster.lookupds, left)
 
     async def topic(self, request: Request) -> Response:
-        topic = parameters(request, self.options, 2)[1]
-        producers = await upstream(self.cluster.producers_of(topic))
-        stats = await upstream(self.cluster.stats(producers.producers, topic))
-        return await self._answer_from(
-            stats, lambda: merged_topic(topic, stats.topics), producers.errors + stats.errors
-        )
+        [topic] = place_of(request)
+        stats = await self._stats(await self.cluster.producers_of(topic), topic)
+        return await self._answer_from(stats, lambda: merged_topic(topic, stats.topics))
 
     async def channel(self, request: Request) -> Response:
-        _, topic, channel = parameters(request, self.options, 3)
-        producers = await upstream(self.cluster.producers_of(topic))
-        stats = await upstream(self.cluster.stats(producers.producers, topic, channel, clients=True))
-        return await self._answer_from(
-            stats, lambda: stats.channels().get((topic, channel), {}), producers.errors + stats.errors
-        )
+        topic, channel = place_of(request)
+        stats = await self._stats(await self.cluster.producers_of(topic), topic, channel, clients=True)
+        return await self._answer_from(stats, lambda: stats.channels().get((topic, channel), {}))
 
     async def nodes(self, request: Request) -> Response:
-        found = await upstream(self.cluster.producers())
-        who = who_asks(request)
-        visible = [
-            replace(one, topics=tuple(pair for pair in one.topics if who.sees(pair[0]))) for one in found.producers
-        ]
+        found, sees = await self.cluster.producers(), who_asks(request).sees
+        visible = (replace(one, topics=tuple(pair for pair in one.topics if sees(pair[0]))) for one in found.producers)
         return _answer({"nodes": [one.json() for one in visible] or None}, found.errors)
 
     async def node(self, request: Request) -> Response:
         address = parameters(request, self.options, 2)[1]
-        found = await upstream(self.cluster.producers())
-        producers = [one for one in found.producers if one.address == address]
-        if not producers:
+        found = await self.cluster.producers()
+        found.producers = [one for one in found.producers if one.address == address][:1]
+        if not found.producers:
             raise HttpError(404, "NODE_NOT_FOUND")
-        stats = await upstream(self.cluster.stats(producers[:1], clients=True))
-        stats.topics = [topic for topic in stats.topics if who_asks(request).sees(topic["topic_name"])]
-        clients = sum(len(channel["clients"] or ()) for topic in stats.topics for channel in topic["channels"])
+        stats = await self._stats(found, clients=True)
+        topics = [topic for topic in stats.topics if who_asks(request).sees(topic["topic_name"])]
         data: JsonObject = {
             "node": address,
-            "topics": stats.topics or None,
-            "total_messages": sum(topic["message_count"] for topic in stats.topics),
-            "total_clients": clients,
+            "topics": topics or None,
+            "total_messages": sum(topic["message_count"] for topic in topics),
+            "total_clients": sum(len(channel["clients"] or ()) for topic in topics for channel in topic["channels"]),
         }
-        return await self._answer_from(stats, lambda: data, found.errors)
+        return await self._answer_from(stats, lambda: data)
 
     async def clusters(self, request: Request) -> Response:
         """Return the clusters of nodes that copy their logs: the original has no such route."""
-        producers = await upstream(self.cluster.producers())
+        producers = await self.cluster.producers()
         gathered = await self.cluster.cluster_answers(producers.producers)
 
         def answer() -> Response:
@@ -154,15 +138,20 @@ class JsonApi:
         return await self.cluster.upstreams.answer_budget.run_in_thread(gathered.memory, answer)
 
     async def counter(self, request: Request) -> Response:
-        producers = await upstream(self.cluster.producers())
-        stats = await upstream(self.cluster.stats(producers.producers))
-        who = who_asks(request)
+        stats, who = await self._stats(await self.cluster.producers()), who_asks(request)
         visible = [one for one in stats.topics if who.sees(one["topic_name"])]
-        return await self._answer_from(stats, lambda: {"stats": _counts(visible)}, producers.errors + stats.errors)
+        return await self._answer_from(stats, lambda: {"stats": _counts(visible)})
 
-    async def _answer_from(self, stats: Stats, make: Callable[[], JsonObject], errors: Iterable[str]) -> Response:
+    async def _stats(self, found: Producers, topic: str = "", channel: str = "", *, clients: bool = False) -> Stats:
+        """Return the stats of these nodes, with the errors of both requests."""
+        stats = await self.cluster.stats(found.producers, topic, channel, clients=clients)
+        stats.errors = found.errors + stats.errors
+        return stats
+
+    async def _answer_from(self, stats: Stats, make: Callable[[], JsonObject]) -> Response:
         """Return the answer of `make`, which runs in a thread if `stats` is large."""
-        return await self.cluster.upstreams.answer_budget.run_in_thread(stats.memory, lambda: _answer(make(), errors))
+        budget = self.cluster.upstreams.answer_budget
+        return await budget.run_in_thread(stats.memory, lambda: _answer(make(), stats.errors))
 
     async def graphite(self, request: Request) -> Response:
         """Return the rate of a counter, as graphite has it."""
@@ -182,7 +171,7 @@ class JsonApi:
             content, _ = await self._ask_graphite(f"{self.options.graphite_url}/render", asked, MOST_POINTS)
             rate = float(parse_json(content, MOST_POINTS)[0]["datapoints"][0][0])
         except (*NO_GRAPHITE, LookupError, TypeError) as error:
-            log.error("GRAPHITE: %s: %s", hide(self.options.graphite_url), str(error) or type(error).__name__)
+            self._log_graphite(error)
             raise HttpError(500, "INTERNAL_ERROR") from None
         return json_response({"rate": f"{rate / interval:.2f}" if rate >= 0 else "N/A"})
 
@@ -195,13 +184,16 @@ class JsonApi:
         except AnswerError as error:
             raise HttpError(502, f"UPSTREAM_ERROR: graphite {error}") from None
         except NO_GRAPHITE as error:
-            log.error("GRAPHITE: %s: %s", hide(self.options.graphite_url), str(error) or type(error).__name__)
+            self._log_graphite(error)
             raise HttpError(502, "UPSTREAM_ERROR: graphite does not answer") from None
         kind = answer.headers.get("content-type", "")
         # Do not serve a foreign page under nsqadmin's name.
         kind = kind if kind.startswith(_PICTURES) else "application/octet-stream"
         headers = {"Content-Security-Policy": "default-src 'none'; sandbox"}
         return Response(content, answer.status_code, headers, kind)
+
+    def _log_graphite(self, error: Exception) -> None:
+        log.error("GRAPHITE: %s: %s", hide(self.options.graphite_url), str(error) or type(error).__name__)
 
     async def _ask_graphite(
         self, url: str, arguments: dict[str, str] | None, most: int
@@ -221,40 +213,37 @@ class JsonApi:
 
     async def create(self, request: Request) -> Response:
         data = await _body(request)
-        topic, channel = _word(data, "topic"), _word(data, "channel")
+        topic, channel = _text(data, "topic"), _text(data, "channel")
         if not is_valid_name(topic):
             raise HttpError(400, "INVALID_TOPIC")
         if channel and not is_valid_name(channel):
             raise HttpError(400, "INVALID_CHANNEL")
         check_action(who_asks(request), "create", topic)
-        outcome = await upstream(self.actions.create(topic, channel, self.access.actor(request)))
-        return _answer({}, outcome.errors)
+        return _answer({}, (await self.actions.create(topic, channel, self.access.actor(request))).errors)
 
     async def delete(self, request: Request) -> Response:
-        _, topic, *channel = parameters(request, self.options)
-        outcome = await upstream(self.actions.delete(topic, "".join(channel), self.access.actor(request)))
-        return _answer({}, outcome.errors)
+        topic, *channel = place_of(request)
+        return _answer({}, (await self.actions.delete(topic, "".join(channel), self.access.actor(request))).errors)
 
     async def change(self, request: Request) -> Response:
-        _, topic, *channel = parameters(request, self.options)
-        action = _word(await _body(request), "action")
+        topic, *channel = place_of(request)
+        action = _text(await _body(request), "action")
         if action not in CHANGES:
             raise HttpError(400, "INVALID_ACTION")
         check_action(who_asks(request), action, topic, *channel)
-        outcome = await upstream(self.actions.change(action, topic, "".join(channel), self.access.actor(request)))
+        outcome = await self.actions.change(action, topic, "".join(channel), self.access.actor(request))
         return _answer({}, outcome.errors)
 
     async def tombstone(self, request: Request) -> Response:
         node = parameters(request, self.options, 2)[1]
         try:
-            topic = _word(await _body(request), "topic")
+            topic = _text(await _body(request), "topic")
         except HttpError as error:
             raise HttpError(400, "INVALID_BODY") if error.status == 400 else error from None
         if not is_valid_name(topic):
             raise HttpError(400, "INVALID_TOPIC")
         check_action(who_asks(request), "tombstone", topic)
-        outcome = await upstream(self.actions.tombstone(topic, node, self.access.actor(request)))
-        return _answer({}, outcome.errors)
+        return _answer({}, (await self.actions.tombstone(topic, node, self.access.actor(request))).errors)
 
     # Options
 
@@ -278,28 +267,29 @@ class JsonApi:
         return self._option(key)
 
     def _option(self, key: str) -> Response:
-        if key not in self._names:
+        names = {spec.key: spec.name for spec in specs(AdminOptions, "nsqadmin") if spec.in_file}
+        if key not in names:
             raise HttpError(400, "INVALID_OPTION")
-        in_force: dict[str, object] = {LOOKUPDS: list(self.settings.lookupds), LOG_LEVEL: go_log_level()}
-        return option_response(in_force.get(key, getattr(self.options, self._names[key])))
+        current: dict[str, object] = {LOOKUPDS: list(self.settings.lookupds), LOG_LEVEL: go_log_level()}
+        return option_response(current.get(key, getattr(self.options, names[key])))
 
 
-async def upstream(asked: Awaitable[T]) -> T:
-    """Await the answer of nodes. Raises HttpError 502 if no node answered."""
-    try:
-        return await asked
-    except AllFailed as failed:
-        raise HttpError(502, f"UPSTREAM_ERROR: {failed}") from None
+def _reporting(handler: Handler) -> Handler:
+    """Return the handler with an answer for the case that no node answers."""
 
+    async def handle(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except AllFailed as failed:
+            raise HttpError(502, f"UPSTREAM_ERROR: {failed}") from None
 
-def warning(errors: Iterable[str]) -> str:
-    """Return the warning for an answer that lacks some nodes, or ""."""
-    text = "; ".join(errors)
-    return f"WARNING: {text}" if text else ""
+    return handle
 
 
 def _answer(data: JsonObject, errors: Iterable[str]) -> Response:
-    return json_response({**data, "message": warning(errors)})
+    """Return an answer with the warning about nodes that it lacks."""
+    text = "; ".join(errors)
+    return json_response({**data, "message": f"WARNING: {text}" if text else ""})
 
 
 def _counts(topics: Iterable[JsonObject]) -> JsonObject:
@@ -307,13 +297,9 @@ def _counts(topics: Iterable[JsonObject]) -> JsonObject:
     counts: dict[str, JsonObject] = {}
     for topic in topics:
         for channel in topic["channels"]:
-            names = topic["topic_name"], channel["channel_name"], topic["node"]
-            counts[":".join(names)] = {
-                "node": names[2],
-                "topic_name": names[0],
-                "channel_name": names[1],
-                "message_count": channel["message_count"],
-            }
+            names = {"node": topic["node"], "topic_name": topic["topic_name"], "channel_name": channel["channel_name"]}
+            key = "{topic_name}:{channel_name}:{node}".format_map(names)
+            counts[key] = names | {"message_count": channel["message_count"]}
     return dict(sorted(counts.items()))
 
 
@@ -327,7 +313,7 @@ async def _body(request: Request) -> dict[str, Any]:
     return data
 
 
-def _word(data: dict[str, Any], key: str) -> str:
+def _text(data: dict[str, Any], key: str) -> str:
     """Return a text in a body, or "" if it is absent. Raises HttpError 400 for another type."""
     value = data.get(key)
     if value is not None and not isinstance(value, str):

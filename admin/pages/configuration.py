@@ -1,4 +1,4 @@
-"""The page that shows and changes how a topic's messages are kept, on each of its nodes.
+"""The page of a topic's settings on each of its nodes.
 
 A change is previewed by GET, which changes nothing, and confirmed by POST. Only Penstock's nodes have these settings.
 """
@@ -9,41 +9,35 @@ import asyncio
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from starlette.requests import Request
 
 from admin.messages.actions import Actions
-from admin.nodes.cluster import Producer
-from admin.nodes.upstreams import Gathered, UpstreamError
-from admin.output.error_pages import Partly
+from admin.nodes.cluster import Outcome, Producer
+from admin.nodes.upstreams import UpstreamError
+from admin.output import topic_settings
+from admin.output.error_pages import check_outcome
 from admin.output.form_answers import refuse_field
 from admin.output.form_state import FieldError
-from admin.output.layout import Fields, Form, parameters
+from admin.output.layout import Fields, Form
+from admin.output.requests import confirm
 from admin.output.site import Site
-from admin.output.topic_settings import (
-    DURABILITIES,
-    SETTINGS,
-    differences,
-    differing,
-    may_remove,
-    node_settings,
-    read_changes,
-    state_of,
-)
-from admin.users.access import check_action, who_asks
+from admin.output.topic_settings import DURABILITIES, SETTINGS, NodeSettings, read_changes
+from admin.users.access import check_action, place_of, who_asks
 from penstock.protocol.names import is_ephemeral
 from shared.http.api import Routes, query
 from shared.http.bounded import AnswerError, parse_json
 from shared.http.errors import HttpError
-from shared.json_fields import JsonObject
 from shared.values import format_duration
 
 PATH = "/configuration/{topic}"
-LIMITS = {  # options of nsqd that bound messages, and their labels; nobody changes them while a node runs
+LIMITS = {  # options of nsqd that bound messages, and their labels; constant while a node runs
     "max_msg_size": "Message size (bytes)",
     "max_msg_timeout": "Message timeout",
     "max_req_timeout": "Requeue delay",
 }
+_OUTDATED = "The settings have changed since this preview. Check the changes below. Nothing was changed."
 MOST_NODES = 50  # whose limits are asked for
 LONGEST = 1.5  # s that the page waits for them
 MOST_MEMORY = 64 * 1024  # bytes of a limit's value
@@ -63,99 +57,82 @@ class Configuration:
 
     async def page(self, request: Request) -> Fields:
         """Show the settings; with arguments, what they would change."""
-        topic, asked, who = parameters(request, self.site.options, 2)[1], query(request), who_asks(request)
-        producers, penstock_nodes, gathered = await self._asked(topic)
-        nodes = [node_settings(node, answer) for node, answer in gathered.answers.items()]
+        [topic], asked, who = place_of(request), query(request), who_asks(request)
+        nodes, producers, penstock_nodes, errors = await self._settings(topic)
         changes: dict[str, str] = {}
         try:
             changes = read_changes(asked)
         except FieldError as error:
             refuse_field(request, asked, error)
-        ages = await self.site.queries.ages(penstock_nodes, topic)
+        _, buried = await self.site.queries.ages(penstock_nodes, topic)
         return {
-            "page_of": "configuration",
-            "title": f"Configuration of {topic}",
-            "nav_path": "",
-            "still": True,
-            "name": topic,
-            "nodes": nodes,
-            "settings": SETTINGS,
-            "differing": differing(nodes),
-            "durabilities": DURABILITIES,
+            "page_of": "configuration", "title": f"Configuration of {topic}", "still": True, "name": topic, "nodes": nodes,
+            "settings": SETTINGS, "durabilities": DURABILITIES, "is_ephemeral": is_ephemeral(topic), "errors": errors,
             "others": sorted({one.address for one in producers} - {one.address for one in penstock_nodes}),
-            "buried": sorted((name, count) for name, count in ages[1].items() if count),
-            "limits": await self._limits(penstock_nodes) if who.sees_all else {},
-            "limit_labels": LIMITS,
-            "is_ephemeral": is_ephemeral(topic),
+            "buried": sorted((name, count) for name, count in buried.items() if count),
+            "limits": await self._limits(penstock_nodes) if who.sees_all else {}, "limit_labels": LIMITS,
             "latest": await self.site.audit.latest("configure", topic),
-            "is_preview": bool(changes),
-            "changes": differences(nodes, changes),
-            "asked": changes,
-            "removes": may_remove(nodes, changes),
-            "state": state_of(nodes),
-            "errors": gathered.errors,
+            "asked": changes, "changes": topic_settings.differences(nodes, changes),
+            "removes": topic_settings.may_remove(nodes, changes),
+            "differing": topic_settings.differing(nodes), "state": topic_settings.state_of(nodes),
             "table": [{"node": one.node, **one.values, "set_for_topic": " ".join(sorted(one.own))} for one in nodes],
-        }
+        }  # fmt: skip
 
     async def change(self, request: Request, form: Form) -> str:
         """Change the settings that were previewed, on all nodes of the topic."""
-        topic = parameters(request, self.site.options, 2)[1]
+        [topic] = place_of(request)
         if form.get("action") != "configure":
             raise HttpError(400, "Unknown action.")
         check_action(who_asks(request), "configure", topic)
         self.site.queries.cache.invalidate()  # the settings as they are now, not as they were a second ago
-        _, _, gathered = await self._asked(topic)
-        nodes = [node_settings(node, answer) for node, answer in gathered.answers.items()]
-        changes = differences(nodes, asked := read_changes(form))
+        nodes, _, _, errors = await self._settings(topic)
+        changes = topic_settings.differences(nodes, asked := read_changes(form))
         if not nodes:
-            raise HttpError(502, "; ".join(gathered.errors) or "No node of this topic has these settings.")
+            raise HttpError(502, "; ".join(errors) or "No node of this topic has these settings.")
         if not changes:
             raise HttpError(409, "All nodes already have these settings. Nothing was changed.")
-        if form.get("state") != state_of(nodes):
-            raise HttpError(
-                409, "The settings have changed since this preview. Check the changes below. Nothing was changed."
-            )
-        if may_remove(nodes, asked) and form.get("confirm") != topic:
-            raise FieldError("confirm", f"The name does not match. Type {topic} to confirm. Nothing was changed.")
+        if form.get("state") != topic_settings.state_of(nodes):
+            raise HttpError(409, _OUTDATED)
+        if topic_settings.may_remove(nodes, asked):
+            confirm(form, topic)
         try:
             outcome = await self.actions.configure(
                 topic,
                 [one.node for one in nodes],
                 {one.name: one.after for one in changes},
                 self.site.access.actor(request),
-                {one.name: one.words for one in changes},
+                {one.name: one.description for one in changes},
             )
         finally:
             self.site.queries.cache.invalidate()
-        errors = outcome.errors + gathered.errors
-        if errors:
-            raise Partly(errors) if outcome.done else HttpError(502, "; ".join(errors))
+        check_outcome(outcome + Outcome(errors))
         return self.site.renderer.url("configuration", topic, did="configure")
 
-    async def _asked(self, topic: str) -> tuple[list[Producer], list[Producer], Gathered[JsonObject]]:
-        """Return the topic's nodes, those of Penstock among them, and what these answer. Raises HttpError 404."""
+    async def _settings(self, topic: str) -> tuple[list[NodeSettings], list[Producer], list[Producer], list[str]]:
+        """Return the settings on the nodes, the topic's nodes, Penstock's among them, and errors. Raises HttpError 404."""
         found = await self.site.queries.producers_of(topic)
         if not found.producers:
             raise HttpError(404, f"No nsqd has topic {topic}.")
         penstock_nodes = await self.site.queries.penstock_nodes(found.producers)
-        answered = await self.site.queries.ask_nodes(penstock_nodes, "/topic/config", {"topic": topic})
-        return found.producers, penstock_nodes, Gathered(answered.answers, [*found.errors, *answered.errors])
+        gathered = await self.site.queries.ask_nodes(penstock_nodes, "/topic/config", {"topic": topic})
+        nodes = [topic_settings.node_settings(node, answer) for node, answer in gathered.answers.items()]
+        return nodes, found.producers, penstock_nodes, [*found.errors, *gathered.errors]
 
     async def _limits(self, nodes: Iterable[Producer]) -> dict[str, dict[str, str]]:
         """Return the limits of each node, as far as it shows them within LONGEST, by its address and their names."""
-        listed = [one.address for one in nodes][:MOST_NODES]
-        values = await asyncio.gather(*(self._limit(node, name) for node in listed for name in LIMITS))
+        asked = [(one.address, name) for one in islice(nodes, MOST_NODES) for name in LIMITS]
+        values = await asyncio.gather(*(self._limit(node, name) for node, name in asked))
         found: dict[str, dict[str, str]] = {}
-        for place, value in enumerate(values):
+        for (node, name), value in zip(asked, values, strict=True):
             if value:
-                found.setdefault(listed[place // len(LIMITS)], {})[list(LIMITS)[place % len(LIMITS)]] = value
+                found.setdefault(node, {})[name] = value
         return found
 
     async def _limit(self, node: str, name: str) -> str:
         try:
             async with asyncio.timeout(LONGEST):
                 content = await self.site.queries.direct.get_bytes(node, f"/config/{name}", {})
-        except (UpstreamError, TimeoutError):  # it may not be ours to see, and the page is useful without it
+        except (UpstreamError, TimeoutError):  # nsqadmin may have no right to see it; the page is useful without it
             return ""
         return limit_text(name, content)
 

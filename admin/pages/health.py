@@ -1,4 +1,4 @@
-"""GET /livez, /readyz and /info for monitoring, and the page /health: how nsqadmin itself is.
+"""GET /livez, /readyz and /info for monitoring, and the page /health: the state of nsqadmin itself.
 
 nsqadmin is ready if it can show the cluster: at least one nsqlookupd (or configured nsqd) answers. A broken audit or users
 file hinders no page; /health says so.
@@ -25,7 +25,7 @@ from shared.process.memory import resident_bytes
 from shared.values import SECOND
 from shared.version import NSQ_VERSION, PENSTOCK_VERSION
 
-PAGE = "/health"
+_NO_AUDIT_FILE = "none: the audit log is in memory only"
 
 
 @dataclass(slots=True)
@@ -37,12 +37,9 @@ class Health:
 
     def routes(self) -> Routes:
         """Return the handlers of every path, by method."""
-        return {
-            "/livez": {"GET": self.livez},
-            "/readyz": {"GET": self.readyz},
-            "/info": {"GET": self.info},
-            PAGE: {"GET": self.site.renderer.page_handler(self.page)},
-        }
+        page = self.site.renderer.page_handler(self.page)
+        handlers = {"/livez": self.livez, "/readyz": self.readyz, "/info": self.info, "/health": page}
+        return {path: {"GET": handler} for path, handler in handlers.items()}
 
     async def livez(self, request: Request) -> Response:
         """Answer 200 while the event loop serves requests."""
@@ -55,26 +52,21 @@ class Health:
 
     async def info(self, request: Request) -> Response:
         """Answer the version and when nsqadmin started."""
-        return json_response(
-            {"version": NSQ_VERSION, "hostname": socket.gethostname(), "start_time": int(self.started)}
-        )
+        answer = {"version": NSQ_VERSION, "hostname": socket.gethostname(), "start_time": int(self.started)}
+        return json_response(answer)
 
     async def page(self, request: Request) -> Fields:
         """Show the state of nsqadmin itself."""
-        budget = self.site.queries.direct.answer_budget
-        audited = await asyncio.to_thread(self.site.audit.problem)
-        users = self.site.access.users
-        checks = [
-            Check("Cluster", await self._obstacle(), "answers"),
-            Check(
-                "Audit file", audited, "writable" if self.site.audit.path else "none: the audit log is in memory only"
-            ),
-            Check("Users", users.problem if users is not None else "", "valid" if users is not None else "none"),
+        budget, times = self.site.queries.direct.answer_budget, self.site.queries.direct.answer_times.all()
+        audit, users = self.site.audit, self.site.access.users
+        checks = [  # name, problem ("" if it works), and what to show if it works
+            ("Cluster", await self._obstacle(), "answers"),
+            ("Audit file", await asyncio.to_thread(audit.problem), "writable" if audit.path else _NO_AUDIT_FILE),
+            ("Users", users.problem if users is not None else "", "valid" if users is not None else "none"),
         ]
         return {
             "page_of": "health",
             "title": "Health of nsqadmin",
-            "nav_path": PAGE,
             "figures": [
                 ("Version", f"penstock {PENSTOCK_VERSION}"),
                 ("Uptime", duration(int((time.time() - self.started) * SECOND))),
@@ -85,12 +77,12 @@ class Health:
                 ("Sessions", count(len(self.site.access.sessions))),
             ],
             "checks": checks,
-            "times": self.site.queries.direct.answer_times.all(),
-            "table": [asdict(one) for one in self.site.queries.direct.answer_times.all()],
+            "times": times,
+            "table": [asdict(one) for one in times],
         }
 
     async def _obstacle(self) -> str:
-        """Return why the cluster cannot be shown, or ""."""
+        """Return the reason for which the cluster cannot be shown, or ""."""
         try:
             async with asyncio.timeout(LIVE_TIMEOUT):
                 await self.site.queries.producers()
@@ -99,12 +91,3 @@ class Health:
         except (AllFailed, UpstreamError) as failed:
             return in_words(str(failed))
         return ""
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that has to work."""
-
-    name: str
-    problem: str  # "": it works
-    fine: str  # the words if it works

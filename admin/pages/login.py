@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -16,7 +16,7 @@ from starlette.responses import RedirectResponse, Response
 from admin.output.layout import HEADERS, Fields
 from admin.output.site import Site
 from admin.users.access import COOKIE, agent_of, check_origin, who_asks
-from admin.users.audit import DONE, Actor
+from admin.users.audit import DONE
 from admin.users.roles import Who
 from admin.users.sessions import ADDRESS, NAME, PAIR, Key, csrf_of
 from shared.auth.auth_file import Identity
@@ -33,14 +33,16 @@ OF_ADDRESS, OF_NAME = 20, 100  # failed tries before an address, or a name from 
 OF_NAME_LONGEST = 10.0  # s: a user who is attacked from everywhere must still be able to log in
 MOST_PASSWORD = 1000  # characters
 WRONG = "Incorrect user name or password."
+TOO_MANY_FAILED = "Too many failed attempts. Try again in {:.0f} seconds."
+TOO_MANY_AT_ONCE = "Too many logins at the same time. Try again in a few seconds."
 
 
+@dataclass(slots=True)
 class _Line:
     """The logins that wait for a comparison."""
 
-    def __init__(self, at_once: int) -> None:
-        self.waiting = 0
-        self.at_once = asyncio.Semaphore(at_once)
+    at_once: asyncio.Semaphore
+    waiting: int = 0
 
 
 @dataclass(slots=True)
@@ -48,18 +50,13 @@ class Login:
     """The handlers of /login and /logout."""
 
     site: Site
-    _line: _Line = field(default_factory=lambda: _Line(AT_ONCE))
-    _line_of_known: _Line = field(default_factory=lambda: _Line(AT_ONCE_OF_KNOWN))
-    _known: OrderedDict[Key, None] = field(
-        default_factory=OrderedDict
-    )  # pairs that have logged in, the least recent first
+    _line: _Line = field(default_factory=lambda: _Line(asyncio.Semaphore(AT_ONCE)))
+    _line_of_known: _Line = field(default_factory=lambda: _Line(asyncio.Semaphore(AT_ONCE_OF_KNOWN)))
+    _known: OrderedDict[Key, None] = field(default_factory=OrderedDict)  # pairs that have logged in, the oldest first
 
     def routes(self) -> dict[str, dict[str, Handler]]:
         """Return the handlers of both paths, by method."""
-        return {
-            "/login": {"GET": self.page, "POST": self.log_in},
-            "/logout": {"POST": self.log_out},
-        }
+        return {"/login": {"GET": self.page, "POST": self.log_in}, "/logout": {"POST": self.log_out}}
 
     async def page(self, request: Request) -> Response:
         """Return the page with the login form."""
@@ -69,63 +66,54 @@ class Login:
         """Check a name and password, and start a session. Every try is counted and recorded."""
         try:
             form = await self.site.renderer.form_of(request)
-        except (HttpError, ValueError) as error:
-            words = error.text if isinstance(error, HttpError) else "The form is invalid."
-            return self.show(request, "", "", words, error.status if isinstance(error, HttpError) else 400)
-        name, password, following = form.get("user", "")[:100], form.get("password", ""), form.get("next", "")
+        except HttpError as error:
+            return self.show(request, "", "", error.text, error.status)
+        except ValueError:
+            return self.show(request, "", "", "The form is invalid.", 400)
+        name, following, line = form.get("user", "")[:100], form.get("next", ""), self._line
         keys: tuple[Key, ...] = _keys(name.lower(), self.site.access.remote(request))
         pair = keys[0]
-        line = self._line_of_known if pair in self._known else self._line
-        if pair in self._known:
-            keys = (pair,)  # what others try with this name, or from this address, does not hold it up
+        if pair in self._known:  # wrong passwords for this name, or from this address, do not delay it
+            line, keys = self._line_of_known, (pair,)
         wait = self.site.access.tries.wait(*keys)
         if wait > 0:
-            words = f"Too many failed attempts. Try again in {wait + 0.5:.0f} seconds."
-            return self.show(request, following, name, words, 429)
+            return self.show(request, following, name, TOO_MANY_FAILED.format(wait + 0.5), 429)
         if line.waiting >= MOST_WAITING:
-            return self.show(
-                request, following, name, "Too many logins at the same time. Try again in a few seconds.", 503
-            )
+            return self.show(request, following, name, TOO_MANY_AT_ONCE, 503)
         self.site.access.tries.failed(*keys)
-        found = await self._proven(name, password, line)
+        found = await self._authenticated(name, form.get("password", ""), line)
         if found is None:
-            self.site.audit.note("login", name, self._actor(request, name, ""), "refused: wrong user or password")
+            self.note_refused(request, "wrong user or password", name)
             return self.show(request, following, name, WRONG, 401)
         self.site.access.tries.succeeded(*keys)
-        self._remember(pair)
-        answer = RedirectResponse(self.local(following), 303, HEADERS)
-        self.set_cookie(request, answer, self.begin_session(request, *found))
-        return answer
-
-    def _remember(self, pair: Key) -> None:
-        """Note that a name has logged in from an address."""
         self._known[pair] = None
         self._known.move_to_end(pair)
         if len(self._known) > MOST_KNOWN:
             self._known.popitem(last=False)
+        answer = RedirectResponse(self.local(following), 303, HEADERS)
+        self.set_cookie(request, answer, self.begin_session(request, *found))
+        return answer
 
     def begin_session(self, request: Request, identity: Identity, secret: str = "", **detail: str) -> str:
-        """Start a session of a user who has proved who it is, and return the content of its cookie.
+        """Start a session of an authenticated user, and return the content of its cookie.
 
-        `secret`: the hash of the password; "": the OIDC provider has proved it. `detail`: for the audit.
+        `secret`: the hash of the password; "" if the OIDC provider has authenticated the user. `detail`: for the audit.
         """
         self.site.access.sessions.end(who_asks(request).session)
         roles = () if secret else identity.roles
-        word = self.site.access.sessions.begin(identity.name, secret, agent_of(request), identity.kind, roles)
-        request.state.who = user = Who(identity, csrf_of(word), word)
-        self.site.audit.note("login", user.name, self._actor(request, user.name, user.role), DONE, **detail)
-        return word
+        cookie = self.site.access.sessions.begin(identity.name, secret, agent_of(request), identity.kind, roles)
+        request.state.who = user = Who(identity, csrf_of(cookie), cookie)
+        self.site.audit.note("login", user.name, self.site.access.actor(request), DONE, **detail)
+        return cookie
 
-    def set_cookie(self, request: Request, answer: Response, word: str) -> None:
+    def set_cookie(self, request: Request, answer: Response, cookie: str) -> None:
         """Have the browser keep the cookie of a session."""
-        answer.set_cookie(
-            COOKIE, word, path=self.site.renderer.base or "/", secure=self.site.access.is_secure(request), httponly=True,
-            samesite="strict",
-        )  # fmt: skip
+        self.site.access.set_cookie(request, answer, COOKIE, cookie, self.site.renderer.base)
 
-    def note_refused(self, request: Request, reason: str) -> None:
-        """Record a login by OIDC that was refused; who it was is not known."""
-        self.site.audit.note("login", "", self._actor(request, "", ""), f"refused: {reason}", by="oidc")
+    def note_refused(self, request: Request, reason: str, name: str = "", **detail: str) -> None:
+        """Record a login that was refused. `name`: as it was typed."""
+        actor = replace(self.site.access.actor(request), user=name, role="")
+        self.site.audit.note("login", name, actor, f"refused: {reason}", **detail)
 
     async def log_out(self, request: Request) -> Response:
         """End the session, if there is one, and delete the cookie."""
@@ -134,12 +122,12 @@ class Login:
         if who.session:
             await self.site.renderer.form_of(request)
             self.site.access.sessions.end(who.session)
-            self.site.audit.note("logout", who.name, self._actor(request, who.name, who.role), DONE)
+            self.site.audit.note("logout", who.name, self.site.access.actor(request), DONE)
         answer = RedirectResponse(self.site.renderer.url("login"), 303, HEADERS)
         answer.delete_cookie(COOKIE, path=self.site.renderer.base or "/", httponly=True, samesite="strict")
         return answer
 
-    async def _proven(self, name: str, password: str, line: _Line) -> tuple[Identity, str] | None:
+    async def _authenticated(self, name: str, password: str, line: _Line) -> tuple[Identity, str] | None:
         """Return the user who has this password, and its hash."""
         users = self.site.access.users
         found = users.user(name) if users is not None else None
@@ -153,27 +141,22 @@ class Login:
         return found if right and secret else None
 
     def show(self, request: Request, following: str, user: str, words: str, status: int = 200) -> Response:
-        """Return the login page. `words`: what went wrong; "": nothing."""
-        has_users, has_oidc = self.site.access.users is not None, self.site.access.oidc is not None
+        """Return the login page. `words`: the error, or ""."""
         fields: Fields = {
-            "page_of": "login", "title": "Log in", "nav_path": "", "still": True, "next": following[:2000], "user": user,
-            "words": words, "has_passwords": has_users, "has_oidc": has_oidc,
+            "page_of": "login", "title": "Log in", "still": True, "next": following[:2000], "user": user, "words": words,
+            "has_passwords": self.site.access.users is not None, "has_oidc": self.site.access.oidc is not None,
         }  # fmt: skip
         return self.site.renderer.page(request, fields, status)
 
     def local(self, where: str) -> str:
         """Return `where` if it is a path of nsqadmin, or else the home page."""
-        home = self.site.renderer.base or ""
-        ours = where.startswith(f"{home}/") and not where.startswith("//") and "\\" not in where
-        return where if ours and where.isprintable() else f"{home}/"
-
-    def _actor(self, request: Request, name: str, role: str) -> Actor:
-        actor = self.site.access.actor(request)
-        return Actor(name, actor.remote_address, actor.user_agent, actor.url, role)
+        home = f"{self.site.renderer.base}/"
+        is_local = where.startswith(home) and not where.startswith("//") and "\\" not in where
+        return where if is_local and where.isprintable() else home
 
 
 def _keys(name: str, remote: str) -> tuple[Key, Key, Key]:
     """Return the keys that count this try."""
     network = network_of(remote)
-    of_name = Key(NAME, name, OF_NAME, OF_NAME_LONGEST)
-    return Key(PAIR, f"{name} {network}"), Key(ADDRESS, network, OF_ADDRESS), of_name
+    by_name = Key(NAME, name, OF_NAME, OF_NAME_LONGEST)
+    return Key(PAIR, f"{name} {network}"), Key(ADDRESS, network, OF_ADDRESS), by_name

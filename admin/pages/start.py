@@ -1,10 +1,11 @@
-"""The pages: rendered by the server, so that they can be read without scripts. Looking at a page changes nothing.
+"""The pages: rendered by the server, so that they can be read without scripts. A GET of a page changes nothing.
 
-Each view returns the fields of its template (see admin.output.layout). Views, not templates, leave out what a user may not see.
+Each view returns the fields of its template (see admin.output.layout). Views, not templates, check what a user may see.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -53,42 +54,36 @@ class Pages:
         return {path: {**routes.get(path, {}), **posted.get(path, {})} for path in {**routes, **posted}}
 
     async def banners(self, request: Request) -> Fields:
-        """Return what appears above every page: nodes that do not answer, and what is paused."""
+        """Return the fields of the banners above every page: nodes that do not answer, pauses and alarms."""
         who, place = who_asks(request), self._place(request)
         try:
             paused = [one for one in await self.site.queries.pauses() if who.sees(one["name"].partition("/")[0])]
         except (AllFailed, UpstreamError):
             paused = []  # the page itself shows the error
-        down = self.site.queries.down()
+        down, fallback = self.site.queries.down(), self.site.queries.fallback
         dead = {one.address for one in down}
-        fallback = self.site.queries.fallback
         stale = [
             {
-                "address": address,
-                "seconds": seconds,
-                "data_age": fallback.data_age(address),
+                "address": address, "seconds": seconds, "data_age": fallback.data_age(address),
                 "is_lookupd": address in self.site.settings.lookupds,
                 "is_node": self.site.queries.inventory.find(address) is not None,
             }
             for address, seconds in fallback.stale().items()
             if address not in dead
-        ]
+        ]  # fmt: skip
         if place.topic and not place.node:
             paused = [one for one in paused if one["name"].partition("/")[0] == place.topic]
+        with suppress(AllFailed, UpstreamError):  # the page itself shows the error
+            await self.site.queries.clusters_or_stale()
+        tubes = [one for one in sorted(self.alarms.monitor.last.paused_tubes) if who.sees(one[0])]
         return {
-            "paused": paused,
-            "paused_tubes": [one for one in sorted(self.alarms.monitor.last.paused_tubes) if who.sees(one[0])][
-                :MOST_TUBES
-            ],
-            "stale": stale,
-            "down": [self._down(one, who) for one in down[:MOST_DOWN]],
-            "more_down": max(0, len(down) - MOST_DOWN),
-            **self.alarms.banners(who, place),
-            "has_cluster": await self._has_cluster(),
-        }
+            "paused": paused, "paused_tubes": tubes[:MOST_TUBES], "stale": stale,
+            "down": [self._down(one, who) for one in down[:MOST_DOWN]], "more_down": max(0, len(down) - MOST_DOWN),
+            "has_cluster": self.site.queries.has_cluster, **self.alarms.banners(who, place),
+        }  # fmt: skip
 
     def _place(self, request: Request) -> Place:
-        """Return what the page is about: its path or its query names a topic and a channel, a tube, or a node."""
+        """Return the subject of the page: its path or its query names a topic and a channel, a tube, or a node."""
         page, *more = parameters(request, self.site.options)
         asked, (topic, channel) = query(request), (*place_of(request), "", "")[:2]
         if page == "tube":
@@ -97,21 +92,10 @@ class Pages:
         return Place("" if topic else page, topic, channel, node)
 
     def _down(self, record: NodeRecord, who: Who) -> Fields:
-        """Return what the banner says of a node that is down."""
+        """Return the fields of the banner about a node that is down."""
+        losses = record.losses(who.sees_all, who.visible(one.topic for one in record.stuck))
         return {
-            "address": record.address,
-            "name": record.name,
-            "since": record.failing_since,
-            "words": words_of(record, self.site.queries.clock()),
-            "losses": record.losses(who.sees_all, who.visible(one.topic for one in record.stuck)),
-            "figures_at": record.held_at,
+            "address": record.address, "name": record.name, "since": record.failing_since, "losses": losses,
+            "words": words_of(record, self.site.queries.clock()), "figures_at": record.held_at,
             "is_promoted": record.led_by is not None,
-        }
-
-    async def _has_cluster(self) -> bool:
-        """Return whether any node is in a cluster, as far as is known."""
-        try:
-            await self.site.queries.clusters_or_stale()
-        except (AllFailed, UpstreamError):
-            pass  # the page itself shows the error
-        return self.site.queries.has_cluster
+        }  # fmt: skip

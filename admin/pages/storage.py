@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from admin.users.roles import Who
 from shared.json_fields import JsonObject, number, objects, text
 
@@ -12,31 +14,25 @@ _NUMBERS = (
     "syncs", "disk_free", "disk_total",
 )  # fmt: skip
 _FRACTIONS = ("replay_seconds", "sync_p50_ms", "sync_p99_ms")
+_FILE = ("number", "bytes", "live_bytes")
+_PROMOTED = ("node", "log_bytes", "live_bytes", "segments", "memory_bytes", "damage")
+_TOPIC = {"live_bytes", "messages", "retained"}
 
 
 def storage_view(data: JsonObject, who: Who) -> JsonObject:
     """Return a node's storage as the page shows it, with the topics that the user sees."""
-    view: JsonObject = {name: number(data.get(name)) for name in _NUMBERS}
-    view |= {name: _fraction(data.get(name)) for name in _FRACTIONS}
+    view: JsonObject = _numbers(data, _NUMBERS) | {name: _fraction(data.get(name)) for name in _FRACTIONS}
     view |= {"path": text(data.get("path")), "refusal": text(data.get("refusal"))[:200]}
     view["live_share"] = share(view["live_bytes"], view["log_bytes"])
     view["disk_share"] = share(view["disk_free"], view["disk_total"])
-    view["files"] = [
-        {
-            "number": number(one.get("number")),
-            "bytes": number(one.get("bytes")),
-            "live_bytes": number(one.get("live_bytes")),
-            "live_share": share(number(one.get("live_bytes")), number(one.get("bytes"))),
-            "first_timestamp": number(one.get("first_timestamp")),
-        }
-        for one in objects(data.get("files"))[:MOST_FILES]
-    ]
+    files = [_numbers(one, _FILE) for one in objects(data.get("files"))[:MOST_FILES]]
+    view["files"] = [one | {"live_share": share(one["live_bytes"], one["bytes"])} for one in files]
     view["promoted"] = [
-        {"log": text(one.get("log"))[:32], **{name: number(one.get(name)) for name in _PROMOTED}}
+        {"log": text(one.get("log"))[:32]} | _numbers(one, _PROMOTED)
         for one in objects(data.get("promoted"))[:MOST_PROMOTED]
     ]
     view["topics"] = [
-        {name: text(value) if name == "topic" else number(value) for name, value in one.items() if name in _TOPIC}
+        {"topic": text(one.get("topic"))} | _numbers(one, _TOPIC & one.keys())
         for one in objects(data.get("topics"))[:MOST_TOPICS]
         if who.sees(text(one.get("topic")))
     ]
@@ -46,12 +42,11 @@ def storage_view(data: JsonObject, who: Who) -> JsonObject:
 def drain_view(data: JsonObject) -> JsonObject:
     """Return the progress of a node's drain."""
     names = ("since", "depth", "in_flight", "deferred", "buried", "jobs")
-    flags = {name: data.get(name) is True for name in ("draining", "done")}
-    return flags | {name: number(data.get(name)) for name in names}
+    return _numbers(data, names) | {name: data.get(name) is True for name in ("draining", "done")}
 
 
-_PROMOTED = ("node", "log_bytes", "live_bytes", "segments", "memory_bytes", "damage")
-_TOPIC = ("topic", "live_bytes", "messages", "retained")
+def _numbers(data: JsonObject, names: Iterable[str]) -> JsonObject:
+    return {name: number(data.get(name)) for name in names}
 
 
 def share(part: int, whole: int) -> float:

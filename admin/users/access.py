@@ -1,8 +1,8 @@
 """Authentication and authorization of nsqadmin's requests: who the user is, and what that user may do.
 
-With a file of users or an OIDC provider, a user has logged in, sends a token, or is named by a trusted proxy. Otherwise it is
-as in the original: everyone may do everything; or, with -admin-user, those whom the header names may, and all others may only
-look. Unlike the original, nsqadmin believes a header only from a trusted network.
+With a file of users or an OIDC provider, a user has logged in, sends a token, or is named by a trusted proxy. Otherwise rights
+are as in the original: every user may do everything; or, with -admin-user, users that the header names may, and others may only
+read. Unlike the original, nsqadmin believes a header only from a trusted network.
 
 See docs/design/security.md#nsqadmin.
 """
@@ -10,13 +10,13 @@ See docs/design/security.md#nsqadmin.
 from __future__ import annotations
 
 import base64
-import binascii
-import ipaddress
 import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -44,7 +44,7 @@ Refuse = Callable[[Request, HttpError], Awaitable[Response]]
 
 @dataclass(slots=True)
 class Access:
-    """Finds out who sends a request, and guards routes by the rights that they need."""
+    """Finds the user of a request, and guards routes by the rights that they need."""
 
     options: AdminOptions
     users: Keyring | None  # None: there is no file of users
@@ -55,11 +55,11 @@ class Access:
     def __post_init__(self) -> None:
         lifetime = self.options.session_lifetime / SECOND
         self.sessions = Sessions(lifetime, time.monotonic, lambda: secrets.token_urlsafe(32))
-        self.oidc = (
-            OidcRoles(self.options.oidc_role, self.users, self.options.admin_user) if self.options.oidc_issuer else None
-        )
+        self.oidc = None
+        if self.options.oidc_issuer:
+            self.oidc = OidcRoles(self.options.oidc_role, self.users, self.options.admin_user)
 
-    # Who asks
+    # The user
 
     @property
     def has_users(self) -> bool:
@@ -77,15 +77,15 @@ class Access:
             if identity is None:
                 raise HttpError(401, "UNAUTHORIZED", {"WWW-Authenticate": "Bearer"})
             return Who(identity)
-        word = request.cookies.get(COOKIE, "")
-        if word and self.has_users:
-            identity = self.sessions.find(word, agent_of(request), self._current, is_use=is_use)
+        cookie = request.cookies.get(COOKIE, "")
+        if cookie and self.has_users:
+            identity = self.sessions.find(cookie, agent_of(request), self._current, is_use=is_use)
             if identity is not None:
-                return Who(identity, csrf_of(word), word)
+                return Who(identity, csrf_of(cookie), cookie)
         return self._by_header(request)
 
     def _current(self, session: Session) -> tuple[Identity, str] | None:
-        """Return the user of a session as it is now, and the hash of the password ("": the OIDC provider has proved it)."""
+        """Return the user of a session as it is now, and the hash of the password; "" for a user of the OIDC provider."""
         if session.kind != OIDC:
             return self.users.user(session.name) if self.users is not None else None
         identity = self.oidc.identity(session.name, session.roles) if self.oidc is not None else None
@@ -94,7 +94,7 @@ class Access:
     def _by_header(self, request: Request) -> Who:
         given = request.headers.getlist(self.options.acl_http_header) if self.is_trusted(request) else []
         name = given[0][:MOST_TEXT] if len(given) == 1 else ""  # of several, the client has sent some
-        # others have to prove who they are
+        # a user with a password or token has to log in
         identity = self.users.claimed(name) if name and self.users is not None else None
         if identity is not None:
             return Who(identity)
@@ -122,39 +122,46 @@ class Access:
     def remote(self, request: Request) -> str:
         """Return the client's address, as a trusted proxy states it, or else that of the connection."""
         own = request.client.host if request.client else ""
-        # the last one: the proxy has appended it, as a word or as a line of its own
+        # the last one: the proxy has appended it, to the header or as a header of its own
         forwarded = ",".join(request.headers.getlist("x-forwarded-for")).rpartition(",")[2].strip()
         return forwarded[:100] if forwarded and self.is_trusted(request) else own
 
     def is_secure(self, request: Request) -> bool:
         """Return whether the browser uses TLS, to nsqadmin or to a trusted proxy that says so."""
         protocols = request.headers.getlist("x-forwarded-proto") if self.is_trusted(request) else []
-        protocol = protocols[-1] if protocols else ""
-        return "https" in (request.url.scheme, protocol)
+        return "https" in (request.url.scheme, *protocols[-1:])
 
-    # What the user may do
+    def set_cookie(self, request: Request, response: Response, name: str, value: str, path: str, **more: Any) -> None:
+        """Have the response set a cookie, which scripts cannot read, and which needs TLS if the browser uses it now."""
+        given: dict[str, Any] = {
+            "path": path or "/",
+            "secure": self.is_secure(request),
+            "httponly": True,
+            "samesite": "strict",
+        }
+        response.set_cookie(name, value, **given | more)
+
+    # The user's rights
 
     def guarded(self, routes: Routes, refuse: Refuse | None = None) -> Routes:
-        """Return the routes, each guarded by what it needs. Raises KeyError for a route that is not in the table.
+        """Return the routes, each guarded by the rights that it needs. Raises KeyError for a route that is not in the table.
 
-        `refuse` makes the answer to users who may not; None leaves it to the API, as an HttpError.
+        `refuse` makes the answer to users without the right; None leaves it to the API, as an HttpError.
         """
         return {
-            path: {
-                method: self._guarded(path, NEEDED[f"{method} {path}"], handler, refuse)
-                for method, handler in methods.items()
-            }
+            path: {method: self._guarded(path, method, handler, refuse) for method, handler in methods.items()}
             for path, methods in routes.items()
         }
 
-    def _guarded(self, path: str, needed: Need, handler: Handler, refuse: Refuse | None) -> Handler:
+    def _guarded(self, path: str, method: str, handler: Handler, refuse: Refuse | None) -> Handler:
+        needed = NEEDED[f"{method} {path}"]
         if path.startswith("/config/") and not self.has_users:
             needed = OPEN  # only the network counts, as in the original
-        words = path.strip("/").split("/")
-        named = [place for place, word in enumerate(words) if word in _NAMED]
+        pattern = path.strip("/").split("/")
+        named = [place for place, segment in enumerate(pattern) if segment in _NAMED]
 
         async def guarded(request: Request) -> Response:
-            parts = request.scope["path"].split("/")[-len(words) :]
+            parts = request.scope["path"].split("/")[-len(pattern) :]
             request.state.place = tuple(parts[place] for place in named)
 
             def admit(*, is_use: bool) -> None:
@@ -165,7 +172,9 @@ class Access:
             request.state.again = partial(admit, is_use=False)
             try:
                 admit(is_use=True)
-                self._check_cookie(request)
+                # a browser attaches the cookie of a session to any request that a page makes it send
+                if who_asks(request).session and method not in ("GET", "HEAD"):
+                    check_origin(request)
             except HttpError as error:
                 if refuse is None:
                     raise
@@ -174,33 +183,20 @@ class Access:
 
         return guarded
 
-    def _check_cookie(self, request: Request) -> None:
-        """Check the origin of a change that a session cookie authorizes. Raises HttpError 403.
-
-        A browser attaches the cookie to any request that a page makes it send.
-        """
-        if who_asks(request).session and request.method not in ("GET", "HEAD"):
-            check_origin(request)
-
     def check(self, who: Who, needed: Need, topic: str = "", channel: str = "") -> None:
         """Raise HttpError 403 if the user may not use a route, or 401 if logging in would help."""
         if who.meets(needed, topic, channel):
             return
-        if who.is_nobody:
+        if who.is_unknown:
             raise HttpError(401, "UNAUTHORIZED", {"WWW-Authenticate": "Bearer"})
         raise HttpError(403, "FORBIDDEN")
 
-    def _claimed_name(self, request: Request) -> str:
-        """Return the name from basic authentication, which is not verified; with a file of users it is marked "(said)"."""
-        name = _user(request)
-        return f"{name} (said)" if name and self.has_users else name
-
     def still_may(self, who: Who, action: str, topic: str, channel: str = "") -> bool:
-        """Return whether the user may still do the action, by the file as it is now. For tasks that take long."""
+        """Return whether the user may still do the action, by the file as it is now. For long tasks."""
         identity: Identity | None
         if who.identity.kind == OIDC and self.oidc is not None:
             identity = self.oidc.identity(who.name, who.identity.roles)
-        elif self.users is None or not who.identity.kind:  # what the options say of the user does not change
+        elif self.users is None or not who.identity.kind:  # a user of the options, which do not change
             return who.may(action, topic, channel)
         else:
             identity = self.users.named(who.name, who.identity.kind)
@@ -212,25 +208,23 @@ class Access:
         if not network:
             return
         host = request.client.host if request.client else ""
-        if not _is_address(host):
+        if _address(host) is None:
             raise HttpError(400, "INVALID_REMOTE_ADDR")
         if not _is_in(host, (network,)):
             raise HttpError(403, "FORBIDDEN")
 
     def actor(self, request: Request) -> Actor:
-        """Return who sends the request, for audit records and notifications."""
-        client, who = request.client, who_asks(request)
+        """Return the user and the origin of the request, for audit records and notifications.
+
+        A name by basic authentication alone is not verified; with a file of users it is marked "(said)".
+        """
+        client, who, claimed = request.client, who_asks(request), _claimed_name(request)
         remote = f"{client.host}:{client.port}" if client else ""
         forwarded = self.remote(request)
         if client and forwarded != client.host:
             remote = f"{forwarded} by way of {remote}"
-        return Actor(
-            who.name or self._claimed_name(request),
-            remote,
-            agent_of(request),
-            str(request.url)[:MOST_TEXT],
-            who.role,
-        )
+        name = who.name or (f"{claimed} (said)" if claimed and self.has_users else claimed)
+        return Actor(name, remote, agent_of(request), str(request.url)[:MOST_TEXT], who.role)
 
 
 def who_asks(request: Request) -> Who:
@@ -258,34 +252,29 @@ def check_action(who: Who, action: str, topic: str, channel: str = "") -> None:
 
 
 def agent_of(request: Request) -> str:
-    """Return what the browser says that it is, at most MOST_TEXT characters."""
+    """Return the browser's User-Agent header, at most MOST_TEXT characters."""
     return request.headers.get("user-agent", "")[:MOST_TEXT]
 
 
 def _is_in(host: str, networks: tuple[str, ...]) -> bool:
-    if not _is_address(host):
-        return False
-    address = ipaddress.ip_address(host)
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
-        address = address.ipv4_mapped
-    return any(address in ipaddress.ip_network(network, strict=False) for network in networks)
+    address = _address(host)
+    return address is not None and any(address in ip_network(network, strict=False) for network in networks)
 
 
-def _is_address(host: str) -> bool:
+def _address(host: str) -> IPv4Address | IPv6Address | None:
+    """Return the address, an IPv4 address if it is mapped to IPv6; None if the host is none."""
     try:
-        ipaddress.ip_address(host)
+        address = ip_address(host)
     except ValueError:
-        return False
-    return True
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
 
 
-def _user(request: Request) -> str:
-    """Return the user of HTTP basic authentication. It is not verified, and no decision depends on it."""
-    kind, _, word = request.headers.get("authorization", "").partition(" ")
-    if kind != "Basic":
-        return ""
+def _claimed_name(request: Request) -> str:
+    """Return the user of HTTP basic authentication, or "". It is not verified, and no decision depends on it."""
+    kind, _, credentials = request.headers.get("authorization", "").partition(" ")
     try:
-        user, colon, _ = base64.b64decode(word, validate=True).decode().partition(":")
-    except (binascii.Error, ValueError):
+        user, colon, _ = base64.b64decode(credentials, validate=True).decode().partition(":")
+    except ValueError:
         return ""
-    return user[:MOST_TEXT] if colon else ""
+    return user[:MOST_TEXT] if kind == "Basic" and colon else ""

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from operator import itemgetter
 from typing import Any
 
@@ -57,7 +58,7 @@ class Audit:
         self._failure = ""  # of the last record that was written to the file
 
     def problem(self) -> str:
-        """Return why no record can be written to the file, or "". It asks the disk."""
+        """Return the reason for which no record can be written to the file, or "". It asks the disk."""
         if not self.path or self._failure:
             return self._failure
         directory = os.path.dirname(self.path) or "."
@@ -74,9 +75,8 @@ class Audit:
         }  # fmt: skip
         record: Record = {"time": at} | {name: text[:MOST_TEXT] for name, text in texts.items()}
         record |= {"detail": detail, "outcome": outcome[:MOST_TEXT]}
-        log.info(
-            "ACTION: %s %r, by %s from %s: %s", action, target, actor.user or "anonymous", actor.remote_address, outcome
-        )
+        user = actor.user or "anonymous"
+        log.info("ACTION: %s %r, by %s from %s: %s", action, target, user, actor.remote_address, outcome)
         (self._refused if outcome.startswith("refused") else self._latest).append(record)
         line = json.dumps(record).encode() + b"\n"
         if self.path:
@@ -91,35 +91,27 @@ class Audit:
 
     async def search(self, words: str, before: str = "", limit: int = 100) -> list[Record]:
         """Return the newest records first: those that contain all words, and are earlier than `before`."""
-        records = await asyncio.to_thread(_read_end, self.path) if self.path else self._kept()
-        wanted = words.lower().split()
-        found: list[Record] = []
-        for record in reversed(records):
-            if (before and record["time"] >= before) or not _has(record, wanted):
-                continue
-            found.append(record)
-            if len(found) == limit:
-                break
-        return found
+        wanted, records = words.lower().split(), reversed(await self._records())
+        found = (one for one in records if (not before or one["time"] < before) and _has(one, wanted))
+        return list(islice(found, limit))
 
     async def latest(self, action: str, target: str) -> Record | None:
         """Return the newest record of such an action to this target that was not refused and did not fail."""
+        records = reversed(await self._records())
+        found = (one for one in records if (one["action"], one["target"]) == (action, target))
+        return next((one for one in found if not one["outcome"].startswith(("refused", "failed"))), None)
 
-        def find() -> Record | None:
-            records = _read_end(self.path) if self.path else self._kept()
-            wanted = (one for one in reversed(records) if (one["action"], one["target"]) == (action, target))
-            return next((one for one in wanted if not one["outcome"].startswith(("refused", "failed"))), None)
-
-        return await asyncio.to_thread(find) if self.path else find()
-
-    def _kept(self) -> list[Record]:
+    async def _records(self) -> list[Record]:
+        """Return the records in the file, or in memory without a file, the oldest first."""
+        if self.path:
+            return await asyncio.to_thread(_read_end, self.path)
         return sorted([*self._latest, *self._refused], key=itemgetter("time"))
 
     async def _deliver(self, line: bytes) -> None:
         assert self._publish is not None
         try:
             await self._publish(line)
-        except Exception as error:  # whatever it is, the next record is still published
+        except Exception as error:  # of any kind: the next record is still published
             log.error("AUDIT: cannot publish a record to the audit topic: %s", error)
 
 
@@ -151,6 +143,6 @@ def _is_record(record: object) -> bool:
     return isinstance(record, dict) and all(isinstance(record.get(name), str) for name in names)
 
 
-def _has(record: Record, words: list[str]) -> bool:
-    text = json.dumps(record, ensure_ascii=False).lower() if words else ""
-    return all(word in text for word in words)
+def _has(record: Record, texts: list[str]) -> bool:
+    found = json.dumps(record, ensure_ascii=False).lower() if texts else ""
+    return all(text in found for text in texts)

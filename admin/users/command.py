@@ -1,4 +1,4 @@
-"""`penstock users`: edits the users of an auth file, or a users file as it was before (admin/users/users.py)."""
+"""`penstock users`: edits the users of an auth file, or of a users file, which is deprecated (admin/users/users.py)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from shared.auth.tokens import new_token
 from shared.files import replace_text
 
 LEAST_PASSWORD = 8  # characters
-_ABOUT_FILE = "the auth file, which set creates if its name is *.toml; or a users file as it was before"
+_ROLES = ", ".join(ROLES[1:])
+_ABOUT_FILE = "the auth file, which set creates if its name is *.toml; or a users file (deprecated)"
 
 
 def main() -> int:
@@ -38,7 +39,7 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="penstock users",
-        description="Manage the users in the auth file, who may log in to nsqadmin, and to nsqd and nsqlookupd over HTTP."
+        description="Manage the users in the auth file, who can log in to nsqadmin, and to nsqd and nsqlookupd over HTTP."
         " Running daemons apply a change within a second. Comments and other entries of the file are kept.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -46,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
         ("set", _set, "add or change a user; asks for the password, or reads it from a line of standard input"),
         ("remove", _remove, "remove a user and end the user's sessions"),
         ("list", _list, "list users and their roles"),
-        ("convert", _convert, "add the users of a users file as it was before to an auth file"),
+        ("convert", _convert, "add the users of a users file to an auth file"),
     ):
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("file", type=Path, help=_ABOUT_FILE if name != "convert" else "the users file; it stays")
@@ -64,7 +65,7 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--role",
         action="append",
-        help=f"role of the user: one of the file, or {', '.join(ROLES[1:])}; may be repeated for an auth file"
+        help=f"role of the user: one of the file, or {_ROLES}; may be repeated for an auth file"
         " (default: viewer, or the current roles)",
     )
     command.add_argument(
@@ -73,20 +74,21 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
         " (default: * or the current ones)",
     )
     kind = command.add_mutually_exclusive_group()
-    kind.add_argument(
-        "--token", action="store_true", help="create a token for Authorization: Bearer, and print it once"
-    )
-    kind.add_argument("--proxy", action="store_true", help="no password: only a trusted proxy can name this user")
-    kind.add_argument("--keep", action="store_true", help="keep the current password or token")
+    for flag, text in (
+        ("--token", "create a token for Authorization: Bearer, and print it once"),
+        ("--proxy", "no password: only a trusted proxy can name this user"),
+        ("--keep", "keep the current password or token"),
+    ):
+        kind.add_argument(flag, action="store_true", help=text)
 
 
-# an auth file
+# An auth file
 
 
 def _set(arguments: argparse.Namespace) -> int:
     if not is_auth_file(arguments.file):
         return _set_line(arguments)
-    text = arguments.file.read_text(encoding="utf-8") if arguments.file.exists() else ""
+    text = _text(arguments.file)
     is_known = arguments.name in parse_auth_file(text).users
     if NAME.fullmatch(arguments.name) is None:
         raise ValueError(f"{arguments.name[:100]!r} is not a valid user name: use letters, digits and . _ @ + -")
@@ -96,15 +98,13 @@ def _set(arguments: argparse.Namespace) -> int:
     if arguments.topics:
         topics = patterns_of(arguments.topics)
         values["topics"] = None if "*" in topics else topics
-    changed(text, "user", arguments.name, values)  # what is wrong is said before a password is asked for
+    changed(text, "user", arguments.name, values)  # report errors before asking for a password
     token, secret = _new_secret(arguments, is_known=is_known)
     if secret:
-        values |= {
-            "password": secret if secret.startswith(MADE_BY) else None,
-            "sha256": secret.removeprefix(TOKEN) if token else None,
-        }
+        values["password"] = secret if secret.startswith(MADE_BY) else None
+        values["sha256"] = secret.removeprefix(TOKEN) if token else None
     replace_text(arguments.file, changed(text, "user", arguments.name, values))
-    return _told(token)
+    return _print(token)
 
 
 def _new_secret(arguments: argparse.Namespace, *, is_known: bool) -> tuple[str, str]:
@@ -119,7 +119,8 @@ def _new_secret(arguments: argparse.Namespace, *, is_known: bool) -> tuple[str, 
     return "", BY_PROXY if arguments.proxy else PasswordHasher().hash(_password())
 
 
-def _told(token: str) -> int:
+def _print(token: str) -> int:
+    """Print a new token, if there is one, and return the exit code."""
     if token:
         print(token)
         print("Save this token now: it cannot be shown again.", file=sys.stderr)
@@ -127,9 +128,13 @@ def _told(token: str) -> int:
 
 
 def _remove(arguments: argparse.Namespace) -> int:
-    if not is_auth_file(arguments.file):
-        return _remove_line(arguments)
-    text, count = removed(arguments.file.read_text(encoding="utf-8"), "user", arguments.name)
+    text = arguments.file.read_text(encoding="utf-8")
+    if is_auth_file(arguments.file):
+        text, count = removed(text, "user", arguments.name)
+    else:
+        users = parse(text)
+        count = 1 if users.pop(arguments.name, None) else 0
+        text = written(users.values())
     if not count:
         raise ValueError(f"user {arguments.name} does not exist")
     replace_text(arguments.file, text)
@@ -143,14 +148,13 @@ def _list(arguments: argparse.Namespace) -> int:
     for name, (user, password) in found.users.items():
         is_by_token = any(one is user for one in found.tokens.values())
         kinds = "password" * bool(password), "token" * is_by_token, "by proxy" * (name in found.unproven)
-        words = ",".join(user.roles), ",".join(user.rights.scope), ", ".join(filter(None, kinds))
-        print("\t".join((name, *words)))
+        print(name, ",".join(user.roles), ",".join(user.rights.scope), ", ".join(filter(None, kinds)), sep="\t")
     return 0
 
 
 def _convert(arguments: argparse.Namespace) -> int:
-    users = _read(arguments.file)
-    text = arguments.new.read_text(encoding="utf-8") if arguments.new.exists() else ""
+    users = parse(arguments.file.read_text(encoding="utf-8"))
+    text = _text(arguments.new)
     known = parse_auth_file(text).users
     for user in users.values():
         if user.name in known:
@@ -167,40 +171,29 @@ def _convert(arguments: argparse.Namespace) -> int:
     return 0
 
 
-# a users file as it was before
+# A users file
 
 
 def _set_line(arguments: argparse.Namespace) -> int:
     roles = arguments.role or []
     if len(roles) > 1 or not set(roles) <= set(ROLES[1:]):
-        arguments.wrong(
-            f"argument --role: invalid choice: use one of {', '.join(ROLES[1:])}; an auth file takes others"
-        )
-    users = _read(arguments.file) if arguments.file.exists() else {}
+        arguments.wrong(f"argument --role: invalid choice: use one of {_ROLES}; an auth file takes others")
+    users = parse(_text(arguments.file))
     known = users.get(arguments.name)
     role = roles[0] if roles else known.role if known else "viewer"
     topics = tuple(arguments.topics.split(",")) if arguments.topics else known.topics if known else ANY
-    wrong = user_problem(User(arguments.name, role, topics, BY_PROXY))
-    if wrong:
-        raise ValueError(wrong)
+    if problem := user_problem(User(arguments.name, role, topics, BY_PROXY)):
+        raise ValueError(problem)
     token, secret = _new_secret(arguments, is_known=known is not None)
     users[arguments.name] = User(arguments.name, role, topics, secret or (known.secret if known else ""))
     replace_text(arguments.file, written(users.values()))
-    return _told(token)
-
-
-def _remove_line(arguments: argparse.Namespace) -> int:
-    users = _read(arguments.file) if arguments.file.exists() else {}
-    if users.pop(arguments.name, None) is None:
-        raise ValueError(f"user {arguments.name} does not exist")
-    replace_text(arguments.file, written(users.values()))
-    return 0
+    return _print(token)
 
 
 def _list_lines(arguments: argparse.Namespace) -> int:
-    for user in _read(arguments.file).values():
+    for user in parse(arguments.file.read_text(encoding="utf-8")).values():
         kind = "password" if user.secret.startswith(MADE_BY) else "by proxy" if user.secret == BY_PROXY else "token"
-        print(f"{user.name}\t{user.role}\t{','.join(user.topics)}\t{kind}")
+        print(user.name, user.role, ",".join(user.topics), kind, sep="\t")
     return 0
 
 
@@ -217,5 +210,6 @@ def _password() -> str:
     return password
 
 
-def _read(path: Path) -> dict[str, User]:
-    return parse(path.read_text(encoding="utf-8"))
+def _text(path: Path) -> str:
+    """Return the text of the file, or "" if it does not exist."""
+    return path.read_text(encoding="utf-8") if path.exists() else ""

@@ -1,44 +1,29 @@
-"""What is wrong with the options for OIDC, and the mapping that -oidc-role describes. It imports nothing heavy."""
+"""Checks of the options for OIDC, and the mapping that -oidc-role describes. It imports nothing heavy."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from admin.options import AdminOptions
 
 SCOPE = "openid"  # without it a provider answers without an ID token
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 MOST_URL = 2000  # characters
+_CLIENT_ID = "the provider issues it when nsqadmin is registered there"
+_ROLES = "it gives users a role, for example --oidc-role ops=operator"
 _ROLE = re.compile(r"[A-Za-z0-9._@+-]{1,100}")  # as shared/auth/auth_file.py has it
 
 
-class OidcOptions(Protocol):
-    """The options of nsqadmin that are about OIDC."""
-
-    @property
-    def oidc_issuer(self) -> str: ...
-    @property
-    def oidc_client_id(self) -> str: ...
-    @property
-    def oidc_client_secret_file(self) -> str: ...
-    @property
-    def oidc_role(self) -> tuple[str, ...]: ...
-    @property
-    def oidc_scope(self) -> str: ...
-    @property
-    def oidc_redirect_url(self) -> str: ...
-    @property
-    def oidc_root_ca_file(self) -> str: ...
-
-
 def url_problem(url: str) -> str:
-    """Return what is wrong with the URL of a provider, or ""; plain HTTP is for loopback alone."""
+    """Return the problem with the URL of a provider, or ""; plain HTTP is for loopback alone."""
     try:
         parts = urlsplit(url)
-        host, _ = parts.hostname or "", parts.port
+        host, _ = parts.hostname or "", parts.port  # an invalid port raises ValueError
     except ValueError:
-        return "is not a URL"
+        host = ""
     if not host or len(url) > MOST_URL or not (url.isascii() and url.isprintable()) or " " in url:
         return "is not a URL"
     if parts.username is not None or parts.fragment:
@@ -57,33 +42,19 @@ def no_role_mapping(texts: tuple[str, ...]) -> str:
     return ""
 
 
-def role_mapping(texts: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the pairs of a claim's value and a role, in the order of the options."""
-    found = [text.rpartition("=") for text in texts]
-    return [(value, role) for value, _, role in found]
-
-
-def oidc_problems(options: OidcOptions) -> list[str]:
+def oidc_problems(options: AdminOptions) -> list[str]:
     """Return the errors of the options together."""
     if not options.oidc_issuer:
         names = ("client_id", "client_secret_file", "role", "redirect_url", "root_ca_file")
         given = [name for name in names if getattr(options, f"oidc_{name}")]
         return [f"--oidc-{name.replace('_', '-')} has no effect without --oidc-issuer" for name in given]
-    wrong = []
-    if issuer_problem := url_problem(options.oidc_issuer) or (
-        "must have no query" if "?" in options.oidc_issuer else ""
-    ):
-        wrong.append(f"--oidc-issuer {issuer_problem}")
-    if options.oidc_redirect_url and (redirect_problem := url_problem(options.oidc_redirect_url)):
-        wrong.append(f"--oidc-redirect-url {redirect_problem}")
-    if not options.oidc_client_id:
-        wrong.append(
-            "--oidc-client-id required with --oidc-issuer: the provider tells it when nsqadmin is registered there"
-        )
-    if not options.oidc_role:
-        wrong.append(
-            "--oidc-role required with --oidc-issuer: it gives users a role, for example --oidc-role ops=operator"
-        )
-    if SCOPE not in options.oidc_scope.split():
-        wrong.append(f"--oidc-scope must contain {SCOPE}")
-    return wrong
+    issuer = url_problem(options.oidc_issuer) or ("must have no query" if "?" in options.oidc_issuer else "")
+    redirect = url_problem(options.oidc_redirect_url) if options.oidc_redirect_url else ""
+    problems = {
+        f"--oidc-issuer {issuer}": issuer,
+        f"--oidc-redirect-url {redirect}": redirect,
+        f"--oidc-client-id required with --oidc-issuer: {_CLIENT_ID}": not options.oidc_client_id,
+        f"--oidc-role required with --oidc-issuer: {_ROLES}": not options.oidc_role,
+        f"--oidc-scope must contain {SCOPE}": SCOPE not in options.oidc_scope.split(),
+    }
+    return [problem for problem, applies in problems.items() if applies]

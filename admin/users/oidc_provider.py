@@ -1,7 +1,7 @@
-"""The OIDC provider as nsqadmin asks it: discovery, keys, and the exchange of a code for an ID token.
+"""Requests to the OIDC provider: discovery, keys, and the exchange of a code for an ID token.
 
-Every answer is bounded in bytes, memory and time. What a failed question has found out is remembered for a few seconds, and
-keys are not asked for again and again, so that strangers at the login page cannot make nsqadmin flood the provider.
+Every answer is bounded in bytes, memory and time. A failed discovery is remembered for a few seconds, and keys are requested
+seldom, so that strangers at the login page cannot make nsqadmin flood the provider.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ DISCOVERY = "/.well-known/openid-configuration"
 TIMEOUT = 10.0  # s for a whole answer
 MOST_BYTES = 256 * 1024  # of an answer
 MOST_MEMORY = 8 * 1024 * 1024  # bytes that a parsed answer may take
-FRESH = 3600.0  # s that what was discovered, and the keys, are used
+FRESH = 3600.0  # s that the metadata and the keys are used
 FAILURE = 5.0  # s that a failed discovery is not tried again
-LEAST_BETWEEN = 30.0  # s between two questions for keys that a token with an unknown key causes
+LEAST_BETWEEN = 30.0  # s between two requests for keys because of a token with an unknown key
 
 
 class ProviderError(Exception):
@@ -42,18 +42,18 @@ class CodeRefusedError(ProviderError):
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What the provider states of itself at its discovery address."""
+    """The discovery document of the provider."""
 
     authorization: str  # URL
     token: str  # URL
     keys: str  # URL
     algorithms: list[str]  # of signatures
-    auth_method: str  # how the client proves who it is
+    auth_method: str  # of the client at the token endpoint
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """nsqadmin as the provider knows it."""
+    """nsqadmin as a client of the provider."""
 
     issuer: str
     client_id: str
@@ -76,7 +76,7 @@ class Provider:
     _keys: KeySet | None = None
     _keys_asked: float = float("-inf")  # when
     _http: httpx.AsyncClient | None = None
-    _asking: asyncio.Lock = field(default_factory=asyncio.Lock)  # discovery and keys: one question at a time
+    _asking: asyncio.Lock = field(default_factory=asyncio.Lock)  # discovery and keys: one request at a time
 
     async def authorization_url(self, flow: Flow, redirect: str) -> str:
         """Return the URL at which the user logs in. Raises ProviderError."""
@@ -91,16 +91,14 @@ class Provider:
         """Exchange a code for an ID token, and return its claims. Raises CodeRefusedError, ProviderError, TokenError."""
         metadata = await self._discovered()
         answer = await self._exchange(metadata, code, flow, redirect)
-        access = answer.get("access_token")
-        expected = Expected(
-            self.client.issuer, self.client.client_id, flow.nonce, access if isinstance(access, str) else ""
-        )
-        token = answer.get("id_token")
-        keys = await self._key_set(metadata, is_again=False)
+        token, access = answer.get("id_token"), answer.get("access_token")
+        access_token = access if isinstance(access, str) else ""
+        expected = Expected(self.client.issuer, self.client.client_id, flow.nonce, access_token)
+        keys = await self._key_set(metadata, FRESH)
         try:
             return claims_of(token, keys, metadata.algorithms, expected, self.wall())
         except UnknownKeyError:  # the provider may have made another key
-            keys = await self._key_set(metadata, is_again=True)
+            keys = await self._key_set(metadata, LEAST_BETWEEN)
         return claims_of(token, keys, metadata.algorithms, expected, self.wall())
 
     async def _discovered(self) -> Metadata:
@@ -111,7 +109,7 @@ class Provider:
             if self._failure and now - self._failed < FAILURE:
                 raise ProviderError(self._failure)
             try:
-                self._metadata = self._read(await self._get(self.client.issuer.rstrip("/") + DISCOVERY))
+                self._metadata = self._read(await self._ask("GET", self.client.issuer.rstrip("/") + DISCOVERY))
             except (ProviderError, TokenError) as error:
                 self._failure, self._failed = str(error), self.clock()
                 raise ProviderError(self._failure) from None
@@ -119,40 +117,33 @@ class Provider:
             return self._metadata
 
     def _read(self, answer: dict[str, Any]) -> Metadata:
-        """Return what a discovery document says. Raises ProviderError, TokenError."""
+        """Return the metadata of a discovery document. Raises ProviderError, TokenError."""
         if answer.get("issuer") != self.client.issuer:
             raise ProviderError(
                 f"discovery names the issuer {str(answer.get('issuer'))[:200]!r}, not {self.client.issuer!r}:"
                 " -oidc-issuer must be the same, to the last slash"
             )
-        urls: dict[str, str] = {}
-        for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
-            url = answer.get(name)
-            wrong = url_problem(url) if isinstance(url, str) else "is missing"
-            if wrong or not isinstance(url, str):
-                raise ProviderError(f"discovery: {name} {wrong}")
-            urls[name] = url
-        algorithms = usable_algorithms(answer.get("id_token_signing_alg_values_supported"))
-        auth_method = self._auth_method(answer.get("token_endpoint_auth_methods_supported"))
         return Metadata(
-            urls["authorization_endpoint"], urls["token_endpoint"], urls["jwks_uri"], algorithms, auth_method
+            _url(answer, "authorization_endpoint"),
+            _url(answer, "token_endpoint"),
+            _url(answer, "jwks_uri"),
+            usable_algorithms(answer.get("id_token_signing_alg_values_supported")),
+            self._auth_method(answer.get("token_endpoint_auth_methods_supported")),
         )
 
     def _auth_method(self, stated: object) -> str:
         if not self.client.secret:
             return "none"
-        is_post_only = (
-            isinstance(stated, list) and "client_secret_post" in stated and "client_secret_basic" not in stated
-        )
+        methods = stated if isinstance(stated, list) else []
+        is_post_only = "client_secret_post" in methods and "client_secret_basic" not in methods
         return "client_secret_post" if is_post_only else "client_secret_basic"
 
-    async def _key_set(self, metadata: Metadata, *, is_again: bool) -> KeySet:
-        """Return the provider's keys. `is_again`: those that are known did not do. Raises ProviderError, TokenError."""
+    async def _key_set(self, metadata: Metadata, max_age: float) -> KeySet:
+        """Return the provider's keys, requested at most `max_age` s ago. Raises ProviderError, TokenError."""
         async with self._asking:
-            age = self.clock() - self._keys_asked
-            if self._keys is None or age > (LEAST_BETWEEN if is_again else FRESH):
+            if self._keys is None or self.clock() - self._keys_asked > max_age:
                 self._keys_asked = self.clock()
-                self._keys = read_keys(await self._get(metadata.keys))
+                self._keys = read_keys(await self._ask("GET", metadata.keys))
             return self._keys
 
     async def _exchange(self, metadata: Metadata, code: str, flow: Flow, redirect: str) -> dict[str, Any]:
@@ -164,14 +155,11 @@ class Provider:
         url, headers, content = auth.prepare("POST", metadata.token, given, body)
         return await self._ask("POST", url, headers, content.encode())
 
-    async def _get(self, url: str) -> dict[str, Any]:
-        return await self._ask("GET", url, {}, b"")
-
-    async def _ask(self, method: str, url: str, headers: dict[str, str], content: bytes) -> dict[str, Any]:
+    async def _ask(self, method: str, url: str, headers: Any = None, content: bytes = b"") -> dict[str, Any]:
         """Return the object that a URL answers. No redirect is followed. Raises CodeRefusedError, ProviderError."""
         if self._http is None:
             self._http = httpx.AsyncClient(verify=self.context, timeout=TIMEOUT, trust_env=False)
-        asked = {**headers, **IDENTITY, "Accept": "application/json"}
+        asked = {**(headers or {}), **IDENTITY, "Accept": "application/json"}
         try:
             async with asyncio.timeout(TIMEOUT):
                 async with self._http.stream(method, url, headers=asked, content=content) as answer:
@@ -190,3 +178,12 @@ class Provider:
         if status != 200:
             raise kind(f"{url} answered {status}: {str(found.get('error'))[:100]!r}")
         return found
+
+
+def _url(document: dict[str, Any], name: str) -> str:
+    """Return a URL of a discovery document. Raises ProviderError."""
+    url = document.get(name)
+    problem = url_problem(url) if isinstance(url, str) else "is missing"
+    if problem:
+        raise ProviderError(f"discovery: {name} {problem}")
+    return str(url)

@@ -1,36 +1,31 @@
-"""Which user and which roles an ID token stands for, and what these roles allow now. Pure, except for the auth file it asks."""
+"""The user and the roles of an ID token, and the rights of these roles now. Pure, except for the auth file that it reads."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from admin.users.oidc_options import role_mapping
+from admin.users.roles import BUILT_IN_RULES
 from shared.auth.auth_file import NAME, Identity, folded_name
 from shared.auth.keyring import Keyring
 from shared.auth.rules import Rights, Rule
-from shared.auth.verbs import BUILT_IN
 
 KIND = "oidc"  # of an identity
 MOST_VALUES = 1000  # of a claim
 MOST_TOGETHER = 1000  # combinations of roles whose rights are kept
 
-_BUILT_IN: dict[str, tuple[Rule, ...]] = {
-    name: (Rule(verbs, source=f"role {name}"),) for name, verbs in BUILT_IN.items()
-}
-
 
 class NoUserError(Exception):
-    """The claims name no user that nsqadmin can use. The text says why."""
+    """The claims name no user that nsqadmin can use, for the reason in the text."""
 
 
 class OidcRoles:
     """The mapping of a claim's values to roles, over the auth file as it is now."""
 
     def __init__(self, pairs: Sequence[str], users: Keyring | None, reserved: Sequence[str] = ()) -> None:
-        """`pairs`: VALUE=ROLE. `reserved`: names that others have. Raises ValueError for a role that is not known."""
+        """`pairs`: VALUE=ROLE. `reserved`: names of other users. Raises ValueError for an unknown role."""
         self._reserved = reserved
-        self._mapping = role_mapping(pairs)
+        self._mapping = [(value, role) for value, _, role in (pair.rpartition("=") for pair in pairs)]
         self._users = users
         self._rights: dict[tuple[str, ...], Rights] = {}  # by roles
         self._epoch = -1  # of the auth file from which they were made
@@ -40,12 +35,12 @@ class OidcRoles:
             raise ValueError(f"--oidc-role: the role {unknown[0]!r} is not known: use {known}")
 
     def roles_of(self, values: Sequence[str]) -> tuple[str, ...]:
-        """Return the roles of somebody with these values of the claim, each once."""
+        """Return the roles of a user with these values of the claim, each once."""
         held = set(values)
         return tuple(dict.fromkeys(role for value, role in self._mapping if value in held))
 
     def identity(self, name: str, roles: tuple[str, ...]) -> Identity | None:
-        """Return the user with what these roles allow now; None: the auth file has none of them any more, or has the name."""
+        """Return the user with the rights of these roles now; None if the auth file has none of them, or has the name."""
         if self._twin(name):
             return None
         epoch = self._users.epoch if self._users is not None else 0  # read first: another thread may replace the file
@@ -68,22 +63,19 @@ class OidcRoles:
         """Return the name of the user. Raises NoUserError."""
         name = claims.get(claim)
         if not isinstance(name, str):
-            raise NoUserError(
-                f"the ID token has no text in the claim {claim!r}: choose another one by -oidc-user-claim"
-            )
+            raise NoUserError(f"the ID token has no text in the claim {claim!r}: use another -oidc-user-claim")
         if NAME.fullmatch(name) is None:
-            raise NoUserError(
-                f"{name[:200]!r} of the claim {claim!r} is not a valid user name: use letters, digits, . _ @ + -"
-            )
+            wrong = f"{name[:200]!r} of the claim {claim!r} is not a valid user name"
+            raise NoUserError(f"{wrong}: use letters, digits and . _ @ + -")
         if claim == "email" and claims.get("email_verified") is False:
             raise NoUserError(f"the provider has not verified the address {name!r}")
         twin = self._twin(name)
-        if twin:  # the audit could not tell them apart
+        if twin:  # the audit could not distinguish them
             raise NoUserError(f"{name!r} is also the name of {twin}: remove that one, or rename it")
         return name
 
     def _twin(self, name: str) -> str:
-        """Return who else has a name, or one that differs in case only: of the auth file, or an -admin-user; "": nobody."""
+        """Return the other user with this name in any case: of the auth file, or an -admin-user; "" if there is none."""
         found = self._users.twin(name) if self._users is not None else None
         if found is not None:
             return f"a {found.kind} in the auth file" + (f", {found.name!r}" if found.name != name else "")
@@ -91,7 +83,7 @@ class OidcRoles:
         return f"an -admin-user, {reserved!r}" if reserved else ""
 
     def _known(self) -> Mapping[str, tuple[Rule, ...]]:
-        return _BUILT_IN if self._users is None else {**_BUILT_IN, **self._users.roles}
+        return BUILT_IN_RULES if self._users is None else {**BUILT_IN_RULES, **self._users.roles}
 
 
 def claim_values(claims: Mapping[str, Any], claim: str) -> tuple[str, ...]:

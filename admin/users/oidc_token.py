@@ -1,7 +1,7 @@
-"""ID tokens: whether one is genuine, for this client and this login, and valid now. Pure: keys and time come in.
+"""ID tokens: whether one is genuine, of this client and this login, and valid now. Pure: keys and time come in.
 
-Only signatures by a private key of the provider count: `none` is no signature, and the secret of HS256 would be one that
-whoever attacks may know, the public key.
+Only signatures by a private key of the provider count: `none` is no signature, and the secret of HS256 would be the public key,
+which an attacker may know.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WRONG = (JoseError, ValueError, TypeError, KeyError, AttributeError, OverflowEr
 
 
 class TokenError(Exception):
-    """The token or the keys cannot be used. One line says why, and quotes no token."""
+    """The token or the keys cannot be used. The text is the reason, one line that quotes no token."""
 
 
 class UnknownKeyError(TokenError):
@@ -95,9 +95,9 @@ def claims_of(token: object, keys: KeySet, algorithms: Iterable[str], expected: 
         "iss": {"essential": True, "value": expected.issuer},
         "aud": {"essential": True, "value": expected.client_id},
     }
-    told = {"nonce": expected.nonce, "client_id": expected.client_id, "access_token": expected.access_token}
+    context = {"nonce": expected.nonce, "client_id": expected.client_id, "access_token": expected.access_token}
     try:
-        CodeIDToken(decoded.claims, decoded.header, wanted, told).validate(now=int(now), leeway=LEEWAY)
+        CodeIDToken(decoded.claims, decoded.header, wanted, context).validate(now=int(now), leeway=LEEWAY)
     except _WRONG as error:
         raise TokenError(f"the ID token is not valid: {_short(error)}") from None
     return dict(decoded.claims)

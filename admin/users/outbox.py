@@ -1,4 +1,4 @@
-"""A bounded queue of items to deliver elsewhere, in order and one at a time, without delay for those who put them."""
+"""A bounded queue of items to deliver elsewhere, in order and one at a time, without delay for the caller."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Outbox(Generic[T]):
         except asyncio.QueueFull:
             return False
         if self._task is None:
-            # in a context of its own: what it delivers is not on behalf of the user whose request came first
-            self._task = asyncio.get_running_loop().create_task(self._go_on(), context=Context())
+            # in a context of its own: the items are not delivered on behalf of the user whose request came first
+            self._task = asyncio.get_running_loop().create_task(self._deliver_all(), context=Context())
         return True
 
-    async def _go_on(self) -> None:
+    async def _deliver_all(self) -> None:
         while True:
             await self._deliver(await self._waiting.get())

@@ -1,7 +1,7 @@
 """Attempts that were refused, in the audit trail: by rights, or because a confirmation did not match.
 
-Repetitions are counted, and so is what exceeds a budget, so that an attacker can neither fill the trail nor displace other
-records from it. What was counted follows later in a record of its own.
+Repetitions are counted, and so are attempts that exceed a budget, so that an attacker can neither fill the trail nor displace
+other records from it. The counts follow later in a record of their own.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from admin.users.audit import Actor, Audit
 WINDOW = 60.0  # s in which equal attempts are counted instead of recorded
 BURST, PER_SECOND = 20.0, 1 / 60  # records at once, and in the long run: less than a megabyte a day
 SUMMARY = 600.0  # s between two records of what exceeded the budget
-MOST_KINDS = 1000  # kinds of attempts that are told apart
+MOST_KINDS = 1000  # kinds of attempts that are counted one by one
 
-_Kind = tuple[str, str, str, str]  # user, action, target, and why it was refused
+_Kind = tuple[str, str, str, str]  # user, action, target, and reason
 
 
 def _later(seconds: float, do: Callable[[], None]) -> None:
@@ -44,9 +44,9 @@ class RefusedAttempts:
     _omitted: int = 0  # attempts that no record names
     _is_due: bool = False  # `_omitted` is going to be recorded
 
-    def note(self, action: str, target: str, actor: Actor, words: str) -> None:
-        """Record an attempt, or count it. `words` say why it was refused."""
-        kind = actor.user, action[:100], target[:200], words[:200]
+    def note(self, action: str, target: str, actor: Actor, reason: str) -> None:
+        """Record a refused attempt, or count it."""
+        kind = actor.user, action[:100], target[:200], reason[:200]
         known = self._counted.get(kind)
         if known is not None:
             known.count += 1
@@ -61,8 +61,7 @@ class RefusedAttempts:
         """End the window of a kind, and record how often the attempt was repeated."""
         ended = self._counted.pop(kind)
         if ended.count and self._may_record():
-            words = f"refused: {kind[3]}"
-            self.audit.note(*kind[1:3], ended.actor, words, repeated=ended.count)
+            self.audit.note(*kind[1:3], ended.actor, f"refused: {kind[3]}", repeated=ended.count)
         elif ended.count:
             self._omit(ended.count)
 
@@ -75,9 +74,8 @@ class RefusedAttempts:
     def _sum_up(self) -> None:
         self._is_due = False
         count, self._omitted = self._omitted, 0
-        self.audit.note(
-            "any", "", Actor("", "", "", ""), "refused: more attempts than are recorded one by one", count=count
-        )
+        outcome = "refused: more attempts than are recorded one by one"
+        self.audit.note("any", "", Actor("", "", "", ""), outcome, count=count)
 
     def _may_record(self) -> bool:
         """Return whether the budget has room for a record, and take it."""

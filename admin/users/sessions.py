@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shared.auth.auth_file import Identity
 
@@ -32,48 +32,47 @@ class Session:
     roles: tuple[str, ...] = ()  # that the OIDC provider's claims have given
 
 
+@dataclass(slots=True)
 class Sessions:
-    """The sessions, by the content of the cookie, of which only a digest is kept."""
+    """The sessions, by a digest of the content of the cookie."""
 
-    def __init__(self, lifetime: float, clock: Callable[[], float], random_word: Callable[[], str]) -> None:
-        self._lifetime = lifetime  # s
-        self._clock = clock
-        self._random_word = random_word
-        self._sessions: OrderedDict[str, Session] = OrderedDict()  # by digest, the oldest first
+    lifetime: float  # s
+    clock: Callable[[], float]  # s
+    new_token: Callable[[], str]
+    _sessions: OrderedDict[str, Session] = field(default_factory=OrderedDict)  # by digest, the oldest first
 
     def __len__(self) -> int:
         """Return the number of sessions that were not ended, some of which may have expired."""
         return len(self._sessions)
 
     def begin(self, name: str, secret: str, agent: str, kind: str = "user", roles: tuple[str, ...] = ()) -> str:
-        """Start a session of a user, who has proved by this hash of the password, and return the content of its cookie.
+        """Start a session of a user, and return the content of its cookie.
 
-        `roles`: of a user whom the OIDC provider has proved, with `secret` "".
+        `secret`: the hash of the password with which the user logged in; "" with the `roles` of a user of the OIDC provider.
         """
         own = [digest for digest, one in self._sessions.items() if one.name == name]
         for digest in own[: max(0, len(own) - MOST_OF_ONE + 1)]:
             del self._sessions[digest]
         if len(self._sessions) >= MOST:
             self._sessions.popitem(last=False)
-        word = self._random_word()
-        now = self._clock()
-        self._sessions[_digest(word)] = Session(name, secret, agent, now, now, kind, roles)
-        return word
+        cookie, now = self.new_token(), self.clock()
+        self._sessions[_digest(cookie)] = Session(name, secret, agent, now, now, kind, roles)
+        return cookie
 
     def find(
-        self, word: str, agent: str, current: Callable[[Session], tuple[Identity, str] | None], *, is_use: bool = True
+        self, cookie: str, agent: str, current: Callable[[Session], tuple[Identity, str] | None], *, is_use: bool = True
     ) -> Identity | None:
-        """Return the user of a session, as `current` says it now: who the user is, and the hash of the password.
+        """Return the user of a session, or None if it has ended, or another browser sends its cookie.
 
-        Returns None if the session is over, another browser sends it, or the user was removed or got another password
-        since. `is_use`: the user acts, as opposed to a page that was left open; only that counts against IDLE.
+        `current` returns the user as it is now, with the hash of the password; the session ends if the user was removed or got
+        another password. `is_use`: the user acts, as opposed to a page that was left open; only that counts against IDLE.
         """
-        digest = _digest(word)
+        digest = _digest(cookie)
         session = self._sessions.get(digest)
         if session is None:
             return None
-        now, user = self._clock(), current(session)
-        over = now - session.began >= self._lifetime or now - session.used >= IDLE
+        now, user = self.clock(), current(session)
+        over = now - session.began >= self.lifetime or now - session.used >= IDLE
         if over or user is None or user[1] != session.secret or agent != session.agent:
             del self._sessions[digest]
             return None
@@ -81,14 +80,14 @@ class Sessions:
             session.used = now
         return user[0]
 
-    def end(self, word: str) -> None:
+    def end(self, cookie: str) -> None:
         """End the session of a cookie, when its user logs out."""
-        self._sessions.pop(_digest(word), None)
+        self._sessions.pop(_digest(cookie), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What failed tries are counted by: a name from an address, an address, or a name from any address."""
+    """The key by which failed tries are counted: a name from an address, an address, or a name from any address."""
 
     kind: str
     value: str
@@ -96,13 +95,14 @@ class Key:
     longest: float = LONGEST_WAIT  # s
 
 
+@dataclass(slots=True)
 class Tries:
     """Counts wrong passwords: beyond the free tries, each one in a row doubles the waiting time."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        # How many tries failed, and when the last one did.
-        self._failed: OrderedDict[Key, tuple[int, float]] = OrderedDict()
+    clock: Callable[[], float]  # s
+    _failed: OrderedDict[Key, tuple[int, float]] = field(
+        default_factory=OrderedDict
+    )  # number of tries, time of the last
 
     def wait(self, *keys: Key) -> float:
         """Return the seconds until all of the keys may try again."""
@@ -112,11 +112,11 @@ class Tries:
         count, last = self._failed.get(key, (0, 0.0))
         if count < key.free:
             return 0.0
-        return max(0.0, last + min(key.longest, 2.0 ** (count - key.free)) - self._clock())
+        return max(0.0, last + min(key.longest, 2.0 ** (count - key.free)) - self.clock())
 
     def failed(self, *keys: Key) -> None:
         """Count a failed try. Call it before the password is compared: a hundred concurrent tries are then counted as such."""
-        now = self._clock()
+        now = self.clock()
         for key in keys:
             count, last = self._failed.pop(key, (0, now))
             self._failed[key] = (1 if now - last > FORGOTTEN else min(count + 1, 1000), now)
@@ -131,10 +131,10 @@ class Tries:
                 self._failed[key] = (count - 1, last)
 
 
-def csrf_of(word: str) -> str:
+def csrf_of(cookie: str) -> str:
     """Return the token that a session's forms must contain. It cannot be known without the session's cookie."""
-    return hashlib.sha256(b"form " + word.encode()).hexdigest()[:32]
+    return hashlib.sha256(b"form " + cookie.encode()).hexdigest()[:32]
 
 
-def _digest(word: str) -> str:
-    return hashlib.sha256(word.encode()).hexdigest()
+def _digest(cookie: str) -> str:
+    return hashlib.sha256(cookie.encode()).hexdigest()

@@ -27,7 +27,7 @@ class Tombstone:
 
 @dataclass(slots=True)
 class Tombstones:
-    """Remembers in memory which tombstones were made last, and by whom, because nsqlookupd does not tell."""
+    """Remembers in memory the latest tombstones and their users, because nsqlookupd does not."""
 
     clock: Callable[[], float]  # s since the epoch
     _made: deque[Tombstone] = field(default_factory=lambda: deque(maxlen=MOST))
@@ -39,7 +39,7 @@ class Tombstones:
         self._made.extend([*kept, Tombstone(topic, node, user, self.clock())])
 
     def seen_by(self, who: Who, node: str = "") -> list[Tombstone]:
-        """Return those of the last day that the user sees, the newest first; `node` "": those of all nodes."""
+        """Return the tombstones of the last day that the user sees, the newest first; `node` "": of all nodes."""
         since = self.clock() - SHOWN
         return [
             one for one in reversed(self._made) if one.at > since and node in ("", one.node) and who.sees(one.topic)

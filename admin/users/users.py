@@ -1,6 +1,6 @@
-"""Who may log in to nsqadmin: the users of the auth file (shared/auth/auth_file.py), or of a users file as it was before.
+"""The users of nsqadmin: of the auth file (shared/auth/auth_file.py), or of a users file, which is deprecated.
 
-In a users file each user has a line. It is still read, but knows only four roles, and other daemons do not read it:
+In a users file each user has a line. It is still read, but has only four roles, and other daemons do not read it:
 
     # name   role      topics       secret
     ann      admin     *            $argon2id$v=19$...      a password
@@ -43,21 +43,17 @@ class User:
     topics: tuple[str, ...]  # shell patterns
     secret: str
 
-    def line(self) -> str:
-        """Return the user's line in the file."""
-        return f"{self.name} {self.role} {','.join(self.topics)} {self.secret}"
-
     def patterns(self) -> tuple[str, ...]:
         """Return the topics as patterns of shared/auth/rules.py."""
         return ANY if "*" in self.topics else tuple(map(_pattern, self.topics))
 
     def identity(self) -> Identity:
-        """Return who the user is to nsqadmin. Raises PatternError."""
+        """Return the identity and its rights. Raises PatternError."""
         return of_role(self.name, self.role, self.patterns(), "user")
 
 
 def user_problem(user: User) -> str:
-    """Return what is wrong with a user, or ""."""
+    """Return the problem with a user, or ""."""
     if NAME.fullmatch(user.name) is None:
         return f"{user.name[:100]!r} is not a valid user name: use letters, digits and . _ @ + -"
     if user.role not in ROLES[1:]:
@@ -80,22 +76,23 @@ def parse(text: str) -> dict[str, User]:
     """Return the users by name. Raises AuthFileError with the line's number, and without quoting a secret."""
     users: dict[str, User] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        words = line.split()
-        if not words or words[0].startswith("#"):
+        fields = line.split()
+        if not fields or fields[0].startswith("#"):
             continue
-        if len(words) != 4:
-            raise AuthFileError(f"line {number}: expected four words: name, role, topics, secret")
-        user = User(words[0], words[1], tuple(words[2].split(",")), words[3])
-        wrong = user_problem(user) or (f"{user.name} is defined twice" if user.name in users else "")
-        if wrong:
-            raise AuthFileError(f"line {number}: {wrong}")
+        if len(fields) != 4:
+            raise AuthFileError(f"line {number}: expected four fields: name, role, topics, secret")
+        user = User(fields[0], fields[1], tuple(fields[2].split(",")), fields[3])
+        problem = user_problem(user) or (f"{user.name} is defined twice" if user.name in users else "")
+        if problem:
+            raise AuthFileError(f"line {number}: {problem}")
         users[user.name] = user
     return users
 
 
 def written(users: Iterable[User]) -> str:
-    """Return the text of the file."""
-    return "# name role topics secret; written by penstock users\n" + "".join(f"{user.line()}\n" for user in users)
+    """Return the text of a users file."""
+    lines = (f"{user.name} {user.role} {','.join(user.topics)} {user.secret}\n" for user in users)
+    return "# name role topics secret; written by penstock users\n" + "".join(lines)
 
 
 def hashed(token: str) -> str:
@@ -104,7 +101,7 @@ def hashed(token: str) -> str:
 
 
 def read_lines(text: str) -> AuthFile:
-    """Return what a users file says in the form of an auth file. Raises AuthFileError."""
+    """Return the content of a users file in the form of an auth file. Raises AuthFileError."""
     found = AuthFile()
     for user in parse(text).values():
         identity = user.identity()
@@ -124,7 +121,7 @@ def is_auth_file(path: Path) -> bool:
 
 
 def open_users(options: AdminOptions) -> Keyring | None:
-    """Read the file of users; None: there is none. Raises StartError."""
+    """Read the file of users; None if the options name none. Raises StartError."""
     flag, path = ("--auth-file", options.auth_file) if options.auth_file else ("--users-file", options.users_file)
     if not path:
         return None
@@ -141,11 +138,9 @@ def _pattern(glob: str) -> str:
     parts = _SET.split(glob)
     if len(parts) == 1:
         return glob
-    return EXPRESSION + "".join(_set(part) if place % 2 else _plain(part) for place, part in enumerate(parts))
-
-
-def _plain(text: str) -> str:
-    return expression(text) if text else ""
+    return EXPRESSION + "".join(
+        _set(part) if place % 2 else part and expression(part) for place, part in enumerate(parts)
+    )
 
 
 def _set(text: str) -> str:

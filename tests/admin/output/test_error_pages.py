@@ -1,4 +1,4 @@
-"""No error is a dead end: each page leads on, an unknown one too, and programs get JSON."""
+"""Error pages, also of unknown pages, have links to other pages; programs get JSON."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ TOPIC: Ways = [(("topics", "t"), "Topic t")]
         (["nodes", "n:1"], [(("nodes",), "Nodes")]), (["nodes"], []), (["tube"], [(("tubes",), "Tubes")]),
         (["history", "t"], [(("history",), "History")]), ([""], []), (["messages"], []),
     ])  # fmt: skip
-def test_a_page_leads_to_those_above_it(parts: list[str], ways: Ways) -> None:
+def test_a_page_leads_to_the_pages_above_it(parts: list[str], ways: Ways) -> None:
     assert ways_from(parts) == ways
 
 
@@ -46,6 +46,9 @@ async def test_each_error_page_leads_on() -> None:
         found = await client.get(path)
         assert found.status_code >= 400, path
         assert '<li><a href="/">Topics</a></li>' in found.text, path
+        assert 'aria-current="page"' not in found.text, path
+    for path, key in (("/", "t"), ("/nodes", "n")):
+        assert f'<a href="{path}" data-key="{key}" aria-current="page">' in (await client.get(path)).text
     nodes = await client.get("/nodes")
     assert (nodes.status_code, "No nsqd answered" in nodes.text) == (502, True)
     assert (await client.get("/api/nodes")).status_code == 502

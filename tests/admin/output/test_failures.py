@@ -1,4 +1,4 @@
-"""What nodes answer, as one sentence: who and why, and no URL."""
+"""Errors of nodes as one sentence: the node and the reason, without a URL."""
 
 from admin.output.failures import field_of, in_words
 from tests.cases import each
@@ -6,7 +6,7 @@ from tests.cases import each
 UNTIL = 'http://10.0.0.{}:4151/topic/pause answered 400 \'{{"message":"INVALID_ARG_UNTIL"}}\''
 
 
-@each("errors, words", [
+@each("errors, text", [
         (
             [UNTIL.format(1), UNTIL.format(2), UNTIL.format(3)],
             "10.0.0.1:4151, 10.0.0.2:4151 and 10.0.0.3:4151: a pause must end within 30 days (INVALID_ARG_UNTIL).",
@@ -22,8 +22,8 @@ UNTIL = 'http://10.0.0.{}:4151/topic/pause answered 400 \'{{"message":"INVALID_A
         ("no nsqd is known", "no nsqd is known."),
         ([f"http://h{one}:1/x: no" for one in range(8)], "h0:1, h1:1, h2:1, h3:1, h4:1 and 3 more: no."),
     ])  # fmt: skip
-def test_an_error_is_told_by_node_and_reason(errors: str | list[str], words: str) -> None:
-    assert in_words(errors) == words
+def test_an_error_is_described_by_node_and_reason(errors: str | list[str], text: str) -> None:
+    assert in_words(errors) == text
 
 
 def test_an_error_names_the_field_that_it_is_about() -> None:

@@ -1,4 +1,4 @@
-"""A refused form gets back what was typed into it, and the error stands beside its field and no other."""
+"""A refused form keeps the typed values, and has the error at its field and at no other."""
 
 from admin.output.form_state import NONE, Refusal
 

@@ -12,7 +12,7 @@ async def take(events: AsyncIterator[str], count: int) -> list[str]:
 
 
 def times(events: list[str]) -> list[str]:
-    """The times of the content that the beats tell."""
+    """The times of the content in the beats."""
     return [event.split("id: ")[1].split("\n")[0] for event in events if event.startswith("event: beat\nid: ")]
 
 
@@ -24,7 +24,7 @@ def look_of(content: str, goes_on: bool = False) -> Callable[[], Awaitable[tuple
 
 
 @on_asyncio
-async def test_the_heart_beats_while_a_view_hangs_and_tells_the_age_of_what_is_shown() -> None:
+async def test_beats_continue_while_a_view_hangs_with_the_time_of_the_shown_content() -> None:
     ends = asyncio.Event()
 
     async def look() -> tuple[str, bool]:
@@ -47,7 +47,7 @@ async def test_what_did_not_change_is_not_sent_again_but_its_time_is() -> None:
 
 
 @on_asyncio
-async def test_who_comes_back_gets_the_content_at_once_and_no_time_that_is_not_that_of_what_he_has() -> None:
+async def test_a_browser_that_reconnects_gets_the_content_at_once_and_the_time_of_its_own() -> None:
     found = [event async for event in live_events(look_of("<p>new</p>"), 3600.0, "1700000000000000000")]
     assert found[0] == "event: beat\nid: 1700000000000000000\ndata: 2023-11-14T22:13:20.000Z\n\n"
     assert found[-1] == "data: <p>new</p>\n\n"

@@ -15,15 +15,15 @@ def test_fields_that_are_not_set_ask_for_nothing() -> None:
 
 
 def test_all_fields_are_asked_for() -> None:
-    told = {"contains": "x", "header": "a=b", "min_attempts": "03", "before": "15m", "since": "2d", "reason": "bad"}
-    filters = read_filters(told, "buried")
-    assert filters.fields() == told
+    typed = {"contains": "x", "header": "a=b", "min_attempts": "03", "before": "15m", "since": "2d", "reason": "bad"}
+    filters = read_filters(typed, "buried")
+    assert filters.fields() == typed
     assert filters.asks_about_contents
     assert filters.asked(NOW) == {
         "contains": "x", "header": "a=b", "min_attempts": "3", "reason": "bad",
         "published_before": str(NOW - 900_000_000_000), "published_after": str(NOW - 172_800_000_000_000),
     }  # fmt: skip
-    assert read_filters(told, "ready").reason == ""
+    assert read_filters(typed, "ready").reason == ""
     assert not read_filters({"min_attempts": "1"}, "ready").asks_about_contents
     assert len(read_filters({"contains": "x" * 1000}, "ready").contains) == MOST_TEXT
 

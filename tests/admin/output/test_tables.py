@@ -1,4 +1,4 @@
-"""The columns of the pages' tables: each sorts whatever nodes tell."""
+"""The columns of the pages' tables: each sorts every answer of nodes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Settings of topics: what a change is, and when it may lose messages."""
+"""Settings of topics: changes, and when they may lose messages."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from admin.output.topic_settings import (
     node_settings,
     read_changes,
     state_of,
-)
+)  # fmt: skip
 from tests.cases import each
 
 
@@ -54,7 +54,7 @@ def test_a_change_says_what_each_node_has() -> None:
     nodes = [settings("n:1"), settings("n:2", durability="os"), settings("n:3", durability="interval")]
     (change,) = differences(nodes, {"durability": "os"})
     assert change.before == (("always (default)", ("n:1",)), ("os", ("n:2",)), ("interval", ("n:3",)))
-    assert change.words == "always (default) or os or interval -> os"
+    assert change.description == "always (default) or os or interval -> os"
     assert differing(nodes) == {"durability"}
 
 

@@ -1,4 +1,4 @@
-"""The page of a channel, of nodes that tests make up: what an operator sees first when something is broken."""
+"""The page of a channel on fake nodes: the first page that an operator opens when something is broken."""
 
 import asyncio
 import re
@@ -88,18 +88,18 @@ async def test_a_channel_whose_every_message_fails_does_not_look_healthy() -> No
             assert words in page
         assert LONG in (await client.get(f"{PAGE}?format=csv")).text
         node.counts |= {"buried_count": 166, "message_count": 200, "requeue_count": 207}
-        told = figures(page)
+        found = figures(page)
         for _ in range(200):  # until the first answer is too old to serve
-            if told["Buried"] == "166":
+            if found["Buried"] == "166":
                 break
             await asyncio.sleep(0.2)
-            told = figures((await client.get(PAGE)).text)
-        assert (told["Buried"], told["Finished/s"]) == ("166", "0.0")
-        assert float(told["Requeued/s"]) > float(told["Published/s"]) > 0
+            found = figures((await client.get(PAGE)).text)
+        assert (found["Buried"], found["Finished/s"]) == ("166", "0.0")
+        assert float(found["Requeued/s"]) > float(found["Published/s"]) > 0
 
 
 @on_asyncio
-async def test_original_nodes_have_a_page_without_what_they_do_not_tell() -> None:
+async def test_original_nodes_have_a_page_without_the_data_that_they_lack() -> None:
     with ExitStack() as stack:
         page = (await at(stack, FakeNode(is_penstock=False)).get(PAGE)).text
     assert figures(page).keys() == {
@@ -110,14 +110,14 @@ async def test_original_nodes_have_a_page_without_what_they_do_not_tell() -> Non
 
 @on_asyncio
 async def test_each_node_has_a_row_and_one_of_another_kind_says_so() -> None:
-    ours = FakeNode()
-    ours.counts |= {"buried_count": 66, "paused": True}
+    penstock = FakeNode()
+    penstock.counts |= {"buried_count": 66, "paused": True}
     with ExitStack() as stack:
-        page = (await at(stack, ours, FakeNode(is_penstock=False)).get(PAGE)).text
+        page = (await at(stack, penstock, FakeNode(is_penstock=False)).get(PAGE)).text
     cells = re.findall(r'data-label="Buried" class="n">(?:<a [^>]*>)?([^<]*)<', page)
     assert sorted(cells) == ["-", "66", "66"]  # of all nodes, too
     assert "Paused on 1 of 2 nodes." in page
-    assert f"/messages/poison/worker?node={ours.address.replace(':', '%3A')}&amp;state=buried" in page
+    assert f"/messages/poison/worker?node={penstock.address.replace(':', '%3A')}&amp;state=buried" in page
 
 
 def drains(page: str) -> set[tuple[bool, str]]:
@@ -137,7 +137,7 @@ UNKNOWN = [{(False, "66.7 ms")}, {(False, "66.7 ms"), (False, "-")}, {(False, "-
 ])  # fmt: skip
 @on_asyncio
 async def test_the_time_to_drain_is_the_same_on_all_pages(change: int | None, expected: object) -> None:
-    """Topics, Topic and Channel told different times, within four minutes, and one of the three marked what grows."""
+    """Topics, Topic and Channel found different times, within four minutes, and one of the three marked what grows."""
     node = FakeNode()
     node.change = change
     with ExitStack() as stack:
@@ -148,12 +148,12 @@ async def test_the_time_to_drain_is_the_same_on_all_pages(change: int | None, ex
 
 
 @on_asyncio
-async def test_the_series_of_a_channel_are_not_those_of_its_topic() -> None:
+async def test_a_channel_and_its_topic_have_different_series() -> None:
     node = FakeNode()
     with ExitStack() as stack:
         client = at(stack, node)
-        told = (await client.get("/series/poison/worker")).json()
-        assert (told["hour"]["requeued"], told["quarter"]["requeued"], told["day"]) == ([3], [3], None)
+        found = (await client.get("/series/poison/worker")).json()
+        assert (found["hour"]["requeued"], found["quarter"]["requeued"], found["day"]) == ([3], [3], None)
         assert any("channel=worker" in path for path in node.asked)
         assert (await client.get("/series/poison")).json()["hour"]["requeued"] == [3]
         assert (await client.get("/topics/poison/nobody")).status_code == 404

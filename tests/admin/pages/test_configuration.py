@@ -154,7 +154,7 @@ async def test_what_one_node_refuses_is_said(tmp_path: Path) -> None:
 
 
 @on_asyncio
-async def test_whoever_may_not_configure_has_no_form() -> None:
+async def test_a_user_without_the_right_has_no_form() -> None:
     node = Node()
     with at(node, anonymous_role="operator") as client:
         page = (await client.get("/configuration/t?durability=os")).text
@@ -164,9 +164,9 @@ async def test_whoever_may_not_configure_has_no_form() -> None:
         assert node.own == {}
 
 
-@each("name, content, words", [
+@each("name, content, text", [
     ("max_msg_size", b"1048576", "1,048,576"), ("max_req_timeout", b"3600000000000", "1h0m0s"),
     ("max_msg_timeout", b"15m0s", "15m0s"), ("max_msg_timeout", b'"15m0s"', "15m0s"),
 ])  # fmt: skip
-def test_a_limit_in_words(name: str, content: bytes, words: str) -> None:
-    assert limit_text(name, content) == words
+def test_a_limit_as_text(name: str, content: bytes, text: str) -> None:
+    assert limit_text(name, content) == text

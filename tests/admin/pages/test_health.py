@@ -1,4 +1,4 @@
-"""What monitoring and operators see of nsqadmin itself."""
+"""The state of nsqadmin itself, for monitoring and operators."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a page is about, by its address, and what the banners above it say."""
+"""The subject of a page, by its address, and the banners above it."""
 
 import re
 from types import SimpleNamespace
@@ -45,12 +45,12 @@ def banners(**fields: Any) -> str:
     return " ".join(re.sub("<[^>]*>", "", html).split())
 
 
-def test_an_nsqlookupd_that_is_gone_makes_no_figure_old() -> None:
+def test_an_nsqlookupd_that_is_down_makes_no_data_old() -> None:
     stale = {"address": "l:1", "seconds": 45.0, "data_age": 47.0, "is_node": False, "is_lookupd": True}
-    words = banners(stale=[stale])
-    assert words.startswith(
+    text = banners(stale=[stale])
+    assert text.startswith(
         "Stale: no answer from nsqlookupd l:1 for 45 s. The figures of nodes that answer are current."
     )
-    assert "47" not in words
-    words = banners(stale=[stale | {"is_node": True, "is_lookupd": False}])
-    assert words.startswith("Stale: no answer from node l:1 for 45 s. Figures of it are up to 47 s old.")
+    assert "47" not in text
+    text = banners(stale=[stale | {"is_node": True, "is_lookupd": False}])
+    assert text.startswith("Stale: no answer from node l:1 for 45 s. Figures of it are up to 47 s old.")

@@ -97,7 +97,7 @@ def test_a_refused_form_keeps_what_was_typed_and_has_the_focus(tab: Tab, full: C
     page.click("button:text('Publish')")
     page.wait_for_selector("#live h2")
     assert "Invalid header 'no header'" in page.inner_text("[role=alert]")
-    for _ in range(2):  # and after the live part has come again
+    for _ in range(2):  # and after the live part was updated
         assert page.input_value("textarea[name=body]") == "\n kept <b>"
         assert page.input_value("input[name=delay]") == "77"
         assert page.input_value("textarea[name=headers]") == "no header"
@@ -128,7 +128,7 @@ def test_a_page_is_updated_without_a_reload_and_grows_no_elements(tab: Tab, full
 def test_a_page_lives_though_the_second_script_comes_late(tab: Tab, full: Cluster) -> None:
     tab.page.route("**/hx-sse*", lambda route: (sleep(0.5), route.continue_()))
     tab.open("/topics/orders")
-    tab.page.wait_for_selector("#live[data-htmx-powered]", state="attached")  # without, nobody listens to SSE
+    tab.page.wait_for_selector("#live[data-htmx-powered]", state="attached")  # without it, SSE is ignored
 
 
 def test_pausing_is_loud_and_deleting_wants_the_name(tab: Tab, full: Cluster) -> None:
@@ -180,7 +180,7 @@ def test_by_keyboard_alone(tab: Tab, full: Cluster) -> None:
 def test_what_is_not_there_is_said(full: Cluster) -> None:
     for path, status in (
         ("/topics/nope", 404), ("/topics/orders/nope", 404), ("/topics/%3Cscript%3E", 404), ("/nodes/nope:1", 404),
-        ("/messages/orders/mail?node=127.0.0.1:1", 404),  # none of the cluster: nobody makes us ask it
+        ("/messages/orders/mail?node=127.0.0.1:1", 404),  # not in the cluster: no request can make nsqadmin ask it
         ("/messages/orders/mail?state=dead", 400), ("/static/..%2fpages.py", 404), ("/static/README.md", 404),
         ("/?page=99999999999&sort=%00&q=%3Cb%3E", 200),
     ):  # fmt: skip

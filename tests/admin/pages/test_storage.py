@@ -1,4 +1,4 @@
-"""What nodes tell of their storage, put into words; lies included."""
+"""The storage that nodes report, also lies."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def test_shares_and_topics_that_one_sees() -> None:
 
 
 @given(st.dictionaries(_KEYS, _ANY))
-def test_whatever_a_node_tells(told: dict[str, Any]) -> None:
-    storage_view(told, VIC)
-    assert all(isinstance(value, int) for value in drain_view(told).values())
-    assert _tube_row("a:1", told)["node"] == "a:1"
+def test_every_answer_of_a_node(answer: dict[str, Any]) -> None:
+    storage_view(answer, VIC)
+    assert all(isinstance(value, int) for value in drain_view(answer).values())
+    assert _tube_row("a:1", answer)["node"] == "a:1"

@@ -24,11 +24,11 @@ A, B = (Producer("h", host, 1, 1, "1.3.0", capabilities=("log",)) for host in ("
 
 
 def rows(nodes: Iterable[str], *messages: int) -> Rows:
-    """The row of topic t, of which each of the nodes has so many messages; the last ones do not answer now."""
-    told = [{"topic_name": "t", "messages": one, "channels": 1} for one in messages]
-    found, addresses = rows_of(told, []), list(nodes)
+    """The row of topic t, of which the nodes have these numbers of messages; the last ones do not answer now."""
+    topics = [{"topic_name": "t", "messages": one, "channels": 1} for one in messages]
+    found, addresses = rows_of(topics, []), list(nodes)
     found.answered = frozenset(addresses)
-    known = zip([*addresses, "silent:1"], told, strict=False)
+    known = zip([*addresses, "silent:1"], topics, strict=False)
     found.counts = {node: node_counts(["t"], [one]) for node, one in known}
     return found
 
@@ -50,7 +50,7 @@ def test_a_row_has_the_rates_of_the_nodes_that_are_left_and_none_if_a_node_is_ne
     assert rate_of(rows(["a:1", "b:1"], 5000, 0), rows(["a:1", "b:1"], 10, 0)) == 2495.0
     before = rows(["a:1", "b:1"], 10, 1000)
     assert rate_of(rows(["a:1"], 50), before) == 20.0
-    assert rate_of(rows(["a:1"], 50, 1000), before) == 20.0, "what the other one told last counts for nothing"
+    assert rate_of(rows(["a:1"], 50, 1000), before) == 20.0, "the last answer of the other one does not count"
     before.counts.pop("a:1")
     assert rate_of(rows(["a:1"], 50), before) is None
     assert rate_of(rows([], 50), before) is None
@@ -112,11 +112,11 @@ def test_how_fast_messages_are_buried() -> None:
     [row] = _channels_of(CachedAnswer(first), {}, {})
     assert (row.buried, row.rate_in, row.rate_out) == (3, None, None)
     queries, _ = queries_of(Nodes({"a:1": 1, "b:1": 2}))
-    assert in_loop(lambda: queries.ages([A, B], "t"))[1] == {"c": 3, "d": 0}, "as far as a node tells numbers"
+    assert in_loop(lambda: queries.ages([A, B], "t"))[1] == {"c": 3, "d": 0}, "only numbers count"
 
 
 @on_asyncio
-async def test_an_original_node_drains_as_the_looks_of_minutes_tell() -> None:
+async def test_an_original_node_has_the_rate_of_the_last_minutes() -> None:
     depths = {"a:1": 1000}
 
     class Cluster:
@@ -145,10 +145,10 @@ async def test_an_original_node_drains_as_the_looks_of_minutes_tell() -> None:
 
 
 @on_asyncio
-async def test_a_node_that_does_not_answer_any_more_is_not_among_those_that_answered() -> None:
+async def test_a_node_that_stops_answering_is_not_among_the_answered() -> None:
     nodes = Nodes({"a:1": 1, "b:1": 2})
     queries, clock = queries_of(nodes)
     assert (await queries.rows(["t"])).now.answered == {"a:1", "b:1"}
-    nodes.old = {"b:1": 3.0}  # what it told last is shown
+    nodes.old = {"b:1": 3.0}  # its last answer is shown
     clock[0] += 10.0
     assert (await queries.rows(["t"])).now.answered == {"a:1"}

@@ -1,4 +1,4 @@
-"""What was done can be found again: in memory, in the file, by words; and nothing in the way of it hinders the doing."""
+"""Records of actions can be found: in memory, in the file, by words; a failure to write them hinders no action."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ def found(audit: Audit, words: str = "", before: str = "", limit: int = 10_000) 
 
 
 @each("keeps", [True, False])
-def test_the_newest_first_and_by_words(tmp_path: Path, keeps: bool) -> None:
+def test_a_search_returns_the_newest_first(tmp_path: Path, keeps: bool) -> None:
     now = [1_700_000_000.0]
     audit = Audit(str(tmp_path / "audit") if keeps else "", None, lambda: now[0])
     for place in range(5):
@@ -43,7 +43,7 @@ def test_the_file_is_lines_of_json_and_outlives_its_rotation(tmp_path: Path) -> 
     audit.note("delete", "u", ANN)
     assert found(audit) == ["u"]
     assert path.stat().st_mode & 0o007 == 0
-    with path.open("ab") as file:  # what is no record is passed over
+    with path.open("ab") as file:  # other lines are ignored
         file.write(b'\xff\n[1]\n{"time": 7}\n{"half": \n' + b"[" * 100_000 + b"\n")
     audit.note("empty", "v", ANN)
     assert found(audit) == ["v", "u"]
@@ -61,17 +61,17 @@ def test_memory_and_texts_are_bounded() -> None:
 
 
 @on_asyncio
-async def test_a_topic_is_told_in_order_and_its_failures_are_survived() -> None:
-    told: list[bytes] = []
+async def test_records_are_published_in_order_and_failures_end_nothing() -> None:
+    published: list[bytes] = []
 
     async def publish(line: bytes) -> None:
-        told.append(line)
-        if len(told) == 1:
+        published.append(line)
+        if len(published) == 1:
             raise OSError
 
     audit = Audit("", publish)
     for place in range(MOST_WAITING + 5):
         audit.note("empty", f"t{place}", ANN)
-    while len(told) < MOST_WAITING:
+    while len(published) < MOST_WAITING:
         await asyncio.sleep(0)
-    assert [json.loads(line)["target"] for line in told[:3]] == ["t0", "t1", "t2"]
+    assert [json.loads(line)["target"] for line in published[:3]] == ["t0", "t1", "t2"]

@@ -10,8 +10,8 @@ from tests.cases import each
 
 
 def flows(clock: Clock, key: bytes = b"key") -> Flows:
-    words = count()
-    return Flows(key, clock, lambda: f"word-{next(words)}")
+    numbers = count()
+    return Flows(key, clock, lambda: f"word-{next(numbers)}")
 
 
 def test_it_ends_with_what_it_began_with() -> None:

@@ -68,7 +68,7 @@ def test_a_role_and_a_task_of_a_user_change_with_the_file(tmp_path: Path) -> Non
         )
 
 
-def test_a_role_that_is_not_known_is_told_at_the_start(tmp_path: Path) -> None:
+def test_an_unknown_role_fails_the_start(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="--oidc-role: the role 'orders' is not known: use admin, body-viewer"):
         OidcRoles(["a=orders"], None)
     OidcRoles(["a=orders"], keyring(tmp_path, ORDERS))
@@ -100,18 +100,9 @@ OTHERS = (
     ("billing", "a certificate in the auth file, 'Billing'"),
     ("Side.Car", "a socket in the auth file, 'side.car'"), ("ROOT", "an -admin-user, 'root'"),
 ])  # fmt: skip
-def test_a_name_of_somebody_else_is_refused(tmp_path: Path, name: str, whose: str) -> None:
+def test_a_name_of_another_user_is_refused(tmp_path: Path, name: str, whose: str) -> None:
     roles = OidcRoles(["a=viewer"], keyring(tmp_path, OTHERS), ["root"])
     with pytest.raises(NoUserError, match=f"'{name}' is also the name of {whose}: remove"):
         roles.user_name({"name": name}, "name")
     assert roles.identity(name, ("viewer",)) is None
     assert roles.user_name({"name": "anna"}, "name") == "anna"
-
-
-def test_a_session_ends_when_the_file_gets_somebody_of_that_name(tmp_path: Path) -> None:
-    users = keyring(tmp_path, ORDERS)
-    roles = OidcRoles(["a=viewer"], users)
-    assert roles.identity("ann", ("viewer",)) is not None
-    auth_file(tmp_path, entry("Ann", ["admin"], kind="token"))
-    users.look_after()
-    assert roles.identity("ann", ("viewer",)) is None

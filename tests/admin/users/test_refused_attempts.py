@@ -1,4 +1,4 @@
-"""Refused attempts are in the trail, and whoever makes many of them displaces nothing."""
+"""Refused attempts are in the trail, and many of them displace nothing."""
 
 import asyncio
 from collections.abc import Callable
@@ -77,7 +77,7 @@ def test_many_different_ones_are_summed_up_and_displace_nothing() -> None:
     assert "empty" in [action for action, _, _ in world.records()]
 
 
-def test_the_kinds_that_are_told_apart_are_bounded() -> None:
+def test_the_kinds_that_are_counted_are_bounded() -> None:
     world = World()
     world.attempts._left = 10.0 * MOST_KINDS
     world.attempts._left_at = world.now

@@ -19,11 +19,7 @@ _PARAMETERS = {
     "{topic}": "t", "{channel}": "c", "{node}": "127.0.0.1:1", "{task}": "1", "{asset}": "keys.js", "{option}": "log_level",
 }  # fmt: skip
 OIDC = {"oidc_issuer": "http://127.0.0.1:1", "oidc_client_id": "c", "oidc_role": ("a=viewer",)}
-EVERYTHING: dict[str, Any] = {
-    "proxy_graphite": True,
-    "graphite_url": "http://127.0.0.1:1",
-    **OIDC,
-}  # all routes are served
+EVERYTHING: dict[str, Any] = {"proxy_graphite": True, "graphite_url": "http://127.0.0.1:1", **OIDC}  # all routes
 # the built-in role that a route needs at least, if it is not viewer; as it was before there were verbs
 _FREE = ("GET /ping", "GET /livez", "GET /readyz", "GET /info", "GET /login", "POST /login", "POST /logout")
 _ADMINS = ("GET /audit", "POST /nodes/{node}", "POST /cluster", "POST /alarms/rules", "POST /configuration/{topic}")
@@ -53,7 +49,7 @@ def is_let_in(answer: httpx.Response, path: str) -> bool:
 
 
 async def routes_of(client: httpx.AsyncClient) -> set[str]:
-    """Return the routes whose guard lets the client in. Nothing is behind them, so what is let in fails elsewhere."""
+    """Return the routes whose guard lets the client in. No node answers, so a request that is let in fails elsewhere."""
     found = set()
     for route in NEEDED.keys() - {"POST /login"}:  # an empty form is no user
         method, path = route.split(" ")
@@ -100,9 +96,9 @@ async def test_built_in_roles_may_do_what_they_always_might(tmp_path: Path, role
 
 
 SCOPES = {
-    "": ("", {Where.PATH, Where.SOME, Where.ALL}),
-    "topic": (', topics = ["t"]', {Where.PATH, Where.SOME}),
-    "other": (', topics = ["other"]', {Where.SOME}),
+    "": ("", {Where.PATH, Where.ANY_TOPIC, Where.ALL}),
+    "topic": (', topics = ["t"]', {Where.PATH, Where.ANY_TOPIC}),
+    "other": (', topics = ["other"]', {Where.ANY_TOPIC}),
 }
 
 
@@ -146,7 +142,7 @@ async def test_the_api_knows_actions_too(tmp_path: Path, path: str, body: str, v
 
 
 @on_asyncio
-async def test_a_route_that_nobody_thought_of_is_no_route(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_route_without_a_right_cannot_be_served(monkeypatch: pytest.MonkeyPatch) -> None:
     rest = {route: need for route, need in NEEDED.items() if route != "GET /storage"}
     monkeypatch.setattr("admin.users.access.NEEDED", rest)  # a deletion, undone, would change the order for other tests
     with pytest.raises(KeyError):
@@ -182,4 +178,4 @@ def test_a_page_offers_what_may_be_done_to_its_topic() -> None:
     assert offered("o.eu") == acts
     assert offered("o.eu", "c") == acts | {"empty", "delete", "finish-many"} == offered()
     assert offered("other", "c") == set()
-    assert (who.role, who.sees_all, who.sees("o.eu"), who.is_nobody) == ("orders", False, False, False)
+    assert (who.role, who.sees_all, who.sees("o.eu"), who.is_unknown) == ("orders", False, False, False)

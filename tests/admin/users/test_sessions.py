@@ -1,4 +1,4 @@
-"""Sessions end when they should; tries in vain cost time; nothing of it grows."""
+"""Sessions end in time; failed tries have to wait; the memory of both is bounded."""
 
 from collections.abc import Callable
 from itertools import count
@@ -20,7 +20,7 @@ from admin.users.sessions import (
     Sessions,
     Tries,
     csrf_of,
-)
+)  # fmt: skip
 from shared.auth.auth_file import Identity
 from tests.admin.asking import Clock
 
@@ -31,8 +31,8 @@ A, B, C = Key(PAIR, "a"), Key(PAIR, "b"), Key(PAIR, "c")
 
 
 def sessions(clock: Clock) -> Sessions:
-    words = count()
-    return Sessions(LIFETIME, clock, lambda: f"word{next(words)}")
+    numbers = count()
+    return Sessions(LIFETIME, clock, lambda: f"cookie{next(numbers)}")
 
 
 def always(user: Identity | None, secret: str = SECRET) -> Callable[[Session], tuple[Identity, str] | None]:
@@ -42,30 +42,30 @@ def always(user: Identity | None, secret: str = SECRET) -> Callable[[Session], t
 def test_a_session_lasts_while_it_is_used_and_no_longer_than_its_life() -> None:
     clock = Clock(100.0)
     kept = sessions(clock)
-    word = kept.begin("ann", SECRET, "agent")
+    cookie = kept.begin("ann", SECRET, "agent")
     for _ in range(int(LIFETIME / IDLE * 2) - 1):
         clock.now += IDLE / 2
-        assert kept.find(word, "agent", always(ANN)) == ANN
+        assert kept.find(cookie, "agent", always(ANN)) == ANN
     clock.now += IDLE / 2
-    assert kept.find(word, "agent", always(ANN)) is None
-    word = kept.begin("ann", SECRET, "agent")
+    assert kept.find(cookie, "agent", always(ANN)) is None
+    cookie = kept.begin("ann", SECRET, "agent")
     clock.now += IDLE - 1
-    assert kept.find(word, "agent", always(ANN), is_use=False) == ANN, "a page that was left open is no use"
+    assert kept.find(cookie, "agent", always(ANN), is_use=False) == ANN, "a page that was left open is no use"
     clock.now += 1
-    assert kept.find(word, "agent", always(ANN)) is None
+    assert kept.find(cookie, "agent", always(ANN)) is None
 
 
 def test_it_is_the_users_as_he_is_now() -> None:
     kept = sessions(Clock(100.0))
-    word = kept.begin("ann", SECRET, "agent")
+    cookie = kept.begin("ann", SECRET, "agent")
     demoted = of_role("ann", "viewer", kind="user")
-    assert kept.find(word, "agent", always(demoted)) == demoted
+    assert kept.find(cookie, "agent", always(demoted)) == demoted
     assert kept.find("another", "agent", always(ANN)) is None
     for over in (always(None), always(ANN, "$argon2id$2")):
-        word = kept.begin("ann", SECRET, "agent")
-        assert kept.find(word, "agent", over) is None
-        assert kept.find(word, "agent", always(ANN)) is None
-    assert csrf_of(word) != csrf_of(word + "x")
+        cookie = kept.begin("ann", SECRET, "agent")
+        assert kept.find(cookie, "agent", over) is None
+        assert kept.find(cookie, "agent", always(ANN)) is None
+    assert csrf_of(cookie) != csrf_of(cookie + "x")
 
 
 def test_sessions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A tombstone leaves a trace for a day, for those who see its topic."""
+"""A tombstone is shown for a day, to users who see its topic."""
 
 import pytest
 

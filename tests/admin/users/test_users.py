@@ -21,13 +21,13 @@ from tests.daemons import ROOT
 from tests.forkserver import LAUNCH
 
 
-def command(*arguments: object, told: str = "") -> subprocess.CompletedProcess[str]:
+def command(*arguments: object, typed: str = "") -> subprocess.CompletedProcess[str]:
     line = [*LAUNCH, "penstock", "users", *map(str, arguments)]
-    return forkserver.run(line, input=told, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    return forkserver.run(line, input=typed, capture_output=True, text=True, cwd=ROOT, timeout=60)
 
 
 @each("text, wrong", [
-    ("ann admin *", "line 1: expected four words: name, role, topics, secret"),
+    ("ann admin *", "line 1: expected four fields: name, role, topics, secret"),
     ("\n# c\nann king * -", "line 3: ann: the role must be one of viewer, body-viewer, operator, admin"),
     ("ann nobody * -", "line 1: ann: the role must be"),
     ("a/b admin * -", "line 1: 'a/b' is not a valid user name"),
@@ -43,18 +43,14 @@ def test_lines_that_are_none(text: str, wrong: str) -> None:
     assert "hunter2" not in str(found.value)
 
 
-@given(
-    st.lists(
-        st.builds(
-            User,
-            st.from_regex(r"[a-z0-9._@+-]{1,20}", fullmatch=True),
-            st.sampled_from(["viewer", "body-viewer", "operator"]),
-            st.lists(st.from_regex(r"[a-z.*?#]{1,10}", fullmatch=True), min_size=1, max_size=3).map(tuple),
-            st.sampled_from(["-", hashed("word"), "$argon2id$x"]),
-        ),
-        unique_by=lambda user: user.name,
-    )
-)
+USERS = st.builds(
+    User, st.from_regex(r"[a-z0-9._@+-]{1,20}", fullmatch=True), st.sampled_from(["viewer", "body-viewer", "operator"]),
+    st.lists(st.from_regex(r"[a-z.*?#]{1,10}", fullmatch=True), min_size=1, max_size=3).map(tuple),
+    st.sampled_from(["-", hashed("word"), "$argon2id$x"]),
+)  # fmt: skip
+
+
+@given(st.lists(USERS, unique_by=lambda user: user.name))
 def test_what_is_written_is_read(users: list[User]) -> None:
     assert list(parse(written(users)).values()) == users
 
@@ -120,9 +116,9 @@ def test_a_users_file_may_be_an_auth_file(tmp_path: Path) -> None:
     ]
 
 
-def changed(*arguments: object, told: str = "") -> str:
-    """What a command writes that succeeds."""
-    done = command(*arguments, told=told)
+def changed(*arguments: object, typed: str = "") -> str:
+    """The output of a command, which must succeed."""
+    done = command(*arguments, typed=typed)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -130,7 +126,7 @@ def changed(*arguments: object, told: str = "") -> str:
 @pytest.mark.process
 def test_the_command_writes_what_nsqadmin_reads(tmp_path: Path) -> None:
     path = tmp_path / "users"
-    done = command("set", path, "ann", "--role", "admin", told="long enough\n")
+    done = command("set", path, "ann", "--role", "admin", typed="long enough\n")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert path.stat().st_mode & 0o777 == 0o600
     done = command("set", path, "robot", "--role", "operator", "--topics", "orders.[ab]*,x", "--token")
@@ -184,7 +180,7 @@ def test_the_command_edits_an_auth_file_and_leaves_all_else_as_it_is(tmp_path: P
     path = tmp_path / "auth.toml"
     path.write_text(AUTH)
     path.chmod(0o664)
-    done = command("set", path, "ann", "--role", "orders", "--role", "viewer", told="long enough\n")
+    done = command("set", path, "ann", "--role", "orders", "--role", "viewer", typed="long enough\n")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert path.stat().st_mode & 0o777 == 0o640
     token = changed("set", path, "robot", "--role", "operator", "--topics", "orders.*,x", "--token")
@@ -200,7 +196,7 @@ def test_the_command_edits_an_auth_file_and_leaves_all_else_as_it_is(tmp_path: P
     rows = ["ann\torders,viewer\t*\tpassword", "robot\toperator\torders.*,x\ttoken", "carl\tviewer\t*\tby proxy"]
     assert changed("list", path).splitlines() == rows
     changed("set", path, "robot", "--role", "viewer", "--topics", "*", "--keep")
-    changed("set", path, "carl", told="another one\n")
+    changed("set", path, "carl", typed="another one\n")
     assert changed("list", path).splitlines()[1:] == ["robot\tviewer\t*\ttoken", "carl\tviewer\t*\tpassword"]
     for name in ("ann", "robot", "carl"):
         changed("remove", path, name)
@@ -208,20 +204,20 @@ def test_the_command_edits_an_auth_file_and_leaves_all_else_as_it_is(tmp_path: P
 
 
 @pytest.mark.process
-@each("arguments, told, code, words", [
+@each("arguments, typed, code, words", [
     *(row for file in ("FILE", "FILE.toml") for row in (
         (("set", file, "ann"), "short\n", 1, "at least 8 characters"),
         (("set", file, "a b"), "long enough\n", 1, "is not a valid user name"),
         (("set", file, "ann", "--keep"), "", 1, "--keep needs an existing user"))),
     (("set", "FILE", "ann", "--topics", "a b"), "", 1, "invalid topics"),
     (("set", "FILE.toml", "ann", "--topics", "re:("), "", 1, "not an expression"),
-    (("remove", "FILE", "ann"), "", 1, "user ann does not exist"), (("remove", "FILE.toml", "ann"), "", 1, "No such file"),
+    (("remove", "FILE", "ann"), "", 1, "No such file"), (("remove", "FILE.toml", "ann"), "", 1, "No such file"),
     (("list", "FILE"), "", 1, "No such file"), (("convert", "FILE", "FILE.toml"), "", 1, "No such file"),
     (("set", "FILE", "ann", "--role", "king"), "", 2, "invalid choice"),
     (("set", "FILE.toml", "ann", "--role", "king"), "", 1, "the role 'king' is not known"), ((), "", 2, "usage"),
 ])  # fmt: skip
-def test_the_commands_mistakes(tmp_path: Path, arguments: tuple[str, ...], told: str, code: int, words: str) -> None:
-    done = command(*[one.replace("FILE", str(tmp_path / "users")) for one in arguments], told=told)
+def test_the_commands_mistakes(tmp_path: Path, arguments: tuple[str, ...], typed: str, code: int, words: str) -> None:
+    done = command(*[one.replace("FILE", str(tmp_path / "users")) for one in arguments], typed=typed)
     assert done.returncode == code
     assert words in done.stderr
     assert "Traceback" not in done.stderr
