@@ -220,7 +220,7 @@ def test_damage(tmp_path: Path, damage: str) -> None:
         with pytest.raises(AofError, match=re.escape(what)) as error:
             read(tmp_path, good + data + rest)
         assert error.value.offset == len(good)
-        assert str(error.value).startswith(f"disque.aof is damaged at byte {len(good)}: ")
+        assert str(error.value).startswith(f"disque.aof is corrupt at byte {len(good)}: ")
         assert str(error.value).endswith(f"truncate a copy of the file to {len(good)} bytes")
         assert "\n" not in str(error.value)
     assert len(read(tmp_path, good).jobs) == 2
