@@ -31,35 +31,28 @@ class Modes(Protocol):
     """The durability modes of all topics, for the code that decides when to sync."""
 
     def set_mode(self, topic: int, mode: Durability | None, replicate: int = 1) -> tuple[Mark, ...]:
-        """Set the topic's mode and copies; None means that the topic is gone. Returns the marks that its replies wait for."""
+        """Set the topic's mode (None: the topic is deleted) and copies. Returns the marks that its replies wait for."""
 
     def gate(self, mode: Durability, replicate: int) -> Gate | None:
-        """Return what holds messages back until so many nodes have them; None for one node."""
+        """Return the gate that holds messages back until `replicate` nodes have them; None for one node."""
 
     def marks_of(self, mode: Durability, replicate: int, has_limit: bool = False) -> tuple[Mark, ...]:
-        """Return the marks that replies wait for which ask for so many copies. `has_limit`: until a limit of their own."""
+        """Return the marks that replies wait for which ask for `replicate` copies, this node's included.
+
+        `has_limit`: the replies wait for the last of the marks, that of the copies, until a limit of their own.
+        """
 
     def leaving(self, mode: Durability, replicate: int) -> Mark:
-        """Return the mark up to which messages may leave that ask for so many copies, 2 or more."""
+        """Return the mark up to which messages may leave that ask for `replicate` copies, 2 or more."""
 
 
 class LogTopic(RetainedExtents):
     """The journal of a logged topic. Implements TopicJournal."""
 
     __slots__ = (
-        "_copied",
-        "_cursors",
-        "_is_noted",
-        "_logged",
-        "_mode",
-        "_modes",
-        "_recorder",
-        "_retained",
-        "_retention",
-        "gate",
-        "marks",
-        "number",
-    )
+        "_copied", "_cursors", "_is_noted", "_logged", "_mode", "_modes", "_recorder", "_retained", "_retention", "gate",
+        "marks", "number",
+    )  # fmt: skip
 
     def __init__(
         self, number: int, sequence: Sequence, recorder: Recorder, retention: Retention, modes: Modes, mode: Durability
@@ -99,7 +92,7 @@ class LogTopic(RetainedExtents):
         if stored is None:
             return 0
         locations = stored.locations or [(writer.base, 0, 0, 1)]
-        # an estimate of the byte at which the message stands
+        # an estimate of the byte at which the message begins
         at = (ordinal - stored.first) * sum(end - start for _, _, start, end in locations) // stored.count
         for base, _, start, end in locations:
             at -= end - start
@@ -113,20 +106,12 @@ class LogTopic(RetainedExtents):
         self._recorder.promise(self.marks)
 
     def publish(
-        self,
-        first: int,
-        frames: list[bytes],
-        ids: bytes,
-        largest: int,
-        due: int,
-        attributes: bytes,
-        references: int,
+        self, first: int, frames: list[bytes], ids: bytes, largest: int, due: int, attributes: bytes, references: int,
         owners: Collection[int] | None = None,
-    ) -> None:
-        recorder = self._recorder
-        touched = self.sequence.append(
-            first, frames, ids, largest, due != 0, references if owners is None else len(owners)
-        )
+    ) -> None:  # fmt: skip
+        recorder, count = self._recorder, len(frames)
+        counted = references if owners is None else len(owners)
+        touched = self.sequence.append(first, frames, ids, largest, due != 0, counted)
         if attributes:
             for stored in touched:
                 stored.attributed = True
@@ -134,7 +119,6 @@ class LogTopic(RetainedExtents):
             due = recorder.clock.at(due)
         if owners is not None:
             owners = [one for one in owners if one in self._logged]
-        count = len(frames)
         head = records.pack_publish(self.number, first, count, due, largest, references > 0, attributes, owners)
         recorder.append((RecordKind.PUBLISH, head, frames[0] if count == 1 else b"".join(frames)))
         recorder.unplaced.append((count, touched))
@@ -166,10 +150,10 @@ class LogTopic(RetainedExtents):
     def _await_writing(self) -> None:
         if not self._is_noted:
             self._is_noted = True
-            self._recorder.shut.append(self)
+            self._recorder.shut.append(self.note_written)
 
     def note_written(self, position: int) -> None:
-        """Note that what was published in this turn and needs copies is written, and that the log ends at `position`."""
+        """Note that the messages of this turn that need copies are written, and that the log ends at `position`."""
         self._is_noted = False
         if self.gate is not None:
             self.gate.written(position)
@@ -177,9 +161,9 @@ class LogTopic(RetainedExtents):
         self._copied.add(position, self.sequence.end)
 
     def _note_before(self) -> None:
-        """Note that what was published until now does not need what the gate will ask for from now on.
+        """Note that the messages published until now do not need the copies that the gate will ask for from now on.
 
-        Does nothing if something that was published in this turn needs copies itself: `note_written` notes all of it.
+        Does nothing if a message of this turn needs copies itself: `note_written` notes all of them.
         """
         if self._is_noted:
             return
@@ -202,9 +186,9 @@ class LogTopic(RetainedExtents):
 
     def hole(self, first: int, end: int) -> None:
         self.sequence.remove_from(first)
-        self._record(RecordKind.HOLE, records.HOLE.pack(self.number, first, end))
+        self.record(RecordKind.HOLE, records.HOLE.pack(self.number, first, end))
 
-    def _record(self, kind: RecordKind, content: bytes) -> None:
+    def record(self, kind: RecordKind, content: bytes) -> None:
         """Append a record that a reply waits for."""
         self._recorder.append((kind, content, b""))
         self.promise()
@@ -216,28 +200,28 @@ class LogTopic(RetainedExtents):
             return MemoryReader(self.sequence)
         if number not in self._recorder.created:
             self._recorder.created.add(number)
-            self._record(RecordKind.READER, records.READER.pack(self.number, number, start, kind) + name.encode())
+            self.record(RecordKind.READER, records.READER.pack(self.number, number, start, kind) + name.encode())
         self._logged.add(number)
         return LogReader(self, number)
 
     def forget_reader(self, number: int) -> None:
-        """Forget the number of a reader that is gone."""
+        """Forget the number of a deleted reader."""
         self._recorder.created.discard(number)
         self._logged.discard(number)
 
     # The topic itself
 
     def pause(self, paused: Pause | None) -> None:
-        self._record(RecordKind.PAUSE, records.pack_pause(self.number, 0, paused))
+        self.record(RecordKind.PAUSE, records.pack_pause(self.number, 0, paused))
 
     def configure(self, config: TopicConfig) -> None:
-        self._record(RecordKind.CONFIG, records.pack_config(self.number, config))
+        self.record(RecordKind.CONFIG, records.pack_config(self.number, config))
 
     def hold(self, cursors: Mapping[str, Cursor]) -> None:
         self._cursors = cursors
 
     def set_cursor(self, name: str, cursor: Cursor | None) -> None:
-        self._record(RecordKind.CURSOR, records.pack_cursor(self.number, name, cursor))
+        self.record(RecordKind.CURSOR, records.pack_cursor(self.number, name, cursor))
 
     def set_policy(self, policy: StoragePolicy) -> tuple[Mark, ...]:
         self._mode = policy.durability
@@ -271,7 +255,7 @@ class LogTopic(RetainedExtents):
         recorder = self._recorder
         recorder.flush()
         recorder.created.discard(self.number)
-        self._record(RecordKind.DROP_TOPIC, records.TOPIC.pack(self.number))
+        self.record(RecordKind.DROP_TOPIC, records.TOPIC.pack(self.number))
         self._modes.set_mode(self.number, None)
         self._retention.topics.pop(self.number, None)
         self._retention.grown.discard(self.number)
@@ -324,9 +308,10 @@ class LogReader:
 
     def _collect(self) -> None:
         self._is_collecting = True
-        self._recorder.collecting.append(self)
+        self._recorder.collecting.append(self.flush)
 
     def flush(self) -> None:
+        """Append the records of the collected changes to the group."""
         self._is_collecting = False
         topic, number, append = self._topic.number, self._number, self._recorder.append
         self._write_cursor()
@@ -352,9 +337,8 @@ class LogReader:
     def requeue(self, ordinal: int, attempts: int, failures: int, due: int) -> None:
         self._write_cursor()
         returned = records.RETURNED.pack(ordinal, attempts, failures, self._recorder.clock.at(due))
-        self._recorder.append(
-            (RecordKind.REQUEUE, records.CHANNEL_OF.pack(self._topic.number, self._number) + returned, b"")
-        )
+        content = records.CHANNEL_OF.pack(self._topic.number, self._number) + returned
+        self._recorder.append((RecordKind.REQUEUE, content, b""))
 
     def bury(self, ordinal: int, message_id: bytes, attempts: int, failures: int, reason: str) -> None:
         self._write_cursor()
@@ -364,23 +348,18 @@ class LogReader:
 
     def finish_all(self, end: int) -> None:
         self._recorder.flush()  # FINs collected earlier in the turn are recorded before this
-        self._recorder.append(
-            (RecordKind.FINISH_ALL, records.FINISH_ALL.pack(self._topic.number, self._number, end), b"")
-        )
-        self.promise()
+        self._topic.record(RecordKind.FINISH_ALL, records.FINISH_ALL.pack(self._topic.number, self._number, end))
 
     def release(self, first: int, end: int) -> None:
         self._sequence.drop_present_references(first, end)
 
     def pause(self, paused: Pause | None) -> None:
-        self._recorder.append((RecordKind.PAUSE, records.pack_pause(self._topic.number, self._number, paused), b""))
-        self.promise()
+        self._topic.record(RecordKind.PAUSE, records.pack_pause(self._topic.number, self._number, paused))
 
     def drop(self) -> None:
         self._recorder.flush()
         self._topic.forget_reader(self._number)
-        self._recorder.append((RecordKind.DROP_CHANNEL, records.CHANNEL_OF.pack(self._topic.number, self._number), b""))
-        self.promise()
+        self._topic.record(RecordKind.DROP_CHANNEL, records.CHANNEL_OF.pack(self._topic.number, self._number))
 
     def __repr__(self) -> str:
         return f"<LogReader {self._number} of topic {self._topic.number}>"

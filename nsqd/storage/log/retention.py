@@ -25,16 +25,13 @@ class Retained:
     ) -> None:
         self.sequence = sequence
         self.policy = policy
-        self.gate: Gate | None = None  # what holds messages back until they have copies
+        self.gate: Gate | None = None  # holds messages back until they have copies
         self.cursors = cursors  # the core's own mapping, which changes
         self._clock = clock
         self._durable = DurableEnds(sequence.end)
 
     def retire(self, now: int) -> bool:
-        """Release messages that are retained for longer than the topic says. `now`: monotonic ns.
-
-        Returns True if there are any.
-        """
+        """Release messages whose retention is over. `now`: monotonic ns. Returns True if there are any."""
         oldest = self._clock.at(now) - self.policy.retention if self.policy.retention else 0
         return self.sequence.retire(oldest, self.policy.retention_bytes or UNBOUNDED, self._holds(now))
 
@@ -47,8 +44,7 @@ class Retained:
     def _holds(self, now: int) -> list[tuple[int, int, int]]:
         """Return (offset, oldest, bytes) for each cursor that holds messages.
 
-        Such a cursor holds messages from `offset` on that were published at `oldest` (the log's time) or later and are among
-        the newest `bytes`.
+        It holds those from `offset` on that were published at `oldest` (the log's time) or later and are in the newest `bytes`.
         """
         at = self._clock.at(now)
         return [
@@ -62,15 +58,12 @@ class Retained:
         return any(offset < stored.end and stored.logged_last >= oldest for offset, oldest, _ in self._holds(now))
 
     def note_end(self, position: int, durable: int) -> None:
-        """Note that the sequence has its current end when the log ends at `position`.
-
-        `durable`: the position up to which the log is durable.
-        """
+        """Note that the sequence has its current end when the log ends at `position` and is durable up to `durable`."""
         self._durable.end_at(durable)
         self._durable.add(position, self.sequence.end)
 
     def durable_end(self, durable: int) -> int:
-        """Return the ordinal up to which messages survive a power cut, given that the log is durable up to `durable`."""
+        """Return the ordinal up to which messages survive a power cut if the log is durable up to `durable`."""
         return self._durable.end_at(durable)
 
 
@@ -94,10 +87,9 @@ class Retention:
         return any(topic.is_overdue(now) for topic in self.topics.values())
 
     def written(self, position: int) -> None:
-        """Note that a group was written: what it publishes is durable when the log is durable up to `position`."""
+        """Note that a group was written: its messages are durable when the log is durable up to `position`."""
         for number in self.grown:
-            topic = self.topics.get(number)
-            if topic is not None:
+            if topic := self.topics.get(number):
                 topic.note_end(position, self._writer.durable.position)
         self.grown.clear()
 
@@ -112,5 +104,5 @@ class Retention:
         durable = self._writer.durable.position
         end = topic.durable_end(durable if topic.gate is None else topic.gate.readable(durable))
         if end < sequence.end:
-            self._want_sync()  # the caller shall soon see these messages, whatever the topic's mode
+            self._want_sync()  # the caller waits for these messages, whatever the topic's mode
         return end

@@ -4,7 +4,7 @@ In every mode at most MOST_UNSYNCED bytes are left for the operating system to w
 FINs, are synced within a second after they were written, unless all topics leave syncing to the operating system.
 
 The log is idle when nothing was written from one tick of the timer to the next. Then everything is synced in every mode, and
-one more group states how far the log is durable, because a start takes damage past the highest stated mark for a torn tail.
+one more group states how far the log is durable, because a start takes corruption past the highest stated mark for a torn tail.
 
 See docs/design/log.md#syncs.
 """
@@ -45,7 +45,7 @@ class Syncer:
         self._average = 0.0  # moving average of the duration of recent syncs, s
         self._unsynced = 0  # messages published in the mode `interval` since the last sync began
         self._running: SyncJob | None = None  # the job that the thread runs
-        self._jobs: SimpleQueue[SyncJob | None] = SimpleQueue()  # jobs for the thread; None tells it to end
+        self._jobs: SimpleQueue[SyncJob | None] = SimpleQueue()  # jobs for the thread; None ends it
         self._idle = threading.Event()  # set when the thread has done a job; it may be set late, for the job before
         self._thread: threading.Thread | None = None
         self._wanted = False  # a sync was requested that the running job does not cover
@@ -70,7 +70,7 @@ class Syncer:
             self._sync(in_turn=False)
         if behind > MOST_UNSYNCED:
             self._sync(in_turn=False)
-        if writer.written.position >= self.space.look_at:
+        if writer.written.position >= self.space.check_at:
             self.space.check_free(writer.written.position)
 
     def timer(self, due: bool = True) -> None:
@@ -109,7 +109,7 @@ class Syncer:
         self._sync(in_turn=False)
 
     def collect(self) -> None:
-        """Take over the results of the syncs that the thread has done."""
+        """Apply the results of the syncs that the thread has done."""
         while self.done:
             job, took, error = self.done.popleft()
             self._running = None
@@ -192,14 +192,11 @@ class Syncer:
         self.latencies.record(round(took * 1e9))
 
     def _report(self) -> None:
-        """Log that a sync has failed and that nothing is acknowledged any more."""
+        """Log that a sync has failed and that no publish is acknowledged from now on."""
         log.critical("LOG: %s: from now on no publish is acknowledged; restart nsqd", self._writer.failure)
 
     def _work(self) -> None:
-        while True:
-            job = self._jobs.get()
-            if job is None:
-                return
+        while (job := self._jobs.get()) is not None:
             self.done.append((job, *_run(job)))
             self._idle.set()
             self._wake()
@@ -207,9 +204,9 @@ class Syncer:
 
 def _run(job: SyncJob) -> tuple[float, OSError | None]:
     """Run the job. Returns how many seconds it took, and the error if there was one."""
-    began = time.perf_counter()
+    began, failure = time.perf_counter(), None
     try:
         job.run()
     except OSError as error:
-        return time.perf_counter() - began, error
-    return time.perf_counter() - began, None
+        failure = error
+    return time.perf_counter() - began, failure

@@ -17,7 +17,7 @@ from nsqd.storage.log.reader import Record
 from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.sources import LiveSource
-from nsqd.storage.log.tidying import Census
+from nsqd.storage.log.tidying import UsageScan
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.anybody import Anybody, any_limits
 from tests.nsqd.storage.log.test_succession import Messages, told
@@ -38,14 +38,14 @@ def assert_bounded(node: SimNode, more: int) -> None:
 
     Of a segment that was cleaned a census tells less than is wanted: all of it was when it was cleaned.
     """
-    segments, checkpoints = node.log.tidying, node.log.upkeep.checkpoints
-    census = Census(node.store.logged(), frozenset(segments.segments), 0)
-    for topic in census.topics:
+    segments, checkpoints = node.log.tidying, node.log.checkpoints
+    scan = UsageScan(node.store.logged(), frozenset(segments.segments), 0)
+    for topic in scan.topics:
         sequence = node.store.find_sequence(topic)
         if sequence is not None:
-            census.ask(topic, sequence)
+            scan.count(topic, sequence)
     cleaned = {base: part for base, part in segments._dense.items() if part > 0}
-    wanted = sum(share / cleaned.get(base, 1) for base, share in census.share.items())
+    wanted = sum(share / cleaned.get(base, 1) for base, share in scan.share.items())
     most = 2 * wanted + checkpoints._own_bytes + more
     assert segments.size <= most, f"the log has {segments.size} bytes, which may be {most}: {wanted} are wanted"
 

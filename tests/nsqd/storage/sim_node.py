@@ -219,13 +219,13 @@ class SimNode:
 
     def checkpoint(self) -> None:
         """Write one."""
-        self.log.upkeep.checkpoints._begin()
+        self.log.checkpoints._begin()
         self.advance(0)
 
     @property
     def checkpoints(self) -> int:
         """Return how many were written."""
-        return self.log.upkeep.checkpoints.written
+        return self.log.checkpoints.written
 
     def turn(self, *commands: Callable[[], Callable[[], None] | None]) -> None:
         """A turn. A command may return a reply: it is called when it may leave."""

@@ -62,7 +62,7 @@ class Node:
 
     def checkpoint(self) -> None:
         """Begin one; it is complete some turns later."""
-        checkpoints = self.node.log.upkeep.checkpoints
+        checkpoints = self.node.log.checkpoints
         if checkpoints._contents is None and not checkpoints._ended:
             checkpoints._begin()
 

@@ -38,7 +38,7 @@ def test_a_segment_that_was_begun_before_a_write_failed_is_not_begun_again() -> 
 def test_a_census_that_has_counted_a_part_of_a_checkpoint_is_no_reason_for_another_one() -> None:
     clock = Clock(10**9, WALL)
     node = SimNode(SimDisk(), Durability.OS, clock, segment_size=2000, tail_bytes=1000)
-    checkpoints = node.log.upkeep.checkpoints
+    checkpoints = node.log.checkpoints
 
     def turn() -> None:
         clock.advance(250 * MS)

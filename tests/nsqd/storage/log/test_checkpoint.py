@@ -19,7 +19,7 @@ def test_one_follows_upon_so_many_records_or_bytes_though_no_time_passes(records
     for _ in range(10 * MOST):
         node.turn(lambda: node.broker.topic("t").publish([b"x" * 20], 20))
         node.syncer.step()
-        written.append(node.log.upkeep.checkpoints.written)
+        written.append(node.log.checkpoints.written)
     assert written[10] == 0
     assert written[-1] >= 5
 
@@ -33,9 +33,9 @@ def test_the_records_of_a_checkpoint_do_not_ask_for_the_next_one() -> None:
     for _ in range(10):
         node.turn()
         node.syncer.step()
-    written = node.log.upkeep.checkpoints.written
+    written = node.log.checkpoints.written
     assert written > 0
     for _ in range(50):
         node.advance(SECOND)
         node.syncer.step()
-    assert node.log.upkeep.checkpoints.written <= written + 1  # one more may be due to what was published
+    assert node.log.checkpoints.written <= written + 1  # one more may be due to what was published

@@ -5,7 +5,7 @@ import pytest
 from nsqd.core.limits import Limits
 from nsqd.core.retention.policy import StoragePolicy, TopicConfig
 from nsqd.storage.log.contents import LogCount
-from nsqd.storage.log.tidying import Census
+from nsqd.storage.log.tidying import UsageScan
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.sim_node import SimNode
 
@@ -52,14 +52,14 @@ def test_by_topic(node: SimNode) -> None:
     assert kept.live >= 30 * len(BODY)
 
 
-def test_it_is_what_a_census_finds(node: SimNode) -> None:
-    census = Census(node.store.logged(), frozenset(), 0)
-    for topic in census.topics:
-        census.ask(topic, node.store.find_sequence(topic))
+def test_it_is_the_count_of_a_scan(node: SimNode) -> None:
+    scan = UsageScan(node.store.logged(), frozenset(), 0)
+    for topic in scan.topics:
+        scan.count(topic, node.store.find_sequence(topic))
     count = counted(node, 500)
-    near = census.total / 10  # the census counts the other records between an extent's messages as the extent's
-    assert census.total - near <= sum(content.live for content in count.topics()) <= census.total
-    assert census.total - near - 200 <= sum(file.live for file in count.files(1000)) <= census.total
+    near = scan.total / 10  # the scan counts the other records between an extent's messages as the extent's
+    assert scan.total - near <= sum(content.live for content in count.topics()) <= scan.total
+    assert scan.total - near - 200 <= sum(file.live for file in count.files(1000)) <= scan.total
 
 
 def test_in_portions_of_any_size(node: SimNode) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.segments import LogError
-from nsqd.storage.log.space import LOOK_AFTER, RESERVE, Space
+from nsqd.storage.log.space import CHECK_AFTER, RESERVE, Space
 from tests.cases import each
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import SimDisk
@@ -246,4 +246,4 @@ def test_a_disk_that_does_not_tell_its_room_is_asked_again_later() -> None:
 
     space = Space(Silent(Random(1)))
     space.check_free(1000)
-    assert (space.look_at, space.full) == (1000 + LOOK_AFTER, "")
+    assert (space.check_at, space.full) == (1000 + CHECK_AFTER, "")

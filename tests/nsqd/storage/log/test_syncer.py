@@ -116,7 +116,7 @@ def opened(disk: SimDisk) -> Writer:
     identity, space, spare = reader.files.identity, Space(disk), Spare(disk, 4096)
     clock, marks = frozen_clock(), (reader.stated, reader.content_end)
     own = LogIdentity(identity.node, identity.log_id, EPOCH._replace(number=max(reader.files.epochs).number + 1))
-    return Writer(disk, own, reader.end, clock, space, spare, 4096, (), *marks)
+    return Writer(disk, own, reader.end, clock, space, spare, 4096, *marks)
 
 
 def test_a_mark_for_which_there_is_no_space_is_written_when_there_is_and_takes_nothing_of_the_reserve() -> None:

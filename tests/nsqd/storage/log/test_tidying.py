@@ -11,7 +11,7 @@ def test_two_segments_that_begin_in_one_turn_are_both_known_and_copied() -> None
         node.publish(body=b"x" * 300)
         node.syncer.step()
         node.syncer.step()
-    node.log.upkeep.checkpoints._begin()  # a segment of its own, while the one made ahead is not ready
+    node.log.checkpoints._begin()  # a segment of its own, while the one made ahead is not ready
     node.spare.step()  # now it is, and the next group begins it
     node.publish(body=b"x" * 300)
     names = node.disk.segments()
@@ -31,7 +31,7 @@ def finished() -> SimNode:
 
 def tidy(node: SimNode) -> list[int]:
     """Write two checkpoints, and do what they allow. Returns the bases of the segments that are left."""
-    checkpoints = node.log.upkeep.checkpoints
+    checkpoints = node.log.checkpoints
     for _ in range(2):
         written = checkpoints.written
         checkpoints._begin()
@@ -80,7 +80,7 @@ def test_a_rewritten_segment_that_somebody_reads_by_now_stays_as_it_was_and_noth
         node.publish(1, "drop" if number % 5 else "keep", b"x" * 300)
     node.turn(node.broker.topics["drop"].empty)
     tidying, cleaner = node.log.tidying, node.cleaner
-    checkpoints = node.log.upkeep.checkpoints
+    checkpoints = node.log.checkpoints
     for _ in range(2):
         checkpoints._begin()
         for _ in range(20):

@@ -143,7 +143,7 @@ def test_only_the_very_chunk_that_was_written_is_named() -> None:
 
 def test_a_turn_writes_a_bounded_part_of_a_checkpoint(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "SLICE_BYTES", 2 * CHUNK * 24)
-    checkpoints, turns = world.node.log.upkeep.checkpoints, 0
+    checkpoints, turns = world.node.log.checkpoints, 0
     checkpoints._begin()
     while checkpoints._contents is not None:
         world.node.turn(lambda: None)
