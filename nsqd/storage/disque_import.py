@@ -108,7 +108,7 @@ class DisqueImport(DataImport):
 
 def name_here(name: bytes) -> str:
     """Return the name of a queue here: the same, if clients can name it and nsqd keeps its jobs on disk."""
-    here = b"".join([b"%%%02x" % byte if _NOT_ALLOWED.match(bytes((byte,))) else bytes((byte,)) for byte in name])
+    here = _NOT_ALLOWED.sub(lambda match: b"%%%02x" % match[0][0], name)
     if here.startswith(b"#"):
         here = b"%23" + here[1:]
     if here.endswith(EPHEMERAL_SUFFIX.encode()):

@@ -10,7 +10,7 @@ records).
 * Memory: `cache` over `locations` (messages on disk, and reading them back).
 * Staying small: `files` (which one holds a segment), `checkpoint` over `sources`, `tidying`, `cleaner` and `retention`.
 * Time and room: `clocks`, `space`, `spare` (the next segment, made ahead).
-* Reading back: `history`, `durable_ends`, `long_polls`. Inspecting and copying: `contents`, `backup`, `verify` over `frozen`,
+* Reading back: `history`, `long_polls`. Inspecting and copying: `contents`, `backup`, `verify` over `frozen`,
   `restore`, `succession` (the log after a failover; `tail_deletions`: its deletions from the old one), `held_ids`, `copying`
   (the log for its followers) and `copies` (how many nodes have it).
 

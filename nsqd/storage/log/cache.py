@@ -60,9 +60,7 @@ class Cache:
         self.inline = 0  # extents read in this turn; the code that begins a turn sets it to 0
         self.failures = 0  # number of messages that were found corrupt or missing
         self.retries = 0  # number of reads that failed and were tried again
-        self._disk = disk
-        self._files = files
-        self._wake = wake
+        self._disk, self._files, self._wake = disk, files, wake
         # The extents published last, with the bytes by which each grew. Channels that keep up will read them in a moment.
         self._new: OrderedDict[StoredExtent, int] = OrderedDict()
         self._new_bytes = 0  # bytes of the extents in `_new`

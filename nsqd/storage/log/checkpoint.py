@@ -23,8 +23,9 @@ from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.tidying import Tidying
 from nsqd.storage.log.writer import SEGMENT_SIZE, Writer
 
-# ns of a turn for describing topics; one topic is never divided, except for its chunks of waiting messages, publishers and jobs
-SLICE = 1_000_000
+SLICE = (
+    1_000_000  # ns of a turn for describing topics; only waiting messages, publishers and jobs of a topic are divided
+)
 SLICE_BYTES = 256 * 1024  # bytes of records in a turn: to write them takes about a millisecond
 SHARE = 20  # checkpoints that are not urgent may take one part in this many of the time
 FULL_PAUSE = 2_000_000_000  # ns between checkpoints that are to free space on a full disk
@@ -51,25 +52,13 @@ class Checkpoints:
     """Decides when to write a checkpoint, and writes it in parts. `turn` is called once a turn, after the commit."""
 
     def __init__(
-        self,
-        source: LiveSource,
-        writer: Writer,
-        syncer: Syncer,
-        tidying: Tidying,
-        roots: list[int],
-        tail: Tail,
-        monotonic: Callable[[], int],
-        wake: Callable[[], None],
-    ) -> None:
+        self, source: LiveSource, writer: Writer, syncer: Syncer, tidying: Tidying, roots: list[int], tail: Tail,
+        monotonic: Callable[[], int], wake: Callable[[], None],
+    ) -> None:  # fmt: skip
         """`roots`: bases of segments that begin with a complete checkpoint, ascending; `wake`: requests another turn soon."""
         self.written = 0  # number of checkpoints written
-        self._source = source
-        self._writer = writer
-        self._syncer = syncer
-        self._tidying = tidying
-        self._tail = tail
-        self._monotonic = monotonic
-        self._wake = wake
+        self._source, self._writer, self._syncer, self._tidying = source, writer, syncer, tidying
+        self._tail, self._monotonic, self._wake = tail, monotonic, wake
         self._roots = roots[-2:]
         # records still to be written; None: no checkpoint is in progress
         self._contents: Iterator[tuple[RecordKind, bytes]] | None = None
@@ -77,8 +66,7 @@ class Checkpoints:
         self._ended = 0  # position that must be durable before the written checkpoint counts; 0: none
         # log position of the last checkpoint, or of the log's beginning
         self._since = [writer.written.position, *tidying.segments[:1], *roots][-1]
-        self._size = 0  # bytes of the last checkpoint
-        self._size_before = 0  # bytes of the checkpoint before the last one
+        self._size = self._size_before = 0  # bytes of the last checkpoint, and of the one before it
         self._quiet = False  # True: little was written between the last two times when a scan was due
         self._scan_at = 0  # when the next scan is due (monotonic ns)
         self._end_then = writer.written.position  # the log's end when a scan was due last
@@ -132,7 +120,7 @@ class Checkpoints:
         if self._writer.failure:
             return False
         if self._contents is None:
-            if self._behind < SHORT_TAIL or not self._source.is_whole:
+            if self._behind < SHORT_TAIL or not self._source.store.is_whole:
                 return False
             self._begin()
         while self._contents is not None:
@@ -145,14 +133,14 @@ class Checkpoints:
         return self._writer.written.position - self._since - self._size
 
     def _is_time(self) -> bool:
-        if not self._source.is_whole:
+        if not self._source.store.is_whole:  # a checkpoint that misses a topic would lose it
             return False
         writer, tail, since = self._writer, self._tail, self._now - self._began
         if self._behind > tail.most or writer.records - self._records > tail.records:
             return True
         if since > self._took * SHARE and (self._behind > tail.cheap or (self._quiet and self._is_worth_it())):
             return True
-        if since > OVERDUE_PAUSE and self._source.overdue:
+        if since > OVERDUE_PAUSE and self._source.store.overdue:
             return True
         if not self._syncer.space.full or since < FULL_PAUSE:
             return False

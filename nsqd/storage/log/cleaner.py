@@ -70,10 +70,7 @@ class Cleaner:
     def __init__(self, disk: Disk, identity: LogIdentity, files: SegmentFiles, wake: Callable[[], None]) -> None:
         self.cleaned = 0  # number of segments that were cleaned
         self.records = 0  # number of records that were rewritten
-        self._disk = disk
-        self._identity = identity
-        self._files = files
-        self._wake = wake
+        self._disk, self._identity, self._files, self._wake = disk, identity, files, wake
         self._job: RewriteJob | None = None
         self.refused: set[int] = set()  # bases of segments that cannot be cleaned
         self.size = 0  # bytes of the segment that was cleaned last

@@ -24,9 +24,7 @@ class LogCount:
     """A count of the log's space, made in steps. Implements nsqd.core.retention.contents.Count."""
 
     def __init__(self, store: LogStore, tidying: Tidying, writer: Writer, topics: list[int]) -> None:
-        self._store = store
-        self._tidying = tidying
-        self._writer = writer
+        self._store, self._tidying, self._writer = store, tidying, writer
         self._walk = self._all(topics)
         self._topics: list[TopicContent] = []
         self._live: dict[int, float] = {}  # live bytes, by the segment's base

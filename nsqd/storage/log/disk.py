@@ -103,11 +103,9 @@ class RealFile:
 
     __slots__ = ("_buffer", "_fd", "_on_close")
 
-    def __init__(self, fd: int, buffer: bytearray, on_close: Callable[[], None] | None = None) -> None:
+    def __init__(self, fd: int, buffer: bytearray, on_close: Callable[[], None] = lambda: None) -> None:
         """Wrap a file descriptor. `buffer` is the memory that `read_cached` reads into; it grows as needed."""
-        self._fd = fd
-        self._buffer = buffer
-        self._on_close = on_close
+        self._fd, self._buffer, self._on_close = fd, buffer, on_close
 
     def append(self, buffers: Sequence[bytes | memoryview], at: int) -> None:
         for start in range(0, len(buffers), _MOST_BUFFERS):
@@ -151,13 +149,11 @@ class RealFile:
         os.ftruncate(self._fd, size)
 
     def drop_cached(self) -> None:
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
         os.close(self._fd)
-        if self._on_close is not None:
-            self._on_close()
+        self._on_close()
 
 
 class RealDisk:
@@ -220,12 +216,10 @@ class RealDisk:
         os.close(self._fd)
 
     def free(self) -> int:
-        state = os.statvfs(self.path)
-        return state.f_bavail * state.f_frsize
+        return (state := os.statvfs(self.path)).f_bavail * state.f_frsize
 
     def total(self) -> int:
-        state = os.statvfs(self.path)
-        return state.f_blocks * state.f_frsize
+        return (state := os.statvfs(self.path)).f_blocks * state.f_frsize
 
     def reserved(self) -> int:
         try:

@@ -17,9 +17,8 @@ from nsqd.core.sequence.gate import NOT_WRITTEN, Gate
 from nsqd.core.sequence.mark import Mark
 from nsqd.core.timing.pause import Pause
 from nsqd.core.work_queue.job import delayed_by
-from nsqd.storage.log.durable_ends import DurableEnds
 from nsqd.storage.log.recorder import Recorder
-from nsqd.storage.log.retention import Retained, Retention
+from nsqd.storage.log.retention import DurableEnds, Retained, Retention
 from nsqd.storage.memory import MemoryReader, RetainedExtents
 from nsqd.storage.sequence import Sequence
 from penstock.protocol.names import is_ephemeral
@@ -58,11 +57,7 @@ class LogTopic(RetainedExtents):
         self, number: int, sequence: Sequence, recorder: Recorder, retention: Retention, modes: Modes, mode: Durability
     ) -> None:
         super().__init__(sequence)
-        self.number = number
-        self._recorder = recorder
-        self._retention = retention
-        self._modes = modes
-        self._mode = mode
+        self.number, self._recorder, self._retention, self._modes, self._mode = number, recorder, retention, modes, mode
         self._cursors: Mapping[str, Cursor] = {}
         self._retained: Retained | None = None  # not None: the topic retains finished messages
         self._logged: set[int] = set()  # numbers of the readers that are not ephemeral
@@ -157,7 +152,7 @@ class LogTopic(RetainedExtents):
         self._is_noted = False
         if self.gate is not None:
             self.gate.written(position)
-            self._copied.end_at(self.gate.readable(NOT_WRITTEN))  # keeps few ends: those of what waits
+            self._copied.end_at(self._readable)  # so that few ends are kept
         self._copied.add(position, self.sequence.end)
 
     def _note_before(self) -> None:
@@ -168,10 +163,15 @@ class LogTopic(RetainedExtents):
         if self._is_noted:
             return
         self._copied.add(self._recorder.writer.written.position, self.sequence.end)
-        self._copied.end_at(NOT_WRITTEN if self.gate is None else self.gate.readable(NOT_WRITTEN))
+        self._copied.end_at(self._readable)
+
+    @property
+    def _readable(self) -> int:
+        """Return the log position up to which messages have their copies; NOT_WRITTEN if none waits for copies."""
+        return NOT_WRITTEN if self.gate is None else self.gate.readable(NOT_WRITTEN)
 
     def copied_end(self) -> int:
-        position = self.gate.readable(NOT_WRITTEN) if self.gate is not None else NOT_WRITTEN
+        position = self._readable
         return self.sequence.end if position == NOT_WRITTEN else self._copied.end_at(position)
 
     def distribute(self, first: int, end: int, references: int) -> None:
@@ -228,19 +228,16 @@ class LogTopic(RetainedExtents):
         self.marks = self._modes.set_mode(self.number, policy.durability, policy.replicate)
         self._note_before()
         self.gate = self._modes.gate(policy.durability, policy.replicate)
-        sequence, retained = self.sequence, self._retained
-        if not policy.retains:
+        sequence = self.sequence
+        if policy.retains:
+            if self._retained is None:
+                self._retained = Retained(sequence, policy, self._cursors, self._recorder.clock)
+                self._retention.topics[self.number] = self._retained
+            self._retained.policy, self._retained.gate = policy, self.gate
+            sequence.set_policy(policy)
+        else:
             self._retained = None
             self._retention.topics.pop(self.number, None)
-        elif retained is not None:
-            retained.policy = policy
-        else:
-            self._retained = Retained(sequence, policy, self._cursors, self._recorder.clock)
-            self._retention.topics[self.number] = self._retained
-        if self._retained is not None:
-            self._retained.gate = self.gate
-        if policy.retains:
-            sequence.set_policy(policy)
         if policy.retains != (sequence.first is not None):
             sequence.retain(sequence.end if policy.retains else None)
             self.write_first()
@@ -275,10 +272,8 @@ class LogReader:
     __slots__ = ("_cursor", "_finished", "_is_collecting", "_jobs", "_number", "_recorder", "_sequence", "_topic")
 
     def __init__(self, topic: LogTopic, number: int) -> None:
-        self._topic = topic
-        self._number = number
-        self._recorder = topic._recorder
-        self._sequence = topic.sequence
+        self._topic, self._number = topic, number
+        self._recorder, self._sequence = topic._recorder, topic.sequence
         self._is_collecting = False  # True: the recorder will call `flush` in this turn
         self._cursor = _NO_CURSOR  # ordinal up to which the reader has delivered in this turn
         self._finished: list[tuple[int, int]] = []  # runs (first, count) finished in this turn

@@ -38,8 +38,7 @@ class Replay:
         self.topics: dict[int, TopicState] = {}  # by number; their times are in the log's time
         self.sequences: dict[int, Sequence] = {}  # messages of each of these topics, by the topic's number
         self.lease = 1  # message ids below this may have been issued
-        # Message ids from this one on were never issued, because the last lease record was followed by a clean stop; 0: there
-        # is no such stop.
+        # ids from this one on were never issued, because a clean stop followed the last lease; 0: there is no such stop
         self.next_id = 0
         self.stopped_in = -1  # base of the segment that holds the last clean stop's record; -1: none
         self.last = 0  # time of the last group, when the node was last alive; 0: there was none
@@ -83,8 +82,7 @@ class Replay:
     def concluded(self, number: int) -> TopicState | None:
         """Return a topic's state in its final form; None if there is no such topic.
 
-        More records may be applied afterwards. Do not call this while the checkpoint that replay began with is still being
-        read.
+        More records may be applied afterwards. Do not call this before the end of the checkpoint that replay began with.
         """
         topic = self.topics.get(number)
         if topic is not None:

@@ -1,18 +1,47 @@
 """Retention of finished messages: how long they stay, for which cursors, and up to where they can be read back."""
 
+from collections import deque
 from collections.abc import Callable, Mapping
 
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import StoragePolicy
 from nsqd.core.sequence.gate import Gate
 from nsqd.storage.log.clocks import LogClock
-from nsqd.storage.log.durable_ends import DurableEnds
 from nsqd.storage.log.long_polls import LongPolls
 from nsqd.storage.log.writer import Writer
 from nsqd.storage.sequence import Sequence
 from nsqd.storage.stored_extent import StoredExtent
 
 UNBOUNDED = 1 << 62  # bytes
+MOST_ENDS = 4096  # pairs of a DurableEnds, at most
+
+
+class DurableEnds:
+    """The ends of a topic's sequence over time, each with the log position that must be durable, or copied, for it.
+
+    A message that was read back must not vanish in a power cut.
+    """
+
+    __slots__ = ("_end", "_waiting")
+
+    def __init__(self, end: int) -> None:
+        """Begin with everything before the ordinal `end` durable."""
+        self._end = end
+        self._waiting: deque[tuple[int, int]] = deque()
+
+    def add(self, position: int, end: int) -> None:
+        """Note that the sequence ends at ordinal `end` when the log ends at `position`."""
+        # no sync for a long time: remember every other pair only, so the durable end is coarser
+        if len(self._waiting) >= MOST_ENDS:
+            self._waiting = deque(list(self._waiting)[1::2])
+        self._waiting.append((position, end))
+
+    def end_at(self, durable: int) -> int:
+        """Return the ordinal up to which messages are durable, given that the log is durable up to `durable`."""
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= durable:
+            self._end = waiting.popleft()[1]
+        return self._end
 
 
 class Retained:

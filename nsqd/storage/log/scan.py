@@ -60,12 +60,13 @@ def _first_record(data: bytes, at: int, end: int, seed: int, start: int) -> int:
     for match in _ANY_RECORD.finditer(data, at, end):
         place = match.start()
         size = PREFIX_SIZE + int.from_bytes(data[place : place + 4], "big")
-        if place + size <= end:
-            if decode(data, place, seed, start):
-                return place
-            checked += size
-            if checked > MOST_CHECKED:
-                break
+        if place + size > end:
+            continue
+        if decode(data, place, seed, start):
+            return place
+        checked += size
+        if checked > MOST_CHECKED:
+            break
     return end
 
 

@@ -45,18 +45,7 @@ class LiveSource:
     """The state of a broker, and of the store to which it writes. Implements StateSource."""
 
     def __init__(self, broker: Broker, store: LogStore) -> None:
-        self._broker = broker
-        self._store = store
-
-    @property
-    def is_whole(self) -> bool:
-        """Return True if all topics of the log are loaded. A checkpoint that misses a topic would lose it."""
-        return self._store.is_whole
-
-    @property
-    def overdue(self) -> bool:
-        """Return True if some message is retained for longer than its topic says."""
-        return self._store.overdue
+        self._broker, self.store = broker, store
 
     @property
     def highest(self) -> int:
@@ -64,11 +53,11 @@ class LiveSource:
 
     @property
     def leased(self) -> int:
-        return self._store.leased
+        return self.store.leased
 
     @property
     def offset(self) -> int:
-        return self._store.clock_offset
+        return self.store.clock_offset
 
     def topics(self) -> list[int]:
         return list(self._broker.directory.by_number)
@@ -81,7 +70,7 @@ class LiveSource:
         live = self._broker.directory.by_number.get(topic)
         if live is None or live.ephemeral:
             return None
-        return state_of(live, self._broker.now, written), self._store.find_sequence(topic)
+        return state_of(live, self._broker.now, written), self.store.find_sequence(topic)
 
 
 class AppliedSource:

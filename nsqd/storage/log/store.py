@@ -36,10 +36,7 @@ class LogStore:
         self, writer: Writer, syncer: Syncer, cache: Cache, clock: LogClock, recovered: dict[int, Sequence]
     ) -> None:
         """Connect the parts of the log. `recovered`: the messages in the log, by the topic's number."""
-        self._writer = writer
-        self._syncer = syncer
-        self._cache = cache
-        self._clock = clock
+        self._writer, self._syncer, self._cache, self._clock = writer, syncer, cache, clock
         self._now = 0  # time of the turn, monotonic ns
         self._recorder = Recorder(writer, clock, cache)
         self._recovered = recovered  # sequences of topics that `topic` was not called for yet

@@ -39,9 +39,7 @@ class Syncer:
         self.relaxed = False  # True: all topics leave syncing to the operating system
         self.latencies = Histogram()  # duration of each sync, ns
         self.done: deque[tuple[SyncJob, float, OSError | None]] = deque()  # filled by the thread, for `collect`
-        self._writer = writer
-        self._every = every
-        self._wake = wake
+        self._writer, self._every, self._wake = writer, every, wake
         self._average = 0.0  # moving average of the duration of recent syncs, s
         self._unsynced = 0  # messages published in the mode `interval` since the last sync began
         self._running: SyncJob | None = None  # the job that the thread runs
@@ -187,12 +185,10 @@ class Syncer:
         self._jobs.put(job)
 
     def _record_duration(self, took: float) -> None:
-        """Record the duration of a sync, in seconds."""
         self._average += (min(took, 2 * QUICK) - self._average) / 8  # a single long sync says little about the next
         self.latencies.record(round(took * 1e9))
 
     def _report(self) -> None:
-        """Log that a sync has failed and that no publish is acknowledged from now on."""
         log.critical("LOG: %s: from now on no publish is acknowledged; restart nsqd", self._writer.failure)
 
     def _work(self) -> None:

@@ -57,34 +57,20 @@ class UsageScan:
 
 
 class Tidying:
-    """Removes and rewrites old segments.
-
-    `turn` is called once a turn, `begin` when a checkpoint has made segments old.
-    """
+    """Removes and rewrites old segments. `turn` is called once a turn, `begin` when a checkpoint has made segments old."""
 
     def __init__(
-        self,
-        store: LogStore,
-        writer: Writer,
-        syncer: Syncer,
-        disk: Disk,
-        cleaner: Cleaner,
-        segments: list[int],
+        self, store: LogStore, writer: Writer, syncer: Syncer, disk: Disk, cleaner: Cleaner, segments: list[int],
         monotonic: Callable[[], int],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.segments = segments  # bases
         self.live_bytes = 0  # live bytes of all segments at the last scan
         self.live_recent = 0  # live bytes of segments that are not old, at the last scan
         self.finished = 0  # other bytes of segments that are not old, at the last scan; 0 while a checkpoint is written
         self._holds: dict[str, Hold] = {}  # by the name of the holder
         self._postponed = False  # True: a segment was to be removed or rewritten that is held
-        self._store = store
-        self._writer = writer
-        self._syncer = syncer
-        self._disk = disk
-        self._cleaner = cleaner
-        self._monotonic = monotonic
-        self._files = writer.files
+        self._store, self._writer, self._syncer, self._disk, self._cleaner = store, writer, syncer, disk, cleaner
+        self._files, self._monotonic = writer.files, monotonic
         self._scan: UsageScan | None = None  # the scan in progress
         self._again = False  # True: another scan is due
         self._oldest_root = 0  # segments before this base are old
@@ -100,9 +86,8 @@ class Tidying:
 
     def _size_from(self, first: int) -> int:
         """Return the size in bytes of the segments that begin at position `first` or later."""
-        newest = self.segments[-1] if self.segments else 0
         full = sum(self.sizes.get(base, 0) for base in self.segments[:-1] if base >= first)
-        return full + self._writer.written.position - newest
+        return full + self._writer.written.position - (self.segments[-1] if self.segments else 0)
 
     @property
     def active(self) -> bool:

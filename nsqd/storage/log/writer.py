@@ -67,29 +67,16 @@ class Writer:
     """The writer of a log, which also syncs it, for use by one thread. It raises nothing: `failure` is the error."""
 
     def __init__(
-        self,
-        disk: Disk,
-        identity: LogIdentity,
-        position: int,
-        clock: LogClock,
-        space: Space,
-        spare: Spare,
-        segment_size: int = SEGMENT_SIZE,
-        stated: int | None = None,
-        content_end: int | None = None,
-        files: SegmentFiles | None = None,
-        epochs: EpochTable | None = None,
-    ) -> None:
+        self, disk: Disk, identity: LogIdentity, position: int, clock: LogClock, space: Space, spare: Spare,
+        segment_size: int = SEGMENT_SIZE, stated: int | None = None, content_end: int | None = None,
+        files: SegmentFiles | None = None, epochs: EpochTable | None = None,
+    ) -> None:  # fmt: skip
         """Prepare to begin a segment at `position` with the first group, and the epoch of `identity` with it.
 
         `files` and `epochs`: those of the existing segments. `stated` and `content_end`: the values of these attributes in the
         log; None: `position`.
         """
-        self._disk = disk
-        self._identity = identity
-        self._clock = clock
-        self._space = space
-        self._spare = spare
+        self._disk, self._identity, self._clock, self._space, self._spare = disk, identity, clock, space, spare
         self.files = SegmentFiles() if files is None else files  # shared with the code that reads and cleans
         self.epochs = EpochTable() if epochs is None else epochs
         self.segment_size = segment_size  # bytes, approximately, after which a segment is full
@@ -244,8 +231,7 @@ class Writer:
         buffers, published, end = encode_all(self._seed, start, (head, *group))
         padding = [_padding(end)] if self._ahead else []
         self._file.append(buffers + padding, start)
-        for place in published:
-            self.places.append((self.base, *place))
+        self.places += [(self.base, *place) for place in published]
         self._groups += 1
         self._size = end
         self.written.position += end - start
@@ -331,22 +317,14 @@ class Writer:
 
     def sync(self) -> bool:
         """Make everything that was written durable, in this call. Returns False if this sync or an earlier one failed."""
-        if self.durable.broken or self._file is None or self.durable.position >= self.written.position:
-            return not self.durable.broken
-        try:
-            for file in self._unsynced:
-                file.sync()
-            self._file.sync()
-            if self._new:
-                self._disk.sync_directory()
-        except OSError as error:
-            self.sync_failed(error)
-            return False
-        while self._unsynced:
-            self._unsynced.pop().close()
-        self._new = False
-        self.durable.position = self.written.position
-        return True
+        if (job := self.sync_job()) is not None:
+            try:
+                job.run()
+            except OSError as error:
+                self.sync_failed(error)
+            else:
+                self.synced(job)
+        return not self.durable.broken
 
     def close(self) -> None:
         """Close the files without syncing them."""

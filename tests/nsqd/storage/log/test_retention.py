@@ -3,10 +3,13 @@
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nsqd.core.limits import Limits
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import Durability, StoragePolicy, TopicConfig
+from nsqd.storage.log.retention import MOST_ENDS, DurableEnds
 from nsqd.storage.sequence import Sequence
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.sim_disk import SimDisk
@@ -260,3 +263,26 @@ def test_what_was_taken_over_is_retained_from_then_on_over_a_restart_too(disk: S
     for message in reader.inbox.take():
         reader.consumer.finish(message.id)
     assert minutes_later(reader).kept == [0, 1]
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 5)), max_size=60), st.data())
+def test_exactly_the_messages_that_are_durable_end_there(groups: list[tuple[int, int]], data: st.DataObject) -> None:
+    known, position, end = DurableEnds(3), 0, 3
+    ends = [(0, 3)]
+    for size, count in groups:
+        position, end = position + size, end + count
+        known.add(position, end)
+        ends.append((position, end))
+    durable = data.draw(st.integers(0, position))
+    assert known.end_at(durable) == max(end for at, end in ends if at <= durable)
+    assert known.end_at(position) == end
+
+
+def test_very_many_ends_are_thinned_out() -> None:
+    known = DurableEnds(0)
+    for number in range(1, 5 * MOST_ENDS):
+        known.add(number, number)
+    assert len(known._waiting) <= MOST_ENDS
+    half = 5 * MOST_ENDS // 2
+    assert half - 100 <= known.end_at(half) <= half
+    assert known.end_at(5 * MOST_ENDS) == 5 * MOST_ENDS - 1
