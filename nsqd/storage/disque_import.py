@@ -72,8 +72,11 @@ class DisqueImport(DataImport):
             if not job.retry and not _is_certainly_undelivered(job, broker.wall):
                 self.perhaps_delivered += 1
                 continue
+            here = name_here(job.queue)
+            if here.encode() != job.queue:
+                self.renamed[job.queue] = here
             try:
-                _put(broker, job, self._queue(job.queue))
+                _put(broker, job, here)
             except TooMany as error:
                 raise DataImportError(str(error)) from None
             self.imported += 1
@@ -83,12 +86,6 @@ class DisqueImport(DataImport):
                 count = size = 0
         commit()
         self._report()
-
-    def _queue(self, name: bytes) -> str:
-        here = name_here(name)
-        if here.encode() != name:
-            self.renamed[name] = here
-        return here
 
     def _report(self) -> None:
         for name, here in list(self.renamed.items())[:MOST_TOLD]:

@@ -8,7 +8,7 @@ from operator import attrgetter
 from nsqd.core.message.frame import ID_SIZE
 from nsqd.core.retention.policy import StoragePolicy
 from nsqd.core.sequence.extent import Extent
-from nsqd.storage.stored_extent import StoredExtent, messages_of
+from nsqd.storage.stored_extent import EXTENT_MESSAGES, StoredExtent, messages_of
 
 RUN_BYTES = 16 * 1024 * 1024  # bytes: neighboring extents that are only retained are joined into one up to this size
 GRAINS = 16  # such an extent is at most one part in this many of the topic's retention, in time and bytes
@@ -84,7 +84,7 @@ class Sequence:
                 stored = StoredExtent(first, delayed)
                 stored.extent = None
                 self.add(stored)
-            part = min(end - first, stored.room, messages_of(each))
+            part = min(end - first, EXTENT_MESSAGES - stored.count, messages_of(each))
             stored.refcounts += bytes(part)
             stored.count += part
             stored.bulk += part * each

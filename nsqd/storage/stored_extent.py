@@ -176,11 +176,6 @@ class StoredExtent:
         return part
 
     @property
-    def room(self) -> int:
-        """Return the number of messages that can be appended."""
-        return EXTENT_MESSAGES - self.count
-
-    @property
     def disk_bytes(self) -> int:
         """Return the bytes of the extent's locations: its records and what lies between them."""
         return sum(end - start for _, _, start, end in self.locations)

@@ -103,12 +103,6 @@ class Cache:
         self._old.pop(stored, None)
         self._read_back.pop(stored, None)
 
-    def forget_extents(self, extents: list[StoredExtent]) -> None:
-        """Forget extents of a topic that is deleted."""
-        for stored in extents:
-            self.forget_extent(stored)
-            stored.released = stored.count
-
     def evict(self, unwritten: Container[StoredExtent]) -> None:
         """Evict extents until there is some room again, or nothing more can be evicted.
 

@@ -6,8 +6,7 @@ state are included in that state, and replay skips them. The two newest complete
 replay uses the one before it. `Tidying` removes the segments older than both.
 
 Under load, a checkpoint follows after a number of bytes or records. A quiet node writes one if that frees more bytes than are
-live: a finished backlog is removed once two checkpoints follow it, even if nothing is published after it. Without any traffic
-there are only these two checkpoints, because nothing but checkpoints comes after the older one.
+live: a finished backlog is removed once two checkpoints follow it.
 
 See docs/design/log.md#checkpoints.
 """
@@ -138,7 +137,9 @@ class Checkpoints:
         writer, tail, since = self._writer, self._tail, self._now - self._began
         if self._behind > tail.most or writer.records - self._records > tail.records:
             return True
-        if since > self._took * SHARE and (self._behind > tail.cheap or (self._quiet and self._is_worth_it())):
+        # most of the log after the older checkpoint is finished, according to the last scan
+        is_worth_it = self._tidying.finished - self._own_bytes > self._tidying.live_recent + tail.cheap
+        if since > self._took * SHARE and (self._behind > tail.cheap or (self._quiet and is_worth_it)):
             return True
         if since > OVERDUE_PAUSE and self._source.store.overdue:
             return True
@@ -146,10 +147,6 @@ class Checkpoints:
             return False
         # a checkpoint frees messages that were finished since the older checkpoint began
         return writer.records - self._own > self._others[0]
-
-    def _is_worth_it(self) -> bool:
-        """Return True if most of the log after the older checkpoint is finished, according to the last scan."""
-        return self._tidying.finished - self._own_bytes > self._tidying.live_recent + self._tail.cheap
 
     @property
     def _own_bytes(self) -> int:

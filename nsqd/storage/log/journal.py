@@ -204,11 +204,6 @@ class LogTopic(RetainedExtents):
         self._logged.add(number)
         return LogReader(self, number)
 
-    def forget_reader(self, number: int) -> None:
-        """Forget the number of a deleted reader."""
-        self._recorder.created.discard(number)
-        self._logged.discard(number)
-
     # The topic itself
 
     def pause(self, paused: Pause | None) -> None:
@@ -259,7 +254,9 @@ class LogTopic(RetainedExtents):
 
     def reclaim(self) -> Iterator[None]:
         for extents in self.sequence.take_apart():
-            self._recorder.cache.forget_extents(extents)
+            for stored in extents:
+                self._recorder.cache.forget_extent(stored)
+                stored.released = stored.count
             yield
 
     def __repr__(self) -> str:
@@ -353,7 +350,8 @@ class LogReader:
 
     def drop(self) -> None:
         self._recorder.flush()
-        self._topic.forget_reader(self._number)
+        self._recorder.created.discard(self._number)
+        self._topic._logged.discard(self._number)
         self._topic.record(RecordKind.DROP_CHANNEL, records.CHANNEL_OF.pack(self._topic.number, self._number))
 
     def __repr__(self) -> str:

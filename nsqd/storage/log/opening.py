@@ -103,11 +103,9 @@ class OpenLog:
     def serve(self, broker: Broker) -> None:
         """Begin the log's upkeep for a broker that was built: from now on a checkpoint may follow each commit."""
         source, roots, monotonic = LiveSource(broker, self.store), self.start_results.roots, self.clock.clocks.monotonic
-        self.broker, self.checkpoints = (
-            broker,
-            Checkpoints(source, self.writer, self.syncer, self.tidying, roots, self.tail, monotonic, self.wake),
-        )
-        self.cache.on_read = broker.read_completed
+        writer, syncer, tidying = self.writer, self.syncer, self.tidying
+        self.checkpoints = Checkpoints(source, writer, syncer, tidying, roots, self.tail, monotonic, self.wake)
+        self.broker, self.cache.on_read = broker, broker.read_completed
         self.store.after_commit = self.checkpoints.turn
 
     def timer(self, due: bool = True) -> None:

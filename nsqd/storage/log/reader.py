@@ -4,10 +4,8 @@ Below the highest durable mark that any group states, a wrong record is corrupt:
 intact record is served. The next record is searched for where the wrong one's length says, or else between the wrong record and
 the next group.
 
-At or past that mark the log ends with the first wrong record. A power cut keeps an arbitrary part of what was not synced, so
-intact records after the wrong one prove nothing. But perhaps there was no power cut, and the bytes were acknowledged: in a mode
-that does not wait for the sync, or before the mark was stated. So the bytes that are cut off are copied and counted, separately
-from corrupt ones.
+At or past that mark the log ends with the first wrong record, because a power cut keeps an arbitrary part of unsynced bytes.
+They may have been acknowledged, if there was no power cut. So the bytes that are cut off are copied and counted, separately.
 
 A file may be longer than its records, with zeros after them or with records of the segment that it was before (spare.py): a
 segment ends where the next one begins, and the last segment ends with the log.

@@ -88,19 +88,8 @@ class SegmentHeader:
     def encode(self) -> bytes:
         """Return the header as 64 bytes, including the CRC."""
         number, owner, random = self.epoch
-        head = _HEADER.pack(
-            MAGIC,
-            VERSION,
-            self.node,
-            self.generation,
-            self.log_id,
-            self.base,
-            random,
-            self.state,
-            self.former,
-            number,
-            owner,
-        )
+        fields = self.node, self.generation, self.log_id, self.base, random, self.state, self.former, number, owner
+        head = _HEADER.pack(MAGIC, VERSION, *fields)
         return head + _CRC.pack(zlib.crc32(head))
 
     @property

@@ -47,7 +47,7 @@ class DurableEnds:
 class Retained:
     """A topic that retains finished messages."""
 
-    __slots__ = ("_clock", "_durable", "cursors", "gate", "policy", "sequence")
+    __slots__ = ("_clock", "cursors", "durable", "gate", "policy", "sequence")
 
     def __init__(
         self, sequence: Sequence, policy: StoragePolicy, cursors: Mapping[str, Cursor], clock: LogClock
@@ -57,7 +57,7 @@ class Retained:
         self.gate: Gate | None = None  # holds messages back until they have copies
         self.cursors = cursors  # the core's own mapping, which changes
         self._clock = clock
-        self._durable = DurableEnds(sequence.end)
+        self.durable = DurableEnds(sequence.end)  # ends of the sequence
 
     def retire(self, now: int) -> bool:
         """Release messages whose retention is over. `now`: monotonic ns. Returns True if there are any."""
@@ -86,15 +86,6 @@ class Retained:
         """Return True if a cursor holds a part of the extent, though the topic's own retention is over."""
         return any(offset < stored.end and stored.logged_last >= oldest for offset, oldest, _ in self._holds(now))
 
-    def note_end(self, position: int, durable: int) -> None:
-        """Note that the sequence has its current end when the log ends at `position` and is durable up to `durable`."""
-        self._durable.end_at(durable)
-        self._durable.add(position, self.sequence.end)
-
-    def durable_end(self, durable: int) -> int:
-        """Return the ordinal up to which messages survive a power cut if the log is durable up to `durable`."""
-        return self._durable.end_at(durable)
-
 
 class Retention:
     """All topics that retain finished messages, by number."""
@@ -119,7 +110,8 @@ class Retention:
         """Note that a group was written: its messages are durable when the log is durable up to `position`."""
         for number in self.grown:
             if topic := self.topics.get(number):
-                topic.note_end(position, self._writer.durable.position)
+                topic.durable.end_at(self._writer.durable.position)  # so that few ends are kept
+                topic.durable.add(position, topic.sequence.end)
         self.grown.clear()
 
     def durable_end(self, number: int, sequence: Sequence | None) -> int:
@@ -131,7 +123,7 @@ class Retention:
         if topic is None or sequence is None:
             return sequence.end if sequence is not None else 0
         durable = self._writer.durable.position
-        end = topic.durable_end(durable if topic.gate is None else topic.gate.readable(durable))
+        end = topic.durable.end_at(durable if topic.gate is None else topic.gate.readable(durable))
         if end < sequence.end:
             self._want_sync()  # the caller waits for these messages, whatever the topic's mode
         return end

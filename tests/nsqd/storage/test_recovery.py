@@ -14,7 +14,7 @@ from tests.nsqd.storage.sim_node import Clock, SimNode
 
 
 class Late:
-    """A node that was started with the first topic of its log, and what the log has besides."""
+    """A node that was started with the first topic of its log, and the other topics of the log."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *names: str, tail_records: int = 1 << 30) -> None:
         clock = Clock()

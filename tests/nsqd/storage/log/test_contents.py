@@ -1,4 +1,4 @@
-"""What takes the log's space, by file and by topic: the same as a census finds, in portions of any size."""
+"""Use of the log's space by file and by topic: the same as in a usage scan, in steps of any size."""
 
 import pytest
 
@@ -35,10 +35,10 @@ def node() -> SimNode:
     return node
 
 
-def counted(node: SimNode, portion: int) -> LogCount:
+def counted(node: SimNode, step: int) -> LogCount:
     topics = [topic.number for topic in node.broker.topics.values()]
     count = node.log.contents().count(topics)
-    while count.count_some(portion):
+    while count.count_some(step):
         pass
     return count
 
@@ -62,8 +62,8 @@ def test_it_is_the_count_of_a_scan(node: SimNode) -> None:
     assert scan.total - near - 200 <= sum(file.live for file in count.files(1000)) <= scan.total
 
 
-def test_in_portions_of_any_size(node: SimNode) -> None:
-    found = [counted(node, portion) for portion in (1, 2, 3, 10, 1000)]
+def test_in_steps_of_any_size(node: SimNode) -> None:
+    found = [counted(node, step) for step in (1, 2, 3, 10, 1000)]
     assert [one.topics() for one in found] == [found[0].topics()] * 5
     assert [one.files(1000) for one in found] == [found[0].files(1000)] * 5
 

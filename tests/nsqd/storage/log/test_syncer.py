@@ -1,4 +1,4 @@
-"""The durable mark is stated while the log is idle and at a clean stop: damage behind it would look like a torn tail."""
+"""The durable mark is stated while the log is idle and at a clean stop: corruption past it would look like a torn tail."""
 
 import errno
 from random import Random
@@ -35,7 +35,7 @@ def tick(node: SimNode) -> None:
 
 
 def work(node: SimNode) -> None:
-    """The thread syncs what it was given, and its results are taken over."""
+    """The thread syncs what it was given, and its results are applied."""
     for _ in range(3):
         while node.syncer.job is not None:
             node.syncer.step()
@@ -43,7 +43,7 @@ def work(node: SimNode) -> None:
 
 
 def looked_at(disk: SimDisk) -> tuple[int, int]:
-    """The highest mark that the log states, and where its last record stands that belongs to no mark."""
+    """Return the highest mark that the log states, and the end of its last record that belongs to no mark."""
     reader = LogRecords(disk.kill())
     all_records(reader)
     assert not reader.torn
@@ -94,7 +94,7 @@ def test_a_clean_stop_states_that_all_is_durable_however_little_it_is(durability
     publish(node)
     published = node.log.writer.written.position
     node.log.close()
-    end = node.log.writer.content_end  # behind what a stop has to say
+    end = node.log.writer.content_end  # after the records of a stop
     assert end > published
     for seed in range(5):
         assert looked_at(node.disk.crash(Random(seed)))[0] == end
@@ -159,7 +159,7 @@ def test_a_trickle_that_is_never_idle_is_made_durable_in_the_mode_os_too() -> No
 
 
 @pytest.mark.parametrize(("durability", "made"), [(Durability.ALWAYS, True), (Durability.OS, False)])
-def test_the_next_segment_is_made_ahead_where_somebody_waits_for_syncs(durability: Durability, made: bool) -> None:
+def test_the_next_segment_is_made_ahead_where_replies_wait_for_syncs(durability: Durability, made: bool) -> None:
     node = new_node(SimDisk(), durability)
     publish(node, 2)
     assert node.log.writer.written.position > node.log.writer.segment_size // SPARE_AFTER

@@ -30,7 +30,7 @@ Waiting = dict[int, dict[int, bytes]]
 
 
 class World:
-    """A node with a topic whose channel "a" has deferred messages, and whose delay lane has others."""
+    """A node with a topic whose channel "a" has deferred messages, and whose delay queue has others."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -108,7 +108,7 @@ def test_a_state_in_chunks_holds_little_itself(world: World) -> None:
     assert len(content) < len(encode_topic(state, sequence, 0)) - 2 * (COUNT - 2 * CHUNK) * 24
 
 
-def test_without_a_damaged_chunk_what_is_known_of_the_topic_is_better(world: World) -> None:
+def test_without_a_corrupt_chunk_what_is_known_of_the_topic_is_better(world: World) -> None:
     waiting, content = world.written(lambda: None)
     del waiting[world.topic.number][0]
     with pytest.raises(MissingChunk):
