@@ -148,8 +148,7 @@ class _Commands:
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self.at = 0  # offset of what is read next
-        self._file = file
-        self._size = size
+        self._file, self._size = file, size
 
     def read(self) -> tuple[bool, list[bytes]]:
         """Return True for a LOADJOB, False for a DELJOB, and the command's arguments. Raises _Corrupt, _Cut, OSError."""

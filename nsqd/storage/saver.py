@@ -41,10 +41,7 @@ class Saver:
     """Writes the topology in a worker thread when it has changed. One write covers all changes in the meantime."""
 
     def __init__(self, broker: Broker, directory: DataDirectory, health: Health, nursery: trio.Nursery) -> None:
-        self._broker = broker
-        self._directory = directory
-        self._health = health
-        self._nursery = nursery
+        self._broker, self._directory, self._health, self._nursery = broker, directory, health, nursery
         self._writing = False  # True: a task is writing
         self._changed = False  # True: there was a change since the task took its snapshot
         self._number = 0  # number of the last snapshot

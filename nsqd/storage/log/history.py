@@ -94,9 +94,7 @@ class LogHistory:
     """The messages that can be read back from the log. Implements nsqd.core.retention.history.History."""
 
     def __init__(self, store: Readable, disk: Disk, log_id: bytes, writer: Files) -> None:
-        self._store = store
-        self._disk = disk
-        self.log_id = log_id
+        self._store, self._disk, self.log_id = store, disk, log_id
         self._parents = writer.parents
         self._files = writer.files
 

@@ -52,8 +52,7 @@ class Retained:
     def __init__(
         self, sequence: Sequence, policy: StoragePolicy, cursors: Mapping[str, Cursor], clock: LogClock
     ) -> None:
-        self.sequence = sequence
-        self.policy = policy
+        self.sequence, self.policy = sequence, policy
         self.gate: Gate | None = None  # holds messages back until they have copies
         self.cursors = cursors  # the core's own mapping, which changes
         self._clock = clock
@@ -95,8 +94,7 @@ class Retention:
         self.long_polls = LongPolls()
         self.clock = clock
         self.grown: set[int] = set()  # topics published to since the last group was written
-        self._writer = writer
-        self._want_sync = want_sync
+        self._writer, self._want_sync = writer, want_sync
 
     def retire(self, now: int) -> list[int]:
         """Release messages that are retained for too long. Returns the topics that have such messages."""

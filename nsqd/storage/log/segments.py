@@ -68,8 +68,7 @@ class Segments:
         self.unreadable_bytes = 0  # bytes in the unreadable files
         self._guessed: set[str] = set()  # segments whose epoch is unknown
         self._nodes: set[int] = set()  # numbers of the nodes that have published into the log, as the headers say
-        self._disk = disk
-        self._quarantine = quarantine
+        self._disk, self._quarantine = disk, quarantine
         self.found = self._find()
 
     def _find(self) -> list[Segment]:

@@ -46,8 +46,7 @@ class Spare:
 
     def __init__(self, disk: Disk, size: int) -> None:
         """Remove the files that a previous process left. `size`: bytes of a segment. Raises OSError."""
-        self._disk = disk
-        self._size = size
+        self._disk, self._size = disk, size
         self._slice = max(CHUNK, size // SLICES)  # bytes
         self._ready: deque[SpareFile] = deque()
         self._used: list[SpareFile] = []  # files of former segments that still have their headers

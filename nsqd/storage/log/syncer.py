@@ -34,8 +34,7 @@ class Syncer:
         self, writer: Writer, space: Space, durability: Durability, every: int, wake: Callable[[], None]
     ) -> None:
         """Prepare to sync. `durability`: the node's mode; `every`: messages after which the mode `interval` syncs."""
-        self.durability = durability
-        self.space = space
+        self.durability, self.space = durability, space
         self.relaxed = False  # True: all topics leave syncing to the operating system
         self.latencies = Histogram()  # duration of each sync, ns
         self.done: deque[tuple[SyncJob, float, OSError | None]] = deque()  # filled by the thread, for `collect`
