@@ -74,10 +74,7 @@ class DiskQueue:
 
 
 def find_queues(directory: Path) -> list[DiskQueue]:
-    """Return the queues in a data directory. Raises QueueError, OSError.
-
-    Those of channels come first, because they hold older messages.
-    """
+    """Return the queues in a data directory, those of channels first: their messages are older. Raises QueueError, OSError."""
     found: dict[str, DiskQueue] = {}
     for path in sorted(directory.iterdir()):
         data, meta = _DATA.fullmatch(path.name), _META.fullmatch(path.name)

@@ -251,10 +251,7 @@ class Sequence:
         return None
 
     def extent_at(self, ordinal: int) -> Extent | None:
-        """Return the live extent that holds `ordinal`, else the next, else an empty one at the end.
-
-        Returns None if that extent is on disk only.
-        """
+        """Return the live extent that holds `ordinal`, else the next, else an empty one. None if it is on disk only."""
         place = self.index_of(ordinal)
         return self.extents[place].extent if place < len(self.extents) else self.empty_extent()
 

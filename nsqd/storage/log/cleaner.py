@@ -135,10 +135,7 @@ class Cleaner:
         self._disk.sync_directory()
 
     def _records(self, part: RewritePart, file: SegmentFile, seed: int, at: int) -> list[bytes]:
-        """Return the live messages of an extent as PUBLISH records that will begin at offset `at`.
-
-        Each run of messages with equal attributes becomes one record.
-        """
+        """Return the live messages of an extent as PUBLISH records from offset `at` on, one for each run of attributes."""
         stored = part.stored
         found = no_frames(stored.first, len(part.live))
         for location in part.locations:

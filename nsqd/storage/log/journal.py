@@ -315,10 +315,7 @@ class LogReader:
             append((RecordKind.FINISH, records.CHANNEL_OF.pack(topic, number) + records.runs(finished), b""))
 
     def _write_cursor(self) -> None:
-        """Append the cursor's record.
-
-        A delivery must be recorded before its consequences, because a torn group may end in the middle.
-        """
+        """Append the cursor's record: before the consequences of a delivery, because a torn group may end in the middle."""
         if self._cursor != _NO_CURSOR:
             content = records.ADVANCE.pack(self._topic.number, self._number, self._cursor)
             self._cursor = _NO_CURSOR

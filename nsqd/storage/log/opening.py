@@ -109,10 +109,7 @@ class OpenLog:
         self.store.after_commit = self.checkpoints.turn
 
     def timer(self, due: bool = True) -> None:
-        """Sync, and limit the memory for frames, as it is due by time. Call it every second or more often.
-
-        `due`: sync records that no reply waits for.
-        """
+        """Sync and limit memory by time, every second or more often. `due`: sync records that no reply waits for."""
         assert self.broker is not None
         self.syncer.timer(due)
         now = self.clock.clocks.monotonic()

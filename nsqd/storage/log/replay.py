@@ -132,10 +132,7 @@ class Replay:
         self.lease = max(self.lease, lease)
 
     def _state_topic(self, content: bytes) -> None:
-        """Load a topic from a checkpoint.
-
-        Earlier records of the topic are included in this state, or were skipped because the topic was unknown.
-        """
+        """Load a topic from a checkpoint. Its state includes the earlier records of the topic."""
         try:
             state, sequence = decode_topic(content, self.topics, self._waiting)
         except MissingChunk:  # the earlier state of the topic, to which all records since were applied, stays

@@ -35,10 +35,7 @@ class StateSource(Protocol):
         """Return chunks of the topic's waiting messages that are worth a record each, and that never change."""
 
     def describe(self, topic: int, written: WrittenChunks) -> tuple[TopicState, Sequence | None] | None:
-        """Return a topic's final state and its messages as they are now; None if the topic was deleted.
-
-        `written`: its chunks that have been written.
-        """
+        """Return a topic's final state and its messages as they are now; None if it was deleted. `written`: written chunks."""
 
 
 class LiveSource:

@@ -28,10 +28,7 @@ _DELAYED, _READERS, _PAGES = 5, 6, 7  # indexes in the array of a topic, and in 
 
 
 def encode_topic(state: TopicState, sequence: Sequence | None, offset: int) -> bytes:
-    """Return the record's content. `sequence`: None if the topic has no messages.
-
-    `offset`: from the state's clock to the log's time, in ns.
-    """
+    """Return the record's content. `sequence`: None without messages; `offset`: ns from the state's clock to the log's time."""
     extents = [_extent(stored) for stored in sequence.live()] if sequence else []
     kept = [_extent(stored) for stored in sequence.all_retained()] if sequence else []
     packed: bytes = msgpack.packb([state.dump(), extents, sequence.first if sequence else None, kept, offset])

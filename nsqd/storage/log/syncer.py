@@ -71,10 +71,7 @@ class Syncer:
             self.space.check_free(writer.written.position)
 
     def timer(self, due: bool = True) -> None:
-        """Do what is due by time. Call it every second or more often.
-
-        `due`: sync records that no reply waits for, unless `relaxed`.
-        """
+        """Sync by time, every second or more often. `due`: sync records that no reply waits for, unless `relaxed`."""
         end = self._writer.written.position
         self._idle_tick, self._end = end == self._end, end
         if due and not self.relaxed:

@@ -110,9 +110,9 @@ class Tidying:
         return holder in self._holds and self._monotonic() < self._holds[holder].until
 
     def hold_for(self, holder: str, ns: int, first: int = 0, last: int = EVERY) -> None:
-        """Neither remove nor replace the segments from the base `first` to `last` for `ns` nanoseconds from now on.
+        """Keep the segments from the base `first` to `last` as they are for `ns` nanoseconds from now on; 0: no longer.
 
-        Each holder has one hold. 0 ends it. All are lost when the disk is full.
+        Each holder has one hold. All are lost when the disk is full.
         """
         if ns and not self._syncer.space.full:
             self._holds[holder] = Hold(self._monotonic() + ns, first, last)
