@@ -23,7 +23,7 @@ from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.quarantine import DAMAGED, TORN, Quarantine
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, decode
 from nsqd.storage.log.scan import content_end, highest_mark, resume
-from nsqd.storage.log.segments import Segments
+from nsqd.storage.log.segments import LogFiles
 
 _OWN = (RecordKind.ANCHOR, RecordKind.EPOCH)  # records that say nothing of topics and ids, like GROUP
 
@@ -67,7 +67,7 @@ class LogRecords:
         self._disk = disk
         self.known_durable = durable
         self.quarantine = Quarantine(disk)
-        self.files = files = Segments(disk, self.quarantine)
+        self.files = files = LogFiles(disk, self.quarantine)
         self.segments = files.found
         self.damage = Damage()
         self.end = self.segments[0].base if self.segments else 0  # log position after the last good record

@@ -62,7 +62,7 @@ _SEED = Struct(">16sQI")
 _CRC = Struct(">I")
 _PREFIX = Struct(">II")
 
-Record = tuple[int, bytes, bytes]  # kind, content, frames
+NewRecord = tuple[int, bytes, bytes]  # kind, content, frames
 
 
 class NotASegment(Exception):
@@ -151,7 +151,7 @@ def encode(seed: int, at: int, kind: int, content: bytes, frames: bytes = b"") -
     return encode_all(seed, at, ((kind, content, frames),))[0]
 
 
-def encode_all(seed: int, at: int, records: Iterable[Record]) -> tuple[list[bytes], list[tuple[int, int]], int]:
+def encode_all(seed: int, at: int, records: Iterable[NewRecord]) -> tuple[list[bytes], list[tuple[int, int]], int]:
     """Encode records that will follow one another from offset `at` of the file on.
 
     Returns the buffers to write, the start and end of each PUBLISH, and the end of the last record (offsets in the file).

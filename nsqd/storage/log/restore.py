@@ -25,7 +25,7 @@ from nsqd.storage.log.parent import Parent
 from nsqd.storage.log.quarantine import Quarantine
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, SegmentHeader, decode
 from nsqd.storage.log.scan import content_end, resume
-from nsqd.storage.log.segments import Segment, Segments
+from nsqd.storage.log.segments import LogFiles, Segment
 
 _CRC = Struct(">I")
 _CRC_AT = 4  # offset of the CRC in a record
@@ -63,7 +63,7 @@ def restore(
     """
     parts = simulated or Simulated()
     frozen = FrozenDisk(source)
-    files = Segments(frozen, Quarantine(frozen))
+    files = LogFiles(frozen, Quarantine(frozen))
     if not files.found or files.identity is None:
         raise FileNotFoundError(errno.ENOENT, "the backup has no segment of a log")
     old, log_id = files.identity, parts.random(16)

@@ -55,7 +55,7 @@ class Segment:
         return self.header.base
 
 
-class Segments:
+class LogFiles:
     """The files of one log as they are found at a start."""
 
     def __init__(self, disk: Disk, quarantine: Quarantine) -> None:

@@ -25,7 +25,7 @@ UNKNOWN = -1.0  # density (live part) of a segment that was cleaned after the la
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class SegmentHold:
     """Segments that are being read: none of them is removed or replaced."""
 
     until: int  # monotonic ns
@@ -67,7 +67,7 @@ class Tidying:
         self.live_bytes = 0  # live bytes of all segments at the last scan
         self.live_recent = 0  # live bytes of segments that are not old, at the last scan
         self.finished = 0  # other bytes of segments that are not old, at the last scan; 0 while a checkpoint is written
-        self._holds: dict[str, Hold] = {}  # by the name of the holder
+        self._holds: dict[str, SegmentHold] = {}  # by the name of the holder
         self._postponed = False  # True: a segment was to be removed or rewritten that is held
         self._store, self._writer, self._syncer, self._disk, self._cleaner = store, writer, syncer, disk, cleaner
         self._files, self._monotonic = writer.files, monotonic
@@ -115,7 +115,7 @@ class Tidying:
         Each holder has one hold. All are lost when the disk is full.
         """
         if ns and not self._syncer.space.full:
-            self._holds[holder] = Hold(self._monotonic() + ns, first, last)
+            self._holds[holder] = SegmentHold(self._monotonic() + ns, first, last)
         else:
             self._holds.pop(holder, None)
 

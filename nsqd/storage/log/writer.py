@@ -21,7 +21,7 @@ from nsqd.storage.log.files import SegmentFiles, segment_name
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.identity import LogIdentity
 from nsqd.storage.log.parent import Parent
-from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, Record, SegmentHeader, encode_all
+from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, NewRecord, SegmentHeader, encode_all
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
 from shared.log import log
@@ -82,7 +82,7 @@ class Writer:
         self.segment_size = segment_size  # bytes, approximately, after which a segment is full
         # Records of the next group. It is always the same list, to which the recorder appends. If it is not empty after
         # `write`, the write failed.
-        self.group: list[Record] = []
+        self.group: list[NewRecord] = []
         self.places: list[tuple[int, int, int]] = []  # (segment, start, end) of PUBLISH records, see `write`
         self.base = position  # base of the newest segment
         self._file: File | None = None  # file of the newest segment; None: none was begun yet
@@ -224,7 +224,7 @@ class Writer:
             self.epochs.begin(epoch, self.base)
             self._has_epoch = True
 
-    def _write_group(self, group: list[Record]) -> None:
+    def _write_group(self, group: list[NewRecord]) -> None:
         assert self._file is not None
         clock, start = self._clock, self._size
         head = RecordKind.GROUP, GROUP.pack(self.durable.position, clock.clocks.monotonic() + clock.offset), b""
@@ -336,10 +336,10 @@ class Writer:
             file.close()
 
 
-_HEAD: Record = RecordKind.GROUP, bytes(GROUP.size), b""
+_HEAD: NewRecord = RecordKind.GROUP, bytes(GROUP.size), b""
 
 
-def _size_of(group: Sequence[Record]) -> int:
+def _size_of(group: Sequence[NewRecord]) -> int:
     """Return the size of these records in the log, in bytes."""
     return sum([PREFIX_SIZE + 1 + len(content) + len(frames) for _, content, frames in group])
 
