@@ -29,7 +29,7 @@ from shared.log import log
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 SEGMENT_SIZE = 64 * 1024 * 1024  # bytes; a group is never split, so a segment may exceed this by one group
 LARGE_GROUP = 32 * 1024  # bytes: to sync such groups over zeros saves less time than it takes to write the zeros
-BLOCK = 4096  # bytes: what the system writes to the disk at least
+BLOCK = 4096  # bytes: the system writes whole blocks to the disk
 # The next segment's file is requested when one part in SPARE_AFTER of the current one is filled, and then again after each part
 # in SPARE_STEPS. If the current one has no blocks made ahead, it is requested after one part in SPARE_STEPS already.
 SPARE_AFTER = 16

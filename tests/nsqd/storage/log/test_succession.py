@@ -345,7 +345,7 @@ def _number_readers(state: TopicState) -> None:
         reader.name = str(reader.number)
 
 
-# what is wrong with the state of a topic, and where its tail begins
+# a bug in the state of a topic, and where its tail begins
 SPOILED: dict[str, Callable[[TopicState, Sequence, int], object]] = {
     "without channels": lambda state, sequence, boundary: state.readers.clear(),
     "numbers for names": lambda state, sequence, boundary: _number_readers(state),
