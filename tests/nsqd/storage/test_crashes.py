@@ -24,7 +24,7 @@ FOUND_WITHIN = 400  # seeds; most take fewer than ten
 
 @pytest.mark.parametrize("durability", list(Durability))
 @each("seed", SEEDS)
-def test_acknowledged_messages_survive(durability: Durability, seed: int) -> None:
+def test_what_was_promised_survives(durability: Durability, seed: int) -> None:
     CrashRun(seed, durability).run()
 
 

@@ -44,7 +44,9 @@ def clock(wall: int, boot: int, boot_id: bytes, monotonic: int = 7 * SECOND) -> 
     (WALL + 10 * SECOND, 110 * SECOND, BOOT, ANCHOR, WALL + 900_000_000, WALL + 10 * SECOND),
     (WALL + 10 * SECOND, 3 * SECOND, OTHER, None, WALL, WALL + 10 * SECOND),  # a log without an anchor
 ])  # fmt: skip
-def test_a_log_continues_at(wall: int, boot: int, boot_id: bytes, anchor: Anchor | None, last: int, now: int) -> None:
+def test_the_clock_of_a_log_after_a_start(
+    wall: int, boot: int, boot_id: bytes, anchor: Anchor | None, last: int, now: int
+) -> None:
     log = clock(wall, boot, boot_id)
     log.resume(anchor, last)
     assert log.now() == now
