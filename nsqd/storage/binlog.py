@@ -46,7 +46,7 @@ class Binlog:
 
     files: list[Path] = field(default_factory=list)
     jobs: dict[int, LoggedJob] = field(default_factory=dict)  # jobs that were not deleted, by id
-    highest: int = 0  # the highest id that was ever given, as far as the files tell
+    highest: int = 0  # the highest id in the files
     # ranges that are unreadable: (file, from, size of the file)
     unreadable: list[tuple[Path, int, int]] = field(default_factory=list)
 
@@ -86,7 +86,7 @@ def _read(binlog: Binlog, data: bytes, at: int) -> int:
     if not 0 <= name_size <= MOST_NAME or len(data) < job_at + _JOB.size:
         return -1
     fields: tuple[int, ...] = _JOB.unpack_from(data, job_at)
-    number, priority, delay, ttr, size, created, due, *counts, state = fields
+    number, priority, delay, ttr, size, created, due, reserves, timeouts, releases, buries, kicks, state = fields
     if not number:
         return 0 if not name_size else -1
     end = job_at + _JOB.size
@@ -102,7 +102,6 @@ def _read(binlog: Binlog, data: bytes, at: int) -> int:
         binlog.jobs.pop(number, None)
     elif known is not None:
         known.priority, known.delay, known.ttr, known.created, known.due = priority, delay, ttr, created, due
-        known.counts = (counts[0], counts[1], counts[2], counts[3], counts[4])
-        known.state = state
+        known.counts, known.state = (reserves, timeouts, releases, buries, kicks), state
         binlog.jobs[number] = known
     return end

@@ -1,6 +1,5 @@
 """Take over the directory of a beanstalkd (data_import.py). Jobs keep their ids, states, counts and remaining delays."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +7,7 @@ from nsqd.core.broker import Broker
 from nsqd.core.message.ids import SEQUENCE
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.storage.binlog import BURIED, DELAYED, Binlog, LoggedJob, find_binlogs, read_binlogs
-from nsqd.storage.data_import import DataImport
+from nsqd.storage.data_import import DataImport, report_unreadable
 from shared.log import log
 from shared.values import SECOND
 
@@ -30,36 +29,26 @@ class BinlogImport(DataImport):
         """Return True if there are binlog files to take over."""
         return bool(self.binlog.files)
 
-    def _names(self) -> list[str]:
-        return [path.name for path in find_binlogs(self._path)]
+    def _files(self) -> list[Path]:
+        return find_binlogs(self._path)
 
     def _find(self) -> bool:
-        self.binlog = read_binlogs(find_binlogs(self._path))
+        self.binlog = read_binlogs(self._files())
         return self.wanted
 
     def run(self, broker: Broker, commit: Callable[[], None]) -> None:
         """Put all jobs into their tubes. `commit` ends a turn and begins the next, or raises the error that occurred."""
         jobs = sorted(self.binlog.jobs.values(), key=lambda job: job.id)
-        for place, job in enumerate(jobs, 1):
+        for number, job in enumerate(jobs, 1):
             if job.id > SEQUENCE:
                 log.error("IMPORT: skipped job %d: its id is too high", job.id)
                 continue
             _put(broker, job)
-            if place % BATCH == 0:
+            if number % BATCH == 0:
                 commit()
         commit()
-        for path, start, size in self.binlog.unreadable:
-            log.error(
-                "IMPORT: %s: skipped %d bytes from %d on, which are not jobs; everything else was imported",
-                path.name,
-                size - start,
-                start,
-            )
+        report_unreadable(self.binlog.unreadable, "jobs")
         log.info("IMPORT: imported %d jobs of beanstalkd", len(jobs))
-
-    def _move(self, aside: Path) -> None:
-        for path in find_binlogs(self._path):
-            os.replace(path, aside / path.name)
 
 
 def _put(broker: Broker, job: LoggedJob) -> None:

@@ -1,10 +1,10 @@
 """The data directory, which one process locks, and nsqd.dat, NSQ's file of topics, channels and what is paused.
 
-The commit log holds all that, too, and more reliably: nsqd.dat is written for the tools that read it. It is read where no log
-exists yet, and where another program has written it, for example to provision topics: `penstock.crc` tells whether the topics
-are as this program wrote them, and `opening.py` takes what is new. A new file is written beside the old one, synced and renamed
-over it, and then the directory is synced: NSQ omits the last step and loses the file in a power cut. Where another node has
-made the directory of a lost one, `penstock.ids` is the message id below which that node may have issued ids.
+The commit log holds the same, and more reliably: nsqd.dat is written for the tools that read it. It is read where no log
+exists yet, and where another program has written it, for example to provision topics: `penstock.crc` shows whether the topics
+are as this program wrote them, and `opening.py` adds those that are new. Each write replaces the whole file durably; NSQ does
+not sync the directory and loses the file in a power cut. Where another node has made the directory of a lost one,
+`penstock.ids` is the message id below which that node may have issued ids.
 
 See docs/design/nsq-daemons.md#nsqddat.
 """
@@ -57,10 +57,8 @@ class DataDirectory:
         try:
             self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
-            why = (error.strerror or str(error)).lower()
-            raise LockError(
-                f"failed to lock data-path: {self.path} - {why}: it must be a directory that exists"
-            ) from None
+            why = f"{self.path} - {(error.strerror or str(error)).lower()}: it must be a directory that exists"
+            raise LockError(f"failed to lock data-path: {why}") from None
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -71,7 +69,7 @@ class DataDirectory:
     def load(self) -> Metadata:
         """Read nsqd.dat; the result is empty if the directory is new. Raises DirectoryError for an invalid file.
 
-        From now on snapshots are numbered anew.
+        Snapshots are numbered from 0 again.
         """
         self._number = 0
         try:
@@ -100,24 +98,21 @@ class DataDirectory:
             if snapshot.number < self._number:
                 return
             self._number = snapshot.number
-            self._write(replace(self._written, topics=tuple(snapshot.topics), is_ours=True))
+            metadata = replace(self._written, topics=tuple(snapshot.topics), is_ours=True)
+            if metadata != self._written or not (self.path / FILE).exists():
+                replace_file(self.path / FILE, encode(metadata))
+                self._written = metadata
 
     def close(self) -> None:
         """Unlock the directory by closing its descriptor."""
         os.close(self._fd)
 
-    def _write(self, metadata: Metadata) -> None:
-        if metadata == self._written and (self.path / FILE).exists():
-            return
-        replace_file(self.path / FILE, encode(metadata))
-        self._written = metadata
-
 
 def encode(metadata: Metadata) -> bytes:
     """Return the content of nsqd.dat, JSON with the keys of NSQ and one of our own, `penstock`."""
     topics = [_encode_topic(topic) for topic in metadata.topics]
-    ours = {"ids": metadata.ids, "crc": _crc(metadata.topics)}
-    content = {"topics": topics, "version": NSQ_VERSION, "penstock": ours}
+    own = {"ids": metadata.ids, "crc": _crc(metadata.topics)}
+    content = {"topics": topics, "version": NSQ_VERSION, "penstock": own}
     return json.dumps(content, separators=(",", ":")).encode()
 
 
@@ -134,11 +129,11 @@ def _crc(topics: Iterable[TopicEntry]) -> int:
 def _decode(text: bytes) -> Metadata:
     content = json.loads(text)
     topics = tuple(_decode_topic(topic) for topic in _named(content.get("topics")))
-    ours = content.get("penstock", {})
-    ids = ours.get("ids", 1)
+    own = content.get("penstock", {})
+    ids = own.get("ids", 1)
     if not isinstance(ids, int) or ids < 1:
         raise ValueError(f"penstock.ids is {ids!r}")
-    return Metadata(topics, ids, ours.get("crc") == _crc(topics))
+    return Metadata(topics, ids, own.get("crc") == _crc(topics))
 
 
 def _decode_topic(topic: dict[str, Any]) -> TopicEntry:

@@ -74,15 +74,11 @@ class DiskQueue:
 
 
 def find_queues(directory: Path) -> list[DiskQueue]:
-    """Return the queues in a data directory. Raises QueueError, OSError.
-
-    Those of channels come first, because they hold older messages.
-    """
+    """Return the queues in a data directory, those of channels first: their messages are older. Raises QueueError, OSError."""
     found: dict[str, DiskQueue] = {}
     for path in sorted(directory.iterdir()):
         data, meta = _DATA.fullmatch(path.name), _META.fullmatch(path.name)
-        match = data or meta
-        if match is None or not path.is_file():
+        if (match := data or meta) is None or not path.is_file():
             continue
         queue = found.setdefault(match[1], _named(match[1], path))
         if data is not None:
@@ -103,7 +99,6 @@ def _positions(path: Path) -> tuple[int, int]:
     with path.open("rb") as file:
         match = _POSITIONS.fullmatch(file.read(200))
     if match is None:
-        raise QueueError(
-            f"{path.name} is not the metadata of a disk queue: move it out of the data path, or restore it"
-        )
+        why = "is not the metadata of a disk queue: move it out of the data path, or restore it"
+        raise QueueError(f"{path.name} {why}")
     return int(match[1]), int(match[2])

@@ -8,9 +8,9 @@
                   u16 replicate, u32 expires, u64 created, u32 delay, u32 retry, u16 nacks, u16 additional deliveries;
                   u32 size, queue; u32 size, body; u32 count, 40 bytes for each node that may have the job
 
-As in Disque, the jobs before a command that is cut off by the end of the file count, and any other damage is an error. A size
-that is damaged and reaches beyond the end looks like a cut: Disque loses the rest of the file, and here `AofJobs` tells where
-it begins. What Disque would load but never writes is damage here: other commands, arguments, line ends, states and ids.
+As in Disque, the jobs before a command that is cut off by the end of the file count, and any other corruption is an error. A
+corrupt size that reaches beyond the end looks like a cut: Disque loses the rest of the file, and here `AofJobs` says where it
+begins. Content that Disque would load but never writes is corrupt here: other commands, arguments, line ends, states and ids.
 """
 
 import os
@@ -71,18 +71,18 @@ class AofJobs:
 
 
 class AofError(Exception):
-    """The file is damaged before its end. The one-line text says where, how, and what to do."""
+    """The file is corrupt before its end. The one-line text says where, how, and what to do."""
 
     def __init__(self, name: str, offset: int, what: str) -> None:
-        """`offset`: where in the file the damaged command begins. All commands before it are readable."""
+        """`offset`: where in the file the corrupt command begins. All commands before it are readable."""
         super().__init__(
-            f"{name} is damaged at byte {offset}: {what}."
+            f"{name} is corrupt at byte {offset}: {what}."
             f" To import what is before it, truncate a copy of the file to {offset} bytes"
         )
         self.offset = offset
 
 
-class _Damage(Exception):
+class _Corrupt(Exception):
     """A command is invalid."""
 
 
@@ -91,11 +91,11 @@ class _Cut(Exception):
 
 
 def read_aof(path: Path, now: int) -> AofJobs:
-    """Read all jobs that are there at the end. Raises AofError, OSError.
+    """Read all jobs that exist at the end. Raises AofError, OSError.
 
     now: s since the epoch; as when Disque loads the file, jobs that have expired by then are left out. Of two jobs with the
-    same id the first counts, unless it was deleted in between. At no time does memory hold more bodies than those of the
-    jobs that are there, and one command.
+    same id the first counts, unless it was deleted in between. Memory never holds more bodies than those of the jobs that
+    exist at that point, and one command.
     """
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -108,14 +108,14 @@ def read_aof(path: Path, now: int) -> AofJobs:
             except _Cut:
                 cut_at = start
                 break
-            except _Damage as damage:
-                raise AofError(path.name, start, str(damage)) from None
+            except _Corrupt as error:
+                raise AofError(path.name, start, str(error)) from None
     present = sorted(jobs.present.values(), key=lambda job: (job.created, job.id))
     return AofJobs(tuple(present), len(jobs.expired), cut_at, size)
 
 
 class _Jobs:
-    """The jobs that are there after the commands so far."""
+    """The jobs that exist after the commands so far."""
 
     def __init__(self, now: int) -> None:
         self.present: dict[bytes, AofJob] = {}
@@ -123,13 +123,12 @@ class _Jobs:
         self._now = now
 
     def apply(self, is_load: bool, arguments: list[bytes]) -> None:
-        """Apply a LOADJOB or a DELJOB. Raises _Damage, and then nothing has changed."""
+        """Apply a LOADJOB or a DELJOB. Raises _Corrupt, and then nothing has changed."""
         if is_load:
             self._add(_parse(arguments[0]))
             return
-        for job_id in arguments:
-            if not _ID.fullmatch(job_id):
-                raise _Damage(f"DELJOB of {job_id!r}, which is not the id of a job")
+        if wrong := [job_id for job_id in arguments if not _ID.fullmatch(job_id)]:
+            raise _Corrupt(f"DELJOB of {wrong[0]!r}, which is not the id of a job")
         for job_id in arguments:
             self.present.pop(job_id, None)
             self.expired.discard(job_id)
@@ -149,26 +148,25 @@ class _Commands:
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self.at = 0  # offset of what is read next
-        self._file = file
-        self._size = size
+        self._file, self._size = file, size
 
     def read(self) -> tuple[bool, list[bytes]]:
-        """Return True for a LOADJOB, False for a DELJOB, and the command's arguments. Raises _Damage, _Cut, OSError."""
+        """Return True for a LOADJOB, False for a DELJOB, and the command's arguments. Raises _Corrupt, _Cut, OSError."""
         count = self._number(b"*")
         if not 1 <= count <= 1 + MOST_ARGUMENTS:
-            raise _Damage(f"a command of {count} words")
+            raise _Corrupt(f"a command of {count} words")
         name = self._bulk(_MOST_COMMAND)
         is_load = name.upper() == b"LOADJOB"
         if not is_load and name.upper() != b"DELJOB":
-            raise _Damage(f"the command {name!r}, which Disque never writes")
+            raise _Corrupt(f"the command {name!r}, which Disque never writes")
         if count == 1 or (is_load and count > 2):
-            raise _Damage(f"{name.decode()} with {count - 1} arguments")
+            raise _Corrupt(f"{name.decode()} with {count - 1} arguments")
         return is_load, [self._bulk(MOST_BULK if is_load else ID_SIZE) for _ in range(count - 1)]
 
     def _bulk(self, most: int) -> bytes:
         size = self._number(b"$")
         if size > most:
-            raise _Damage(f"a string of {size} bytes, where at most {most} are allowed")
+            raise _Corrupt(f"a string of {size} bytes, where at most {most} are allowed")
         if size > self._size - self.at:
             raise _Cut
         data = self._file.read(size)
@@ -177,7 +175,7 @@ class _Commands:
         if end != b"\r\n":
             if b"\r\n".startswith(end):
                 raise _Cut
-            raise _Damage(f"{end!r} instead of the end of a string of {size} bytes")
+            raise _Corrupt(f"{end!r} instead of the end of a string of {size} bytes")
         return data
 
     def _number(self, kind: bytes) -> int:
@@ -189,26 +187,26 @@ class _Commands:
             return int(match[2])
         if _PART_OF_LINE.fullmatch(line) and kind.startswith(line[:1]):
             raise _Cut
-        raise _Damage(f"{line!r} instead of {kind.decode()} and a number")
+        raise _Corrupt(f"{line!r} instead of {kind.decode()} and a number")
 
 
 def _parse(data: bytes) -> AofJob:
-    """Return the job that the argument of a LOADJOB holds. Raises _Damage."""
+    """Return the job that the argument of a LOADJOB holds. Raises _Corrupt."""
     if len(data) < _HEAD.size:
-        raise _Damage(f"a job of {len(data)} bytes")
+        raise _Corrupt(f"a job of {len(data)} bytes")
     fields: tuple[int, bytes, int, int, int, int, int, int, int, int, int] = _HEAD.unpack_from(data)
     size, job_id, state, flags, replicate, expires, created, delay, retry, nacks, deliveries = fields
     if size != len(data) - _SIZE.size:
-        raise _Damage(f"a job that claims {size} bytes and has {len(data) - _SIZE.size}")
+        raise _Corrupt(f"a job that claims {size} bytes and has {len(data) - _SIZE.size}")
     if not _ID.fullmatch(job_id):
-        raise _Damage(f"a job with the id {job_id!r}")
+        raise _Corrupt(f"a job with the id {job_id!r}")
     if state & 15 not in (AofState.ACTIVE, AofState.QUEUED):  # the high bits count Disque's attempts to forget the job
-        raise _Damage(f"a job in the state {state & 15}")
+        raise _Corrupt(f"a job in the state {state & 15}")
     queue, at = _string(data, _HEAD.size)
     body, at = _string(data, at)
     nodes = _size(data, at)
     if at + _SIZE.size + nodes * ID_SIZE != len(data):
-        raise _Damage(f"a job that names {nodes} nodes in {len(data) - at - _SIZE.size} bytes")
+        raise _Corrupt(f"a job that names {nodes} nodes in {len(data) - at - _SIZE.size} bytes")
     return AofJob(
         job_id, queue, body, created, expires, delay, retry, replicate, nacks, deliveries,
         AofState(state & 15), bool(flags & _DELIVERED),
@@ -216,15 +214,15 @@ def _parse(data: bytes) -> AofJob:
 
 
 def _string(data: bytes, at: int) -> tuple[bytes, int]:
-    """Return the string whose size is at the offset `at`, and the offset of its end. Raises _Damage."""
+    """Return the string whose size is at the offset `at`, and the offset of its end. Raises _Corrupt."""
     end = at + _SIZE.size + _size(data, at)
     if end > len(data):
-        raise _Damage(f"a string of {end - at - _SIZE.size} bytes in {len(data) - at - _SIZE.size} bytes of a job")
+        raise _Corrupt(f"a string of {end - at - _SIZE.size} bytes in {len(data) - at - _SIZE.size} bytes of a job")
     return data[at + _SIZE.size : end], end
 
 
 def _size(data: bytes, at: int) -> int:
     if at + _SIZE.size > len(data):
-        raise _Damage("a job that ends too early")
+        raise _Corrupt("a job that ends too early")
     size: int = _SIZE.unpack_from(data, at)[0]
     return size

@@ -1,14 +1,13 @@
 """Take over the directory of a Disque (data_import.py). Its jobs get new ids, because the id of a job names its owner.
 
 Bodies, the order, the ends of life, the rest of the delays and the counters are kept. A job with a retry time is queued, or
-delayed as long as its delay goes on. A job with retry 0 is only imported if Disque has certainly not delivered it, that is
-while its delay goes on: a fetch leaves no trace in the file, and such a job must not be delivered twice.
+delayed for the rest of its delay. A job with retry 0 is only imported if Disque has certainly not delivered it, that is during
+its delay: a fetch leaves no trace in the file, and such a job must not be delivered twice.
 
 A queue whose name we do not take gets another one: each byte that is not allowed becomes `%` and two hex digits.
 """
 
 import hashlib
-import os
 import re
 import time
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from nsqd.core.broker import Broker
 from nsqd.core.limits import TooMany
 from nsqd.core.message.ids import SEQUENCE
 from nsqd.core.sequence.put_batch import USUAL, JobOptions
-from nsqd.storage.data_import import DataImport, DataImportError
+from nsqd.storage.data_import import DataImport, DataImportError, report_unreadable
 from nsqd.storage.disque_aof import FILE, AofJob, AofJobs, AofState, read_aof
 from penstock.protocol.names import EPHEMERAL_SUFFIX
 from shared.log import log
@@ -50,12 +49,12 @@ class DisqueImport(DataImport):
 
     @property
     def unreadable(self) -> list[tuple[Path, int, int]]:
-        """Return what the file's end lacks, as (file, from, size of the file)."""
+        """Return the incomplete command at the file's end, as (file, from, size of the file)."""
         aof = self.aof
         return [(self._file, aof.cut_at, aof.size)] if aof is not None and aof.cut_at is not None else []
 
-    def _names(self) -> list[str]:
-        return [FILE] if self._file.exists() else []
+    def _files(self) -> list[Path]:
+        return [self._file] if self._file.exists() else []
 
     def _find(self) -> bool:
         if self._file.exists():
@@ -73,8 +72,11 @@ class DisqueImport(DataImport):
             if not job.retry and not _is_certainly_undelivered(job, broker.wall):
                 self.perhaps_delivered += 1
                 continue
+            here = name_here(job.queue)
+            if here.encode() != job.queue:
+                self.renamed[job.queue] = here
             try:
-                _put(broker, job, self._queue(job.queue))
+                _put(broker, job, here)
             except TooMany as error:
                 raise DataImportError(str(error)) from None
             self.imported += 1
@@ -85,22 +87,12 @@ class DisqueImport(DataImport):
         commit()
         self._report()
 
-    def _queue(self, name: bytes) -> str:
-        here = name_here(name)
-        if here.encode() != name:
-            self.renamed[name] = here
-        return here
-
     def _report(self) -> None:
         for name, here in list(self.renamed.items())[:MOST_TOLD]:
             log.warning("IMPORT: queue %r has the name %s here", name, here)
         if len(self.renamed) > MOST_TOLD:
             log.warning("IMPORT: %d more queues have other names here", len(self.renamed) - MOST_TOLD)
-        for path, start, size in self.unreadable:
-            log.error(
-                "IMPORT: %s: skipped %d bytes from %d on, which are not a whole command; everything else was imported",
-                path.name, size - start, start,
-            )  # fmt: skip
+        report_unreadable(self.unreadable, "a whole command")
         if self.perhaps_delivered:
             log.warning(
                 "IMPORT: not imported: %d jobs with retry 0, which may have been delivered", self.perhaps_delivered
@@ -110,14 +102,10 @@ class DisqueImport(DataImport):
             "IMPORT: imported %d jobs of Disque, with new ids; %d more had expired", self.imported, self.aof.expired
         )
 
-    def _move(self, aside: Path) -> None:
-        if self._file.exists():
-            os.replace(self._file, aside / FILE)
-
 
 def name_here(name: bytes) -> str:
     """Return the name of a queue here: the same, if clients can name it and nsqd keeps its jobs on disk."""
-    here = b"".join([b"%%%02x" % byte if _NOT_ALLOWED.match(bytes((byte,))) else bytes((byte,)) for byte in name])
+    here = _NOT_ALLOWED.sub(lambda match: b"%%%02x" % match[0][0], name)
     if here.startswith(b"#"):
         here = b"%23" + here[1:]
     if here.endswith(EPHEMERAL_SUFFIX.encode()):
@@ -131,7 +119,7 @@ def name_here(name: bytes) -> str:
 
 
 def _is_certainly_undelivered(job: AofJob, wall: int) -> bool:
-    """Return True if the job's delay goes on and the file does not say that somebody queued it before its end."""
+    """Return True if the job's delay is not over, and no client queued it before, as far as the file says."""
     return (
         job.state is AofState.ACTIVE
         and not (job.is_delivered or job.nacks or job.additional_deliveries)

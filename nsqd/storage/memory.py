@@ -63,51 +63,30 @@ class MemoryReader:
     def finish(self, first: int, count: int) -> None:
         self._sequence.drop_references(first, first + count)
 
-    def finish_all(self, end: int) -> None:
-        pass
-
     def release(self, first: int, end: int) -> None:
         self._sequence.drop_present_references(first, end)
 
-    def advance(self, cursor: int) -> None:
-        pass
+    # Nothing is recorded
 
-    def requeue(self, ordinal: int, attempts: int, failures: int, due: int) -> None:
-        pass
-
-    def bury(self, ordinal: int, message_id: bytes, attempts: int, failures: int, reason: str) -> None:
-        pass
-
-    def job(self, ordinal: int, row: bytes) -> None:
-        pass
-
-    def pause(self, paused: Pause | None) -> None:
-        pass
-
-    def drop(self) -> None:
-        pass
+    def finish_all(self, end: int) -> None: ...
+    def advance(self, cursor: int) -> None: ...
+    def requeue(self, ordinal: int, attempts: int, failures: int, due: int) -> None: ...
+    def bury(self, ordinal: int, message_id: bytes, attempts: int, failures: int, reason: str) -> None: ...
+    def job(self, ordinal: int, row: bytes) -> None: ...
+    def pause(self, paused: Pause | None) -> None: ...
+    def drop(self) -> None: ...
 
 
 class MemoryTopic(RetainedExtents):
     """The journal of a topic that only memory knows. Implements TopicJournal."""
 
     __slots__ = ()
-    gate: Gate | None = None  # nothing of it is ever copied
-
-    def promise(self) -> None:
-        pass
+    gate: Gate | None = None  # no other node gets a copy
 
     def publish(
-        self,
-        first: int,
-        frames: list[bytes],
-        ids: bytes,
-        largest: int,
-        due: int,
-        attributes: bytes,
-        references: int,
+        self, first: int, frames: list[bytes], ids: bytes, largest: int, due: int, attributes: bytes, references: int,
         owners: Collection[int] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.sequence.append(first, frames, ids, largest, due != 0, references if owners is None else len(owners))
 
     def ask_for_copies(self, count: int, has_limit: bool = False) -> tuple[Mark, ...]:
@@ -126,44 +105,32 @@ class MemoryTopic(RetainedExtents):
     def reader(self, number: int, name: str, kind: int, start: int) -> MemoryReader:
         return MemoryReader(self.sequence)
 
-    def pause(self, paused: Pause | None) -> None:
-        pass
-
     def set_policy(self, policy: StoragePolicy) -> tuple[Mark, ...]:
         return ()
-
-    def configure(self, config: TopicConfig) -> None:
-        pass
-
-    def hold(self, cursors: Mapping[str, Cursor]) -> None:
-        pass
-
-    def set_cursor(self, name: str, cursor: Cursor | None) -> None:
-        pass
-
-    def drop(self) -> None:
-        pass
 
     def reclaim(self) -> Iterator[None]:
         for _ in self.sequence.take_apart():
             yield
 
+    # Nothing is recorded
+
+    def promise(self) -> None: ...
+    def pause(self, paused: Pause | None) -> None: ...
+    def configure(self, config: TopicConfig) -> None: ...
+    def hold(self, cursors: Mapping[str, Cursor]) -> None: ...
+    def set_cursor(self, name: str, cursor: Cursor | None) -> None: ...
+    def drop(self) -> None: ...
+
 
 class MemoryStore:
-    """A Store that promises nothing beyond the process, and promises that at once.
+    """A Store whose replies wait for nothing. Implements nsqd.core.sequence.store.Store."""
 
-    Implements nsqd.core.sequence.store.Store.
-    """
+    refusal = ""
 
     def __init__(self, write_lease: Callable[[int], bool]) -> None:
         self.lease = write_lease
 
-    def begin(self, now: int, wall: int) -> None:
-        pass
-
-    @property
-    def refusal(self) -> str:
-        return ""
+    def begin(self, now: int, wall: int) -> None: ...
 
     def commit(self) -> tuple[Promise, ...]:
         return ()

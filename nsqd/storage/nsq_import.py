@@ -1,9 +1,8 @@
 """Take over the data directory of an NSQ nsqd (data_import.py).
 
-Files that NSQ itself has set aside (`.bad`) were read by NSQ up to the damage or the end: they are moved and not read.
+Files that NSQ itself has renamed (`.bad`) were read by NSQ up to the corruption or the end: they are moved and not read.
 """
 
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from nsqd.core.broker import Broker
 from nsqd.core.topology import ChannelEntry, TopicEntry
-from nsqd.storage.data_import import DataImport
+from nsqd.storage.data_import import DataImport, report_unreadable
 from nsqd.storage.diskqueue import DiskQueue, QueuedMessage, find_queues
 from shared.log import log
 
@@ -29,8 +28,8 @@ class NsqImport(DataImport):
         self.queues: list[DiskQueue] = []
         self.taken: list[tuple[DiskQueue, int]] = []  # queues that were taken over, and how many messages each had
 
-    def _names(self) -> list[str]:
-        return sorted(path.name for path in self._path.glob("*.diskqueue.*.dat"))
+    def _files(self) -> list[Path]:
+        return sorted(self._path.glob("*.diskqueue.*.dat"))
 
     def _find(self) -> bool:
         self.queues = find_queues(self._path)
@@ -65,20 +64,14 @@ class NsqImport(DataImport):
             where = f"channel {queue.channel} of topic {queue.topic}" if queue.channel else f"topic {queue.topic}"
             self.taken.append((queue, count - before))
             log.info("IMPORT: %s: %d messages", where, count - before)
-            for path, at, size in queue.unreadable:
-                log.error(
-                    "IMPORT: %s: skipped %d bytes from %d on, which are not messages; everything else was imported",
-                    path.name,
-                    size - at,
-                    at,
-                )
+            report_unreadable(queue.unreadable, "messages")
 
-    def _move(self, aside: Path) -> None:
+    def _archive_files(self, archive: Path) -> None:
         for path in sorted(self._path.glob("*.diskqueue.*")):
-            os.replace(path, aside / path.name)
+            path.replace(archive / path.name)
         metadata = self._path / "nsqd.dat"
-        if metadata.exists() and not (aside / "nsqd.dat").exists():
-            shutil.copy2(metadata, aside / "nsqd.dat")
+        if metadata.exists() and not (archive / "nsqd.dat").exists():
+            shutil.copy2(metadata, archive / "nsqd.dat")
 
 
 def _batches(queue: DiskQueue) -> Iterator[list[QueuedMessage]]:

@@ -1,7 +1,4 @@
-"""Write the topology when it has changed, and remember whether the disk accepts writes.
-
-The methods are called from the trio thread, `save` and `tried` from worker threads, too.
-"""
+"""Write the topology when it has changed, and remember whether the disk accepts writes."""
 
 from collections.abc import Callable
 
@@ -44,16 +41,13 @@ class Saver:
     """Writes the topology in a worker thread when it has changed. One write covers all changes in the meantime."""
 
     def __init__(self, broker: Broker, directory: DataDirectory, health: Health, nursery: trio.Nursery) -> None:
-        self._broker = broker
-        self._directory = directory
-        self._health = health
-        self._nursery = nursery
+        self._broker, self._directory, self._health, self._nursery = broker, directory, health, nursery
         self._writing = False  # True: a task is writing
-        self._changed = False  # True: there was a change since the task took its picture
-        self._taken = 0  # number of pictures taken
+        self._changed = False  # True: there was a change since the task took its snapshot
+        self._number = 0  # number of the last snapshot
 
     def topology_changed(self) -> None:
-        """Note that topics or channels came, went or were paused, and start a write. Trio thread only."""
+        """Start a write, because topics or channels were created, deleted or paused. Trio thread only."""
         self._changed = True
         if not self._writing:
             self._writing = True
@@ -73,9 +67,9 @@ class Saver:
 
     def current_topology(self) -> TopologySnapshot:
         """Return the topology as it is now. Trio thread only."""
-        self._taken += 1
-        return TopologySnapshot(self._taken, snapshot(self._broker))
+        self._number += 1
+        return TopologySnapshot(self._number, snapshot(self._broker))
 
     def save(self, snapshot: TopologySnapshot) -> None:
-        """Make the picture durable, unless a later one is. Any thread may call this."""
+        """Make the snapshot durable, unless a later one is. Any thread may call this."""
         self._health.tried(self._directory.write_topology, snapshot)

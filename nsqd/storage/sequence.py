@@ -8,13 +8,12 @@ from operator import attrgetter
 from nsqd.core.message.frame import ID_SIZE
 from nsqd.core.retention.policy import StoragePolicy
 from nsqd.core.sequence.extent import Extent
-from nsqd.storage.stored_extent import StoredExtent, messages_of
+from nsqd.storage.stored_extent import EXTENT_MESSAGES, StoredExtent, messages_of
 
 RUN_BYTES = 16 * 1024 * 1024  # bytes: neighboring extents that are only retained are joined into one up to this size
 GRAINS = 16  # such an extent is at most one part in this many of the topic's retention, in time and bytes
 FOREVER = 1 << 62  # ns
 TAKEN_APART_AT_ONCE = 2  # extents: 2,048 messages in memory are freed in 0.1 ms
-
 
 _first, _end = attrgetter("first"), attrgetter("end")
 
@@ -23,18 +22,9 @@ class Sequence:
     """The extents of one topic, ascending by ordinal."""
 
     __slots__ = (
-        "_firsts",
-        "_grain",
-        "_released_count",
-        "_unsorted",
-        "distributed",
-        "end",
-        "extents",
-        "first",
-        "is_dropped",
-        "on_released",
-        "retained",
-    )
+        "_firsts", "_grain", "_released_count", "_unsorted", "distributed", "end", "extents", "first", "is_dropped",
+        "on_released", "retained",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.distributed = 0  # ordinal: the messages before it were given to channels
@@ -49,15 +39,15 @@ class Sequence:
         # number of extents in `extents` whose messages are all released; `sweep` removes them once they are half
         self._released_count = 0
         # called with each extent whose messages are all released, before the extent is swept
-        self.on_released: Callable[[StoredExtent], None] = _empty_extent
+        self.on_released: Callable[[StoredExtent], None] = lambda stored: None
 
     def append(
         self, first: int, frames: list[bytes], ids: bytes, largest: int, delayed: bool, references: int = 0
     ) -> list[StoredExtent]:
-        """Append messages, in extents whose size bounds what a channel standing in one of them keeps in memory.
+        """Append messages, in extents whose size bounds what a channel that reads one of them keeps in memory.
 
-        `references`: how many readers reference the messages already; 0: the distributed offset has not passed them. Returns
-        the extents that got messages.
+        `references`: number of readers that reference the messages already; 0: the distributed offset has not passed them.
+        Returns the extents that got messages.
         """
         if references:
             self.distributed = first + len(frames)
@@ -94,7 +84,7 @@ class Sequence:
                 stored = StoredExtent(first, delayed)
                 stored.extent = None
                 self.add(stored)
-            part = min(end - first, stored.room, messages_of(each))
+            part = min(end - first, EXTENT_MESSAGES - stored.count, messages_of(each))
             stored.refcounts += bytes(part)
             stored.count += part
             stored.bulk += part * each
@@ -118,46 +108,24 @@ class Sequence:
         self._firsts.append(stored.first)
         self.end = max(self.end, stored.end)
 
-    def spans(self, first: int, end: int) -> list[tuple[StoredExtent, int, int]]:
-        """Return the extents that hold messages first..end, each with the start and end index. All must be present."""
-        place = bisect_right(self._firsts, first) - 1
-        found = []
-        while first < end:
-            stored = self.extents[place]
-            stop = min(end, stored.end)
-            found.append((stored, first - stored.first, stop - stored.first))
-            first = stop
-            place += 1
-        return found
-
     def distribute(self, first: int, end: int, references: int) -> None:
         """Move the distributed offset to `end`: `references` readers reference messages first..end."""
         self.distributed = end
-        for stored, start, stop in self.spans(first, end):
+        for stored, start, stop in self._present(first, end):
             stored.set_references(start, stop, references)
 
     def drop_references(self, first: int, end: int) -> None:
         """Note that one reader no longer references messages first..end, all of which must be present."""
-        place = bisect_right(self._firsts, first) - 1
-        stored = self.extents[place]
+        stored = self.extents[bisect_right(self._firsts, first) - 1]
         if end <= stored.first + stored.count:  # its `end`, for a call less; nearly always
             if stored.drop_references(first - stored.first, end - stored.first):
                 self.on_released(stored)
                 self._note_released(1)
             return
-        dead = 0
-        while first < end:
-            stored = self.extents[place]
-            start, stop = first - stored.first, min(end - stored.first, stored.count)
-            if stored.drop_references(start, stop):
-                self.on_released(stored)
-                dead += 1
-            first = stored.first + stop
-            place += 1
-        self._note_released(dead)
+        self.drop_present_references(first, end)
 
     def drop_present_references(self, first: int, end: int) -> None:
-        """Do the same for those of messages first..end that are present: others were damaged on disk."""
+        """Do the same for those of messages first..end that are present: others were corrupt on disk."""
         dead = 0
         for stored, start, stop in self.present_spans(first, end):
             if stored.drop_references(start, stop):
@@ -166,12 +134,10 @@ class Sequence:
         self._note_released(dead)
 
     def _note_released(self, dead: int) -> None:
-        """Count extents whose messages are all released now, and sweep if there are many."""
-        if dead:
-            self._released_count += dead
-            if self._released_count > len(self.extents) // 2:
-                # deleting each extent at once would cost the lists' length
-                self.sweep()
+        """Count extents whose messages are all released now. Sweep if there are many: each sweep costs the lists' length."""
+        self._released_count += dead
+        if dead and self._released_count > len(self.extents) // 2:
+            self.sweep()
 
     def kinds(self, first: int, end: int) -> Iterator[tuple[int, int, bool]]:
         """Yield the present parts of first..end as (first, end, delayed). The sequence must not change meanwhile.
@@ -190,7 +156,7 @@ class Sequence:
         return [(start, stop) for start, stop, delayed in self.kinds(first, end) if not delayed]
 
     def present_spans(self, first: int, end: int) -> list[tuple[StoredExtent, int, int]]:
-        """Return the same as `spans`, for messages of which some may be missing."""
+        """Return the extents that hold messages of first..end, each with the start and end index. Some may be missing."""
         return list(self._present(first, end))
 
     def _present(self, first: int, end: int) -> Iterator[tuple[StoredExtent, int, int]]:
@@ -214,14 +180,12 @@ class Sequence:
         return merge(_from(self.retained, first, end), _from(self.extents, first, end), key=_first)
 
     def cold(self, first: int, end: int) -> int:
-        """Return how many messages of first..end are on disk only."""
-        spans = self.present_spans(first, end)
-        return sum(
-            stop - start for stored, start, stop in spans if stored.extent is None and stored.released < stored.count
-        )
+        """Return the number of messages of first..end that are on disk only."""
+        spans = self._present(first, end)
+        return sum(stop - start for one, start, stop in spans if one.extent is None and one.released < one.count)
 
     def count_released(self) -> None:
-        """Count the released messages of all extents anew: those before the distributed offset that no channel references."""
+        """Recount the released messages of all extents: those before the distributed offset that no channel references."""
         for stored in self.extents:
             stored.count_released(self.distributed)
 
@@ -287,10 +251,7 @@ class Sequence:
         return None
 
     def extent_at(self, ordinal: int) -> Extent | None:
-        """Return the live extent that holds `ordinal`, else the next, else an empty one at the end.
-
-        Returns None if that extent is on disk only.
-        """
+        """Return the live extent that holds `ordinal`, else the next, else an empty one. None if it is on disk only."""
         place = self.index_of(ordinal)
         return self.extents[place].extent if place < len(self.extents) else self.empty_extent()
 
@@ -311,13 +272,11 @@ class Sequence:
         self.sweep()
         joined: list[StoredExtent] = []
         span, most = self._grain
-        for stored in sorted(self.retained, key=lambda stored: stored.first):
+        for stored in sorted(self.retained, key=_first):
             stored.retain_only()
-            last = joined[-1] if joined else None
-            small = (
-                last is not None and stored.logged_last - last.logged_first <= span and last.size + stored.size <= most
-            )
-            if last is not None and small and last.end == stored.first and last.delayed == stored.delayed:
+            last = joined[-1] if joined else stored
+            is_small = stored.logged_last - last.logged_first <= span and last.size + stored.size <= most
+            if is_small and last.end == stored.first and last.delayed == stored.delayed:
                 last.join(stored)
             else:
                 joined.append(stored)
@@ -328,7 +287,7 @@ class Sequence:
         """Stop retaining finished messages that were published before `oldest` (the log's time) or exceed `most` bytes.
 
         The newest `most` bytes stay. For each of `holds`, (offset, oldest, most), messages from the offset on stay within
-        bounds of their own. Returns True if more messages may go than before. No bound divides an extent.
+        bounds of their own. Returns True if fewer messages are retained than before. No bound divides an extent.
         """
         assert self.first is not None
         self.join_retained()
@@ -342,11 +301,9 @@ class Sequence:
         return first > before
 
     def set_policy(self, policy: StoragePolicy) -> None:
-        """Set how finished messages are retained. A joined extent goes as a whole, so this bounds how long it can become."""
-        self._grain = (
-            policy.retention // GRAINS or FOREVER,
-            min(RUN_BYTES, policy.retention_bytes // GRAINS or RUN_BYTES),
-        )
+        """Bound the size of joined extents by how finished messages are retained: a joined extent is removed as a whole."""
+        size = min(RUN_BYTES, policy.retention_bytes // GRAINS or RUN_BYTES)
+        self._grain = policy.retention // GRAINS or FOREVER, size
 
     def retain(self, first: int | None) -> None:
         """Retain finished messages from the ordinal `first` on; None: retain none."""
@@ -362,7 +319,7 @@ class Sequence:
         first = self.first
         return [] if first is None else [one for one in self.extents if one.released == one.count and one.end > first]
 
-    def wanted(self, stored: StoredExtent) -> float:
+    def live_part(self, stored: StoredExtent) -> float:
         """Return the part of an extent, 0 to 1, that some reader references or that is retained."""
         unfinished = 1 - stored.released / stored.count
         if self.first is None:
@@ -370,14 +327,14 @@ class Sequence:
         return max(unfinished, min(1.0, (stored.end - self.first) / stored.count))
 
     def take_apart(self) -> Iterator[list[StoredExtent]]:
-        """Yield all extents in small groups. The sequence has none of them from the first step on, and nobody needs them."""
+        """Yield all extents in small groups. The sequence has none of them from the first step on."""
         self.is_dropped = True
-        extents, retained = self.extents, self.retained
+        lists = self.extents, self.retained
         self.extents, self.retained, self._firsts = [], [], []
-        for those in (extents, retained):
-            while those:
-                group = those[-TAKEN_APART_AT_ONCE:]
-                del those[-TAKEN_APART_AT_ONCE:]
+        for extents in lists:
+            while extents:
+                group = extents[-TAKEN_APART_AT_ONCE:]
+                del extents[-TAKEN_APART_AT_ONCE:]
                 yield group
 
     def remove_from(self, first: int) -> None:
@@ -392,10 +349,6 @@ class Sequence:
             if self.first is not None and stored.end > self.first:
                 self.retained.append(stored)
                 self._unsorted = True
-
-
-def _empty_extent(stored: StoredExtent) -> None:
-    pass
 
 
 def _from(entries: list[StoredExtent], first: int, end: int) -> Iterator[StoredExtent]:

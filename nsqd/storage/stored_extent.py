@@ -26,22 +26,9 @@ class StoredExtent:
     """An extent with its reference counts. Its frames may be on disk only: then `extent` is None."""
 
     __slots__ = (
-        "attributed",
-        "bulk",
-        "count",
-        "delayed",
-        "extent",
-        "first",
-        "large_refcounts",
-        "locations",
-        "logged_first",
-        "logged_last",
-        "newest",
-        "oldest",
-        "refcounts",
-        "released",
-        "size",
-    )
+        "attributed", "bulk", "count", "delayed", "extent", "first", "large_refcounts", "locations", "logged_first",
+        "logged_last", "newest", "oldest", "refcounts", "released", "size",
+    )  # fmt: skip
 
     def __init__(self, first: int, delayed: bool) -> None:
         self.first = first  # ordinal of the first message
@@ -51,7 +38,7 @@ class StoredExtent:
         self.refcounts = bytearray()  # for each message, how many channels have not finished it
         # used instead of `refcounts` once there are more channels than a byte can count
         self.large_refcounts: list[int] | None = None
-        self.released = 0  # number of messages that no channel references any more; in memory their frames are b""
+        self.released = 0  # number of messages that no channel references; in memory their frames are b""
         self.size = 0  # bytes of all frames, released or not, with OVERHEAD (locations.py) for each
         self.bulk = 0  # upper bound of the frames' bytes: it decides when the extent is closed
         self.locations: list[Location] = []  # where the extent's records are on disk; empty: they are not written yet
@@ -140,19 +127,15 @@ class StoredExtent:
         """Note that a channel no longer references messages first..end (indexes). Returns True if all messages are released."""
         if self.large_refcounts is not None:
             return self._drop_large_references(self.large_refcounts, first, end)
-        if (
-            end - first == 1
-        ):  # half the cost of a range: consumers that work on one message at a time finish one at a time
+        if end - first == 1:  # half the cost of a range: consumers often finish one message at a time
             left = self.refcounts[first] = _ONE_LESS[self.refcounts[first]]
             if not left:
                 self.released += 1
                 if self.extent is not None:
                     self.extent.frames[first] = b""
             return self.released == self.count
-        refcounts = self.refcounts[first:end].translate(_ONE_LESS)
-        self.refcounts[first:end] = refcounts
-        done = refcounts.count(0)
-        if done:
+        self.refcounts[first:end] = refcounts = self.refcounts[first:end].translate(_ONE_LESS)
+        if done := refcounts.count(0):
             self.released += done
             if self.extent is not None:
                 _release_frames(self.extent.frames, first, refcounts, done)
@@ -193,20 +176,12 @@ class StoredExtent:
         return part
 
     @property
-    def room(self) -> int:
-        """Return how many more messages the extent can take."""
-        return EXTENT_MESSAGES - self.count
-
-    @property
     def disk_bytes(self) -> int:
         """Return the bytes of the extent's locations: its records and what lies between them."""
         return sum(end - start for _, _, start, end in self.locations)
 
     def note_location(self, segment: int, start: int, end: int, size: int, wall: int, logged: int) -> None:
-        """Note that appended messages, `size` bytes of frames, stand at start..end of a segment.
-
-        `wall`, `logged`: see `published`.
-        """
+        """Note that appended messages, `size` bytes of frames, are at start..end of a segment. For the times see below."""
         self.note_published(wall, logged)
         self.size += size
         add_location(self.locations, segment, 0, start, end)
@@ -219,12 +194,11 @@ class StoredExtent:
         self.logged_last = logged
 
     def published_at(self, index: int) -> int:
-        """Return when a message was published, ns since the epoch.
+        """Return the time at which a message was published, in ns since the epoch.
 
-        A frame in memory tells it. On disk it is an estimate, as if messages had come evenly from `oldest` to `newest`.
+        For a message on disk it is an estimate, as if messages had come evenly from `oldest` to `newest`.
         """
-        frame = self.extent.frames[index] if self.extent is not None else b""
-        if frame:
+        if frame := self.extent.frames[index] if self.extent is not None else b"":
             return int.from_bytes(frame[STAMP], "big")
         return self.oldest + (self.newest - self.oldest) * index // max(1, self.count - 1)
 
@@ -238,7 +212,7 @@ class StoredExtent:
         self.bulk = EXTENT_BYTES  # the extent grows no more
 
     def count_released(self, distributed: int) -> None:
-        """Count the released messages anew: those before `distributed` that no channel references."""
+        """Recount the released messages: those before `distributed` that no channel references."""
         refcounts = self.large_refcounts if self.large_refcounts is not None else self.refcounts
         self.released = sum(not number for number in refcounts[: max(0, min(self.count, distributed - self.first))])
 
@@ -279,5 +253,5 @@ def _release_frames(frames: list[bytes], first: int, refcounts: bytearray, done:
 
 
 def messages_of(size: int) -> int:
-    """Return how many messages of `size` bytes an extent can have, at least 1."""
+    """Return the number of messages of `size` bytes that fill an extent, at least 1."""
     return max(1, min(EXTENT_MESSAGES, EXTENT_BYTES // max(1, size)))

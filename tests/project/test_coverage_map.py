@@ -145,7 +145,7 @@ TRIED_BY = {
         "nsqd.storage.log.frozen", "nsqd.storage.log.locations", "nsqd.storage.log.parent",
     ),
     "nsqd/storage/log/test_retention.py": (
-        "nsqd.storage.log.journal", "nsqd.storage.log.recorder", "nsqd.storage.log.upkeep",
+        "nsqd.storage.log.journal", "nsqd.storage.log.recorder",
     ),
     "nsqd/storage/log/test_state.py": (
         "nsqd.core.retention.cursors", "nsqd.core.topic_state", "nsqd.core.work_queue.state",

@@ -148,7 +148,7 @@ def _configure(random: Random) -> Callable[[Broker], None]:
 
 @contextmanager
 def small_steps() -> Iterator[None]:
-    """Ids are leased a few at a time, checkpoints and segment scans take a topic a turn."""
+    """Ids are leased a few at a time, checkpoints and usage scans take a topic a turn."""
     before = ids.LEASE, checkpoint.SLICE, tidying.SLICE
     ids.LEASE, checkpoint.SLICE, tidying.SLICE = 256, 0, 0
     try:

@@ -305,7 +305,7 @@ class Promotions(Part):
     def _close(self, led: PromotedLog) -> None:
         opened = led.log  # it stays there until it is closed: if this node stops before, `close` closes it
         if opened is not None:
-            opened.upkeep = None  # it needs no checkpoint
+            opened.checkpoints = None  # it needs no checkpoint
         self._work.run(opened.close if opened is not None else _nothing, lambda result: self._closed(led))
 
     def _closed(self, led: PromotedLog) -> None:

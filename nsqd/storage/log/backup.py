@@ -35,15 +35,15 @@ class LogPart:
         return data
 
 
+@dataclass(slots=True, eq=False)
 class LogBackup:
     """Copies of a log that is in use. Implements nsqd.core.retention.backup.Backup."""
 
-    def __init__(self, disk: Disk, writer: Writer, syncer: Syncer, tidying: Tidying) -> None:
-        self._disk = disk
-        self._writer = writer
-        self._syncer = syncer
-        self._tidying = tidying
-        self._number = 0  # number of the copy that was begun last
+    _disk: Disk
+    _writer: Writer
+    _syncer: Syncer
+    _tidying: Tidying
+    _number: int = 0  # number of the copy that was begun last
 
     def begin(self) -> tuple[int, list[LogPart]]:
         if self._tidying.is_held_by(HOLDER):
@@ -51,20 +51,19 @@ class LogBackup:
         if not self._syncer.sync_all():
             raise OSError("the log cannot be synced")
         self._tidying.note_segments()
-        bases = dict.fromkeys([*self._tidying.segments, self._writer.base])
-        parts = [self._part(base) for base in bases]
+        parts = [self._part(base) for base in dict.fromkeys([*self._tidying.segments, self._writer.base])]
+        parts = [part for part in parts if part.size > HEADER_SIZE]
         self._number += 1
         self.keep_alive(self._number)
-        parts = [part for part in parts if part.size > HEADER_SIZE]
         if IDENTITY in self._disk.names():
             parts.append(LogPart(self._disk, IDENTITY, self._disk.size(IDENTITY), IDENTITY))
         return self._number, parts
 
     def _part(self, base: int) -> LogPart:
-        name = self._tidying.file_name(base)
-        if base == self._writer.base:
-            return LogPart(self._disk, name, HEADER_SIZE + self._writer.durable.position - base, name)
-        return LogPart(self._disk, name, self._disk.size(name), name)
+        name, writer = self._tidying.file_name(base), self._writer
+        is_newest = base == writer.base
+        size = HEADER_SIZE + writer.durable.position - base if is_newest else self._disk.size(name)
+        return LogPart(self._disk, name, size, name)
 
     def keep_alive(self, number: int) -> None:
         if number == self._number:

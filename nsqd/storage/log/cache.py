@@ -1,10 +1,10 @@
 """Which messages are in memory, and how the others are read back. A turn never waits for the disk: a thread reads.
 
 Every frame is on disk as well, so memory is a cache, with one budget for the whole log. Extents that were published last and
-that no channel is near are given up first: a channel that lags behind keeps the extents that it reads next, and a channel that
-keeps up has read the others. Extents that were read back are given up when the channels have passed them. Data in the operating
-system's page cache is read in the turn, because handing the read to the thread and back costs more. The thread reads the extent
-that was asked for and the next one after it.
+that no channel is near are evicted first: a channel that lags behind keeps the extents that it reads next, and a channel that
+keeps up has read the others. Extents that were read back are evicted when the channels have passed them. Data in the operating
+system's page cache is read in the turn, because handing the read to the thread and back costs more. The thread reads the
+requested extent and the next one after it.
 
 See docs/design/log.md#memory.
 """
@@ -26,7 +26,7 @@ from shared.log import log
 from shared.process.listen import OUT_OF_RESOURCES
 
 KEPT_NEW = 4  # the newest extents may have one part in this many of the budget
-GIVEN_UP_AT_ONCE = 64  # one part in this many of the budget is given up in a turn: of 256 MB a few ms
+EVICTED_AT_ONCE = 64  # one part in this many of the budget is evicted in a turn: of 256 MB a few ms
 RETRIES_PER_LINE = 100  # one in this many retries is logged: every ten seconds
 MOST_INLINE = 8  # extents that are read in a turn, at most: 2 ms
 PAUSE = 0.1  # s between two tries after a failed read
@@ -39,7 +39,7 @@ class ReadRequest:
     topic: int
     sequence: Sequence
     stored: StoredExtent
-    locations: list[Location]  # where the extent stood when the read was requested
+    locations: list[Location]  # of the extent when the read was requested
     found: FoundFrames | None = None  # the result; None: the read is not done yet, or it failed
     failure: OSError | None = None
     lost: set[int] = field(default_factory=set)  # indexes of messages that are referenced and could not be read
@@ -51,26 +51,25 @@ class Cache:
     def __init__(self, disk: Disk, files: SegmentFiles, budget: int, wake: Callable[[], None]) -> None:
         self.budget = budget  # bytes of frames, at most
         self.limit = budget  # the part of the budget that is left to frames; past it, call `evict`
-        # bytes of frames in memory; an extent that is still referenced counts with its released frames
-        self.cached_bytes = 0
-        # called with the topic's number when an extent that was requested can be read
-        self.on_read: Callable[[int], None] = lambda topic: None
+        self.cached_bytes = 0  # bytes of frames in memory; a referenced extent counts with its released frames
+        self.on_read: Callable[[int], None] = lambda topic: (
+            None
+        )  # called with the topic when a requested extent was read
         self.just_read: list[StoredExtent] = []  # extents read back in this turn; if there are any, call `evict`
         self.done: deque[ReadRequest] = deque()  # filled by the thread; if there are any, call `collect`
         self.inline = 0  # extents read in this turn; the code that begins a turn sets it to 0
-        self.failures = 0  # number of messages that were found damaged or missing
+        self.failures = 0  # number of messages that were found corrupt or missing
         self.retries = 0  # number of reads that failed and were tried again
-        self._disk = disk
-        self._files = files
-        self._wake = wake
+        self._disk, self._files, self._wake = disk, files, wake
         # The extents published last, with the bytes by which each grew. Channels that keep up will read them in a moment.
         self._new: OrderedDict[StoredExtent, int] = OrderedDict()
         self._new_bytes = 0  # bytes of the extents in `_new`
         self._old: dict[StoredExtent, None] = {}  # extents published before those, as far as they are in memory
-        # extents that were read back, the oldest first
-        self._read_back: OrderedDict[StoredExtent, None] = OrderedDict()
+        self._read_back: OrderedDict[StoredExtent, None] = (
+            OrderedDict()
+        )  # extents that were read back, the oldest first
         self._reading: dict[int, ReadRequest] = {}  # reads in progress, by id() of the extent
-        self._jobs: SimpleQueue[ReadRequest | None] = SimpleQueue()  # reads for the thread; None tells it to end
+        self._jobs: SimpleQueue[ReadRequest | None] = SimpleQueue()  # reads for the thread; None ends it
         self._thread: threading.Thread | None = None
 
     # What enters and leaves the memory
@@ -104,20 +103,14 @@ class Cache:
         self._old.pop(stored, None)
         self._read_back.pop(stored, None)
 
-    def forget_extents(self, extents: list[StoredExtent]) -> None:
-        """Forget extents of a topic that is deleted."""
-        for stored in extents:
-            self.forget_extent(stored)
-            stored.released = stored.count
-
     def evict(self, unwritten: Container[StoredExtent]) -> None:
-        """Give up extents until there is some room again, or nothing more can be given up.
+        """Evict extents until there is some room again, or nothing more can be evicted.
 
         Call this at the end of a turn if `cached_bytes` exceeds `limit`, or if extents are in `just_read`. Extents in
         `unwritten` have messages that exist only in memory: they stay.
         """
         if self.cached_bytes > self.limit:
-            room = self.limit - self.limit // GIVEN_UP_AT_ONCE
+            room = self.limit - self.limit // EVICTED_AT_ONCE
             while self.cached_bytes > room and self._read_back:
                 self._evict(self._read_back.popitem(last=False)[0], unwritten)
             while self.cached_bytes > room and self._old:
@@ -129,18 +122,16 @@ class Cache:
     def _evict(self, stored: StoredExtent, unwritten: Container[StoredExtent]) -> None:
         if stored.extent is None or not stored.locations or stored.released == stored.count or stored in unwritten:
             return
-        stored.extent = None  # a channel that stands in the extent keeps its own reference
+        stored.extent = None  # a channel that reads the extent keeps its own reference
         self.cached_bytes -= stored.size
 
     # Reading back
 
     def fetch(self, topic: int, sequence: Sequence, place: int) -> None:
-        """Start to read back the extent at index `place` of the sequence, and the next one, which is wanted soon."""
+        """Start to read back the extent at index `place` of the sequence, and the next one, which is needed soon."""
         for stored in sequence.extents[place : place + 2]:
             if stored.extent is None and stored.released < stored.count and id(stored) not in self._reading:
-                read = ReadRequest(topic, sequence, stored, list(stored.locations))
-                self._reading[id(stored)] = read
-                self._start(read)
+                self._request(topic, sequence, stored)
 
     def read_now(self, topic: int, sequence: Sequence, stored: StoredExtent) -> Extent | None:
         """Return the extent if the page cache holds it and this turn may read one more, otherwise None."""
@@ -156,9 +147,8 @@ class Cache:
         self._install(ReadRequest(topic, sequence, stored, [], found))
         return stored.extent
 
-    def _again(self, read: ReadRequest) -> None:
-        read.locations, read.found, read.failure, read.lost = list(read.stored.locations), None, None, set()
-        self._reading[id(read.stored)] = read
+    def _request(self, topic: int, sequence: Sequence, stored: StoredExtent) -> None:
+        self._reading[id(stored)] = read = ReadRequest(topic, sequence, stored, list(stored.locations))
         self._start(read)
 
     def _start(self, read: ReadRequest | None) -> None:
@@ -168,10 +158,7 @@ class Cache:
         self._jobs.put(read)
 
     def _work(self) -> None:
-        while True:
-            read = self._jobs.get()
-            if read is None:
-                return
+        while (read := self._jobs.get()) is not None:
             self._do(read)
             self.done.append(read)
             self._wake()
@@ -182,33 +169,31 @@ class Cache:
             read.found = read_frames(self._disk, self._files, read.topic, read.stored, read.locations)
         except OSError as error:
             read.failure = error
-            if not isinstance(error, FileNotFoundError):
-                time.sleep(PAUSE)  # the read is tried again
+            is_tried_again = not isinstance(error, FileNotFoundError)
         else:
-            if not all(read.found.frames) and self._is_awaited(read):
-                time.sleep(PAUSE)
+            is_tried_again = not all(read.found.frames) and self._is_awaited(read)
+        if is_tried_again:
+            time.sleep(PAUSE)
 
     def collect(self) -> list[ReadRequest]:
-        """Take over the extents that the thread has read. Returns the reads with `lost` messages: damaged or missing."""
+        """Install the extents that the thread has read. Returns the reads with `lost` messages: corrupt or missing."""
         failed = []
         topics = dict[int, None]()
         while self.done:
             read = self.done.popleft()
             del self._reading[id(read.stored)]
-            if self._may_succeed_later(read):
-                self._again(read)
+            stored = read.stored
+            is_live = not read.sequence.is_dropped and stored.released < stored.count and stored.extent is None
+            may_succeed_later = self._may_succeed_later(read)
+            read.lost = _lost(read) if is_live and not may_succeed_later else set()
+            if may_succeed_later or (read.lost and self._is_awaited(read)):
+                self._request(read.topic, read.sequence, stored)
                 continue
-            is_wanted = not read.sequence.is_dropped and read.stored.released < read.stored.count
-            if is_wanted and read.stored.extent is None:
-                read.lost = _lost(read)
-                if read.lost and self._is_awaited(read):
-                    self._again(read)
-                    continue
-                if read.lost:
-                    self.failures += len(read.lost)
-                    failed.append(read)
-                else:
-                    self._install(read)
+            if read.lost:
+                self.failures += len(read.lost)
+                failed.append(read)
+            elif is_live:
+                self._install(read)
             topics[read.topic] = None
         for topic in topics:
             self.on_read(topic)
@@ -218,7 +203,7 @@ class Cache:
         """Return True if the read failed and should be tried again.
 
         The machine may be out of descriptors, or the disk may come back. But a missing segment comes back only if it was
-        cleaned in the meantime: then the extent stands elsewhere.
+        cleaned in the meantime: then the extent has other locations.
         """
         if read.failure is None:
             return False
@@ -230,7 +215,7 @@ class Cache:
         return True
 
     def _is_awaited(self, read: ReadRequest) -> bool:
-        """Return True if another node may have what was found damaged, and could not be reached yet. Any thread may ask."""
+        """Return True if another node may have the corrupt bytes, and could not be reached yet. Any thread may ask."""
         mend = self._files.mend
         if mend is None:
             return False
@@ -261,22 +246,15 @@ class Cache:
 def _distributed_and_released(read: ReadRequest) -> Iterator[int]:
     """Yield the indexes of the messages that were given to channels and that no channel references."""
     stored = read.stored
-    if not stored.released:
-        return iter(())
-    return (
-        index
-        for index in range(min(stored.count, read.sequence.distributed - stored.first))
-        if not stored.is_referenced(index)
-    )
+    if stored.released:
+        for index in range(min(stored.count, read.sequence.distributed - stored.first)):
+            if not stored.is_referenced(index):
+                yield index
 
 
 def _lost(read: ReadRequest) -> set[int]:
     """Return the indexes of the messages that are referenced and were not read."""
-    found = read.found
-    if found is None:
-        missing = set(range(read.stored.count))
-    elif all(found.frames):
+    frames = read.found.frames if read.found else [b""] * read.stored.count
+    if all(frames):
         return set()
-    else:
-        missing = {index for index, frame in enumerate(found.frames) if not frame}
-    return missing.difference(_distributed_and_released(read))
+    return {index for index, frame in enumerate(frames) if not frame}.difference(_distributed_and_released(read))

@@ -1,13 +1,12 @@
 """Checkpoints: all state is written once more, so that replay can begin there, and old segments can be removed.
 
 A checkpoint begins a segment with a STATE record. Then follow, some topics in each turn, the state of each topic and, in parts,
-what the topic remembers of publishers; then STATE_END. A checkpoint is fuzzy: records of a topic between STATE and the topic's
-own state are included in that state, and replay skips them. The two newest complete checkpoints are kept: if the newest is
-damaged, replay uses the one before it. Segments older than both are the business of Tidying.
+the topic's deduplication memory; then STATE_END. A checkpoint is fuzzy: records of a topic between STATE and the topic's own
+state are included in that state, and replay skips them. The two newest complete checkpoints are kept: if the newest is corrupt,
+replay uses the one before it. `Tidying` removes the segments older than both.
 
 Under load, a checkpoint follows after a number of bytes or records. A quiet node writes one if that frees more bytes than are
-still wanted: a finished backlog is removed once two checkpoints follow it, even if nothing is published after it. With no
-traffic at all there are only these two checkpoints, because then nothing but checkpoints stands after the older one.
+live: a finished backlog is removed once two checkpoints follow it.
 
 See docs/design/log.md#checkpoints.
 """
@@ -18,23 +17,24 @@ from dataclasses import dataclass
 from nsqd.core import records
 from nsqd.core.records import RecordKind
 from nsqd.storage.log.followers import Followers
-from nsqd.storage.log.sources import StateSource, contents
+from nsqd.storage.log.sources import LiveSource, StateSource, contents
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.tidying import Tidying
 from nsqd.storage.log.writer import SEGMENT_SIZE, Writer
 
-# ns of a turn for describing topics; one topic is never divided, except for its chunks of waiting messages, publishers and jobs
-SLICE = 1_000_000
+SLICE = (
+    1_000_000  # ns of a turn for describing topics; only waiting messages, publishers and jobs of a topic are divided
+)
 SLICE_BYTES = 256 * 1024  # bytes of records in a turn: to write them takes about a millisecond
 SHARE = 20  # checkpoints that are not urgent may take one part in this many of the time
 FULL_PAUSE = 2_000_000_000  # ns between checkpoints that are to free space on a full disk
 OVERDUE_PAUSE = 60_000_000_000  # ns between checkpoints that are to release messages whose retention is over
 SHORT_TAIL = 256 * 1024  # bytes: a shorter tail is left to the replay of the next start
-# ns between looks at how much of the log is finished, while the node is quiet. It does not depend on how long
-# a look takes: on a busy machine other processes take most of that time.
-LOOK_EVERY = 15_000_000_000
-INSPECT_EVERY = 100_000_000  # ns between looks at conditions that depend on time alone, while nothing else is due
-QUIET = 4  # the node is quiet if it writes less than one part in this many of Tail.cheap between two looks
+# ns between scans for finished messages, while the node is quiet. It does not depend on the duration of a scan: on a busy
+# machine other processes take most of that time.
+SCAN_EVERY = 15_000_000_000
+INSPECT_EVERY = 100_000_000  # ns between checks of conditions that depend on time alone, while nothing else is due
+QUIET = 4  # the node is quiet if it writes less than one part in this many of Tail.cheap in SCAN_EVERY
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,42 +51,25 @@ class Checkpoints:
     """Decides when to write a checkpoint, and writes it in parts. `turn` is called once a turn, after the commit."""
 
     def __init__(
-        self,
-        source: StateSource,
-        writer: Writer,
-        syncer: Syncer,
-        tidying: Tidying,
-        roots: list[int],
-        tail: Tail,
-        monotonic: Callable[[], int],
-        wake: Callable[[], None],
-    ) -> None:
-        """Prepare for checkpoints of the state in `source`.
-
-        `roots`: bases of segments that begin with a complete checkpoint, ascending; `wake`: requests another turn soon.
-        """
+        self, source: LiveSource, writer: Writer, syncer: Syncer, tidying: Tidying, roots: list[int], tail: Tail,
+        monotonic: Callable[[], int], wake: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """`roots`: bases of segments that begin with a complete checkpoint, ascending; `wake`: requests another turn soon."""
         self.written = 0  # number of checkpoints written
-        self._source = source
-        self._writer = writer
-        self._syncer = syncer
-        self._tidying = tidying
-        self._tail = tail
-        self._monotonic = monotonic
-        self._wake = wake
+        self._source, self._writer, self._syncer, self._tidying = source, writer, syncer, tidying
+        self._tail, self._monotonic, self._wake = tail, monotonic, wake
         self._roots = roots[-2:]
         # records still to be written; None: no checkpoint is in progress
         self._contents: Iterator[tuple[RecordKind, bytes]] | None = None
         self._root = 0  # base of the segment with which the current checkpoint begins
         self._ended = 0  # position that must be durable before the written checkpoint counts; 0: none
-        before = [*tidying.segments[:1], *roots]
         # log position of the last checkpoint, or of the log's beginning
-        self._since = before[-1] if before else writer.written.position
-        self._size = 0  # bytes of the last checkpoint
-        self._size_before = 0  # bytes of the checkpoint before the last one
-        self._quiet = False  # True: little was written between the last two looks
-        self._look_at = 0  # time of the next look (monotonic ns)
-        self._looked = writer.written.position  # the log's end at the last look
-        self._counted = -1  # number of records outside of checkpoints at the last count of finished messages
+        self._since = [writer.written.position, *tidying.segments[:1], *roots][-1]
+        self._size = self._size_before = 0  # bytes of the last checkpoint, and of the one before it
+        self._quiet = False  # True: little was written between the last two times when a scan was due
+        self._scan_at = 0  # when the next scan is due (monotonic ns)
+        self._end_then = writer.written.position  # the log's end when a scan was due last
+        self._counted = -1  # number of records outside of checkpoints at the last scan
         self._records = writer.records  # records written up to the last checkpoint, its own included
         self._own = 0  # number of records that belong to checkpoints
         self._others = (-1, -1)  # numbers of other records when each of the last two checkpoints began
@@ -99,15 +82,10 @@ class Checkpoints:
     def turn(self, now: int) -> bool:
         """Continue a checkpoint, or begin one if it is time. Most turns end with the first comparisons: nothing is due.
 
-        `now`: time of the turn, monotonic ns. Returns True if it goes on in the next turn, which it has asked for.
+        `now`: time of the turn, monotonic ns. Returns True if it continues in the next turn, which it has requested.
         """
-        writer = self._writer
-        if (
-            now < self._due
-            and writer.written.position <= self._due_end
-            and writer.records <= self._due_records
-            and not writer.begun
-        ):
+        writer, end = self._writer, self._writer.written.position
+        if now < self._due and end <= self._due_end and writer.records <= self._due_records and not writer.begun:
             return False
         self._now = now
         if writer.failure:
@@ -120,13 +98,13 @@ class Checkpoints:
             self._continue(self._contents)
         elif self._is_time():
             self._begin()
-        elif self._now >= self._look_at:
-            self._request_census()
-        goes_on = self._contents is not None or self._tidying.active
-        if goes_on:
+        elif self._now >= self._scan_at:
+            self._request_scan()
+        continues = self._contents is not None or self._tidying.active
+        if continues:
             self._wake()
         self._plan()
-        return goes_on
+        return continues
 
     def _plan(self) -> None:
         """Set the time, the position and the number of records up to which `turn` has nothing to do."""
@@ -138,61 +116,58 @@ class Checkpoints:
 
     def finish(self) -> bool:
         """Leave a checkpoint when the node stops, so that the next start is quick. Returns False if there is no need."""
-        writer = self._writer
-        if writer.failure or (
-            self._contents is None and writer.written.position - self._since - self._size < SHORT_TAIL
-        ):
+        if self._writer.failure:
             return False
         if self._contents is None:
-            if not self._source.is_whole:
+            if self._behind < SHORT_TAIL or not self._source.store.is_whole:
                 return False
             self._begin()
         while self._contents is not None:
             self._continue(self._contents)
         return True
 
+    @property
+    def _behind(self) -> int:
+        """Return the bytes of the log after the last checkpoint."""
+        return self._writer.written.position - self._since - self._size
+
     def _is_time(self) -> bool:
-        if not self._source.is_whole:
+        if not self._source.store.is_whole:  # a checkpoint that misses a topic would lose it
             return False
-        writer = self._writer
-        behind, since = writer.written.position - self._since - self._size, self._now - self._began
-        if behind > self._tail.most or writer.records - self._records > self._tail.records:
+        writer, tail, since = self._writer, self._tail, self._now - self._began
+        if self._behind > tail.most or writer.records - self._records > tail.records:
             return True
-        if behind > self._tail.cheap and since > self._took * SHARE:
+        # most of the log after the older checkpoint is finished, according to the last scan
+        is_worth_it = self._tidying.finished - self._own_bytes > self._tidying.live_recent + tail.cheap
+        if since > self._took * SHARE and (self._behind > tail.cheap or (self._quiet and is_worth_it)):
             return True
-        if since > OVERDUE_PAUSE and self._source.overdue:
-            return True
-        if self._quiet and since > self._took * SHARE and self._is_worth_it():
+        if since > OVERDUE_PAUSE and self._source.store.overdue:
             return True
         if not self._syncer.space.full or since < FULL_PAUSE:
             return False
-        return writer.records - self._own > self._others[0]  # messages finished since the older checkpoint began may go
-
-    def _is_worth_it(self) -> bool:
-        """Return True if most of the log after the older checkpoint is finished, according to the last census."""
-        tidying = self._tidying
-        return tidying.finished - self._own_bytes > tidying.wanted_recent + self._tail.cheap
+        # a checkpoint frees messages that were finished since the older checkpoint began
+        return writer.records - self._own > self._others[0]
 
     @property
     def _own_bytes(self) -> int:
         """Return the size of the two checkpoints that are kept, in bytes."""
         return self._size + self._size_before
 
-    def _request_census(self) -> None:
-        """Have the finished messages counted, if the node is quiet, something has changed, and it may be enough to matter."""
+    def _request_scan(self) -> None:
+        """Request a count of finished messages, if the node is quiet, and it can have changed by enough to matter."""
         tidying, writer = self._tidying, self._writer
         others = writer.records - self._own
-        self._quiet = writer.written.position - self._looked < self._tail.cheap // QUIET
-        self._looked = writer.written.position
-        self._look_at = self._now + LOOK_EVERY
+        self._quiet = writer.written.position - self._end_then < self._tail.cheap // QUIET
+        self._end_then = writer.written.position
+        self._scan_at = self._now + SCAN_EVERY
         if self._quiet and others != self._counted and tidying.size - self._own_bytes > self._tail.cheap:
             self._counted = others
-            tidying.request_census()
+            tidying.request_scan()
 
     def _begin(self) -> None:
         self._began, self._took = self._now, 0
         self._due = 0
-        self._tidying.finished = 0  # until the next census counts anew
+        self._tidying.finished = 0  # until the next scan
         self._others = self._others[1], self._writer.records - self._own
         self._writer.epochs.forget_before(self._tidying.segments[0] if self._tidying.segments else 0)
         self._own += begin_state(self._writer, self._source)
@@ -222,23 +197,22 @@ class Checkpoints:
         self._size += self._writer.written.position - before
 
     def _complete(self) -> None:
-        """Note that the checkpoint is durable. Segments that only older checkpoints need can go."""
+        """Note that the checkpoint is durable, so that segments which only older checkpoints need can be removed."""
         self._ended = 0
         self._roots = [*self._roots, self._root][-2:]
-        self._tidying.finished = 0  # a census meanwhile has counted a part of this checkpoint
+        self._tidying.finished = 0  # a scan meanwhile has counted a part of this checkpoint
         if len(self._roots) == 2:
             self._tidying.begin(self._roots[0])
 
 
 def begin_state(writer: Writer, source: StateSource) -> int:
-    """Begin a checkpoint with what concerns the log as a whole, in the next group. Returns the number of records."""
-    epochs, followers, parents = list(writer.epochs), writer.followers, writer.parents
+    """Begin a checkpoint with the records of the log as a whole, in the next group. Returns the number of records."""
     writer.begin_state(records.STATE.pack(source.highest, source.leased))
     writer.append_anchor()  # replay may begin here, and needs the clocks
-    for epoch, start in epochs:
+    for epoch, start in writer.epochs:
         writer.append(RecordKind.EPOCH, records.EPOCH.pack(*epoch, start))
-    if followers != Followers():
-        writer.append(RecordKind.FOLLOWERS, followers.pack())
-    for parent in parents:
+    if writer.followers != Followers():
+        writer.append(RecordKind.FOLLOWERS, writer.followers.pack())
+    for parent in writer.parents:
         writer.append(RecordKind.PARENT, parent.pack())
-    return 2 + len(epochs) + (followers != Followers()) + len(parents)
+    return len(writer.group)

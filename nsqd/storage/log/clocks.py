@@ -1,8 +1,8 @@
 """The log's own time: it continues from start to start, and setting a clock does not change it.
 
-While the process lives, the log's time follows the monotonic clock. Once a second the log notes it with two other clocks, in an
-anchor. The clock of the machine's boot tells how long the daemon was down if the machine was not restarted, and the wall clock
-tells it otherwise. So setting the wall clock, while the daemon runs or between two runs on one boot, moves no delay.
+While the process runs, the log's time follows the monotonic clock. Once a second the log notes it with two other clocks, in an
+anchor. A start computes how long the daemon was down with the clock of the machine's boot if the machine was not restarted,
+otherwise with the wall clock. So setting the wall clock, while the daemon runs or between two runs on one boot, moves no delay.
 
 See docs/design/log.md#clocks.
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from nsqd.storage.log.disk import Disk, read_from
+from nsqd.storage.log.disk import Disk, read_from, replace_file
 from shared.log import log
 
 ANCHOR_EVERY = 1_000_000_000  # ns between two anchors
@@ -69,8 +69,8 @@ class LogClock:
     def resume(self, anchor: Anchor | None, last: int, noted: Anchor | None = None) -> None:
         """Continue from the log's last time, `last`, and from the downtime since `anchor`, the log's last anchor.
 
-        `last` may be later than the anchor. `noted`: what this machine noted when the log was another node's: its own clocks
-        then, and the log's time. It is better than the anchor, which has the clocks of that node.
+        `last` may be later than the anchor. `noted`: the note of this machine when the log was another node's, with its own
+        clocks and the log's time. It is better than the anchor, which has the clocks of that node.
         """
         wall = self.clocks.wall()
         if noted is not None and noted.steady - last <= ABSURD:
@@ -83,10 +83,8 @@ class LogClock:
             if abs(jump - away) > JUMP:
                 log.warning("LOG: the wall clock was set by %.0f s while nsqd was stopped", (jump - away) / 1e9)
         if away > ABSURD:
-            log.error(
-                "LOG: by the clock, nsqd was stopped for %d days: delays continue as if no time had passed",
-                away // 86_400e9,
-            )
+            line = "LOG: by the clock, nsqd was stopped for %d days: delays continue as if no time had passed"
+            log.error(line, away // 86_400e9)
             away = 0
         self.offset = max(last, anchor.steady + max(0, away)) - self.clocks.monotonic()
 
@@ -97,24 +95,17 @@ class LogClock:
 
 
 def note_of(clocks: Clocks, steady: int) -> Anchor:
-    """Return what is to be noted of a log whose time is `steady` now, and of this machine's clocks."""
+    """Return the note for a log whose time is `steady` now, with this machine's clocks."""
     return Anchor(steady, clocks.wall(), clocks.boot(), clocks.boot_id)
 
 
 def write_note(disk: Disk, note: Anchor) -> None:
-    """Write a note beside the segments of a log, durably. Raises OSError."""
-    file = disk.create(NOTE_BEGUN)
-    try:
-        file.append([json.dumps([note.steady, note.wall, note.boot, note.boot_id.hex()]).encode()], 0)
-        file.sync()
-    finally:
-        file.close()
-    disk.rename(NOTE_BEGUN, NOTE)
-    disk.sync_directory()
+    """Write a note to the directory of a log, durably. Raises OSError."""
+    replace_file(disk, NOTE, json.dumps([note.steady, note.wall, note.boot, note.boot_id.hex()]).encode())
 
 
 def read_note(disk: Disk) -> Anchor | None:
-    """Return the note in the directory of a log; None if there is none, or if it is damaged. Raises OSError."""
+    """Return the note in the directory of a log; None if there is none, or if it is corrupt. Raises OSError."""
     if NOTE not in disk.names():
         return None
     try:

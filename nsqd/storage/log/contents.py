@@ -1,10 +1,11 @@
 """How much of the log belongs to which topic. This is counted on request, so that publishing and finishing cost no more.
 
-Bytes are not counted message by message: an extent of which half the messages are wanted counts as half its records. An extent
-whose records lie among others' counts as its frames plus what a record takes beside them.
+Bytes are not counted message by message: an extent of which half the messages are live counts as half its records. An extent
+whose records lie among others' counts as its frames plus the rest of its records.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain, islice
 
 from nsqd.core.retention.contents import FileContent, TopicContent
@@ -16,21 +17,20 @@ from nsqd.storage.log.writer import Writer
 from nsqd.storage.sequence import Sequence
 from nsqd.storage.stored_extent import StoredExtent
 
-RECORD = 16  # bytes that a message takes beside its frame, about: more in a record of its own, less among many
+RECORD = 16  # bytes that a message takes in addition to its frame, about: more in a record of its own, less among many
 
 
 class LogCount:
     """A count of the log's space, made in steps. Implements nsqd.core.retention.contents.Count."""
 
     def __init__(self, store: LogStore, tidying: Tidying, writer: Writer, topics: list[int]) -> None:
-        self._store = store
-        self._tidying = tidying
-        self._writer = writer
+        self._store, self._tidying, self._writer = store, tidying, writer
         self._walk = self._all(topics)
         self._topics: list[TopicContent] = []
-        self._live: dict[int, float] = {}  # wanted bytes, by the segment's base
-        # when the first message was published (ns since the epoch), by the segment's base
-        self._first: dict[int, int] = {}
+        self._live: dict[int, float] = {}  # live bytes, by the segment's base
+        self._first: dict[
+            int, int
+        ] = {}  # when the first message was published (ns since the epoch), by the segment's base
 
     def count_some(self, most: int) -> bool:
         return any(True for _ in islice(self._walk, most - 1, most))
@@ -70,29 +70,26 @@ class LogCount:
             self._topics.append(TopicContent(topic, round(live), unfinished, retained))
 
     def _count_extent(self, sequence: Sequence, stored: StoredExtent) -> float:
-        """Add an extent to the counts. Returns its wanted bytes."""
-        part = sequence.wanted(stored)
-        live = 0.0
-        reach = sum(end - start for _, _, start, end in stored.locations)  # records of others may lie in between
-        share = part * min(1.0, (stored.size + RECORD * stored.count) / reach) if reach else 0.0
+        """Add an extent to the counts. Returns its live bytes."""
+        live, reach = 0.0, stored.disk_bytes  # records of others may lie in between
+        share = sequence.live_part(stored) * min(1.0, (stored.size + RECORD * stored.count) / reach) if reach else 0.0
         for base, _, start, end in stored.locations if share > 0 else ():
             size = (end - start) * share
             live += size
             self._live[base] = self._live.get(base, 0) + size
-            first = self._first.get(base)
-            if stored.oldest and (first is None or stored.oldest < first):
-                self._first[base] = stored.oldest
+            if stored.oldest:
+                self._first[base] = min(stored.oldest, self._first.get(base, stored.oldest))
         return live
 
 
+@dataclass(frozen=True, slots=True)
 class LogContents:
-    """What takes the log's space. Implements nsqd.core.retention.contents.Contents."""
+    """The use of the log's space. Implements nsqd.core.retention.contents.Contents."""
 
-    def __init__(self, store: LogStore, tidying: Tidying, writer: Writer, disk: Disk) -> None:
-        self._store = store
-        self._tidying = tidying
-        self._writer = writer
-        self._disk = disk
+    _store: LogStore
+    _tidying: Tidying
+    _writer: Writer
+    _disk: Disk
 
     def count(self, topics: list[int]) -> LogCount:
         return LogCount(self._store, self._tidying, self._writer, topics)

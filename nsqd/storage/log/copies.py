@@ -1,7 +1,7 @@
 """How many nodes have the log up to where: the marks for which replies wait that ask for several copies.
 
-With n copies this node is one of them, so a mark for n is where the (n - 1)th best follower is. What no follower gets in time
-is given up: its producers are told that the message may be delivered anyway, and it is delivered.
+With n copies this node is one of them, so a mark for n is where the (n - 1)th best follower is. A message that no follower gets
+in time is given up: its producer gets an error that says that it may be delivered anyway, and it is delivered.
 
 See docs/design/cluster.md#the-gate.
 """
@@ -20,8 +20,8 @@ from nsqd.core.sequence.mark import Mark
 class _Marks:
     """The marks for one number of copies, in the durability of one mode."""
 
-    copied: Mark  # what n nodes have
-    leaving: Mark  # what may be delivered: it is copied, or was given up
+    copied: Mark  # up to which n nodes have the log
+    leaving: Mark  # up to which messages may be delivered: they are copied, or were given up
     limited: Mark  # as `copied`, for replies that have a limit of their own: they are not given up here
     # until when something waits, for which position, and whether replies do that are given up then
     waiting: deque[tuple[int, int, bool]] = field(default_factory=deque)
@@ -31,15 +31,13 @@ class Copies:
     """The marks of the copies of one log."""
 
     def __init__(self, position: int) -> None:
-        """Begin with everything before `position` copied: what earlier runs of the node have acknowledged."""
+        """Begin with everything before `position` copied: earlier runs of the node have acknowledged it."""
         self._start = position
         self._marks: dict[tuple[int, bool], _Marks] = {}  # by number of copies, and whether they are to be durable
         self._positions: list[tuple[int, int]] = []
         self._fewest = MOST_COPIES + 1
         self.patience = 0  # ns after which a reply is given up; 0: never
-        self._given_up = (
-            0  # how often replies were given up since the start, except for those with a limit of their own
-        )
+        self._given_up = 0  # replies given up since the start, except for those with a limit of their own
         self.available = 1  # copies that are possible now, this node's included
         self.configured = 1  # the most copies that a topic was configured with since the start
         self.on_available: Callable[[int], None] = lambda available: None
@@ -48,11 +46,9 @@ class Copies:
         marks = self._marks.get((n, is_durable))
         if marks is None:
             what = "durable" if is_durable else "written"
-            marks = self._marks[n, is_durable] = _Marks(
-                Mark(f"{what} at {n}", self._start),
-                Mark(f"leaving at {n}", self._start),
-                Mark(f"{what} at {n}, or an error", self._start),
-            )
+            copied, leaving = Mark(f"{what} at {n}", self._start), Mark(f"leaving at {n}", self._start)
+            limited = Mark(f"{what} at {n}, or an error", self._start)
+            marks = self._marks[n, is_durable] = _Marks(copied, leaving, limited)
             self._move(n, is_durable, marks)
         return marks
 
@@ -64,7 +60,7 @@ class Copies:
 
     @property
     def given_up(self) -> int:
-        """Return how often replies were given up since the start."""
+        """Return the number of replies that were given up since the start."""
         return self._given_up + sum(marks.limited.in_vain for marks in self._marks.values())
 
     def copied(self, n: int, is_durable: bool, has_limit: bool = False) -> Mark:
@@ -97,7 +93,7 @@ class Copies:
         return is_awaited, needs_sync
 
     def update(self, positions: Iterable[tuple[int, int]], fewest: int = 2) -> None:
-        """Take note how far each follower that counts has written the log, and has it durable.
+        """Set the positions up to which each in-sync follower has written the log, and has it durable.
 
         `fewest`: the smallest number of copies of which the log states that publishes ask for it, 0: none. For fewer copies
         nothing counts yet: a start would not wait for the nodes that have them.
@@ -116,7 +112,7 @@ class Copies:
             marks.waiting.popleft()
 
     def set_available(self, available: int) -> None:
-        """Take note how many copies are possible now."""
+        """Set the number of copies that are possible now."""
         if available != self.available:
             self.available = available
             self.on_available(available)

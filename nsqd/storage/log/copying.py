@@ -1,9 +1,11 @@
-"""A log in use, as those read it who copy it to other nodes: its segments, and their bytes once their checksums were checked.
+"""A log in use, as the code reads it that copies it to other nodes: segments, and their bytes with checked checksums.
 
 `read` may run in any thread; everything else belongs to the reactor's.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.epochs import Epoch
@@ -17,14 +19,14 @@ from nsqd.storage.log.writer import Tap, Writer
 MOST_RECORD = 64 * 1024 * 1024  # bytes: a chunk grows up to this until it holds a whole record
 
 
+@dataclass(frozen=True, slots=True)
 class LogSource:
     """The segments of a log in use. Implements nsqd.cluster.replication.follower.Source."""
 
-    def __init__(self, disk: Disk, writer: Writer, syncer: Syncer, tidying: Tidying) -> None:
-        self._disk = disk
-        self._writer = writer
-        self._syncer = syncer
-        self._tidying = tidying
+    _disk: Disk
+    _writer: Writer
+    _syncer: Syncer
+    _tidying: Tidying
 
     @property
     def log_id(self) -> bytes:
@@ -52,13 +54,13 @@ class LogSource:
 
     @property
     def is_broken(self) -> bool:
-        """Return True if a sync has failed: then what the disk holds is unknown."""
+        """Return True if a sync has failed: then the content of the disk is unknown."""
         return self._writer.durable.broken
 
     def epochs(self) -> list[tuple[bytes, int]]:
         """Return the epochs of the log, packed, each with the position at which it begins.
 
-        The one of this process is among them even if nothing was written in it: what a copy has more, the log has lost.
+        The one of this process is among them even if nothing was written in it: the log has lost all that a copy has more.
         """
         return [(epoch.pack(), start) for epoch, start in self._writer.all_epochs()]
 
@@ -84,10 +86,7 @@ class LogSource:
         return self._writer.files.at(base)
 
     def file_end(self, base: int, following: int | None) -> int:
-        """Return the offset at which the records of a segment end; `following`: base of the next one, None if it is the newest.
-
-        Raises OSError.
-        """
+        """Return the offset at which a segment's records end. `following`: base of the next one, if any. Raises OSError."""
         if following is None:
             return HEADER_SIZE + self._writer.written.position - base
         file = self.file(base)
@@ -120,7 +119,7 @@ class LogSource:
             size = min(size, MOST_RECORD)
 
     def read_mended(self, base: int, file: SegmentFile, at: int, end: int, size: int) -> tuple[bytes, int]:
-        """Return the same after damage was replaced by what other nodes have, which may take seconds. Any thread may call it.
+        """Return the same after corrupt bytes were fetched from other nodes, which may take seconds. Any thread may call it.
 
         Raises OSError, also while a replica that may have the bytes cannot be reached.
         """
@@ -132,14 +131,11 @@ class LogSource:
         if mend(base, file, start, at + len(data)):
             return self.read(file, at, end, size)
         if mend.is_awaited(file, start):
-            raise OSError(f"{wrong} bytes of {file.name} are damaged, and a node that may have them cannot be reached")
+            raise OSError(f"{wrong} bytes of {file.name} are corrupt, and a node that may have them cannot be reached")
         return data, wrong
 
     def hold(self, node: int, ns: int, first: int = 0, last: int | None = None) -> None:
-        """Keep the segments from the base `first` to `last`, None: all that follow, for `ns` nanoseconds for a node.
-
-        0 ends that.
-        """
+        """Hold the segments from the base `first` to `last` (None: to the end) for a node, for `ns` nanoseconds; 0: release."""
         self._tidying.hold_for(f"node {node}", ns, first, EVERY if last is None else last)
 
     def tap(self, tap: Tap | None) -> None:

@@ -8,6 +8,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -37,7 +38,7 @@ class File(Protocol):
         """Cut the file off at `size` bytes."""
 
     def drop_cached(self) -> None:
-        """Let the system forget the file's synced content, which nobody reads soon."""
+        """Drop the file's synced content from the page cache, because it is not read soon."""
 
     def close(self) -> None: ...
 
@@ -59,12 +60,12 @@ class Disk(Protocol):
 
     def rename(self, old: str, new: str) -> None: ...
     def rename_unopened(self, old: str, new: str) -> bool:
-        """Rename a file that nobody has opened by `open`. Returns False, and changes nothing, if somebody has."""
+        """Rename a file unless it is open by `open`. Returns False, and changes nothing, if it is."""
 
     def remove(self, name: str) -> None: ...
     def sync_directory(self) -> None: ...
     def free(self) -> int:
-        """Return how many bytes can still be written."""
+        """Return the number of bytes that can still be written."""
 
     def total(self) -> int:
         """Return the size of the whole file system in bytes."""
@@ -81,11 +82,17 @@ class Disk(Protocol):
 
 def read_from(disk: Disk, name: str, at: int, size: int) -> bytes:
     """Return up to `size` bytes of a file from offset `at` on; fewer at the end of the file. Raises OSError."""
-    file = disk.open(name)
-    try:
+    with closing(disk.open(name)) as file:
         return file.read(at, size)
-    finally:
-        file.close()
+
+
+def replace_file(disk: Disk, name: str, data: bytes) -> None:
+    """Write a whole file durably: as `name`.tmp at first, which is synced and then renamed. Raises OSError."""
+    with closing(disk.create(f"{name}.tmp")) as file:
+        file.append([data], 0)
+        file.sync()
+    disk.rename(f"{name}.tmp", name)
+    disk.sync_directory()
 
 
 _MOST_CACHED = 4 * 1024 * 1024  # bytes that a turn reads with one call, at most
@@ -96,11 +103,9 @@ class RealFile:
 
     __slots__ = ("_buffer", "_fd", "_on_close")
 
-    def __init__(self, fd: int, buffer: bytearray, on_close: Callable[[], None] | None = None) -> None:
+    def __init__(self, fd: int, buffer: bytearray, on_close: Callable[[], None] = lambda: None) -> None:
         """Wrap a file descriptor. `buffer` is the memory that `read_cached` reads into; it grows as needed."""
-        self._fd = fd
-        self._buffer = buffer
-        self._on_close = on_close
+        self._fd, self._buffer, self._on_close = fd, buffer, on_close
 
     def append(self, buffers: Sequence[bytes | memoryview], at: int) -> None:
         for start in range(0, len(buffers), _MOST_BUFFERS):
@@ -144,13 +149,11 @@ class RealFile:
         os.ftruncate(self._fd, size)
 
     def drop_cached(self) -> None:
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
         os.close(self._fd)
-        if self._on_close is not None:
-            self._on_close()
+        self._on_close()
 
 
 class RealDisk:
@@ -209,16 +212,14 @@ class RealDisk:
         os.fsync(self._fd)
 
     def close(self) -> None:
-        """Let the directory go: nothing may be done with it any more. Files that are open stay so."""
+        """Close the directory: no other method may be called afterwards. Open files stay open."""
         os.close(self._fd)
 
     def free(self) -> int:
-        state = os.statvfs(self.path)
-        return state.f_bavail * state.f_frsize
+        return (state := os.statvfs(self.path)).f_bavail * state.f_frsize
 
     def total(self) -> int:
-        state = os.statvfs(self.path)
-        return state.f_blocks * state.f_frsize
+        return (state := os.statvfs(self.path)).f_blocks * state.f_frsize
 
     def reserved(self) -> int:
         try:

@@ -1,8 +1,8 @@
 """The epochs of a log: each period in which one process owns and writes it.
 
-Every start of an owner begins an epoch. Its first record, EPOCH, says where it begins, which is where the one before ended.
+Every start of a leader begins an epoch. Its first record, EPOCH, says where it begins, which is where the one before ended.
 After a power cut that is before positions that the earlier epoch had reached: other copies of the log may hold bytes of it from
-there on, and by its epoch each byte is told from another at the same position.
+there on, and the epoch distinguishes them from the later bytes at the same position.
 
 See docs/design/log.md#epochs.
 """
@@ -20,7 +20,7 @@ MOST_ENDED = 1000  # epochs that are remembered though none of their segments is
 
 
 class EpochTable:
-    """Which epoch the records at a log position are of. Ascending; before the first one that is known: NO_EPOCH."""
+    """The epoch of each log position. Ascending; before the first one that is known: NO_EPOCH."""
 
     def __init__(self) -> None:
         self._epochs: list[Epoch] = []

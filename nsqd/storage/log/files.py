@@ -18,15 +18,15 @@ class SegmentFile:
 
     name: str
     generation: int  # how often the segment was rewritten
-    # Tells this file from every other one of the same segment: 0 if the segment was never rewritten, otherwise made of the
-    # epoch's number and the generation. Locations (stored_extent.py) name the edition in which they were noted.
+    # Identifies this file among those of the same segment: 0 if the segment was never rewritten, otherwise made of the epoch's
+    # number and the generation. Locations (stored_extent.py) name the edition in which they were noted.
     edition: int
     seed: int  # initial CRC value of the records
     node: int  # the node number under which the messages in it were published
 
 
 class Mend(Protocol):
-    """Who may have the bytes of a log that are damaged here: nsqd.cluster.replication.repair.Mending. Any thread may ask."""
+    """Repair of corrupt bytes from other nodes: nsqd.cluster.replication.repair.Mending. Any thread may call it."""
 
     def __call__(self, base: int, file: SegmentFile, start: int, stop: int) -> bool:
         """Replace the bytes of the segment at `base` from offset `start` to `stop` of its file, which may take seconds.
@@ -43,7 +43,7 @@ class SegmentFiles:
 
     def __init__(self, headers: Iterable[SegmentHeader] = ()) -> None:
         self._files: dict[int, SegmentFile] = {}
-        self.mend: Mend | None = None  # None: nobody has a copy
+        self.mend: Mend | None = None  # None: no other node has a copy
         for header in headers:
             self.put(header)
 
@@ -57,6 +57,11 @@ class SegmentFiles:
         if file is None:
             raise FileNotFoundError(errno.ENOENT, "the log has no such segment", segment_name(base, 0))
         return file
+
+    @property
+    def bases(self) -> list[int]:
+        """Return the positions at which the segments begin, in the order in which they were put."""
+        return list(self._files)
 
     def drop(self, base: int) -> None:
         """Forget the file of a segment that was removed."""

@@ -1,4 +1,4 @@
-"""Which nodes keep a copy of a log that counts: the content of the record FOLLOWERS.
+"""The in-sync followers of a log: the content of the record FOLLOWERS.
 
 See docs/design/cluster.md#in-sync-replicas.
 """
@@ -15,7 +15,7 @@ _NUMBER = Struct(">H")
 
 
 class Followers(NamedTuple):
-    """The followers of a log that count, and how many copies its publishes asked for, the owner's one included."""
+    """The in-sync followers of a log, and how many copies its publishes asked for, the leader's one included."""
 
     numbers: tuple[int, ...] = ()  # numbers of the nodes, ascending
     fewest: int = 0  # the smallest number of copies above 1 that a publish asked for; 0: none did
@@ -27,7 +27,7 @@ class Followers(NamedTuple):
 
 
 def unpack(content: bytes) -> Followers:
-    """Return what the content of a record FOLLOWERS says."""
+    """Return the followers in the content of a record FOLLOWERS."""
     fewest, most = FOLLOWERS.unpack_from(content)
     whole = (len(content) - FOLLOWERS.size) // _NUMBER.size
     numbers = tuple(_NUMBER.unpack_from(content, FOLLOWERS.size + at * _NUMBER.size)[0] for at in range(whole))

@@ -6,56 +6,25 @@ from nsqd.storage.log.disk import Disk, File
 
 
 class _FrozenFile:
-    """An open File that ignores changes."""
+    """An open File that ignores changes. One that was created holds nothing."""
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: File | None = None) -> None:
         self._file = file
 
-    def append(self, buffers: Sequence[bytes | memoryview], at: int) -> None:
-        pass
-
-    def sync(self) -> None:
-        pass
-
     def read(self, at: int, size: int) -> bytes:
-        return self._file.read(at, size)
+        return self._file.read(at, size) if self._file is not None else b""
 
     def read_cached(self, at: int, size: int) -> bytes | None:
         return None
 
-    def truncate(self, size: int) -> None:
-        pass
-
-    def drop_cached(self) -> None:
-        pass
-
     def close(self) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
-
-class _NoFile:
-    """A new File that holds nothing and ignores writes."""
-
-    def append(self, buffers: Sequence[bytes | memoryview], at: int) -> None:
-        pass
-
-    def sync(self) -> None:
-        pass
-
-    def read(self, at: int, size: int) -> bytes:
-        return b""
-
-    def read_cached(self, at: int, size: int) -> bytes | None:
-        return None
-
-    def truncate(self, size: int) -> None:
-        pass
-
-    def drop_cached(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
+    def append(self, buffers: Sequence[bytes | memoryview], at: int) -> None: ...
+    def sync(self) -> None: ...
+    def truncate(self, size: int) -> None: ...
+    def drop_cached(self) -> None: ...
 
 
 class FrozenDisk:
@@ -68,25 +37,13 @@ class FrozenDisk:
         return self._disk.names()
 
     def create(self, name: str) -> File:
-        return _NoFile()
+        return _FrozenFile()
 
     def open(self, name: str) -> File:
         return _FrozenFile(self._disk.open(name))
 
     def size(self, name: str) -> int:
         return self._disk.size(name)
-
-    def rename(self, old: str, new: str) -> None:
-        pass
-
-    def rename_unopened(self, old: str, new: str) -> bool:
-        return False
-
-    def remove(self, name: str) -> None:
-        pass
-
-    def sync_directory(self) -> None:
-        pass
 
     def free(self) -> int:
         return self._disk.free()
@@ -97,8 +54,11 @@ class FrozenDisk:
     def reserved(self) -> int:
         return self._disk.reserved()
 
-    def reserve(self, size: int) -> None:
-        pass
+    def rename_unopened(self, old: str, new: str) -> bool:
+        return False
 
-    def release(self) -> None:
-        pass
+    def rename(self, old: str, new: str) -> None: ...
+    def remove(self, name: str) -> None: ...
+    def sync_directory(self) -> None: ...
+    def reserve(self, size: int) -> None: ...
+    def release(self) -> None: ...

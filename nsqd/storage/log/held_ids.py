@@ -1,4 +1,4 @@
-"""Which message ids a log holds: those of messages that a reader owes or the topic retains.
+"""The message ids that a log holds: those of messages that a reader has not finished or the topic retains.
 
 A log may hold ids of several node numbers: it was restored for another node, or its node had another number before. Each
 segment says under which number the messages in it were published, and within a topic their ids ascend. So two records of each
@@ -14,7 +14,7 @@ from nsqd.core.message.id_ranges import NO_END, IdRange
 from nsqd.core.message.ids import SEQUENCE
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.files import SegmentFiles
-from nsqd.storage.log.locations import publishes, read_location
+from nsqd.storage.log.locations import read_publishes
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.stored_extent import Location
 
@@ -33,10 +33,9 @@ def held_ids(store: LogStore, disk: Disk, files: SegmentFiles, own: int, next_id
 
 
 def _ends(store: LogStore, files: SegmentFiles, topic: int) -> dict[int, tuple[Location, Location]]:
-    """Return where the topic's first and last messages stand that somebody owes or that are retained, by node number."""
-    sequence = store.find_sequence(topic)
+    """Return the locations of the topic's first and last messages that are unfinished or retained, by node number."""
     found: dict[int, tuple[Location, Location]] = {}
-    if sequence is None:
+    if (sequence := store.find_sequence(topic)) is None:
         return found
     for stored in sorted(chain(sequence.all_retained(), sequence.live()), key=lambda stored: stored.first):
         for location in stored.locations:
@@ -47,12 +46,11 @@ def _ends(store: LogStore, files: SegmentFiles, topic: int) -> dict[int, tuple[L
 
 
 def _ids_in(disk: Disk, files: SegmentFiles, topic: int, location: Location) -> list[int]:
-    """Return the sequences of the topic's messages in a location; none if they are damaged. Raises OSError."""
-    file = files.at(location[0])
-    data, start = read_location(disk, file, location)
+    """Return the sequences of the topic's messages in a location; none if they are corrupt. Raises OSError."""
+    data, found = read_publishes(disk, files.at(location[0]), location, topic)
     return [
         int(message_id(frame), 16) & SEQUENCE
-        for published in publishes(data, start, file.seed, topic)
+        for published in found
         if published is not None
         for frame in split(data, published[4], published[5], published[1], published[2])
     ]

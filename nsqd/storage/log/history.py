@@ -1,7 +1,7 @@
 """Reading a topic back from the log: planned in the reactor's thread, read from the files in any other thread.
 
-A plan names byte ranges of segments. Their frames are handed out as they stand in the file, a record at a time: there is no
-work for each message. If a segment was cleaned in the meantime, it is found under its new name, or the plan is made again.
+A plan names byte ranges of segments. Their frames are returned as they are in the file, a record at a time: there is no work
+for each message. If a segment was cleaned in the meantime, it is found under its new name, or another plan is made.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from nsqd.core.message.frame import that_fit
 from nsqd.core.retention.history import Amount, MessageBatch, MessagesGone, Window
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.files import SegmentFiles
-from nsqd.storage.log.locations import publishes, read_location
+from nsqd.storage.log.locations import read_publishes
 from nsqd.storage.log.long_polls import LongPoll, LongPolls
 from nsqd.storage.log.parent import Parent
 from nsqd.storage.log.retention import UNBOUNDED
@@ -38,12 +38,12 @@ class LogPlan:
         room, position = self.most, self.start
         for location in self.locations:
             for batch in self._in(location, position):
-                beside = len(batch.packed)  # they may be told with each message
-                if room < len(batch.frames) + beside * batch.count:
-                    count = max(that_fit(batch.frames, batch.count, batch.largest, room, beside), 0 if batches else 1)
+                extra = len(batch.packed)  # bytes of attributes, which the response may repeat for each message
+                if room < len(batch.frames) + extra * batch.count:
+                    count = max(that_fit(batch.frames, batch.count, batch.largest, room, extra), 0 if batches else 1)
                     return [*batches, batch.part(0, count)] if count else batches, batch.first + count
                 batches.append(batch)
-                room -= len(batch.frames) + beside * batch.count
+                room -= len(batch.frames) + extra * batch.count
                 position = batch.end
         return batches, max(position, self.upto)
 
@@ -51,12 +51,7 @@ class LogPlan:
         """Yield the batches of messages first..end in a location. Raises MessagesGone if the segment's file is missing."""
         try:
             file = self.files.at(location[0])
-            data, begin = read_location(self.disk, file, location)
-            found = list(publishes(data, begin, file.seed, self.topic))
-            mend = self.files.mend
-            if None in found and mend is not None and mend(location[0], file, begin, begin + len(data)):
-                data, begin = read_location(self.disk, file, location)
-                found = list(publishes(data, begin, file.seed, self.topic))
+            data, found = read_publishes(self.disk, file, location, self.topic, self.files.mend)
         except FileNotFoundError:
             raise MessagesGone from None
         for published in found:
@@ -70,12 +65,12 @@ class LogPlan:
 
 
 def log_of(log_id: bytes, topic: int) -> str:
-    """Return what the offsets of a topic belong to, as clients are told it."""
+    """Return the name of the log that the offsets of a topic belong to, for clients."""
     return f"{log_id.hex()}-{topic}"
 
 
 class Readable(Protocol):
-    """What a log knows of the messages in it: nsqd.storage.log.store.LogStore for one that is open."""
+    """The messages of a log: nsqd.storage.log.store.LogStore for one that is open."""
 
     @property
     def long_polls(self) -> LongPolls:
@@ -96,12 +91,10 @@ class Files(Protocol):
 
 
 class LogHistory:
-    """What can be read back from the log. Implements nsqd.core.retention.history.History."""
+    """The messages that can be read back from the log. Implements nsqd.core.retention.history.History."""
 
     def __init__(self, store: Readable, disk: Disk, log_id: bytes, writer: Files) -> None:
-        self._store = store
-        self._disk = disk
-        self.log_id = log_id
+        self._store, self._disk, self.log_id = store, disk, log_id
         self._parents = writer.parents
         self._files = writer.files
 
@@ -141,12 +134,12 @@ class LogHistory:
 
     def plans_of(self, topic: int, ordinals: list[int]) -> list[LogPlan]:
         sequence = self._store.find_sequence(topic)
-        wanted: dict[StoredExtent, list[int]] = {}
+        chosen: dict[StoredExtent, list[int]] = {}
         for ordinal in ordinals:
             stored = sequence.extent_of(ordinal) if sequence is not None else None
             if stored is not None:
-                wanted.setdefault(stored, []).append(ordinal)
-        return [self._plan(topic, min(of), max(of) + 1, UNBOUNDED, [stored]) for stored, of in wanted.items()]
+                chosen.setdefault(stored, []).append(ordinal)
+        return [self._plan(topic, min(of), max(of) + 1, UNBOUNDED, [stored]) for stored, of in chosen.items()]
 
     def plan_for(self, topic: int, stamp: int) -> tuple[int, LogPlan]:
         window, sequence = self.window(topic), self._store.find_sequence(topic)

@@ -1,4 +1,4 @@
-"""The file `log.id`: a second copy of the log's identity and epochs. A damaged segment header can be rebuilt from it.
+"""The file `log.id`: a second copy of the log's identity and epochs. A corrupt segment header can be rebuilt from it.
 
     file, numbers big-endian
        0   8  magic "penlogid"
@@ -16,7 +16,7 @@ import zlib
 from dataclasses import dataclass
 from struct import Struct
 
-from nsqd.storage.log.disk import Disk, read_from
+from nsqd.storage.log.disk import Disk, read_from, replace_file
 from nsqd.storage.log.epochs import SIZE as EPOCH_SIZE
 from nsqd.storage.log.epochs import Epoch, unpack
 
@@ -39,7 +39,7 @@ class LogIdentity:
 
 @dataclass(frozen=True, slots=True)
 class StoredIdentity:
-    """What `log.id` says: the identity of the log, and its epochs."""
+    """The content of `log.id`: the identity of the log, and its epochs."""
 
     node: int
     log_id: bytes
@@ -54,7 +54,7 @@ def encode_identity(stored: StoredIdentity) -> bytes:
 
 
 def decode_identity(data: bytes) -> StoredIdentity | None:
-    """Return what the file says; None if its content is damaged or of another version."""
+    """Return the content of the file; None if it is corrupt or of another version."""
     end = len(data) - _CRC.size
     if end < _HEAD.size or (end - _HEAD.size) % EPOCH_SIZE or _CRC.pack(zlib.crc32(data[:end])) != data[end:]:
         return None
@@ -65,18 +65,11 @@ def decode_identity(data: bytes) -> StoredIdentity | None:
 
 
 def read_identity(disk: Disk) -> StoredIdentity | None:
-    """Return what the directory's `log.id` says; None if the file is missing or damaged. Raises OSError."""
+    """Return the content of the directory's `log.id`; None if the file is missing or corrupt. Raises OSError."""
     most = _HEAD.size + MOST_EPOCHS * EPOCH_SIZE + _CRC.size
     return decode_identity(read_from(disk, NAME, 0, most + 1)) if NAME in disk.names() else None
 
 
 def write_identity(disk: Disk, stored: StoredIdentity) -> None:
-    """Write `log.id` durably: a new file is synced, then renamed. Raises OSError."""
-    file = disk.create(UNFINISHED)
-    try:
-        file.append([encode_identity(stored)], 0)
-        file.sync()
-    finally:
-        file.close()
-    disk.rename(UNFINISHED, NAME)
-    disk.sync_directory()
+    """Write `log.id` durably. Raises OSError."""
+    replace_file(disk, NAME, encode_identity(stored))

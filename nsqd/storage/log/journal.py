@@ -17,9 +17,8 @@ from nsqd.core.sequence.gate import NOT_WRITTEN, Gate
 from nsqd.core.sequence.mark import Mark
 from nsqd.core.timing.pause import Pause
 from nsqd.core.work_queue.job import delayed_by
-from nsqd.storage.log.durable_ends import DurableEnds
 from nsqd.storage.log.recorder import Recorder
-from nsqd.storage.log.retention import Retained, Retention
+from nsqd.storage.log.retention import DurableEnds, Retained, Retention
 from nsqd.storage.memory import MemoryReader, RetainedExtents
 from nsqd.storage.sequence import Sequence
 from penstock.protocol.names import is_ephemeral
@@ -31,45 +30,34 @@ class Modes(Protocol):
     """The durability modes of all topics, for the code that decides when to sync."""
 
     def set_mode(self, topic: int, mode: Durability | None, replicate: int = 1) -> tuple[Mark, ...]:
-        """Set the topic's mode and copies; None means that the topic is gone. Returns the marks that its replies wait for."""
+        """Set the topic's mode (None: the topic is deleted) and copies. Returns the marks that its replies wait for."""
 
     def gate(self, mode: Durability, replicate: int) -> Gate | None:
-        """Return what holds messages back until so many nodes have them; None for one node."""
+        """Return the gate that holds messages back until `replicate` nodes have them; None for one node."""
 
     def marks_of(self, mode: Durability, replicate: int, has_limit: bool = False) -> tuple[Mark, ...]:
-        """Return the marks that replies wait for which ask for so many copies. `has_limit`: until a limit of their own."""
+        """Return the marks that replies wait for which ask for `replicate` copies, this node's included.
+
+        `has_limit`: the replies wait for the last of the marks, that of the copies, until a limit of their own.
+        """
 
     def leaving(self, mode: Durability, replicate: int) -> Mark:
-        """Return the mark up to which messages may leave that ask for so many copies, 2 or more."""
+        """Return the mark up to which messages may leave that ask for `replicate` copies, 2 or more."""
 
 
 class LogTopic(RetainedExtents):
     """The journal of a logged topic. Implements TopicJournal."""
 
     __slots__ = (
-        "_copied",
-        "_cursors",
-        "_is_noted",
-        "_logged",
-        "_mode",
-        "_modes",
-        "_recorder",
-        "_retained",
-        "_retention",
-        "gate",
-        "marks",
-        "number",
-    )
+        "_copied", "_cursors", "_is_noted", "_logged", "_mode", "_modes", "_recorder", "_retained", "_retention", "gate",
+        "marks", "number",
+    )  # fmt: skip
 
     def __init__(
         self, number: int, sequence: Sequence, recorder: Recorder, retention: Retention, modes: Modes, mode: Durability
     ) -> None:
         super().__init__(sequence)
-        self.number = number
-        self._recorder = recorder
-        self._retention = retention
-        self._modes = modes
-        self._mode = mode
+        self.number, self._recorder, self._retention, self._modes, self._mode = number, recorder, retention, modes, mode
         self._cursors: Mapping[str, Cursor] = {}
         self._retained: Retained | None = None  # not None: the topic retains finished messages
         self._logged: set[int] = set()  # numbers of the readers that are not ephemeral
@@ -99,7 +87,7 @@ class LogTopic(RetainedExtents):
         if stored is None:
             return 0
         locations = stored.locations or [(writer.base, 0, 0, 1)]
-        # an estimate of the byte at which the message stands
+        # an estimate of the byte at which the message begins
         at = (ordinal - stored.first) * sum(end - start for _, _, start, end in locations) // stored.count
         for base, _, start, end in locations:
             at -= end - start
@@ -113,20 +101,12 @@ class LogTopic(RetainedExtents):
         self._recorder.promise(self.marks)
 
     def publish(
-        self,
-        first: int,
-        frames: list[bytes],
-        ids: bytes,
-        largest: int,
-        due: int,
-        attributes: bytes,
-        references: int,
+        self, first: int, frames: list[bytes], ids: bytes, largest: int, due: int, attributes: bytes, references: int,
         owners: Collection[int] | None = None,
-    ) -> None:
-        recorder = self._recorder
-        touched = self.sequence.append(
-            first, frames, ids, largest, due != 0, references if owners is None else len(owners)
-        )
+    ) -> None:  # fmt: skip
+        recorder, count = self._recorder, len(frames)
+        counted = references if owners is None else len(owners)
+        touched = self.sequence.append(first, frames, ids, largest, due != 0, counted)
         if attributes:
             for stored in touched:
                 stored.attributed = True
@@ -134,7 +114,6 @@ class LogTopic(RetainedExtents):
             due = recorder.clock.at(due)
         if owners is not None:
             owners = [one for one in owners if one in self._logged]
-        count = len(frames)
         head = records.pack_publish(self.number, first, count, due, largest, references > 0, attributes, owners)
         recorder.append((RecordKind.PUBLISH, head, frames[0] if count == 1 else b"".join(frames)))
         recorder.unplaced.append((count, touched))
@@ -166,28 +145,33 @@ class LogTopic(RetainedExtents):
     def _await_writing(self) -> None:
         if not self._is_noted:
             self._is_noted = True
-            self._recorder.shut.append(self)
+            self._recorder.shut.append(self.note_written)
 
     def note_written(self, position: int) -> None:
-        """Note that what was published in this turn and needs copies is written, and that the log ends at `position`."""
+        """Note that the messages of this turn that need copies are written, and that the log ends at `position`."""
         self._is_noted = False
         if self.gate is not None:
             self.gate.written(position)
-            self._copied.end_at(self.gate.readable(NOT_WRITTEN))  # keeps few ends: those of what waits
+            self._copied.end_at(self._readable)  # so that few ends are kept
         self._copied.add(position, self.sequence.end)
 
     def _note_before(self) -> None:
-        """Note that what was published until now does not need what the gate will ask for from now on.
+        """Note that the messages published until now do not need the copies that the gate will ask for from now on.
 
-        Does nothing if something that was published in this turn needs copies itself: `note_written` notes all of it.
+        Does nothing if a message of this turn needs copies itself: `note_written` notes all of them.
         """
         if self._is_noted:
             return
         self._copied.add(self._recorder.writer.written.position, self.sequence.end)
-        self._copied.end_at(NOT_WRITTEN if self.gate is None else self.gate.readable(NOT_WRITTEN))
+        self._copied.end_at(self._readable)
+
+    @property
+    def _readable(self) -> int:
+        """Return the log position up to which messages have their copies; NOT_WRITTEN if none waits for copies."""
+        return NOT_WRITTEN if self.gate is None else self.gate.readable(NOT_WRITTEN)
 
     def copied_end(self) -> int:
-        position = self.gate.readable(NOT_WRITTEN) if self.gate is not None else NOT_WRITTEN
+        position = self._readable
         return self.sequence.end if position == NOT_WRITTEN else self._copied.end_at(position)
 
     def distribute(self, first: int, end: int, references: int) -> None:
@@ -202,9 +186,9 @@ class LogTopic(RetainedExtents):
 
     def hole(self, first: int, end: int) -> None:
         self.sequence.remove_from(first)
-        self._record(RecordKind.HOLE, records.HOLE.pack(self.number, first, end))
+        self.record(RecordKind.HOLE, records.HOLE.pack(self.number, first, end))
 
-    def _record(self, kind: RecordKind, content: bytes) -> None:
+    def record(self, kind: RecordKind, content: bytes) -> None:
         """Append a record that a reply waits for."""
         self._recorder.append((kind, content, b""))
         self.promise()
@@ -216,47 +200,39 @@ class LogTopic(RetainedExtents):
             return MemoryReader(self.sequence)
         if number not in self._recorder.created:
             self._recorder.created.add(number)
-            self._record(RecordKind.READER, records.READER.pack(self.number, number, start, kind) + name.encode())
+            self.record(RecordKind.READER, records.READER.pack(self.number, number, start, kind) + name.encode())
         self._logged.add(number)
         return LogReader(self, number)
-
-    def forget_reader(self, number: int) -> None:
-        """Forget the number of a reader that is gone."""
-        self._recorder.created.discard(number)
-        self._logged.discard(number)
 
     # The topic itself
 
     def pause(self, paused: Pause | None) -> None:
-        self._record(RecordKind.PAUSE, records.pack_pause(self.number, 0, paused))
+        self.record(RecordKind.PAUSE, records.pack_pause(self.number, 0, paused))
 
     def configure(self, config: TopicConfig) -> None:
-        self._record(RecordKind.CONFIG, records.pack_config(self.number, config))
+        self.record(RecordKind.CONFIG, records.pack_config(self.number, config))
 
     def hold(self, cursors: Mapping[str, Cursor]) -> None:
         self._cursors = cursors
 
     def set_cursor(self, name: str, cursor: Cursor | None) -> None:
-        self._record(RecordKind.CURSOR, records.pack_cursor(self.number, name, cursor))
+        self.record(RecordKind.CURSOR, records.pack_cursor(self.number, name, cursor))
 
     def set_policy(self, policy: StoragePolicy) -> tuple[Mark, ...]:
         self._mode = policy.durability
         self.marks = self._modes.set_mode(self.number, policy.durability, policy.replicate)
         self._note_before()
         self.gate = self._modes.gate(policy.durability, policy.replicate)
-        sequence, retained = self.sequence, self._retained
-        if not policy.retains:
+        sequence = self.sequence
+        if policy.retains:
+            if self._retained is None:
+                self._retained = Retained(sequence, policy, self._cursors, self._recorder.clock)
+                self._retention.topics[self.number] = self._retained
+            self._retained.policy, self._retained.gate = policy, self.gate
+            sequence.set_policy(policy)
+        else:
             self._retained = None
             self._retention.topics.pop(self.number, None)
-        elif retained is not None:
-            retained.policy = policy
-        else:
-            self._retained = Retained(sequence, policy, self._cursors, self._recorder.clock)
-            self._retention.topics[self.number] = self._retained
-        if self._retained is not None:
-            self._retained.gate = self.gate
-        if policy.retains:
-            sequence.set_policy(policy)
         if policy.retains != (sequence.first is not None):
             sequence.retain(sequence.end if policy.retains else None)
             self.write_first()
@@ -271,14 +247,16 @@ class LogTopic(RetainedExtents):
         recorder = self._recorder
         recorder.flush()
         recorder.created.discard(self.number)
-        self._record(RecordKind.DROP_TOPIC, records.TOPIC.pack(self.number))
+        self.record(RecordKind.DROP_TOPIC, records.TOPIC.pack(self.number))
         self._modes.set_mode(self.number, None)
         self._retention.topics.pop(self.number, None)
         self._retention.grown.discard(self.number)
 
     def reclaim(self) -> Iterator[None]:
         for extents in self.sequence.take_apart():
-            self._recorder.cache.forget_extents(extents)
+            for stored in extents:
+                self._recorder.cache.forget_extent(stored)
+                stored.released = stored.count
             yield
 
     def __repr__(self) -> str:
@@ -291,10 +269,8 @@ class LogReader:
     __slots__ = ("_cursor", "_finished", "_is_collecting", "_jobs", "_number", "_recorder", "_sequence", "_topic")
 
     def __init__(self, topic: LogTopic, number: int) -> None:
-        self._topic = topic
-        self._number = number
-        self._recorder = topic._recorder
-        self._sequence = topic.sequence
+        self._topic, self._number = topic, number
+        self._recorder, self._sequence = topic._recorder, topic.sequence
         self._is_collecting = False  # True: the recorder will call `flush` in this turn
         self._cursor = _NO_CURSOR  # ordinal up to which the reader has delivered in this turn
         self._finished: list[tuple[int, int]] = []  # runs (first, count) finished in this turn
@@ -324,9 +300,10 @@ class LogReader:
 
     def _collect(self) -> None:
         self._is_collecting = True
-        self._recorder.collecting.append(self)
+        self._recorder.collecting.append(self.flush)
 
     def flush(self) -> None:
+        """Append the records of the collected changes to the group."""
         self._is_collecting = False
         topic, number, append = self._topic.number, self._number, self._recorder.append
         self._write_cursor()
@@ -338,10 +315,7 @@ class LogReader:
             append((RecordKind.FINISH, records.CHANNEL_OF.pack(topic, number) + records.runs(finished), b""))
 
     def _write_cursor(self) -> None:
-        """Append the cursor's record.
-
-        A delivery must be recorded before its consequences, because a torn group may end in the middle.
-        """
+        """Append the cursor's record: before the consequences of a delivery, because a torn group may end in the middle."""
         if self._cursor != _NO_CURSOR:
             content = records.ADVANCE.pack(self._topic.number, self._number, self._cursor)
             self._cursor = _NO_CURSOR
@@ -352,9 +326,8 @@ class LogReader:
     def requeue(self, ordinal: int, attempts: int, failures: int, due: int) -> None:
         self._write_cursor()
         returned = records.RETURNED.pack(ordinal, attempts, failures, self._recorder.clock.at(due))
-        self._recorder.append(
-            (RecordKind.REQUEUE, records.CHANNEL_OF.pack(self._topic.number, self._number) + returned, b"")
-        )
+        content = records.CHANNEL_OF.pack(self._topic.number, self._number) + returned
+        self._recorder.append((RecordKind.REQUEUE, content, b""))
 
     def bury(self, ordinal: int, message_id: bytes, attempts: int, failures: int, reason: str) -> None:
         self._write_cursor()
@@ -364,23 +337,19 @@ class LogReader:
 
     def finish_all(self, end: int) -> None:
         self._recorder.flush()  # FINs collected earlier in the turn are recorded before this
-        self._recorder.append(
-            (RecordKind.FINISH_ALL, records.FINISH_ALL.pack(self._topic.number, self._number, end), b"")
-        )
-        self.promise()
+        self._topic.record(RecordKind.FINISH_ALL, records.FINISH_ALL.pack(self._topic.number, self._number, end))
 
     def release(self, first: int, end: int) -> None:
         self._sequence.drop_present_references(first, end)
 
     def pause(self, paused: Pause | None) -> None:
-        self._recorder.append((RecordKind.PAUSE, records.pack_pause(self._topic.number, self._number, paused), b""))
-        self.promise()
+        self._topic.record(RecordKind.PAUSE, records.pack_pause(self._topic.number, self._number, paused))
 
     def drop(self) -> None:
         self._recorder.flush()
-        self._topic.forget_reader(self._number)
-        self._recorder.append((RecordKind.DROP_CHANNEL, records.CHANNEL_OF.pack(self._topic.number, self._number), b""))
-        self.promise()
+        self._recorder.created.discard(self._number)
+        self._topic._logged.discard(self._number)
+        self._topic.record(RecordKind.DROP_CHANNEL, records.CHANNEL_OF.pack(self._topic.number, self._number))
 
     def __repr__(self) -> str:
         return f"<LogReader {self._number} of topic {self._topic.number}>"

@@ -1,9 +1,9 @@
-"""Where messages stand on disk: an extent's records as byte ranges of segments (locations), and reading them back.
+"""Locations of messages on disk: an extent's records as byte ranges of segments, and reading them back.
 
 Records of other topics may lie in between. A location spans a small gap; a larger gap begins a new location.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from nsqd.core import records
@@ -17,8 +17,10 @@ from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, decode
 from nsqd.storage.log.scan import resume
 from nsqd.storage.stored_extent import Location, StoredExtent
 
+# a PUBLISH record: first ordinal, count, bytes of the largest frame, packed attributes, start and end of its frames
+Published = tuple[int, int, int, bytes, int, int]
 _ID = slice(FRAME_HEADER - ID_SIZE, FRAME_HEADER)  # the message id in a frame
-OVERHEAD = 64  # bytes that a message takes in memory beside its frame
+OVERHEAD = 64  # bytes of memory for each message, in addition to its frame
 
 
 @dataclass(slots=True)
@@ -39,6 +41,19 @@ class FoundFrames:
             for ordinal in range(max(first, self.first), min(end, self.first + len(attributes))):
                 attributes[ordinal - self.first] = packed
         return attributes
+
+    def put_publishes(self, data: bytes, published: Iterable[Published | None]) -> bool:
+        """Put the frames of these records in `data` into their places. Returns False if some bytes are corrupt."""
+        is_whole = True
+        for one in published:
+            if one is None:
+                is_whole = False
+                continue
+            ordinal, count, largest, attributes, at, stop = one
+            self.put_frames(ordinal, split(data, at, stop, count, largest), largest)
+            if attributes:
+                self.attributed.append((ordinal, ordinal + count, attributes))
+        return is_whole
 
     def put_frames(self, ordinal: int, frames: list[bytes], largest: int) -> None:
         """Store the frames of messages from `ordinal` on, as far as they belong to the extent."""
@@ -61,7 +76,7 @@ def no_frames(first: int, count: int) -> FoundFrames:
 def read_frames(
     disk: Disk, files: SegmentFiles, topic: int, stored: StoredExtent, locations: list[Location]
 ) -> FoundFrames:
-    """Read the extent's messages, as far as they stand where `locations` say. Raises OSError."""
+    """Read the extent's messages, as far as they are at `locations`. Raises OSError."""
     found = no_frames(stored.first, stored.count)
     for location in locations:
         collect_frames(disk, files.at(location[0]), location, topic, found, files.mend)
@@ -71,7 +86,7 @@ def read_frames(
 def read_frames_cached(
     disk: Disk, files: SegmentFiles, topic: int, stored: StoredExtent, locations: list[Location]
 ) -> FoundFrames | None:
-    """Return the result of `find` if it is complete and needs no wait for the disk, otherwise None. Raises OSError."""
+    """Return the same if it is complete and needs no wait for the disk, otherwise None. Raises OSError."""
     found = no_frames(stored.first, stored.count)
     for location in locations:
         segment, edition, start, end = location
@@ -83,7 +98,7 @@ def read_frames_cached(
             data = file.read_cached(start, end - start)
         finally:
             file.close()
-        if data is None or not _collect_publishes(data, start, current.seed, topic, found):
+        if data is None or not found.put_publishes(data, publishes(data, start, current.seed, topic)):
             return None
     return found if all(found.frames) else None
 
@@ -91,52 +106,37 @@ def read_frames_cached(
 def collect_frames(
     disk: Disk, file: SegmentFile, location: Location, topic: int, found: FoundFrames, mend: Mend | None = None
 ) -> bool:
-    """Put the topic's frames in a location of `file` into their places. Returns False if something in the location is damaged.
+    """Put the topic's frames in a location of `file` into their places. Returns False if some bytes there are corrupt."""
+    return found.put_publishes(*read_publishes(disk, file, location, topic, mend))
 
-    If the segment was cleaned since the location was noted, the whole segment is searched. `mend` may replace what is damaged.
+
+def read_publishes(
+    disk: Disk, file: SegmentFile, location: Location, topic: int, mend: Mend | None = None
+) -> tuple[bytes, list[Published | None]]:
+    """Return the bytes of a location, and the topic's PUBLISH records in them (see `publishes`). Raises OSError.
+
+    If the segment was cleaned since the location was noted, this reads the whole segment. `mend` may replace corrupt bytes.
     """
-    data, start = read_location(disk, file, location)
-    if _collect_publishes(data, start, file.seed, topic, found):
-        return True
-    if mend is None or not mend(location[0], file, start, start + len(data)):
-        return False
-    data, start = read_location(disk, file, location)
-    return _collect_publishes(data, start, file.seed, topic, found)
+    data, start = _read_location(disk, file, location)
+    found = list(publishes(data, start, file.seed, topic))
+    if None in found and mend is not None and mend(location[0], file, start, start + len(data)):
+        data, start = _read_location(disk, file, location)
+        found = list(publishes(data, start, file.seed, topic))
+    return data, found
 
 
-def read_location(disk: Disk, file: SegmentFile, location: Location) -> tuple[bytes, int]:
-    """Return the bytes of a location, and the offset in the file at which they begin. Raises OSError.
-
-    If the segment was cleaned since the location was noted, this returns the whole segment.
-    """
+def _read_location(disk: Disk, file: SegmentFile, location: Location) -> tuple[bytes, int]:
+    """Return the bytes of a location, or the whole segment, and the offset in the file at which they begin."""
     _, when_noted, start, end = location
     if file.edition != when_noted:
         start, end = HEADER_SIZE, disk.size(file.name)
     return read_from(disk, file.name, start, end - start), start
 
 
-def _collect_publishes(data: bytes, start: int, seed: int, topic: int, found: FoundFrames) -> bool:
-    """Put the topic's messages from `data`, at offset `start` of a segment, into `found`. Returns False if some are damaged."""
-    whole = True
-    for published in publishes(data, start, seed, topic):
-        if published is None:
-            whole = False
-            continue
-        ordinal, count, largest, attributes, at, stop = published
-        found.put_frames(ordinal, split(data, at, stop, count, largest), largest)
-        if attributes:
-            found.attributed.append((ordinal, ordinal + count, attributes))
-    return whole
-
-
-Published = tuple[int, int, int, bytes, int, int]
-
-
 def publishes(data: bytes, start: int, seed: int, topic: int) -> Iterator[Published | None]:
-    """Yield the topic's PUBLISH records in `data`, which stands at offset `start` of a segment.
+    """Yield the topic's PUBLISH records in `data`, which begins at offset `start` of a segment.
 
-    For each record this yields the first ordinal, the count, bytes of the largest frame, the attributes (packed), and the start
-    and end of its frames in `data`. None stands for damaged bytes; the intact records after them follow.
+    Corrupt bytes yield None; the intact records after them follow.
     """
     at = 0
     while at < len(data):

@@ -21,28 +21,28 @@ class LongPolls:
         self.waiting: list[LongPoll] = []
         self._has_ended = False
 
-    def add(self, watch: LongPoll) -> None:
-        """Add a watch. Its `ready` is called once."""
+    def add(self, poll: LongPoll) -> None:
+        """Add a reader. Its `ready` is called once."""
         if self._has_ended:
-            watch.ready()
+            poll.ready()
         else:
-            self.waiting.append(watch)
+            self.waiting.append(poll)
 
     def end(self) -> None:
-        """Let nobody wait any more, because the node stops."""
+        """End all waiting, now and from now on, because the node stops."""
         self._has_ended = True
         waiting, self.waiting = self.waiting, []
-        for watch in waiting:
-            watch.ready()
+        for poll in waiting:
+            poll.ready()
 
-    def wake_ready(self, now: int, is_there: Callable[[int, int], bool]) -> None:
-        """Call `ready` of the watches that are over, and drop them.
+    def wake_ready(self, now: int, is_readable: Callable[[int, int], bool]) -> None:
+        """Call `ready` of the readers whose waiting is over, and drop them.
 
-        `is_there(topic, end)` tells whether every message of a topic before that ordinal can be read.
+        `is_readable(topic, end)`: True if every message of a topic before that ordinal can be read.
         """
         waiting, self.waiting = self.waiting, []
-        for watch in waiting:
-            if now >= watch.until or is_there(watch.topic, watch.end):
-                watch.ready()
+        for poll in waiting:
+            if now >= poll.until or is_readable(poll.topic, poll.end):
+                poll.ready()
             else:
-                self.waiting.append(watch)
+                self.waiting.append(poll)

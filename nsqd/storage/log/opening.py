@@ -30,12 +30,12 @@ from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.tidying import Tidying
-from nsqd.storage.log.upkeep import LogUpkeep
 from nsqd.storage.log.writer import SEGMENT_SIZE, Writer
 from shared.log import log
 
 SEGMENTS_ON_DISK = 8  # segments are small enough that at least this many fit on the disk
 SMALLEST_SEGMENT = 256 * 1024  # bytes
+COUNT_EVERY = 1_000_000_000  # ns between counts of the memory that waiting messages take
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,12 @@ class LogOptions:
 
 @dataclass(frozen=True, slots=True)
 class Promoted:
-    """What a node knows of a log that it opens and that another node has published into."""
+    """The knowledge of a node about a log that it opens and that another node has published into."""
 
     owner: int  # number of this node, which leads the log from now on
     least_epoch: int = 0  # the epoch that begins has this number or a higher one
     durable: int = 0  # position up to which the files are known to be durable, whatever the log states
-    # is called between records while the log is read; what it raises ends the opening
+    # is called between records while the log is read; its exceptions end the opening
     interrupt: Callable[[], None] | None = None
 
 
@@ -71,12 +71,12 @@ class Simulated:
     cleaner: type[Cleaner] = Cleaner
     spare: type[Spare] = Spare
     tail: Tail = field(default_factory=Tail)
-    random: Callable[[int], bytes] = os.urandom  # returns so many bytes
+    random: Callable[[int], bytes] = os.urandom  # returns the given number of bytes
 
 
 @dataclass(slots=True)
 class OpenLog:
-    """A log that is ready to be written: its parts, the results of the start, and the upkeep once there is a broker."""
+    """A log that is ready to be written: its parts, the results of the start, and the checkpoints once there is a broker."""
 
     disk: Disk
     identity: LogIdentity
@@ -90,39 +90,33 @@ class OpenLog:
     tail: Tail
     wake: Callable[[], None]  # requests another turn of the reactor soon; may be called in any thread
     snapshot: LogSnapshot | None  # the broker's state; None: the log is new, or `take_snapshot` took it
-    upkeep: LogUpkeep | None = None
-    is_promoted: bool = False  # another node has published into it, and nobody does so any more
+    broker: Broker | None = None  # set by `serve`
+    checkpoints: Checkpoints | None = None  # None: no broker is served, or the log needs no checkpoint
+    is_promoted: bool = False  # another node has published into it, and this node does not
+    count_at: int = 0  # when to count the memory of waiting messages again (monotonic ns)
 
     def take_snapshot(self) -> LogSnapshot | None:
-        """Return the broker's state as the log tells it. It may be large, so the log keeps no copy: call this once."""
+        """Return the broker's state in the log. It may be large, so the log keeps no copy: call this once."""
         snapshot, self.snapshot = self.snapshot, None
         return snapshot
 
     def serve(self, broker: Broker) -> None:
-        """Let a broker that was built read messages back, and begin the log's upkeep: checkpoints, syncs by time, memory."""
+        """Let a broker that was built read messages back, and begin the upkeep: a checkpoint may follow each commit."""
+        source, roots, monotonic = LiveSource(broker, self.store), self.start_results.roots, self.clock.clocks.monotonic
+        writer, syncer, tidying = self.writer, self.syncer, self.tidying
+        self.checkpoints = Checkpoints(source, writer, syncer, tidying, roots, self.tail, monotonic, self.wake)
         broker.context.history = self.history()
-        monotonic = self.clock.clocks.monotonic
-        checkpoints = Checkpoints(
-            LiveSource(broker, self.store),
-            self.writer,
-            self.syncer,
-            self.tidying,
-            self.start_results.roots,
-            self.tail,
-            monotonic,
-            self.wake,
-        )
-        self.upkeep = LogUpkeep(
-            broker, self.store, self.syncer, self.cache, checkpoints, monotonic, issues_ids=not self.is_promoted
-        )
+        self.broker, self.cache.on_read = broker, broker.read_completed
+        self.store.after_commit = self.checkpoints.turn
 
     def timer(self, due: bool = True) -> None:
-        """Do what is due by time. Call it every second or more often.
-
-        `due`: sync records that no reply waits for.
-        """
-        assert self.upkeep is not None
-        self.upkeep.timer(due)
+        """Sync and limit memory by time, every second or more often. `due`: sync records that no reply waits for."""
+        assert self.broker is not None
+        self.syncer.timer(due)
+        now = self.clock.clocks.monotonic()
+        if now >= self.count_at:
+            self.count_at = now + COUNT_EVERY
+            self.cache.share(self.broker.waiting_bytes)
 
     def history(self) -> LogHistory:
         """Return the interface that reads messages back from the log."""
@@ -137,17 +131,16 @@ class OpenLog:
         return tuple(held_ids(self.store, self.disk, self.writer.files, self.identity.node, next_id))
 
     def contents(self) -> LogContents:
-        """Return the interface that counts what takes the log's space."""
+        """Return the interface that counts the log's bytes by topic."""
         return LogContents(self.store, self.tidying, self.writer, self.disk)
 
     def figures(self) -> LogFigures:
         """Return the log's current size, memory, losses and sync durations."""
-        assert self.upkeep is not None
         return LogFigures(
             size=self.tidying.size,
             segments=len(self.tidying.segments),
-            live=self.tidying.wanted_bytes,
-            checkpoints=self.upkeep.checkpoints.written,
+            live=self.tidying.live_bytes,
+            checkpoints=self.checkpoints.written if self.checkpoints else 0,
             unsynced=self.writer.written.position - self.writer.durable.position,
             memory=self.cache.cached_bytes,
             damage=self.start_results.damage.size + self.cache.failures,
@@ -159,7 +152,7 @@ class OpenLog:
         )
 
     def files(self) -> tuple[int, int, int, int, int]:
-        """Return the figures that beanstalkd's clients are told.
+        """Return the statistics of beanstalkd's binlog for its clients.
 
         These are the numbers of the oldest and the newest file, records moved and records written since the start, and bytes of
         a file.
@@ -171,15 +164,17 @@ class OpenLog:
 
     def close(self) -> None:
         """Leave a checkpoint, give back the leased ids, sync the rest, state that it is durable, and close the files."""
-        if self.upkeep is not None:
-            self.upkeep.finish()
+        if self.broker is not None and self.checkpoints is not None:
+            self.checkpoints.finish()
+            if not self.is_promoted:
+                self.store.return_ids(self.broker.ids.next)
         self.syncer.sync_all()  # a start trusts no checkpoint without the durable mark
         self.cache.close()
         self.syncer.close()
         self.writer.close()
 
 
-# Fetches from other nodes what the log has lost. Returns True if it is to be read again. Raises OSError.
+# Fetches from other nodes the records that the log has lost. Returns True if it is to be read again. Raises OSError.
 Extend = Callable[[Disk, LogReading], bool]
 
 
@@ -195,14 +190,14 @@ def open_log(
     """Read the log on a disk, and make it ready to be written. Begin a log if there is none.
 
     `wake` requests another turn of the reactor; any thread may call it. `promoted`: another node has published into the log.
-    `least_epoch` returns, once `extend` was called, the lowest number that the epoch may have which begins.
-    Raises LogError, whose one line says what is wrong.
+    `least_epoch` returns, after the call of `extend`, the lowest number for the epoch that begins. Raises LogError.
     """
     parts = simulated or Simulated()
     try:
         reading = _read(disk, extend, promoted)
         most = max(SMALLEST_SEGMENT, disk.total() // SEGMENTS_ON_DISK)
-        segment_size = _segment_size(options, parts, most)
+        size = max(options.segment_size, SMALLEST_SEGMENT) if options.segment_size else parts.segment_size
+        segment_size = min(size, most)
         spare = parts.spare(disk, segment_size)
         noted = read_note(disk) if promoted else None
     except OSError as error:
@@ -210,7 +205,11 @@ def open_log(
     identity = _identify(disk, options.node, reading, parts.random, promoted, least_epoch())
     clock, space = LogClock(parts.clocks), Space(disk)
     snapshot = reading.resume(clock, noted)
-    writer = _writer(disk, identity, reading, clock, space, spare, segment_size)
+    found, files = reading.log_records, SegmentFiles(reading.headers)
+    writer = Writer(
+        disk, identity, found.end, clock, space, spare, segment_size,
+        found.stated, found.content_end, files, reading.replay.epochs,
+    )  # fmt: skip
     writer.followers, writer.parents = reading.replay.followers, list(reading.replay.parents.values())
     syncer = parts.syncer(writer, space, options.durability, options.sync_every, wake)
     cache = parts.cache(disk, writer.files, options.budget, wake)
@@ -228,7 +227,7 @@ def open_log(
 
 
 def _read(disk: Disk, extend: Extend | None, promoted: Promoted | None) -> LogReading:
-    """Return what the log on a disk holds, after `extend` has fetched what it lacks. Raises OSError, LogError."""
+    """Return the content of the log on a disk, after `extend` has fetched what it lacks. Raises OSError, LogError."""
     durable, interrupt = (promoted.durable, promoted.interrupt) if promoted else (0, None)
     reading = LogReading(disk, durable, interrupt)
     reading.report()
@@ -238,40 +237,13 @@ def _read(disk: Disk, extend: Extend | None, promoted: Promoted | None) -> LogRe
     return reading
 
 
-def _segment_size(options: LogOptions, parts: Simulated, most: int) -> int:
-    """Return how many bytes a segment may have, `most` at most."""
-    size = max(options.segment_size, SMALLEST_SEGMENT) if options.segment_size else parts.segment_size
-    return min(size, most)
-
-
-def _writer(
-    disk: Disk, identity: LogIdentity, reading: LogReading, clock: LogClock, space: Space, spare: Spare, size: int
-) -> Writer:
-    """Return the Writer that continues the log after its last record."""
-    records, files = reading.log_records, SegmentFiles(reading.headers)
-    return Writer(
-        disk,
-        identity,
-        records.end,
-        clock,
-        space,
-        spare,
-        size,
-        reading.bases,
-        records.stated,
-        records.content_end,
-        files,
-        reading.replay.epochs,
-    )
-
-
 def _identify(
     disk: Disk, node: int, reading: LogReading, random: Callable[[int], bytes], promoted: Promoted | None, least: int
 ) -> LogIdentity:
     """Return the identity of the log from now on, with a new epoch, and write it to `log.id`.
 
-    A log that was taken over keeps the number of the node that has published into it: message ids name that one. If the write
-    fails, a damaged header of this epoch cannot be rebuilt from the file. Raises LogError if there is no log to be taken over.
+    A promoted log keeps the number of the node that has published into it, because message ids contain it. If the write fails,
+    a corrupt header of this epoch cannot be rebuilt from the file. Raises LogError if there is no log to promote.
     """
     if reading.log_records.files.stored is None and IDENTITY in disk.names():
         log.error("LOG: %s was corrupt and is rewritten", IDENTITY)

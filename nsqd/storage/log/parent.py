@@ -1,6 +1,6 @@
 """The log that a log was restored from: the content of the record PARENT.
 
-A restored log has an id of its own, because the lost one may have gone on after the backup. Up to where the backup ended, both
+A restored log has an id of its own, because the lost one may have continued after the backup. Up to the end of the backup, both
 have the same messages at the same offsets.
 
 See docs/design/log.md#restored-logs.
@@ -33,6 +33,6 @@ class Parent:
 
 
 def unpack(content: bytes) -> Parent:
-    """Return what the content of a record PARENT says."""
+    """Return the parent in the content of a record PARENT."""
     log_id, position = PARENT.unpack_from(content)
     return Parent(log_id, position, dict(_END.iter_unpack(content[PARENT.size :])))

@@ -1,13 +1,13 @@
-"""Copies of the bytes that a start cuts off or cannot read, in files beside the segments. They may still hold messages.
+"""Copies of the bytes that a start cuts off or cannot read, in files next to the segments. They may still hold messages.
 
 `<segment>.<offset>.torn` was cut off the log's end, `<segment>.<offset>.damaged` was skipped. A copy is durable before anything
-is cut. The copies together take at most MOST_BYTES in MOST_FILES files. The oldest torn copies make room for a new torn one; a
-damaged copy is never removed. If there is no room for a copy, or no space on the disk, nothing is copied, and the start goes
-on.
+is cut. The copies together take at most MOST_BYTES in MOST_FILES files. The oldest torn copies are removed for a new torn one;
+other copies are never removed. If there is no room for a copy, or no space on the disk, nothing is copied, and the start
+continues.
 """
 
 import re
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.writer import NO_SPACE
@@ -24,7 +24,7 @@ class Quarantine:
 
     def __init__(self, disk: Disk) -> None:
         """List the existing copies, and remove those that were not finished. Raises OSError."""
-        self.notes: dict[tuple[str, int], str] = {}  # what became of each piece in this start, by segment and offset
+        self.notes: dict[tuple[str, int], str] = {}  # the result for each piece in this start, by segment and offset
         self._disk = disk
         self._sizes: dict[str, int] = {}  # bytes of each copy, by file name
         for name in disk.names():
@@ -39,7 +39,7 @@ class Quarantine:
         return sorted(self._sizes.items())
 
     def copy_damaged(self, segment: str, at: int, data: bytes, kind: str) -> None:
-        """Copy `data`, which stands at offset `at` of the segment, unless the same copy exists. Raises OSError."""
+        """Copy `data`, which is at offset `at` of the segment, unless the same copy exists. Raises OSError."""
         if (segment, at) in self.notes:
             return
         name, exists = self._name(segment, at, kind, data)
@@ -53,7 +53,7 @@ class Quarantine:
             self.notes[segment, at] = "no copy was made: the copies use up their limit, move them elsewhere"
 
     def move(self, segment: str, size: int) -> None:
-        """Take a whole segment of `size` bytes away from the log's end. Keep it if there is room. Raises OSError."""
+        """Move a whole segment of `size` bytes away from the log's end. Remove it if there is no room. Raises OSError."""
         name, _ = self._name(segment, 0, TORN, None)
         if self._make_room(size, TORN):
             self._disk.rename(segment, name)
@@ -72,17 +72,11 @@ class Quarantine:
         return free
 
     def _name(self, segment: str, at: int, kind: str, data: bytes | None) -> tuple[str, bool]:
-        """Return the name for a copy, and whether exactly that copy exists already.
-
-        An earlier start may have copied other bytes from the same place.
-        """
+        """Return the name for a copy, and True if it exists. An earlier start may have copied other bytes of that place."""
         name, number = f"{segment}.{at}.{kind}", 1
         while name in self._sizes:
-            if (
-                data is not None
-                and self._sizes[name] == len(data)
-                and read_from(self._disk, name, 0, len(data)) == data
-            ):
+            is_same_size = data is not None and self._sizes[name] == len(data)
+            if is_same_size and read_from(self._disk, name, 0, self._sizes[name]) == data:
                 return name, True
             number += 1
             name = f"{segment}.{at}.{number}.{kind}"
@@ -102,25 +96,15 @@ class Quarantine:
             del self._sizes[name]
         return True
 
-    def _write_file(self, name: str, data: bytes) -> None:
-        """Write and sync the file; if that fails, remove the part that was written. Raises OSError."""
-        try:
-            file = self._disk.create(name)
-            try:
-                file.append([data], 0)
-                file.sync()
-            finally:
-                file.close()
-        except OSError:
-            with suppress(OSError):  # the file was not created, or the next start removes it
-                self._disk.remove(name)
-            raise
-
     def _write(self, segment: str, at: int, name: str, data: bytes) -> None:
         unfinished = name + _UNFINISHED
         try:
-            self._write_file(unfinished, data)
+            with closing(self._disk.create(unfinished)) as file:
+                file.append([data], 0)
+                file.sync()
         except OSError as error:
+            with suppress(OSError):  # the file was not created, or the next start removes it
+                self._disk.remove(unfinished)
             if error.errno in NO_SPACE and self._disk.reserved():  # the space is reserved again when the disk has room
                 self._disk.release()
                 self._write(segment, at, name, data)

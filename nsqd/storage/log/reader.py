@@ -1,21 +1,20 @@
-"""Read segments back into records, and decide for wrong bytes whether they are damaged or torn.
+"""Read segments back into records, and decide for wrong bytes whether they are corrupt or torn.
 
-Below the highest durable mark that any group states, a wrong record is damage: it is copied, counted and skipped, and every
-intact record is served. The next record is looked for where the wrong one's length says, or else between the wrong record and
+Below the highest durable mark that any group states, a wrong record is corrupt: it is copied, counted and skipped, and every
+intact record is served. The next record is searched for where the wrong one's length says, or else between the wrong record and
 the next group.
 
-At or past that mark the log ends with the first wrong record. A power cut keeps an arbitrary part of what was not synced, so
-intact records after the wrong one prove nothing. But perhaps there was no power cut, and the bytes were acknowledged: in a mode
-that does not wait for the sync, or before the mark was stated. So the bytes that are cut off are copied and counted, separately
-from damage.
+At or past that mark the log ends with the first wrong record, because a power cut keeps an arbitrary part of unsynced bytes.
+They may have been acknowledged, if there was no power cut. So the bytes that are cut off are copied and counted, separately.
 
-A file may be longer than its records, with zeros behind them or with records of the segment that it was before (spare.py): a
+A file may be longer than its records, with zeros after them or with records of the segment that it was before (spare.py): a
 segment ends where the next one begins, and the last segment ends with the log.
 
 See docs/design/log.md#torn-and-damaged.
 """
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,16 +23,13 @@ from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.quarantine import DAMAGED, TORN, Quarantine
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, decode
 from nsqd.storage.log.scan import content_end, highest_mark, resume
-from nsqd.storage.log.segments import Segments
+from nsqd.storage.log.segments import LogFiles
 
 _OWN = (RecordKind.ANCHOR, RecordKind.EPOCH)  # records that say nothing of topics and ids, like GROUP
 
 
 class Record(NamedTuple):
-    """A record with its place in the log.
-
-    A start makes one for each record: a frozen dataclass would cost three times as much.
-    """
+    """A record with its position in the log. As a frozen dataclass it would cost three times as much at a start."""
 
     kind: int
     content: bytes  # the bytes after the kind
@@ -49,14 +45,14 @@ class Record(NamedTuple):
 
 @dataclass(slots=True)
 class Damage:
-    """The parts of the log below the durable mark that are damaged."""
+    """The parts of the log below the durable mark that are corrupt."""
 
     spots: list[tuple[str, int, int]] = field(default_factory=list)  # (segment, from, to)
     headers: list[str] = field(default_factory=list)  # segments whose headers were rebuilt
 
     @property
     def size(self) -> int:
-        """Return how many bytes are damaged, counting a rebuilt header as a whole."""
+        """Return the number of corrupt bytes, counting a rebuilt header as a whole."""
         return sum(end - start for _, start, end in self.spots) + HEADER_SIZE * len(self.headers)
 
 
@@ -64,25 +60,25 @@ class LogRecords:
     """A reader that reads a log once, from one of its roots to the last record, and repairs the log's end."""
 
     def __init__(self, disk: Disk, durable: int = 0) -> None:
-        """List the files and rebuild damaged headers. Raises LogError, OSError.
+        """List the files and rebuild corrupt headers. Raises LogError, OSError.
 
         `durable`: position up to which these files are known to be durable, whatever the log states.
         """
         self._disk = disk
         self.known_durable = durable
         self.quarantine = Quarantine(disk)
-        self.files = files = Segments(disk, self.quarantine)
+        self.files = files = LogFiles(disk, self.quarantine)
         self.segments = files.found
         self.damage = Damage()
         self.end = self.segments[0].base if self.segments else 0  # log position after the last good record
         self.cuts: list[tuple[str, int, int]] = []  # ranges that were cut off at the end: (segment, from, to)
         self.stated = 0  # the highest durable mark that was read
-        self.content_end = self.end  # log position after the last record that tells of topics or ids
+        self.content_end = self.end  # log position after the last record of topics or ids
         self._mark = -1  # the highest durable mark of all groups, read or not; -1: unknown
 
     @property
     def torn(self) -> int:
-        """Return how many bytes at the end of the log were cut off or set aside. They may have been acknowledged."""
+        """Return the number of bytes at the log's end that were cut off or moved. They may have been acknowledged."""
         return sum(end - start for _, start, end in self.cuts) + self.files.unreadable_bytes
 
     def roots(self) -> list[int]:
@@ -106,7 +102,7 @@ class LogRecords:
                 break
         mark = self._mark if self._mark >= 0 else max(self.known_durable, self.stated)
         bases = {segment.name: segment.base for segment in self.segments}
-        # past the mark, a header was torn and not damaged
+        # past the mark, a header was torn and not corrupt
         self.damage.headers = [name for name in self.files.rebuilt if bases.get(name, mark) < mark]
         self._sync()
 
@@ -139,8 +135,7 @@ class LogRecords:
     def _pass_gap(self, place: int) -> bool:
         """Handle a previous segment that does not end where this one begins. Returns False if the log ends there.
 
-        The log ends at the gap if nothing in it was promised, that is, if no durable mark lies past it. Otherwise the gap is
-        damage.
+        The log ends at the gap if no durable mark is past it. Otherwise the gap counts as corrupt.
         """
         if self.end >= self._highest_mark(place, 0):
             self._remove_from(place)
@@ -153,11 +148,8 @@ class LogRecords:
     def _sync(self) -> None:
         """Sync all segments. The previous process may have left bytes unsynced; they are served from now on."""
         for segment in self.segments:
-            file = self._disk.open(segment.name)
-            try:
+            with closing(self._disk.open(segment.name)) as file:
                 file.sync()
-            finally:
-                file.close()
         self._disk.sync_directory()
 
     def _read(self, place: int) -> bytes:
@@ -175,10 +167,10 @@ class LogRecords:
         either in the part not read yet or the last one that was read. The unread part is searched once.
         """
         if self._mark < 0:
-            marks = [highest_mark(self._read(place), at, self.segments[place].header.seed)]
-            for later in range(place + 1, len(self.segments)):
-                marks.append(highest_mark(self._read(later), 0, self.segments[later].header.seed))
-            self._mark = max(self.known_durable, self.stated, *marks)
+            self._mark = max(self.known_durable, self.stated)
+            for later in range(place, len(self.segments)):
+                start = at if later == place else 0
+                self._mark = max(self._mark, highest_mark(self._read(later), start, self.segments[later].header.seed))
         return self._mark
 
     def _cut(self, place: int, data: bytes) -> None:
@@ -190,12 +182,9 @@ class LogRecords:
             self.quarantine.copy_damaged(segment.name, at, data[at:filled], TORN)
             self._note_cut(segment.name, at, filled)
         self._remove_from(place + 1)
-        file = self._disk.open(segment.name)
-        try:
+        with closing(self._disk.open(segment.name)) as file:
             file.truncate(at)
             file.sync()
-        finally:
-            file.close()
 
     def _note_cut(self, name: str, start: int, end: int) -> None:
         """Note a cut once. On a disk that does not change (frozen.py), each root that is tried meets the same place."""

@@ -15,7 +15,7 @@ from nsqd.storage.log.replay import Replay
 from shared.log import log
 
 MISSING = "they are missing"
-CALL_EVERY = 100  # records between two looks at whether the reading is to end
+CALL_EVERY = 100  # records between two calls of `interrupt`
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class LogReading:
     def __init__(self, disk: Disk, durable: int = 0, interrupt: Callable[[], None] | None = None) -> None:
         """Read and replay the whole log, and repair its end. `durable` as for LogRecords. Raises LogError, OSError.
 
-        `interrupt` is called now and then between records; what it raises ends the reading.
+        `interrupt` is called now and then between records; its exceptions end the reading.
         """
         began = time.perf_counter()
         self.log_records = LogRecords(disk, durable)
@@ -47,14 +47,8 @@ class LogReading:
         self.messages = self.replay.sequences  # sequences by the topic's number
         seconds = time.perf_counter() - began
         roots = [root] if self.replay.complete else []
-        self.start_results = StartResults(
-            first_id(self.log_records, self.replay),
-            self.replay.lease,
-            roots,
-            self.log_records.damage,
-            self.log_records.torn,
-            seconds,
-        )
+        first, found = first_id(self.log_records, self.replay), self.log_records
+        self.start_results = StartResults(first, self.replay.lease, roots, found.damage, found.torn, seconds)
 
     @property
     def identity(self) -> StoredIdentity | None:
@@ -95,7 +89,7 @@ class LogReading:
         return LogSnapshot(list(replay.topics.values()), replay.highest + 1, clock.offset)
 
     def report(self) -> None:
-        """Write to the daemon's log what was read, repaired and lost."""
+        """Log the results: messages read, and what was repaired and lost."""
         reader = self.log_records
         notes = reader.quarantine.notes
         for name in reader.files.unreadable:
@@ -104,9 +98,8 @@ class LogReading:
             return
         log.info("LOG: replayed %d messages in %.2f s", self.replay.messages, self.start_results.seconds)
         for name in reader.files.rebuilt:
-            log.error(
-                "LOG: the header of %s was corrupt and is rebuilt; its previous content: %s", name, notes[name, 0]
-            )
+            line = "LOG: the header of %s was corrupt and is rebuilt; its previous content: %s"
+            log.error(line, name, notes[name, 0])
         for name, start, end in reader.cuts:
             line = "LOG: cutting off %d bytes, which may have been acknowledged, of %s at %d, the end of the intact records; %s"
             log.error(line, end - start, name, start, notes.get((name, start), MISSING))
@@ -127,7 +120,7 @@ def replayed(reader: LogRecords, interrupt: Callable[[], None] | None = None) ->
     """Replay the log from the latest good checkpoint on, or else from its beginning. `interrupt` as for LogReading.
 
     Returns the state with its messages, and the base of the segment where replay began. A checkpoint is good if it is complete
-    and undamaged, and everything before it was durable: otherwise messages that it mentions may be lost.
+    and intact, and everything before it was durable: otherwise messages that it mentions may be lost.
     """
     for root in reader.roots() if reader.segments else [0]:
         replay = Replay()
@@ -146,9 +139,9 @@ def first_id(reader: LogRecords, replay: Replay) -> int:
     """Return the lowest message id that was surely never issued.
 
     A clean stop gives back the ids that were leased and not issued. Its record counts only if the whole log could be read, and
-    no segment was begun after that of the stop, as each life of the process begins one: a record that is missing there may have
-    leased the ids again. Otherwise the highest lease counts. That is more than was issued even if the newest lease is missing,
-    because a lease is renewed when half of it is used up.
+    no segment was begun after that of the stop, as each start of the process begins one: a record that is missing there may
+    have leased the ids again. Otherwise the highest lease counts. That is more than was issued even if the newest lease is
+    missing, because a lease is renewed when half of it is used up.
     """
     whole = not (reader.torn or reader.damage.spots or reader.files.unreadable)
     if replay.next_id and whole and replay.stopped_in == reader.segments[-1].base:

@@ -1,10 +1,10 @@
-"""The records of a turn, and where their messages stand once they are written.
+"""The records of a turn, and the locations of their messages once they are written.
 
 Most records are appended at once. FINs, cursors and jobs are collected, and become one record of a kind for each reader at the
 end of the turn.
 """
 
-from typing import Protocol
+from collections.abc import Callable
 
 from nsqd.core.sequence.mark import Mark
 from nsqd.storage.log.cache import Cache
@@ -14,36 +14,12 @@ from nsqd.storage.log.writer import Writer
 from nsqd.storage.stored_extent import StoredExtent
 
 
-class Collector(Protocol):
-    """An object that collects changes during a turn, which become records at the turn's end."""
-
-    def flush(self) -> None:
-        """Append records of what was collected to the group."""
-
-
-class Gated(Protocol):
-    """A topic with messages that wait for their copies."""
-
-    def note_written(self, position: int) -> None:
-        """Note that what was published is written, and that the log ends at `position`."""
-
-
 class Recorder:
     """The collector of one log's records: those of the current turn, and the promises that they must keep."""
 
     __slots__ = (
-        "append",
-        "awaited",
-        "cache",
-        "clock",
-        "collecting",
-        "created",
-        "interval",
-        "shut",
-        "unplaced",
-        "wall",
-        "writer",
-    )
+        "append", "awaited", "cache", "clock", "collecting", "created", "interval", "shut", "unplaced", "wall", "writer",
+    )  # fmt: skip
 
     def __init__(self, writer: Writer, clock: LogClock, cache: Cache) -> None:
         self.writer = writer
@@ -53,12 +29,12 @@ class Recorder:
         self.cache = cache
         self.awaited: list[tuple[Mark, ...]] = []  # marks that replies of this turn wait for
         self.interval = 0  # messages of this turn in topics of the mode `interval`
-        self.collecting: list[Collector] = []  # collectors with something to flush
-        self.shut: list[Gated] = []  # topics with publishes that need copies and are not written yet
+        self.collecting: list[Callable[[], None]] = []  # `flush` of each reader that collects changes in this turn
+        # `note_written` of each topic with publishes that need copies and are not written yet: called with the log's end
+        self.shut: list[Callable[[int], None]] = []
         self.created: set[int] = set()  # numbers of topics and readers whose creation is in the log
-        self.unplaced: list[
-            tuple[int, list[StoredExtent]]
-        ] = []  # (messages, extents) of each PUBLISH that is not written yet
+        # (messages, extents) of each PUBLISH that is not written yet
+        self.unplaced: list[tuple[int, list[StoredExtent]]] = []
 
     def promise(self, marks: tuple[Mark, ...]) -> None:
         """Note that a reply waits until these marks reach the turn's records."""
@@ -73,14 +49,14 @@ class Recorder:
         return {mark for marks in awaited for mark in marks}
 
     def flush(self) -> None:
-        """Turn everything that was collected into records."""
+        """Turn all collected changes into records."""
         if self.collecting:
             collecting, self.collecting = self.collecting, []
-            for one in collecting:
-                one.flush()
+            for flush in collecting:
+                flush()
 
     def place(self, now: int) -> None:
-        """Note where the messages of the groups just written stand. From now on memory may give up their frames.
+        """Note the locations of the messages in the groups just written. From now on their frames may be evicted.
 
         `now`: time of the turn, monotonic ns.
         """

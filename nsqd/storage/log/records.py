@@ -13,7 +13,7 @@ A segment is a file that holds a header and then records, end to end. All number
       48   1  1 if the first record is a STATE
       49   4  if the file was a segment before (spare.py): the initial CRC value of the records that it held then; 0: it was new
       53   4  number of the epoch
-      57   2  number of the node that owned the log in the epoch
+      57   2  number of the node that led the log in the epoch
       59   1  zero
       60   4  CRC-32 of the 60 bytes before it
 
@@ -33,9 +33,9 @@ A segment is a file that holds a header and then records, end to end. All number
        9   .  content, by kind
 
 A log position counts the bytes of records over all segments. Every commit begins with a GROUP record. It states up to where the
-log was known to be durable when the record was written, so that a reader can tell a torn tail (at or past the highest such
-mark) from damage. Times are ns of the log's own clock (clocks.py), which is near the time since the epoch; a time called wall
-is ns since the epoch.
+log was known to be durable when the record was written, so that a reader can distinguish a torn tail (at or past the highest
+such mark) from corruption. Times are ns of the log's own clock (clocks.py), which is near the time since the epoch; a time
+called wall is ns since the epoch.
 
 See docs/design/log.md#records.
 """
@@ -62,12 +62,11 @@ _SEED = Struct(">16sQI")
 _CRC = Struct(">I")
 _PREFIX = Struct(">II")
 
-
-Record = tuple[int, bytes, bytes]  # kind, content, frames
+NewRecord = tuple[int, bytes, bytes]  # kind, content, frames
 
 
 class NotASegment(Exception):
-    """The header is not that of a segment of this log format, or it is damaged."""
+    """The header is not that of a segment of this log format, or it is corrupt."""
 
 
 class WrongVersion(Exception):
@@ -88,19 +87,9 @@ class SegmentHeader:
 
     def encode(self) -> bytes:
         """Return the header as 64 bytes, including the CRC."""
-        head = _HEADER.pack(
-            MAGIC,
-            VERSION,
-            self.node,
-            self.generation,
-            self.log_id,
-            self.base,
-            self.epoch.random,
-            self.state,
-            self.former,
-            self.epoch.number,
-            self.epoch.node,
-        )
+        number, owner, random = self.epoch
+        fields = self.node, self.generation, self.log_id, self.base, random, self.state, self.former, number, owner
+        head = _HEADER.pack(MAGIC, VERSION, *fields)
         return head + _CRC.pack(zlib.crc32(head))
 
     @property
@@ -120,11 +109,10 @@ def decode_header(data: bytes) -> SegmentHeader:
         raise NotASegment("it does not begin like one")
     _, version, node, generation, log_id, base, random, state, former, number, owner = _HEADER.unpack_from(data)
     if not _is_right(data):
-        raise NotASegment("its header is damaged")
+        raise NotASegment("its header is corrupt")
     if version != VERSION:
-        raise WrongVersion(
-            f"its format is version {version}; this nsqd knows version {VERSION}: start the one that wrote it"
-        )
+        known = f"this nsqd knows version {VERSION}: start the one that wrote it"
+        raise WrongVersion(f"its format is version {version}; {known}")
     return SegmentHeader(node, generation, log_id, base, Epoch(number, owner, random), state, former)
 
 
@@ -159,15 +147,12 @@ def _is_right(data: bytes) -> bool:
 
 
 def encode(seed: int, at: int, kind: int, content: bytes, frames: bytes = b"") -> list[bytes]:
-    """Encode one record that will stand at offset `at` of the file. Returns the buffers to write one after the other.
-
-    `frames` follow the content, and are not copied.
-    """
+    """Return the buffers of one record that will begin at offset `at` of the file. `frames` follow the content, not copied."""
     return encode_all(seed, at, ((kind, content, frames),))[0]
 
 
-def encode_all(seed: int, at: int, records: Iterable[Record]) -> tuple[list[bytes], list[tuple[int, int]], int]:
-    """Encode records that will stand one after the other from offset `at` of the file on.
+def encode_all(seed: int, at: int, records: Iterable[NewRecord]) -> tuple[list[bytes], list[tuple[int, int]], int]:
+    """Encode records that will follow one another from offset `at` of the file on.
 
     Returns the buffers to write, the start and end of each PUBLISH, and the end of the last record (offsets in the file).
     """

@@ -1,7 +1,7 @@
 """Replay: records are turned back into the state that existed when the last one was written.
 
-Replay knows no rules of topics and readers: it hands each record to the topic's state (nsqd/core/topic_state.py) and maintains
-the topic's extents. Of messages it notes only where they stand on disk; they are read when a reader wants them.
+Replay knows no rules of topics and readers: it passes each record to the topic's state (nsqd/core/topic_state.py) and maintains
+the topic's extents. Of messages it notes only the locations on disk; they are read when a reader needs them.
 
 Ephemeral topics and channels are never logged. No reader references a message that was distributed to an ephemeral channel
 only.
@@ -38,8 +38,7 @@ class Replay:
         self.topics: dict[int, TopicState] = {}  # by number; their times are in the log's time
         self.sequences: dict[int, Sequence] = {}  # messages of each of these topics, by the topic's number
         self.lease = 1  # message ids below this may have been issued
-        # Message ids from this one on were never issued, because the last lease record was followed by a clean stop; 0: there
-        # is no such stop.
+        # ids from this one on were never issued, because a clean stop followed the last lease; 0: there is no such stop
         self.next_id = 0
         self.stopped_in = -1  # base of the segment that holds the last clean stop's record; -1: none
         self.last = 0  # time of the last group, when the node was last alive; 0: there was none
@@ -49,9 +48,10 @@ class Replay:
         self.highest = 0  # highest number of a topic or reader
         self.epochs = EpochTable()
         self.followers = Followers()
-        # the logs that this one was restored from, by their ids, the oldest first
-        self.parents: dict[bytes, Parent] = {}
-        # contents of the checkpoint's WAITING records whose STATE_TOPIC has not come yet, by numbers of topic and record
+        self.parents: dict[
+            bytes, Parent
+        ] = {}  # the logs that this one was restored from, by their ids, the oldest first
+        # contents of the checkpoint's WAITING records whose STATE_TOPIC was not read yet, by numbers of topic and record
         self._waiting: dict[int, dict[int, bytes]] = {}
 
     def apply(self, record: Record) -> bool:
@@ -82,8 +82,7 @@ class Replay:
     def concluded(self, number: int) -> TopicState | None:
         """Return a topic's state in its final form; None if there is no such topic.
 
-        More records may be applied afterwards. Do not call this while the checkpoint that replay began with is still being
-        read.
+        More records may be applied afterwards. Do not call this before the end of the checkpoint that replay began with.
         """
         topic = self.topics.get(number)
         if topic is not None:
@@ -91,7 +90,7 @@ class Replay:
         return topic
 
     def _release(self, number: int, spans: Iterable[Span]) -> None:
-        """Note that one reader no longer references each span of a topic's messages. Damage may have removed some of them."""
+        """Note that one reader no longer references each span of a topic's messages. Some may have been lost as corrupt."""
         for first, end in spans:
             sequence = self.sequences[number]
             for stored, start, stop in sequence.present_spans(first, end):
@@ -133,13 +132,10 @@ class Replay:
         self.lease = max(self.lease, lease)
 
     def _state_topic(self, content: bytes) -> None:
-        """Load a topic from a checkpoint.
-
-        Earlier records of the topic are included in this state, or were skipped because the topic was unknown.
-        """
+        """Load a topic from a checkpoint. Its state includes the earlier records of the topic."""
         try:
             state, sequence = decode_topic(content, self.topics, self._waiting)
-        except MissingChunk:  # the earlier state of the topic, to which all records since were applied, goes on
+        except MissingChunk:  # the earlier state of the topic, to which all records since were applied, stays
             return
         self._waiting.pop(state.number, None)
         self.topics[state.number], self.sequences[state.number] = state, sequence
@@ -176,7 +172,7 @@ class Replay:
         self.highest = max(self.highest, reader)
 
     def _publish(self, record: Record) -> None:
-        """Add messages to a topic. Their frames stay on disk until a reader wants them."""
+        """Add messages to a topic. Their frames stay on disk until a reader needs them."""
         content = record.content
         number, first, count, due, _, flags = records.PUBLISH.unpack_from(content)
         topic = self.topics.get(number)
@@ -201,15 +197,15 @@ class Replay:
             topic.distributed = sequence.distributed = topic.end
             extents[0].set_references(extents[0].count - count, extents[0].count, len(topic.readers))
         else:
-            self._hand_out(topic, first, topic.end, records.owners_of(content, 0, flags))
+            self._give(topic, first, topic.end, records.owners_of(content, 0, flags))
 
     def _distribute(self, content: bytes) -> None:
         number, first, end = records.DISTRIBUTE.unpack_from(content)
         topic = self.topics.get(number)
         if topic is not None:
-            self._hand_out(topic, first, end, None)
+            self._give(topic, first, end, None)
 
-    def _hand_out(self, topic: TopicState, first: int, end: int, owners: frozenset[int] | None) -> None:
+    def _give(self, topic: TopicState, first: int, end: int, owners: frozenset[int] | None) -> None:
         """Distribute messages first..end. `owners`: the only readers that reference them, by number; None: all."""
         references, sequence = topic.distribute(first, end, owners), self.sequences[topic.number]
         sequence.distributed = end
@@ -232,23 +228,11 @@ class Replay:
 
 
 # Kinds of records that a topic's state applies; each content begins with the topic's number.
-_OF_A_TOPIC: dict[int, RecordKind] = {
-    kind: kind
-    for kind in (
-        RecordKind.FINISH,
-        RecordKind.ADVANCE,
-        RecordKind.REQUEUE,
-        RecordKind.BURY,
-        RecordKind.FINISH_ALL,
-        RecordKind.DROP_CHANNEL,
-        RecordKind.JOB,
-        RecordKind.JOBS,
-        RecordKind.PAUSE,
-        RecordKind.CONFIG,
-        RecordKind.CURSOR,
-        RecordKind.SEEN,
-    )
-}
+_OF_A_TOPIC: dict[int, RecordKind] = {kind: kind for kind in (
+    RecordKind.FINISH, RecordKind.ADVANCE, RecordKind.REQUEUE, RecordKind.BURY, RecordKind.FINISH_ALL,
+    RecordKind.DROP_CHANNEL, RecordKind.JOB, RecordKind.JOBS, RecordKind.PAUSE, RecordKind.CONFIG, RecordKind.CURSOR,
+    RecordKind.SEEN,
+)}  # fmt: skip
 # The handlers are not bound to a Replay: it may hold much memory, and this way it is in no reference cycle.
 _HANDLERS: dict[int, Callable[[Replay, bytes], None]] = {
     RecordKind.GROUP: Replay._group,

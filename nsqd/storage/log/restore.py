@@ -1,8 +1,7 @@
 """Make a log from a backup of another one: it has the same records at the same positions, and an id of its own.
 
 The CRC of each record begins with a value that is made of the log's id, so each record gets another CRC. Nothing else of it is
-changed. What is wrong in the backup is copied as it is, and so it is wrong in the new log, too: a start finds in both what it
-would have found in the backup.
+changed. Wrong bytes of the backup are copied as they are, so a start finds the same in the new log as in the backup.
 
 See docs/design/log.md#restored-logs.
 """
@@ -12,6 +11,7 @@ from __future__ import annotations
 import errno
 import zlib
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from struct import Struct
 
@@ -25,7 +25,7 @@ from nsqd.storage.log.parent import Parent
 from nsqd.storage.log.quarantine import Quarantine
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, SegmentHeader, decode
 from nsqd.storage.log.scan import content_end, resume
-from nsqd.storage.log.segments import Segment, Segments
+from nsqd.storage.log.segments import LogFiles, Segment
 
 _CRC = Struct(">I")
 _CRC_AT = 4  # offset of the CRC in a record
@@ -34,7 +34,7 @@ _BUDGET = 16 * 1024 * 1024  # bytes of messages in memory: none are read
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What was made of the backup."""
+    """The log that was made of the backup."""
 
     log_id: bytes  # of the new log
     parent: Parent  # the log of the backup
@@ -42,7 +42,7 @@ class Restored:
     first_id: int  # sequence of the next message id
     segments: int
     size: int  # bytes of all segments
-    damage: int  # bytes that are damaged: they are left out
+    damage: int  # bytes that are corrupt: they are left out
     torn: int  # bytes that were cut off at the end
 
 
@@ -63,7 +63,7 @@ def restore(
     """
     parts = simulated or Simulated()
     frozen = FrozenDisk(source)
-    files = Segments(frozen, Quarantine(frozen))
+    files = LogFiles(frozen, Quarantine(frozen))
     if not files.found or files.identity is None:
         raise FileNotFoundError(errno.ENOENT, "the backup has no segment of a log")
     old, log_id = files.identity, parts.random(16)
@@ -100,19 +100,16 @@ def copy_segment(source: Disk, target: Disk, segment: Segment, log_id: bytes, en
         size = min(size, HEADER_SIZE + end - segment.base)
     data = read_from(source, segment.name, 0, size)
     header = replace(segment.header, log_id=log_id, former=0)
-    file = target.create(segment.name)
-    try:
+    with closing(target.create(segment.name)) as file:
         file.append([header.encode(), rewritten(data, segment.header, header)], 0)
         file.sync()
-    finally:
-        file.close()
     return max(HEADER_SIZE, size)
 
 
 def rewritten(data: bytes, old: SegmentHeader, new: SegmentHeader) -> bytes:
-    """Return what follows the header of a segment, so that it is right in one with the header `new`.
+    """Return the bytes after the header of the segment `data`, whose header is `old`, for one with the header `new`.
 
-    `data` is the whole segment with the header `old`. Zeros are in place of what the file held before it became this segment.
+    Zeros replace the bytes that the file held before it became this segment.
     """
     result = bytearray(len(data))
     at = HEADER_SIZE

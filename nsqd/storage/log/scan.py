@@ -12,23 +12,22 @@ from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, SegmentHeader, de
 MOST_PROBED = 200  # candidates of each kind with which the epoch of a segment is found
 MOST_CHECKED = 64 * 1024 * 1024  # bytes of candidate records that are checked after a wrong one, at most: 0.1 s
 _ZEROS = bytes(65536)
-_GROUP_RECORD = re.compile(
-    re.escape((GROUP.size + 1).to_bytes(4, "big")) + b".{4}" + re.escape(bytes((RecordKind.GROUP,))), re.DOTALL
-)
-_EPOCH_RECORD = re.compile(
-    re.escape((EPOCH.size + 1).to_bytes(4, "big"))
-    + b".{4}"
-    + re.escape(bytes((RecordKind.EPOCH,)))
-    + b".{%d}" % EPOCH.size,
-    re.DOTALL,
-)
+
+
+def _pattern(size: int, kind: RecordKind) -> bytes:
+    """Return a pattern for the head of a record of a kind whose content has `size` bytes."""
+    return re.escape((size + 1).to_bytes(4, "big")) + b".{4}" + re.escape(bytes((kind,)))
+
+
+_GROUP_RECORD = re.compile(_pattern(GROUP.size, RecordKind.GROUP), re.DOTALL)
+_EPOCH_RECORD = re.compile(_pattern(EPOCH.size, RecordKind.EPOCH) + b".{%d}" % EPOCH.size, re.DOTALL)
 # The pattern finds candidates for records shorter than 64 MiB.
 _PUBLISH_RECORD = re.compile(b"(?=[\\0-\\3].{7}%s)" % re.escape(bytes((RecordKind.PUBLISH,))), re.DOTALL)
 _ANY_RECORD = re.compile(b"(?=[\\0-\\3].{7}[\\1-%s])" % re.escape(bytes((max(RecordKind),))), re.DOTALL)
 
 
 def resume(data: bytes, at: int, seed: int, start: int = 0) -> int:
-    """Return where the next good record begins after a wrong one at `at`; the end of `data` if there is none.
+    """Return the start of the next good record after a wrong one at `at`; the end of `data` if there is none.
 
     `start`: offset of `data` in the file.
     """
@@ -42,10 +41,7 @@ def resume(data: bytes, at: int, seed: int, start: int = 0) -> int:
 
 
 def probable_records(data: bytes) -> list[int]:
-    """Return some offsets at which records may begin in a segment, without knowing the initial value of their CRCs.
-
-    Small ones come first, because their CRCs are quickly computed.
-    """
+    """Return some offsets at which records may begin in a segment, small ones first: their CRCs are quickly computed."""
     found = [HEADER_SIZE]
     for pattern in (_GROUP_RECORD, _PUBLISH_RECORD):  # a segment that was cleaned has no groups
         found += [match.start() for match in islice(pattern.finditer(data, HEADER_SIZE), MOST_PROBED)]
@@ -53,7 +49,7 @@ def probable_records(data: bytes) -> list[int]:
 
 
 def stated_epochs(data: bytes) -> list[Epoch]:
-    """Return what stands in a segment's bytes where an EPOCH record may be. The CRC of a record will tell whether it is one."""
+    """Return the epochs in what may be EPOCH records of a segment. The CRC of another record decides whether they are right."""
     content = PREFIX_SIZE + 1
     return [unpack(data, match.start() + content) for match in islice(_EPOCH_RECORD.finditer(data), MOST_PROBED)]
 
@@ -64,19 +60,20 @@ def _first_record(data: bytes, at: int, end: int, seed: int, start: int) -> int:
     for match in _ANY_RECORD.finditer(data, at, end):
         place = match.start()
         size = PREFIX_SIZE + int.from_bytes(data[place : place + 4], "big")
-        if place + size <= end:
-            if decode(data, place, seed, start):
-                return place
-            checked += size
-            if checked > MOST_CHECKED:
-                break
+        if place + size > end:
+            continue
+        if decode(data, place, seed, start):
+            return place
+        checked += size
+        if checked > MOST_CHECKED:
+            break
     return end
 
 
 def content_end(data: bytes, at: int, header: SegmentHeader) -> int:
-    """Return where the content of a segment ends that is intact up to `at`: torn or damaged records, too, are content.
+    """Return the end of the content of a segment that is intact up to `at`: torn or corrupt records, too, are content.
 
-    Zeros follow, or what a reused file held before.
+    Zeros follow, or the former content of a reused file.
     """
     end = _filled(data)
     if not header.former:

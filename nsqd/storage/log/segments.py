@@ -1,4 +1,4 @@
-"""The files of a log: which segments exist, and which log they belong to. A damaged header is rebuilt and written again.
+"""The files of a log: which segments exist, and which log they belong to. A corrupt header is rebuilt and written again.
 
 All segments and `log.id` (identity.py) name the same log. So an unreadable header can be rebuilt from any of them, from the
 file's name (base and generation), and from its records: of the epochs that `log.id`, the other headers and the segment's own
@@ -7,6 +7,7 @@ with other names are left alone.
 """
 
 import re
+from contextlib import closing
 from dataclasses import dataclass
 
 from nsqd.core.records import RecordKind
@@ -54,21 +55,20 @@ class Segment:
         return self.header.base
 
 
-class Segments:
+class LogFiles:
     """The files of one log as they are found at a start."""
 
     def __init__(self, disk: Disk, quarantine: Quarantine) -> None:
-        """Find the segments, rebuild damaged headers, and remove leftovers of a cleaning. Raises LogError, OSError."""
-        self.stored = read_identity(disk)  # the content of `log.id`; None: the file is missing or damaged
+        """Find the segments, rebuild corrupt headers, and remove leftovers of a cleaning. Raises LogError, OSError."""
+        self.stored = read_identity(disk)  # the content of `log.id`; None: the file is missing or corrupt
         self.identity = self.stored  # of the log; None: there is no log, or it was only begun
         self.epochs = set(self.stored.epochs) if self.stored else set()  # of which there may be files
-        self.rebuilt: list[str] = []  # segments whose headers were damaged
-        self.unreadable: list[str] = []  # files that were renamed and set aside
+        self.rebuilt: list[str] = []  # segments whose headers were corrupt
+        self.unreadable: list[str] = []  # files that were renamed to *.unreadable
         self.unreadable_bytes = 0  # bytes in the unreadable files
         self._guessed: set[str] = set()  # segments whose epoch is unknown
         self._nodes: set[int] = set()  # numbers of the nodes that have published into the log, as the headers say
-        self._disk = disk
-        self._quarantine = quarantine
+        self._disk, self._quarantine = disk, quarantine
         self.found = self._find()
 
     def _find(self) -> list[Segment]:
@@ -88,7 +88,7 @@ class Segments:
         for base, header in headers.items():
             name = segment_name(base, newest[base])
             if header is None and self.identity is None:
-                self._set_aside(name)
+                self._rename_unreadable(name)
                 continue
             found.append(Segment(name, self._written(name, header or self._rebuild(base, newest[base]))))
         return found
@@ -142,7 +142,7 @@ class Segments:
         state = bool(group and decode(data, group, seed)) and data[group + PREFIX_SIZE] == RecordKind.STATE
         former = former_of_spare(data)
         # A segment that was rewritten has the epoch of that, and perhaps another node's messages: the number is only probable.
-        # An epoch of a node that took the log over has the number of the node that publishes into it.
+        # An epoch of a promoted log has the number of the leader, and its messages have the number of the lost node.
         has_own = known is not None and known.node in self._nodes and not generation
         node = epoch.node if has_own else self.identity.node
         return SegmentHeader(node, generation, log_id, base, epoch, state, former)
@@ -162,7 +162,7 @@ class Segments:
         return None
 
     def _written(self, name: str, header: SegmentHeader) -> SegmentHeader:
-        """Write the header to the file if the one there is damaged. A file that holds nothing stays unchanged."""
+        """Write the header to the file if the one there is corrupt. A file that holds nothing stays unchanged."""
         data = read_from(self._disk, name, 0, HEADER_SIZE)
         try:
             decode_header(data)
@@ -179,23 +179,17 @@ class Segments:
 
     def _rewrite(self, name: str, header: SegmentHeader, data: bytes) -> None:
         self._quarantine.copy_damaged(name, 0, data, DAMAGED)
-        file = self._disk.open(name)
-        try:
+        with closing(self._disk.open(name)) as file:
             file.append([repaired(data) if repaired(data) != data else header.encode()], 0)
             file.sync()
-        finally:
-            file.close()
         self.rebuilt.append(name)
 
-    def _set_aside(self, name: str) -> None:
-        """Rename a segment that is small enough to have only been begun.
-
-        No other file tells which log it belongs to. Raises LogError for a larger segment.
-        """
+    def _rename_unreadable(self, name: str) -> None:
+        """Rename a segment of an unknown log that is small enough to have only been begun. Raises LogError for a larger one."""
         size = self._disk.size(name)
         if size > UNFINISHED:
             raise LogError(
-                f"log segment {name} cannot be read: its header is damaged, and no other file tells what log it is of;"
+                f"log segment {name} cannot be read: its header is corrupt, and no other file tells what log it is of;"
                 f" put {IDENTITY} or another segment of the same log back from a backup"
             )
         self.unreadable.append(name)

@@ -17,14 +17,6 @@ class StateSource(Protocol):
     """The state of a log's topics, as a checkpoint needs it."""
 
     @property
-    def is_whole(self) -> bool:
-        """Return True if all topics of the log are loaded. A checkpoint that misses a topic would lose it."""
-
-    @property
-    def overdue(self) -> bool:
-        """Return True if some message is retained for longer than its topic says."""
-
-    @property
     def highest(self) -> int:
         """Return the highest number of any topic or reader."""
 
@@ -43,26 +35,14 @@ class StateSource(Protocol):
         """Return chunks of the topic's waiting messages that are worth a record each, and that never change."""
 
     def describe(self, topic: int, written: WrittenChunks) -> tuple[TopicState, Sequence | None] | None:
-        """Return a topic's final state and its messages as they are now; None if the topic is gone.
-
-        `written`: its chunks that have been written.
-        """
+        """Return a topic's final state and its messages as they are now; None if it was deleted. `written`: written chunks."""
 
 
 class LiveSource:
     """The state of a broker, and of the store to which it writes. Implements StateSource."""
 
     def __init__(self, broker: Broker, store: LogStore) -> None:
-        self._broker = broker
-        self._store = store
-
-    @property
-    def is_whole(self) -> bool:
-        return self._store.is_whole
-
-    @property
-    def overdue(self) -> bool:
-        return self._store.overdue
+        self._broker, self.store = broker, store
 
     @property
     def highest(self) -> int:
@@ -70,11 +50,11 @@ class LiveSource:
 
     @property
     def leased(self) -> int:
-        return self._store.leased
+        return self.store.leased
 
     @property
     def offset(self) -> int:
-        return self._store.clock_offset
+        return self.store.clock_offset
 
     def topics(self) -> list[int]:
         return list(self._broker.directory.by_number)
@@ -87,25 +67,16 @@ class LiveSource:
         live = self._broker.directory.by_number.get(topic)
         if live is None or live.ephemeral:
             return None
-        return state_of(live, self._broker.now, written), self._store.find_sequence(topic)
+        return state_of(live, self._broker.now, written), self.store.find_sequence(topic)
 
 
 class AppliedSource:
-    """The state that records of a copied log add up to, without a broker. The log is another node's.
+    """The state that the records of a log add up to, without a broker. Implements StateSource."""
 
-    Implements Source, and Messages (tidying.py).
-    """
-
-    is_whole = True
-    overdue = False  # the leader of the log decides what is no longer retained
-    reshaped = 0
     offset = 0
 
     def __init__(self, replay: Replay) -> None:
-        """Wrap a replay that began with a complete checkpoint or at the log's beginning.
-
-        More records may be applied to it meanwhile.
-        """
+        """Wrap a replay that began with a complete checkpoint or at the log's beginning."""
         self._replay = replay
 
     @property
@@ -116,16 +87,8 @@ class AppliedSource:
     def leased(self) -> int:
         return self._replay.lease
 
-    def retire(self) -> bool:
-        return False
-
     def topics(self) -> list[int]:
         return list(self._replay.topics)
-
-    logged = topics
-
-    def find_sequence(self, topic: int) -> Sequence | None:
-        return self._replay.sequences.get(topic)
 
     def frozen_chunks(self, topic: int) -> list[bytes]:
         return []
@@ -136,7 +99,7 @@ class AppliedSource:
 
 
 def contents(source: StateSource) -> Iterator[tuple[RecordKind, bytes]]:
-    """Yield the records of a checkpoint after STATE. Each describes the state at the time when it is asked for."""
+    """Yield the records of a checkpoint after STATE. Each describes the state at the time when it is yielded."""
     for number in source.topics()[::-1]:
         written = WrittenChunks(number)
         yield from written.records(source.frozen_chunks(number))

@@ -11,7 +11,7 @@ from shared.log import log
 
 RESERVE = 128 * 1024 * 1024  # bytes that publishing leaves free or held by the file
 MOST_OF_DISK = 16  # on a small disk, the reserve is one part in this many of it
-LOOK_AFTER = 1024 * 1024  # bytes written until the next look, at most: a burst uses up a reserve within a second
+CHECK_AFTER = 1024 * 1024  # bytes written until the next check, at most: a burst uses up a reserve within a second
 
 
 def reserve_of(total: int) -> int:
@@ -26,16 +26,16 @@ class Space:
         self.full = ""  # why nothing may be published; "": there is enough room
         self._disk = disk
         self._held = disk.reserved()  # bytes of the file that holds space
-        self._look_after = LOOK_AFTER
-        self.look_at = 0  # log position at which `check_free` is to be called again
+        self._interval = CHECK_AFTER
+        self.check_at = 0  # log position at which `check_free` is to be called again
 
     def check_free(self, end: int) -> None:
         """Check how much room there is, and adjust `full` and the file. `end`: the log's current end."""
-        self.look_at = end + self._look_after
+        self.check_at = end + self._interval
         try:
             free, reserve = self._disk.free(), reserve_of(self._disk.total())
-            self._look_after = min(LOOK_AFTER, reserve // 8)
-            self.look_at = end + self._look_after
+            self._interval = min(CHECK_AFTER, reserve // 8)
+            self.check_at = end + self._interval
             if not self._held and free >= reserve:
                 self._disk.reserve(reserve // 2)
                 self._held = reserve // 2
@@ -45,12 +45,8 @@ class Space:
             return
         if free + self._held < reserve and not self.full:
             self.full = "no space left for the log"
-            wanted = reserve - self._held
-            log.error(
-                "LOG: %d MiB are free on the disk: publishes are rejected until %d MiB are free",
-                free >> 20,
-                wanted >> 20,
-            )
+            line = "LOG: %d MiB are free on the disk: publishes are rejected until %d MiB are free"
+            log.error(line, free >> 20, (reserve - self._held) >> 20)
         elif free + self._held >= reserve and self.full:
             self.full = ""
             log.info("LOG: enough disk space is free, publishes are accepted again")

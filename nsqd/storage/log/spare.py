@@ -1,13 +1,11 @@
 """Files for the next segments, whose blocks were written before: syncing such a block takes less time than a new one.
 
-A block that is new in its file adds an entry to the file system's journal when it is synced (0.22 ms against 0.15 for 200 kB on
-the machine where this was measured), and space that is only allocated costs the same. So while replies wait for syncs, the
-next segment gets a file with such blocks. A segment that tidying no longer needs is kept for that, with its old records: they
-cannot pass as records of another segment, because the initial value of their CRCs is another one. While there is no such
-file, a thread fills a new one with zeros, portion by portion, as the log grows. What is behind the last record is cut off when
-a segment ends or, after a crash, when the log is opened.
+A block that is new in its file adds an entry to the file system's journal when it is synced (0.22 ms against 0.15 for 200 kB),
+and space that is only allocated costs the same. So while replies wait for syncs, the next segment gets a file with such blocks:
+that of a removed segment, with its old records (their CRCs begin with another value), or one that a thread fills with zeros,
+slice by slice, as the log grows. The rest after the last record is cut off when a segment ends or when the log is opened.
 
-The system is told to forget what such a file holds. Otherwise it keeps the file in large pieces of memory, and to sync one
+The file's content is dropped from the page cache. Otherwise the system keeps it in large pieces of memory, and to sync one
 small group costs as much as to sync a whole piece: 0.30 ms against 0.18.
 
 A reused file loses its name as a segment before it loses its header, and gets the header of a spare file before it gets the
@@ -28,7 +26,7 @@ from shared.log import log
 # A number follows, because no name is used twice: after a power cut the directory may have changed in any order.
 NAME = "spare."
 CHUNK = 256 * 1024  # bytes that are filled and synced at a time: two milliseconds
-PORTIONS = 32  # a file is filled in so many portions, each asked for by `prepare`
+SLICES = 32  # a file is filled in this many slices, each requested by `prepare`
 ROOM = 8  # this many times the file's size must be free on the disk
 MOST_FILES = 2  # files that are ready or on their way
 
@@ -48,14 +46,13 @@ class Spare:
 
     def __init__(self, disk: Disk, size: int) -> None:
         """Remove the files that a previous process left. `size`: bytes of a segment. Raises OSError."""
-        self._disk = disk
-        self._size = size
-        self._portion = max(CHUNK, size // PORTIONS)  # bytes
+        self._disk, self._size = disk, size
+        self._slice = max(CHUNK, size // SLICES)  # bytes
         self._ready: deque[SpareFile] = deque()
         self._used: list[SpareFile] = []  # files of former segments that still have their headers
         self._new: SpareFile | None = None  # the file that is being filled with zeros
-        self._unasked = 2  # segments that have begun since `prepare` was called; past 1 nobody waits for syncs
-        self._at_once = False  # True: the thread fills all portions without waiting for the log to grow
+        self._unasked = 2  # segments that have begun since `prepare` was called; past 1 no reply waits for syncs
+        self._at_once = False  # True: the thread fills all slices without waiting for the log to grow
         self._failed = False
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -70,10 +67,10 @@ class Spare:
         return bool(self._ready)
 
     def prepare(self, at_once: bool = False, zeros: bool = True) -> bool:
-        """Go on making a file, unless one is ready. Returns False if nothing is left to be done for the next segment.
+        """Continue a file, unless one is ready. Returns False if nothing is left to do for the next segment.
 
-        `at_once`: make the whole file, not only the next portion. `zeros`: make a file of zeros; otherwise only files of former
-        segments are wanted.
+        `at_once`: make the whole file, not only the next slice. `zeros`: make a file of zeros; otherwise only files of former
+        segments are used.
         """
         self._unasked = 0
         if self._ready or self._failed:
@@ -85,7 +82,7 @@ class Spare:
         return True
 
     def reuse(self, name: str, size: int, former: int) -> bool:
-        """Take over the file `name` of a segment that is not needed any more. Returns False if it is not wanted.
+        """Keep the file `name` of a segment that is no longer needed. Returns False if it is of no use.
 
         `size`: bytes of the file; `former`: initial CRC value of its records.
         """
@@ -105,12 +102,12 @@ class Spare:
 
     def _start(self) -> None:
         if self._thread is not None and self._thread.is_alive():
-            return  # it is late; the next call goes on
+            return  # it is late; the next call continues
         self._thread = threading.Thread(target=self._work, name="spare", daemon=True)
         self._thread.start()
 
     def _work(self) -> None:
-        """Give former segments their new header, or else fill a portion with zeros. Runs in a thread of its own."""
+        """Give former segments their new header, or else fill a slice with zeros. Runs in a thread of its own."""
         try:
             filled = False
             while not self._closed and not self._failed:
@@ -137,7 +134,7 @@ class Spare:
             self._ready.append(spare)
 
     def _fill(self) -> None:
-        """Fill the next portion of a new file with zeros."""
+        """Fill the next slice of a new file with zeros."""
         if self._disk.free() < ROOM * self._size:
             self._failed = True
             return
@@ -146,7 +143,7 @@ class Spare:
             self._new = SpareFile(name, self._disk.create(name))
         new = self._new
         assert new.file is not None
-        end = min(self._size, new.filled + self._portion)
+        end = min(self._size, new.filled + self._slice)
         while new.filled < end and not self._closed:
             size = min(CHUNK, end - new.filled)
             new.file.append([bytes(size)], new.filled)

@@ -1,7 +1,7 @@
-"""The record of a topic in a checkpoint: the topic's state, and where its messages stand on disk. The format is msgpack.
+"""The record of a topic in a checkpoint: the topic's state, and the locations of its messages. The format is msgpack.
 
     [state, extents, first, kept, offset]
-    state     as nsqd/core/topic_state.py and the readers beside it dump it
+    state     as nsqd/core/topic_state.py and the states of readers dump it
     extent    [first, count, delayed, size, pieces, oldest, newest, attributed, logged_first, logged_last]
     pieces    (segment, edition, from, to), see files.py
     first     finished messages from here on are retained; nil: none are
@@ -24,14 +24,11 @@ from nsqd.core.topic_state import TopicState
 from nsqd.storage.sequence import Sequence
 from nsqd.storage.stored_extent import EXTENT_BYTES, StoredExtent
 
-_DELAYED, _READERS, _PAGES = 5, 6, 7  # places in the array of a topic, and in that of a channel behind its kind
+_DELAYED, _READERS, _PAGES = 5, 6, 7  # indexes in the array of a topic, and in that of a channel without its kind
 
 
 def encode_topic(state: TopicState, sequence: Sequence | None, offset: int) -> bytes:
-    """Return the record's content. `sequence`: None if the topic has no messages.
-
-    `offset`: from the state's clock to the log's time, in ns.
-    """
+    """Return the record's content. `sequence`: None without messages; `offset`: ns from the state's clock to the log's time."""
     extents = [_extent(stored) for stored in sequence.live()] if sequence else []
     kept = [_extent(stored) for stored in sequence.all_retained()] if sequence else []
     packed: bytes = msgpack.packb([state.dump(), extents, sequence.first if sequence else None, kept, offset])
@@ -39,7 +36,7 @@ def encode_topic(state: TopicState, sequence: Sequence | None, offset: int) -> b
 
 
 class MissingChunk(Exception):
-    """A WAITING record that a topic's state names was damaged."""
+    """A WAITING record that a topic's state names was corrupt."""
 
 
 def decode_topic(
@@ -48,7 +45,7 @@ def decode_topic(
     """Return the topic's state, in the log's time, and its messages.
 
     `known`: earlier states of topics, by number; `waiting`: the content of the checkpoint's WAITING records, by number of the
-    topic and of the record. Raises MissingChunk if one is missing and the topic is known: without it, what is known is better.
+    topic and of the record. Raises MissingChunk if one is missing and the topic is known: then the earlier state is better.
     """
     array, extents, first, kept, offset = msgpack.unpackb(content, strict_map_key=False)
     number, _, _, end, distributed, *_ = array
@@ -79,17 +76,10 @@ def _resolve(array: list[Any], chunks: Mapping[int, bytes], is_known: bool) -> N
 
 
 def _extent(stored: StoredExtent) -> list[Any]:
-    published, logged = (stored.oldest, stored.newest), (stored.logged_first, stored.logged_last)
     return [
-        stored.first,
-        stored.count,
-        stored.delayed,
-        stored.size,
-        stored.locations,
-        *published,
-        stored.attributed,
-        *logged,
-    ]
+        stored.first, stored.count, stored.delayed, stored.size, stored.locations, stored.oldest, stored.newest,
+        stored.attributed, stored.logged_first, stored.logged_last,
+    ]  # fmt: skip
 
 
 def sequence_of(extents: list[list[Any]], distributed: int, end: int) -> Sequence:

@@ -16,7 +16,6 @@ from nsqd.storage.log.cache import Cache, ReadRequest
 from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.copies import Copies
 from nsqd.storage.log.journal import LogTopic
-from nsqd.storage.log.long_polls import LongPolls
 from nsqd.storage.log.recorder import Recorder
 from nsqd.storage.log.retention import Retention
 from nsqd.storage.log.syncer import Syncer
@@ -27,9 +26,7 @@ from penstock.protocol.names import is_ephemeral
 from shared.log import log
 
 NEVER = 1 << 62  # a log position: nothing ever reaches it
-REST_NS = (
-    10_000_000  # in which the upkeep of a log that was taken over is looked at once, while nothing happens to the log
-)
+REST_NS = 10_000_000  # between two checks of the upkeep of a promoted log, while nothing happens to the log
 
 
 class LogStore:
@@ -38,11 +35,8 @@ class LogStore:
     def __init__(
         self, writer: Writer, syncer: Syncer, cache: Cache, clock: LogClock, recovered: dict[int, Sequence]
     ) -> None:
-        """Connect the parts of the log. `recovered`: the messages that the log remembers, by the topic's number."""
-        self._writer = writer
-        self._syncer = syncer
-        self._cache = cache
-        self._clock = clock
+        """Connect the parts of the log. `recovered`: the messages in the log, by the topic's number."""
+        self._writer, self._syncer, self._cache, self._clock = writer, syncer, cache, clock
         self._now = 0  # time of the turn, monotonic ns
         self._recorder = Recorder(writer, clock, cache)
         self._recovered = recovered  # sequences of topics that `topic` was not called for yet
@@ -50,6 +44,7 @@ class LogStore:
         self._modes: dict[int, Durability] = {}  # durability mode of each logged topic
         self._strict = 0  # number of logged topics whose records must be synced (not in the mode `os`)
         self.retention = Retention(writer, clock, syncer.want)
+        self.long_polls = self.retention.long_polls  # the readers that wait for messages
         # marks that replies wait for, by mode
         self._to_be_synced, self._to_be_written = (self.durable,), (self.written,)
         # the same by number of copies, whether they are synced, and whether the replies have a limit of their own
@@ -58,16 +53,14 @@ class LogStore:
         self._owes_sync = False  # True: a reply waits for the sync of a group that could not be written
         self.reshaped = 0  # how often extents older than the newest were replaced by others
         self.leased = 0  # message ids below this may be issued
-        # another node is to own the log, so nobody is told any more that something is kept here
-        self.is_transferred = False
-        self.is_promoted = False  # another node has published into the log: all that is there counts as copied
-        self._rests_until = (
-            0  # monotonic ns; before, a turn in which nothing happened to a log that was taken over ends at once
-        )
+        self.is_transferred = False  # True: another node is to lead the log, so no reply is acknowledged here
+        self.is_promoted = False  # another node has published into the log: all its messages count as copied
+        # monotonic ns; before, a turn in which nothing happened to a promoted log ends at once
+        self._rests_until = 0
         self.copies = Copies(writer.written.position)
-        # Called when a group was written and not yet synced, with the result of Copies.wait; None: nobody keeps copies.
+        # Called when a group was written and not yet synced, with the result of Copies.wait; None: there are no followers.
         self.after_write: Callable[[bool, bool], None] | None = None
-        # Called after the commit of the turn at `now`; the upkeep installs checkpoints here. True: it goes on in the next turn.
+        # Called with the time after each commit; `OpenLog.serve` sets Checkpoints.turn. True: it continues in the next turn.
         self.after_commit: Callable[[int], bool] = lambda now: False
 
     # The turn
@@ -78,8 +71,8 @@ class LogStore:
         if self._syncer.done:
             self._syncer.collect()
             self._rests_until = 0
-        if self.retention.long_polls.waiting:
-            self.retention.long_polls.wake_ready(now, self._is_readable)
+        if self.long_polls.waiting:
+            self.long_polls.wake_ready(now, self._is_readable)
         cache = self._cache
         cache.inline = 0
         if cache.done:
@@ -96,7 +89,7 @@ class LogStore:
         if recorder.collecting:
             recorder.flush()
         if writer.group and self._now >= self._clock.anchor_due:
-            self.write_anchor()
+            writer.append_anchor()
         position = writer.write()
         is_written = not writer.group
         if writer.places:
@@ -107,8 +100,8 @@ class LogStore:
             cache.evict(recorder.unwritten())
         awaited = recorder.take_awaited()
         if recorder.shut and is_written:
-            for topic in recorder.shut:
-                topic.note_written(position)
+            for note_written in recorder.shut:
+                note_written(position)
             recorder.shut.clear()
         if self.after_write is not None:
             self._unwritten |= awaited  # replies whose group could not be written ask for copies when it is
@@ -119,17 +112,13 @@ class LogStore:
         self._owes_sync = wants_sync and not is_written  # replies that wait for an unwritten group keep waiting
         published, recorder.interval = recorder.interval, 0
         self._syncer.written(wants_sync, published)
-        if self.retention.long_polls.waiting:  # the log may be synced in this turn; if not, `wake_ready` asks for it
-            self.retention.long_polls.wake_ready(self._now, self._is_readable)
+        if self.long_polls.waiting:  # the log may be synced in this turn; if not, `wake_ready` asks for it
+            self.long_polls.wake_ready(self._now, self._is_readable)
         if self.after_commit(self._now):
             self._rests_until = 0
         if self.is_transferred:
             return [Promise(mark, NEVER) for mark in awaited]
         return [Promise(mark, position) for mark in awaited if mark.position < position] if awaited else []
-
-    def write_anchor(self) -> None:
-        """Add an ANCHOR record with the current clocks to the next group."""
-        self._writer.append_anchor()
 
     @property
     def durable(self) -> Mark:
@@ -179,10 +168,6 @@ class LogStore:
         return topic
 
     def set_mode(self, topic: int, mode: Durability | None, replicate: int = 1) -> tuple[Mark, ...]:
-        """Set the topic's durability mode and number of copies; a mode of None means that the topic is gone.
-
-        Returns the marks that replies about its messages wait for.
-        """
         before = self._modes.pop(topic, Durability.OS)
         if mode is not None:
             self._modes[topic] = mode
@@ -194,10 +179,6 @@ class LogStore:
         return self.marks_of(mode, replicate)
 
     def marks_of(self, mode: Durability | None, replicate: int, has_limit: bool = False) -> tuple[Mark, ...]:
-        """Return the marks that replies wait for which ask for so many copies, this node's included.
-
-        `has_limit`: the replies wait for the last of the marks, that of the copies, until a limit of their own.
-        """
         is_durable = mode is Durability.ALWAYS
         own = self._to_be_synced if is_durable else self._to_be_written
         if replicate < 2 or self.is_promoted:
@@ -209,13 +190,11 @@ class LogStore:
         return known
 
     def gate(self, mode: Durability, replicate: int) -> Gate | None:
-        """Return what holds messages back until so many nodes have them; None for one node."""
         if replicate < 2 or self.is_promoted:
             return None
         return Gate(self.leaving(mode, replicate), self._recorder.promise, self._writer.written.position)
 
     def leaving(self, mode: Durability, replicate: int) -> Mark:
-        """Return the mark up to which messages may leave that ask for so many copies, 2 or more."""
         return self.copies.leaving(replicate, mode is Durability.ALWAYS)
 
     # The messages in the log
@@ -227,17 +206,12 @@ class LogStore:
 
     @property
     def is_whole(self) -> bool:
-        """True if the broker has asked for every topic that the log remembers."""
+        """Return True if the broker has loaded every topic of the log."""
         return not self._recovered
 
     def logged(self) -> list[int]:
         """Return the numbers of the topics whose messages are in the log."""
         return list(self._topics)
-
-    @property
-    def long_polls(self) -> LongPolls:
-        """Return the readers that wait for messages."""
-        return self.retention.long_polls
 
     def durable_end(self, topic: int) -> int:
         """Return the ordinal up to which the topic's messages survive a power cut."""
@@ -252,11 +226,8 @@ class LogStore:
         return sequence is None or (sequence.end >= end and self.durable_end(topic) >= end)
 
     def _drop_lost(self, read: ReadRequest) -> None:
-        """Drop the messages that a read could not bring back, and log that they are lost.
-
-        Channels must not wait for them forever. Messages beside them in the extent are kept.
-        """
-        why = str(read.failure or "damaged on disk")
+        """Drop the messages that a read did not find, and log that they are lost. Others of the extent are kept."""
+        why = str(read.failure or "corrupt on disk")
         log.error("LOG: DAMAGE: %d messages of topic %d are lost: %s", len(read.lost), read.topic, why)
         read.sequence.without(read.stored, read.lost)
         read.stored.released = read.stored.count

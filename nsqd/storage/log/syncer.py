@@ -4,7 +4,7 @@ In every mode at most MOST_UNSYNCED bytes are left for the operating system to w
 FINs, are synced within a second after they were written, unless all topics leave syncing to the operating system.
 
 The log is idle when nothing was written from one tick of the timer to the next. Then everything is synced in every mode, and
-one more group states how far the log is durable, because a start takes damage past the highest stated mark for a torn tail.
+one more group states how far the log is durable, because a start takes corruption past the highest stated mark for a torn tail.
 
 See docs/design/log.md#syncs.
 """
@@ -34,18 +34,15 @@ class Syncer:
         self, writer: Writer, space: Space, durability: Durability, every: int, wake: Callable[[], None]
     ) -> None:
         """Prepare to sync. `durability`: the node's mode; `every`: messages after which the mode `interval` syncs."""
-        self.durability = durability
-        self.space = space
+        self.durability, self.space = durability, space
         self.relaxed = False  # True: all topics leave syncing to the operating system
         self.latencies = Histogram()  # duration of each sync, ns
         self.done: deque[tuple[SyncJob, float, OSError | None]] = deque()  # filled by the thread, for `collect`
-        self._writer = writer
-        self._every = every
-        self._wake = wake
+        self._writer, self._every, self._wake = writer, every, wake
         self._average = 0.0  # moving average of the duration of recent syncs, s
         self._unsynced = 0  # messages published in the mode `interval` since the last sync began
         self._running: SyncJob | None = None  # the job that the thread runs
-        self._jobs: SimpleQueue[SyncJob | None] = SimpleQueue()  # jobs for the thread; None tells it to end
+        self._jobs: SimpleQueue[SyncJob | None] = SimpleQueue()  # jobs for the thread; None ends it
         self._idle = threading.Event()  # set when the thread has done a job; it may be set late, for the job before
         self._thread: threading.Thread | None = None
         self._wanted = False  # a sync was requested that the running job does not cover
@@ -70,14 +67,11 @@ class Syncer:
             self._sync(in_turn=False)
         if behind > MOST_UNSYNCED:
             self._sync(in_turn=False)
-        if writer.written.position >= self.space.look_at:
+        if writer.written.position >= self.space.check_at:
             self.space.check_free(writer.written.position)
 
     def timer(self, due: bool = True) -> None:
-        """Do what is due by time. Call it every second or more often.
-
-        `due`: sync records that no reply waits for, unless `relaxed`.
-        """
+        """Sync by time, every second or more often. `due`: sync records that no reply waits for, unless `relaxed`."""
         end = self._writer.written.position
         self._idle_tick, self._end = end == self._end, end
         if due and not self.relaxed:
@@ -109,7 +103,7 @@ class Syncer:
         self._sync(in_turn=False)
 
     def collect(self) -> None:
-        """Take over the results of the syncs that the thread has done."""
+        """Apply the results of the syncs that the thread has done."""
         while self.done:
             job, took, error = self.done.popleft()
             self._running = None
@@ -187,19 +181,14 @@ class Syncer:
         self._jobs.put(job)
 
     def _record_duration(self, took: float) -> None:
-        """Record the duration of a sync, in seconds."""
         self._average += (min(took, 2 * QUICK) - self._average) / 8  # a single long sync says little about the next
         self.latencies.record(round(took * 1e9))
 
     def _report(self) -> None:
-        """Log that a sync has failed and that nothing is acknowledged any more."""
         log.critical("LOG: %s: from now on no publish is acknowledged; restart nsqd", self._writer.failure)
 
     def _work(self) -> None:
-        while True:
-            job = self._jobs.get()
-            if job is None:
-                return
+        while (job := self._jobs.get()) is not None:
             self.done.append((job, *_run(job)))
             self._idle.set()
             self._wake()
@@ -207,9 +196,9 @@ class Syncer:
 
 def _run(job: SyncJob) -> tuple[float, OSError | None]:
     """Run the job. Returns how many seconds it took, and the error if there was one."""
-    began = time.perf_counter()
+    began, failure = time.perf_counter(), None
     try:
         job.run()
     except OSError as error:
-        return time.perf_counter() - began, error
-    return time.perf_counter() - began, None
+        failure = error
+    return time.perf_counter() - began, failure

@@ -1,120 +1,83 @@
-"""What becomes of old segments: empty ones are removed, and sparse ones are rewritten with only the wanted messages.
+"""Log cleanup: old segments without live messages are removed, and sparse ones are rewritten with only the live messages.
 
-A segment is old if it stands before both checkpoints that are kept. A census counts the wanted bytes of old segments, some
-topics in each turn. Its decisions are carried out when the records by which messages became unwanted are durable. A census is
-taken when a checkpoint is complete, and from time to time while the node is quiet.
+A segment is old if it is before both checkpoints that are kept. A usage scan counts the live bytes of old segments, some topics
+in each turn. Its decisions are carried out when the records that finished messages are durable. A scan begins when a checkpoint
+is complete, and from time to time while the node is quiet.
 
 See docs/design/log.md#tidying-and-cleaning.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from nsqd.storage.log.cleaner import Cleaner, WantedExtent
+from nsqd.storage.log.cleaner import Cleaner, LiveExtent
 from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.writer import Writer
 from nsqd.storage.sequence import Sequence
 from shared.log import log
 
-SLICE = 1_000_000  # ns of a turn for the census; one topic is never divided
-SPARSE = 0.5  # a segment with a smaller wanted part than this is rewritten
+SLICE = 1_000_000  # ns of a turn for the scan; one topic is never divided
+SPARSE = 0.5  # a segment with a smaller live part than this is rewritten
 EVERY = 1 << 63  # every log position is below this
-UNKNOWN = -1.0  # density (wanted part) of a segment that was cleaned after the last census
+UNKNOWN = -1.0  # density (live part) of a segment that was cleaned after the last scan
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
-    """Segments that somebody reads: none of them is removed or replaced."""
+class SegmentHold:
+    """Segments that are being read: none of them is removed or replaced."""
 
     until: int  # monotonic ns
     first: int  # base of the first of them
     last: int  # base of the last one, or any later position
 
 
-class LogMessages(Protocol):
-    """The messages of a log, as a census asks for them, with or without a live broker."""
-
-    @property
-    def reshaped(self) -> int:
-        """Return how often extents older than the newest were replaced by others."""
-
-    def logged(self) -> list[int]:
-        """Return the numbers of the topics whose messages are in the log."""
-
-    def find_sequence(self, topic: int) -> Sequence | None:
-        """Return the extents of a topic; None if it has none."""
-
-    def retire(self) -> bool:
-        """Release messages whose retention is over, by records that are to be written. Returns True if there are any."""
-
-
 @dataclass(slots=True)
-class Census:
-    """The wanted bytes of the old segments, as far as topics have been counted."""
+class UsageScan:
+    """The live bytes of the old segments, as far as topics have been counted."""
 
     topics: list[int]  # topics that are still to be counted
     old: frozenset[int]  # bases of the old segments
-    reshaped: int  # LogMessages.reshaped when the census began: if it changes, the census begins anew
-    total: float = 0.0  # wanted bytes of all segments
-    share: dict[int, float] = field(default_factory=dict)  # old base -> wanted bytes
-    # old base -> the extents with wanted messages in it
-    wanted: dict[int, list[WantedExtent]] = field(default_factory=dict)
+    reshaped: int  # LogStore.reshaped when the scan began: if it changes, the scan begins again
+    total: float = 0.0  # live bytes of all segments
+    share: dict[int, float] = field(default_factory=dict)  # old base -> live bytes
+    live: dict[int, list[LiveExtent]] = field(default_factory=dict)  # old base -> the extents with live messages in it
 
-    def ask(self, topic: int, sequence: Sequence) -> None:
+    def count(self, topic: int, sequence: Sequence) -> None:
         """Count the extents of one topic, referenced or retained."""
         for stored in (*sequence.live(), *sequence.all_retained()):
-            part = sequence.wanted(stored)
+            part = sequence.live_part(stored)
             self.total += stored.disk_bytes * part
-            bases = set()
             for base, _, start, end in stored.locations:
                 if base in self.old:
                     self.share[base] = self.share.get(base, 0.0) + (end - start) * part
-                    bases.add(base)
-            for base in sorted(bases):
-                self.wanted.setdefault(base, []).append(WantedExtent(topic, sequence, stored))
+            for base in self.old.intersection(location[0] for location in stored.locations):
+                self.live.setdefault(base, []).append(LiveExtent(topic, sequence, stored))
 
 
 class Tidying:
-    """Removes and rewrites old segments.
-
-    `turn` is called once a turn, `begin` when a checkpoint has made segments old.
-    """
+    """Removes and rewrites old segments. `turn` is called once a turn, `begin` when a checkpoint has made segments old."""
 
     def __init__(
-        self,
-        messages: LogMessages,
-        writer: Writer,
-        syncer: Syncer,
-        disk: Disk,
-        cleaner: Cleaner,
-        segments: list[int],
+        self, store: LogStore, writer: Writer, syncer: Syncer, disk: Disk, cleaner: Cleaner, segments: list[int],
         monotonic: Callable[[], int],
-    ) -> None:
-        """Prepare to tidy a log. `segments`: bases of its segments."""
-        self.segments = segments
-        self.wanted_bytes = 0  # wanted bytes of all segments at the last census
-        self.wanted_recent = 0  # wanted bytes of segments that are not old, at the last census
-        # Unwanted bytes of the segments that are not old, at the last census. 0 while a checkpoint is written.
-        self.finished = 0
-        self._holds: dict[str, Hold] = {}  # by who reads
-        self._postponed = False  # True: a segment was to be removed or rewritten that somebody reads
-        self._messages = messages
-        self._writer = writer
-        self._syncer = syncer
-        self._disk = disk
-        self._cleaner = cleaner
-        self._monotonic = monotonic
-        self._files = writer.files
-        self._census: Census | None = None  # the census in progress
-        self._again = False  # True: another census is due
+    ) -> None:  # fmt: skip
+        self.segments = segments  # bases
+        self.live_bytes = 0  # live bytes of all segments at the last scan
+        self.live_recent = 0  # live bytes of segments that are not old, at the last scan
+        self.finished = 0  # other bytes of segments that are not old, at the last scan; 0 while a checkpoint is written
+        self._holds: dict[str, SegmentHold] = {}  # by the name of the holder
+        self._postponed = False  # True: a segment was to be removed or rewritten that is held
+        self._store, self._writer, self._syncer, self._disk, self._cleaner = store, writer, syncer, disk, cleaner
+        self._files, self._monotonic = writer.files, monotonic
+        self._scan: UsageScan | None = None  # the scan in progress
+        self._again = False  # True: another scan is due
         self._oldest_root = 0  # segments before this base are old
         self._decided = 0  # position that must be durable before anything is removed; 0: nothing is to be removed
         self._unneeded: list[int] = []  # bases of segments to be removed then
         self.sizes = {base: self._file_size(base) for base in segments}  # bytes of each segment's file, by base
-        # density of each cleaned segment, as the first census after the cleaning found it
-        self._dense: dict[int, float] = {}
+        self._dense: dict[int, float] = {}  # density of each cleaned segment in the first scan after the cleaning
 
     @property
     def size(self) -> int:
@@ -123,18 +86,16 @@ class Tidying:
 
     def _size_from(self, first: int) -> int:
         """Return the size in bytes of the segments that begin at position `first` or later."""
-        newest = self.segments[-1] if self.segments else 0
         full = sum(self.sizes.get(base, 0) for base in self.segments[:-1] if base >= first)
-        return full + self._writer.written.position - newest
+        return full + self._writer.written.position - (self.segments[-1] if self.segments else 0)
 
     @property
     def active(self) -> bool:
         """Return True if there is work to do that waits for nothing."""
-        waits = self._cleaner.busy or self._decided
-        return self._census is not None or (self._again and not waits)
+        return self._scan is not None or (self._again and not self._cleaner.busy and not self._decided)
 
     def _is_held(self, base: int) -> bool:
-        """Return True while somebody reads the segment at `base`. If the disk is full, nobody keeps it."""
+        """Return True while the segment at `base` is held. A full disk ends all holds."""
         if not self._holds:
             return False
         if self._syncer.space.full:
@@ -149,12 +110,12 @@ class Tidying:
         return holder in self._holds and self._monotonic() < self._holds[holder].until
 
     def hold_for(self, holder: str, ns: int, first: int = 0, last: int = EVERY) -> None:
-        """Neither remove nor replace the segments from the base `first` to `last` for `ns` nanoseconds from now on.
+        """Keep the segments from the base `first` to `last` as they are for `ns` nanoseconds from now on; 0: no longer.
 
-        Each holder has one hold. 0 ends it. All are lost when the disk is full.
+        Each holder has one hold. All are lost when the disk is full.
         """
         if ns and not self._syncer.space.full:
-            self._holds[holder] = Hold(self._monotonic() + ns, first, last)
+            self._holds[holder] = SegmentHold(self._monotonic() + ns, first, last)
         else:
             self._holds.pop(holder, None)
 
@@ -164,7 +125,7 @@ class Tidying:
 
     @property
     def moved(self) -> int:
-        """Return how many records were rewritten since the start."""
+        """Return the number of records that were rewritten since the start."""
         return self._cleaner.records
 
     def file_name(self, base: int) -> str:
@@ -176,14 +137,14 @@ class Tidying:
         self._oldest_root = oldest_root
         self._again = True
 
-    def request_census(self) -> None:
-        """Request another census, because messages were finished since the last one."""
+    def request_scan(self) -> None:
+        """Request another scan, because messages were finished since the last one."""
         self._again = True
 
     @property
     def busy(self) -> bool:
         """Return True while there is work to do, or work waits for the disk or the cleaner."""
-        return self._census is not None or self._again or self._decided > 0 or self._cleaner.busy
+        return self._scan is not None or self._again or self._decided > 0 or self._cleaner.busy
 
     def turn(self) -> None:
         """Do a part of the work that is due."""
@@ -199,18 +160,17 @@ class Tidying:
                 self._again = True  # there may be more segments to clean
         if self._decided and self._writer.durable.position >= self._decided:
             self._carry_out()
-        elif self._census is not None:
-            self._continue_census(self._census)
+        elif self._scan is not None:
+            self._continue_scan(self._scan)
         elif self.active:
             self._again = False
-            self._take_census()
+            self._begin_scan()
 
     def note_segments(self) -> None:
         """Add the segments that the writer has begun. There may be several in one turn."""
         begun, self._writer.begun = self._writer.begun, []
         for base in begun:
-            if self.segments:
-                last = self.segments[-1]
+            for last in self.segments[-1:]:
                 self.sizes[last] = self._file_size(last)
             self.segments.append(base)
 
@@ -221,57 +181,52 @@ class Tidying:
             log.error("LOG: cannot read the size of a segment: %s", error)
             return 0
 
-    def _take_census(self) -> None:
-        if self._messages.retire():
+    def _begin_scan(self) -> None:
+        if self._store.retire():
             self._writer.write()
         old = frozenset(base for base in self.segments if base < self._oldest_root)
-        self._census = Census(self._messages.logged(), old, self._messages.reshaped)
+        self._scan = UsageScan(self._store.logged(), old, self._store.reshaped)
 
-    def _continue_census(self, census: Census) -> None:
-        if census.reshaped != self._messages.reshaped:
-            self._census, self._again = None, True
+    def _continue_scan(self, scan: UsageScan) -> None:
+        if scan.reshaped != self._store.reshaped:
+            self._scan, self._again = None, True
             return
         until = self._monotonic() + SLICE
-        while census.topics:
-            topic = census.topics.pop()
-            sequence = self._messages.find_sequence(topic)
-            if sequence is not None:
-                census.ask(topic, sequence)
+        while scan.topics:
+            topic = scan.topics.pop()
+            if (sequence := self._store.find_sequence(topic)) is not None:
+                scan.count(topic, sequence)
             if self._monotonic() >= until:
                 break
-        if not census.topics:
-            self._census = None
-            self._decide(census)
+        if not scan.topics:
+            self._scan = None
+            self._decide(scan)
 
-    def _decide(self, census: Census) -> None:
-        self.wanted_bytes = round(census.total)
-        self.wanted_recent = round(max(0.0, census.total - sum(census.share.values())))
-        self.finished = max(0, self._size_from(self._oldest_root) - self.wanted_recent)
-        self._unneeded = [base for base in self.segments if base in census.old and base not in census.wanted]
-        self._postponed = any(self._is_held(base) for base in census.old)
-        may_be_cleaned = [one for one in census.wanted if one not in self._cleaner.refused and not self._is_held(one)]
-        sparse = [(self._density(census, base), base) for base in may_be_cleaned]
-        if sparse and min(sparse)[0] < SPARSE:
-            base = min(sparse)[1]
-            self._cleaner.choose_segment(base, census.wanted[base])
-        # the FINs that made messages unwanted must not be lost after the messages are gone
+    def _decide(self, scan: UsageScan) -> None:
+        self.live_bytes = round(scan.total)
+        self.live_recent = round(max(0.0, scan.total - sum(scan.share.values())))
+        self.finished = max(0, self._size_from(self._oldest_root) - self.live_recent)
+        self._unneeded = [base for base in self.segments if base in scan.old and base not in scan.live]
+        self._postponed = any(self._is_held(base) for base in scan.old)
+        may_be_cleaned = [base for base in scan.live if base not in self._cleaner.refused and not self._is_held(base)]
+        density, base = min(((self._density(scan, base), base) for base in may_be_cleaned), default=(1.0, 0))
+        if density < SPARSE:
+            self._cleaner.choose_segment(base, scan.live[base])
+        # the FINs must not be lost after their messages were removed
         if self._unneeded or self._cleaner.busy:
             self._decided = self._writer.written.position
             self._syncer.want()
 
-    def _density(self, census: Census, base: int) -> float:
-        """Return the wanted part (0 to 1) of a segment, relative to its part when it was last cleaned.
-
-        A segment that was just cleaned counts as wanted as a whole.
-        """
-        density = census.share[base] / max(1, self.sizes[base])
+    def _density(self, scan: UsageScan, base: int) -> float:
+        """Return the live part (0 to 1) of a segment, relative to its part when it was last cleaned (then: 1)."""
+        density = scan.share[base] / max(1, self.sizes[base])
         if self._dense.get(base) == UNKNOWN:
             self._dense[base] = density
         when_cleaned = self._dense.get(base, 1.0)
         return density / when_cleaned if when_cleaned else 1.0
 
     def _carry_out(self) -> None:
-        """Remove unneeded segments, and have the sparsest one rewritten. The records that decided this are durable."""
+        """Remove unneeded segments, and start to clean the sparsest one. The records that decided this are durable."""
         self._decided = 0
         for base in self._unneeded:
             if self._is_held(base):
@@ -285,7 +240,7 @@ class Tidying:
         try:
             if not self._writer.reuse(base, self.sizes.get(base, 0)):
                 self._disk.remove(self.file_name(base))
-        except FileNotFoundError:  # a start has moved it aside, as damaged
+        except FileNotFoundError:  # a start has renamed it, as unreadable
             pass
         except OSError as error:
             log.error("LOG: cannot remove a segment: %s", error)

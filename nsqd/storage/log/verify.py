@@ -1,13 +1,14 @@
 """Check a log without changing it: every record of every segment, and what a start would find.
 
-A start trusts checkpoints and reads only what follows the last one; this module reads everything. Wrong bytes below the highest
-durable mark are damage. Wrong bytes past it are torn: a start cuts them off, though they may have been acknowledged.
+A start trusts checkpoints and reads only the records after the last one; this module reads everything. Wrong bytes below the
+highest durable mark are corrupt. Wrong bytes past it are torn: a start cuts them off, though they may have been acknowledged.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from nsqd.core.reader import ReaderKind
+from nsqd.core.topic_state import TopicState
 from nsqd.core.work_queue.state import TubeState
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.files import file_of
@@ -42,11 +43,10 @@ class Findings:
     log_id: str = ""
     segments: int = 0
     size: int = 0  # bytes of all segments
-    torn: int = 0  # bytes at the end that a start would cut off or set aside; they may have been acknowledged
-    # ranges that a start would cut off: (segment, from, to)
-    cuts: list[tuple[str, int, int]] = field(default_factory=list)
-    damage: list[tuple[str, int, int]] = field(default_factory=list)  # ranges that are damaged: (segment, from, to)
-    headers: list[str] = field(default_factory=list)  # segments with damaged headers that a start rebuilds
+    torn: int = 0  # bytes at the end that a start would cut off or move; they may have been acknowledged
+    cuts: list[tuple[str, int, int]] = field(default_factory=list)  # ranges that it would cut off: (segment, from, to)
+    damage: list[tuple[str, int, int]] = field(default_factory=list)  # corrupt ranges: (segment, from, to)
+    headers: list[str] = field(default_factory=list)  # segments with corrupt headers that a start rebuilds
     unreadable: list[str] = field(default_factory=list)  # files that are no segments
     copies: list[tuple[str, int]] = field(default_factory=list)  # copies that earlier starts have made: (name, bytes)
     topics: list[TopicFindings] = field(default_factory=list)
@@ -58,29 +58,23 @@ class Findings:
 
     @property
     def whole(self) -> bool:
-        """Return True if nothing is damaged, and nothing must be cut off."""
+        """Return True if nothing is corrupt, and nothing must be cut off."""
         return not self.damaged and not self.torn
 
 
 def verify(disk: Disk, progress: Callable[[int, int], None]) -> Findings:
-    """Check the whole log.
-
-    `progress` is called with the number of segments done and of all segments. Raises LogError, OSError.
-    """
+    """Check a log. `progress` is called with the number of segments done and of all segments. Raises LogError, OSError."""
     frozen = FrozenDisk(disk)
     reader = LogRecords(frozen)
-    files = reader.files
-    findings = Findings(segments=len(reader.segments), unreadable=files.unreadable)
-    findings.copies, findings.torn = reader.quarantine.copies, reader.torn
-    if not reader.segments:
+    segments, copies = list(reader.segments), reader.quarantine.copies
+    findings = Findings(segments=len(segments), unreadable=reader.files.unreadable, copies=copies, torn=reader.torn)
+    if not segments:
         return findings
-    findings.log_id = reader.segments[0].header.log_id.hex()
-    segments = list(reader.segments)
+    findings.log_id = segments[0].header.log_id.hex()
     replay, _ = replayed(reader)
     replay.conclude()
     findings.torn, findings.cuts = reader.torn, reader.cuts
-    findings.headers = reader.damage.headers
-    findings.damage = list(reader.damage.spots)
+    findings.headers, findings.damage = reader.damage.headers, list(reader.damage.spots)
     for place, segment in enumerate(segments):
         progress(place, len(segments))
         findings.size += frozen.size(segment.name)
@@ -89,22 +83,20 @@ def verify(disk: Disk, progress: Callable[[int, int], None]) -> Findings:
             findings.damage += [spot for spot in _spots(frozen, segment, end) if spot not in findings.damage]
     progress(len(segments), len(segments))
     findings.damage += _cut_off(frozen, segments, replay)
-    for number, topic in replay.topics.items():
-        sequence = replay.sequences[number]
-        live, retained = _counted(sequence)
-        distributed = topic.distributed
-        plain = sequence.plain(0, distributed)
-        readers = [(reader.kind, reader.name, reader.figures(distributed, plain)) for reader in topic.readers.values()]
-        pauses = [tube.paused.ways for tube in topic.readers.values() if isinstance(tube, TubeState) and tube.paused]
-        undistributed = topic.end - distributed
-        findings.topics.append(
-            TopicFindings(topic.name, topic.end, undistributed, live, retained, readers, "".join(pauses))
-        )
+    findings.topics = [_topic_findings(topic, replay.sequences[number]) for number, topic in replay.topics.items()]
     return findings
 
 
+def _topic_findings(topic: TopicState, sequence: Sequence) -> TopicFindings:
+    distributed, plain = topic.distributed, sequence.plain(0, topic.distributed)
+    readers = [(reader.kind, reader.name, reader.figures(distributed, plain)) for reader in topic.readers.values()]
+    pauses = [tube.paused.ways for tube in topic.readers.values() if isinstance(tube, TubeState) and tube.paused]
+    counts = topic.end, topic.end - distributed, *_counted(sequence)
+    return TopicFindings(topic.name, *counts, readers, "".join(pauses))
+
+
 def _spots(disk: FrozenDisk, segment: Segment, end: int) -> list[tuple[str, int, int]]:
-    """Return the damaged ranges of a segment, up to the log position `end`."""
+    """Return the corrupt ranges of a segment, up to the log position `end`."""
     data = read_from(disk, segment.name, 0, min(disk.size(segment.name), HEADER_SIZE + end - segment.base))
     spots, at, seed = [], HEADER_SIZE, segment.header.seed
     while at < len(data):
@@ -117,7 +109,7 @@ def _spots(disk: FrozenDisk, segment: Segment, end: int) -> list[tuple[str, int,
 
 
 def _cut_off(disk: FrozenDisk, segments: list[Segment], replay: Replay) -> list[tuple[str, int, int]]:
-    """Return the ranges behind the ends of files in which messages should stand. Replay does not read the oldest segments."""
+    """Return the ranges past the ends of files in which messages should be. Replay does not read the oldest segments."""
     files = {segment.base: file_of(segment.header) for segment in segments}
     ends: dict[int, int] = {}
     for sequence in replay.sequences.values():
@@ -130,7 +122,7 @@ def _cut_off(disk: FrozenDisk, segments: list[Segment], replay: Replay) -> list[
 
 
 def _counted(sequence: Sequence) -> tuple[int, int]:
-    """Return how many of a topic's messages are live, and how many are only retained."""
+    """Return the number of a topic's live messages, and of those that are only retained."""
     live = sum(stored.count - stored.released for stored in sequence.live())
     first = sequence.first
     if first is None:

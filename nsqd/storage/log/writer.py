@@ -1,7 +1,7 @@
 """The end of the log: records are collected in groups, each group is one write, and segments follow one another.
 
 A group that cannot be written is kept and written together with the next one, so nothing overtakes it, and replies that wait
-for it keep waiting. A failed sync leaves the disk in an unknown state: after one, nothing becomes durable any more.
+for it keep waiting. A failed sync leaves the disk in an unknown state: after one, no group becomes durable.
 
 See docs/design/log.md#groups.
 """
@@ -21,7 +21,7 @@ from nsqd.storage.log.files import SegmentFiles, segment_name
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.identity import LogIdentity
 from nsqd.storage.log.parent import Parent
-from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, Record, SegmentHeader, encode_all
+from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, NewRecord, SegmentHeader, encode_all
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
 from shared.log import log
@@ -29,9 +29,9 @@ from shared.log import log
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 SEGMENT_SIZE = 64 * 1024 * 1024  # bytes; a group is never split, so a segment may exceed this by one group
 LARGE_GROUP = 32 * 1024  # bytes: to sync such groups over zeros saves less time than it takes to write the zeros
-BLOCK = 4096  # bytes: what the system writes to the disk at least
-# The next segment's file is asked for when one part in SPARE_AFTER of the current one is filled, and then again after each part
-# in SPARE_STEPS. If the current one has no blocks made ahead, it is asked for after one part in SPARE_STEPS already.
+BLOCK = 4096  # bytes: the system writes whole blocks to the disk
+# The next segment's file is requested when one part in SPARE_AFTER of the current one is filled, and then again after each part
+# in SPARE_STEPS. If the current one has no blocks made ahead, it is requested after one part in SPARE_STEPS already.
 SPARE_AFTER = 16
 SPARE_STEPS = 64
 NEVER = 1 << 63  # every log position is below this
@@ -54,49 +54,35 @@ class SyncJob:
 
 
 class Tap(Protocol):
-    """Who is given every byte of the log once it is written, in order (law R20 of docs/design/cluster.md)."""
+    """A receiver of every byte of the log once it is written, in order (R20 of docs/design/cluster.md)."""
 
     def began(self, header: SegmentHeader) -> None:
-        """Take note that a segment begins."""
+        """Note that a segment begins."""
 
     def wrote(self, segment: int, at: int, buffers: list[bytes], size: int) -> None:
-        """Take the `size` bytes of a group, which stand from offset `at` of the file of the segment with this base on."""
+        """Copy the `size` bytes of a group, from offset `at` of the file of the segment with this base on."""
 
 
 class Writer:
-    """The writer of a log, which also syncs it, for use by one thread. It raises nothing: `failure` says what is wrong."""
+    """The writer of a log, which also syncs it, for use by one thread. It raises nothing: `failure` is the error."""
 
     def __init__(
-        self,
-        disk: Disk,
-        identity: LogIdentity,
-        position: int,
-        clock: LogClock,
-        space: Space,
-        spare: Spare,
-        segment_size: int = SEGMENT_SIZE,
-        bases: Sequence[int] = (),
-        stated: int | None = None,
-        content_end: int | None = None,
-        files: SegmentFiles | None = None,
-        epochs: EpochTable | None = None,
-    ) -> None:
+        self, disk: Disk, identity: LogIdentity, position: int, clock: LogClock, space: Space, spare: Spare,
+        segment_size: int = SEGMENT_SIZE, stated: int | None = None, content_end: int | None = None,
+        files: SegmentFiles | None = None, epochs: EpochTable | None = None,
+    ) -> None:  # fmt: skip
         """Prepare to begin a segment at `position` with the first group, and the epoch of `identity` with it.
 
-        `bases`: where the existing segments begin; `files` and `epochs`: those of the existing segments. `stated` and
-        `content_end`: what the log holds of the attributes of the same names; None: `position`.
+        `files` and `epochs`: those of the existing segments. `stated` and `content_end`: the values of these attributes in the
+        log; None: `position`.
         """
-        self._disk = disk
-        self.identity = identity
-        self.clock = clock
-        self._space = space
-        self._spare = spare
-        self.files = SegmentFiles() if files is None else files  # shared with those who read and clean
+        self._disk, self.identity, self.clock, self._space, self._spare = disk, identity, clock, space, spare
+        self.files = SegmentFiles() if files is None else files  # shared with the code that reads and cleans
         self.epochs = EpochTable() if epochs is None else epochs
         self.segment_size = segment_size  # bytes, approximately, after which a segment is full
         # Records of the next group. It is always the same list, to which the recorder appends. If it is not empty after
         # `write`, the write failed.
-        self.group: list[Record] = []
+        self.group: list[NewRecord] = []
         self.places: list[tuple[int, int, int]] = []  # (segment, start, end) of PUBLISH records, see `write`
         self.base = position  # base of the newest segment
         self._file: File | None = None  # file of the newest segment; None: none was begun yet
@@ -113,20 +99,20 @@ class Writer:
         self.stated = position if stated is None else stated  # the highest durable mark that a written group states
         self.content_end = position if content_end is None else content_end  # end of the last group with records
         self.failure = ""  # why the last write or sync failed; "": it succeeded
-        self.followers = Followers()  # what the log states last of them
+        self.followers = Followers()  # the last that the log states
         self.parents: list[Parent] = []  # the logs that this one was restored from, the oldest first
         self.failed_syncs = 0  # since the start
-        self.tap: Tap | None = None  # None: nobody keeps a copy of the log
+        self.tap: Tap | None = None  # None: no other node keeps a copy of the log
         self.records = 0  # records written, not counting those of groups that only state a mark
-        self.begun: list[int] = []  # bases of new segments; the tidying takes them over and empties the list
+        self.begun: list[int] = []  # bases of new segments; `Tidying` empties the list
         self._begins_state = False  # True: the next group begins a segment, with a STATE record
-        # True: a segment could not be begun, and its file may be there. A start takes the log to go on in that file, so nothing
-        # may be written past its base elsewhere.
+        # True: a segment could not be begun, and its file may exist. A start assumes that the log continues in that file, so
+        # nothing may be written past its base elsewhere.
         self._must_begin = False
-        self._numbers = {one: number for number, one in enumerate(bases, 1)}
+        self._numbers = {base: number for number, base in enumerate(self.files.bases, 1)}
 
     def all_epochs(self) -> list[tuple[Epoch, int]]:
-        """Return each epoch and the position at which it begins, also that of this process if nothing was written in it."""
+        """Return each epoch, also that of this process if nothing was written in it, and the position at which it begins."""
         own = [] if self._has_epoch else [(self.identity.epoch, self.written.position)]
         return [*self.epochs, *own]
 
@@ -183,7 +169,7 @@ class Writer:
 
     @property
     def unstated(self) -> bool:
-        """Return True if records are durable and no group says so: a start would take damage to them for a torn tail."""
+        """Return True if records are durable and no group says so: if corrupt, a start would take them for a torn tail."""
         return self.durable.position >= self.content_end > self.stated and not self.group and not self.failure
 
     def write_mark(self) -> bool:
@@ -215,8 +201,8 @@ class Writer:
         """Make the next segment ahead once the log is past `spare_due`. Called when a reply waits for a group's sync."""
         if self.written.position > self.spare_due:
             is_worth_zeros = self._size < self._groups * LARGE_GROUP
-            goes_on = self._spare.prepare(at_once=not self._ahead, zeros=is_worth_zeros)
-            self.spare_due = self.written.position + self.segment_size // SPARE_STEPS if goes_on else NEVER
+            continues = self._spare.prepare(at_once=not self._ahead, zeros=is_worth_zeros)
+            self.spare_due = self.written.position + self.segment_size // SPARE_STEPS if continues else NEVER
 
     def _failed(self, error: OSError) -> None:
         failure = f"cannot write to the log: {error.strerror or error}"
@@ -238,15 +224,14 @@ class Writer:
             self.epochs.begin(epoch, self.base)
             self._has_epoch = True
 
-    def _write_group(self, group: list[Record]) -> None:
+    def _write_group(self, group: list[NewRecord]) -> None:
         assert self._file is not None
         clock, start = self.clock, self._size
         head = RecordKind.GROUP, GROUP.pack(self.durable.position, clock.clocks.monotonic() + clock.offset), b""
         buffers, published, end = encode_all(self._seed, start, (head, *group))
         padding = [_padding(end)] if self._ahead else []
         self._file.append(buffers + padding, start)
-        for place in published:
-            self.places.append((self.base, *place))
+        self.places += [(self.base, *place) for place in published]
         self._groups += 1
         self._size = end
         self.written.position += end - start
@@ -255,10 +240,7 @@ class Writer:
             self.tap.wrote(self.base, start, buffers, end - start)
 
     def begin_state(self, content: bytes) -> None:
-        """Begin a checkpoint: the next group begins a segment with a STATE record.
-
-        The group must be empty when this is called.
-        """
+        """Begin a checkpoint: the next group, which is empty now, begins a segment with a STATE record."""
         self.group.insert(0, (RecordKind.STATE, content, b""))
         self._begins_state = True
 
@@ -298,7 +280,7 @@ class Writer:
         self._ahead = False
 
     def reuse(self, base: int, size: int) -> bool:
-        """Keep the file of an unneeded segment, `size` bytes, for a later one. Returns False if it is not wanted: remove it."""
+        """Keep the file of an unneeded segment, `size` bytes, for a later one. Returns False if it is of no use: remove it."""
         file = self.files.at(base)
         return self._spare.reuse(file.name, size, file.seed)
 
@@ -312,7 +294,7 @@ class Writer:
     # Durability
 
     def sync_job(self) -> SyncJob | None:
-        """Return the files to sync now; None if everything is durable, or nothing becomes durable any more."""
+        """Return the files to sync now; None if everything is durable, or nothing can become durable."""
         if self.durable.broken or self._file is None or self.durable.position >= self.written.position:
             return None
         return SyncJob(self.written.position, [*self._unsynced, self._file], self._disk if self._new else None)
@@ -335,22 +317,14 @@ class Writer:
 
     def sync(self) -> bool:
         """Make everything that was written durable, in this call. Returns False if this sync or an earlier one failed."""
-        if self.durable.broken or self._file is None or self.durable.position >= self.written.position:
-            return not self.durable.broken
-        try:
-            for file in self._unsynced:
-                file.sync()
-            self._file.sync()
-            if self._new:
-                self._disk.sync_directory()
-        except OSError as error:
-            self.sync_failed(error)
-            return False
-        while self._unsynced:
-            self._unsynced.pop().close()
-        self._new = False
-        self.durable.position = self.written.position
-        return True
+        if (job := self.sync_job()) is not None:
+            try:
+                job.run()
+            except OSError as error:
+                self.sync_failed(error)
+            else:
+                self.synced(job)
+        return not self.durable.broken
 
     def close(self) -> None:
         """Close the files without syncing them."""
@@ -362,18 +336,18 @@ class Writer:
             file.close()
 
 
-_HEAD: Record = RecordKind.GROUP, bytes(GROUP.size), b""
+_HEAD: NewRecord = RecordKind.GROUP, bytes(GROUP.size), b""
 
 
-def _size_of(group: Sequence[Record]) -> int:
-    """Return how many bytes these records take in the log."""
+def _size_of(group: Sequence[NewRecord]) -> int:
+    """Return the size of these records in the log, in bytes."""
     return sum([PREFIX_SIZE + 1 + len(content) + len(frames) for _, content, frames in group])
 
 
 def _padding(end: int) -> bytes:
     """Return zeros from the end of a group to the end of a block, at least the size of a record's head.
 
-    In a file that was a segment before they tell that no record follows. And the system need not read a block from the disk
+    In a file that was a segment before they show that no record follows. And the system does not read a block from the disk
     that is written as a whole.
     """
     size = -end % BLOCK

@@ -1,4 +1,4 @@
-"""Clients of NSQ and of beanstalkd, and operators, that do anything to the same topics, and remember nothing of it."""
+"""Random actions of clients of NSQ and beanstalkd, and of operators, on the same topics."""
 
 from collections.abc import Callable
 from random import Random
@@ -49,17 +49,12 @@ class Anybody:
         self._usual += [self.requeue] * 2 + [self.put] * 3 + [self.reserve] * 2 + [self.act_on_job] * 4
         self._rare = [self.create_channel, self.begin_in_the_past, self.delete_channel, self.pause, self.configure]
         self._rare += [self.empty_channel, self.empty_topic, self.kick, self.touch, self.leave, self.set_cursor]
-        self._rare += [
-            self.act, self.act, self.act, self.kick, self.kick, self.kick_jobs, self.pause_tube, self.drop_jobs,
-            self.delete_topic,
-        ]  # fmt: skip
+        self._rare += [self.act] * 3 + [self.kick] * 2 + [self.kick_jobs, self.pause_tube, self.drop_jobs]
+        self._rare += [self.delete_topic]
 
     def commands(self) -> list[Callable[[], None]]:
-        random = self._random
-        return [
-            random.choice(self._rare if random.random() < 0.3 else self._usual)
-            for _ in range(random.choice((0, 1, 3, 6)))
-        ]
+        random, count = self._random, self._random.choice((0, 1, 3, 6))
+        return [random.choice(self._rare if random.random() < 0.3 else self._usual) for _ in range(count)]
 
     @property
     def _now(self) -> int:
@@ -114,8 +109,7 @@ class Anybody:
                 topic.channel_from(self._random.choice(free), start, self._now)
 
     def delete_channel(self) -> None:
-        channel = self._channel()
-        if channel is not None and self._random.random() < 0.5:
+        if (channel := self._channel()) is not None and self._random.random() < 0.5:
             self._broker.directory.delete_channel(self._of(channel), channel.name)
 
     def delete_topic(self) -> None:
@@ -125,9 +119,8 @@ class Anybody:
     def pause(self) -> None:
         item = self._channel() if self._random.random() < 0.5 else self._topic()
         if item is not None:
-            self._broker.pause(
-                item, not item.paused, self._random.choice(("", "ann")), self._random.choice((0, 1 << 40))
-            )
+            by, until = self._random.choice(("", "ann")), self._random.choice((0, 1 << 40))
+            self._broker.pause(item, not item.paused, by, until)
 
     def configure(self) -> None:
         topic = self._topic()
@@ -142,22 +135,19 @@ class Anybody:
             topic.set_cursor(name, Cursor(self._random.randrange(topic.offsets.end + 1), "me"))
 
     def empty_channel(self) -> None:
-        channel = self._channel()
-        if channel is not None and self._random.random() < 0.5:
+        if (channel := self._channel()) is not None and self._random.random() < 0.5:
             channel.empty()
 
     def empty_topic(self) -> None:
         self._topic().empty()
 
     def kick(self) -> None:
-        channel = self._channel()
-        if channel is not None:
+        if (channel := self._channel()) is not None:
             graves = channel.buried.oldest(3)
             actions.kick(channel, graves[:2])
             actions.finish_buried(channel, graves[2:])
 
     def act(self) -> None:
-        """On single messages, wherever they are."""
         channel, random = self._channel(), self._random
         if channel is None or self._of(channel).ephemeral:
             return
@@ -185,7 +175,6 @@ class Anybody:
             self._consumers.append((consumer, inbox))
 
     def _held(self) -> tuple[Client, list[bytes]] | None:
-        """A consumer, and ids of messages that it has in flight."""
         self._consumers = [one for one in self._consumers if not one[1].gone]
         if not self._consumers:
             return None
@@ -195,8 +184,7 @@ class Anybody:
         return (consumer, ids) if ids else None
 
     def finish(self) -> None:
-        held = self._held()
-        if held is not None:
+        if held := self._held():
             consumer, ids = held
             chosen = ids[: self._random.randrange(1, 20)]
             if self._random.random() < 0.4:
@@ -204,13 +192,11 @@ class Anybody:
             consumer.finish(b"".join(chosen))
 
     def requeue(self) -> None:
-        held = self._held()
-        if held is not None:
+        if held := self._held():
             held[0].requeue(self._random.choice(held[1]), self._random.choice(DELAYS) * MS, self._now)
 
     def touch(self) -> None:
-        held = self._held()
-        if held is not None:
+        if held := self._held():
             held[0].touch(self._random.choice(held[1]), SECOND, 10 * SECOND, self._now)
 
     def leave(self) -> None:
@@ -219,14 +205,11 @@ class Anybody:
             if not inbox.gone:
                 consumer.leave(self._broker)
 
-    def reserved(self, tube: str, job: Job, body: bytes) -> None:
-        """Do nothing: this sink never waits for a job."""
-
-    def read_completed(self) -> None:
-        """Do nothing: this sink never waits for a read."""
+    def reserved(self, tube: str, job: Job, body: bytes) -> None: ...  # this sink never waits for a job or a read
+    def read_completed(self) -> None: ...
 
     def work(self) -> None:
-        """A topic gets a tube, and somebody who watches it."""
+        """Give a topic a tube with a worker that watches it."""
         worker, name = self._random.choice(self._workers), self._random.choice(TOPICS[:3])
         self._broker.tubes.watch(worker, name)
         if self._random.random() < 0.2:
@@ -237,11 +220,8 @@ class Anybody:
         tubes.use(worker, random.choice(TOPICS[:3]))
         delay = random.choice((0, 0, 0, 1, 90))
         due = self._now + delay * SECOND if delay else 0
-        tubes.put(
-            worker,
-            [b"job"] * random.choice((1, 1, 3)),
-            JobOptions(random.choice((0, 5, 2000)), random.choice((1, 30)), delay, due, True),
-        )
+        bodies = [b"job"] * random.choice((1, 1, 3))
+        tubes.put(worker, bodies, JobOptions(random.choice((0, 5, 2000)), random.choice((1, 30)), delay, due, True))
 
     def reserve(self) -> None:
         worker = self._random.choice(self._workers)
@@ -280,8 +260,7 @@ class Anybody:
             tube.finish(job)
 
     def kick_jobs(self) -> None:
-        tube = self._tube()
-        if tube is not None:
+        if (tube := self._tube()) is not None:
             for job in (*tube.table.first_buried(2), tube.table.head(JobState.DELAYED)):
                 if job is not None:
                     tube.kick(job)
@@ -298,8 +277,7 @@ class Anybody:
         tube.pause_queue(Pause(random.choice(("", "10.0.0.1")), 1_800_000_000, 0, out, into) if out or into else None)
 
     def drop_jobs(self) -> None:
-        tube = self._tube()
-        if tube is not None and self._random.random() < 0.3:
+        if (tube := self._tube()) is not None and self._random.random() < 0.3:
             self._broker.seal_puts()
             topic = next(topic for topic in self._broker.topics.values() if tube.number in topic.readers)
             topic._readers.drop(tube)

@@ -1,4 +1,4 @@
-"""Deferred messages stand in small chunks here."""
+"""Deferred messages are in small chunks here."""
 
 from tests.small_chunks import small_chunks
 

@@ -1,8 +1,8 @@
-"""One run of a node through several lives, chosen by a seed: clients and operators, crashes, and what is there afterwards.
+"""One run of a node through several lives, chosen by a seed: clients and operators, crashes, and the states after them.
 
-Behind each group the state of the live node is noted, as a checkpoint tells it. After a crash the log gives the state behind
-its last whole group. If it ends within a group, what was owed before and after that one is owed, and nothing that was done with
-comes back.
+After each group the state of the live node is noted, as in a checkpoint. After a crash the log gives the state after its last
+whole group. If it ends within a group, messages that were unfinished before and after that group are unfinished, and no
+finished message is redelivered.
 """
 
 from bisect import bisect_right
@@ -17,10 +17,10 @@ from nsqd.storage.log.reader import Record
 from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.sources import LiveSource
-from nsqd.storage.log.tidying import Census
+from nsqd.storage.log.tidying import UsageScan
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.anybody import Anybody, any_limits
-from tests.nsqd.storage.log.test_succession import Messages, told
+from tests.nsqd.storage.log.test_succession import Messages, log_content
 from tests.nsqd.storage.normal import NormalChannel, NormalTopic, NormalTube, normal
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
@@ -30,28 +30,25 @@ LIVES = 4
 LARGEST_TURN = 25_000  # bytes, about, that a turn may write: commands, and messages that time out together
 CUT = 1 << 62  # stands for the position of a group that was cut off
 World = dict[int, NormalTopic]
-State = tuple[list[Record], int]  # what a checkpoint tells, and the log's time
+State = tuple[list[Record], int]  # the records of a checkpoint, and the log's time
 
 
 def assert_bounded(node: SimNode, more: int) -> None:
-    """The log takes no more than twice what is owed and retained, its two checkpoints, and `more` bytes.
-
-    Of a segment that was cleaned a census tells less than is wanted: all of it was when it was cleaned.
-    """
-    segments, checkpoints = node.log.tidying, node.log.upkeep.checkpoints
-    census = Census(node.store.logged(), frozenset(segments.segments), 0)
-    for topic in census.topics:
+    """The log takes at most twice the live bytes, its two checkpoints, and `more` bytes. A cleaned segment counts as live."""
+    segments, checkpoints = node.log.tidying, node.log.checkpoints
+    scan = UsageScan(node.store.logged(), frozenset(segments.segments), 0)
+    for topic in scan.topics:
         sequence = node.store.find_sequence(topic)
         if sequence is not None:
-            census.ask(topic, sequence)
+            scan.count(topic, sequence)
     cleaned = {base: part for base, part in segments._dense.items() if part > 0}
-    wanted = sum(share / cleaned.get(base, 1) for base, share in census.share.items())
-    most = 2 * wanted + checkpoints._own_bytes + more
-    assert segments.size <= most, f"the log has {segments.size} bytes, which may be {most}: {wanted} are wanted"
+    live = sum(share / cleaned.get(base, 1) for base, share in scan.share.items())
+    most = 2 * live + checkpoints._own_bytes + more
+    assert segments.size <= most, f"the log has {segments.size} bytes, which may be {most}: {live} are live"
 
 
 def world(found: Replay, now: int) -> World:
-    """Return the state of each topic, at a time of the log's clock. Nobody holds a job: a start ends all reservations."""
+    """Return the state of each topic, at a time of the log's clock. No job is reserved: a start ends all reservations."""
     found.conclude()
     topics = {number: normal(state, found.sequences[number], now, True) for number, state in found.topics.items()}
     for tube in (one for topic in topics.values() for one in topic.readers.values() if isinstance(one, NormalTube)):
@@ -59,14 +56,14 @@ def world(found: Replay, now: int) -> World:
             if job.state is JobState.RESERVED:
                 job.state, job.due = JobState.READY, 0
             counts = job.reserves, job.timeouts, job.releases, job.buries, job.kicks
-            if job.state is not JobState.BURIED and not any(counts):  # as what has not been read from the disk yet
+            if job.state is not JobState.BURIED and not any(counts):  # as a job that was not read from the disk yet
                 due = job.due if job.state is JobState.DELAYED else 0
                 tube.coming[job.ordinal] = JobOptions(job.priority, job.ttr, job.delay, due, False, job.ttl, job.copies)
                 del tube.jobs[job.ordinal]
     return topics
 
 
-def owed(reader: NormalChannel | NormalTube) -> set[int]:
+def unfinished(reader: NormalChannel | NormalTube) -> set[int]:
     if isinstance(reader, NormalTube):
         return reader.jobs.keys() | reader.coming.keys()
     return {*reader.ready, *reader.waiting, *(grave.ordinal for _, grave in reader.buried)}
@@ -81,7 +78,7 @@ def judge_torn(before: World, after: World, seen: World) -> None:
         assert {there.config, there.paused} <= {old.config, new.config, old.paused, new.paused}
         for reader in old.readers.keys() & new.readers.keys():
             assert reader in there.readers, f"{old.name} lost the reader {reader}"
-            was, becomes, found = (owed(one.readers[reader]) for one in (old, new, there))
+            was, becomes, found = (unfinished(one.readers[reader]) for one in (old, new, there))
             assert was & becomes <= found, f"{old.name}/{reader} lost {was & becomes - found}"
             done = {one for one in found - was - becomes if one < old.distributed}
             assert not done, f"{old.name}/{reader} has {done} again"
@@ -99,7 +96,7 @@ class CrashRun:
         self.slice = random.choice((0, 1000 * SECOND))  # a topic a turn, or all of them
         self.disk = SimDisk(random, random.choice((512, 4096)))
         self.disk.cached = random.choice((0, 0.5, 1))
-        # the wall clock is set now and then, and the machine never started anew
+        # the wall clock is set now and then, and the machine never restarted
         self.jumps = random.random() < 0.3
         self.node: SimNode | None = None
         self.written = 0  # where the log ends for all that a kill may do
@@ -122,7 +119,7 @@ class CrashRun:
             self.node = node = self._open(self.disk, self.clock)
             self.disk.cut_in = None
             node.broker.check()
-            assert not any(name.endswith(".tmp") for name in self.disk.names()), "what was half cleaned is still there"
+            assert not any(name.endswith(".tmp") for name in self.disk.names()), "a half cleaned segment is still there"
             assert self.disk.open_files <= 1, f"{self.disk.open_files} files are open"
             self._note(node.log.writer.written.position)
             node.after_commit, users = self._note, Anybody(node, random)
@@ -170,7 +167,7 @@ class CrashRun:
             self.clock.wall = self.clock.true + random.choice((0, -1, 1, 24, 720)) * 3600 * SECOND
 
     def _idle(self, node: SimNode) -> None:
-        """Nobody does anything for a minute, while threads do what they have to: what is finished goes from the disk."""
+        """Let a minute pass without clients, while threads do their work: finished messages are removed from the disk."""
         for _ in range(60):
             node.advance(SECOND)
             node.log.timer()
@@ -179,7 +176,7 @@ class CrashRun:
                     node.syncer.step()
                 node.cleaner.step()
                 node.turn()
-        if self.tail[1] < 1 << 40:  # behind each of two checkpoints
+        if self.tail[1] < 1 << 40:  # after each of two checkpoints
             assert_bounded(node, 2 * (self.tail[1] + self.sizes[0] + LARGEST_TURN))
 
     def _crash(self) -> None:
@@ -187,7 +184,7 @@ class CrashRun:
         if self.node is not None:
             self.safe = max(self.safe, self.node.log.writer.durable.position)
             self.safe = max(self.safe, self.node.store.durable.position)  # replies may have left
-        whole = told(self.disk.kill())[1]
+        whole = log_content(self.disk.kill())[1]
         cut = not self.jumps and random.random() < 0.7
         self.disk = self.disk.crash(random) if cut else self.disk.kill()
         away = random.choice((0, 1, 300, 5000)) * MS
@@ -195,10 +192,10 @@ class CrashRun:
         self._look(self.safe if cut else self.written, whole)
 
     def _look(self, least: int, whole: Messages) -> None:
-        """See what is there, with copies of the disk. The log must not end before `least`."""
+        """Check copies of the disk. The log must not end before `least`."""
         reading = LogReading(self.disk.kill())
         spots, end = reading.log_records.damage.spots, reading.log_records.end
-        assert not spots, f"a crash looks like damage: {spots}"
+        assert not spots, f"the log looks corrupt after a crash: {spots}"
         assert end >= least, f"the log ends at {end}, but everything up to {least} was promised"
         positions = sorted(self.noted)
         place = bisect_right(positions, end) - 1
@@ -208,7 +205,7 @@ class CrashRun:
             assert seen == before, "something was lost, or came back"
         else:
             judge_torn(before, world(replay(self.noted[positions[place + 1]][0]), now), seen)
-        for topic, frames in told(self.disk.kill())[1].items():  # all of them can be read
+        for topic, frames in log_content(self.disk.kill())[1].items():  # all of them can be read
             for ordinal, frame in frames.items():
                 assert whole.get(topic, {}).get(ordinal, frame) == frame, f"message {ordinal} of {topic} is another"
         clock = self.clock.after(0, self.clock.now, rebooted=False)
@@ -216,7 +213,7 @@ class CrashRun:
         self.noted = {position: state for position, state in self.noted.items() if position < end}
         self._note(end)
         records, now = self.noted[end]
-        if positions[place] == end:  # what a part of a group has published is given to its readers only now
+        if positions[place] == end:  # messages of a part of a group are given to their readers only now
             assert world(replay(records), now) == world(LogReading(self.disk.kill()).replay, now), (
                 "a start lost something"
             )

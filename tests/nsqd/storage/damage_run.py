@@ -1,8 +1,8 @@
 """One run of a node through several lives, chosen by a seed: between them bits flip, blocks are zeroed and files are cut.
 
-What must hold afterwards: below the highest mark that is still stated everything is served but what the damage itself hit;
-whatever is missing is told, as damage or as torn; and nothing is delivered that was never published. One thing nobody can tell:
-the last segment ends earlier, with a whole record, as if nothing had ever been written behind it.
+Afterwards, below the highest mark that is still stated, all messages are served except those that were hit; missing ones are
+reported, as corrupt or as torn; and nothing is delivered that was never published. One case cannot be detected: the last
+segment ends earlier, with a whole record, as if nothing had ever been written after it.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from tests.nsqd.storage.survey import survey
 
 LIVES = 4
 CHECKPOINT = (RecordKind.STATE, RecordKind.WAITING, RecordKind.STATE_TOPIC, RecordKind.STATE_END)
-# messages of a topic or channel that nobody knows any more are nobody's
+# without them, the messages of their topic or channel are lost
 TOPOLOGY = (RecordKind.TOPIC, RecordKind.READER)
 
 
@@ -38,14 +38,14 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A log before the damage: its records with the names of their files, and what it serves."""
+    """A log before it is spoiled: its records with the names of their files, and the bodies that it serves."""
 
     records: list[tuple[str, Record]]
     served: set[bytes]
     last: str  # segment
 
     def hit(self, hits: list[Hit]) -> set[int]:
-        """Places in `records` of those that the damage touched."""
+        """Return the indexes in `records` of those that were hit."""
         return {
             place
             for place, (name, record) in enumerate(self.records)
@@ -55,7 +55,7 @@ class Whole:
 
 
 class DamageRun:
-    """One run of a node whose log is damaged between its lives, chosen by a seed."""
+    """One run of a node whose log is spoiled between its lives, chosen by a seed."""
 
     def __init__(self, seed: int, durability: Durability) -> None:
         self.random, self.durability = Random(seed), durability
@@ -65,7 +65,7 @@ class DamageRun:
         self.disk = SimDisk(self.random, self.random.choice((512, 4096)))
         self.published = 0  # messages
         self.missing = 0  # of these, what damage has taken
-        self.told = 0  # bytes that starts have told as damaged or torn
+        self.reported = 0  # bytes that starts have reported as corrupt or torn
 
     def run(self) -> None:
         for _ in range(LIVES):
@@ -138,7 +138,7 @@ class DamageRun:
                 node.syncer.step()
 
     def _look(self, settled: bool) -> Whole:
-        """What is there, with a copy of the disk. A crash is no damage, and an end in order tears nothing."""
+        """Check a copy of the disk. A crash corrupts nothing, and a clean end tears nothing."""
         disk = self.disk.kill()
         reader = LogRecords(disk)
         names = {segment.base: segment.name for segment in reader.segments}
@@ -191,26 +191,26 @@ class DamageRun:
         copy = self._open(self.disk.kill())
         seen = survey(copy, {})
         served = set(seen["t"].channels["c"].arrivals) if "t" in seen and "c" in seen["t"].channels else set()
-        assert all(self._is_ours(body) for body in served), "it delivers what was never published"
+        assert all(self._was_published(body) for body in served), "it delivers what was never published"
         missing = whole.served - served
-        told = node.log.start_results.damage.size + node.log.start_results.torn + copy.cache.failures
+        reported = node.log.start_results.damage.size + node.log.start_results.torn + copy.cache.failures
         findings = verify(spoiled, lambda done, total: None)
         if not hits:
             assert not missing, f"without damage {missing} are missing"
         if missing and not self._is_shorter(whole, hits, spoiled):
-            assert told, f"silently lost: {sorted(missing)}, {hits}"
+            assert reported, f"silently lost: {sorted(missing)}, {hits}"
             assert not findings.whole, f"verify says whole: {sorted(missing)}, {hits}"
         if not missing.isdisjoint(self._sure(whole, hits)):
             raise AssertionError(f"not served: {sorted(missing & self._sure(whole, hits))}, {hits}")
         self.missing += len(missing)
-        self.told += told
+        self.reported += reported
 
-    def _is_ours(self, body: bytes) -> bool:
+    def _was_published(self, body: bytes) -> bool:
         number, _, padding = body.removeprefix(b"<").partition(b">")
         return 0 < int(number) <= self.published and padding in (b"", b"." * 10, b"." * 300)
 
     def _sure(self, whole: Whole, hits: list[Hit]) -> set[bytes]:
-        """What must be served: it was not hit, and the log still states that it was durable."""
+        """Return the bodies that must be served: not hit, and the log still states that they were durable."""
         hit = whole.hit(hits)
         kinds = [whole.records[place][1].kind for place in hit]
         if any(kind in TOPOLOGY for kind in kinds) or sum(kind in CHECKPOINT for kind in kinds) > 1:
@@ -221,7 +221,7 @@ class DamageRun:
         return {body for body in whole.served for content in sure if body[: body.index(b">") + 1] in content}
 
     def _is_shorter(self, whole: Whole, hits: list[Hit], spoiled: SimDisk) -> bool:
-        """The last segment ends earlier, and nothing is left behind a whole record."""
+        """Return True if the last segment ends earlier, with a whole record."""
         if {hit.name for hit in hits} != {whole.last}:
             return False
         first = min(hit.start for hit in hits)

@@ -1,4 +1,4 @@
-"""What states of topics say, told in one way: whatever two states must agree on, field by field, and nothing else."""
+"""States of topics in a normal form: the fields on which two states must agree, and nothing else."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ class NormalTube:
     start: int
     paused: Pause | None
     jobs: dict[int, Job]
-    coming: dict[int, JobOptions]  # what is no job yet
+    coming: dict[int, JobOptions]  # messages that are no jobs yet
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class NormalTopic:
     readers: dict[int, NormalChannel | NormalTube]
     keys: dict[str, int]
     producers: dict[str, int]
-    owed: dict[int, int]  # by how many readers, of messages that are owed
+    owed: dict[int, int]  # number of readers, of unfinished messages
 
 
 def normal(state: TopicState, sequence: Sequence, now: int, ephemeral: bool) -> NormalTopic:
-    """Of a state that is settled, at `now` by its clock. `ephemeral`: readers that are not logged owe messages, too."""
+    """Return a settled state at `now` by its clock. `ephemeral`: readers that are not logged have unfinished messages."""
     return NormalTopic(
         name=state.name, paused=state.paused, end=state.end, distributed=state.distributed, config=state.config,
         cursors=state.cursors, delayed={ordinal: due if due > now else 0 for ordinal, due in state.delayed.items()},

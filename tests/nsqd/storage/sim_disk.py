@@ -1,8 +1,8 @@
 """A disk in memory that can lose what a real one may lose. Implements Disk and File of nsqd/storage/log/disk.py.
 
-A file is what it was at its last sync, and the writes and truncations since; the directory likewise. `kill` keeps all that is
-written (and what was not synced stays so); `crash` is a power cut: of what was not synced, any part may be there. Blocks are
-written back whole and in any order, each as it was at some time since the sync; one of them may be torn at a sector.
+A file has its content at the last sync, and the writes and truncations since; so has the directory. `kill` keeps all writes,
+also unsynced ones; `crash` is a power cut, which may keep any part of the unsynced writes. Blocks are written back whole and in
+any order, each as it was at some time since the sync; one of them may be torn at a sector.
 
 See docs/design/reliability.md#the-simulated-disk.
 """
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from random import Random
 
 BLOCK = 4096  # bytes: the unit of writing back
-SECTOR = 512  # bytes: what a disk writes whole
+SECTOR = 512  # bytes that a disk writes as a whole
 
 
 class PowerCut(BaseException):
@@ -22,7 +22,7 @@ class PowerCut(BaseException):
 
 
 class _Node:
-    """What is behind a name: an inode."""
+    """An inode."""
 
     def __init__(self, data: bytes = b"") -> None:
         self.data = bytearray(data)  # as a reader sees it
@@ -51,7 +51,7 @@ class _Node:
             if piece is not None:
                 phase.append((at, piece))
                 continue
-            if random.random() < 0.5:  # the truncation, and so all behind it, did not happen
+            if random.random() < 0.5:  # the truncation, and so all after it, did not happen
                 break
             _write_back(content, phase, random, block)
             phase = []
@@ -172,7 +172,7 @@ class SimDisk:
         self._pending.append(("rename", old, new))
 
     def rename_unopened(self, old: str, new: str) -> bool:
-        self.rename(old, new)  # whoever reads a file does so in one step
+        self.rename(old, new)  # a file is read in one step
         return True
 
     def remove(self, name: str) -> None:
@@ -204,7 +204,7 @@ class SimDisk:
         self.held = 0
 
     def fail(self, operation: str, number: int, code: int, times: int = 1) -> None:
-        """The operation fails with that errno from the `number`th from now on (1: the next), so many times."""
+        """The operation fails with that errno from the `number`th from now on (1: the next), `times` times."""
         first = self.operations[operation] + number
         self._faults.update(dict.fromkeys([(operation, first + i) for i in range(times)], code))
 
@@ -212,7 +212,7 @@ class SimDisk:
         self._faults.clear()
 
     def kill(self) -> "SimDisk":
-        """The process is gone, the machine runs on."""
+        """Return the disk after the process has ended."""
         disk = SimDisk(self.random, self.block)
         disk.capacity, disk.held, disk.cached = self.capacity, self.held, self.cached
         copies = {id(node): node.copy() for node in (*self._nodes.values(), *self._synced.values())}
@@ -228,7 +228,7 @@ class SimDisk:
         return disk
 
     def crash(self, random: Random) -> "SimDisk":
-        """The power is cut, and comes back."""
+        """Return the disk after a power cut."""
         names, in_order = dict(self._synced), random.random() < 0.5
         done = random.randrange(len(self._pending) + 1)
         for number, (what, name, other) in enumerate(self._pending):
@@ -258,7 +258,7 @@ class SimDisk:
         self.put(name, bytes(wrong))
 
     def spoil(self, name: str, start: int = 0, stop: int = 0, data: bytes = b"") -> None:
-        """Other bytes stand there; zeros if none are given."""
+        """Replace bytes; by zeros if none are given."""
         content = self.content(name)
         self.put(name, content[:start] + (data or bytes(stop - start)) + content[stop:])
 
@@ -272,21 +272,21 @@ class SimDisk:
         return bytes(node.synced) if node is not None else b""
 
     def overwrite(self, name: str, at: int, data: bytes) -> None:
-        """Replace bytes of a file, behind the back of the process that may have it open. A sync does not undo it."""
+        """Replace bytes of a file that a process may have open. A sync does not undo it."""
         node = self._find(name)
         for content in (node.data, node.synced):
             if len(content) >= at + len(data):
                 content[at : at + len(data)] = data
 
     def shorten(self, name: str, size: int) -> None:
-        """Cut off the end of a file likewise."""
+        """Cut off the end of a file that a process may have open."""
         node = self._find(name)
         for content in (node.data, node.synced):
             del content[size:]
         node.pending = [(at, piece) for at, piece in node.pending if at + len(piece or b"") <= size]
 
     def vanish(self, name: str) -> None:
-        """Remove a file likewise."""
+        """Remove a file that a process may have open."""
         node = self._find(name)
         del self._nodes[name]
         self._synced = {one: other for one, other in self._synced.items() if other is not node}
@@ -308,7 +308,7 @@ class SimDisk:
             raise OSError(code, os.strerror(code))
 
     def room(self, growth: int) -> int:
-        """Bytes left after growing by that; negative: so many too much."""
+        """Bytes left after growing by that; negative: that many too much."""
         return 0 if self.capacity is None else min(0, self.capacity - self._used() - growth)
 
     def _used(self) -> int:
@@ -326,7 +326,7 @@ class SimDisk:
 
 
 def _apply(data: bytearray, at: int, piece: bytes | None) -> None:
-    """Write a piece, or (None) cut off or grow to `at`. What is skipped is zeros."""
+    """Write a piece, or (None) cut off or grow to `at`, with zeros in between."""
     if len(data) < at:
         data.extend(bytes(at - len(data)))
     if piece is None:

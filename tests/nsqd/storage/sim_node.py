@@ -1,9 +1,10 @@
 """A node's core over the commit log on a simulated disk: opened, driven and lost as by nsqd/start/daemon.py and the reactor."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
@@ -12,6 +13,8 @@ from nsqd.core.recovery import recover
 from nsqd.core.retention.policy import Durability
 from nsqd.core.sequence.mark import Promise
 from nsqd.core.story import Story
+from nsqd.core.work_queue.job import Job
+from nsqd.core.work_queue.worker import Worker
 from nsqd.storage.log.cache import Cache, ReadRequest
 from nsqd.storage.log.checkpoint import Tail
 from nsqd.storage.log.cleaner import Cleaner, RewriteJob
@@ -56,7 +59,7 @@ class Clock:
 
 
 class SteppedSyncer(Syncer):
-    """What the thread would do is done by `step`, one system call at a time, when the test says so."""
+    """A Syncer whose thread is replaced by `step`, one system call at a time."""
 
     random: Random
     job: SyncJob | None = None
@@ -107,7 +110,7 @@ class SteppedCache(Cache):
 
 
 class SteppedCleaner(Cleaner):
-    """Likewise for cleaning, a whole segment at a time."""
+    """A Cleaner that cleans a segment in `step`."""
 
     waits: RewriteJob | None = None
 
@@ -122,7 +125,7 @@ class SteppedCleaner(Cleaner):
 
 
 class SteppedSpare(Spare):
-    """Likewise for the segment that is made ahead."""
+    """A Spare that makes its file in `step`."""
 
     waits = False
 
@@ -134,6 +137,25 @@ class SteppedSpare(Spare):
         if self.waits:
             self.waits = False
             self._work()
+
+
+class Sink:
+    """The sink of a worker that waits for nothing."""
+
+    def reserved(self, tube: str, job: Job, body: bytes) -> None: ...
+    def read_completed(self) -> None: ...
+
+
+def run_seeds(make: Callable[[int], Any], seeds: Iterable[int]) -> Iterator[Any]:
+    """Make and run one run for each seed, and yield it. A failure names its seed."""
+    for seed in seeds:
+        run = make(seed)
+        try:
+            run.run()
+        except Exception as error:
+            error.add_note(f"seed {seed}")
+            raise
+        yield run
 
 
 class SimNode:
@@ -183,11 +205,11 @@ class SimNode:
         limits = limits or Limits()
         limits = replace(limits, policy=replace(limits.policy, durability=durability))
         self.broker = Broker(limits, self.store, ids, random.randrange, story)
-        self.eager = False  # True: what is to be read is read at once
+        self.eager = False  # True: reads are done at once
         self.waiting: list[tuple[Sequence[Promise], Callable[[], None]]] = []  # replies, with what they wait for
         self.before_seal: Callable[[], None] = lambda: None
         self.before_commit: Callable[[], None] = lambda: None
-        self.after_commit: Callable[[int], None] = lambda position: None  # the log's position behind the group
+        self.after_commit: Callable[[int], None] = lambda position: None  # the log's position after the group
         self.after_serve: Callable[[], None] = lambda: None
         self.broker.begin(clock.now, clock.wall)
         picture = self.log.take_snapshot()
@@ -217,15 +239,19 @@ class SimNode:
         consumer.set_ready(ready)
         return consumer, inbox
 
+    def worker(self) -> Worker:
+        worker = Worker(Sink())
+        self.broker.tubes.join(worker)
+        return worker
+
     def checkpoint(self) -> None:
-        """Write one."""
-        self.log.upkeep.checkpoints._begin()
+        self.log.checkpoints._begin()
         self.advance(0)
 
     @property
     def checkpoints(self) -> int:
-        """Return how many were written."""
-        return self.log.upkeep.checkpoints.written
+        """Return the number of checkpoints written."""
+        return self.log.checkpoints.written
 
     def turn(self, *commands: Callable[[], Callable[[], None] | None]) -> None:
         """A turn. A command may return a reply: it is called when it may leave."""
@@ -248,7 +274,7 @@ class SimNode:
         self.broker.fetch_changes()
 
     def release(self) -> None:
-        """Send the replies that need not wait any more."""
+        """Send the replies whose promises are kept."""
         waiting, self.waiting = self.waiting, []
         for promises, reply in waiting:
             if all(promise.is_kept for promise in promises):

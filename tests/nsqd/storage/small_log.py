@@ -32,7 +32,7 @@ def new_writer(disk: SimDisk, position: int = 0, segment_size: int = 1 << 20, sp
 
 
 def write(writer: Writer, *contents: bytes) -> int:
-    """A group of records whose kind nobody looks at here. Returns the position behind it."""
+    """Write a group of records of any kind. Returns the position after it."""
     for content in contents:
         writer.append(RecordKind.TOPIC, content)
     return writer.write()

@@ -1,4 +1,4 @@
-"""What a failing simulator run tells beside its complaint: the stories of the messages that the complaint names."""
+"""Notes for a failing simulator run: the stories of the messages that its error names."""
 
 import re
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from nsqd.core.story import Story, story_of, story_of_body
 
-MOST = 5  # messages of which the story is told
+MOST = 5  # messages whose story is added
 _BODY = re.compile(r"b'([^']*)'|b\"([^\"]*)\"")
 _ID = re.compile(r"\b[0-9a-f]{16}\b")
 

@@ -1,4 +1,4 @@
-"""What a node shows after a restart, found out as its clients would: by reading every message of every channel."""
+"""The state of a node after a restart, as its clients see it: by reading every message of every channel."""
 
 from dataclasses import dataclass, field
 
@@ -22,14 +22,14 @@ class Arrival:
 
 @dataclass(slots=True)
 class SeenChannel:
-    """What a node shows of a channel after a restart."""
+    """A channel after a restart."""
 
     arrivals: dict[bytes, Arrival] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class SeenTopic:
-    """What a node shows of a topic after a restart."""
+    """A topic after a restart."""
 
     keys: set[str]  # what it knows to have been published under
     backlog: dict[bytes, Arrival] = field(default_factory=dict)
@@ -67,7 +67,7 @@ def survey(node: SimNode, ids: dict[bytes, bytes]) -> dict[str, SeenTopic]:
         for channel in topic.channels.values():
             left = channel.depth + channel.deferred_count + channel.in_flight_count
             assert left == 0, f"{topic.name}/{channel.name} counts {left} messages that never come"
-    for seen in found.values():  # what the topic had given to nobody came by every channel
+    for seen in found.values():  # undistributed messages came by every channel
         for one in seen.channels.values():
             for body in seen.backlog:
                 assert body in one.arrivals, f"{body!r} came by the probe only"

@@ -1,10 +1,7 @@
-"""Crashes of a node on a simulated disk, in thousands of lives: what was acknowledged is there, what is over stays over.
+"""Crashes of a node on a simulated disk, in thousands of lives: acknowledged messages survive, finished ones stay finished.
 
-PENSTOCK_EFFORT and PENSTOCK_FIRST say how many seeds are run, and with which it begins (tests/effort.py). A
-failure names its seed, which replays exactly. Bugs that are planted here must be found within 200 seeds.
+PENSTOCK_EFFORT and PENSTOCK_FIRST choose the seeds (tests/effort.py). A failure names its seed, which replays exactly.
 """
-
-from collections.abc import Iterable
 
 import pytest
 
@@ -13,9 +10,11 @@ from nsqd.storage.log import records
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.writer import SyncJob, Writer
+from tests.cases import each
 from tests.effort import seeds
 from tests.nsqd.storage.crash_run import CrashRun
 from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import run_seeds
 
 pytestmark = pytest.mark.long
 
@@ -24,12 +23,9 @@ FOUND_WITHIN = 400  # seeds; most take fewer than ten
 
 
 @pytest.mark.parametrize("durability", list(Durability))
-def test_what_was_promised_survives(durability: Durability) -> None:
-    for seed in SEEDS:
-        try:
-            CrashRun(seed, durability).run()
-        except Exception as error:
-            raise AssertionError(f"seed {seed}, {durability.value}: {error}") from error
+@each("seed", SEEDS)
+def test_what_was_promised_survives(durability: Durability, seed: int) -> None:
+    CrashRun(seed, durability).run()
 
 
 def test_a_seed_replays_exactly() -> None:
@@ -39,19 +35,6 @@ def test_a_seed_replays_exactly() -> None:
             run.run()
         first, second = ((run.disk.operations, run.written, run.clock.wall, run.noted) for run in runs)
         assert first == second
-
-
-def assert_found(durability: Durability, complaints: Iterable[str]) -> None:
-    """Some seed fails, with one of these complaints."""
-    for seed in range(FOUND_WITHIN):
-        try:
-            CrashRun(seed, durability).run()
-        except AssertionError as error:
-            found = str(error)
-            break
-    else:
-        raise AssertionError("the bug was not found")
-    assert any(complaint in found for complaint in complaints), found
 
 
 SYNC, BEGIN = Writer.sync_job, Writer._begin_segment
@@ -86,4 +69,6 @@ BUGS = {
 def test_each_planted_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     where, name, wrong, durability = BUGS[bug]
     monkeypatch.setattr(where, name, wrong)
-    assert_found(durability, ("was promised", "lost", "looks like damage", "cannot be read"))
+
+    with pytest.raises(AssertionError, match=r"was promised|lost|looks corrupt|cannot be read"):
+        list(run_seeds(lambda seed: CrashRun(seed, durability), range(FOUND_WITHIN)))

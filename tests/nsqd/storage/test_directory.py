@@ -1,4 +1,4 @@
-"""nsqd.dat: what is written is read again, and what another program wrote is told apart."""
+"""nsqd.dat: it is read as it was written, and changes by another program are recognized."""
 
 import json
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def test_an_older_picture_is_not_written_over_a_newer_one(directory: DataDirecto
     assert directory.load().topics == tuple(TOPICS)
 
 
-def test_what_we_wrote_is_ours_however_it_is_laid_out(directory: DataDirectory) -> None:
+def test_the_layout_of_the_file_does_not_matter(directory: DataDirectory) -> None:
     directory.write_topology(TopologySnapshot(1, TOPICS))
     assert directory.load().is_ours
     (directory.path / FILE).write_text(json.dumps(reread(directory), indent=4, sort_keys=True))
@@ -62,7 +62,7 @@ def test_the_ids_that_another_node_wrote_of_a_lost_one_stay(directory: DataDirec
     assert directory.load() == Metadata(tuple(TOPICS), 3)
 
 
-def test_what_another_wrote_is_not_ours_until_we_write_it_again(directory: DataDirectory) -> None:
+def test_changes_by_another_program_are_recognized_until_the_next_write(directory: DataDirectory) -> None:
     directory.write_topology(TopologySnapshot(1, TOPICS))
     content = reread(directory)
     content["topics"][0]["paused"] = False
@@ -75,7 +75,7 @@ def test_what_another_wrote_is_not_ours_until_we_write_it_again(directory: DataD
     assert directory.load().is_ours
 
 
-@each("after, words", [
+@each("after, expected", [
     ([], ["delete topic t", "delete channel c of topic t"]),
     ([TopicEntry("t", False, (ChannelEntry("c", True),))], ["unpause topic t", "pause channel c of topic t"][::-1]),
     (
@@ -84,5 +84,5 @@ def test_what_another_wrote_is_not_ours_until_we_write_it_again(directory: DataD
     ),
     ([TopicEntry("t", True, (ChannelEntry("c", False),))], []),
 ])  # fmt: skip
-def test_changes_are_told_in_words(after: list[TopicEntry], words: list[str]) -> None:
-    assert changes([TopicEntry("t", True, (ChannelEntry("c", False),))], after) == words
+def test_changes_are_described(after: list[TopicEntry], expected: list[str]) -> None:
+    assert changes([TopicEntry("t", True, (ChannelEntry("c", False),))], after) == expected

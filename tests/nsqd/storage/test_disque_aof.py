@@ -1,4 +1,4 @@
-"""Disque's append-only file: read, cut at every byte, damaged; and files that the real Disque wrote or has to load.
+"""Disque's append-only file: read, cut at every byte, corrupt; and files that the real Disque wrote or has to load.
 
 PENSTOCK_DISQUE=PATH names that disque-server.
 """
@@ -37,8 +37,8 @@ def job_id(number: int) -> bytes:
     return b"D-8d2f0a4c-" + b"%024d" % number + b"-05a1"
 
 
-def command(*words: bytes) -> bytes:
-    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
+def command(*parts: bytes) -> bytes:
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
 
 
 def serialized(
@@ -46,7 +46,7 @@ def serialized(
     replicate: int = 1, expires: int = NOW + 86_400, created: int | None = None, delay: int = 0, retry: int = 300,
     nacks: int = 0, deliveries: int = 0, nodes: bytes = pack("<I", 1) + NODE, longer: int = 0,
 ) -> bytes:  # fmt: skip
-    """`longer`: what is added to the length that the job claims."""
+    """`longer`: bytes added to the length that the job claims."""
     created = NOW * 1000 * MILLISECOND + number if created is None else created
     head = (id or job_id(number)) + pack("<BBHIQII", state, flags, replicate, expires, created, delay, retry)
     rest = pack("<HH", nacks, deliveries) + pack("<I", len(queue)) + queue + pack("<I", len(body)) + body + nodes
@@ -131,6 +131,10 @@ def test_an_empty_file_has_no_jobs_and_a_missing_one_is_an_error(tmp_path: Path)
         read_aof(tmp_path / "other", NOW)
 
 
+def sized_queue(size: int) -> bytes:
+    return command(b"LOADJOB", serialized(2)[:72] + pack("<I", size) + serialized(2)[76:])
+
+
 SEVERAL = [load(1, b"one\r\n"), load(2, b""), delete(1), load(3, b"3" * 300, b"other"), delete(2, 3), load(4)]
 AFTER = [[], [1], [1, 2], [2], [2, 3], [], [4]]  # numbers of the jobs after each command
 
@@ -200,15 +204,9 @@ DAMAGE = {
     "a job in no state": (load(2, state=0x1F), "a job in the state 15"),
     "too many nodes": (load(2, nodes=pack("<I", 2) + NODE), "a job that names 2 nodes in 40 bytes"),
     "too few nodes": (load(2, nodes=pack("<I", 0) + NODE), "a job that names 0 nodes in 40 bytes"),
-    "so many nodes that 32 bits overflow": (load(2, nodes=pack("<I", 0x2000_0000)), "a job that names 536870912 nodes"),
-    "a queue beyond the job": (
-        command(b"LOADJOB", serialized(2)[:72] + pack("<I", 54) + serialized(2)[76:]),
-        "a string of 54 bytes in 53 bytes of a job",
-    ),
-    "a queue as long as the rest": (
-        command(b"LOADJOB", serialized(2)[:72] + pack("<I", 53) + serialized(2)[76:]),
-        "a job that ends too early",
-    ),
+    "more nodes than 32 bits count": (load(2, nodes=pack("<I", 0x2000_0000)), "a job that names 536870912 nodes"),
+    "a queue beyond the job": (sized_queue(54), "a string of 54 bytes in 53 bytes of a job"),
+    "a queue as long as the rest": (sized_queue(53), "a job that ends too early"),
 }
 
 
@@ -220,7 +218,7 @@ def test_damage(tmp_path: Path, damage: str) -> None:
         with pytest.raises(AofError, match=re.escape(what)) as error:
             read(tmp_path, good + data + rest)
         assert error.value.offset == len(good)
-        assert str(error.value).startswith(f"disque.aof is damaged at byte {len(good)}: ")
+        assert str(error.value).startswith(f"disque.aof is corrupt at byte {len(good)}: ")
         assert str(error.value).endswith(f"truncate a copy of the file to {len(good)} bytes")
         assert "\n" not in str(error.value)
     assert len(read(tmp_path, good).jobs) == 2
@@ -445,7 +443,7 @@ def test_the_real_disque_loads_the_same_jobs(tmp_path: Path) -> None:
     "an inline command", "zeros", "no words", "a number where a string is due", "a job that claims too much",
     "too few nodes",
 ])  # fmt: skip
-def test_the_real_disque_loads_no_damaged_file(tmp_path: Path, damage: str) -> None:
+def test_the_real_disque_loads_no_corrupt_file(tmp_path: Path, damage: str) -> None:
     data = load(1, expires=int(time.time()) + 1000) + DAMAGE[damage][0] + load(2)
     with pytest.raises(AofError):
         read(tmp_path, data)

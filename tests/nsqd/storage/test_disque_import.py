@@ -101,7 +101,7 @@ def test_it_ends_when_it_would_have_ended(tmp_path: Path) -> None:
     ({"delay": 160, "state": ACTIVE}, 60),
     ({"delay": 100, "state": ACTIVE}, 0),  # it would have been queued just now
     ({"delay": 40, "state": ACTIVE}, 0),
-    ({"delay": 160, "state": QUEUED}, 0),  # somebody queued it before its time
+    ({"delay": 160, "state": QUEUED}, 0),  # a client queued it before its time
     ({"state": ACTIVE}, 0),  # it was out, or is the copy of another node's job
     ({"state": ACTIVE, "flags": DELIVERED}, 0),
     ({"state": QUEUED}, 0),

@@ -1,4 +1,4 @@
-"""The Store in memory: frames are freed when nobody owes them, extents when none of theirs is left."""
+"""The Store in memory: frames are freed when no reader references them, extents when they have no frames."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -110,21 +110,21 @@ def test_a_hole_takes_the_end_away() -> None:
     st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(1, 4), st.randoms(use_true_random=False),
     st.booleans(),
 )  # fmt: skip
-def test_a_frame_lives_exactly_as_long_as_somebody_owes_it(
+def test_a_frame_is_kept_exactly_as_long_as_a_reader_references_it(
     sizes: list[int], channels: int, random, at_once: bool
 ) -> None:
     memory, first = topic(), 0
     for size in sizes:
         publish(memory, first, size, channels=channels, at_once=at_once)
         first += size
-    owed = dict.fromkeys(range(first), channels)
+    unfinished = dict.fromkeys(range(first), channels)
     steps = [(channel, ordinal) for channel in range(channels) for ordinal in range(first)]
     random.shuffle(steps)
     for _, ordinal in steps:
         finish(memory, ordinal, 1)
-        owed[ordinal] -= 1
+        unfinished[ordinal] -= 1
         if ordinal % 7 == 0:
-            assert held(memory)[0] == sum(count > 0 for count in owed.values())
+            assert held(memory)[0] == sum(count > 0 for count in unfinished.values())
     assert held(memory) == (0, 0)
 
 

@@ -1,8 +1,8 @@
-"""The law of states: live, replayed, and loaded from a checkpoint are one, field by field, for each kind of reader.
+"""Live, replayed and loaded states are equal, field by field, for each kind of reader.
 
 Random clients of NSQ and of beanstalkd and operators do what they like to a node over the simulated disk. In between, the state
-of each topic is told in every way there is: by the live topic, by the records alone, by the newest checkpoint and what is
-behind it, by all of the log, and by a checkpoint of states that were only ever applied. All must say the same.
+of each topic is computed in every way: by the live topic, by the records alone, by the newest checkpoint and the records after
+it, by the whole log, and by a checkpoint of states that were only applied. All must be equal.
 """
 
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ WHOLE = 1 << 60  # ns: for as long as the test lasts
 
 
 class Node:
-    """A node, its users, and the ways to tell its state."""
+    """A node, its users, and the ways to compute its state."""
 
     def __init__(self, seed: int) -> None:
         self.random = random = Random(seed)
@@ -62,7 +62,7 @@ class Node:
 
     def checkpoint(self) -> None:
         """Begin one; it is complete some turns later."""
-        checkpoints = self.node.log.upkeep.checkpoints
+        checkpoints = self.node.log.checkpoints
         if checkpoints._contents is None and not checkpoints._ended:
             checkpoints._begin()
 
@@ -70,31 +70,31 @@ class Node:
         """Assert that the live, the replayed and the loaded states are equal."""
         node = self.node
         node.turn()
-        node.broker.agenda.reclaimer.finish()  # what an emptied channel has not released yet is live here, and nowhere else
+        node.broker.agenda.reclaimer.finish()  # messages that an emptied channel has not released yet are live only here
         node.broker.check()
         expected, reader = self._live(), LogRecords(node.disk.kill())
         written = list(reader.records())
-        alone = self._told(replay(record for record in written if record.kind not in OF_CHECKPOINTS))
+        alone = self._normal(replay(record for record in written if record.kind not in OF_CHECKPOINTS))
         assert alone == expected, "the records alone"
         whole = replay(written)
-        assert self._told(whole) == expected, "the whole log"
-        assert self._told(replayed(LogRecords(node.disk.kill()))[0]) == expected, "the newest checkpoint"
+        assert self._normal(whole) == expected, "the whole log"
+        assert self._normal(replayed(LogRecords(node.disk.kill()))[0]) == expected, "the newest checkpoint"
         again = replay(written_by(AppliedSource(whole)))
-        assert self._told(again) == expected, "a checkpoint of applied states"
+        assert self._normal(again) == expected, "a checkpoint of applied states"
 
     def _live(self) -> dict[int, NormalTopic]:
         node = self.node
         loaded = replay(written_by(LiveSource(node.broker, node.store)))
-        found = self._told(loaded)
+        found = self._normal(loaded)
         for topic in node.broker.topics.values():  # the store's own extents, not those that were loaded
             sequence = node.store.find_sequence(topic.number)
             if sequence is not None:
                 ephemeral = any(channel.ephemeral for channel in topic.channels.values())
-                told = normal(loaded.topics[topic.number], sequence, self._now, ephemeral)
-                assert told == found[topic.number], "it is loaded as it was dumped"
+                stored = normal(loaded.topics[topic.number], sequence, self._now, ephemeral)
+                assert stored == found[topic.number], "it is loaded as it was dumped"
         return found
 
-    def _told(self, replay: Replay) -> dict[int, NormalTopic]:
+    def _normal(self, replay: Replay) -> dict[int, NormalTopic]:
         replay.conclude()
         ephemeral = {
             topic.number: any(channel.ephemeral for channel in topic.channels.values())
@@ -151,8 +151,8 @@ def test_a_channel_that_begins_in_the_past_waits_as_long_as_the_one_that_waits_l
 
 @each("deed", ["bury", "requeue", "finish"])
 @each("is_emptied", [False, True])
-def test_a_delay_is_forgotten_when_nobody_waits_for_it(deed: str, is_emptied: bool) -> None:
-    """An operator takes a message out of the topic's delay lane; then its only channel drops it; another begins before it."""
+def test_a_delay_is_forgotten_when_no_reader_waits_for_it(deed: str, is_emptied: bool) -> None:
+    """An operator takes a message out of the topic's delay queue; then its only channel drops it; another begins before it."""
     node = Node(1).node
     topic = node.broker.topic("t")
     topic.configure(TopicConfig(retention=86_400 * SECOND))
@@ -185,7 +185,7 @@ def test_a_delay_is_forgotten_when_nobody_waits_for_it(deed: str, is_emptied: bo
 
 
 def test_a_delay_from_the_checkpoint_holds_for_a_channel_that_begins_in_the_past() -> None:
-    """The only channel drops the message that waits in the topic's delay lane, after a checkpoint was complete."""
+    """The only channel drops the message that waits in the topic's delay queue, after a checkpoint was complete."""
     whole = Node(1)
     node = whole.node
     topic = node.broker.topic("t")
@@ -206,7 +206,7 @@ def test_a_delay_from_the_checkpoint_holds_for_a_channel_that_begins_in_the_past
 @example(seed=126, steps=66)
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(20, 120))
 @settings(max_examples=tries(8), deadline=None)
-def test_every_way_tells_the_same(seed: int, steps: int) -> None:
+def test_every_way_gives_the_same_state(seed: int, steps: int) -> None:
     node = Node(seed)
     for step in range(steps):
         node.step()

@@ -14,7 +14,7 @@ from tests.nsqd.storage.sim_node import Clock, SimNode
 
 
 class Late:
-    """A node that was started with the first topic of its log, and what the log has besides."""
+    """A node that was started with the first topic of its log, and the other topics of the log."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *names: str, tail_records: int = 1 << 30) -> None:
         clock = Clock()
@@ -87,13 +87,13 @@ def test_no_checkpoint_is_begun_that_would_not_know_of_a_topic(
     publish()
     recovery = Recovery(node.broker, late.rest)
     publish()
-    assert node.log.upkeep.checkpoints.written == 0
+    assert node.log.checkpoints.written == 0
     if is_stopped:
         node.log.close()
     else:
         assert not recovery.recover_some(node.clock.now)
         publish()
-        assert node.log.upkeep.checkpoints.written
+        assert node.log.checkpoints.written
     monkeypatch.undo()
     again = SimNode(node.disk.kill(), Durability.ALWAYS, node.clock)
     assert sorted(again.broker.topics) == ["a", "b"]

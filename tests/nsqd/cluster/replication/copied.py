@@ -2,7 +2,7 @@
 
 from nsqd.cluster.replication.manifest import Manifest
 from nsqd.cluster.replication.replica_disk import ReplicaDisk
-from nsqd.storage.log.cleaner import _wanted
+from nsqd.storage.log.cleaner import _live
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.files import SegmentFiles
 from nsqd.storage.log.locations import read_frames
@@ -78,7 +78,7 @@ def _state(disk: Disk, end: int) -> tuple[State, int]:
         sequence = replay.sequences[number]
         frames[number] = read = dict[int, bytes]()
         for stored in {stored.first: stored for stored in (*sequence.live(), *sequence.all_retained())}.values():
-            wanted = _wanted(stored, sequence)
+            wanted = _live(stored, sequence)
             if any(wanted):
                 try:
                     found = read_frames(disk, files, number, stored, stored.locations)

@@ -28,7 +28,7 @@ def log_with_checkpoints() -> SimNode:
     """Return a log in which two checkpoints stand, each in a segment of its own."""
     node = SimNode(new_disk(), Durability.ALWAYS, Clock(), Random(1), None, 500)
     node.log.tidying.hold_for("test", 1 << 60)
-    checkpoints = node.log.upkeep.checkpoints
+    checkpoints = node.log.checkpoints
     create_channel(node)
     for _ in range(2):
         node.publish(5)

@@ -1,4 +1,4 @@
-"""A kill at any moment forgets no delivery: what is delivered is recorded in the group of its turn, before it is sent."""
+"""A kill at any moment forgets no delivery: it is recorded in the group of its turn, before it is sent."""
 
 import pytest
 
@@ -9,7 +9,6 @@ from nsqd.core.limits import Limits
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import JobState
 from nsqd.core.work_queue.tube import Tube
-from nsqd.core.work_queue.worker import Worker
 from tests.nsqd.core.node import MS, SECOND, ids
 from tests.nsqd.storage.log.test_replay import publish, start, subscribe
 from tests.nsqd.storage.sim_disk import SimDisk
@@ -90,30 +89,16 @@ def test_after_a_start_with_a_lower_limit_many_are_buried_before_what_is_good_is
     node.broker.check()
 
 
-class Hand:
-    """The sink of a worker that waits for nothing."""
-
-    def reserved(self, tube: str, job: object, body: bytes) -> None: ...
-
-    def read_completed(self) -> None: ...
-
-
-def joined(node: SimNode) -> Worker:
-    worker = Worker(Hand())
-    node.broker.tubes.join(worker)
-    return worker
-
-
 def work(node: SimNode) -> Tube:
     return node.broker.tubes.tube("default")
 
 
 def test_a_kill_is_no_failure_of_a_job_either_and_failures_outlast_it() -> None:
     node = start(SimDisk(), limits=LIMITS)
-    node.broker.tubes.put(joined(node), [b"poison"], JobOptions(0, 60, 0, 0, True))
+    node.broker.tubes.put(node.worker(), [b"poison"], JobOptions(0, 60, 0, 0, True))
     node.turn()
     for reserves in range(1, 7):
-        worker, job = joined(node), work(node).next_ready()
+        worker, job = node.worker(), work(node).next_ready()
         work(node).reserve(job, worker, node.clock.now)
         if reserves > 3:
             node.broker.tubes.leave(worker)

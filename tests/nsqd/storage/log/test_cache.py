@@ -109,7 +109,7 @@ def test_what_is_read_back_keeps_to_the_budget_though_nothing_is_published() -> 
     assert BUDGET // 2 < most <= BUDGET + 2 * 1024 * 300  # and what one turn brings
 
 
-def test_what_was_just_read_back_stays_until_somebody_could_take_it() -> None:
+def test_what_was_just_read_back_stays_until_a_channel_could_take_it() -> None:
     node = new_node(SimDisk())
     node.broker.topic("a").channel("c")
     node.turn(lambda: publish(node, "a", 2000))
@@ -170,7 +170,7 @@ def test_what_could_not_be_written_yet_is_never_given_up() -> None:
 
 
 def cold_node() -> tuple[SimNode, Inbox]:
-    """Ten messages that are on disk only, and somebody who wants them."""
+    """Ten messages that are on disk only, and a consumer."""
     node = new_node(SimDisk())
     node.broker.topic("a").channel("c")
     node.turn(lambda: publish(node, "a", 10))
@@ -205,8 +205,8 @@ def test_what_stood_in_a_file_that_is_gone_is_lost_and_counted() -> None:
     assert node.broker.topics["a"].channels["c"].depth == 0
 
 
-class Mends:
-    """Has what was damaged, and cannot be reached at first. Implements nsqd.storage.log.files.Mend."""
+class Replica:
+    """A replica that has the corrupt bytes, unreachable at first. Implements nsqd.storage.log.files.Mend."""
 
     def __init__(self, disk: SimDisk, name: str) -> None:
         self._disk, self._name, self._content = disk, name, disk.content(name)
@@ -222,16 +222,16 @@ class Mends:
 
 
 @pytest.mark.parametrize("is_reached", [True, False])
-def test_damaged_messages_wait_for_a_node_that_may_have_them(is_reached: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_corrupt_messages_wait_for_a_node_that_may_have_them(is_reached: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "PAUSE", 0)
     node, inbox = cold_node()
     disk = node.disk
     name = next(name for name in disk.names() if BODY in disk.content(name))
-    node.log.writer.files.mend = mends = Mends(disk, name)
+    node.log.writer.files.mend = replica = Replica(disk, name)
     disk.overwrite(name, disk.content(name).index(BODY), b"?")
     read(node)
     assert (inbox.take(), node.cache.failures) == ([], 0)
-    mends.is_reachable, mends.is_patient = is_reached, False
+    replica.is_reachable, replica.is_patient = is_reached, False
     read(node)
     assert len(inbox.take()) == (10 if is_reached else 0)
     assert node.cache.failures == (0 if is_reached else 10)
@@ -243,12 +243,12 @@ def test_what_waits_for_a_time_takes_from_the_budget_but_not_all_of_it() -> None
     for name in names:
         node.broker.topic(name).channel("c")
         node.turn(lambda name=name: publish(node, name, 150))
-    lane = node.broker.topics["a0"].channels["c"].deferred
+    deferred = node.broker.topics["a0"].channels["c"].deferred
     for waiting in (BUDGET // 4, BUDGET // 2, BUDGET * 10):
-        while lane.memory < waiting:
-            lane.push(node.clock.now + 3600 * SECOND, Message(0, 1), node.clock.now)
+        while deferred.memory < waiting:
+            deferred.push(node.clock.now + 3600 * SECOND, Message(0, 1), node.clock.now)
         node.clock.advance(2 * SECOND)
         node.log.timer()
         node.turn(lambda: publish(node, "a0", 1))
-        least = max(BUDGET // 8, BUDGET - lane.memory)
+        least = max(BUDGET // 8, BUDGET - deferred.memory)
         assert least * 7 // 8 - 50_000 < node.cache.cached_bytes <= least

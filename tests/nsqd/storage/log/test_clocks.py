@@ -1,4 +1,4 @@
-"""The log's clock over restarts: whatever is done to the wall clock, no delay moves that need not."""
+"""The log's clock over restarts: no delay moves without need, whatever happens to the wall clock."""
 
 import pytest
 
@@ -29,48 +29,27 @@ def clock(wall: int, boot: int, boot_id: bytes, monotonic: int = 7 * SECOND) -> 
     return LogClock(Clocks(lambda: monotonic, lambda: wall, lambda: boot, boot_id))
 
 
-@each("set_by", [0, HOUR, -HOUR, 24 * HOUR, -24 * HOUR, 30 * 365 * 24 * HOUR])
-def test_on_the_same_boot_the_wall_clock_may_be_set(set_by: int) -> None:
-    log = clock(WALL + 10 * SECOND + set_by, 110 * SECOND, BOOT)
-    log.resume(ANCHOR, WALL)
-    assert log.now() == WALL + 10 * SECOND
-
-
-def test_after_a_new_boot_the_wall_clock_tells() -> None:
-    log = clock(WALL + 10 * SECOND, 3 * SECOND, OTHER)
-    log.resume(ANCHOR, WALL)
-    assert log.now() == WALL + 10 * SECOND
-
-
-def test_a_machine_that_does_not_know_its_boot_believes_the_wall_clock() -> None:
-    log = clock(WALL + 10 * SECOND, 105 * SECOND, NO_BOOT)
-    log.resume(Anchor(WALL, WALL, 100 * SECOND, NO_BOOT), WALL)
-    assert log.now() == WALL + 10 * SECOND
-
-
-@pytest.mark.parametrize(("wall", "boot", "boot_id"), [(WALL - HOUR, 3, OTHER), (WALL, 99 * SECOND, BOOT)])
-def test_time_never_goes_back(wall: int, boot: int, boot_id: bytes) -> None:
+@each("wall, boot, boot_id, anchor, last, now", [
+    # on the same boot the wall clock may be set
+    *((WALL + 10 * SECOND + set_by, 110 * SECOND, BOOT, ANCHOR, WALL, WALL + 10 * SECOND)
+      for set_by in (0, HOUR, -HOUR, 24 * HOUR, -24 * HOUR, 30 * 365 * 24 * HOUR)),
+    (WALL + 10 * SECOND, 3 * SECOND, OTHER, ANCHOR, WALL, WALL + 10 * SECOND),  # a new boot: by the wall clock
+    # a machine that does not know its boot: by the wall clock
+    (WALL + 10 * SECOND, 105 * SECOND, NO_BOOT, Anchor(WALL, WALL, 100 * SECOND, NO_BOOT), WALL, WALL + 10 * SECOND),
+    # time never goes back
+    (WALL - HOUR, 3, OTHER, ANCHOR, WALL + SECOND // 2, WALL + SECOND // 2),
+    (WALL, 99 * SECOND, BOOT, ANCHOR, WALL + SECOND // 2, WALL + SECOND // 2),
+    (WALL + ABSURD + 1, 3 * SECOND, OTHER, ANCHOR, WALL, WALL),  # an absurd absence counts as none
+    # the time since the last group counts from the anchor before it
+    (WALL + 10 * SECOND, 110 * SECOND, BOOT, ANCHOR, WALL + 900_000_000, WALL + 10 * SECOND),
+    (WALL + 10 * SECOND, 3 * SECOND, OTHER, None, WALL, WALL + 10 * SECOND),  # a log without an anchor
+])  # fmt: skip
+def test_the_clock_of_a_log_after_a_start(
+    wall: int, boot: int, boot_id: bytes, anchor: Anchor | None, last: int, now: int
+) -> None:
     log = clock(wall, boot, boot_id)
-    log.resume(ANCHOR, WALL + SECOND // 2)
-    assert log.now() == WALL + SECOND // 2
-
-
-def test_an_absurd_absence_counts_as_none() -> None:
-    log = clock(WALL + ABSURD + 1, 3 * SECOND, OTHER)
-    log.resume(ANCHOR, WALL)
-    assert log.now() == WALL
-
-
-def test_the_time_since_the_last_group_counts_from_the_anchor_before_it() -> None:
-    log = clock(WALL + 10 * SECOND, 110 * SECOND, BOOT)
-    log.resume(ANCHOR, WALL + 900_000_000)
-    assert log.now() == WALL + 10 * SECOND
-
-
-def test_a_log_of_format_1_goes_on_by_the_wall_clock() -> None:
-    log = clock(WALL + 10 * SECOND, 3 * SECOND, OTHER)
-    log.resume(None, WALL)
-    assert log.now() == WALL + 10 * SECOND
+    log.resume(anchor, last)
+    assert log.now() == now
 
 
 def test_dues_go_to_and_fro() -> None:
@@ -84,7 +63,7 @@ def test_an_anchor_is_made_once_a_second() -> None:
     assert (log.anchor_due, log.anchor(), log.anchor_due) == (0, Anchor(WALL, WALL, 5, OTHER), 8 * SECOND)
 
 
-def test_this_machine_tells_its_clocks() -> None:
+def test_the_clocks_of_this_machine() -> None:
     clocks = system_clocks()
     assert len(clocks.boot_id) == 16
     assert clocks.boot() >= 0
@@ -92,8 +71,8 @@ def test_this_machine_tells_its_clocks() -> None:
 
 
 @pytest.mark.parametrize("skew", [-HOUR, 0, HOUR])
-def test_the_time_of_another_nodes_log_goes_on_by_what_this_machine_noted(skew: int) -> None:
-    before = clock(WALL + skew, 50 * SECOND, OTHER)  # this machine's clocks, when the owner's were those of ANCHOR
+def test_the_time_of_another_nodes_log_continues_from_the_note(skew: int) -> None:
+    before = clock(WALL + skew, 50 * SECOND, OTHER)  # this machine's clocks, when the leader's were those of ANCHOR
     note = note_of(before.clocks, WALL)
     log = clock(WALL + skew + 30 * SECOND, 80 * SECOND, OTHER)
     log.resume(ANCHOR, WALL, note)
@@ -121,7 +100,7 @@ def test_a_note_is_kept_beside_the_log_until_it_is_dropped() -> None:
 
 
 @each("content", [b"", b"[]", b"{}", b"[1,2,3]", b'[1,2,3,"00"]', b'[-1,2,3,"' + b"00" * 16 + b'"]', b"[1e999,1,1,1]"])
-def test_a_damaged_note_is_none(content: bytes) -> None:
+def test_a_corrupt_note_is_none(content: bytes) -> None:
     disk = new_disk()
     file = disk.create(NOTE)
     file.append([content or b" "], 0)

@@ -1,11 +1,11 @@
-"""What takes the log's space, by file and by topic: the same as a census finds, in portions of any size."""
+"""Use of the log's space by file and by topic: the same as in a usage scan, in steps of any size."""
 
 import pytest
 
 from nsqd.core.limits import Limits
 from nsqd.core.retention.policy import StoragePolicy, TopicConfig
 from nsqd.storage.log.contents import LogCount
-from nsqd.storage.log.tidying import Census
+from nsqd.storage.log.tidying import UsageScan
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.sim_node import SimNode
 
@@ -35,10 +35,10 @@ def node() -> SimNode:
     return node
 
 
-def counted(node: SimNode, portion: int) -> LogCount:
+def counted(node: SimNode, step: int) -> LogCount:
     topics = [topic.number for topic in node.broker.topics.values()]
     count = node.log.contents().count(topics)
-    while count.count_some(portion):
+    while count.count_some(step):
         pass
     return count
 
@@ -52,18 +52,18 @@ def test_by_topic(node: SimNode) -> None:
     assert kept.live >= 30 * len(BODY)
 
 
-def test_it_is_what_a_census_finds(node: SimNode) -> None:
-    census = Census(node.store.logged(), frozenset(), 0)
-    for topic in census.topics:
-        census.ask(topic, node.store.find_sequence(topic))
+def test_it_is_the_count_of_a_scan(node: SimNode) -> None:
+    scan = UsageScan(node.store.logged(), frozenset(), 0)
+    for topic in scan.topics:
+        scan.count(topic, node.store.find_sequence(topic))
     count = counted(node, 500)
-    near = census.total / 10  # the census counts the other records between an extent's messages as the extent's
-    assert census.total - near <= sum(content.live for content in count.topics()) <= census.total
-    assert census.total - near - 200 <= sum(file.live for file in count.files(1000)) <= census.total
+    near = scan.total / 10  # the scan counts the other records between an extent's messages as the extent's
+    assert scan.total - near <= sum(content.live for content in count.topics()) <= scan.total
+    assert scan.total - near - 200 <= sum(file.live for file in count.files(1000)) <= scan.total
 
 
-def test_in_portions_of_any_size(node: SimNode) -> None:
-    found = [counted(node, portion) for portion in (1, 2, 3, 10, 1000)]
+def test_in_steps_of_any_size(node: SimNode) -> None:
+    found = [counted(node, step) for step in (1, 2, 3, 10, 1000)]
     assert [one.topics() for one in found] == [found[0].topics()] * 5
     assert [one.files(1000) for one in found] == [found[0].files(1000)] * 5
 

@@ -33,7 +33,7 @@ class Publishing:
         self.node.turn(publish)
 
     def copy(self, followers: int = FOLLOWERS) -> None:
-        """Let so many followers write all that there is."""
+        """Let this number of followers write the whole log."""
         end = self.node.log.writer.written.position
         self.node.log.store.copies.update([(end, 0)] * followers)
 
@@ -46,7 +46,7 @@ def test_messages_of_a_topic_with_copies_are_shown_when_they_have_them() -> None
     node = Publishing()
     node.publish(3)
     node.node.turn(lambda: node.topic.configure(TopicConfig(replicate=2)))
-    assert node.shown == 3, "what was acknowledged before asked for no copy"
+    assert node.shown == 3, "earlier messages asked for no copy"
     node.copy()
     node.publish(2)
     node.publish(2)
@@ -102,20 +102,20 @@ def test_what_is_given_up_is_shown() -> None:
     assert node.shown == 1
 
 
-def test_of_a_log_that_is_transferred_nobody_is_told_that_anything_is_kept() -> None:
-    told: list[int] = []
+def test_a_log_that_is_transferred_acknowledges_nothing() -> None:
+    acknowledged: list[int] = []
     node = Publishing()
 
     def publish() -> Callable[[], None]:
         node.topic.publish([b"x"], 1)
         node.topic.journal.promise()
-        return lambda: told.append(node.topic.offsets.end)
+        return lambda: acknowledged.append(node.topic.offsets.end)
 
     node.node.turn(publish)
-    assert told == [1]
+    assert acknowledged == [1]
     node.node.log.store.is_transferred = True
     node.node.turn(publish)
     node.copy()
     node.node.turn()
     node.node.advance(60 * SECOND)
-    assert told == [1]
+    assert acknowledged == [1]

@@ -1,4 +1,4 @@
-"""Damage below the durable mark: no wrong body is delivered, what is whole is served, and it is told."""
+"""Corruption below the durable mark: no wrong body is delivered, intact messages are served, and it is reported."""
 
 from collections.abc import Callable
 from random import Random
@@ -50,7 +50,7 @@ def filled(tail_records: int = 1 << 30) -> SimDisk:
 
 
 def served(disk: SimDisk) -> tuple[set[bytes], int]:
-    """What the channel that finished nothing gets, and how many spots of damage there are."""
+    """Return the bodies for the channel that finished nothing, and the number of corrupt ranges."""
     node = open_node(disk)
     node.broker.check()
     bodies = set(survey(node, {})["t"].channels["kept"].arrivals)
@@ -59,8 +59,8 @@ def served(disk: SimDisk) -> tuple[set[bytes], int]:
     return bodies, len(node.log.start_results.damage.spots)
 
 
-def behind_the_topology(disk: SimDisk) -> list[tuple[str, int, int, int]]:
-    """(file, from, to, messages) of each record behind those that make the topic and its channels, without the last group."""
+def after_the_topology(disk: SimDisk) -> list[tuple[str, int, int, int]]:
+    """(file, from, to, messages) of each record after those that make the topic and its channels, without the last group."""
     found, ready = [], 0
     for record in list(LogRecords(disk.kill()).records()):
         ready += record.kind == RecordKind.READER
@@ -72,7 +72,7 @@ def behind_the_topology(disk: SimDisk) -> list[tuple[str, int, int, int]]:
 
 def test_a_wrong_bit_costs_no_more_than_its_record() -> None:
     disk, random = filled(), Random(2)
-    places = behind_the_topology(disk)
+    places = after_the_topology(disk)
     for _ in range(CASES):
         name, start, end, messages = random.choice(places)
         spoiled = disk.kill()
@@ -81,18 +81,7 @@ def test_a_wrong_bit_costs_no_more_than_its_record() -> None:
         assert (len(bodies), spots) == (MESSAGES - messages, 1)
 
 
-def test_a_zeroed_page_costs_no_more_than_what_stood_there() -> None:
-    disk, random = filled(), Random(3)
-    places = behind_the_topology(disk)
-    for _ in range(CASES // 5):
-        name, start, _, _ = random.choice(places)
-        spoiled, stop = disk.kill(), min(start + 256, disk.size(name))
-        spoiled.spoil(name, start, stop)
-        hit = sum(count for other, first, end, count in places if other == name and first < stop and end > start)
-        assert len(served(spoiled)[0]) >= MESSAGES - hit - 1  # one more if what follows the page is no group
-
-
-def test_a_message_whose_finish_is_damaged_comes_again() -> None:
+def test_a_message_whose_finish_is_corrupt_comes_again() -> None:
     disk = filled()
     finish = next(r for r in LogRecords(disk.kill()).records() if r.kind == RecordKind.FINISH)
     before = survey(open_node(disk.kill()), {})["t"].channels["busy"].arrivals
@@ -102,7 +91,7 @@ def test_a_message_whose_finish_is_damaged_comes_again() -> None:
     assert all(len(seen) == len(body(0)) or seen in before for seen in after)
 
 
-def test_a_damaged_checkpoint_leaves_the_one_before_it() -> None:
+def test_a_corrupt_checkpoint_leaves_the_one_before_it() -> None:
     whole = filled(tail_records=20)
     reader = LogRecords(whole.kill())
     roots = [reader.segments[place].name for place in reader.roots()]
@@ -119,7 +108,7 @@ def test_a_damaged_checkpoint_leaves_the_one_before_it() -> None:
 
 
 @each("delivered", [False, True])  # messages that the cursor comes by, or each by itself
-def test_what_is_damaged_behind_a_running_node_is_given_up_and_nobody_waits_for_it(delivered: bool) -> None:
+def test_messages_that_become_corrupt_while_the_node_runs_are_given_up(delivered: bool) -> None:
     node = open_node(SimDisk())
     _, inbox = node.subscribe(ready=2000 if delivered else 0)
     node.publish(1000, body=body(1))
@@ -140,8 +129,8 @@ def test_what_is_damaged_behind_a_running_node_is_given_up_and_nobody_waits_for_
     assert [one.body for one in inbox.take()] == [b"new"]
 
 
-@each("late", [False, True])  # the channel is made before the messages, or after somebody had them
-def test_the_numbers_of_damaged_messages_are_not_given_to_new_ones(late: bool) -> None:
+@each("late", [False, True])  # the channel is made before the messages, or after another one had them
+def test_the_numbers_of_corrupt_messages_are_not_given_to_new_ones(late: bool) -> None:
     node = open_node(SimDisk())
     consumer, inbox = node.subscribe(channel="early", ready=10)
     topic = node.broker.topics["t"]
@@ -167,7 +156,7 @@ def spoil(disk: SimDisk, text: bytes) -> None:
 
 @pytest.mark.parametrize("how", ["finished ahead", "distributed later", "emptied"])
 def test_new_messages_are_delivered_though_what_stood_before_them_is_damaged(how: str) -> None:
-    """Records behind the damaged publish speak of its messages: a channel is done with some, or the topic is."""
+    """Records after the corrupt publish name its messages: a channel is done with some, or the topic is."""
     node = SimNode()
     topic = node.broker.topic("t")
     if how != "emptied":
@@ -201,7 +190,7 @@ def test_new_messages_are_delivered_though_what_stood_before_them_is_damaged(how
     node.broker.check()
 
 
-def test_verify_tells_of_a_segment_that_ends_too_early_also_before_the_checkpoint() -> None:
+def test_verify_reports_a_segment_that_ends_too_early_also_before_the_checkpoint() -> None:
     disk = filled(tail_records=20)
     reader = LogRecords(disk.kill())
     before = [segment for segment in reader.segments[: reader.roots()[0]] if not segment.header.generation]
@@ -210,16 +199,16 @@ def test_verify_tells_of_a_segment_that_ends_too_early_also_before_the_checkpoin
         spoiled = disk.kill()
         stands = [record for record in LogRecords(disk.kill()).records() if record.segment == segment.base]
         last = max((record.end for record in stands if record.kind == RecordKind.PUBLISH), default=0)
-        spoiled.put(segment.name, disk.content(segment.name)[: stands[0].end])  # behind a whole record
-        told = [spot for spot in verify(spoiled, lambda done, total: None).damage if spot[0] == segment.name]
-        assert told == ([(segment.name, stands[0].end, last)] if last else [])
-        found += len(told)
+        spoiled.put(segment.name, disk.content(segment.name)[: stands[0].end])  # after a whole record
+        reported = [spot for spot in verify(spoiled, lambda done, total: None).damage if spot[0] == segment.name]
+        assert reported == ([(segment.name, stands[0].end, last)] if last else [])
+        found += len(reported)
     assert found > 2
     assert verify(disk.kill(), lambda done, total: None).damage == []
 
 
 def test_verify_takes_no_removed_segment_for_damage() -> None:
-    """Segments that nobody needs are removed from the middle of the log."""
+    """Unneeded segments are removed from the middle of the log."""
     node = open_node(SimDisk(), tail_records=100)
     node.broker.topic("kept").channel("c")
     consumer, inbox = node.subscribe("busy")

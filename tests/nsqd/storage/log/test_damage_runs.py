@@ -1,7 +1,6 @@
 """Damage between a node's lives, on a simulated disk: nothing is lost silently, and below the stated mark only what was hit.
 
-PENSTOCK_EFFORT and PENSTOCK_FIRST say how many seeds are run, and with which it begins (tests/effort.py). A
-failure names its seed, which replays exactly. Bugs that are planted here must be found within 200 seeds.
+PENSTOCK_EFFORT and PENSTOCK_FIRST choose the seeds (tests/effort.py). A failure names its seed, which replays exactly.
 """
 
 from typing import Any
@@ -12,6 +11,7 @@ from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.quarantine import Quarantine
 from tests.effort import seeds
 from tests.nsqd.storage.damage_run import DamageRun
+from tests.nsqd.storage.sim_node import run_seeds
 
 pytestmark = pytest.mark.long
 
@@ -21,18 +21,13 @@ FOUND_WITHIN = 200  # seeds
 
 @pytest.mark.parametrize("durability", list(Durability))
 def test_nothing_is_lost_silently_and_below_the_mark_only_what_was_hit(durability: Durability) -> None:
-    missing = told = 0
+    missing = reported = 0
     copies: set[str] = set()
-    for seed in SEEDS:
-        run = DamageRun(seed, durability)
-        try:
-            run.run()
-        except Exception as error:
-            raise AssertionError(f"seed {seed}, {durability.value}: {error}") from error
-        missing, told = missing + run.missing, told + run.told
+    for run in run_seeds(lambda seed: DamageRun(seed, durability), SEEDS):
+        missing, reported = missing + run.missing, reported + run.reported
         copies |= {name.rpartition(".")[2] for name, _ in Quarantine(run.disk.kill()).copies}
     assert missing > 0
-    assert told > 0
+    assert reported > 0
     assert copies == {"torn", "damaged"}
 
 
@@ -41,7 +36,7 @@ def test_a_seed_replays_exactly() -> None:
         runs = [DamageRun(seed, Durability.OS) for _ in range(2)]
         for run in runs:
             run.run()
-        first, second = ((run.disk.operations, run.published, run.missing, run.told) for run in runs)
+        first, second = ((run.disk.operations, run.published, run.missing, run.reported) for run in runs)
         assert first == second
 
 
@@ -50,15 +45,11 @@ def test_a_seed_replays_exactly() -> None:
     ("reader.LogRecords.torn", property(lambda reader: 0), Durability.OS, "silently lost"),
     ("writer.Writer.unstated", property(lambda writer: False), Durability.OS, "does not state its mark"),
     ("reader.resume", lambda data, at, seed, start=0: len(data), Durability.ALWAYS, "not served"),
-], ids=["all that is wrong is a torn tail", "what is cut off is not told", "no mark", "too much is passed over"])  # fmt: skip
+], ids=["all that is wrong is a torn tail", "no report of a cut", "no mark", "too much is passed over"])  # fmt: skip
 def test_each_planted_bug_is_found(
     where: str, wrong: Any, durability: Durability, complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"nsqd.storage.log.{where}", wrong)
 
-    def run() -> None:
-        for seed in range(FOUND_WITHIN):
-            DamageRun(seed, durability).run()
-
     with pytest.raises(AssertionError, match=complaint):
-        run()
+        list(run_seeds(lambda seed: DamageRun(seed, durability), range(FOUND_WITHIN)))

@@ -1,4 +1,4 @@
-"""The real disk, where the simulated one cannot tell."""
+"""The real disk, where the simulated one cannot serve."""
 
 import resource
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A disk that fails: nothing is acknowledged that is not safe, and what can go on goes on."""
+"""A disk that fails: only safe messages are acknowledged, and everything else continues."""
 
 import errno
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import pytest
 
 from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.segments import LogError
-from nsqd.storage.log.space import LOOK_AFTER, RESERVE, Space
+from nsqd.storage.log.space import CHECK_AFTER, RESERVE, Space
 from tests.cases import each
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import SimDisk
@@ -61,7 +61,7 @@ def publishing(disk: SimDisk, **more: Any) -> tuple[SimNode, Producer]:
 
 
 def seen_after(disk: SimDisk) -> set[bytes]:
-    """What the topic has after a restart. If nothing was acknowledged, a power cut may have left no topic."""
+    """Return the bodies after a restart. If nothing was acknowledged, a power cut may have left no topic."""
     seen = survey(new_node(disk), {})
     if "t" not in seen:
         return set()
@@ -74,16 +74,16 @@ def test_after_any_failed_sync_nothing_is_acknowledged_any_more(operation: str, 
     producer.publish(2)
     node.disk.fail(operation, number, errno.EIO)
     producer.publish(20)
-    told = list(producer.acknowledged)
-    assert len(told) < 22
+    before = list(producer.acknowledged)
+    assert len(before) < 22
     assert (node.log.writer.durable.broken, node.log.figures().failed_syncs) == (True, 1)
     assert "Input/output error" in node.log.writer.failure
     assert node.store.refusal == node.log.writer.failure == producer.refused[-1]
     node.disk.repair()
     node.syncer.timer()
     producer.publish(5)
-    assert producer.acknowledged == told
-    assert set(told) <= seen_after(node.disk.crash(Random(number)))
+    assert producer.acknowledged == before
+    assert set(before) <= seen_after(node.disk.crash(Random(number)))
 
 
 def test_with_no_space_publishes_are_refused_and_fins_still_taken_until_there_is_space_again() -> None:
@@ -175,7 +175,7 @@ def test_a_segment_that_cannot_be_made_holds_replies_back_and_damages_nothing(co
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 def test_a_segment_made_ahead_whose_header_cannot_be_written_is_begun_again(code: int) -> None:
-    """Its file is there already, and a start takes the log to go on in it."""
+    """Its file exists already, and a start assumes that the log continues in it."""
     disk = SimDisk()
     disk.capacity = 1 << 24  # so that space is held
     node, producer = publishing(disk)
@@ -239,11 +239,11 @@ def test_nothing_is_synced_in_the_turn_while_the_thread_is_at_it() -> None:
     assert writer.durable.position == writer.written.position
 
 
-def test_a_disk_that_does_not_tell_its_room_is_asked_again_later() -> None:
+def test_a_disk_whose_free_space_is_unknown_is_checked_again_later() -> None:
     class Silent(SimDisk):
         def free(self) -> int:
             raise OSError(errno.EIO, "no answer")
 
     space = Space(Silent(Random(1)))
     space.check_free(1000)
-    assert (space.look_at, space.full) == (1000 + LOOK_AFTER, "")
+    assert (space.check_at, space.full) == (1000 + CHECK_AFTER, "")

@@ -56,19 +56,19 @@ def test_an_epoch_is_read_as_it_was_packed(epoch: Epoch, before: bytes) -> None:
 
 
 @given(st.lists(st.tuples(EPOCHS, st.integers(0, 50)), max_size=8, unique_by=lambda one: one[0]), st.randoms())
-def test_a_table_tells_the_epoch_of_each_position(given_: list[tuple[Epoch, int]], random: Random) -> None:
+def test_a_table_has_the_epoch_of_each_position(given_: list[tuple[Epoch, int]], random: Random) -> None:
     starts = sorted(start for _, start in given_)
     epochs = list(zip([epoch for epoch, _ in given_], starts, strict=True))
     table = EpochTable()
-    for epoch, start in epochs * 2:  # as a checkpoint and the records before it tell them
+    for epoch, start in epochs * 2:  # by a checkpoint and by the records before it
         table.begin(epoch, start)
     assert (list(table), table.highest) == (epochs, max((epoch.number for epoch, _ in epochs), default=0))
     expected = [NO_EPOCH, *(epoch for epoch, _ in epochs)]
-    told = [table.at(position) for position in range(60)]
-    assert told == [expected[sum(start <= position for start in starts)] for position in range(60)]
+    found = [table.at(position) for position in range(60)]
+    assert found == [expected[sum(start <= position for start in starts)] for position in range(60)]
     oldest = random.randrange(60)
     table.forget_before(oldest)
-    assert [table.at(position) for position in range(oldest, 60)] == told[oldest:]
+    assert [table.at(position) for position in range(oldest, 60)] == found[oldest:]
     assert list(table) == epochs, "copies on other nodes may end in them"
 
 
@@ -94,7 +94,7 @@ def test_each_start_begins_an_epoch_with_its_first_record() -> None:
         assert int.from_bytes(epoch.content[SIZE:]) == start
 
 
-def test_a_checkpoint_tells_the_epochs_that_still_have_segments() -> None:
+def test_a_checkpoint_repeats_the_epochs_that_still_have_segments() -> None:
     disk = SimDisk()
     for _ in range(4):
         node = open_node(disk, 20)
@@ -107,9 +107,9 @@ def test_a_checkpoint_tells_the_epochs_that_still_have_segments() -> None:
     reader = LogRecords(disk)
     root = max(reader.roots())
     assert root > 0, "no checkpoint was written"
-    told = [unpack(record.content) for record in reader.records(root) if record.kind == RecordKind.EPOCH]
+    found = [unpack(record.content) for record in reader.records(root) if record.kind == RecordKind.EPOCH]
     oldest = table.index(max((one for one in table if one[1] <= reader.segments[0].base), key=lambda one: one[1]))
-    assert told == [epoch for epoch, _ in table[oldest:]]
+    assert found == [epoch for epoch, _ in table[oldest:]]
     assert list(open_node(disk).log.writer.epochs)[:-1] == table[oldest:]
 
 
@@ -213,7 +213,7 @@ def test_a_header_is_rebuilt_though_log_id_could_not_be_written(monkeypatch: pyt
     disk = node.disk.kill()
     last = LogRecords(disk.kill()).segments[-1]
     disk.spoil(last.name, 0, HEADER_SIZE)
-    node = open_node(disk)  # the segment's own record tells its epoch
+    node = open_node(disk)  # the segment's own record has its epoch
     assert (node.broker.topics["t"].depth, node.log.start_results.torn) == (10, 0)
 
 

@@ -1,4 +1,4 @@
-"""Which message ids a log holds: those of messages that are owed or retained, by the numbers under which they were issued."""
+"""The ids that a log holds, of unfinished or retained messages, by the node numbers under which they were issued."""
 
 from functools import partial
 
@@ -53,7 +53,7 @@ def test_a_new_log_holds_what_it_will_issue() -> None:
     assert held(start(SimDisk())) == {NODE: (1, NO_END)}
 
 
-def test_ids_that_were_issued_under_another_number_are_told_until_nobody_owes_them(
+def test_ids_that_were_issued_under_another_number_are_held_until_they_are_finished(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     node = with_six()
@@ -76,7 +76,7 @@ def test_what_is_retained_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     assert held(renumbered(node, monkeypatch)) == {NODE: (3, 6), OTHER: (7, NO_END)}
 
 
-def test_of_damaged_messages_the_worst_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_corrupt_messages_the_worst_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
     node = with_six()
     node = renumbered(node, monkeypatch)
     for name in node.disk.segments():

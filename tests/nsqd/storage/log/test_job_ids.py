@@ -21,36 +21,20 @@ from tests.nsqd.storage.sim_node import Clock, SimNode
 TERMS = JobOptions(5, 60, 0, 0, True)
 
 
-class Nobody:
-    """The sink of a worker's connection to which nothing may come."""
-
-    def reserved(self, tube: str, job: Job, body: bytes) -> None:
-        raise AssertionError
-
-    def read_completed(self) -> None:
-        raise AssertionError
-
-
 def node_on(disk: SimDisk, has_whole_ids: bool = False) -> SimNode:
     clock = Clock(1000 * 10**9, 1_800_000_000 * 10**9)
     return SimNode(disk, Durability.ALWAYS, clock, Random(1), Limits(whole_job_ids=has_whole_ids))
 
 
-def worker(node: SimNode) -> Worker:
-    one = Worker(Nobody())
-    node.broker.tubes.join(one)
-    return one
-
-
 def put(node: SimNode, count: int = 1) -> list[int]:
-    """Put jobs into `default`, a turn each; what clients are told."""
-    client, told = worker(node), list[int]()
+    """Put jobs into `default`, a turn each. Returns the numbers for clients."""
+    client, numbers = node.worker(), list[int]()
     for number in range(count):
-        node.turn(lambda body=b"%d" % number: told.append(node.broker.tubes.put(client, [body], TERMS)))
-    return told
+        node.turn(lambda body=b"%d" % number: numbers.append(node.broker.tubes.put(client, [body], TERMS)))
+    return numbers
 
 
-def told(node: SimNode) -> dict[int, int]:
+def job_nodes(node: SimNode) -> dict[int, int]:
     """Of each job of `default`, by the number by which clients know it: its node's number."""
     tubes = node.broker.tubes
     tubes.check()
@@ -86,10 +70,10 @@ def test_jobs_keep_their_numbers_when_the_node_gets_another_number(
             node.log.close()
         disk = node.disk.kill()
     node = node_on(disk)
-    assert list(told(node)) == numbers == sorted(numbers)
-    assert list(told(node).values()) == [7, 7, 7, 1023, 1023, 1023, 0, 0, 0]
-    client = worker(node)
-    for place, number in enumerate(numbers):  # whoever was put first is reserved first
+    assert list(job_nodes(node)) == numbers == sorted(numbers)
+    assert list(job_nodes(node).values()) == [7, 7, 7, 1023, 1023, 1023, 0, 0, 0]
+    client = node.worker()
+    for place, number in enumerate(numbers):  # in the order in which they were put
         tube, job, body = next_of(node, client)
         assert (node.broker.tubes.client_id(job), body) == (number, b"%d" % (place % 3))
         tube.finish(job)
@@ -104,24 +88,24 @@ def test_jobs_of_two_nodes_with_the_same_sequence_stand_side_by_side(monkeypatch
         put(node, 2)
         disk = node.disk.kill()
     node = node_on(disk, has_whole_ids=True)
-    assert told(node) == {7 << 48 | 1: 7, 7 << 48 | 2: 7, 9 << 48 | 1: 9, 9 << 48 | 2: 9}
+    assert job_nodes(node) == {7 << 48 | 1: 7, 7 << 48 | 2: 7, 9 << 48 | 1: 9, 9 << 48 | 2: 9}
     tubes, tube = node.broker.tubes, node.broker.tubes.made("default")
-    following = [[job.id for job in tube.jobs.in_state(JobState.READY, behind(tube, one))] for one in told(node)]
-    assert following == [list(told(node))[place:] for place in range(1, 5)]  # what list-jobs answers
+    following = [[job.id for job in tube.jobs.in_state(JobState.READY, behind(tube, one))] for one in job_nodes(node)]
+    assert following == [list(job_nodes(node))[place:] for place in range(1, 5)]  # what list-jobs answers
     assert tubes.find(1) is None
     found = tubes.find(9 << 48 | 1)
     found[0].finish(found[1])
-    assert list(told(node)) == [7 << 48 | 1, 7 << 48 | 2, 9 << 48 | 2]
+    assert list(job_nodes(node)) == [7 << 48 | 1, 7 << 48 | 2, 9 << 48 | 2]
 
 
-def test_rows_behind_a_header_that_was_damaged_keep_their_ids() -> None:
+def test_rows_behind_a_header_that_was_corrupt_keep_their_ids() -> None:
     node = node_on(SimDisk())
     put(node, 3)
     tube = node.broker.tubes.made("default")
     job = tube.jobs.get(1)
     assert job is not None
     node.turn(lambda: tube.bury(job, 9))  # a JOB record
-    expected, disk = told(node), node.disk.kill()
+    expected, disk = job_nodes(node), node.disk.kill()
     (name,) = (name for name in disk.names() if name.endswith(".log"))
     disk.put(name, bytes(40) + disk.content(name)[40:])
-    assert told(node_on(disk)) == expected
+    assert job_nodes(node_on(disk)) == expected

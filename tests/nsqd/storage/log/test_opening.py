@@ -51,7 +51,7 @@ class Life:
         self.broker.commit()
 
     def consume(self) -> list[str]:
-        """Take and finish what the channel has; turns go on while the log is read. Returns the words that bodies begin with."""
+        """Take and finish what the channel has; turns continue while the log is read. Returns the beginnings of the bodies."""
         inbox = Inbox()
         self._begin()
         channel = self.broker.topic("t").channel("c")

@@ -18,7 +18,7 @@ from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import SimNode
 
 SECONDS = st.integers(0, 2**63)
-WAYS = st.sampled_from(((True, False), (False, True), (True, True)))  # what is paused of a queue
+WAYS = st.sampled_from(((True, False), (False, True), (True, True)))  # the paused directions of a queue
 PAUSES = st.builds(
     lambda by, at, until, ways: Pause(by, at, until, *ways), st.text(max_size=MOST_BY), SECONDS, SECONDS, WAYS
 )
@@ -97,11 +97,11 @@ def test_a_restart_keeps_pauses_of_queues_and_no_others(end: str) -> None:
     assert again.broker.tubes.made("all").paused is None
 
 
-def test_verify_tells_of_them() -> None:
+def test_verify_reports_them() -> None:
     node = open_node(SimDisk())
     node.turn(lambda: node.broker.tubes.made("q").pause_queue(ALL), lambda: node.broker.tubes.made("r") and None)
     findings = verify(node.disk.kill(), lambda done, total: None)
     assert {topic.name: topic.queue_pause for topic in findings.topics} == {"q": "all", "r": ""}
-    told = _as_json(findings)["topics"]
-    assert [topic.get("queue_paused") for topic in told] == ["all", None]
+    reported = _as_json(findings)["topics"]
+    assert [topic.get("queue_paused") for topic in reported] == ["all", None]
     assert "  tube: 0 ready, 0 delayed, 0 buried; the queue is paused: all" in _text(findings).splitlines()

@@ -1,4 +1,4 @@
-"""Segments back into records: what is torn is cut off, what is damaged is passed over, and all else is served."""
+"""Segments back into records: torn bytes are cut off, corrupt ones are skipped, and all others are served."""
 
 import pytest
 
@@ -62,6 +62,7 @@ def test_zeros_at_the_end_are_cut_off() -> None:
     disk.put(ONLY, disk.content(ONLY) + bytes(4096))
     reader, contents = read(disk)
     assert (contents, reader.torn, reader.end) == ([b"a"], 0, writer.written.position)
+    assert (reader.cuts, reader.quarantine.copies) == ([], [])
     assert len(disk.content(ONLY)) == HEADER_SIZE + writer.written.position
 
 
@@ -104,7 +105,7 @@ def three_segments() -> tuple[SimDisk, list[str]]:
 
 
 @each("left", [None, b"", bytes(200)])
-def test_a_missing_or_empty_segment_in_the_middle_is_damage(left: bytes | None) -> None:
+def test_a_missing_or_empty_segment_in_the_middle_is_corrupt(left: bytes | None) -> None:
     disk, names = three_segments()
     assert len(names) > 2
     disk.remove(names[1])
@@ -151,7 +152,7 @@ def test_a_log_whose_header_was_never_written_is_begun_anew() -> None:
         assert read(disk)[1] == [b"a"]
 
 
-def test_a_log_that_cannot_be_told_is_refused_and_left_alone() -> None:
+def test_a_log_that_cannot_be_identified_is_refused_and_left_alone() -> None:
     disk = new_disk()
     content = bytes(HEADER_SIZE) + b"x" * UNFINISHED
     disk.put(segment_name(0, 0), content)

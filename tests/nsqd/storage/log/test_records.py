@@ -1,4 +1,4 @@
-"""The log's bytes: what is written is read, and nothing else is."""
+"""The log's bytes: records are read as they were written, and nothing else passes as one."""
 
 import zlib
 from dataclasses import replace
@@ -17,8 +17,8 @@ from nsqd.storage.log.records import (
     HEADER_SIZE,
     PREFIX_SIZE,
     VERSION,
+    NewRecord,
     NotASegment,
-    Record,
     SegmentHeader,
     WrongVersion,
     decode,
@@ -83,7 +83,7 @@ def test_a_record_is_read_as_it_was_written(
         st.tuples(st.sampled_from((RecordKind.GROUP, RecordKind.PUBLISH, RecordKind.FINISH)), st.binary(), st.binary())
     ),
 )
-def test_records_of_a_group_are_what_each_is_alone(seed: int, start: int, group: list[Record]) -> None:
+def test_records_of_a_group_are_what_each_is_alone(seed: int, start: int, group: list[NewRecord]) -> None:
     pieces, published, end = encode_all(seed, start, group)
     at, places, alone = start, [], b""
     for kind, content, frames in group:
@@ -104,10 +104,6 @@ def test_a_record_with_any_wrong_bit_or_cut_short_is_none(seed: int, content: by
         assert decode(written[:size], 0, seed) == 0
 
 
-def test_zeros_are_no_record() -> None:
-    assert decode(bytes(100), 0, 0) == 0
-
-
 def test_a_record_of_another_segment_is_none() -> None:
     seeds = {
         one.seed
@@ -118,6 +114,7 @@ def test_a_record_of_another_segment_is_none() -> None:
         )
     }  # fmt: skip
     assert len(seeds) == 7
+    assert decode(bytes(100), 0, 0) == 0
     written = b"".join(encode(HEADER.seed, 0, RecordKind.TOPIC, b"content"))
     assert [decode(written, 0, seed) > 0 for seed in sorted(seeds)].count(True) == 1
 
@@ -154,7 +151,7 @@ def test_a_header_with_any_wrong_bit_is_none_and_can_be_repaired() -> None:
 
 
 @pytest.mark.parametrize("version", [0, VERSION + 1, 13])
-def test_another_version_is_told_from_damage(version: int) -> None:
+def test_another_version_is_no_corruption(version: int) -> None:
     head = HEADER.encode()[:8] + version.to_bytes(2) + HEADER.encode()[10:-4]
     with pytest.raises(WrongVersion, match=f"version {version}; this nsqd knows version {VERSION}: start the one that"):
         decode_header(head + zlib.crc32(head).to_bytes(4))
@@ -185,12 +182,12 @@ def test_frames_are_split_as_they_were_joined(bodies: list[bytes], head: bytes) 
     fields(records.PUBLISH), st.booleans(), st.binary(max_size=50),
     st.none() | st.lists(st.integers(0, (1 << 32) - 1), max_size=4, unique=True),
 )  # fmt: skip
-def test_a_publish_tells_its_attributes_and_owners_apart(
+def test_a_publish_separates_its_attributes_and_owners(
     values: tuple[object, ...], distributed: bool, attributes: bytes, owners: list[int] | None
 ) -> None:
     topic, first, count, due, largest = (int(str(value)) for value in values[:5])
     head = records.pack_publish(topic, first, count, due, largest, distributed, attributes, owners)
-    *told, flags = records.PUBLISH.unpack_from(b"x" + head, 1)
-    assert (told, bool(flags & records.DISTRIBUTED)) == ([topic, first, count, due, largest], distributed)
+    *found, flags = records.PUBLISH.unpack_from(b"x" + head, 1)
+    assert (found, bool(flags & records.DISTRIBUTED)) == ([topic, first, count, due, largest], distributed)
     assert records.owners_of(b"x" + head + b"frames", 1, flags) == (None if owners is None else frozenset(owners))
     assert records.attributes_of(b"x" + head + b"frames", 1, flags) == (attributes, 1 + len(head))

@@ -1,4 +1,4 @@
-"""A restored log: another id, and otherwise what a start finds in the backup, whatever is wrong there."""
+"""A restored log: another id, and otherwise what a start finds in the backup, also if that is corrupt."""
 
 from itertools import count
 from random import Random
@@ -25,7 +25,7 @@ from tests.effort import seeds
 from tests.nsqd.storage.damage_run import DamageRun, Hit, Whole
 from tests.nsqd.storage.normal import normal
 from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.sim_node import NODE, Clock, SimNode
+from tests.nsqd.storage.sim_node import NODE, Clock, SimNode, run_seeds
 from tests.nsqd.storage.small_log import EPOCH
 
 SEEDS = seeds(20)
@@ -68,13 +68,13 @@ def state(disk: SimDisk, end: int) -> list[object]:
 
 
 class RestoreRun(DamageRun):
-    """A run that restores each damaged log, before anybody starts on it."""
+    """A run that restores each corrupt log, before a node starts on it."""
 
     restores = 0
 
     def _judge(self, whole: Whole, hits: list[Hit], spoiled: SimDisk, node: SimNode) -> None:
         copy = spoiled.kill()
-        reading = LogReading(copy)  # as a start: what is cut off is gone
+        reading = LogReading(copy)  # as a start, which cuts off the torn end
         try:
             target, found = restored(spoiled.kill())
         except (LogError, FileNotFoundError):
@@ -88,15 +88,8 @@ class RestoreRun(DamageRun):
 
 @pytest.mark.long
 def test_a_restored_log_is_what_a_start_finds_in_the_backup() -> None:
-    restores = 0
-    for seed in SEEDS:
-        run = RestoreRun(seed, Random(seed).choice(list(Durability)))
-        try:
-            run.run()
-        except Exception as error:
-            raise AssertionError(f"seed {seed}: {error}") from error
-        restores += run.restores
-    assert restores > len(SEEDS)
+    runs = run_seeds(lambda seed: RestoreRun(seed, Random(seed).choice(list(Durability))), SEEDS)
+    assert sum(run.restores for run in runs) > len(SEEDS)
 
 
 def test_a_log_has_a_new_id_and_names_its_parent_over_checkpoints_and_restores() -> None:
@@ -126,7 +119,7 @@ def test_a_log_has_a_new_id_and_names_its_parent_over_checkpoints_and_restores()
 
 
 def backup_of_three() -> SimDisk:
-    """After a clean stop, which gave back what had been leased of ids; the lost node went on."""
+    """After a clean stop, which gave back what had been leased of ids; the lost node continued."""
     node = start(SimDisk())
     node.publish(3)
     node.log.close()

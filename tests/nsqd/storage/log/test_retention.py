@@ -3,10 +3,13 @@
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nsqd.core.limits import Limits
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import Durability, StoragePolicy, TopicConfig
+from nsqd.storage.log.retention import MOST_ENDS, DurableEnds
 from nsqd.storage.sequence import Sequence
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.sim_disk import SimDisk
@@ -116,14 +119,14 @@ def test_what_is_older_than_the_retention_goes_and_its_space_is_free(disk: SimDi
     reader = Reader(start(disk, clock, policy))
     reader.work(0, 500)  # 5 s
     kept = reader.kept
-    assert set(kept) >= set(range(425, 500)), "what is younger than a second is there"
+    assert set(kept) >= set(range(425, 500)), "messages younger than a second are there"
     assert len(kept) < 250
     assert files(disk) < 250 * (BODY + 100) * 2
     first = reader.sequence.first
     assert first
     disk = disk.crash(Random(1))
     reader = Reader(start(disk, clock.after(0, SECOND, rebooted=True), policy))
-    assert reader.sequence.first >= first, "what was gone does not come back"
+    assert reader.sequence.first >= first, "removed messages do not come back"
 
 
 def test_an_idle_node_lets_go_of_what_is_over_too(disk: SimDisk, clock: Clock) -> None:
@@ -193,7 +196,7 @@ def test_a_cursor_holds_what_it_has_not_read_within_its_cap(disk: SimDisk, clock
     reader.rest(SECOND)
     kept = reader.kept
     assert kept == list(range(kept[0], 600))
-    assert 0 < kept[0] <= 30, "what the slow one has not read is there, what all have passed is not"
+    assert 0 < kept[0] <= 30, "messages that the slow one has not read are there, others are not"
     reader.topic.set_cursor("slow", Cursor(500, hold=60 * SECOND))
     reader.work(600, 900)
     reader.rest(SECOND)
@@ -202,18 +205,6 @@ def test_a_cursor_holds_what_it_has_not_read_within_its_cap(disk: SimDisk, clock
     reader.work(900, 1000)
     reader.rest(SECOND)
     assert reader.kept[0] > 600, "an abandoned cursor holds nothing indefinitely"
-
-
-def test_cursors_are_in_a_checkpoint(disk: SimDisk, clock: Clock) -> None:
-    reader = Reader(start(disk, clock, StoragePolicy(retention=HOUR)))
-    cursor = Cursor(7, "me", 5 * SECOND, 1000, 12345)
-    reader.topic.set_cursor("n", cursor)
-    reader.topic.set_cursor("gone", cursor)
-    reader.topic.set_cursor("gone", None)
-    reader.work(0, 200)
-    assert reader.node.checkpoints > 0
-    again = start(disk.kill(), clock.after(0, clock.now, rebooted=False))
-    assert again.broker.topics["t"].cursors == {"n": cursor}
 
 
 DAY = 24 * HOUR
@@ -228,7 +219,7 @@ def test_setting_the_wall_clock_moves_no_retention(disk: SimDisk, clock: Clock, 
     reader.work(30, 60)
     assert minutes_later(reader).kept == list(range(60))
     clock = clock.after(SECOND, clock.now + SECOND, rebooted=False)
-    clock.wall -= 2 * jump  # it is set while nobody is there, too
+    clock.wall -= 2 * jump  # it is set while the node is stopped, too
     reader = Reader(start(disk.kill(), clock, policy))
     reader.work(60, 70)
     assert minutes_later(reader).kept == list(range(70)), "by the records"
@@ -260,3 +251,26 @@ def test_what_was_taken_over_is_retained_from_then_on_over_a_restart_too(disk: S
     for message in reader.inbox.take():
         reader.consumer.finish(message.id)
     assert minutes_later(reader).kept == [0, 1]
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 5)), max_size=60), st.data())
+def test_exactly_the_messages_that_are_durable_end_there(groups: list[tuple[int, int]], data: st.DataObject) -> None:
+    known, position, end = DurableEnds(3), 0, 3
+    ends = [(0, 3)]
+    for size, count in groups:
+        position, end = position + size, end + count
+        known.add(position, end)
+        ends.append((position, end))
+    durable = data.draw(st.integers(0, position))
+    assert known.end_at(durable) == max(end for at, end in ends if at <= durable)
+    assert known.end_at(position) == end
+
+
+def test_very_many_ends_are_thinned_out() -> None:
+    known = DurableEnds(0)
+    for number in range(1, 5 * MOST_ENDS):
+        known.add(number, number)
+    assert len(known._waiting) <= MOST_ENDS
+    half = 5 * MOST_ENDS // 2
+    assert half - 100 <= known.end_at(half) <= half
+    assert known.end_at(5 * MOST_ENDS) == 5 * MOST_ENDS - 1

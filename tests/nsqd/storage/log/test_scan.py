@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.core.records import GROUP, RecordKind
-from nsqd.storage.log.records import HEADER_SIZE, Record, encode_all
+from nsqd.storage.log.records import HEADER_SIZE, NewRecord, encode_all
 from nsqd.storage.log.scan import highest_mark, resume
 
 SEED = 12345
@@ -13,7 +13,7 @@ CONTENTS = st.binary(max_size=60)
 
 def segment(contents: list[bytes]) -> tuple[bytes, list[int]]:
     """A segment's bytes with a group of these records after each two, and where its records begin."""
-    records: list[Record] = []
+    records: list[NewRecord] = []
     for number, content in enumerate(contents):
         if number % 2 == 0:
             records.append((RecordKind.GROUP, GROUP.pack(number, 0), b""))

@@ -46,7 +46,7 @@ def test_the_bytes_of_a_wrong_header_are_copied_before_it_is_written_again() -> 
         assert (read(crashed)[1], crashed.content(f"{ONLY}.0.damaged")) == ([b"a"], wrong)
 
 
-def test_one_wrong_bit_in_a_header_is_told_and_written_again() -> None:
+def test_one_wrong_bit_in_a_header_is_reported_and_corrected() -> None:
     disk, writer = log_of(b"a")
     write(writer, b"b")
     whole = disk.content(ONLY)
@@ -134,7 +134,7 @@ def test_without_a_log_id_and_any_header_the_log_is_refused_with_what_it_would_t
         LogRecords(disk)
 
 
-def test_what_was_set_aside_before_is_kept() -> None:
+def test_files_that_were_renamed_before_are_kept() -> None:
     disk = new_disk()
     for content in (b"\1" * 200, b"\2" * 200):
         disk.put(ONLY, content)

@@ -185,7 +185,7 @@ def test_a_torn_group_is_cut_off_without_the_old_records(kept: int) -> None:
         assert reader.cuts == []
 
 
-def test_a_damaged_record_does_not_bring_the_old_ones_back() -> None:
+def test_a_corrupt_record_does_not_bring_the_old_ones_back() -> None:
     log = Reusing()
     write(log.writer, b"c" * 100)
     log.writer.sync()
@@ -233,7 +233,7 @@ def test_two_files_wait_at_most_and_only_large_ones() -> None:
     spare = NowSpare(disk, 1000)
     for name in "abcd":
         disk.put(name, bytes(1000))
-    assert not spare.reuse("a", 1000, 5)  # nobody waits for syncs
+    assert not spare.reuse("a", 1000, 5)  # no reply waits for syncs
     spare.prepare(at_once=True)
     assert not spare.reuse("a", 499, 5)
     assert spare.reuse("a", 1000, 5)
@@ -242,7 +242,7 @@ def test_two_files_wait_at_most_and_only_large_ones() -> None:
     assert disk.names() == ["b", "c", "d"]
 
 
-def test_a_file_that_somebody_reads_is_not_reused(tmp_path: Path) -> None:
+def test_an_open_file_is_not_reused(tmp_path: Path) -> None:
     disk = RealDisk(tmp_path)
     disk.create("a").close()
     file = disk.open("a")

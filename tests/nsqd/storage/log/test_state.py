@@ -1,4 +1,4 @@
-"""What a checkpoint says of a topic: read as it was written."""
+"""The state of a topic in a checkpoint: read as it was written."""
 
 from array import array
 from random import Random

@@ -1,4 +1,4 @@
-"""The durable mark is stated while the log is idle and at a clean stop: damage behind it would look like a torn tail."""
+"""The durable mark is stated while the log is idle and at a clean stop: corruption past it would look like a torn tail."""
 
 import errno
 from random import Random
@@ -35,7 +35,7 @@ def tick(node: SimNode) -> None:
 
 
 def work(node: SimNode) -> None:
-    """The thread syncs what it was given, and its results are taken over."""
+    """The thread syncs what it was given, and its results are applied."""
     for _ in range(3):
         while node.syncer.job is not None:
             node.syncer.step()
@@ -43,7 +43,7 @@ def work(node: SimNode) -> None:
 
 
 def looked_at(disk: SimDisk) -> tuple[int, int]:
-    """The highest mark that the log states, and where its last record stands that belongs to no mark."""
+    """Return the highest mark that the log states, and the end of its last record that belongs to no mark."""
     reader = LogRecords(disk.kill())
     all_records(reader)
     assert not reader.torn
@@ -51,7 +51,7 @@ def looked_at(disk: SimDisk) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("durability", list(Durability))
-def test_within_two_ticks_an_idle_log_states_that_all_of_it_is_durable(durability: Durability) -> None:
+def test_within_two_ticks_an_idle_log_states_that_all_of_it_is_durable_and_rests(durability: Durability) -> None:
     disk = SimDisk()
     node = new_node(disk, durability)
     publish(node, 5)
@@ -62,20 +62,12 @@ def test_within_two_ticks_an_idle_log_states_that_all_of_it_is_durable(durabilit
     tick(node)
     for seed in range(5):
         assert looked_at(disk.crash(Random(seed)))[0] == end
-
-
-@pytest.mark.parametrize("durability", list(Durability))
-def test_an_idle_log_is_written_once_and_then_left_alone(durability: Durability) -> None:
-    disk = SimDisk()
-    node = new_node(disk, durability)
-    publish(node, 5)
-    for _ in range(3):
-        tick(node)
+    tick(node)
     written, operations = node.log.writer.written.position, dict(disk.operations)
     for _ in range(5):
         tick(node)
     changed = {name for name, count in disk.operations.items() if count != operations[name]} - {"reserve"}
-    assert (node.log.writer.written.position, changed) == (written, set())
+    assert (node.log.writer.written.position, changed) == (written, set()), "it is not left alone"
 
 
 def test_in_the_mode_os_nothing_is_synced_while_writing_goes_on() -> None:
@@ -94,7 +86,7 @@ def test_a_clean_stop_states_that_all_is_durable_however_little_it_is(durability
     publish(node)
     published = node.log.writer.written.position
     node.log.close()
-    end = node.log.writer.content_end  # behind what a stop has to say
+    end = node.log.writer.content_end  # after the records of a stop
     assert end > published
     for seed in range(5):
         assert looked_at(node.disk.crash(Random(seed)))[0] == end
@@ -116,7 +108,7 @@ def opened(disk: SimDisk) -> Writer:
     identity, space, spare = reader.files.identity, Space(disk), Spare(disk, 4096)
     clock, marks = frozen_clock(), (reader.stated, reader.content_end)
     own = LogIdentity(identity.node, identity.log_id, EPOCH._replace(number=max(reader.files.epochs).number + 1))
-    return Writer(disk, own, reader.end, clock, space, spare, 4096, (), *marks)
+    return Writer(disk, own, reader.end, clock, space, spare, 4096, *marks)
 
 
 def test_a_mark_for_which_there_is_no_space_is_written_when_there_is_and_takes_nothing_of_the_reserve() -> None:
@@ -159,7 +151,7 @@ def test_a_trickle_that_is_never_idle_is_made_durable_in_the_mode_os_too() -> No
 
 
 @pytest.mark.parametrize(("durability", "made"), [(Durability.ALWAYS, True), (Durability.OS, False)])
-def test_the_next_segment_is_made_ahead_where_somebody_waits_for_syncs(durability: Durability, made: bool) -> None:
+def test_the_next_segment_is_made_ahead_where_replies_wait_for_syncs(durability: Durability, made: bool) -> None:
     node = new_node(SimDisk(), durability)
     publish(node, 2)
     assert node.log.writer.written.position > node.log.writer.segment_size // SPARE_AFTER

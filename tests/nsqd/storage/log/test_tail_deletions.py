@@ -1,4 +1,4 @@
-"""What the tail of a log deletes of what its owner has."""
+"""Deletions in the tail of a log that concern its leader."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from nsqd.storage.log.succession import Succession
 from nsqd.storage.log.tail_deletions import TailDeletions
 from tests.effort import seeds
 from tests.nsqd.core.node import SECOND
-from tests.nsqd.storage.log.test_succession import SuccessionRun, successor, told
+from tests.nsqd.storage.log.test_succession import SuccessionRun, log_content, successor
 from tests.nsqd.storage.normal import NormalTopic
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import SimNode
@@ -62,7 +62,7 @@ def test_the_point_is_where_the_owners_copy_ends() -> None:
     assert made.deletions == LogDeletions(epoch, made.common, (Deletion(DELETED, t, c),))
 
 
-def test_a_tail_that_deletes_nothing_tells_nothing() -> None:
+def test_a_tail_without_deletions_reports_none() -> None:
     made, _ = log_of(lambda node: node.broker.topic("t").publish([b"x"], 1))
     assert made.deletions is None
 
@@ -99,7 +99,7 @@ def test_what_is_made_and_deleted_in_the_tail_is_not_the_owners_concern() -> Non
 
 
 def test_behind_a_part_that_is_gone_only_what_is_known_to_be_older_counts() -> None:
-    """The record by which a channel was made may be gone: nothing tells then that the owner does not have it."""
+    """The record by which a channel was made may be gone: then it is unknown whether the leader has it."""
     run = SuccessionRun(1)
     run.node = node = SimNode(SimDisk(), Durability.ALWAYS, run.clock, run.random, None, 500)
     topic = node.broker.topic("t")
@@ -136,7 +136,7 @@ def test_behind_a_part_that_is_gone_only_what_is_known_to_be_older_counts() -> N
 
 
 def judged(seed: int) -> int:
-    """Compare what a tail deletes with the states before and after it. Returns how many deletions there were."""
+    """Compare the deletions of a tail with the states before and after it. Returns their number."""
     run = SuccessionRun(seed)
     run.node.log.tidying.hold_for("test", 1 << 60)
     run.steps(20)
@@ -145,7 +145,7 @@ def judged(seed: int) -> int:
     run.node.log.close()
     source = run.node.disk.kill()
     made = successor(run, source, common, SimDisk(run.random))
-    before, after = told(owner)[0], told(source)[0]
+    before, after = log_content(owner)[0], log_content(source)[0]
     found = made.deletions.deletions if made.deletions is not None else ()
     topics = {one.topic for one in found if one.kind is TOPIC_DELETED}
     assert topics == before.keys() - after.keys()

@@ -1,4 +1,4 @@
-"""Tidying knows each segment that the writer has begun: what it does not know is in no backup, and never goes."""
+"""Log cleanup knows each segment that the writer has begun: any other is in no backup, and never removed."""
 
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_node import SimNode
@@ -11,7 +11,7 @@ def test_two_segments_that_begin_in_one_turn_are_both_known_and_copied() -> None
         node.publish(body=b"x" * 300)
         node.syncer.step()
         node.syncer.step()
-    node.log.upkeep.checkpoints._begin()  # a segment of its own, while the one made ahead is not ready
+    node.log.checkpoints._begin()  # a segment of its own, while the one made ahead is not ready
     node.spare.step()  # now it is, and the next group begins it
     node.publish(body=b"x" * 300)
     names = node.disk.segments()
@@ -23,15 +23,15 @@ def test_two_segments_that_begin_in_one_turn_are_both_known_and_copied() -> None
 def finished() -> SimNode:
     """Return a node whose log has several segments, all of whose messages are finished."""
     node = SimNode(segment_size=2000)
-    for _ in range(30):  # nobody reads them
+    for _ in range(30):  # without readers
         node.publish(body=b"x" * 300)
     node.turn(node.broker.topics["t"].empty)
     return node
 
 
-def tidy(node: SimNode) -> list[int]:
+def clean_up(node: SimNode) -> list[int]:
     """Write two checkpoints, and do what they allow. Returns the bases of the segments that are left."""
-    checkpoints = node.log.upkeep.checkpoints
+    checkpoints = node.log.checkpoints
     for _ in range(2):
         written = checkpoints.written
         checkpoints._begin()
@@ -43,16 +43,16 @@ def tidy(node: SimNode) -> list[int]:
     return list(node.log.tidying.segments)
 
 
-def test_a_segment_that_somebody_reads_stays_and_the_others_go() -> None:
+def test_a_held_segment_stays_and_the_others_are_removed() -> None:
     node = finished()
     before = list(node.log.tidying.segments)
     node.log.tidying.hold_for("node 1", 1000 * SECOND, before[2], before[2])
     node.log.tidying.hold_for("node 2", 1000 * SECOND, before[4], before[5])
-    assert [base for base in tidy(node) if base in before[:-1]] == [before[2], before[4], before[5]]
+    assert [base for base in clean_up(node) if base in before[:-1]] == [before[2], before[4], before[5]]
     node.log.tidying.hold_for("node 2", 0)
     node.log.tidying.hold_for("node 1", 0)
     node.advance(SECOND)
-    assert not set(tidy(node)) & set(before[:-1])
+    assert not set(clean_up(node)) & set(before[:-1])
 
 
 def test_a_hold_ends_by_itself() -> None:
@@ -62,7 +62,7 @@ def test_a_hold_ends_by_itself() -> None:
     assert node.log.tidying.is_held_by("node 1")
     node.advance(3 * SECOND)
     assert not node.log.tidying.is_held_by("node 1")
-    assert before[2] not in tidy(node)
+    assert before[2] not in clean_up(node)
 
 
 def test_a_full_disk_ends_every_hold() -> None:
@@ -70,17 +70,17 @@ def test_a_full_disk_ends_every_hold() -> None:
     before = list(node.log.tidying.segments)
     node.log.tidying.hold_for("node 1", 1000 * SECOND)
     node.syncer.space.full = "the disk is full"
-    assert not set(tidy(node)) & set(before[:-1])
+    assert not set(clean_up(node)) & set(before[:-1])
     assert not node.log.tidying.is_held_by("node 1")
 
 
-def test_a_rewritten_segment_that_somebody_reads_by_now_stays_as_it_was_and_nothing_waits() -> None:
+def test_a_rewritten_segment_that_is_held_by_now_stays_as_it_was_and_nothing_waits() -> None:
     node = SimNode(segment_size=2000)
-    for number in range(30):  # a fifth of each segment is wanted
+    for number in range(30):  # a fifth of each segment is live
         node.publish(1, "drop" if number % 5 else "keep", b"x" * 300)
     node.turn(node.broker.topics["drop"].empty)
     tidying, cleaner = node.log.tidying, node.cleaner
-    checkpoints = node.log.upkeep.checkpoints
+    checkpoints = node.log.checkpoints
     for _ in range(2):
         checkpoints._begin()
         for _ in range(20):

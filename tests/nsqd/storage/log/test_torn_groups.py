@@ -40,7 +40,7 @@ class Torn:
         self.node.turn(lambda: last(self.node.broker))
 
     def restarts(self) -> Iterator[SimNode]:
-        """The node after a kill that left so many records of the last group: none, one, ... all."""
+        """Yield the node after a kill that left none, one, ... all records of the last group."""
         writer = self.node.log.writer
         name = segment_name(writer.base, 0)
         data = self.node.disk.content(name)
@@ -135,7 +135,7 @@ def test_a_config_is_kept_whole_and_what_it_retains_begins_with_it() -> None:
         topic = node.broker.topics["t"]
         sequence = node.store.find_sequence(topic.number)
         if topic.config == config:
-            assert sequence.first == 1, "what was published before is not retained"
+            assert sequence.first == 1, "earlier messages are not retained"
         else:
             assert (topic.config, sequence.first, topic.cursors) == (TopicConfig(), None, {})
 

@@ -8,8 +8,9 @@ import pytest
 from nsqd.core.records import RecordKind
 from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.records import HEADER_SIZE, decode_header
+from nsqd.storage.log.spare import Spare
 from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.small_log import IDENTITY, all_records, log_of, read, write
+from tests.nsqd.storage.small_log import IDENTITY, all_records, log_of, new_writer, read, write
 
 
 def test_nothing_is_made_before_there_is_something_to_write() -> None:
@@ -58,14 +59,6 @@ def test_positions_count_bytes_of_records_over_all_segments() -> None:
         assert name == segment_name(end, 0)
         end += len(disk.content(name)) - HEADER_SIZE
     assert end == writer.written.position
-
-
-def test_what_is_synced_survives_a_power_cut_over_all_segments() -> None:
-    disk, writer = log_of(segment_size=100)
-    for number in range(6):
-        write(writer, b"%d" % number * 30)
-    assert writer.sync()
-    assert (writer.durable.position, len(read(disk.crash(disk.random))[1])) == (writer.written.position, 6)
 
 
 def test_a_sync_of_what_was_written_before_does_not_cover_what_came_since() -> None:
@@ -134,18 +127,6 @@ def test_a_group_of_which_a_part_was_written_is_written_again_in_its_place() -> 
         assert read(disk.kill())[1] == [b"a", b"b" * 200, b"c"]
 
 
-def durable_names(disk: SimDisk) -> list[str]:
-    return sorted(set.intersection(*[set(disk.crash(disk.random).names()) for _ in range(20)]))
-
-
-def test_a_segments_name_is_durable_before_anything_in_it_counts_as_durable() -> None:
-    disk, writer = log_of(segment_size=50)
-    for number in range(3):
-        write(writer, b"%d" % number * 60)
-        writer.sync()
-        assert durable_names(disk) == disk.names()
-
-
 def test_that_nothing_can_be_written_is_logged_once_and_its_end_too(caplog: pytest.LogCaptureFixture) -> None:
     disk, writer = log_of()
     write(writer, b"one")
@@ -157,3 +138,28 @@ def test_that_nothing_can_be_written_is_logged_once_and_its_end_too(caplog: pyte
         "LOG: cannot write to the log: No space left on device: no publish is acknowledged until writing works again",
         "LOG: writing works again",
     ]
+
+
+class LateSpare(Spare):
+    """A spare file is ready when the test says so."""
+
+    is_ready = False
+
+    @property
+    def ready(self) -> bool:
+        return self.is_ready
+
+
+def test_a_segment_that_was_begun_before_a_write_failed_is_not_begun_again() -> None:
+    disk = SimDisk()
+    writer = new_writer(disk, segment_size=200, spare=LateSpare)
+    write(writer, b"x" * 300)
+    writer.begun.clear()
+    disk.fail("append", 2, errno.ENOSPC)  # the first one writes the header
+    write(writer, b"kept")
+    assert writer.failure
+    writer._spare.is_ready = True
+    writer.write()
+    assert (writer.failure, len(writer.begun)) == ("", 1)
+    writer.close()
+    assert read(disk)[1][-1] == b"kept"

@@ -30,7 +30,7 @@ Waiting = dict[int, dict[int, bytes]]
 
 
 class World:
-    """A node with a topic whose channel "a" has deferred messages, and whose delay lane has others."""
+    """A node with a topic whose channel "a" has deferred messages, and whose delay queue has others."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -108,7 +108,7 @@ def test_a_state_in_chunks_holds_little_itself(world: World) -> None:
     assert len(content) < len(encode_topic(state, sequence, 0)) - 2 * (COUNT - 2 * CHUNK) * 24
 
 
-def test_without_a_damaged_chunk_what_is_known_of_the_topic_is_better(world: World) -> None:
+def test_without_a_corrupt_chunk_what_is_known_of_the_topic_is_better(world: World) -> None:
     waiting, content = world.written(lambda: None)
     del waiting[world.topic.number][0]
     with pytest.raises(MissingChunk):
@@ -143,7 +143,7 @@ def test_only_the_very_chunk_that_was_written_is_named() -> None:
 
 def test_a_turn_writes_a_bounded_part_of_a_checkpoint(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "SLICE_BYTES", 2 * CHUNK * 24)
-    checkpoints, turns = world.node.log.upkeep.checkpoints, 0
+    checkpoints, turns = world.node.log.checkpoints, 0
     checkpoints._begin()
     while checkpoints._contents is not None:
         world.node.turn(lambda: None)
