@@ -21,7 +21,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -59,7 +60,9 @@ REFERENCE = ROOT / "docs/reference"
 ALERTS = ROOT / "deploy/nsqadmin-alerts.yaml"
 MADE = "<!-- `make reference` writes this page from the code. -->\n"
 START = 30.0  # s until a daemon answers
-MANY = 4  # commands with an option, which is described once
+FEW = 3  # programs with a flag, which is described once
+MANY = 4  # the same of commands
+CONNECTION = ("`--auth-token-file FILE`", "`--tls-root-ca-file FILE`", "`--tls-cert FILE`", "`--tls-key FILE`")
 
 # flags.md
 
@@ -87,13 +90,23 @@ def flags() -> str:
         "Go's syntax: `500ms`, `10s`, `24h`. Each option of a daemon is also a key of its configuration file and an\n"
         "environment variable; see [Configuration](../configuration.md).\n",
     ]
-    for program, options in OPTIONS.items():
-        known = specs(options, program)
-        parts.append(f"## {program}\n\n| flag | type | default | meaning |\n|---|---|---|---|")
-        parts += [_row(f"`-{one.flag}`", _type(one), _default(one), one.help) for one in known]
-        parts.append("")
+    own = {
+        program: [_row(f"`-{one.flag}`", _type(one), _default(one), one.help) for one in specs(options, program)]
+        for program, options in OPTIONS.items()
+    }
+    counts = Counter(row for rows in own.values() for row in rows)
+    shared = {row for row, count in counts.items() if count >= FEW}
+    head = "| flag | type | default | meaning |\n|---|---|---|---|"
+    parts += ["## Flags of several programs\n", head, *(row for row in counts if row in shared), ""]
+    for program, rows in own.items():
+        parts += [f"## {program}\n", *_also(rows, shared), head, *(row for row in rows if row not in shared), ""]
     parts.append(f"## beanstalkd\n\nThese are the flags of beanstalkd.\n\n```text\n{USAGE.strip()}\n```\n")
-    parts.append(
+    return _page([*parts, *_subcommands()])
+
+
+def _subcommands() -> Iterator[str]:
+    """Yield the part about the program `penstock`."""
+    yield (
         "## penstock\n\nThe program `penstock` has subcommands. `penstock doctor` has no options: it reports whether Java"
         " and Spark are there.\n"
     )
@@ -102,12 +115,23 @@ def flags() -> str:
     by_name = {row.split(" | ")[0]: row for row, count in reversed(counts.most_common()) if count >= MANY}
     shared = sorted(by_name.values(), key=list(counts).index)
     head = "| argument | default | meaning |\n|---|---|---|"
-    parts += ["### Options of several commands\n", head, *shared, ""]
+    yield from ("### Options of several commands\n", head, *shared, "")
     for about, rows in commands:
-        parts += [about, *([head, *(row for row in rows if row not in shared), ""] if set(rows) - set(shared) else [])]
-        also = ", ".join(row.split(" | ")[0].removeprefix("| ") for row in rows if row in shared)
-        parts += [f"Also: {also}.\n"] if also else []
-    return _page(parts)
+        yield " ".join([about, *_also(rows, shared)]).replace("\n ", " ")
+        own = [row for row in rows if row not in shared]
+        yield from (head, *own, "") if own else ()
+
+
+def _also(rows: list[str], shared: Container[str]) -> Iterator[str]:
+    """Yield a line with the names of a program's options that are described once for several programs."""
+    names = [row.split(" | ")[0].removeprefix("| ") for row in rows if row in shared]
+    if set(CONNECTION) <= set(names):
+        names = [
+            *(name for name in names if name not in CONNECTION),
+            "the options of a connection (`--auth-token-file`, `--tls-...`)",
+        ]
+    if names:
+        yield f"Also: {', '.join(names)}.\n"
 
 
 def _type(one: Spec) -> str:
@@ -178,17 +202,16 @@ def routes() -> str:
     modules: dict[str, list[tuple[str, str]]] = {}
     for path, methods in nsqd.items():
         for method, handler in methods.items():
-            modules.setdefault(handler.__module__, []).append((method, path))
+            text = inspect.getdoc(sys.modules[handler.__module__]) or ""
+            rest = text.partition("\n\n")[2]
+            modules.setdefault(rest if "\n    " in rest else "", []).append((method, path))
     _compare("nsqd", {f"{method} {path}" for each in modules.values() for method, path in each})
-    for module, found in modules.items():
-        text = inspect.getdoc(sys.modules[module]) or ""
-        _, _, rest = text.partition("\n\n")
+    parts += _table("nsqd", modules.pop(""))
+    for rest, found in modules.items():
         parts.append(
             f"### {', '.join(dict.fromkeys(path for _, path in found)) if len(found) < 4 else _common(found)}\n"
         )
-        parts += _table("nsqd", found)
-        if "\n    " in rest:
-            parts.append(_markdown(rest))
+        parts += [*_table("nsqd", found), _markdown(rest)]
     parts.append("## nsqlookupd\n")
     found = [(method, path) for path, methods in lookupd.items() for method in methods]
     _compare("nsqlookupd", {f"{method} {path}" for method, path in found})
@@ -211,9 +234,12 @@ def _routes_of_nsqadmin() -> list[str]:
     for method, path in api:
         arguments, what = ROUTES["nsqadmin"][f"{method} {path}"]
         parts.append(_row(f"`{method} {path}`", _words(arguments), NEEDED[f"{method} {path}"].words, what))
-    parts.append("\nThe pages for browsers:\n\n| route | needs |\n|---|---|")
-    parts += [_row(f"`{route}`", need.words) for route, need in NEEDED.items() if tuple(route.split(" ")) not in api]
-    return parts
+    parts.append("\nThe pages for browsers:\n\n| needs | routes |\n|---|---|")
+    pages: dict[str, list[str]] = {}
+    for route, need in NEEDED.items():
+        if tuple(route.split(" ")) not in api:
+            pages.setdefault(need.words, []).append(f"`{route}`")
+    return [*parts, *(_row(needs, ", ".join(found)) for needs, found in pages.items())]
 
 
 def _compare(program: str, known: set[str]) -> None:
@@ -253,23 +279,17 @@ def _words(arguments: str) -> str:
 
 
 def _markdown(text: str) -> str:
-    """Return a docstring as Markdown: its indented parts become blocks of text."""
-    out: list[str] = []
-    inside = False
-    for line in re.sub(r" \(\w+\.py\)", "", text).splitlines():
-        indented = line.startswith("    ")
-        if line.strip() and indented != inside:
-            if inside:
-                while out and not out[-1].strip():
-                    out.pop()
-                out += ["```", ""]
-            elif out and out[-1].strip():
-                out.append("")
-            if indented:
-                out.append("```text")
-            inside = indented
-        out.append(line[4:] if inside else line.replace("<", "&lt;"))
-    return "\n".join([*out, "```"] if inside else out) + "\n"
+    """Return a docstring as Markdown: its indented parts become blocks of text, and each other paragraph one line."""
+    blocks: list[str] = []
+    for paragraph in re.sub(r" \(\w+\.py\)", "", text).split("\n\n"):
+        for inside, lines in groupby(paragraph.splitlines(), lambda line: line.startswith("    ")):
+            if not inside:
+                blocks.append(" ".join(map(str.strip, lines)).replace("<", "&lt;").replace(" * ", "\n* "))
+            elif blocks and blocks[-1].endswith("```"):
+                blocks[-1] = "\n".join([blocks[-1].removesuffix("```").rstrip(), *(line[4:] for line in lines), "```"])
+            else:
+                blocks.append("\n".join(["```text", *(line[4:] for line in lines), "```"]))
+    return "\n\n".join(blocks) + "\n"
 
 
 # metrics.md
@@ -417,19 +437,23 @@ def nsqadmin_alerts() -> str:
 
 def alarms() -> str:
     """Return the page of nsqadmin's alarm rules and their thresholds."""
-    lines = ["# Alarms of nsqadmin", "", MADE]
-    lines.append(
-        "The rules that nsqadmin checks ([how to set thresholds, snooze and be notified](../nsqadmin.md#alarms)).\n"
-    )
+    lines = [
+        "# Alarms of nsqadmin\n",
+        "The rules that nsqadmin checks ([how to set thresholds, snooze and be notified](../nsqadmin.md#alarms)).\n",
+        "| alarm | meaning | action | thresholds |\n|---|---|---|---|",
+    ]
     for rule in RULES:
-        lines += [f"## {rule.name}", "", f"{rule.title} ({rule.severity.word}). {rule.meaning}", ""]
-        lines += [f"* Action: {rule.action}", f"* Runbook: [{rule.runbook}](../operations/{rule.runbook})"]
-        lines += [
-            f"* `{rule.name}.{one.name}`: {one.meaning}. Default: {one.default:g} {one.unit}."
+        thresholds = [
+            f"`{rule.name}.{one.name}` ({one.default:g} {one.unit}): {one.meaning[:1].lower()}{one.meaning[1:]}"
             for one in rule.thresholds
         ]
-        lines.append("")
-    return "\n".join(lines)
+        action = f"{rule.action} [{rule.runbook.partition('#')[0]}](../operations/{rule.runbook})"
+        lines.append(
+            _row(
+                f"`{rule.name}`", f"{rule.title} ({rule.severity.word}). {rule.meaning}", action, "; ".join(thresholds)
+            )
+        )
+    return _page(lines)
 
 
 PAGES = {"flags.md": flags, "routes.md": routes, "metrics.md": metrics, "alarms.md": alarms}
