@@ -62,6 +62,7 @@ MADE = "<!-- `make reference` writes this page from the code. -->\n"
 START = 30.0  # s until a daemon answers
 FEW = 3  # programs with a flag, which is described once
 MANY = 4  # the same of commands
+SHORT = 3  # options of a command that has a row and no table
 CONNECTION = ("`--auth-token-file FILE`", "`--tls-root-ca-file FILE`", "`--tls-cert FILE`", "`--tls-key FILE`")
 
 # flags.md
@@ -99,7 +100,13 @@ def flags() -> str:
     head = "| flag | type | default | meaning |\n|---|---|---|---|"
     parts += ["## Flags of several programs\n", head, *(row for row in counts if row in shared), ""]
     for program, rows in own.items():
-        parts += [f"## {program}\n", *_also(rows, shared), head, *(row for row in rows if row not in shared), ""]
+        parts += [
+            f"## {program}\n",
+            *(f"{line}\n" for line in _also(rows, shared)),
+            head,
+            *(row for row in rows if row not in shared),
+            "",
+        ]
     parts.append(f"## beanstalkd\n\nThese are the flags of beanstalkd.\n\n```text\n{USAGE.strip()}\n```\n")
     return _page([*parts, *_subcommands()])
 
@@ -111,15 +118,24 @@ def _subcommands() -> Iterator[str]:
         " and Spark are there.\n"
     )
     commands = [one for made in PARSERS for one in _commands(made())]
-    counts = Counter(row for _, rows in commands for row in rows)
+    counts = Counter(row for _, _, rows in commands for row in rows)
     by_name = {row.split(" | ")[0]: row for row, count in reversed(counts.most_common()) if count >= MANY}
     shared = sorted(by_name.values(), key=list(counts).index)
     head = "| argument | default | meaning |\n|---|---|---|"
     yield from ("### Options of several commands\n", head, *shared, "")
-    for about, rows in commands:
-        yield " ".join([about, *_also(rows, shared)]).replace("\n ", " ")
+    yield "### Commands with few options\n\n| command | what it does | options |\n|---|---|---|"
+    longer = []
+    for program, said, rows in commands:
         own = [row for row in rows if row not in shared]
-        yield from (head, *own, "") if own else ()
+        if len(own) > SHORT:
+            longer.append((program, said, rows, own))
+        else:
+            cells = [row.removeprefix("| ").removesuffix(" |").split(" | ") for row in own]
+            options = [f"{name}{f' ({default})' if default else ''}: {meaning}" for name, default, meaning in cells]
+            yield _row(f"`{program}`", said, "; ".join([*options, *_also(rows, shared)]).replace("\\|", "|"))
+    for program, said, rows, own in longer:
+        yield f"\n### {program}\n\n{' '.join([said, *_also(rows, shared)]).rstrip()}\n\n{head}"
+        yield from own
 
 
 def _also(rows: list[str], shared: Container[str]) -> Iterator[str]:
@@ -131,7 +147,7 @@ def _also(rows: list[str], shared: Container[str]) -> Iterator[str]:
             "the options of a connection (`--auth-token-file`, `--tls-...`)",
         ]
     if names:
-        yield f"Also: {', '.join(names)}.\n"
+        yield f"Also: {', '.join(names)}."
 
 
 def _type(one: Spec) -> str:
@@ -161,8 +177,8 @@ def _duration(nanoseconds: int) -> str:
     return str(nanoseconds)
 
 
-def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, list[str]]]:
-    """Yield heading and rows of each command of a parser that has options or arguments of its own."""
+def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield name, description and rows of each command of a parser that has options or arguments of its own."""
     rows, below = [], []
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -171,7 +187,7 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, list[str]]
             rows.append(_action(action))
     if rows and parser.prog != "penstock":
         said = " ".join((parser.description or "").split())
-        yield f"### {parser.prog}\n" + (f"\n{said[:1].upper()}{said[1:].rstrip('.')}.\n" if said else ""), rows
+        yield parser.prog, f"{said[:1].upper()}{said[1:].rstrip('.')}." if said else "", rows
     for one in below:
         yield from _commands(one)
 
@@ -281,8 +297,9 @@ def _words(arguments: str) -> str:
 def _markdown(text: str) -> str:
     """Return a docstring as Markdown: its indented parts become blocks of text, and each other paragraph one line."""
     blocks: list[str] = []
-    for paragraph in re.sub(r" \(\w+\.py\)", "", text).split("\n\n"):
-        for inside, lines in groupby(paragraph.splitlines(), lambda line: line.startswith("    ")):
+    useless = re.compile(r" \(\w+\.py\)|^    (?:GET|POST) +/\S+$", re.MULTILINE)  # the last: the table has that
+    for paragraph in useless.sub("", text).split("\n\n"):
+        for inside, lines in groupby(filter(str.strip, paragraph.splitlines()), lambda line: line.startswith("    ")):
             if not inside:
                 blocks.append(" ".join(map(str.strip, lines)).replace("<", "&lt;").replace(" * ", "\n* "))
             elif blocks and blocks[-1].endswith("```"):
@@ -421,7 +438,7 @@ def _row(*cells: Any) -> str:
 
 
 def _page(parts: Iterable[str]) -> str:
-    text = "\n".join([*parts]).rstrip() + "\n"
+    text = re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).rstrip() + "\n"
     title, _, rest = text.partition("\n")
     return f"{title}\n\n{MADE}{rest}"
 
