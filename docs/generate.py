@@ -62,7 +62,7 @@ MADE = "<!-- `make reference` writes this page from the code. -->\n"
 START = 30.0  # s until a daemon answers
 FEW = 3  # programs with a flag, which is described once
 MANY = 4  # the same of commands
-SHORT = 3  # options of a command that has a row and no table
+SHORT = 4  # options of a command that has a row and no table
 CONNECTION = ("`--auth-token-file FILE`", "`--tls-root-ca-file FILE`", "`--tls-cert FILE`", "`--tls-key FILE`")
 
 # flags.md
@@ -215,19 +215,17 @@ def routes() -> str:
         'JSON: `{"message":"TEXT"}`. [Errors](errors.md) lists the texts.\n',
         "## nsqd\n",
     ]
-    modules: dict[str, list[tuple[str, str]]] = {}
+    found = [(method, path) for path, methods in nsqd.items() for method in methods]
+    _compare("nsqd", {f"{method} {path}" for method, path in found})
+    parts += _table("nsqd", found)
+    notes: dict[str, list[str]] = {}
     for path, methods in nsqd.items():
-        for method, handler in methods.items():
-            text = inspect.getdoc(sys.modules[handler.__module__]) or ""
-            rest = text.partition("\n\n")[2]
-            modules.setdefault(rest if "\n    " in rest else "", []).append((method, path))
-    _compare("nsqd", {f"{method} {path}" for each in modules.values() for method, path in each})
-    parts += _table("nsqd", modules.pop(""))
-    for rest, found in modules.items():
-        parts.append(
-            f"### {', '.join(dict.fromkeys(path for _, path in found)) if len(found) < 4 else _common(found)}\n"
-        )
-        parts += [*_table("nsqd", found), _markdown(rest)]
+        for handler in methods.values():
+            rest = (inspect.getdoc(sys.modules[handler.__module__]) or "").partition("\n\n")[2]
+            if "\n    " in rest and path not in notes.setdefault(rest, []):
+                notes[rest].append(path)
+    for rest, paths in notes.items():
+        parts.append(f"### {', '.join(paths) if len(paths) < 4 else _common(paths)}\n\n{_markdown(rest)}")
     parts.append("## nsqlookupd\n")
     found = [(method, path) for path, methods in lookupd.items() for method in methods]
     _compare("nsqlookupd", {f"{method} {path}" for method, path in found})
@@ -264,10 +262,10 @@ def _compare(program: str, known: set[str]) -> None:
         raise SystemExit(f"docs/route_table.py: missing {sorted(known - listed)}, gone {sorted(listed - known)}")
 
 
-def _common(found: list[tuple[str, str]]) -> str:
+def _common(paths: list[str]) -> str:
     """Return the beginnings of the paths, as a heading."""
     return ", ".join(
-        dict.fromkeys(path if path.count("/") < 2 else f"{path[: path.rindex('/')]}/..." for _, path in found)
+        dict.fromkeys(path if path.count("/") < 2 else f"{path[: path.rindex('/')]}/..." for path in paths)
     )
 
 
@@ -297,7 +295,9 @@ def _words(arguments: str) -> str:
 def _markdown(text: str) -> str:
     """Return a docstring as Markdown: its indented parts become blocks of text, and each other paragraph one line."""
     blocks: list[str] = []
-    useless = re.compile(r" \(\w+\.py\)|^    (?:GET|POST) +/\S+$", re.MULTILINE)  # the last: the table has that
+    useless = re.compile(
+        r" \(\w+\.py\)|^    (?:GET|POST) +/\S+(?: {2,}(?!\{).*)?$(?!\n {8})", re.MULTILINE
+    )  # the last: the table has that
     for paragraph in useless.sub("", text).split("\n\n"):
         for inside, lines in groupby(filter(str.strip, paragraph.splitlines()), lambda line: line.startswith("    ")):
             if not inside:

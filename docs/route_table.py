@@ -43,8 +43,14 @@ ROUTES: dict[str, dict[str, tuple[str, str]]] = {
             "Change them; `default` means as the node's flags say",
         ),
         "GET /channel/buried": ("topic, channel, ?limit, ?after, ?body", "List dead letters"),
-        "POST /channel/buried/finish": ("topic, channel, id or count", "Finish dead letters"),
-        "POST /channel/buried/kick": ("topic, channel, id or count", "Make dead letters ready again"),
+        "POST /channel/buried/finish": (
+            "topic, channel, id or count",
+            "Finish dead letters, the first buried first; more than one needs the right to delete",
+        ),
+        "POST /channel/buried/kick": (
+            "topic, channel, id or count",
+            "Make dead letters ready again, the first buried first",
+        ),
         "GET /topic/offsets": ("topic, ?time, ?log", "Return the retained range"),
         "GET /topic/read": ("topic, ?from, ?to, ?limit, ?max_bytes, ?wait_ms, ?min, ?log", "Read retained messages"),
         "GET /backup": ("?log", "Send a copy of the data directory, or of a promoted log, as a tar stream"),
@@ -61,7 +67,10 @@ ROUTES: dict[str, dict[str, tuple[str, str]]] = {
             "topic, channel, offset, ?format",
             "Send the body of one message, or with its headers as JSON",
         ),
-        "POST /channel/messages/finish": ("topic, channel, offset or state and count", "Finish messages"),
+        "POST /channel/messages/finish": (
+            "topic, channel, offset or state and count",
+            "Finish messages; more than one needs the right to delete",
+        ),
         "POST /channel/messages/requeue": (
             "topic, channel, offset or state and count, ?delay",
             "Requeue messages; `delay` in ms",
@@ -70,16 +79,19 @@ ROUTES: dict[str, dict[str, tuple[str, str]]] = {
             "topic, channel, offset or state and count",
             "Make messages ready, with attempts from 1",
         ),
-        "POST /channel/messages/bury": ("topic, channel, offset or state and count, ?reason", "Bury messages"),
+        "POST /channel/messages/bury": (
+            "topic, channel, offset or state and count, ?reason",
+            "Bury messages until they are kicked or finished",
+        ),
         "POST /channel/messages/move": (
             "topic, channel, offset or state and count, to",
-            "Publish messages to another topic, and finish them here",
+            "Publish messages to another topic with their headers, and finish them here",
         ),
         "POST /client/disconnect": ("topic, channel, client", "End the connection of a consumer"),
         "GET /identities": ("?limit", "Report what each identity of the auth file uses of the node"),
         "GET /pauses": ("", "List everything that is paused"),
         "GET /node/drain": ("", "Report how far the draining is"),
-        "POST /node/drain": ("", "Take no further messages"),
+        "POST /node/drain": ("", "Take no further messages; the answer is that of GET"),
         "POST /node/undrain": ("", "Take messages again"),
         "GET /topic/series": ("topic, ?channel", "Return the recent activity of a topic or a channel, for charts"),
         "GET /storage": ("", "Report what the commit log holds"),
@@ -93,7 +105,8 @@ ROUTES: dict[str, dict[str, tuple[str, str]]] = {
         "GET /tubes": ("?limit, ?after", "List the tubes"),
         "POST /tube/pause": (
             "tube, seconds; or tube, queue, by",
-            "Pause a tube (0 ends that), or the queue, as PAUSE does",
+            "Deliver no job for this time (0 ends any pause); or pause the queue as PAUSE of Disque does, also over restarts:"
+            " `queue` is `out` (no job is delivered), `in` (clients of Disque add none), `all` or `none`",
         ),
         "GET /tube/jobs": ("tube, state, ?limit, ?after, ?preview", "List jobs, without touching them"),
         "POST /tube/jobs/delete": ("tube, id or state and count", "Delete jobs"),
