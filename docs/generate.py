@@ -1,8 +1,7 @@
 """Write docs/reference from the declarations in the code: `make reference`. A test holds that the pages are up to date.
 
 * flags.md: every option of every program, from the option classes and the parsers.
-* routes.md: every HTTP route, from the route tables, with the sentences in route_table.py and the docstrings of the handlers'
-  modules.
+* routes.md: every HTTP route, from the route tables, route_table.py and the docstrings of the handlers' modules.
 * metrics.md: every metric, as an nsqd and an nsqlookupd answer /metrics.
 * alarms.md: the alarm rules of nsqadmin.
 * deploy/nsqadmin-alerts.yaml: rules of Prometheus for the alarms of nsqadmin.

@@ -1,4 +1,4 @@
-"""The pages for users are true: what README.md, docs/start.md and docs/how-to show in `sh` and `python` runs, page by page."""
+"""What the pages for users show in `sh` and `python` runs, page by page: README.md, the start, and docs/how-to."""
 
 from __future__ import annotations
 
