@@ -5,7 +5,6 @@ A log line is in docs/operations in the first column of a table, or as an indent
 `log.critical("%s", error)` has no words of its own: the texts of the errors in STOPS stand for it.
 """
 
-import argparse
 import ast
 import re
 import shlex
@@ -17,7 +16,6 @@ from typing import Any
 import pytest
 import yaml
 
-from apps import backup, chaos, leave, messages, penstock, recover, up
 from docs.generate import OPTIONS, PARSERS
 from shared.options import specs
 from tests.cases import each
@@ -282,15 +280,7 @@ def commands(page: str) -> list[list[str]]:
 
 
 def test_commands_of_penstock_are_complete(pages: dict[str, str]) -> None:
-    parser = argparse.ArgumentParser()
-    subparsers = parser.add_subparsers(required=True)
-    messages.add_commands(subparsers)
-    backup.add_command(subparsers)
-    recover.add_command(subparsers)
-    penstock.add_cluster_commands(subparsers)
-    leave.add_command(subparsers)
-    up.add_command(subparsers)
-    chaos.add_command(subparsers)
+    parser = PARSERS[0]()
     found = [words for page in pages.values() for words in commands(page)]
     assert len(found) > 10
     own = {made().prog: made for made in PARSERS[1:]}
