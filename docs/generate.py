@@ -61,7 +61,7 @@ MADE = "<!-- `make reference` writes this page from the code. -->\n"
 START = 30.0  # s until a daemon answers
 FEW = 3  # programs with a flag, which is described once
 MANY = 4  # the same of commands
-SHORT = 4  # options of a command that has a row and no table
+SHORT = 6  # options of a command that has a row and no table
 CONNECTION = ("`--auth-token-file FILE`", "`--tls-root-ca-file FILE`", "`--tls-cert FILE`", "`--tls-key FILE`")
 
 # flags.md
