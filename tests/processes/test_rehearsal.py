@@ -1,4 +1,4 @@
-"""docs/operations/rehearsal-failover.md is true: a node of `penstock up --nodes 3` dies, loses its disk, and has all messages again."""
+"""docs/operations/rehearsal-failover.md is true: a node loses its disk, and has all messages again."""
 
 from __future__ import annotations
 
