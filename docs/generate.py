@@ -1,8 +1,7 @@
 """Write docs/reference from the declarations in the code: `make reference`. A test holds that the pages are up to date.
 
 * flags.md: every option of every program, from the option classes and the parsers.
-* routes.md: every HTTP route, from the route tables, with the sentences in route_table.py and the docstrings of the handlers'
-  modules.
+* routes.md: every HTTP route, from the route tables, route_table.py and the docstrings of the handlers' modules.
 * metrics.md: every metric, as an nsqd and an nsqlookupd answer /metrics.
 * alarms.md: the alarm rules of nsqadmin.
 * deploy/nsqadmin-alerts.yaml: rules of Prometheus for the alarms of nsqadmin.
@@ -21,7 +20,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -62,7 +62,10 @@ REFERENCE = ROOT / "docs/reference"
 ALERTS = ROOT / "deploy/nsqadmin-alerts.yaml"
 MADE = "<!-- `make reference` writes this page from the code. -->\n"
 START = 30.0  # s until a daemon answers
-MANY = 4  # commands with an option, which is described once
+FEW = 3  # programs with a flag, which is described once
+MANY = 4  # the same of commands
+SHORT = 6  # options of a command that has a row and no table
+CONNECTION = ("`--auth-token-file FILE`", "`--tls-root-ca-file FILE`", "`--tls-cert FILE`", "`--tls-key FILE`")
 
 # flags.md
 
@@ -90,27 +93,63 @@ def flags() -> str:
         "Go's syntax: `500ms`, `10s`, `24h`. Each option of a daemon is also a key of its configuration file and an\n"
         "environment variable; see [Configuration](../configuration.md).\n",
     ]
-    for program, options in OPTIONS.items():
-        known = specs(options, program)
-        parts.append(f"## {program}\n\n| flag | type | default | meaning |\n|---|---|---|---|")
-        parts += [_row(f"`-{one.flag}`", _type(one), _default(one), one.help) for one in known]
-        parts.append("")
+    own = {
+        program: [_row(f"`-{one.flag}`", _type(one), _default(one), one.help) for one in specs(options, program)]
+        for program, options in OPTIONS.items()
+    }
+    counts = Counter(row for rows in own.values() for row in rows)
+    shared = {row for row, count in counts.items() if count >= FEW}
+    head = "| flag | type | default | meaning |\n|---|---|---|---|"
+    parts += ["## Flags of several programs\n", head, *(row for row in counts if row in shared), ""]
+    for program, rows in own.items():
+        parts += [
+            f"## {program}\n",
+            *(f"{line}\n" for line in _also(rows, shared)),
+            head,
+            *(row for row in rows if row not in shared),
+            "",
+        ]
     parts.append(f"## beanstalkd\n\nThese are the flags of beanstalkd.\n\n```text\n{USAGE.strip()}\n```\n")
-    parts.append(
+    return _page([*parts, *_subcommands()])
+
+
+def _subcommands() -> Iterator[str]:
+    """Yield the part about the program `penstock`."""
+    yield (
         "## penstock\n\nThe program `penstock` has subcommands. `penstock doctor` has no options: it reports whether Java"
         " and Spark are there.\n"
     )
     commands = [one for made in PARSERS for one in _commands(made())]
-    counts = Counter(row for _, rows in commands for row in rows)
+    counts = Counter(row for _, _, rows in commands for row in rows)
     by_name = {row.split(" | ")[0]: row for row, count in reversed(counts.most_common()) if count >= MANY}
     shared = sorted(by_name.values(), key=list(counts).index)
     head = "| argument | default | meaning |\n|---|---|---|"
-    parts += ["### Options of several commands\n", head, *shared, ""]
-    for about, rows in commands:
-        parts += [about, *([head, *(row for row in rows if row not in shared), ""] if set(rows) - set(shared) else [])]
-        also = ", ".join(row.split(" | ")[0].removeprefix("| ") for row in rows if row in shared)
-        parts += [f"Also: {also}.\n"] if also else []
-    return _page(parts)
+    yield from ("### Options of several commands\n", head, *shared, "")
+    yield "### Commands with few options\n\n| command | what it does | options |\n|---|---|---|"
+    longer = []
+    for program, said, rows in commands:
+        own = [row for row in rows if row not in shared]
+        if len(own) > SHORT:
+            longer.append((program, said, rows, own))
+        else:
+            cells = [row.removeprefix("| ").removesuffix(" |").split(" | ") for row in own]
+            options = [f"{name}{f' ({default})' if default else ''}: {meaning}" for name, default, meaning in cells]
+            yield _row(f"`{program}`", said, "; ".join([*options, *_also(rows, shared)]).replace("\\|", "|"))
+    for program, said, rows, own in longer:
+        yield f"\n### {program}\n\n{' '.join([said, *_also(rows, shared)]).rstrip()}\n\n{head}"
+        yield from own
+
+
+def _also(rows: list[str], shared: Container[str]) -> Iterator[str]:
+    """Yield a line with the names of a program's options that are described once for several programs."""
+    names = [row.split(" | ")[0].removeprefix("| ") for row in rows if row in shared]
+    if set(CONNECTION) <= set(names):
+        names = [
+            *(name for name in names if name not in CONNECTION),
+            "the options of a connection (`--auth-token-file`, `--tls-...`)",
+        ]
+    if names:
+        yield f"Also: {', '.join(names)}."
 
 
 def _type(one: Spec) -> str:
@@ -140,8 +179,8 @@ def _duration(nanoseconds: int) -> str:
     return str(nanoseconds)
 
 
-def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, list[str]]]:
-    """Yield heading and rows of each command of a parser that has options or arguments of its own."""
+def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield name, description and rows of each command of a parser that has options or arguments of its own."""
     rows, below = [], []
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -150,7 +189,7 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, list[str]]
             rows.append(_action(action))
     if rows and parser.prog != "penstock":
         said = " ".join((parser.description or "").split())
-        yield f"### {parser.prog}\n" + (f"\n{said[:1].upper()}{said[1:].rstrip('.')}.\n" if said else ""), rows
+        yield parser.prog, f"{said[:1].upper()}{said[1:].rstrip('.')}." if said else "", rows
     for one in below:
         yield from _commands(one)
 
@@ -180,17 +219,18 @@ def routes() -> str:
         'JSON: `{"message":"TEXT"}`. [Errors](errors.md) lists the texts.\n',
         "## nsqd\n",
     ]
-    modules: dict[str, list[Route]] = {}
+    parts += _table(nsqd)
+    notes: dict[str, list[str]] = {}
     for route in nsqd:
-        modules.setdefault(route.handler.__module__, []).append(route)
-    for module, found in modules.items():
-        _, _, rest = (inspect.getdoc(sys.modules[module]) or "").partition("\n\n")
-        paths = list(dict.fromkeys(route.path for route in found))
-        parts.append(f"### {', '.join(paths) if len(found) < 4 else _common(paths)}\n")
-        parts += _table(found)
-        if "\n    " in rest:
-            parts.append(_markdown(rest))
-        if module == topic_config.__name__:
+        module = sys.modules[route.handler.__module__]
+        rest = (inspect.getdoc(module) or "").partition("\n\n")[2]
+        if ("\n    " in rest or module is topic_config) and route.path not in notes.setdefault(rest, []):
+            notes[rest].append(route.path)
+        if module is topic_config:
+            settings = rest
+    for rest, paths in notes.items():
+        parts.append(f"### {', '.join(paths) if len(paths) < 4 else _common(paths)}\n\n{_markdown(rest)}")
+        if rest == settings:
             parts += ["| setting | a value is | what it does |\n|---|---|---|"]
             parts += [*(_row(f"`{name}`", one.expected, one.about) for name, one in SETTINGS.items()), ""]
     parts += ["## nsqlookupd\n", *_table(lookupd)]
@@ -214,9 +254,12 @@ def _routes_of_nsqadmin() -> list[str]:
     for method, path in api:
         arguments, what = NSQADMIN[f"{method} {path}"]
         parts.append(_row(f"`{method} {path}`", _words(arguments), NEEDED[f"{method} {path}"].words, what))
-    parts.append("\nThe pages for browsers:\n\n| route | needs |\n|---|---|")
-    parts += [_row(f"`{route}`", need.words) for route, need in NEEDED.items() if tuple(route.split(" ")) not in api]
-    return parts
+    parts.append("\nThe pages for browsers:\n\n| needs | routes |\n|---|---|")
+    pages: dict[str, list[str]] = {}
+    for route, need in NEEDED.items():
+        if tuple(route.split(" ")) not in api:
+            pages.setdefault(need.words, []).append(f"`{route}`")
+    return [*parts, *(_row(needs, ", ".join(found)) for needs, found in pages.items())]
 
 
 def _common(paths: list[str]) -> str:
@@ -253,23 +296,20 @@ def _words(arguments: str) -> str:
 
 
 def _markdown(text: str) -> str:
-    """Return a docstring as Markdown: its indented parts become blocks of text."""
-    out: list[str] = []
-    inside = False
-    for line in re.sub(r" \(\w+\.py\)", "", text).splitlines():
-        indented = line.startswith("    ")
-        if line.strip() and indented != inside:
-            if inside:
-                while out and not out[-1].strip():
-                    out.pop()
-                out += ["```", ""]
-            elif out and out[-1].strip():
-                out.append("")
-            if indented:
-                out.append("```text")
-            inside = indented
-        out.append(line[4:] if inside else line.replace("<", "&lt;"))
-    return "\n".join([*out, "```"] if inside else out) + "\n"
+    """Return a docstring as Markdown: its indented parts become blocks of text, and each other paragraph one line."""
+    blocks: list[str] = []
+    useless = re.compile(
+        r" \(\w+\.py\)|^    (?:GET|POST) +/\S+(?: {2,}(?!\{).*)?$(?!\n {8})", re.MULTILINE
+    )  # the last: the table has that
+    for paragraph in useless.sub("", text).split("\n\n"):
+        for inside, lines in groupby(filter(str.strip, paragraph.splitlines()), lambda line: line.startswith("    ")):
+            if not inside:
+                blocks.append(" ".join(map(str.strip, lines)).replace("<", "&lt;").replace(" * ", "\n* "))
+            elif blocks and blocks[-1].endswith("```"):
+                blocks[-1] = "\n".join([blocks[-1].removesuffix("```").rstrip(), *(line[4:] for line in lines), "```"])
+            else:
+                blocks.append("\n".join(["```text", *(line[4:] for line in lines), "```"]))
+    return "\n\n".join(blocks) + "\n"
 
 
 # metrics.md
@@ -401,7 +441,7 @@ def _row(*cells: Any) -> str:
 
 
 def _page(parts: Iterable[str]) -> str:
-    text = "\n".join([*parts]).rstrip() + "\n"
+    text = re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).rstrip() + "\n"
     title, _, rest = text.partition("\n")
     return f"{title}\n\n{MADE}{rest}"
 
@@ -431,19 +471,23 @@ def _prometheus_rule(rule: Rule) -> dict[str, object]:
 
 def alarms() -> str:
     """Return the page of nsqadmin's alarm rules and their thresholds."""
-    lines = ["# Alarms of nsqadmin", "", MADE]
-    lines.append(
-        "The rules that nsqadmin checks ([how to set thresholds, snooze and be notified](../nsqadmin.md#alarms)).\n"
-    )
+    lines = [
+        "# Alarms of nsqadmin\n",
+        "The rules that nsqadmin checks ([how to set thresholds, snooze and be notified](../nsqadmin.md#alarms)).\n",
+        "| alarm | meaning | action | thresholds |\n|---|---|---|---|",
+    ]
     for rule in RULES:
-        lines += [f"## {rule.name}", "", f"{rule.title} ({rule.severity.word}). {rule.meaning}", ""]
-        lines += [f"* Action: {rule.action}", f"* Runbook: [{rule.runbook}](../operations/{rule.runbook})"]
-        lines += [
-            f"* `{rule.name}.{one.name}`: {one.meaning}. Default: {one.default:g} {one.unit}."
+        thresholds = [
+            f"`{rule.name}.{one.name}` ({one.default:g} {one.unit}): {one.meaning[:1].lower()}{one.meaning[1:]}"
             for one in rule.thresholds
         ]
-        lines.append("")
-    return "\n".join(lines)
+        action = f"{rule.action} [{rule.runbook.partition('#')[0]}](../operations/{rule.runbook})"
+        lines.append(
+            _row(
+                f"`{rule.name}`", f"{rule.title} ({rule.severity.word}). {rule.meaning}", action, "; ".join(thresholds)
+            )
+        )
+    return _page(lines)
 
 
 PAGES = {"flags.md": flags, "routes.md": routes, "metrics.md": metrics, "alarms.md": alarms}

@@ -1,26 +1,26 @@
-"""What each of nsqadmin's routes for programs does, and its arguments: docs/generate.py makes docs/reference/routes.md of it.
+"""What each of nsqadmin's routes for programs does, and its arguments, for docs/generate.py.
 
 Arguments that may be left out have a "?" before their name. `make reference` fails if a route has no line here.
 """
 
 NSQADMIN: dict[str, tuple[str, str]] = {
-    "GET /ping": ("", "Answer `OK`"),
+    "GET /ping": ("", "Return `OK`"),
     "GET /api/topics": ("?inactive", "List the topics"),
     "POST /api/topics": ("JSON: topic, ?channel", "Create a topic or a channel"),
-    "GET /api/topics/{topic}": ("", "Tell the statistics of a topic, over all nodes"),
+    "GET /api/topics/{topic}": ("", "Return the statistics of a topic, over all nodes"),
     "POST /api/topics/{topic}": ("JSON: action", "`pause`, `unpause` or `empty` a topic"),
     "DELETE /api/topics/{topic}": ("", "Delete a topic on all nodes"),
-    "GET /api/topics/{topic}/{channel}": ("", "Tell the statistics of a channel, over all nodes"),
+    "GET /api/topics/{topic}/{channel}": ("", "Return the statistics of a channel, over all nodes"),
     "POST /api/topics/{topic}/{channel}": ("JSON: action", "`pause`, `unpause` or `empty` a channel"),
     "DELETE /api/topics/{topic}/{channel}": ("", "Delete a channel on all nodes"),
     "GET /api/nodes": ("", "List the nsqd"),
-    "GET /api/nodes/{node}": ("", "Tell the statistics of an nsqd"),
+    "GET /api/nodes/{node}": ("", "Return the statistics of an nsqd"),
     "DELETE /api/nodes/{node}": ("JSON: topic", "Tombstone a topic on an nsqd"),
-    "GET /api/cluster": ("", "Tell the state of each cluster: nodes, copies of logs, and what is wrong"),
+    "GET /api/cluster": ("", "Return the state of each cluster: nodes, copies of logs, and what is wrong"),
     "GET /api/alarms": ("", "List all alarms, and when they were checked last"),
-    "GET /api/counter": ("", "Tell the number of messages of every channel"),
-    "GET /api/graphite": ("metric, target", "Tell a rate from graphite"),
+    "GET /api/counter": ("", "Return the number of messages of every channel"),
+    "GET /api/graphite": ("metric, target", "Return a rate from graphite"),
     "GET /render": ("", "Proxy a picture of graphite, with `-proxy-graphite`"),
-    "GET /config/{option}": ("", "Tell the value of an option"),
+    "GET /config/{option}": ("", "Return the value of an option"),
     "PUT /config/{option}": ("", "Set `log_level` or `nsqlookupd_http_addresses`"),
 }

@@ -1,4 +1,4 @@
-"""The pages for users are true: what README.md, docs/start.md and docs/how-to show in `sh` and `python` runs, page by page."""
+"""What the pages for users show in `sh` and `python` runs, page by page: README.md, the start, and docs/how-to."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_what_a_page_shows_runs(page: Path, ports: dict[str, str], tmp_path: Pat
 def shell(text: str, ports: dict[str, str]) -> str:
     """The commands as they run anywhere; curl fails where HTTP does."""
     text = re.sub(
-        r"(penstock (?:peek|read|cursors|finish|kick|bury)) ",
+        r"(penstock (?:peek|read|cursors|finish|requeue|kick|bury|move)) ",
         rf"\1 --nsqd-http-address {ports['127.0.0.1:4151']} ",
         text,
     )

@@ -15,7 +15,8 @@ from tests.tools import Tool, ours
 
 pytestmark = [pytest.mark.process, pytest.mark.campaign]
 
-FIRST, _, SECOND = (ROOT / "docs/operations/rehearsal-failover.md").read_text().partition("## Two of three nodes die")
+PAGE = (ROOT / "docs/operations/rehearsal-failover.md").read_text().partition("## A disk is lost")[0]
+FIRST, _, SECOND = PAGE.partition("## Two of three nodes die")
 # What the last line of each block is; None: it prints nothing that matters
 ENDS = (None, "1000", None, "2000", "3000", "4000", "5000", "6000")
 

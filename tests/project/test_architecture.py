@@ -11,7 +11,7 @@ from tests.daemons import ROOT
 from tests.project.code import sources
 
 DECISIONS = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
-SECTIONS = ("Status", "Context", "Decision", "Measured", "Consequences")
+SECTIONS = ("Context", "Decision", "Measured", "Consequences")  # the last two where there is anything to say
 PAGES = ["ARCHITECTURE.md", *(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs/decisions").glob("*.md"))]
 ROOMS = ("nsqd", "lookupd", "admin", "apps", "pipeline", "shared", "penstock", "pyspark_nsq", "bench")
 
@@ -85,20 +85,20 @@ def test_the_tour_of_a_message_names_functions() -> None:
 
 
 def test_architecture_md_is_short_and_decisions_are_numbered_without_a_gap() -> None:
-    assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) <= 220
+    assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) <= 140
     rows = re.findall(r"^\| (\d+) \|", (ROOT / "docs/decisions/README.md").read_text(), re.MULTILINE)
     assert list(map(int, rows)) == list(range(1, len(rows) + 1))
     assert len(rows) > 100
 
 
 @each("path", DECISIONS)
-def test_a_decision_has_all_sections_and_stands_in_the_table(path: Path) -> None:
+def test_a_decision_has_its_sections_and_a_row_in_the_table(path: Path) -> None:
     lines = path.read_text().splitlines()
     number, _, title = lines[0].removeprefix("# ").partition(". ")
     assert int(number) == int(path.name[:4])
-    assert [line.removeprefix("## ") for line in lines if line.startswith("## ")] == list(SECTIONS)
-    status = lines[lines.index("## Status") + 2]
-    assert status.startswith(("Accepted.", "Superseded by [decision ", "Withdrawn: "))
+    sections = [line.removeprefix("## ") for line in lines if line.startswith("## ")]
+    assert sections == [section for section in SECTIONS if section in ("Context", "Decision") or section in sections]
+    assert len(lines) <= 60
     assert f"| {number} | [{title}]({path.name}) | " in (ROOT / "docs/decisions/README.md").read_text()
 
 
