@@ -12,7 +12,7 @@ Deliberate differences from the original:
 * an nsqd is asked at the address that was given, not at its broadcast address;
 * after the last line of -count the program ends at once, and does not wait for another interval.
 
-See docs/tools/README.md#nsq_stat.
+See docs/reference/tools.md#nsq_stat.
 """
 
 import itertools

@@ -7,7 +7,7 @@ Deliberate differences from the original:
 * with -n every printed message is finished; the original lets the n-th time out, so it is delivered again;
 * an nsqd that cannot be reached at the start is retried, like one that goes away later.
 
-See docs/tools/README.md#nsq_tail.
+See docs/reference/tools.md#nsq_tail.
 """
 
 import os

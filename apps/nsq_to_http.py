@@ -16,7 +16,7 @@ Deliberate differences from the original:
 * of a long or slow answer the rest is not read, once the status is known: the connection is closed;
 * after a signal, requests in work get 8 s, in the original 30 s; other messages are requeued at once.
 
-See docs/tools/README.md#nsq_to_http.
+See docs/reference/tools.md#nsq_to_http.
 """
 
 import random

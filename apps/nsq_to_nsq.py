@@ -12,7 +12,7 @@ Deliberate differences from the original:
 * a destination that is given twice counts once;
 * the log counts the messages that are no JSON, and does not quote all of them.
 
-See docs/tools/README.md#nsq_to_nsq.
+See docs/reference/tools.md#nsq_to_nsq.
 """
 
 import random

@@ -7,7 +7,7 @@ of many records.
 Deliberate differences from the original: the last record may lack its delimiter (the original drops the last byte of
 the input); a destination that cannot be reached is an error at once.
 
-See docs/tools/README.md#to_nsq.
+See docs/reference/tools.md#to_nsq.
 """
 
 import os

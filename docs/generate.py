@@ -1,7 +1,7 @@
 """Write docs/reference from the declarations in the code: `make reference`. A test holds that the pages are up to date.
 
 * flags.md: every option of every program, from the option classes and the parsers.
-* routes.md: every HTTP route, from the route tables, route_table.py and the docstrings of the handlers' modules.
+* http-routes.md: every HTTP route, from the route tables, route_table.py and the docstrings of the handlers' modules.
 * metrics.md: every metric, as an nsqd and an nsqlookupd answer /metrics.
 * alarms.md: the alarm rules of nsqadmin.
 * deploy/nsqadmin-alerts.yaml: rules of Prometheus for the alarms of nsqadmin.
@@ -91,7 +91,7 @@ def flags() -> str:
         "# Flags\n",
         "Every option of every program. A flag takes one dash or two. A list may be given several times. Durations are in\n"
         "Go's syntax: `500ms`, `10s`, `24h`. Each option of a daemon is also a key of its configuration file and an\n"
-        "environment variable; see [Configuration](../configuration.md).\n",
+        "environment variable; see [Configuration](configuration.md).\n",
     ]
     own = {
         program: [_row(f"`-{one.flag}`", _type(one), _default(one), one.help) for one in specs(options, program)]
@@ -205,7 +205,7 @@ def _action(action: argparse.Action) -> str:
     )
 
 
-# routes.md
+# http-routes.md
 
 
 def routes() -> str:
@@ -464,7 +464,7 @@ def _prometheus_rule(rule: Rule) -> dict[str, object]:
         "annotations": {
             "summary": f"{rule.title}: {{{{ $value }}}} in {{{{ $labels.cluster }}}}",
             "description": f"{rule.meaning} {rule.action}",
-            "runbook": f"docs/operations/{rule.runbook}",
+            "runbook": f"docs/{rule.runbook}",
         },
     }
 
@@ -473,7 +473,7 @@ def alarms() -> str:
     """Return the page of nsqadmin's alarm rules and their thresholds."""
     lines = [
         "# Alarms of nsqadmin\n",
-        "The rules that nsqadmin checks ([how to set thresholds, snooze and be notified](../nsqadmin.md#alarms)).\n",
+        "The rules that nsqadmin checks ([how to set thresholds, snooze and be notified](../how-to/use-nsqadmin.md#alarms)).\n",
         "| alarm | meaning | action | thresholds |\n|---|---|---|---|",
     ]
     for rule in RULES:
@@ -481,7 +481,7 @@ def alarms() -> str:
             f"`{rule.name}.{one.name}` ({one.default:g} {one.unit}): {one.meaning[:1].lower()}{one.meaning[1:]}"
             for one in rule.thresholds
         ]
-        action = f"{rule.action} [{rule.runbook.partition('#')[0]}](../operations/{rule.runbook})"
+        action = f"{rule.action} [{rule.runbook.partition('#')[0].rpartition('/')[2]}](../{rule.runbook})"
         lines.append(
             _row(
                 f"`{rule.name}`", f"{rule.title} ({rule.severity.word}). {rule.meaning}", action, "; ".join(thresholds)
@@ -490,7 +490,7 @@ def alarms() -> str:
     return _page(lines)
 
 
-PAGES = {"flags.md": flags, "routes.md": routes, "metrics.md": metrics, "alarms.md": alarms}
+PAGES = {"flags.md": flags, "http-routes.md": routes, "metrics.md": metrics, "alarms.md": alarms}
 
 
 def main() -> None:

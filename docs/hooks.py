@@ -8,7 +8,13 @@ from typing import Any
 
 DOCS = Path(__file__).parent
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s:#]+)(#[^)\s]*)?\)")
-FIRST = ("index.md", "README.md", "publish.md", "consume.md")  # first in their directory; the others follow by name
+FIRST = (
+    "index.md",
+    "quickstart.md",
+    "concepts.md",
+    "publish.md",
+    "consume.md",
+)  # first in their directory; the others follow by name
 
 
 def on_config(config: Any) -> Any:

@@ -70,7 +70,7 @@ class Alarm:
         return {
             "rule": rule.name, "severity": one.severity.word, "title": rule.title, "subject": one.key, "topic": one.topic,
             "value": one.value, "text": self.words, "since": self.since // SECOND, "seen": self.seen // SECOND,
-            "meaning": rule.meaning, "action": rule.action, "runbook": f"docs/operations/{rule.runbook}", "path": one.path,
+            "meaning": rule.meaning, "action": rule.action, "runbook": f"docs/{rule.runbook}", "path": one.path,
             "snoozed": snooze and {"until": snooze.until // SECOND, "by": snooze.by, "reason": snooze.reason},
         }  # fmt: skip
 

@@ -120,7 +120,7 @@ class AlarmPages:
         """Return the URL of a rule's runbook, or "" without -docs-url."""
         base = self.site.renderer.options.docs_url.rstrip("/")
         page, _, anchor = rule.runbook.partition("#")
-        return f"{base}/operations/{page.removesuffix('.md')}/{'#' if anchor else ''}{anchor}" if base else ""
+        return f"{base}/{page.removesuffix('.md')}.html{'#' if anchor else ''}{anchor}" if base else ""
 
     async def rules(self, request: Request) -> Fields:
         return {

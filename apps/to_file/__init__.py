@@ -16,5 +16,5 @@ Deliberate differences from the original:
 * a message that is delivered more than five times is still written: -consumer-opt=max_attempts has no meaning here;
 * an unknown -consumer-opt is an error, and -work-dir must be on the file system of -output-dir.
 
-See docs/tools/README.md#nsq_to_file.
+See docs/reference/tools.md#nsq_to_file.
 """

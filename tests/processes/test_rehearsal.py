@@ -1,4 +1,4 @@
-"""docs/operations/rehearsal-failover.md is true: a node loses its disk, and has all messages again."""
+"""docs/tutorials/failover.md is true: a node loses its disk, and has all messages again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.processes.test_penstock_up import free_offset, run, started
 
 pytestmark = pytest.mark.process
 
-PAGE = (ROOT / "docs/operations/rehearsal-failover.md").read_text()
+PAGE = (ROOT / "docs/tutorials/failover.md").read_text()
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PATIENCE = 100.0  # s for one block
 

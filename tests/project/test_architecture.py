@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md, docs/decisions and the packages' docstrings say what is true of the tree."""
+"""ARCHITECTURE.md, the decisions and the packages' docstrings say what is true of the tree."""
 
 import ast
 import re
@@ -10,9 +10,12 @@ from tests.cases import each
 from tests.daemons import ROOT
 from tests.project.code import sources
 
-DECISIONS = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
+DECISIONS = sorted((ROOT / "docs/contributing/decisions").glob("[0-9]*.md"))
 SECTIONS = ("Context", "Decision", "Measured", "Consequences")  # the last two where there is anything to say
-PAGES = ["ARCHITECTURE.md", *(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs/decisions").glob("*.md"))]
+PAGES = [
+    "ARCHITECTURE.md",
+    *(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs/contributing").glob("decisions*/../decisions/*.md")),
+]
 ROOMS = ("nsqd", "lookupd", "admin", "apps", "pipeline", "shared", "penstock", "pyspark_nsq", "bench")
 
 _MADE = ("penstock/_app/", "build/docs")  # exists in a wheel only; made by make docs
@@ -49,7 +52,7 @@ def defined_names(file: Path) -> set[str]:
     return found
 
 
-@each("page", [*PAGES, "README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/glossary.md"])
+@each("page", [*PAGES, "README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/reference/glossary.md"])
 def test_paths_and_links_exist(page: str) -> None:
     text = (ROOT / page).read_text()
     paths = [path for path in _PATH.findall(text) if path not in _MADE and not (ROOT / path).exists()]
@@ -86,7 +89,7 @@ def test_the_tour_of_a_message_names_functions() -> None:
 
 def test_architecture_md_is_short_and_decisions_are_numbered_without_a_gap() -> None:
     assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) <= 140
-    rows = re.findall(r"^\| (\d+) \|", (ROOT / "docs/decisions/README.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| (\d+) \|", (ROOT / "docs/contributing/decisions.md").read_text(), re.MULTILINE)
     assert list(map(int, rows)) == list(range(1, len(rows) + 1))
     assert len(rows) > 100
 
@@ -99,7 +102,7 @@ def test_a_decision_has_its_sections_and_a_row_in_the_table(path: Path) -> None:
     sections = [line.removeprefix("## ") for line in lines if line.startswith("## ")]
     assert sections == [section for section in SECTIONS if section in ("Context", "Decision") or section in sections]
     assert len(lines) <= 60
-    assert f"| {number} | [{title}]({path.name}) | " in (ROOT / "docs/decisions/README.md").read_text()
+    assert f"| {number} | [{title}](decisions/{path.name}) | " in (ROOT / "docs/contributing/decisions.md").read_text()
 
 
 def packages() -> list[Path]:

@@ -119,10 +119,10 @@ def test_every_citation_resolves_and_code_cites_the_design(files: dict[str, str]
     wrong = [f"{name}: {line}" for name, text in files.items() if name != own for line in complaints(name, text, files)]
     assert wrong == []
     cited = [one for name, text in files.items() if name.endswith(".py") for one in _PAGE.findall(text)]
-    assert len([one for one in cited if one.startswith("docs/design/")]) > 50
-    pages = {posixpath.basename(name) for name in files if name.startswith("docs/design/")} - {"README.md"}
+    assert len([one for one in cited if one.startswith("docs/contributing/design/")]) > 50
+    pages = {posixpath.basename(name) for name in files if name.startswith("docs/contributing/design/")} - {"index.md"}
     assert pages
-    assert {page for page in pages if f"]({page})" not in files["docs/design/README.md"]} == set()
+    assert {page for page in pages if f"]({page})" not in files["docs/contributing/design/index.md"]} == set()
 
 
 SMALL = {

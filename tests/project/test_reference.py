@@ -15,8 +15,9 @@ from tests.daemons import ROOT
 from tests.declared_routes import LOOKUPD, NSQD
 from tests.project.code import trees
 
-GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/how-to").glob("*.md"))]
-GUIDES += sorted((ROOT / "docs/tools").glob("*.md"))
+GUIDES = [ROOT / "README.md", ROOT / "docs/index.md"]
+for _part in ("tutorials", "how-to", "explanation", "reference", "troubleshooting"):
+    GUIDES += sorted((ROOT / "docs" / _part).glob("*.md"))
 PYTHON = re.compile(r"^( *)```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 ROUTE = re.compile(r"127\.0\.0\.1:(4151|4161|4171)(/[a-z_/]*)")
 ROUTES = {"4151": NSQD, "4161": LOOKUPD, "4171": NSQADMIN}

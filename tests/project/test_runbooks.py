@@ -1,6 +1,6 @@
 """The runbooks are complete: each line at WARNING or above, each refusal to start and each alert has a row.
 
-A log line is in docs/operations in the first column of a table, or as an indented line such as
+A log line is in the documents in the first column of a table, or as an indented line such as
 `    ERROR: LOG: cannot look at the disk: …`, where `…` stands for what varies. It may end early in `…`. A call such as
 `log.critical("%s", error)` has no words of its own: the texts of the errors in STOPS stand for it.
 """
@@ -23,7 +23,12 @@ from tests.daemons import ROOT
 from tests.declared_routes import LOOKUPD, NSQD
 from tests.project.code import PACKAGES, trees
 
-PAGES = ROOT / "docs/operations"
+PAGES = [
+    path
+    for part in ("how-to", "troubleshooting", "reference", "tutorials")
+    for path in (ROOT / "docs" / part).glob("*.md")
+]
+GENERATED = ("flags.md", "http-routes.md", "metrics.md", "alarms.md")
 
 LEVELS = {"warning": "WARNING", "error": "ERROR", "exception": "ERROR", "critical": "FATAL"}
 LOGGERS = ("log", "logger")
@@ -177,7 +182,7 @@ def lines() -> list[Line]:
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
-    return {path.name: path.read_text() for path in sorted(PAGES.glob("*.md"))}
+    return {path.name: path.read_text() for path in sorted(PAGES) if path.name not in GENERATED}
 
 
 def test_every_line_has_an_entry_and_every_entry_shows_a_line(lines: list[Line], pages: dict[str, str]) -> None:
@@ -194,8 +199,8 @@ def test_a_line_at_info_that_a_page_quotes_is_logged(pages: dict[str, str]) -> N
 
 
 def test_every_entry_says_what_it_means_and_what_to_do(pages: dict[str, str]) -> None:
-    rows = re.findall(r"^\| (`.*)\|$", pages["log-lines.md"], re.MULTILINE)
-    rows += re.findall(r"^\| (`\w+` .*)\|$", pages["alerts.md"].partition("\n## Alerts\n")[2], re.MULTILINE)
+    rows = re.findall(r"^\| (`.*)\|$", pages["log-messages.md"], re.MULTILINE)
+    rows += re.findall(r"^\| (`\w+` .*)\|$", pages["monitor.md"].partition("\n## Alerts\n")[2], re.MULTILINE)
     assert len(rows) > 100
     assert [row for row in rows if len([cell for cell in re.split(r"(?<!\\)\|", row) if cell.strip()]) != 3] == []
 
@@ -209,7 +214,7 @@ def alerts() -> list[dict[str, Any]]:
 
 
 def test_every_alert_has_a_row_and_every_row_an_alert(pages: dict[str, str]) -> None:
-    rows = re.findall(r"^\| `(\w+)` \|", pages["alerts.md"], re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \|", pages["monitor.md"], re.MULTILINE)
     assert sorted(rows) == sorted(rule["alert"] for rule in alerts())
 
 
@@ -298,7 +303,7 @@ def test_flags_routes_and_commands_are_found() -> None:
     assert commands(page) == [["peek", "t", "c"]]
 
 
-# Tests that docs/guarantees.md names
+# Tests that docs/explanation/guarantees.md names
 
 
 def proofs(page: str) -> set[str]:
@@ -306,7 +311,7 @@ def proofs(page: str) -> set[str]:
 
 
 def test_every_proof_is_a_test() -> None:
-    named = proofs((ROOT / "docs/guarantees.md").read_text())
+    named = proofs((ROOT / "docs/explanation/guarantees.md").read_text())
     source = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     assert len(named) > 20
     assert [name for name in sorted(named) if f"def {name}(" not in source] == []
