@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from shared.topic_config import SETTINGS
+
 MOST_NAMED = 5  # nodes in a sentence
 _ALL_FAILED = re.compile(r"failed to query any (\S+): (.*)", re.S)
 _ERROR = re.compile(r"(?:https?://)?([A-Za-z0-9._-]+:\d+|\[[0-9A-Fa-f:.]+\]:\d+)(?:/\S*?)?(?::|(?= ))\s*(.*)", re.S)
@@ -31,11 +33,8 @@ _CODES = {
     "DISK_FULL": ("the node cannot write to its disk", ""),
     "EXITING": ("the node rejects new messages", ""),
     "NOREPL": ("the node cannot make the number of copies that the topic needs", ""),
-    "INVALID_REPLICATE": ("the node cannot keep that many copies", "replicate"),
-    "INVALID_DURABILITY": ("the durability is unknown", "durability"),
-    "INVALID_RETENTION": ("the retention is not a duration", "retention"),
-    "INVALID_RETENTION_BYTES": ("the retention size is not a number of bytes", "retention_bytes"),
-    "INVALID_MAX_ATTEMPTS": ("the attempts before burying are not from 0 to 65535", "max_attempts"),
+    **{f"INVALID_{name.upper()}": (f"{one.label} must be {one.expected}", name) for name, one in SETTINGS.items()},
+    "INVALID_REPLICATE": ("the node cannot keep that many copies", "replicate"),  # it is in no cluster
     "EPHEMERAL_TOPIC": ("an ephemeral topic is kept in memory only", ""),
 }
 

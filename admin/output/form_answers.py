@@ -22,10 +22,10 @@ from admin.output.error_pages import FORBIDDEN, Partly
 from admin.output.failures import field_of, in_words
 from admin.output.form_state import NONE, FieldError, Refusal
 from admin.output.message_filters import NAMES
-from admin.output.topic_settings import SETTINGS
 from admin.users.access import Access, place_of, who_asks
 from admin.users.refused_attempts import RefusedAttempts
 from shared.http.errors import HttpError
+from shared.topic_config import SETTINGS
 
 COOKIE = "nsqadmin_done"
 KEPT = 60.0  # s until a page must have asked

@@ -9,26 +9,12 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from admin.output.form_state import FieldError, whole_number
-from penstock.protocol.nsq import MAX_ATTEMPTS
-from shared.json_fields import JsonObject, number, text
-from shared.values import format_duration, parse_duration
+from admin.output.form_state import FieldError
+from shared.json_fields import JsonObject, text
+from shared.topic_config import AS_NODE, SETTINGS
+from shared.values import parse_duration
 
-SETTINGS = {  # labels, by nsqd's names
-    "durability": "Durability",
-    "retention": "Retention",
-    "retention_bytes": "Retention size (bytes)",
-    "replicate": "Copies",
-    "max_attempts": "Attempts before burying",
-}
-DURABILITIES = ("always", "interval", "os")
-DEFAULT = "default"  # as a value: the node's setting applies
 MOST_TEXT = 40  # characters of a value
-_NUMBERS = {  # bounds of a setting, and the error for others
-    "retention_bytes": (0, 2**63 - 1, "Retention size must be a whole number of bytes"),
-    "replicate": (1, 99, "Copies must be a whole number from 1 to 99"),
-    "max_attempts": (0, MAX_ATTEMPTS, f"Attempts must be a whole number from 1 to {MAX_ATTEMPTS}, 0 for no limit"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +26,8 @@ class NodeSettings:
     own: frozenset[str]  # names of those that are set for the topic; the others are the node's defaults
 
     def has(self, name: str, value: str) -> bool:
-        """Return whether the node has this value, which may be DEFAULT, already."""
-        return name not in self.own if value == DEFAULT else name in self.own and self.values[name] == value
+        """Return whether the node has this value, which may be AS_NODE, already."""
+        return name not in self.own if value == AS_NODE else name in self.own and self.values[name] == value
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +47,8 @@ class Change:
 
 def node_settings(node: str, answer: JsonObject) -> NodeSettings:
     """Return the settings in a node's answer of /topic/config, with what is no text or number left out."""
-    values = {name: text(answer.get(name))[:MOST_TEXT] for name in ("durability", "retention")}
-    values |= {name: str(number(answer.get(name))) for name in ("retention_bytes", "replicate")}
-    # absent in the answer of an earlier version of nsqd
-    values["max_attempts"] = str(number(answer["max_attempts"])) if "max_attempts" in answer else ""
+    shown = {name: answer.get(name, "") for name in SETTINGS}
+    values = {name: str(one)[:MOST_TEXT] if type(one) in (str, int) else "" for name, one in shown.items()}
     own = answer.get("of_its_own")
     return NodeSettings(node, values, frozenset(SETTINGS) & frozenset(map(text, own if isinstance(own, list) else ())))
 
@@ -72,7 +56,7 @@ def node_settings(node: str, answer: JsonObject) -> NodeSettings:
 def read_changes(typed: Mapping[str, str]) -> dict[str, str]:
     """Return the settings to change, by name, as nodes take them. Those that are empty do not change. Raises FieldError."""
     values = {name: typed.get(name, "").strip() for name in SETTINGS}
-    return {name: value if value == DEFAULT else _read(name, value) for name, value in values.items() if value}
+    return {name: value if value == AS_NODE else _read(name, value) for name, value in values.items() if value}
 
 
 def differences(nodes: Iterable[NodeSettings], changes: Mapping[str, str]) -> list[Change]:
@@ -83,9 +67,9 @@ def differences(nodes: Iterable[NodeSettings], changes: Mapping[str, str]) -> li
             continue
         before: dict[str, tuple[str, ...]] = {}
         for node in listed:
-            value = node.values[name] if name in node.own else f"{node.values[name]} ({DEFAULT})"
+            value = node.values[name] if name in node.own else f"{node.values[name]} ({AS_NODE})"
             before[value] = (*before.get(value, ()), node.node)
-        found.append(Change(name, SETTINGS[name], tuple(before.items()), after))
+        found.append(Change(name, SETTINGS[name].label, tuple(before.items()), after))
     return found
 
 
@@ -103,7 +87,7 @@ def may_remove(nodes: Iterable[NodeSettings], changes: Mapping[str, str]) -> boo
             after = changes.get(name)
             if after is None or node.has(name, after) or not (retention or size):
                 continue
-            bound = 0 if after == DEFAULT else parse(after)
+            bound = 0 if after == AS_NODE else parse(after)
             if not now or bound < now:
                 return True
     return False
@@ -123,25 +107,8 @@ def differing(nodes: Iterable[NodeSettings]) -> set[str]:
 
 def _read(name: str, value: str) -> str:
     """Return the value of a setting as nodes take it. Raises FieldError."""
-    if name == "durability":
-        found, expected = (
-            value if value in DURABILITIES else None,
-            f"Durability must be one of {', '.join(DURABILITIES)}",
-        )
-    elif name == "retention":
-        found, expected = _duration(value), "Retention must be a duration such as 36h, 90m or 0s"
-    else:
-        least, most, expected = _NUMBERS[name]
-        number = whole_number(value, least, most)
-        found = str(number) if number is not None else None
-    if found is None:
-        raise FieldError(name, f"{expected}, or {DEFAULT}.")
-    return found
-
-
-def _duration(value: str) -> str | None:
+    setting = SETTINGS[name]
     try:
-        ns = parse_duration(value)
+        return str(setting.show(setting.read(value)))
     except ValueError:
-        return None
-    return format_duration(ns) if ns >= 0 else None
+        raise FieldError(name, f"{setting.label} must be {setting.expected}, or {AS_NODE}.") from None

@@ -23,12 +23,13 @@ from admin.output.form_state import FieldError
 from admin.output.layout import Fields, Form
 from admin.output.requests import confirm
 from admin.output.site import Site
-from admin.output.topic_settings import DURABILITIES, SETTINGS, NodeSettings, read_changes
+from admin.output.topic_settings import NodeSettings, read_changes
 from admin.users.access import check_action, place_of, who_asks
 from penstock.protocol.names import is_ephemeral
 from shared.http.api import Routes, query
 from shared.http.bounded import AnswerError, parse_json
 from shared.http.errors import HttpError
+from shared.topic_config import SETTINGS, Durability
 from shared.values import format_duration
 
 PATH = "/configuration/{topic}"
@@ -67,7 +68,8 @@ class Configuration:
         _, buried = await self.site.queries.ages(penstock_nodes, topic)
         return {
             "page_of": "configuration", "title": f"Configuration of {topic}", "still": True, "name": topic, "nodes": nodes,
-            "settings": SETTINGS, "durabilities": DURABILITIES, "is_ephemeral": is_ephemeral(topic), "errors": errors,
+            "settings": SETTINGS, "choices": tuple(one.value for one in Durability),
+            "is_ephemeral": is_ephemeral(topic), "errors": errors,
             "others": sorted({one.address for one in producers} - {one.address for one in penstock_nodes}),
             "buried": sorted((name, count) for name, count in buried.items() if count),
             "limits": await self._limits(penstock_nodes) if who.sees_all else {}, "limit_labels": LIMITS,

@@ -23,7 +23,6 @@ TRIED_BY = {
     "admin/users/test_audit.py": ("admin.users.outbox",),
     "admin/test_commands.py": ("admin.messages.actions",),
     "admin/alarms/test_monitor.py": ("admin.nodes.cluster", "admin.nodes.queries",),
-    "admin/alarms/test_monitor_process.py": ("admin.alarms.pages",),
     "admin/pages/test_oidc.py": ("admin.users.oidc_provider",),
     "admin/users/test_oidc_options.py": ("admin.options",),
     "admin/pages/test_start.py": ("admin.output.layout", "admin.output.requests", "admin.output.site",),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from admin.output.form_state import FieldError
 from admin.output.topic_settings import (
-    DEFAULT,
+    AS_NODE,
     NodeSettings,
     differences,
     differing,
@@ -33,7 +33,7 @@ def settings(node: str = "n:1", **own: Any) -> NodeSettings:
         ({"durability": "os", "other": "x"}, {"durability": "os"}), ({"retention": "90m"}, {"retention": "1h30m0s"}),
         ({"retention": "0"}, {"retention": "0s"}), ({"retention_bytes": "007"}, {"retention_bytes": "7"}),
         ({"max_attempts": "05"}, {"max_attempts": "5"}), ({"max_attempts": "0"}, {"max_attempts": "0"}),
-        ({"replicate": "default", "retention": "default"}, {"replicate": DEFAULT, "retention": DEFAULT}),
+        ({"replicate": "default", "retention": "default"}, {"replicate": AS_NODE, "retention": AS_NODE}),
     ])  # fmt: skip
 def test_what_is_typed_is_read(typed: dict[str, str], changes: dict[str, str]) -> None:
     assert read_changes(typed) == changes
@@ -60,15 +60,15 @@ def test_a_change_says_what_each_node_has() -> None:
 
 def test_what_all_nodes_have_is_no_change() -> None:
     nodes = [settings("n:1", retention="1h0m0s"), settings("n:2", retention="1h0m0s")]
-    assert differences(nodes, {"retention": "1h0m0s", "durability": DEFAULT}) == []
+    assert differences(nodes, {"retention": "1h0m0s", "durability": AS_NODE}) == []
     # equal to the default, but from now on the topic's own
     assert [one.name for one in differences([settings()], {"retention": "1h0m0s"})] == ["retention"]
 
 
 @each("own, changes, loses", [
         ({}, {"retention": "30m0s"}, True), ({}, {"retention": "2h0m0s"}, False), ({}, {"retention": "0s"}, True),
-        ({}, {"retention": DEFAULT}, False),  # it is so already
-        ({"retention": "5h0m0s"}, {"retention": DEFAULT}, True),
+        ({}, {"retention": AS_NODE}, False),  # it is so already
+        ({"retention": "5h0m0s"}, {"retention": AS_NODE}, True),
         ({}, {"retention_bytes": "5"}, True),  # a further bound of what the time retains
         ({"retention": "0s"}, {"retention_bytes": "5"}, False),  # nothing is retained now
         ({"retention_bytes": 9}, {"retention_bytes": "8"}, True),

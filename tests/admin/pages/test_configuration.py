@@ -134,10 +134,10 @@ async def test_a_value_that_cannot_be_read_comes_back_beside_its_field() -> None
         page = await client.get("/configuration/t?retention=2+days&replicate=2")
         assert page.status_code == 400
         assert (
-            'name="retention" aria-describedby="problem retention-hint" aria-invalid="true" autofocus value="2 days"'
+            'name="retention" aria-describedby="problem settings-hint" aria-invalid="true" autofocus value="2 days"'
             in page.text
         )
-        assert 'name="replicate" value="2"' in page.text
+        assert 'name="replicate" aria-describedby="settings-hint" value="2"' in page.text
         assert "Change 1 setting" not in page.text
 
 
