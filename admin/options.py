@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 from admin.alarms.rules import no_alarm_settings
-from admin.users.oidc_options import no_role_mapping, oidc_problems
+from admin.users.oidc_options import SCOPE, no_role_mapping, url_problem
 from penstock.protocol.names import is_valid_name
 from shared.checks import accidental_path, at_least, between, complaints, lasts, no_host_port, obstructed, read_word
 from shared.options import option
@@ -236,7 +236,7 @@ class AdminOptions(TlsOptions):
 
     def problems(self) -> list[str]:
         """Return the errors that no check of a single option can see."""
-        wrong = [*self.tls_problems(), *https_problems(self), *oidc_problems(self)]
+        wrong = [*self.tls_problems(), *https_problems(self), *_oidc_problems(self)]
         if self.nsqd_https and self.nsqd_http_address:
             wrong.append("--nsqd-https is about the nsqd that lookupd names: write https:// in --nsqd-http-address")
         if self.lookupd_http_address and self.nsqd_http_address:
@@ -278,3 +278,21 @@ class AdminOptions(TlsOptions):
                 " [[certificate]] in the auth file needs no token"
             )
         return odd
+
+
+def _oidc_problems(options: AdminOptions) -> list[str]:
+    """Return the errors of the options together."""
+    if not options.oidc_issuer:
+        names = ("client_id", "client_secret_file", "role", "redirect_url", "root_ca_file")
+        given = [name for name in names if getattr(options, f"oidc_{name}")]
+        return [f"--oidc-{name.replace('_', '-')} has no effect without --oidc-issuer" for name in given]
+    issuer = url_problem(options.oidc_issuer) or ("must have no query" if "?" in options.oidc_issuer else "")
+    redirect = url_problem(options.oidc_redirect_url) if options.oidc_redirect_url else ""
+    problems = {
+        f"--oidc-issuer {issuer}": issuer,
+        f"--oidc-redirect-url {redirect}": redirect,
+        "--oidc-client-id required with --oidc-issuer: the provider issues it to nsqadmin": not options.oidc_client_id,
+        "--oidc-role required with --oidc-issuer, such as --oidc-role ops=operator": not options.oidc_role,
+        f"--oidc-scope must contain {SCOPE}": SCOPE not in options.oidc_scope.split(),
+    }
+    return [problem for problem, applies in problems.items() if applies]

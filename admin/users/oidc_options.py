@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-
-if TYPE_CHECKING:
-    from admin.options import AdminOptions
 
 SCOPE = "openid"  # without it a provider answers without an ID token
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 MOST_URL = 2000  # characters
-_CLIENT_ID = "the provider issues it when nsqadmin is registered there"
-_ROLES = "it gives users a role, for example --oidc-role ops=operator"
 _ROLE = re.compile(r"[A-Za-z0-9._@+-]{1,100}")  # as shared/auth/auth_file.py has it
 
 
@@ -40,21 +34,3 @@ def no_role_mapping(texts: tuple[str, ...]) -> str:
         if not value or _ROLE.fullmatch(role) is None:
             return f"expected VALUE=ROLE, such as ops=operator, and not {text[:100]!r}"
     return ""
-
-
-def oidc_problems(options: AdminOptions) -> list[str]:
-    """Return the errors of the options together."""
-    if not options.oidc_issuer:
-        names = ("client_id", "client_secret_file", "role", "redirect_url", "root_ca_file")
-        given = [name for name in names if getattr(options, f"oidc_{name}")]
-        return [f"--oidc-{name.replace('_', '-')} has no effect without --oidc-issuer" for name in given]
-    issuer = url_problem(options.oidc_issuer) or ("must have no query" if "?" in options.oidc_issuer else "")
-    redirect = url_problem(options.oidc_redirect_url) if options.oidc_redirect_url else ""
-    problems = {
-        f"--oidc-issuer {issuer}": issuer,
-        f"--oidc-redirect-url {redirect}": redirect,
-        f"--oidc-client-id required with --oidc-issuer: {_CLIENT_ID}": not options.oidc_client_id,
-        f"--oidc-role required with --oidc-issuer: {_ROLES}": not options.oidc_role,
-        f"--oidc-scope must contain {SCOPE}": SCOPE not in options.oidc_scope.split(),
-    }
-    return [problem for problem, applies in problems.items() if applies]

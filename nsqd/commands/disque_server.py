@@ -27,7 +27,7 @@ from nsqd.net.promised import HttpReplies
 from nsqd.net.reactor import Reactor
 from nsqd.options import NsqdOptions
 from nsqd.protocols.conversation import Conversation
-from nsqd.protocols.disque.context import DisqueContext
+from nsqd.protocols.disque.client import DisqueContext
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.start.disque import FrontEnd, cluster_facts
 from nsqd.start.opening import Opened, clocks, open_directory, sync_by_time

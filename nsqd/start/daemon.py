@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from nsqd.cluster.joined import Joined
     from nsqd.cluster.remote_jobs.lent_jobs import LentJobs
     from nsqd.protocols.beanstalk.client import BeanstalkContext
-    from nsqd.protocols.disque.context import DisqueContext
+    from nsqd.protocols.disque.client import DisqueContext
     from nsqd.protocols.job_client import JobContext
     from nsqd.start.listeners import Listeners
     from nsqd.start.shared_port import SharedPort

@@ -17,7 +17,8 @@ from nsqd.cluster.wire.node_identity import Standing
 from nsqd.core.broker import Broker
 from nsqd.core.queues import Queues
 from nsqd.protocols.conversation import Conversation
-from nsqd.protocols.disque.context import Alone, ClusterFacts, DisqueContext, NodeFacts, Priority, ServerFigures
+from nsqd.protocols.disque.client import DisqueContext
+from nsqd.protocols.disque.context import Alone, ClusterFacts, NodeFacts, Priority, ServerFigures
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.disque.peer import Peer
 from nsqd.protocols.transport import Transport, with_tls

@@ -6,7 +6,7 @@ A job is deleted only after its handler returned. Whatever else happens to the h
 import logging
 from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import Protocol, Self
 
 import anyio
 import anyio.abc
@@ -26,9 +26,6 @@ from penstock.jobs.errors import (
 from penstock.jobs.job import AsyncJob
 from penstock.jobs.retries import LEARN_AFTER_S, Retries, TouchPlan, whole_stat
 
-if TYPE_CHECKING:
-    from penstock.jobs.aio import AsyncJobs
-
 logger = logging.getLogger("penstock.jobs")
 # s before the next attempt after DEADLINE_SOON, or when no server was there for the whole time of retrying
 PAUSE_S = 1.0
@@ -36,12 +33,24 @@ PAUSE_S = 1.0
 Handler = Callable[[AsyncJob], Awaitable[object]]
 
 
+class JobsClient(Protocol):
+    """A client of one connection: penstock.jobs.AsyncJobs."""
+
+    @property
+    def address(self) -> str: ...
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(self, *_: object) -> None: ...
+    @property
+    def reserve(self) -> Callable[[], Awaitable[AsyncJob | None]]: ...
+    async def hang_up(self) -> None: ...
+
+
 class Runner:
     """The workers of one AsyncJobs.run."""
 
     def __init__(
         self,
-        new_client: "Callable[[], AsyncJobs]",
+        new_client: Callable[[], JobsClient],
         handler: Handler,
         retries: Retries,
         grace_s: float,
@@ -76,7 +85,7 @@ class Runner:
                 failures.append(error)
                 scope.cancel()
 
-    async def _next_job(self, jobs: "AsyncJobs") -> AsyncJob | None:
+    async def _next_job(self, jobs: JobsClient) -> AsyncJob | None:
         try:
             return await jobs.reserve()
         except BadServer:

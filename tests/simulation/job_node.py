@@ -23,7 +23,7 @@ from nsqd.core.work_queue.job import JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.net.limits import ReplyLimits
-from nsqd.protocols.disque.context import DisqueContext
+from nsqd.protocols.disque.client import DisqueContext
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.disque.peer import Peer
 from nsqd.protocols.transport import Fact

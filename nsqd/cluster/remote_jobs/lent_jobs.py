@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from nsqd.cluster.membership.cluster import Cluster
     from nsqd.cluster.wire.link import Link
     from nsqd.core.broker import Broker
-    from nsqd.protocols.disque.context import DisqueContext
+    from nsqd.protocols.disque.client import DisqueContext
 
 P = TypeVar("P", Peer, Guest)
 NOT_ALLOWED = b"-ERR other nodes may not ask that\r\n"

@@ -13,7 +13,7 @@ from nsqd.protocols.disque.ids import JobIds
 
 
 class TubeOwners:
-    """The other nodes as beanstalkd's clients need them. Implements nsqd.protocols.beanstalk.borrower.OtherNodes."""
+    """The other nodes as beanstalkd's clients need them. Implements nsqd.protocols.beanstalk.client.OtherNodes."""
 
     def __init__(self, owners: JobOwners, lending: Lending, ids: JobIds) -> None:
         """`ids`: those of the cluster, by which acknowledgements are kept."""

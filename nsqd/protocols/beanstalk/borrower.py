@@ -9,9 +9,7 @@ See docs/contributing/design/cluster-protocol.md#lending.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 from nsqd.core.work_queue.loan import Loan
 from nsqd.core.work_queue.worker import BORROWED
@@ -35,22 +33,6 @@ _ERRORS = frozenset(
     (NOT_FOUND, OUT_OF_MEMORY, UNAUTHORIZED, DRAINING, BAD_FORMAT, UNKNOWN_COMMAND, b"INTERNAL_ERROR\r\n")
 )
 _ENDS = (b"delete ", b"release ", b"bury ")  # these end the reservation
-
-
-class OtherNodes(Protocol):
-    """The other nodes of a cluster, as clients of beanstalkd need them."""
-
-    def ask(
-        self, verb: bytes, job_id: int, loan: Loan | None, line: bytes, rights: bytes, then: Callable[[bytes], None]
-    ) -> bool:
-        """Have the node that owns a job execute a command about it, and call `then` with the reply, in a later turn.
-
-        `loan`: by which the client has the job; None: it has not. `line`: without CR LF. `rights`: those of the client
-        (Rights.dump). Returns False if no node can be asked that may own the job.
-        """
-
-    def end_loan(self, lender: int, loan: Loan) -> None:
-        """Give a job back to the node with that number, because the client that had it is gone."""
 
 
 class Borrower(Client):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nsqd.core.broker import Broker
 from nsqd.core.limits import TooMany
@@ -32,7 +32,6 @@ from nsqd.protocols.transport import NEVER, Transport
 
 if TYPE_CHECKING:
     from nsqd.core.work_queue.loan import Loan
-    from nsqd.protocols.beanstalk.borrower import OtherNodes
 
 MOST_USUAL = 1024  # remembered lines of put: clients put with the same options again and again
 TUBES_OF_A_UNIT = 8  # tubes that are checked for one unit
@@ -41,6 +40,22 @@ DRAINING = b"DRAINING\r\n"
 BAD_FORMAT, UNKNOWN_COMMAND = b"BAD_FORMAT\r\n", b"UNKNOWN_COMMAND\r\n"
 AUTH = b"auth "  # a command only where there is an auth file
 DEADLINE_SOON, TIMED_OUT, UNAUTHORIZED = b"DEADLINE_SOON\r\n", b"TIMED_OUT\r\n", b"UNAUTHORIZED\r\n"
+
+
+class OtherNodes(Protocol):
+    """The other nodes of a cluster, as clients of beanstalkd need them."""
+
+    def ask(
+        self, verb: bytes, job_id: int, loan: Loan | None, line: bytes, rights: bytes, then: Callable[[bytes], None]
+    ) -> bool:
+        """Have the node that owns a job execute a command about it, and call `then` with the reply, in a later turn.
+
+        `loan`: by which the client has the job; None: it has not. `line`: without CR LF. `rights`: those of the client
+        (Rights.dump). Returns False if no node can be asked that may own the job.
+        """
+
+    def end_loan(self, lender: int, loan: Loan) -> None:
+        """Give a job back to the node with that number, because the client that had it is gone."""
 
 
 @dataclass(slots=True)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
 from nsqd.protocols.disque.arguments import Refused
 from nsqd.protocols.disque.rights import need_of
+from nsqd.protocols.job_client import JobContext
 from shared.audit.event import MOST_TEXT, Outcome
 from shared.auth.verbs import Verb
-
-if TYPE_CHECKING:
-    from nsqd.protocols.disque.client import Client
 
 _RECORDED = (Verb.ACT, Verb.DELETE, Verb.ADMIN)
 _SUBCOMMANDS = {
@@ -21,15 +19,28 @@ _SUBCOMMANDS = {
     b"debug": (b"flushall", b"error"),
 }
 MOST_IDS = 3  # of jobs that a record names
-Handler = Callable[["Client", list[bytes]], None]
 
 
-def audited(command: bytes, handler: Handler) -> Handler:
+class Recorder(Protocol):
+    """A client whose commands are recorded."""
+
+    @property
+    def context(self) -> JobContext: ...
+    @property
+    def asks_others(self) -> bool: ...
+    def record(self, action: str, target: str, outcome: Outcome) -> None: ...
+
+
+C = TypeVar("C", bound=Recorder)
+Handler = Callable[[C, list[bytes]], None]
+
+
+def audited(command: bytes, handler: Handler[C]) -> Handler[C]:
     """Return a handler that does the same, and records it if it needs a right of operators; for others the same handler."""
     if need_of(command, ()).verb not in _RECORDED:
         return handler
 
-    def recorded(client: Client, arguments: list[bytes]) -> None:
+    def recorded(client: C, arguments: list[bytes]) -> None:
         if client.context.audit is None or not _is_recorded(command, arguments):
             handler(client, arguments)
             return
@@ -43,7 +54,7 @@ def audited(command: bytes, handler: Handler) -> Handler:
     return recorded
 
 
-def note_answer(client: Client, arguments: Sequence[bytes], is_refused: bool) -> None:
+def note_answer(client: Recorder, arguments: Sequence[bytes], is_refused: bool) -> None:
     """Record the reply of other nodes to a command, as `audited` does for commands of this node."""
     if is_refused:
         note(client, arguments, Outcome.REFUSED)
@@ -57,7 +68,7 @@ def _is_recorded(command: bytes, arguments: Sequence[bytes]) -> bool:
     return need_of(command, arguments).verb in _RECORDED and not asks
 
 
-def note(client: Client, arguments: Sequence[bytes], outcome: Outcome = Outcome.DONE) -> None:
+def note(client: Recorder, arguments: Sequence[bytes], outcome: Outcome = Outcome.DONE) -> None:
     """Record a command. Of its arguments the record has names of queues and settings, ids of jobs and addresses only."""
     command = arguments[0].lower()
     action = command

@@ -6,9 +6,12 @@ See docs/reference/compatibility-disque.md.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from nsqd.core.broker import Broker
 from nsqd.core.limits import TooMany
+from nsqd.core.queues import Queues
 from nsqd.core.sequence.mark import Mark
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import FEW, Names
@@ -16,9 +19,18 @@ from nsqd.protocols.account import Account
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.arguments import COMMANDS, Command, Refused
 from nsqd.protocols.disque.audited import note
-from nsqd.protocols.disque.context import DisqueContext
+from nsqd.protocols.disque.context import (
+    BAD_NAME,
+    MOST_NAMES,
+    NO_FIGURES,
+    QUEUE_NAME,
+    ClusterFacts,
+    OtherNodes,
+    ServerFigures,
+)
+from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.disque.rights import allows
-from nsqd.protocols.job_client import BYTES_OF_A_UNIT, JobClient
+from nsqd.protocols.job_client import BYTES_OF_A_UNIT, JobClient, JobContext
 from nsqd.protocols.transport import NEVER, Transport
 from shared.audit.event import Outcome
 from shared.tls.info import TlsInfo
@@ -310,3 +322,57 @@ class Client(JobClient):
     @abstractmethod
     def learn(self, arguments: list[bytes], data: bytes, at: int, end: int) -> None:
         """Remember an executed command, because clients send the same again; its bytes are data[at:end]."""
+
+
+@dataclass(slots=True)
+class DisqueContext(JobContext):
+    """The data that all clients of Disque share."""
+
+    queues: Queues
+    ids: JobIds
+    cluster: ClusterFacts
+    most_bytes: int  # of one argument: -max-msg-size
+    others: OtherNodes | None = None  # None: there are none, or the client is one of another node, which has asked
+    # True: a reply waits for copies until a limit of its own; False: as long as replies of other protocols
+    has_limits: bool = True
+    password: bytes = b""  # b"": there is none
+    figures: Callable[[], ServerFigures] = lambda: NO_FIGURES  # of the process, for INFO
+    clients: Callable[[], Sequence[Client]] = tuple  # of all connections
+    stop: Callable[[], None] | None = None  # ends the process; None: SHUTDOWN is refused
+    has_debug: bool = False  # DEBUG and CLUSTER RESET may throw jobs away
+    is_ip: Callable[[str], bool] = bool  # whether a text is an IP address
+    rewrite: Callable[[], str] | None = (
+        None  # writes the configuration file, and returns the error; None: there is none
+    )
+    config: dict[str, str] = field(default_factory=dict)  # for CONFIG GET
+    monitors: dict[Client, None] = field(default_factory=dict)  # clients that have sent MONITOR
+    counts: dict[bytes, int] = field(default_factory=dict)  # of each command
+    connections: int = 0  # since the start
+    _names: dict[bytes, str] = field(default_factory=dict)
+
+    def next_number(self) -> int:
+        """Return the number of a new connection."""
+        self.connections += 1
+        return self.connections
+
+    def queue(self, name: bytes) -> str:
+        """Return the name of a queue as topics have it. Raises Refused if no queue can have it."""
+        known = self._names.get(name)
+        if known is None:
+            if QUEUE_NAME.fullmatch(name) is None:
+                raise Refused(BAD_NAME)
+            if len(self._names) >= MOST_NAMES:
+                self._names.clear()
+            known = self._names[name] = name.decode()
+        return known
+
+    def count(self, client: Client, command: bytes, arguments: list[bytes]) -> None:
+        """Count a command, and send it to the monitors."""
+        self.counts[command] = self.counts.get(command, 0) + 1
+        if self.monitors and command != b"monitor":
+            for monitor in self.monitors:
+                monitor.show_command(client, command, arguments)
+
+    def forget(self, client: Client) -> None:
+        """Forget a connection that is gone."""
+        self.monitors.pop(client, None)

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol
-
-from nsqd.core.queues import Queues
-from nsqd.protocols.disque.arguments import Refused
-from nsqd.protocols.disque.ids import JobIds
-from nsqd.protocols.job_client import JobContext
-
-if TYPE_CHECKING:
-    from nsqd.protocols.disque.client import Client
+from typing import Protocol
 
 MOST_NAMES = 4096  # remembered names of queues
 MOST_NAME = 200  # bytes of a queue's name, as of a tube's
-_NAME = re.compile(rb"(?!#)[!-~]{1,%d}(?<!#ephemeral)" % MOST_NAME)
+QUEUE_NAME = re.compile(rb"(?!#)[!-~]{1,%d}(?<!#ephemeral)" % MOST_NAME)
 BAD_NAME = (
     b"ERR Invalid queue name: 1 to 200 printable ASCII characters without spaces, not with # at the beginning"
     b" or #ephemeral at the end"
@@ -154,57 +146,3 @@ class Alone:
 
 
 NO_FIGURES = ServerFigures("", 0, "0" * 40, 0, 0, "", "", 0, 0, 0.0, 0.0, False)
-
-
-@dataclass(slots=True)
-class DisqueContext(JobContext):
-    """The data that all clients of Disque share."""
-
-    queues: Queues
-    ids: JobIds
-    cluster: ClusterFacts
-    most_bytes: int  # of one argument: -max-msg-size
-    others: OtherNodes | None = None  # None: there are none, or the client is one of another node, which has asked
-    # True: a reply waits for copies until a limit of its own; False: as long as replies of other protocols
-    has_limits: bool = True
-    password: bytes = b""  # b"": there is none
-    figures: Callable[[], ServerFigures] = lambda: NO_FIGURES  # of the process, for INFO
-    clients: Callable[[], Sequence[Client]] = tuple  # of all connections
-    stop: Callable[[], None] | None = None  # ends the process; None: SHUTDOWN is refused
-    has_debug: bool = False  # DEBUG and CLUSTER RESET may throw jobs away
-    is_ip: Callable[[str], bool] = bool  # whether a text is an IP address
-    rewrite: Callable[[], str] | None = (
-        None  # writes the configuration file, and returns the error; None: there is none
-    )
-    config: dict[str, str] = field(default_factory=dict)  # for CONFIG GET
-    monitors: dict[Client, None] = field(default_factory=dict)  # clients that have sent MONITOR
-    counts: dict[bytes, int] = field(default_factory=dict)  # of each command
-    connections: int = 0  # since the start
-    _names: dict[bytes, str] = field(default_factory=dict)
-
-    def next_number(self) -> int:
-        """Return the number of a new connection."""
-        self.connections += 1
-        return self.connections
-
-    def queue(self, name: bytes) -> str:
-        """Return the name of a queue as topics have it. Raises Refused if no queue can have it."""
-        known = self._names.get(name)
-        if known is None:
-            if _NAME.fullmatch(name) is None:
-                raise Refused(BAD_NAME)
-            if len(self._names) >= MOST_NAMES:
-                self._names.clear()
-            known = self._names[name] = name.decode()
-        return known
-
-    def count(self, client: Client, command: bytes, arguments: list[bytes]) -> None:
-        """Count a command, and send it to the monitors."""
-        self.counts[command] = self.counts.get(command, 0) + 1
-        if self.monitors and command != b"monitor":
-            for monitor in self.monitors:
-                monitor.show_command(client, command, arguments)
-
-    def forget(self, client: Client) -> None:
-        """Forget a connection that is gone."""
-        self.monitors.pop(client, None)

@@ -15,7 +15,13 @@ from nsqd.core.work_queue.loan import Loan
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.arguments import AddJob, GetJob, Refused, addjob, getjob, job_ids
 from nsqd.protocols.disque.audited import note_answer
-from nsqd.protocols.disque.client import COPIES_TOO_LATE, GONE_BEFORE_COPIED, NO_PERMISSION, TOO_FEW_NODES
+from nsqd.protocols.disque.client import (
+    COPIES_TOO_LATE,
+    GONE_BEFORE_COPIED,
+    NO_PERMISSION,
+    TOO_FEW_NODES,
+    DisqueContext,
+)
 from nsqd.protocols.disque.context import Priority
 from nsqd.protocols.disque.rights import need_of
 from nsqd.protocols.transport import NEVER
@@ -23,7 +29,6 @@ from shared.values import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from nsqd.protocols.disque.client import Client
-    from nsqd.protocols.disque.context import DisqueContext
 
 PRIORITY = JobOptions().priority  # of all jobs that Disque's clients add: their queues have none
 USUAL_COPIES = 3  # that a job gets whose ADDJOB names no number, if the cluster has as many nodes

@@ -13,8 +13,7 @@ from nsqd.core.work_queue.worker import FEW
 from nsqd.protocols.disque import jobs, queues, server
 from nsqd.protocols.disque.arguments import Command, GetJob, Refused, addjob, getjob
 from nsqd.protocols.disque.audited import Handler, audited
-from nsqd.protocols.disque.client import Client
-from nsqd.protocols.disque.context import DisqueContext
+from nsqd.protocols.disque.client import Client, DisqueContext
 from nsqd.protocols.disque.ids import ID_SIZE
 from nsqd.protocols.job_client import UNITS_OF_A_TURN
 from nsqd.protocols.transport import Transport
@@ -23,7 +22,7 @@ _STAR = ord("*")
 _ACKJOB = b"*2\r\n$6\r\nACKJOB\r\n$40\r\n"  # how most clients acknowledge
 _ACKJOB_END = len(_ACKJOB) + ID_SIZE
 _ACKJOB_SIZE = _ACKJOB_END + 2
-_HANDLERS: dict[bytes, Handler] = {
+_HANDLERS: dict[bytes, Handler[Client]] = {
     b"addjob": jobs.add,
     b"getjob": jobs.get,
     b"ackjob": jobs.acknowledge,

@@ -14,7 +14,8 @@ from nsqd.core.message.ids import IdSource
 from nsqd.core.queues import Queues
 from nsqd.net.promised import HttpReplies
 from nsqd.protocols.beanstalk.client import BeanstalkContext
-from nsqd.protocols.disque.context import Alone, DisqueContext
+from nsqd.protocols.disque.client import DisqueContext
+from nsqd.protocols.disque.context import Alone
 from nsqd.protocols.disque.ids import JobIds
 from tests.nsqd.core.node import MS, Node
 from tests.nsqd.protocols.beanstalk.wire import Wire as BeanstalkWire

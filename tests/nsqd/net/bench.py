@@ -16,7 +16,7 @@ from nsqd.net.reactor import Reactor
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.beanstalk.peer import Peer as Beanstalk
 from nsqd.protocols.conversation import Conversation
-from nsqd.protocols.disque.context import DisqueContext
+from nsqd.protocols.disque.client import DisqueContext
 from nsqd.protocols.disque.peer import Peer as Disque
 from nsqd.protocols.nsq.context import Context
 from nsqd.protocols.nsq.peer import Peer

@@ -6,7 +6,8 @@ import pytest
 
 from nsqd.core.limits import Limits
 from nsqd.core.queues import Queues
-from nsqd.protocols.disque.context import Alone, DisqueContext
+from nsqd.protocols.disque.client import DisqueContext
+from nsqd.protocols.disque.context import Alone
 from nsqd.protocols.disque.ids import JobIds
 from shared.values import MILLISECOND, SECOND
 from tests.nsqd.core.node import Node

@@ -5,7 +5,8 @@ from random import Random
 
 from nsqd.core.limits import Limits
 from nsqd.protocols.disque.arguments import COMMANDS
-from nsqd.protocols.disque.context import Alone, DisqueContext
+from nsqd.protocols.disque.client import DisqueContext
+from nsqd.protocols.disque.context import Alone
 from tests.effort import tries
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.disque.wire import NUMBER, Wire, context_of, request

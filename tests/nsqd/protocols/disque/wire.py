@@ -6,7 +6,8 @@ from typing import Any
 
 from nsqd.core.limits import Limits
 from nsqd.core.queues import Queues
-from nsqd.protocols.disque.context import Alone, DisqueContext
+from nsqd.protocols.disque.client import DisqueContext
+from nsqd.protocols.disque.context import Alone
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.disque.peer import Peer
 from shared.process.unix_sockets import NOBODY
