@@ -35,11 +35,12 @@ suite: .venv/.dev | .venv/.collected
 campaign: .venv/.dev .venv/.compiled $(NODE_CLIENTS) .venv/nginx/usr/sbin/nginx .venv/.chromium ## hours of random tests; goes on where it was interrupted; ARGS="--only crashes", "--help"
 	@$(BIN)/python -m tests.campaign $(ARGS)
 
-check: .venv/.dev ## style, types, layers
+check: .venv/.dev ## style, types, layers, words
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.words --level 2 --budgets tests/words.budget
 
 bench: .venv/.dev ## the table of figures; ARGS="--quick", "--only admin", "--nsqd PATH"
 	$(BIN)/python -m bench $(ARGS)
