@@ -172,8 +172,8 @@ class Broker:
     def admit(self, name: str, make: Callable[[str], Topic] | None = None) -> Topic:
         """Return the topic to which a message is to be published, made by `make` if it does not exist; None: by `topic`.
 
-        This is the rule for all protocols. Where every message counts they check `Topic.shut` of a topic that exists, and come
-        here if it is True. Raises NotTaken, TooFewCopies, and what `make` raises.
+        This is the rule for messages of all protocols; Tubes has that for jobs. Where every message counts they check
+        `Topic.shut` of a topic that exists, and come here if it is True. Raises NotTaken, TooFewCopies, and what `make` raises.
         """
         self.check_open()
         topic = self.topics.get(name) or (make or self.topic)(name)
