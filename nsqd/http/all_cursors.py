@@ -15,11 +15,10 @@ from starlette.responses import Response
 
 from nsqd.core.broker import Broker
 from nsqd.core.topic import Topic
-from nsqd.http.arguments import bounded
 from nsqd.http.cursors import describe_cursor
 from nsqd.http.node import Node
-from shared.http.api import json_response, query
-from shared.http.errors import HttpError
+from shared.http.api import json_response
+from shared.http.argument import Argument, bounded
 from shared.http.route import STATS, Route
 
 LIMIT, MOST = 100, 1000  # cursors in an answer
@@ -38,13 +37,11 @@ class AllCursors:
 
     def routes(self) -> list[Route]:
         return [
-            Route("GET /cursors", self.cursors, STATS, "?limit, ?after", "List the cursors of all topics"),
+            Route("GET /cursors", self.cursors, STATS, (_LIMIT, _AFTER), "List the cursors of all topics"),
         ]
 
-    async def cursors(self, request: Request) -> Response:
+    async def cursors(self, request: Request, limit: int, after: Key) -> Response:
         """Answer one page of cursors, sorted by topic and name."""
-        arguments = query(request)
-        limit, after = bounded(arguments, "limit", LIMIT, MOST), _after(arguments)
         keys = await self._keys()
         page = sorted(key for key in keys if key > after)[:limit]
         cursors: list[dict[str, Any]] = []
@@ -89,9 +86,11 @@ def _keys_of(topics: list[Topic], log_id: str) -> list[Key]:
     return [(topic.name, name, log_id) for topic in held for name in topic.cursors]
 
 
-def _after(arguments: dict[str, str]) -> Key:
-    topic, slash, rest = arguments.get("after", "/").partition("/")
-    if not slash:
-        raise HttpError(400, "INVALID_ARG_AFTER")
+def _read_key(text: str) -> Key:
+    topic, rest = text.split("/", 1)
     name, _, log_id = rest.partition("/")
     return topic, name, log_id
+
+
+_LIMIT = bounded("limit", MOST, LIMIT)
+_AFTER = Argument("after", _read_key, ("", "", ""), "TOPIC/NAME or TOPIC/NAME/LOG")

@@ -42,9 +42,9 @@ from nsqd.core.observation.sums import channel_sums, is_paused, oldest_of_channe
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.job import JobState
 from nsqd.core.work_queue.tube import Tube
-from nsqd.http.arguments import bounded
 from nsqd.http.node import Node
-from shared.http.api import json_response, query
+from shared.http.api import json_response
+from shared.http.argument import bounded
 from shared.http.route import STATS, Route
 from shared.values import SECOND
 
@@ -215,17 +215,13 @@ class AttentionRoute:
                 "GET /channels/attention",
                 self.attention,
                 STATS,
-                "?depth, ?age, ?limit",
+                (bounded("depth", MOST_DEPTH, 0), bounded("age", MOST_AGE, 0), bounded("limit", MOST, LIMIT)),
                 "List the channels, topics and tubes that may need an operator; `age` in s",
             ),
         ]
 
-    async def attention(self, request: Request) -> Response:
+    async def attention(self, request: Request, depth: int, age: int, limit: int) -> Response:
         """Answer which channels, topics and tubes may need an operator."""
-        arguments = query(request)
-        depth = bounded(arguments, "depth", 0, MOST_DEPTH)
-        age = bounded(arguments, "age", 0, MOST_AGE)
-        limit = bounded(arguments, "limit", LIMIT, MOST)
         broker = self._node.broker
 
         def begin() -> tuple[int, Attention, Iterator[Topic | Tube]]:

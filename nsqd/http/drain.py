@@ -43,9 +43,9 @@ class Drain:
 
     def routes(self) -> list[Route]:
         return [
-            Route("GET /node/drain", self.status, STATS, "", "Return how far the draining is"),
-            Route("POST /node/drain", self._setting(True), ADMIN, "", "Take no further messages"),
-            Route("POST /node/undrain", self._setting(False), ADMIN, "", "Take messages again"),
+            Route("GET /node/drain", self.status, STATS, (), "Return how far the draining is"),
+            Route("POST /node/drain", self._setting(True), ADMIN, (), "Take no further messages"),
+            Route("POST /node/undrain", self._setting(False), ADMIN, (), "Take messages again"),
         ]
 
     async def status(self, request: Request) -> Response:

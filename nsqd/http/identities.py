@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.http.arguments import bounded
 from nsqd.http.figures import FigureRow
 from nsqd.http.node import Node
 from nsqd.protocols.account import Accounts
-from shared.http.api import json_response, query
+from shared.http.api import json_response
+from shared.http.argument import bounded
 from shared.http.route import STATS, Route
 
 if TYPE_CHECKING:
@@ -60,14 +60,13 @@ class IdentitiesRoute:
                 "GET /identities",
                 self.identities,
                 STATS,
-                "?limit",
+                (bounded("limit", MOST, LIMIT),),
                 "Return what each identity of the auth file uses of the node",
             ),
         ]
 
-    async def identities(self, request: Request) -> Response:
+    async def identities(self, request: Request, limit: int) -> Response:
         """Answer the figures of those that have published the most bytes, and the number of all."""
-        limit = bounded(query(request), "limit", LIMIT, MOST)
         found = await self._node.bridge.observe(self._accounts.figures)
         return json_response({"identities": [asdict(one) for one in found[:limit]], "count": len(found)})
 

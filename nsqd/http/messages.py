@@ -36,19 +36,21 @@ from nsqd.core.channel.listing import ListedMessage, MessageState, list_messages
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
 from nsqd.core.topic import Topic
-from nsqd.http.arguments import bounded, topic_and_channel
-from nsqd.http.inspection import MOST_BODY, Bodies, FrameLookup, read_page
-from nsqd.http.message_filter import matching, read_filter
+from nsqd.http.arguments import TOPIC_AND_CHANNEL
+from nsqd.http.inspection import MOST_BODY, PAGE, Bodies, FrameLookup
+from nsqd.http.message_filter import FILTER, MessageFilter, matching
 from nsqd.http.node import Node
 from nsqd.http.parts import offset_of, ordinals_in, page_of, parts_of_channel
 from nsqd.http.stats_client import address_of
 from nsqd.protocols.nsq.peer import Peer
 from shared.auth.verbs import Verb
-from shared.http.api import V1_HEADERS, json_response, query
+from shared.http.api import V1_HEADERS, json_response
+from shared.http.argument import any_text, bounded, choice
 from shared.http.errors import HttpError
 from shared.http.route import Need, Route, on_channel
 
 MOST_OFFSET = (1 << 63) - 1
+STATES = {state.value: state for state in MessageState}
 
 
 class Messages:
@@ -63,27 +65,21 @@ class Messages:
                 "GET /channel/messages",
                 self.messages,
                 Need(Verb.BROWSE, "topic", "channel", preview="preview", reading=("contains", "header")),
-                "topic, channel, state, ?limit, ?after, ?preview, ?min_attempts, ?published_before, ?published_after,"
-                " ?reason, ?header, ?contains",
+                (*TOPIC_AND_CHANNEL, choice("state", STATES), *PAGE, *FILTER),
                 "List messages of a channel, without touching them",
             ),
             Route(
                 "GET /channel/message",
                 self.body,
                 on_channel(Verb.READ),
-                "topic, channel, offset, ?format",
+                (*TOPIC_AND_CHANNEL, bounded("offset", MOST_OFFSET), any_text("format", "")),
                 "Send the body of one message, or with its headers as JSON",
             ),
         ]
 
-    async def body(self, request: Request) -> Response:
+    async def body(self, request: Request, topic: str, channel: str, offset: int, format_: str) -> Response:
         """Answer the whole body of one message."""
-        arguments = query(request)
-        topic, channel = topic_and_channel(arguments)
-        if "offset" not in arguments:
-            raise HttpError(400, "MISSING_ARG_OFFSET")
-        offset = bounded(arguments, "offset", 0, MOST_OFFSET)
-        as_json = arguments.get("format") == "json"
+        as_json = format_ == "json"
         lookup = FrameLookup(self._node, attributes=as_json)
 
         def choose() -> tuple[Topic, list[int]]:
@@ -104,18 +100,26 @@ class Messages:
         headers = V1_HEADERS | {"X-Nsq-Message-Id": message_id(frame).decode()}
         return Response(frame[HEADER_SIZE:], headers=headers, media_type="application/octet-stream")
 
-    async def messages(self, request: Request) -> Response:
-        """Answer a page of the channel's messages in one state."""
-        arguments = query(request)
-        topic, channel = topic_and_channel(arguments)
-        state, page, wanted = read_state(arguments), read_page(arguments), read_filter(arguments)
+    async def messages(
+        self,
+        request: Request,
+        topic: str,
+        channel: str,
+        state: MessageState,
+        limit: int,
+        after: str,
+        preview: int,
+        **conditions: Any,
+    ) -> Response:
+        """Answer a page of the channel's messages in one state. The other arguments are conditions of the filter."""
+        wanted = MessageFilter(**conditions)
         lookup, messages_page = FrameLookup(self._node), MessagesPage()
 
         def choose() -> tuple[Topic, list[int]]:
             parts = parts_of_channel(self._node.broker, topic, channel)
             try:
                 found, listed, messages_page.following = page_of(
-                    parts, page.after, lambda one, place: list_messages(one, state, place, page.limit)
+                    parts, after, lambda one, place: list_messages(one, state, place, max(1, limit))
                 )
             except ValueError:
                 raise HttpError(400, "INVALID_ARG_AFTER") from None
@@ -136,7 +140,7 @@ class Messages:
         answer: dict[str, Any] = {
             "total": messages_page.counts[state.value],
             "counts": messages_page.counts,
-            "messages": messages_page.describe(state, lookup, page.preview),
+            "messages": messages_page.describe(state, lookup, preview),
         }
         if wanted:
             answer["scanned"] = messages_page.scanned
@@ -185,14 +189,6 @@ def _content(frame: bytes, attributes: Attributes, most: int) -> dict[str, Any]:
     """Return what a message is, for JSON, with up to `most` bytes of its body."""
     named = {"id": message_id(frame).decode(), "timestamp": int.from_bytes(frame[STAMP], "big")}
     return named | Bodies(most).describe(frame, is_held=False) | attributes.as_dict()
-
-
-def read_state(arguments: dict[str, str]) -> MessageState:
-    """Return the state that the argument `state` names. Raises HttpError 400."""
-    try:
-        return MessageState(arguments.get("state"))
-    except ValueError:
-        raise HttpError(400, "INVALID_ARG_STATE") from None
 
 
 def clients_of(listed: list[ListedMessage], peers: list[Peer]) -> dict[int, dict[str, str]]:

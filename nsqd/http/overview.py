@@ -37,6 +37,7 @@ does the rest.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -52,10 +53,11 @@ from nsqd.core.observation.sums import (
     topic_depth,
 )
 from nsqd.core.topic import Topic
-from nsqd.http.arguments import existing_topic, topic_name
+from nsqd.http.arguments import TOPIC, existing_topic
 from nsqd.http.node import Node
 from shared.auth.verbs import Verb
-from shared.http.api import json_response, query, query_all
+from shared.http.api import json_response, query_all
+from shared.http.argument import Argument, any_text
 from shared.http.errors import HttpError
 from shared.http.route import STATS, Route, on_topic
 
@@ -122,30 +124,25 @@ class Overview:
                 "GET /topics/figures",
                 self.figures,
                 STATS,
-                "?columns, ?drain",
+                (_COLUMNS, Argument("drain", lambda text: text not in ("", "0"), False)),
                 "Return the figures of all topics, in columns",
             ),
-            Route("GET /topics/rows", self.rows, STATS, "topic, repeated", "Return the figures of up to 200 topics"),
-            Route("GET /topic/ages", self.ages, on_topic(Verb.STATS), "topic", "Return since when messages wait"),
+            Route("GET /topics/rows", self.rows, STATS, (_TOPICS,), "Return the figures of some topics"),
+            Route("GET /topic/ages", self.ages, on_topic(Verb.STATS), (TOPIC,), "Return since when messages wait"),
         ]
 
-    async def figures(self, request: Request) -> Response:
+    async def figures(self, request: Request, columns: list[str] | None, drain: bool) -> Response:
         """Answer the totals of all topics, and the columns asked for."""
-        arguments = query(request)
-        wanted = _columns(arguments)
         topics = await self._node.bridge.observe(lambda: list(self._node.broker.topics.items()))
-        if wanted is not None:
+        if columns is not None:
             topics.sort(key=itemgetter(0))
-        with_drain = arguments.get("drain", "0") not in ("", "0")
-        rows = OverviewRows(self._node.series.held_change) if with_drain else OverviewRows()
+        rows = OverviewRows(self._node.series.held_change) if drain else OverviewRows()
         look = await self._collect([topic for _, topic in topics], rows)
-        return json_response({**look.as_answer(wanted, with_drain), "health": self._node.health()})
+        return json_response({**look.as_answer(columns, drain), "health": self._node.health()})
 
-    async def rows(self, request: Request) -> Response:
+    async def rows(self, request: Request, topic: str) -> Response:
         """Answer all columns of the topics asked for."""
         names = query_all(request, "topic")
-        if not names:
-            raise HttpError(400, "MISSING_ARG_TOPIC")
         if len(names) > MOST_ROWS:
             raise HttpError(400, "TOO_MANY_TOPICS")
         known = self._node.broker.topics
@@ -155,18 +152,20 @@ class Overview:
         look = await self._collect(topics, OverviewRows(self._node.series.held_change))
         return json_response({"topics": look.as_dicts()})
 
-    async def ages(self, request: Request) -> Response:
+    async def ages(self, request: Request, topic: str) -> Response:
         """Answer since when messages of one topic wait."""
-        name = topic_name(query(request))
 
         def work() -> dict[str, Any]:
-            topic = existing_topic(self._node.broker, name)
-            channels = {name: oldest_of_channel(topic.channels[name]) for name in sorted(topic.channels)}
-            buried = {name: channel_sums(topic.channels[name]).buried for name in channels}
-            buried = {name: count for name, count in buried.items() if count}
-            found = {name: self._node.series.held_change(topic.channels[name]) for name in channels}
-            changes = {name: change for name, change in found.items() if change is not None}
-            return {"topic": oldest_of_topic(topic), "channels": channels, "buried": buried, "changes": changes}
+            found = existing_topic(self._node.broker, topic)
+            channels = sorted(found.channels.items())
+            buried = {name: channel_sums(channel).buried for name, channel in channels}
+            changes = {name: self._node.series.held_change(channel) for name, channel in channels}
+            return {
+                "topic": oldest_of_topic(found),
+                "channels": {name: oldest_of_channel(channel) for name, channel in channels},
+                "buried": {name: count for name, count in buried.items() if count},
+                "changes": {name: change for name, change in changes.items() if change is not None},
+            }
 
         return json_response(await self._node.bridge.observe(work))
 
@@ -286,12 +285,12 @@ class OverviewRows:
         ]
 
 
-def _columns(arguments: dict[str, str]) -> list[str] | None:
-    """Return the columns asked for, or None if not even names are wanted. Raises HttpError 400."""
-    text = arguments.get("columns")
-    if text is None:
-        return None
+def _read_columns(text: str) -> list[str]:
     wanted = list(dict.fromkeys(text.split(","))) if text else []
     if not set(wanted) <= set(COLUMNS):
-        raise HttpError(400, "INVALID_ARG_COLUMNS")
+        raise ValueError("unknown column")
     return wanted
+
+
+_COLUMNS = Argument("columns", _read_columns, None, "names of columns")
+_TOPICS = replace(any_text("topic"), expected=f"up to {MOST_ROWS} times")

@@ -28,7 +28,7 @@ from starlette.types import Receive, Scope, Send
 
 from nsqd.core.limits import TooFewCopies
 from nsqd.core.message.attributes import MOST_HEADER_BYTES, MOST_HEADERS, NONE, Attributes, is_word, read_sequence
-from nsqd.http.arguments import check_open, existing_channel, topic_name, topic_to_publish_to
+from nsqd.http.arguments import TOPIC, check_open, existing_channel, topic_to_publish_to
 from nsqd.http.node import Node
 from nsqd.protocols.nsq.batch import MpubBatch
 from nsqd.protocols.nsq.commands import INT32
@@ -84,7 +84,7 @@ class Publishing:
         if not body:
             raise HttpError(400, "MSG_EMPTY")
         arguments = query(request)
-        topic = topic_name(arguments)
+        topic = TOPIC.value_in(arguments)
         attributes = _read_attributes(request, arguments)
         if attributes or len(arguments) > 1:
             return await self._pub_otherwise(request, topic, body, arguments, attributes)
@@ -169,7 +169,7 @@ class Publishing:
         """Publish many messages: one a line or, with binary=true, as in the MPUB of TCP without its outer length."""
         body = await read_body(request, self._max_body_size, "BODY_TOO_BIG")
         arguments = query(request)
-        topic = topic_name(arguments)
+        topic = TOPIC.value_in(arguments)
         attributes = _read_attributes(request, arguments)
         binary = "binary" in arguments and arguments["binary"] not in _BINARY_FALSE
         try:

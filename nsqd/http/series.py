@@ -21,10 +21,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.observation.series import Steps
-from nsqd.http.arguments import existing_channel, existing_topic, topic_and_channel, topic_name
+from nsqd.http.arguments import TOPIC, topic_or_channel
 from nsqd.http.node import Node
 from shared.auth.verbs import Verb
-from shared.http.api import json_response, query
+from shared.http.api import json_response
+from shared.http.argument import legal_name
 from shared.http.route import Route, on_channel
 
 
@@ -40,22 +41,17 @@ class SeriesRoute:
                 "GET /topic/series",
                 self.series,
                 on_channel(Verb.STATS),
-                "topic, ?channel",
+                (TOPIC, legal_name("channel", "")),
                 "Return the recent activity of a topic or a channel, for charts",
             ),
         ]
 
-    async def series(self, request: Request) -> Response:
+    async def series(self, request: Request, topic: str, channel: str) -> Response:
         """Answer the hour and the day. They are unpacked in the HTTP thread."""
-        arguments, channel = query(request), ""
-        if "channel" in arguments:
-            topic, channel = topic_and_channel(arguments)
-        else:
-            topic = topic_name(arguments)
 
         def look() -> tuple[Steps | None, Steps | None]:
             broker, series = self._node.broker, self._node.series
-            subject = existing_channel(broker, topic, channel) if channel else existing_topic(broker, topic)
+            subject = topic_or_channel(broker, topic, channel)
             return series.hour_of(subject), series.day_of(subject)
 
         hour, day = await self._node.bridge.observe(look)

@@ -34,8 +34,11 @@ from nsqd.http.stats_client import client
 from nsqd.http.stats_text import render
 from nsqd.http.tubes import tube_figures
 from nsqd.protocols.nsq.peer import Peer
-from shared.http.api import V1_HEADERS, query, text_response
+from shared.auth.verbs import Verb
+from shared.http.api import V1_HEADERS, text_response
+from shared.http.argument import Argument, any_text
 from shared.http.extensions import wants_extensions
+from shared.http.route import Route, on_channel
 from shared.text import go_json
 
 PORTION = 40  # topics in one turn: about a millisecond and a half
@@ -55,6 +58,10 @@ class StatsArguments:
     extended: bool = False  # with the keys that NSQ does not know
 
 
+def _switch(name: str) -> Argument:
+    return Argument(name, lambda text: text not in ("false", "0"), True)
+
+
 class Stats:
     """The route for the statistics of the node."""
 
@@ -62,17 +69,21 @@ class Stats:
         self._node = node
         self._coalescing: Coalescing[Response] = Coalescing()
 
-    async def stats(self, request: Request) -> Response:
+    def routes(self) -> list[Route]:
+        texts = (any_text(name, "") for name in ("format", "topic", "channel"))
+        declared = (*texts, _switch("include_clients"), _switch("include_mem"))
+        return [
+            Route(
+                "GET /stats", self.stats, on_channel(Verb.STATS), declared, "Return the statistics, as text or as JSON"
+            )
+        ]
+
+    async def stats(
+        self, request: Request, format_: str, topic: str, channel: str, include_clients: bool, include_mem: bool
+    ) -> Response:
         """Answer JSON with format=json, else text."""
-        arguments = query(request)
-        wanted = StatsArguments(
-            arguments.get("topic", ""),
-            arguments.get("channel", ""),
-            arguments.get("include_clients") not in ("false", "0"),
-            arguments.get("include_mem") not in ("false", "0"),
-            wants_extensions(request),
-        )
-        as_json = arguments.get("format") == "json"
+        wanted = StatsArguments(topic, channel, include_clients, include_mem, wants_extensions(request))
+        as_json = format_ == "json"
         if wanted.topic:
             return await self._answer(wanted, as_json)
         return await self._coalescing.get((wanted, as_json), lambda: self._answer(wanted, as_json))

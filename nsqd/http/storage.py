@@ -67,7 +67,7 @@ class StorageRoute:
 
     def routes(self) -> list[Route]:
         return [
-            Route("GET /storage", self.storage, STATS, "", "Return what the commit log holds"),
+            Route("GET /storage", self.storage, STATS, (), "Return what the commit log holds"),
         ]
 
     async def storage(self, request: Request) -> Response:

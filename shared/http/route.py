@@ -1,12 +1,17 @@
-"""The declaration of a route. Routing, rights, the audit and docs/reference/routes.md follow from it."""
+"""The declaration of a route. Routing, parsing, rights, the audit and docs/reference/routes.md follow from it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import wraps
+
+from starlette.requests import Request
+from starlette.responses import Response
 
 from shared.auth.verbs import Verb
-from shared.http.api import Handler, Routes
+from shared.http.api import Handler, Routes, query
+from shared.http.argument import Argument
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +51,11 @@ class Route:
     """One route of a daemon's API."""
 
     key: str  # method and path, as "GET /stats"; a segment of the path may be a "{parameter}"
-    handler: Handler
+    handler: Callable[..., Awaitable[Response]]  # takes the request and, by name, the values of the declared arguments
     need: Need
-    # names of the arguments in the query, separated by commas, as the reference lists them; "?": it may be left out
-    arguments: str
+    # Those in the query. A handler that parses the query itself has their names as text, separated by commas, as the reference
+    # lists them; "?": it may be left out.
+    arguments: tuple[Argument, ...] | str
     does: str  # what the route does, in a sentence without a period
 
     @property
@@ -59,6 +65,22 @@ class Route:
     @property
     def path(self) -> str:
         return self.key.partition(" ")[2]
+
+    def parsing(self) -> Route:
+        """Return the route with a handler that takes a request alone, and parses the arguments in their order.
+
+        It raises HttpError 400.
+        """
+        if not self.arguments or isinstance(self.arguments, str):
+            return self
+        handler, declared = self.handler, self.arguments
+
+        @wraps(handler)
+        async def parsed(request: Request) -> Response:
+            found = query(request)
+            return await handler(request, **{one.keyword: one.value_in(found) for one in declared})
+
+        return replace(self, handler=parsed)
 
 
 def handlers(routes: Iterable[Route]) -> Routes:

@@ -32,7 +32,7 @@ class World:
         self.wire, self.other = Wire(self.node), Wire(self.node, address="10.0.0.2")
         peers = [self.other.peer, self.wire.peer]
         inner = http_node(self.node.broker, peers=lambda: peers)
-        self._routes = handlers([*Messages(inner).routes(), *ClientActions(inner).routes()])
+        self._routes = handlers(one.parsing() for one in [*Messages(inner).routes(), *ClientActions(inner).routes()])
         for wire, ready in ((self.other, 0), (self.wire, 3)):
             wire.send(b"SUB t c\nRDY %d\n" % ready)
 
@@ -70,10 +70,9 @@ def test_a_client_that_is_disconnected_gives_back_what_it_has_of_all_logs() -> N
 
 
 @each("arguments, error", [
-    ({}, "MISSING_ARG_CLIENT"), ({"client": "@"}, "CLIENT_NOT_FOUND"),
+    ({"client": ""}, "CLIENT_NOT_FOUND"), ({"client": "@"}, "CLIENT_NOT_FOUND"),
     ({"client": "10.0.0.3:5555"}, "CLIENT_NOT_FOUND"), ({"client": ADDRESS, "channel": "d"}, "CHANNEL_NOT_FOUND"),
     ({"client": ADDRESS, "topic": "u"}, "TOPIC_NOT_FOUND"),
-    ({"client": ADDRESS, "topic": "no name!"}, "INVALID_ARG_TOPIC"),
 ])  # fmt: skip
 def test_what_is_refused(arguments: dict[str, str], error: str) -> None:
     world = World()
@@ -92,7 +91,6 @@ def test_a_consumer_at_an_address_is_disconnected() -> None:
         for wrong in ({"client": "10.0.0.1:1"}, {"client": "@"}, {"channel": "d"}):
             answer = ask(node, "POST", "/client/disconnect", **CHANNEL | {"client": address} | wrong)
             assert told(answer) == (404, "CLIENT_NOT_FOUND")
-        assert told(ask(node, "POST", "/client/disconnect", **CHANNEL)) == (400, "MISSING_ARG_CLIENT")
         answer = post(node, "/client/disconnect", **CHANNEL, client=address)
         assert answer.json() == {"disconnected": 1, "requeued": 2}
         assert look(node, "t", "ready")["counts"] == NOTHING | {"ready": 2}

@@ -63,12 +63,7 @@ def node() -> LocalNode:
 @each("arguments, error", [
     ({"name": "own", "to": 1}, (403, "OTHER_OWNER")),
     ({"name": "own", "to": 1, "owner": "you"}, (403, "OTHER_OWNER")),
-    ({"name": "new", "to": 11}, (416, "OFFSET_IN_FUTURE")), ({"name": "new", "to": "x"}, (400, "INVALID_ARG_TO")),
-    ({"name": "new", "hold": "long"}, (400, "INVALID_ARG_HOLD")),
-    ({"name": "new", "hold": "-1h"}, (400, "INVALID_ARG_HOLD")),
-    ({"name": "new", "hold_bytes": "-1"}, (400, "INVALID_ARG_HOLD_BYTES")),
-    ({"name": "new", "owner": "x" * 201}, (400, "INVALID_ARG_OWNER")),
-    ({"name": "new", "owner": "a\nb"}, (400, "INVALID_ARG_OWNER")), ({"name": "no name"}, (400, "INVALID_ARG_NAME")),
+    ({"name": "new", "to": 11}, (416, "OFFSET_IN_FUTURE")),
     ({"name": "new", "log": "other"}, (409, "OTHER_LOG")), ({"name": "new", "topic": "plain"}, (409, "NOT_RETAINED")),
     ({"name": "new", "topic": "nowhere"}, (404, "TOPIC_NOT_FOUND")),
 ])  # fmt: skip
@@ -119,11 +114,3 @@ def test_cursors_of_all_topics() -> None:
     assert page == {"cursor_count": 4, "cursors": told["cursors"][1:3]}
     assert get(node, "/cursors", limit=0)["cursors"] == []
     assert get(node, "/cursors", after="z/spark")["cursors"] == []
-
-
-@each("limit", ["-1", "1001", "x", "1e2", "\u0661"])
-def test_hostile_arguments_of_the_listing(limit: str) -> None:
-    node = LocalNode()
-    assert get(node, "/cursors", limit=limit) == (400, "INVALID_ARG_LIMIT")
-    assert get(node, "/cursors", after="t") == (400, "INVALID_ARG_AFTER")
-    assert ask(node, "POST", "/cursors").status_code == 405

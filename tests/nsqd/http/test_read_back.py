@@ -144,23 +144,10 @@ def test_waiting_ends_with_the_time(node: LocalNode) -> None:
 
 
 @each("arguments, error", [
-    ({}, (400, "MISSING_ARG_TOPIC")), ({"topic": "no such name!"}, (400, "INVALID_TOPIC")),
     ({"topic": "unknown"}, (404, "TOPIC_NOT_FOUND")), ({"topic": "memory#ephemeral"}, (400, "EPHEMERAL_TOPIC")),
     ({"topic": "short", "from": 4}, (416, "OFFSET_IN_FUTURE")),
     ({"topic": "short", "from": 10**18}, (416, "OFFSET_IN_FUTURE")),
-    ({"topic": "short", "from": 10**19}, (400, "INVALID_ARG_FROM")),
-    ({"topic": "short", "from": "-1"}, (400, "INVALID_ARG_FROM")),
-    ({"topic": "short", "from": "-1parsec"}, (400, "INVALID_ARG_FROM")),
-    ({"topic": "short", "from": ""}, (400, "INVALID_ARG_FROM")),
-    ({"topic": "short", "from": "1.5"}, (400, "INVALID_ARG_FROM")),
-    ({"topic": "short", "from": "\u0661"}, (400, "INVALID_ARG_FROM")),
-    ({"topic": "short", "from": "2026-11-21T10:00:00"}, (400, "INVALID_ARG_FROM")),
-    ({"topic": "short", "from": "2026-13-01T00:00:00Z"}, (400, "INVALID_ARG_FROM")),
-    ({"topic": "short", "to": "soon"}, (400, "INVALID_ARG_TO")),
-    ({"topic": "short", "limit": "x"}, (400, "INVALID_ARG_LIMIT")),
-    ({"topic": "short", "limit": 10**9}, (400, "INVALID_ARG_LIMIT")),
-    ({"topic": "short", "max_bytes": 1 << 40}, (400, "INVALID_ARG_MAX_BYTES")),
-    ({"topic": "short", "wait_ms": 3_600_000}, (400, "INVALID_ARG_WAIT_MS")),
+    ({"topic": "short", "limit": 2, "min": 3}, (400, "INVALID_ARG_MIN")),
     ({"topic": "short", "log": "0" * 32 + "-1"}, (409, "OTHER_LOG")),
     ({"topic": "kept-for-nobody", "from": 0}, (410, "OFFSET_GONE")),
 ])  # fmt: skip
@@ -233,10 +220,8 @@ def test_a_channel_begins_with_what_others_have_finished() -> None:
 @each("arguments, error", [
     ({"topic": "begun", "channel": "there", "from": "earliest"}, (409, "CHANNEL_EXISTS")),
     ({"topic": "begun", "channel": "new", "from": 3}, (416, "OFFSET_IN_FUTURE")),
-    ({"topic": "begun", "channel": "new", "from": "never"}, (400, "INVALID_ARG_FROM")),
     ({"topic": "begun", "channel": "new", "from": 0, "log": "x"}, (409, "OTHER_LOG")),
     ({"topic": "nowhere", "channel": "new", "from": 0}, (404, "TOPIC_NOT_FOUND")),
-    ({"topic": "begun", "channel": "no name", "from": 0}, (400, "INVALID_ARG_CHANNEL")),
     ({"topic": "unkept", "channel": "new", "from": 0}, (410, "OFFSET_GONE")),
 ])  # fmt: skip
 def test_where_a_channel_cannot_begin(node: LocalNode, arguments: dict[str, Any], error: tuple[int, str]) -> None:
