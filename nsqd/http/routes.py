@@ -33,8 +33,7 @@ from nsqd.http.storage import StorageRoute
 from nsqd.http.topic_config import TopicConfigRoutes
 from nsqd.http.topology import Topology
 from nsqd.http.tubes import TubesRoute
-from shared.auth.verbs import Verb
-from shared.http.route import ADMIN, OPEN, STATS, Route, on_topic
+from shared.http.route import ADMIN, OPEN, STATS, Route
 
 if TYPE_CHECKING:
     from nsqd.http.metrics import MetricsRoute
@@ -47,22 +46,9 @@ def routes(node: Node) -> list[Route]:
 
 def _declared(node: Node) -> list[Route]:
     replicas = Replicas(node)
-    observe, publishing, config = HealthRoutes(node), Publishing(node), Config(node)
+    observe, config = HealthRoutes(node), Config(node)
     return [
-        Route(
-            "POST /pub",
-            publishing.pub,
-            on_topic(Verb.PUBLISH),
-            "topic, ?defer, ?id, ?key, ?producer, ?sequence, ?channel",
-            "Publish the body as one message; `defer` in ms",
-        ),
-        Route(
-            "POST /mpub",
-            publishing.mpub,
-            on_topic(Verb.PUBLISH),
-            "topic, ?binary, ?key, ?producer, ?sequence, ?channel",
-            "Publish one message for each line of the body",
-        ),
+        *Publishing(node).routes(),
         Route("GET /ping", observe.ping, OPEN, (), "Answer `OK`, or 500 with the reason"),
         # clients need versions and ports to connect
         Route("GET /info", observe.info, OPEN, (), "Return version, addresses and limits"),

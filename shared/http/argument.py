@@ -7,7 +7,7 @@ declaration has another text.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from keyword import iskeyword
 from typing import Any, TypeVar
@@ -47,6 +47,11 @@ class Argument:
             return self.read(text)
         except ValueError:
             raise HttpError(400, self.invalid or f"INVALID_ARG_{self.name.upper()}") from None
+
+
+def values_in(query: Mapping[str, str], declared: Iterable[Argument]) -> dict[str, Any]:
+    """Return the values of arguments by the names of the handler's parameters. Raises HttpError 400 for the first bad one."""
+    return {one.keyword: one.value_in(query) for one in declared}
 
 
 def any_text(name: str, default: Any = REQUIRED) -> Argument:

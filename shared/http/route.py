@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from shared.auth.verbs import Verb
 from shared.http.api import Handler, Routes, query
-from shared.http.argument import Argument
+from shared.http.argument import Argument, values_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,7 @@ class Route:
     # lists them; "?": it may be left out.
     arguments: tuple[Argument, ...] | str
     does: str  # what the route does, in a sentence without a period
+    parses_itself: bool = False  # the handler parses the arguments, because NSQ reads the body first
 
     @property
     def method(self) -> str:
@@ -71,14 +72,13 @@ class Route:
 
         It raises HttpError 400.
         """
-        if not self.arguments or isinstance(self.arguments, str):
+        if not self.arguments or isinstance(self.arguments, str) or self.parses_itself:
             return self
         handler, declared = self.handler, self.arguments
 
         @wraps(handler)
         async def parsed(request: Request) -> Response:
-            found = query(request)
-            return await handler(request, **{one.keyword: one.value_in(found) for one in declared})
+            return await handler(request, **values_in(query(request), declared))
 
         return replace(self, handler=parsed)
 

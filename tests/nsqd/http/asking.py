@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import httpx
 from starlette.requests import Request
+from starlette.responses import Response
 
 from nsqd.core.broker import Broker
 from shared.http.api import Handler
@@ -76,10 +77,18 @@ def http_node(broker: Broker, **more: Any) -> Any:
 
 
 def handled(handler: Handler, **arguments: Any) -> bytes:
-    """Call a handler, and return the body of its answer."""
+    """Call a handler with the body `x`, and return the body of its answer."""
     query = urlencode(arguments).encode()
     scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": query}
-    return bytes(asyncio.run(handler(Request(scope))).body)
+
+    async def answer() -> Response:
+        return await handler(Request(scope, receive))
+
+    return bytes(asyncio.run(answer()).body)
+
+
+async def receive() -> dict[str, Any]:
+    return {"type": "http.request", "body": b"x"}
 
 
 def handled_json(handler: Handler, **arguments: Any) -> Any:

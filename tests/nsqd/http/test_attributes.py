@@ -75,13 +75,9 @@ def header(name: str, value: bytes = b"x") -> tuple[str, bytes]:
 
 @each("path", ["pub", "mpub"])
 @each("arguments, headers, message", [
-    ({"key": ""}, [], "INVALID_KEY"), ({"key": "two words"}, [], "INVALID_KEY"),
-    ({"key": "\u00e4"}, [], "INVALID_KEY"), ({"key": "k" * 129}, [], "INVALID_KEY"),
     ({"key": "k", "producer": "p", "sequence": "1"}, [], "INVALID_KEY"),
-    ({"producer": "p\n", "sequence": "1"}, [], "INVALID_PRODUCER"), ({"producer": "p"}, [], "MISSING_ARG_SEQUENCE"),
-    ({"sequence": "1"}, [], "MISSING_ARG_PRODUCER"), ({"producer": "p", "sequence": "-1"}, [], "INVALID_SEQUENCE"),
+    ({"producer": "p"}, [], "MISSING_ARG_SEQUENCE"), ({"sequence": "1"}, [], "MISSING_ARG_PRODUCER"),
     ({"producer": "p", "sequence": str(2**62)}, [], "INVALID_SEQUENCE"),
-    ({"producer": "p", "sequence": "9" * 5000}, [], "INVALID_SEQUENCE"),
     ({}, [header(str(number)) for number in range(33)], "TOO_MANY_HEADERS"),
     ({}, [header("a", b"x" * 8192)], "TOO_MANY_HEADERS"),
     ({}, [header("a", b"1"), ("x-nsq-header-A", b"2")], "INVALID_HEADER"), ({}, [header("")], "INVALID_HEADER"),
