@@ -1,8 +1,8 @@
-"""GET /cursors: tell how far every reader with a cursor is behind, in all topics.
+"""GET /cursors: how far every reader with a cursor is behind, in all topics.
 
     GET /cursors[?limit=100][&after=TOPIC/NAME[/ID]]     {"cursor_count": all of them, "cursors": [...]}
 
-The cursors are sorted by topic, name and log, beginning behind TOPIC/NAME. Each is told as in /topic/cursors, with its "topic"
+The cursors are sorted by topic, name and log, beginning after TOPIC/NAME. Each is as in /topic/cursors, with its "topic"
 and "log" first. Those of logs that the node has promoted follow that of its own log: a page that begins behind one of them is
 asked for with the id of its log (the first 32 characters of "log").
 """
@@ -22,7 +22,7 @@ from shared.http.argument import Argument, bounded
 from shared.http.route import STATS, Route
 
 LIMIT, MOST = 100, 1000  # cursors in an answer
-PORTION = 1000  # topics in one turn: most have no cursor; about a tenth of a millisecond
+BATCH = 1000  # topics in one turn: most have no cursor; about a tenth of a millisecond
 PER_TURN = 200  # cursors described in one turn: less than a millisecond
 
 # topic and name, neither of which has a slash, and the id of a promoted log; "": the node's own log
@@ -56,8 +56,8 @@ class AllCursors:
         keys: list[Key] = []
         for log_id, broker in await call(self._brokers):
             topics = iter(await call(lambda broker=broker: list(broker.topics.values())))  # type: ignore[misc]
-            while portion := list(islice(topics, PORTION)):
-                keys += await call(lambda portion=portion, log_id=log_id: _keys_of(portion, log_id))  # type: ignore[misc]
+            while batch := list(islice(topics, BATCH)):
+                keys += await call(lambda batch=batch, log_id=log_id: _keys_of(batch, log_id))  # type: ignore[misc]
         return keys
 
     def _brokers(self) -> list[tuple[str, Broker]]:

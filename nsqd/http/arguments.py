@@ -57,7 +57,7 @@ def not_taken(refused: NotTaken | TooFewCopies) -> HttpError:
 def require(request: Request, verb: Verb, topic: str) -> None:
     """Raise HttpError 403 if there is an auth file, and the sender of the request may not do this to the topic.
 
-    It is for what the route's row in rights.py cannot know: what the request changes.
+    The declaration of a route cannot know what a request changes; this checks the right to that.
     """
     identity = getattr(request.state, "identity", None)
     if identity is not None and not identity.rights.may(verb, topic):

@@ -114,7 +114,7 @@ def _answer(content: AsyncIterator[bytes], size: int, headers: dict[str, str]) -
 
 
 async def _nothing() -> None:
-    """Do nothing after a chunk: what is sent of a replica does not change."""
+    """Do nothing after a chunk: the part of a replica that is sent does not change."""
 
 
 def _content(path: Path) -> bytes:

@@ -2,8 +2,8 @@
 
     POST /client/disconnect?topic=t&channel=c&client=ADDRESS     end the connection of a consumer
 
-ADDRESS is the "remote_address" of /stats. The answer is {"disconnected": 1, "requeued": N}: what the client had in flight is
-ready again at once, or buried if it was delivered too often. The client gets the error E_INVALID, and may connect again. 404
+ADDRESS is the "remote_address" of /stats. The answer is {"disconnected": 1, "requeued": N}: the client's messages in flight are
+ready again at once, or buried if they were delivered too often. The client gets the error E_INVALID, and may connect again. 404
 CLIENT_NOT_FOUND if no client at that address consumes the channel; clients of a unix socket have no address.
 """
 

@@ -4,7 +4,7 @@
     POST /topic/cursor?topic=t&name=n[&to=PLACE][&owner=o][&hold=24h][&hold_bytes=N][&log=ID]    make it, or change it
     POST /topic/cursor/delete?topic=t&name=n[&owner=o][&log=ID]
 
-A PLACE is one of those in read_back.py; a new cursor stands at the earliest message unless `to` says otherwise. Messages that a
+A PLACE is one of those in read_back.py; a new cursor is at the earliest message unless `to` says otherwise. Messages that a
 cursor has not passed are retained for `hold` after their publish, and within the newest `hold_bytes`, even when the topic's
 retention has passed them: within both bounds if both are given. So an abandoned cursor does not fill the disk. A cursor with an
 owner is moved and deleted only by requests that name that owner: 403 OTHER_OWNER. 409 NOT_RETAINED if the topic retains
@@ -86,8 +86,8 @@ class Cursors:
             return dict(found.cursors), found.window
 
         cursors, window = await self._node.bridge.call(work)
-        cursors_told = [describe_cursor(cursor_name, cursor, window) for cursor_name, cursor in sorted(cursors.items())]
-        return json_response({"topic": topic, "log": window.log, "cursors": cursors_told})
+        described = [describe_cursor(cursor_name, cursor, window) for cursor_name, cursor in sorted(cursors.items())]
+        return json_response({"topic": topic, "log": window.log, "cursors": described})
 
     async def move(
         self,

@@ -1,4 +1,4 @@
-"""GET /identities: tell what each identity of the auth file uses of this node. There is no such route without an auth file.
+"""GET /identities: what each identity of the auth file uses of this node. There is no such route without an auth file.
 
     GET /identities[?limit=100]     {"identities": [{...}, ...], "count": all of them}
 

@@ -25,7 +25,7 @@ LIMIT, MOST = 100, 1000  # messages in an answer
 PREVIEW, MOST_PREVIEW = 256, 64 * 1024  # bytes of a body
 MOST_READ = 64 * 1024 * 1024  # bytes of messages that are read from disk for one request
 MOST_BODY = 4 * 1024 * 1024  # bytes of bodies in an answer; those that do not fit are left out
-# which page a request asks for; `after`: where to go on, "": at the first message
+# which page a request asks for; `after`: where to continue, "": at the first message
 PAGE = (bounded("limit", MOST, LIMIT), any_text("after", ""), bounded("preview", MOST_PREVIEW, PREVIEW))
 # returns, in the trio thread, a topic and ordinals of some of its messages; None: there is no topic
 Choose = Callable[[], tuple[Topic | None, list[int]]]
@@ -35,7 +35,7 @@ class FrameLookup:
     """The frames of messages, taken from memory and from disk."""
 
     def __init__(self, node: Node, attributes: bool = True) -> None:
-        """Set up a look. `attributes`: they are wanted, too; then messages that have any are read from disk."""
+        """Look up nothing yet. `attributes`: they are wanted, too; then messages that have any are read from disk."""
         self._node = node
         self._with_attributes = attributes
         self.frames: dict[int, bytes] = {}  # by ordinal; b"" for a message that cannot be read

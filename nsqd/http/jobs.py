@@ -6,7 +6,7 @@
                            "body_size", "body" or "body_base64" or "waiting_for_copies"}],
      "pause_left": 0, "tube": {...}, "next": "..."}
 
-`pause_left` is how many s the tube stays paused, and `tube` has what /tubes tells of it; `id` is beanstalkd's, and `disque_id`
+`pause_left` is how many s the tube stays paused, and `tube` is its row in /tubes; `id` is beanstalkd's, and `disque_id`
 that of Disque's clients; `age`, `ttr`, `ttl_left` of jobs that have a time to live and, for jobs that are reserved or delayed,
 `time_left` are in s. `ttr` 0: the job is delivered once at most. `total` counts all jobs in that state; `next` is present if
 there are more: give it as `after`. The order of the jobs is described in nsqd/core/work_queue/listing.py, and their bodies in
@@ -19,7 +19,7 @@ nsqd/http/inspection.py. A job that cannot be read has no body_size.
 
 Instead of `id`, `state=S&count=N` takes the first N in that state, which must be a state that the action applies to. The answer
 is {"deleted": N} (kicked, buried, released): how many jobs changed, once that is as durable as the topic promises. A worker
-that has such a job reserved loses it: it will be told NOT_FOUND.
+that has such a job reserved loses it: it gets NOT_FOUND.
 """
 
 import re

@@ -136,11 +136,11 @@ class MessageActions:
         """Read at most `most` chosen messages of the log at that place, and act on them. Returns how many the channel had."""
         look = FrameLookup(self._node)
 
-        def those() -> tuple[Topic, list[int]]:
+        def chosen_here() -> tuple[Topic, list[int]]:
             topic, channel = _at(parts(), place)
             return topic, choose(topic, channel)[:most]
 
-        await look.fetch(those)
+        await look.fetch(chosen_here)
         chosen = [ChosenMessage(ordinal, message_id(frame)) for ordinal, frame in look.frames.items() if frame]
         return await self._node.bridge.call(lambda: act(*_at(parts(), place), chosen, look))
 

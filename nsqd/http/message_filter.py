@@ -40,7 +40,7 @@ class MessageFilter:
         return self != _EVERYTHING
 
     def meets_listing(self, one: ListedMessage) -> bool:
-        """Return whether a message meets the conditions that need not its content."""
+        """Return whether a message meets the conditions that do not depend on its content."""
         return one.attempts >= self.min_attempts and self.reason.lower() in one.reason.lower()
 
     def meets_content(self, frame: bytes, attributes: Attributes | None) -> bool:

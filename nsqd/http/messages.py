@@ -9,8 +9,8 @@
 and the last page may be empty; offsets in logs promoted from other nodes are above 2^48. Bodies are cut after `preview` bytes.
 Messages published with headers, a key or a producer have "headers", "key", "producer" and "sequence". Deferred messages have
 `ready_at`, messages in flight `times_out_at`, buried ones `buried_at` and `reason`; times are ns since the epoch. Messages in
-flight to a client that is still connected have "client": {"client_id", "hostname", "remote_address", "user_agent"}, as
-/stats tells them. A message that cannot be read has no id. In a cluster, a message that waits for its copies is listed with
+flight to a client that is still connected have "client": {"client_id", "hostname", "remote_address", "user_agent"}, as in
+/stats. A message that cannot be read has no id. In a cluster, a message that waits for its copies is listed with
 `waiting_for_copies`: true, without body and headers.
 
 With a filter (nsqd/http/message_filter.py) the answer has only those of the `limit` messages that match, and "scanned": how
@@ -19,7 +19,7 @@ many it looked at. `header` and `contains` ask about contents: they need the rig
     GET /channel/message?topic=t&channel=c&offset=7[&format=json]    the body of one message, as application/octet-stream
 
 With format=json it is an object as in "messages", with its headers and the body, unless that has more than 4 MiB. 404
-MESSAGE_NOT_FOUND if it cannot be read, or not any more; 409 MESSAGE_WAITS_FOR_COPIES if it cannot be read yet.
+MESSAGE_NOT_FOUND if it cannot be read, or no longer exists; 409 MESSAGE_WAITS_FOR_COPIES if it cannot be read yet.
 """
 
 import asyncio
@@ -158,7 +158,7 @@ class MessagesPage:
         self.base = 0  # what to add to an ordinal to get the offset
         self.scanned = 0  # messages that were listed, whether they match or not
         self.counts: dict[str, int] = {}  # messages of the channel by state
-        self.clients: dict[int, dict[str, str]] = {}  # who has messages in flight, by ordinal
+        self.clients: dict[int, dict[str, str]] = {}  # clients that have the messages in flight, by ordinal
         self.wall_offset = 0  # ns from the monotonic clock to the wall clock
 
     def describe(self, state: MessageState, lookup: FrameLookup, preview: int) -> list[dict[str, Any]]:

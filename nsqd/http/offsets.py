@@ -57,7 +57,7 @@ def _stamp(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PendingOffset:
-    """A place as far as the trio thread can tell: in `plan`, or else at `offset`."""
+    """A place as far as the trio thread knows it: in `plan`, or else at `offset`."""
 
     offset: int
     stamp: int = 0

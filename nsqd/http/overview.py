@@ -11,8 +11,8 @@
 INVALID_ARG_COLUMNS for a column that is not in COLUMNS. With `drain` there is also a column of that name: the seconds until the
 slowest part of the topic is empty, at the rate of the last minutes; 0: nothing waits, -1: not known, -2: it gets no shorter,
 -3: it grows. A topic's figures are those of itself and of all its channels, except
-for `jobs`; /tubes tells more about tubes, and also lists tubes whose names no topic can have, which are not here. `oldest` is
-the smallest time that /topic/ages tells of a topic, and in the totals that of any topic. It costs a look at the index for each
+for `jobs`; /tubes has more about tubes, and also lists tubes whose names no topic can have, which are not here. `oldest` is
+the smallest time in /topic/ages of a topic, and in the totals that of any topic. It reads the index for each
 channel that has something ready, some 2 us, and nothing for the other channels.
 
     GET /topics/rows?topic=a&topic=b...      {"topics": [{"topic_name", "paused", "depth", ...}, ...]}
@@ -21,15 +21,15 @@ At most 200 topics, in the order asked for, else 400 TOO_MANY_TOPICS; topics tha
 (the topic is paused, or one of its channels), `topic_paused` (the topic itself is) and `paused_channels` (how many of its
 channels are) each has all COLUMNS, and `backlogs`, the slowest parts of the topic in which messages wait or did until lately,
 at most 10: {"channel": "c", "depth": 5, "change": -3, "seconds": 300}. `change` is by how many more messages it holds, without
-buried ones, than so many seconds before, up to 300; null: not known. What came with a promoted log is no change. Channel "" is
-what the topic has and no channel was given.
+buried ones, than `seconds` before, up to 300; null: not known. Messages that came with a promoted log are no change. Channel ""
+has the messages of the topic that no channel was given.
 
     GET /topic/ages?topic=t                  {"topic": NS, "channels": {"c": NS, ...}, "buried": {"c": 3, ...},
                                               "changes": {"c": [-3, 300], ...}}
 
 The ages are when the message that is next to be delivered was published, ns since the epoch; 0: nothing is ready. `buried`
-tells how many messages are buried, in channels that have any; `changes`, of all channels of which it is known, the `change`
-and `seconds` of /topics/rows. nsqd/core/observation/backlog_age.py tells how exact the ages
+counts the messages that are buried, in channels that have any; `changes`, of all channels of which it is known, the `change`
+and `seconds` of /topics/rows. nsqd/core/observation/backlog_age.py says how exact the ages
 are. 404 TOPIC_NOT_FOUND.
 
 The trio thread looks at a limited number of topics and channels in a row, so that ten thousand stall no turn; the HTTP thread
@@ -61,7 +61,7 @@ from shared.http.argument import Argument, any_text
 from shared.http.errors import HttpError
 from shared.http.route import STATS, Route, on_topic
 
-PORTION = 1000  # topics and channels in one turn: about a millisecond
+BATCH = 1000  # topics and channels in one turn: about a millisecond
 MOST_NAMES = 100  # names listed of what is paused, and of what is idle
 MOST_ROWS = 200
 MOST_BACKLOGS = 10  # parts of a topic
@@ -101,13 +101,13 @@ class Backlog(NamedTuple):
         return -(self.depth * seconds // gained) if gained < 0 else GROWING if gained else STALLED
 
     def slowness(self) -> tuple[int, int, int]:
-        """Return a sort key: what grows, and then what takes longest, is the largest; what is empty is the smallest."""
+        """Return a sort key: growing backlogs, and then those that take longest, are the largest; empty ones the smallest."""
         drain = self.drain
         kind = {0: -1, UNKNOWN: 0, STALLED: 2, GROWING: 3}.get(drain, 1)
         return kind, drain if kind == 1 else 0, self.depth
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as /topics/rows tells it."""
+        """Return it as in /topics/rows."""
         change, seconds = self.change or (None, 0)
         return {"channel": self.channel, "depth": self.depth, "change": change, "seconds": seconds}
 
@@ -170,9 +170,9 @@ class Overview:
         return json_response(await self._node.bridge.observe(work))
 
     async def _collect(self, topics: Sequence[Topic], look: "OverviewRows") -> "OverviewRows":
-        """Look at those of the topics that still exist, in portions."""
+        """Look at those of the topics that still exist, in batches."""
         left = iter(topics)
-        while await self._node.bridge.observe(lambda: look.add_some(left)):
+        while await self._node.bridge.observe(lambda: look.add_batch(left)):
             pass
         return look
 
@@ -200,9 +200,9 @@ class OverviewRows:
         self.paused: list[str] = []  # topic, or topic/channel
         self.idle: list[str] = []  # topic/channel
 
-    def add_some(self, topics: Iterator[Topic]) -> bool:
-        """Look at some more topics. Return False if there were no more. Runs in the trio thread."""
-        room = PORTION
+    def add_batch(self, topics: Iterator[Topic]) -> bool:
+        """Look at a batch of topics. Return False if there were no more. Runs in the trio thread."""
+        room = BATCH
         for topic in topics:
             if topic.legal and not topic.deleted:
                 self.add(topic)

@@ -1,4 +1,4 @@
-"""GET /pauses: tell what is paused, by whom, since when, until when; and read the pausing routes' arguments for that.
+"""GET /pauses: what is paused, by whom, since when, until when; and the arguments of the pausing routes for that.
 
     POST /topic/pause?topic=t[&by=NAME][&until=S]            and /channel/pause with the same two arguments
     GET  /pauses
@@ -36,7 +36,7 @@ from shared.http.errors import HttpError
 from shared.http.route import STATS, Route
 
 MOST = 500  # pauses in an answer
-PORTION = 200  # topics and channels in one turn: less than a millisecond
+BATCH = 200  # topics and channels in one turn: less than a millisecond
 FARTHEST = 30 * 24 * 3600  # s from now
 BY = short_text("by", MOST_BY, "", is_printable=True)  # "": not known
 UNTIL = bounded("until", 10**12, 0, 1)
@@ -57,8 +57,8 @@ class PausesRoute:
         """Answer the first MOST pauses by topic and channel, and the number of all."""
         found: list[tuple[Key, Pause]] = []
         looking, count = _walk(self._node.broker), 0
-        while portion := await self._node.bridge.call(lambda: list(islice(looking, PORTION))):
-            paused = [one for one in portion if one is not None]
+        while batch := await self._node.bridge.call(lambda: list(islice(looking, BATCH))):
+            paused = [one for one in batch if one is not None]
             count += len(paused)
             found = nsmallest(MOST, found + paused, key=_key)
         return json_response({"pauses": [_describe(*one) for one in found], "count": count})

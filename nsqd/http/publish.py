@@ -11,8 +11,8 @@ Besides NSQ's arguments both take the following, for all messages of the request
 /pub also takes id=true: the answer's X-Nsq-Message-Id is the message's id as consumers see it (16 hex digits). A message that
 was published before, or that an ephemeral topic had no room for, has none.
 
-A repeated message is answered as the first one was, once that is as durable as the topic promises, and X-Nsq-Duplicates tells
-how many of the request's messages were repeated. 400 for INVALID_KEY, INVALID_PRODUCER, INVALID_SEQUENCE, INVALID_HEADER,
+A repeated message is answered as the first one was, once that is as durable as the topic promises, and X-Nsq-Duplicates
+counts the request's messages that were repeated. 400 for INVALID_KEY, INVALID_PRODUCER, INVALID_SEQUENCE, INVALID_HEADER,
 TOO_MANY_HEADERS. 503 DRAINING while the node drains (drain.py), DISK_FULL and the reason while it cannot write to its disk.
 
 See docs/design/nsq-http.md#publishing.
@@ -133,7 +133,7 @@ class Publishing:
         return OK
 
     def _admit(self, request: Request, messages: int, size: int) -> None:
-        """Count messages for whoever sends a request, before they are published. Runs in the trio thread.
+        """Count messages for the sender of a request, before they are published. Runs in the trio thread.
 
         Raises HttpError 429 if the sender is over its rate.
         """
@@ -221,14 +221,14 @@ class Publishing:
     async def _publish(
         self, request: Request, name: str, bodies: list[bytes], attributes: Attributes, channel: str | None, copies: int
     ) -> int:
-        """Publish in portions, or only make sure that the topic exists. Return how many had been published before."""
+        """Publish in batches, or only make sure that the topic exists. Return how many had been published before."""
         batch, duplicates = MpubBatch(bodies, attributes), 0
         size = sum(map(len, bodies)) if self._node.accounts is not None else 0
 
         def publish() -> int:
             if batch.is_new:
                 self._admit(request, len(bodies), size)
-            return self._publish_portion(request, name, batch, channel, copies)
+            return self._publish_batch(request, name, batch, channel, copies)
 
         while True:
             duplicates += await self._call(name, publish)
@@ -236,15 +236,15 @@ class Publishing:
                 return duplicates
 
     def _ask_for_copies(self, request: Request, name: str, count: int) -> None:
-        """Have what follows in this turn wait for so many copies. Runs in the trio thread. Raises HttpError 503."""
+        """Have the messages that follow in this turn wait for `count` copies. Runs in the trio thread. Raises HttpError 503."""
         if count:
             try:
                 topic_to_publish_to(self._node, request, name).ask_for_copies(count)
             except TooFewCopies:
                 raise HttpError(503, "NOREPL") from None
 
-    def _publish_portion(self, request: Request, name: str, batch: MpubBatch, channel: str | None, copies: int) -> int:
-        """Publish the next portion. Return how many had been published before. Runs in the trio thread."""
+    def _publish_batch(self, request: Request, name: str, batch: MpubBatch, channel: str | None, copies: int) -> int:
+        """Publish the next batch. Return how many had been published before. Runs in the trio thread."""
         self._ask_for_copies(request, name, copies)
         topic = self._node.broker.topics.get(name)
         known = batch.skip_duplicates(topic) if topic is not None else 0
@@ -304,10 +304,10 @@ class Publishing:
         while start < size:
             end = body.find(b"\n", start + SPLIT_AT_ONCE)
             end = size if end < 0 else end
-            some = list(filter(None, body[start:end].split(b"\n")))
-            if max(map(len, some), default=0) > self._max_msg_size:
+            part = list(filter(None, body[start:end].split(b"\n")))
+            if max(map(len, part), default=0) > self._max_msg_size:
                 raise HttpError(413, "MSG_TOO_BIG")
-            lines += some
+            lines += part
             start = end + 1
         return lines
 

@@ -7,12 +7,12 @@
         continues others, because the node was restored from a backup or another one leads its log now, "parents":
         [{"log", "next"}, ...]
     GET /topic/read?topic=t[&from=PLACE][&to=PLACE][&limit=N][&max_bytes=N][&wait_ms=N[&min=N]][&log=ID]
-        messages from `from` (earliest) up to `to` (latest). At most `limit` and about `max_bytes`: go on at X-Nsq-Next-Offset.
+        messages from `from` (earliest) up to `to` (latest). At most `limit` and about `max_bytes`: X-Nsq-Next-Offset is next.
         `wait_ms`: how long to wait until there are `min` (1). A client that follows a busy topic saves nsqd work with a higher
         `min`
 
 `log` is the "log" of an earlier answer, or the id of a log, with which that begins. Without it, the node's own log is read. It
-may name a log that this node has promoted, or of which it keeps a replica: what a dead node has published can be read on
+may name a log that this node has promoted, or of which it keeps a replica: messages of a dead node can be read on
 others. A replica is read as far as it was durable some seconds ago, and `wait_ms` waits that long. The first request for a
 replica takes as long as the start of a node with that log.
 
@@ -28,12 +28,12 @@ A PLACE is an offset, earliest, latest, a time (2026-11-21T10:00:00Z) or a durat
 
 An answer counts in -buffer-budget until it is sent: 503 BUFFER_BUDGET_EXCEEDED with Retry-After while there is no room.
 
-X-Nsq-Missing tells how many messages before X-Nsq-Next-Offset are damaged on disk, if there are any.
+X-Nsq-Missing counts the messages before X-Nsq-Next-Offset that are corrupt on disk, if there are any.
 
 400 for invalid arguments, 404 TOPIC_NOT_FOUND, 404 LOG_NOT_FOUND where `log` is the id of no log here, 503 LOG_OPENING while
 the node cannot read it yet, 409 OTHER_LOG where `log` is not this topic's, 410 OFFSET_GONE below the first offset, 416
 OFFSET_IN_FUTURE beyond the next one. Offsets of a parent are accepted up to its "next"; beyond that the answer is 409, and
-X-Nsq-Restored-Offset tells up to where they hold.
+X-Nsq-Restored-Offset is where that ends.
 """
 
 import asyncio
@@ -162,7 +162,7 @@ class ReadBack:
             raise HttpError(400, "INVALID_ARG_MIN")
         packed = _wants_msgpack(request)
         named = max(from_.offset or 0, (to and to.offset) or 0)  # the highest offset in the request
-        await self._replicas.open(log)  # it may take long, and keeps nobody out
+        await self._replicas.open(log)  # it may take long, and blocks no other request
         async with self._slots:
             start = await self._offset_finder.offset(topic, log, from_)
             stop = start + limit
@@ -209,7 +209,7 @@ class ReadBack:
         def work() -> bool:
             found = find_topic(self._node, name, log_id, named, replica, start)
             check_offset(start, found.window)
-            if found.window.next < stop and found.topic is not None:  # nobody tells what comes to a replica
+            if found.window.next < stop and found.topic is not None:  # a replica reports no new messages
                 until = broker.now + ms * MILLISECOND
                 found.history.await_messages(found.number, stop, until, lambda: bridge.post(readable.set))
             return found.window.next >= stop
@@ -231,13 +231,13 @@ def _wants_msgpack(request: Request) -> bool:
 
 
 def _packed(plan: Plan) -> tuple[bytes, int, int]:
-    """Return the content as msgpack, how many messages are in it, and where to go on. Runs in any thread."""
+    """Return the content as msgpack, how many messages are in it, and where to continue. Runs in any thread."""
     batches, after = plan.read()
     return _pack(batches), sum(batch.count for batch in batches), after
 
 
 def _lined(plan: Plan) -> tuple[bytes, int, int]:
-    """Return the content as lines, how many messages are in it, and where to go on. Runs in any thread."""
+    """Return the content as lines, how many messages are in it, and where to continue. Runs in any thread."""
     batches, after = plan.read()
     return _lines(batches), sum(batch.count for batch in batches), after
 

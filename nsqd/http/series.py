@@ -1,4 +1,4 @@
-"""Tell the recent activity of a topic or a channel, for charts.
+"""The recent activity of a topic or a channel, for charts.
 
     GET /topic/series?topic=t[&channel=c]
 
@@ -12,7 +12,7 @@ others are numbers of messages at its end. Those of a topic are the sums over it
 count as finished, and counts also as requeued or timed out if that buried it. `hour` and `day` are null until the first step
 has ended. Without `channel` it is "" in the answer. 404 TOPIC_NOT_FOUND, CHANNEL_NOT_FOUND.
 
-The node keeps both for all topics and channels; nsqd/core/observation/series.py tells within which limits.
+The node keeps both for all topics and channels; nsqd/core/observation/series.py says within which limits.
 """
 
 from typing import Any

@@ -74,7 +74,7 @@ class TopicConfigRoutes:
 
 
 def configure(node: Node, topic: Topic, change: Change) -> None:
-    """Change the settings of a topic in a turn, and tell the other nodes of the cluster, if there is one."""
+    """Change the settings of a topic in a turn, and notify the other nodes of the cluster, if there is one."""
     topic.configure(change(topic.config))
     if node.cluster is not None:
         node.cluster.configured(topic.name, topic.config)

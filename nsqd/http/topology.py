@@ -116,7 +116,7 @@ class Topology:
     async def create_topic(self, request: Request, topic: str, **settings: Any) -> Response:
         """Create a topic. The answer comes when nsqlookupd knows a new topic, or after a bounded time.
 
-        Who may create it may set how a new one keeps its messages. What is set already needs the right to configure.
+        The right to create a topic includes the settings of a new one. Changes of settings need the right to configure.
         """
         change = change_to(topic, settings, bool(self._node.options.cluster_address))
 

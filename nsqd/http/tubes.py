@@ -1,17 +1,17 @@
-"""Tell what clients of beanstalkd see as tubes, and clients of Disque as queues, also those whose names no topic can have.
+"""Tubes of beanstalkd's clients and queues of Disque's, also those whose names no topic can have.
 
     GET  /tubes[?limit=100][&after=NAME]     {"tube_count": all of them, "tubes": [...]}, by name, those behind NAME
-    POST /tube/pause?tube=NAME&seconds=N     hand out no job for N seconds, or until a restart; 0: end the pause, also one by
-                                             clients of Disque, who may have paused the queue until they end it
+    POST /tube/pause?tube=NAME&seconds=N     deliver no job for N seconds, or until a restart; 0: end the pause, also one by
+                                             clients of Disque, which may have paused the queue until they end it
     POST /tube/pause?tube=NAME&queue=STATE[&by=NAME]     pause the queue as PAUSE of Disque's clients does, until the next call,
-                                             also over restarts. STATE: out (hand out no job), in (clients of Disque add none),
+                                             also over restarts. STATE: out (deliver no job), in (clients of Disque add none),
                                              all, none; else 400 INVALID_ARG_QUEUE. `by`: as in /pauses
 
 Each tube has `tube_name`, `urgent_count`, `ready_count`, `reserved_count`, `delayed_count`, `buried_count`, `job_count` (all
 jobs that ever came), `using_count` and `watching_count` (clients; those of Disque watch while they wait), `waiting_count`
 (clients and other nodes that wait for a job), of which `disque_waiting_count` are clients of Disque and `node_waiting_count`
 other nodes of the cluster, `queue_paused` (in, out, all or none: the pause of the queue), and `pause_left` in s; 4294967295 if
-the queue is paused until that is ended. /stats tells the same about a topic that is a tube. For the jobs in tubes see
+the queue is paused until that is ended. /stats has the same about a topic that is a tube. For the jobs in tubes see
 nsqd/http/jobs.py.
 """
 

@@ -6,7 +6,7 @@ from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.deferred import Message
 from nsqd.core.timing.pause import NOT_KNOWN, Pause
 from nsqd.core.work_queue.job import JobState
-from nsqd.http.attention import PORTION, Attention, everything
+from nsqd.http.attention import BATCH, Attention, everything
 from tests.local_node import LocalNode
 from tests.nsqd.core.node import MS, SECOND, Node
 from tests.nsqd.http.asking import consumer, get, post
@@ -14,7 +14,7 @@ from tests.nsqd.http.asking import consumer, get, post
 
 def look(node: Node, depth: int = 0, since: int = 0, limit: int = 1000) -> dict[str, Any]:
     found, left = Attention(depth, since, node.now), everything(node.broker)
-    while found.add_some(left):
+    while found.add_batch(left):
         pass
     return found.as_answer(limit)
 
@@ -113,15 +113,15 @@ def test_tubes_of_any_name() -> None:
 
 def test_the_worst_come_first_and_the_rest_is_counted() -> None:
     node = Node()
-    for number in range(PORTION + 10):
+    for number in range(BATCH + 10):
         node.channel(f"t{number:04}", "c")
         node.publish(f"t{number:04}", *[b"x"] * (1 + number % 3))
     node.channel("t0000", "c").bury(b"0" * 16, Message(99, 1), "")
     node.publish("lonely", b"x")
     told = look(node, limit=2)
     assert channels(told) == ["t0000/c", "t0002/c"]
-    assert (len(told["topics"]), told["left_out"]) == (1, PORTION + 8)
-    assert look(node, limit=0) == NOTHING | {"left_out": PORTION + 11}
+    assert (len(told["topics"]), told["left_out"]) == (1, BATCH + 8)
+    assert look(node, limit=0) == NOTHING | {"left_out": BATCH + 11}
 
 
 def test_over_http() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 from nsqd.core.observation.series import FINE, Series
 from nsqd.core.timing.deferred import Message
 from nsqd.core.timing.pause import NOT_KNOWN
-from nsqd.http.overview import COLUMNS, MOST_BACKLOGS, MOST_NAMES, PORTION, STALLED, Backlog, Overview, OverviewRows
+from nsqd.http.overview import BATCH, COLUMNS, MOST_BACKLOGS, MOST_NAMES, STALLED, Backlog, Overview, OverviewRows
 from tests.daemons import OK, Conversation
 from tests.local_node import LocalNode
 from tests.nsqd.core.node import SECOND, Node, ids
@@ -181,7 +181,7 @@ def rows_of(node: LocalNode, query: str) -> Any:
 
 
 def test_more_topics_than_a_portion() -> None:
-    node, count = LocalNode(), PORTION + 7
+    node, count = LocalNode(), BATCH + 7
     with Conversation(node, b"  V2") as client:
         for number in range(count):
             client.send(b"PUB many-%05d\n\0\0\0\1x" % number)
