@@ -211,14 +211,10 @@ class AttentionRoute:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "GET /channels/attention",
-                self.attention,
-                STATS,
-                (bounded("depth", MOST_DEPTH, 0), bounded("age", MOST_AGE, 0), bounded("limit", MOST, LIMIT)),
-                "List the channels, topics and tubes that may need an operator; `age` in s",
-            ),
-        ]
+            Route("GET /channels/attention", self.attention, STATS,
+                  (bounded("depth", MOST_DEPTH, 0), bounded("age", MOST_AGE, 0), bounded("limit", MOST, LIMIT)),
+                  "List the channels, topics and tubes that may need an operator; `age` in s"),
+        ]  # fmt: skip
 
     async def attention(self, request: Request, depth: int, age: int, limit: int) -> Response:
         """Answer which channels, topics and tubes may need an operator."""

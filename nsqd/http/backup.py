@@ -41,14 +41,9 @@ class BackupRoute:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "GET /backup",
-                self.backup,
-                Need(Verb.ADMIN, has_bodies=True),
-                (LOG,),
-                "Send a copy of the data directory, or of a promoted log, as a tar stream",
-            ),
-        ]
+            Route("GET /backup", self.backup, Need(Verb.ADMIN, has_bodies=True), (LOG,),
+                  "Send a copy of the data directory, or of a promoted log, as a tar stream"),
+        ]  # fmt: skip
 
     async def backup(self, request: Request, log: str) -> Response:
         """Answer the whole data directory as a tar stream."""

@@ -28,14 +28,9 @@ class ClientActions:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "POST /client/disconnect",
-                self.disconnect,
-                on_channel(Verb.ACT),
-                (*TOPIC_AND_CHANNEL, any_text("client")),
-                "End the connection of a consumer",
-            ),
-        ]
+            Route("POST /client/disconnect", self.disconnect, on_channel(Verb.ACT), (*TOPIC_AND_CHANNEL, any_text("client")),
+                  "End the connection of a consumer"),
+        ]  # fmt: skip
 
     async def disconnect(self, request: Request, topic: str, channel: str, client: str) -> Response:
         """End the connection of one consumer."""

@@ -53,29 +53,12 @@ class Cursors:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "GET /topic/cursors", self.cursors, on_topic(Verb.STATS), (TOPIC, LOG), "List the cursors of a topic"
-            ),
-            Route(
-                "POST /topic/cursor",
-                self.move,
-                on_topic(Verb.READ),
-                (
-                    *_CURSOR,
-                    place("to"),
-                    duration("hold", None),
-                    bounded("hold_bytes", MOST_HOLD_BYTES, None),
-                ),
-                "Create or change a cursor",
-            ),
-            Route(
-                "POST /topic/cursor/delete",
-                self.delete,
-                on_topic(Verb.CONFIGURE),
-                _CURSOR,
-                "Delete a cursor",
-            ),
-        ]
+            Route("GET /topic/cursors", self.cursors, on_topic(Verb.STATS), (TOPIC, LOG), "List the cursors of a topic"),
+            Route("POST /topic/cursor", self.move, on_topic(Verb.READ),
+                  (*_CURSOR, place("to"), duration("hold", None), bounded("hold_bytes", MOST_HOLD_BYTES, None)),
+                  "Create or change a cursor"),
+            Route("POST /topic/cursor/delete", self.delete, on_topic(Verb.CONFIGURE), _CURSOR, "Delete a cursor"),
+        ]  # fmt: skip
 
     async def cursors(self, request: Request, topic: str, log: str) -> Response:
         """Answer all cursors of a topic, by name."""

@@ -52,33 +52,16 @@ class DeadLetters:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "GET /channel/buried",
-                self.buried,
-                on_channel(Verb.READ),
-                (
-                    *TOPIC_AND_CHANNEL,
-                    bounded("limit", MOST, LIMIT, 1, "INVALID_LIMIT"),
-                    Argument("after", str.encode, None),
-                    flag("body", ("true", "1")),
-                ),
-                "List dead letters",
-            ),
-            Route(
-                "POST /channel/buried/finish",
-                self._action_handler("finished", actions.finish_buried),
-                Need(Verb.ACT, "topic", "channel", finishing="id"),
-                CHOICE,
-                "Finish the dead letters with an `id`, or the first `count`",
-            ),
-            Route(
-                "POST /channel/buried/kick",
-                self._action_handler("kicked", actions.kick),
-                on_channel(Verb.ACT),
-                CHOICE,
-                "Make the dead letters with an `id`, or the first `count`, ready again",
-            ),
-        ]
+            Route("GET /channel/buried", self.buried, on_channel(Verb.READ),
+                  (*TOPIC_AND_CHANNEL, bounded("limit", MOST, LIMIT, 1, "INVALID_LIMIT"), Argument("after", str.encode, None),
+                   flag("body", ("true", "1"))),
+                  "List dead letters"),
+            Route("POST /channel/buried/finish", self._action_handler("finished", actions.finish_buried),
+                  Need(Verb.ACT, "topic", "channel", finishing="id"), CHOICE,
+                  "Finish the dead letters with an `id`, or the first `count`"),
+            Route("POST /channel/buried/kick", self._action_handler("kicked", actions.kick), on_channel(Verb.ACT), CHOICE,
+                  "Make the dead letters with an `id`, or the first `count`, ready again"),
+        ]  # fmt: skip
 
     async def buried(
         self, request: Request, topic: str, channel: str, limit: int, after: bytes | None, body: bool

@@ -56,14 +56,9 @@ class IdentitiesRoute:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "GET /identities",
-                self.identities,
-                STATS,
-                (bounded("limit", MOST, LIMIT),),
-                "Return what each identity of the auth file uses of the node",
-            ),
-        ]
+            Route("GET /identities", self.identities, STATS, (bounded("limit", MOST, LIMIT),),
+                  "Return what each identity of the auth file uses of the node"),
+        ]  # fmt: skip
 
     async def identities(self, request: Request, limit: int) -> Response:
         """Answer the figures of those that have published the most bytes, and the number of all."""

@@ -62,20 +62,15 @@ class Jobs:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "GET /tube/jobs",
-                self.jobs,
-                Need(Verb.BROWSE, "tube", preview="preview"),
-                (TUBE, choice("state", _BY_WORD), *PAGE),
-                "List jobs, without touching them",
-            ),
+            Route("GET /tube/jobs", self.jobs, Need(Verb.BROWSE, "tube", preview="preview"),
+                  (TUBE, choice("state", _BY_WORD), *PAGE), "List jobs, without touching them"),
             self._acting(
                 "delete", DELETE, Verb.DELETE, "Delete the jobs with an `id`, or the first `count` in a state"
             ),
             self._acting("kick", KICK, Verb.ACT, "Make buried and delayed jobs ready"),
             self._acting("bury", BURY, Verb.ACT, "Bury ready and delayed jobs"),
             self._acting("release", RELEASE, Verb.ACT, "Make reserved jobs ready"),
-        ]
+        ]  # fmt: skip
 
     async def jobs(
         self, request: Request, tube: str, state: JobState, limit: int, after: str, preview: int

@@ -60,42 +60,20 @@ class MessageActions:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "POST /channel/messages/finish",
-                self._handler("finished", self._finish),
-                Need(Verb.ACT, "topic", "channel", finishing="offset"),
-                CHOICE,
-                "Finish the messages at some offsets, or the first `count` in a state",
-            ),
-            Route(
-                "POST /channel/messages/requeue",
-                self._handler("requeued", self._requeue),
-                on_channel(Verb.ACT),
-                (*CHOICE, bounded("delay", self._node.options.max_req_timeout // MILLISECOND, 0)),
-                "Requeue them; `delay` in ms",
-            ),
-            Route(
-                "POST /channel/messages/kick",
-                self._handler("kicked", self._kick),
-                on_channel(Verb.ACT),
-                CHOICE,
-                "Make them ready, with attempts from 1",
-            ),
-            Route(
-                "POST /channel/messages/bury",
-                self._handler("buried", self._bury),
-                on_channel(Verb.ACT),
-                (*CHOICE, short_text("reason", MOST_REASON, BY_HAND)),
-                "Bury them",
-            ),
-            Route(
-                "POST /channel/messages/move",
-                self._handler("moved", self._move),
-                Need(Verb.ACT, "topic", "channel", target="to"),
-                (*CHOICE, legal_name("to")),
-                "Publish them to another topic, and finish them here",
-            ),
-        ]
+            Route("POST /channel/messages/finish", self._handler("finished", self._finish),
+                  Need(Verb.ACT, "topic", "channel", finishing="offset"), CHOICE,
+                  "Finish the messages at some offsets, or the first `count` in a state"),
+            Route("POST /channel/messages/requeue", self._handler("requeued", self._requeue), on_channel(Verb.ACT),
+                  (*CHOICE, bounded("delay", self._node.options.max_req_timeout // MILLISECOND, 0)),
+                  "Requeue them; `delay` in ms"),
+            Route("POST /channel/messages/kick", self._handler("kicked", self._kick), on_channel(Verb.ACT), CHOICE,
+                  "Make them ready, with attempts from 1"),
+            Route("POST /channel/messages/bury", self._handler("buried", self._bury), on_channel(Verb.ACT),
+                  (*CHOICE, short_text("reason", MOST_REASON, BY_HAND)), "Bury them"),
+            Route("POST /channel/messages/move", self._handler("moved", self._move),
+                  Need(Verb.ACT, "topic", "channel", target="to"), (*CHOICE, legal_name("to")),
+                  "Publish them to another topic, and finish them here"),
+        ]  # fmt: skip
 
     def _handler(self, done: str, prepare: Callable[..., Act]) -> Callable[..., Awaitable[Response]]:
         """Return a handler that reads the messages that are chosen, and then acts on them.

@@ -61,21 +61,14 @@ class Messages:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "GET /channel/messages",
-                self.messages,
-                Need(Verb.BROWSE, "topic", "channel", preview="preview", reading=("contains", "header")),
-                (*TOPIC_AND_CHANNEL, choice("state", STATES), *PAGE, *FILTER),
-                "List messages of a channel, without touching them",
-            ),
-            Route(
-                "GET /channel/message",
-                self.body,
-                on_channel(Verb.READ),
-                (*TOPIC_AND_CHANNEL, bounded("offset", MOST_OFFSET), any_text("format", "")),
-                "Send the body of one message, or with its headers as JSON",
-            ),
-        ]
+            Route("GET /channel/messages", self.messages,
+                  Need(Verb.BROWSE, "topic", "channel", preview="preview", reading=("contains", "header")),
+                  (*TOPIC_AND_CHANNEL, choice("state", STATES), *PAGE, *FILTER),
+                  "List messages of a channel, without touching them"),
+            Route("GET /channel/message", self.body, on_channel(Verb.READ),
+                  (*TOPIC_AND_CHANNEL, bounded("offset", MOST_OFFSET), any_text("format", "")),
+                  "Send the body of one message, or with its headers as JSON"),
+        ]  # fmt: skip
 
     async def body(self, request: Request, topic: str, channel: str, offset: int, format_: str) -> Response:
         """Answer the whole body of one message."""

@@ -120,16 +120,12 @@ class Overview:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "GET /topics/figures",
-                self.figures,
-                STATS,
-                (_COLUMNS, Argument("drain", lambda text: text not in ("", "0"), False)),
-                "Return the figures of all topics, in columns",
-            ),
+            Route("GET /topics/figures", self.figures, STATS,
+                  (_COLUMNS, Argument("drain", lambda text: text not in ("", "0"), False)),
+                  "Return the figures of all topics, in columns"),
             Route("GET /topics/rows", self.rows, STATS, (_TOPICS,), "Return the figures of some topics"),
             Route("GET /topic/ages", self.ages, on_topic(Verb.STATS), (TOPIC,), "Return since when messages wait"),
-        ]
+        ]  # fmt: skip
 
     async def figures(self, request: Request, columns: list[str] | None, drain: bool) -> Response:
         """Answer the totals of all topics, and the columns asked for."""

@@ -88,30 +88,13 @@ class ReadBack:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "GET /topic/offsets",
-                self.offsets,
-                on_topic(Verb.READ),
-                (TOPIC, place("time"), LOG),
-                "Return the retained range",
-            ),
-            Route(
-                "GET /topic/read",
-                self.read,
-                on_topic(Verb.READ),
-                (
-                    TOPIC,
-                    place("from", OffsetArgument(word=EARLIEST)),
-                    place("to"),
-                    bounded("limit", MOST, LIMIT),
-                    bounded("max_bytes", MOST_BYTES, MAX_BYTES),
-                    bounded("wait_ms", MOST_WAIT, 0),
-                    bounded("min", MOST, 1),
-                    LOG,
-                ),
-                "Read retained messages",
-            ),
-        ]
+            Route("GET /topic/offsets", self.offsets, on_topic(Verb.READ), (TOPIC, place("time"), LOG),
+                  "Return the retained range"),
+            Route("GET /topic/read", self.read, on_topic(Verb.READ),
+                  (TOPIC, place("from", OffsetArgument(word=EARLIEST)), place("to"), bounded("limit", MOST, LIMIT),
+                   bounded("max_bytes", MOST_BYTES, MAX_BYTES), bounded("wait_ms", MOST_WAIT, 0), bounded("min", MOST, 1), LOG),
+                  "Read retained messages"),
+        ]  # fmt: skip
 
     async def offsets(self, request: Request, topic: str, time: OffsetArgument | None, log: str) -> Response:
         """Answer the range of offsets that can be read, and the offset of a time if one is given."""

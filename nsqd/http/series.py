@@ -37,14 +37,9 @@ class SeriesRoute:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "GET /topic/series",
-                self.series,
-                on_channel(Verb.STATS),
-                (TOPIC, legal_name("channel", "")),
-                "Return the recent activity of a topic or a channel, for charts",
-            ),
-        ]
+            Route("GET /topic/series", self.series, on_channel(Verb.STATS), (TOPIC, legal_name("channel", "")),
+                  "Return the recent activity of a topic or a channel, for charts"),
+        ]  # fmt: skip
 
     async def series(self, request: Request, topic: str, channel: str) -> Response:
         """Answer the hour and the day. They are unpacked in the HTTP thread."""

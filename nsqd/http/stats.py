@@ -75,7 +75,7 @@ class Stats:
         return [
             Route(
                 "GET /stats", self.stats, on_channel(Verb.STATS), declared, "Return the statistics, as text or as JSON"
-            )
+            ),
         ]
 
     async def stats(

@@ -29,14 +29,9 @@ class StoryRoute:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "GET /debug/story",
-                self.story,
-                ADMIN,
-                (Argument("id", read_message_id, expected="16 digits"),),
-                "Return the last events that touched a message",
-            ),
-        ]
+            Route("GET /debug/story", self.story, ADMIN, (Argument("id", read_message_id, expected="16 digits"),),
+                  "Return the last events that touched a message"),
+        ]  # fmt: skip
 
     async def story(self, request: Request, id_: bytes) -> Response:
         """Answer the events of one message, a line each."""

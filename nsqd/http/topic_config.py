@@ -41,21 +41,11 @@ class TopicConfigRoutes:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "GET /topic/config",
-                self.show,
-                on_topic(Verb.STATS),
-                (ANY_TOPIC,),
-                "Return how messages of a topic are kept and given up",
-            ),
-            Route(
-                "POST /topic/config",
-                self.change,
-                on_topic(Verb.CONFIGURE),
-                (TOPIC, *SETTINGS_ARGUMENTS),
-                "Change them; `default` means as the node's flags say",
-            ),
-        ]
+            Route("GET /topic/config", self.show, on_topic(Verb.STATS), (ANY_TOPIC,),
+                  "Return how messages of a topic are kept and given up"),
+            Route("POST /topic/config", self.change, on_topic(Verb.CONFIGURE), (TOPIC, *SETTINGS_ARGUMENTS),
+                  "Change them; `default` means as the node's flags say"),
+        ]  # fmt: skip
 
     async def show(self, request: Request, topic: str) -> Response:
         """Answer what holds for the topic, and which parts of it are set for the topic itself."""

@@ -47,71 +47,25 @@ class Topology:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "POST /topic/create",
-                self.create_topic,
-                on_topic(Verb.CREATE),
-                (TOPIC, *SETTINGS_ARGUMENTS),
-                "Create a topic",
-            ),
-            Route(
-                "POST /topic/delete",
-                self._simple(_delete_topic),
-                on_topic(Verb.DELETE),
-                (ANY_TOPIC,),
-                "Delete a topic with its channels and messages",
-            ),
-            Route(
-                "POST /topic/empty",
-                self._simple(_empty_topic),
-                on_topic(Verb.DELETE),
-                (TOPIC,),
-                "Drop the messages that no channel has been given yet",
-            ),
-            Route(
-                "POST /topic/pause",
-                self._pausing(True),
-                on_topic(Verb.ACT),
-                (ANY_TOPIC, BY, UNTIL),
-                "Hold messages back from the channels",
-            ),
+            Route("POST /topic/create", self.create_topic, on_topic(Verb.CREATE), (TOPIC, *SETTINGS_ARGUMENTS),
+                  "Create a topic"),
+            Route("POST /topic/delete", self._simple(_delete_topic), on_topic(Verb.DELETE), (ANY_TOPIC,),
+                  "Delete a topic with its channels and messages"),
+            Route("POST /topic/empty", self._simple(_empty_topic), on_topic(Verb.DELETE), (TOPIC,),
+                  "Drop the messages that no channel has been given yet"),
+            Route("POST /topic/pause", self._pausing(True), on_topic(Verb.ACT), (ANY_TOPIC, BY, UNTIL),
+                  "Hold messages back from the channels"),
             Route("POST /topic/unpause", self._pausing(False), on_topic(Verb.ACT), (ANY_TOPIC,), "End the pause"),
-            Route(
-                "POST /channel/create",
-                self.create_channel,
-                on_channel(Verb.CREATE),
-                (*TOPIC_AND_CHANNEL, place("from"), LOG),
-                "Create a channel, at the next message or `from` a retained one",
-            ),
-            Route(
-                "POST /channel/delete",
-                self._simple(_delete_channel),
-                on_channel(Verb.DELETE),
-                TOPIC_AND_CHANNEL,
-                "Delete a channel with its messages",
-            ),
-            Route(
-                "POST /channel/empty",
-                self._simple(_empty_channel),
-                on_channel(Verb.DELETE),
-                TOPIC_AND_CHANNEL,
-                "Drop all messages of a channel",
-            ),
-            Route(
-                "POST /channel/pause",
-                self._pausing(True),
-                on_channel(Verb.ACT),
-                (*TOPIC_AND_CHANNEL, BY, UNTIL),
-                "Deliver no messages",
-            ),
-            Route(
-                "POST /channel/unpause",
-                self._pausing(False),
-                on_channel(Verb.ACT),
-                TOPIC_AND_CHANNEL,
-                "End the pause",
-            ),
-        ]
+            Route("POST /channel/create", self.create_channel, on_channel(Verb.CREATE),
+                  (*TOPIC_AND_CHANNEL, place("from"), LOG), "Create a channel, at the next message or `from` a retained one"),
+            Route("POST /channel/delete", self._simple(_delete_channel), on_channel(Verb.DELETE), TOPIC_AND_CHANNEL,
+                  "Delete a channel with its messages"),
+            Route("POST /channel/empty", self._simple(_empty_channel), on_channel(Verb.DELETE), TOPIC_AND_CHANNEL,
+                  "Drop all messages of a channel"),
+            Route("POST /channel/pause", self._pausing(True), on_channel(Verb.ACT), (*TOPIC_AND_CHANNEL, BY, UNTIL),
+                  "Deliver no messages"),
+            Route("POST /channel/unpause", self._pausing(False), on_channel(Verb.ACT), TOPIC_AND_CHANNEL, "End the pause"),
+        ]  # fmt: skip
 
     async def create_topic(self, request: Request, topic: str, **settings: Any) -> Response:
         """Create a topic. The answer comes when nsqlookupd knows a new topic, or after a bounded time.

@@ -51,21 +51,11 @@ class TubesRoute:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "GET /tubes",
-                self.tubes,
-                STATS,
-                (bounded("limit", MOST, LIMIT), any_text("after", "")),
-                "List the tubes",
-            ),
-            Route(
-                "POST /tube/pause",
-                self.pause,
-                Need(Verb.ACT, "tube"),
-                (TUBE, bounded("seconds", LONGEST_PAUSE, None), choice("queue", _WAYS, None), BY),
-                "Pause a tube for `seconds` (0 ends that), or the `queue`, as PAUSE does",
-            ),
-        ]
+            Route("GET /tubes", self.tubes, STATS, (bounded("limit", MOST, LIMIT), any_text("after", "")), "List the tubes"),
+            Route("POST /tube/pause", self.pause, Need(Verb.ACT, "tube"),
+                  (TUBE, bounded("seconds", LONGEST_PAUSE, None), choice("queue", _WAYS, None), BY),
+                  "Pause a tube for `seconds` (0 ends that), or the `queue`, as PAUSE does"),
+        ]  # fmt: skip
 
     async def tubes(self, request: Request, limit: int, after: str) -> Response:
         """Answer a page of the tubes, by name."""
