@@ -23,7 +23,7 @@ def ask(node: LocalNode, method: str, path: str, content: bytes | str = b"", **a
     return node.client.request(method, path, params=params or None, content=content)
 
 
-def told(answer: httpx.Response) -> Any:
+def reply_of(answer: httpx.Response) -> Any:
     """Return the JSON of an answer, or the status and the message of a refusal."""
     found = answer.json() if answer.content else ""
     return found if answer.status_code == 200 else (answer.status_code, found["message"])
@@ -31,7 +31,7 @@ def told(answer: httpx.Response) -> Any:
 
 def get(node: LocalNode, path: str, **arguments: object) -> Any:
     """Send a GET, and return what it tells."""
-    return told(ask(node, "GET", path, **arguments))
+    return reply_of(ask(node, "GET", path, **arguments))
 
 
 def post(node: LocalNode, path: str, content: bytes | str = b"", **arguments: object) -> httpx.Response:

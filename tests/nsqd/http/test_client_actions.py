@@ -12,7 +12,7 @@ from tests.cases import each
 from tests.local_node import LocalNode
 from tests.nsqd.core.node import Node
 from tests.nsqd.core.promoted import promote
-from tests.nsqd.http.asking import ask, consumer, handled_json, http_node, post, told
+from tests.nsqd.http.asking import ask, consumer, handled_json, http_node, post, reply_of
 from tests.nsqd.http.test_messages import STATES, look, publish
 from tests.nsqd.protocols.nsq.wire import Wire
 
@@ -90,7 +90,7 @@ def test_a_consumer_at_an_address_is_disconnected() -> None:
         address = look(node, "t", "in_flight")["messages"][0]["client"]["remote_address"]
         for wrong in ({"client": "10.0.0.1:1"}, {"client": "@"}, {"channel": "d"}):
             answer = ask(node, "POST", "/client/disconnect", **CHANNEL | {"client": address} | wrong)
-            assert told(answer) == (404, "CLIENT_NOT_FOUND")
+            assert reply_of(answer) == (404, "CLIENT_NOT_FOUND")
         answer = post(node, "/client/disconnect", **CHANNEL, client=address)
         assert answer.json() == {"disconnected": 1, "requeued": 2}
         assert look(node, "t", "ready")["counts"] == NOTHING | {"ready": 2}

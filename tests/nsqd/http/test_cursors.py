@@ -6,15 +6,15 @@ import pytest
 
 from tests.cases import each
 from tests.local_node import LocalNode
-from tests.nsqd.http.asking import ask, get, post, told
+from tests.nsqd.http.asking import ask, get, post, reply_of
 
 
 def cursor(node: LocalNode, name: str, **arguments: object) -> Any:
-    return told(ask(node, "POST", "/topic/cursor", **{"topic": "t", "name": name} | arguments))
+    return reply_of(ask(node, "POST", "/topic/cursor", **{"topic": "t", "name": name} | arguments))
 
 
 def delete(node: LocalNode, name: str, **arguments: object) -> Any:
-    return told(ask(node, "POST", "/topic/cursor/delete", topic="t", name=name, **arguments))
+    return reply_of(ask(node, "POST", "/topic/cursor/delete", topic="t", name=name, **arguments))
 
 
 def cursors(node: LocalNode) -> dict[str, Any]:
@@ -102,15 +102,15 @@ def test_cursors_of_all_topics() -> None:
         post(node, "/mpub", b"1\n2\n3", topic=topic)
     for topic, name in (("z", "spark"), ("a", "y"), ("a", "x"), ("a-b", "x")):
         post(node, "/topic/cursor", topic=topic, name=name, to=1, owner="me", hold="1h")
-    told = get(node, "/cursors")
-    assert told["cursor_count"] == 4
-    names = [(one["topic"], one["name"]) for one in told["cursors"]]
+    shown = get(node, "/cursors")
+    assert shown["cursor_count"] == 4
+    names = [(one["topic"], one["name"]) for one in shown["cursors"]]
     assert names == [("a", "x"), ("a", "y"), ("a-b", "x"), ("z", "spark")]
     listed = get(node, "/topic/cursors", topic="z")
     (same,) = listed["cursors"]
-    assert told["cursors"][3] == {"topic": "z", "log": listed["log"], **same}
+    assert shown["cursors"][3] == {"topic": "z", "log": listed["log"], **same}
     assert (same["owner"], same["offset"], same["lag"]) == ("me", 1, 2)
     page = get(node, "/cursors", limit=2, after="a/x")
-    assert page == {"cursor_count": 4, "cursors": told["cursors"][1:3]}
+    assert page == {"cursor_count": 4, "cursors": shown["cursors"][1:3]}
     assert get(node, "/cursors", limit=0)["cursors"] == []
     assert get(node, "/cursors", after="z/spark")["cursors"] == []

@@ -9,7 +9,7 @@ from nsqd.http import inspection
 from tests.cases import each
 from tests.daemons import Conversation
 from tests.local_node import LocalNode
-from tests.nsqd.http.asking import ask, consumer, get, post, told
+from tests.nsqd.http.asking import ask, consumer, get, post, reply_of
 
 FLAGS = ("-mem-budget", "65536", "-max-attempts", "dead=1")
 
@@ -39,7 +39,7 @@ def push_out(node: LocalNode, topic: str) -> None:
 
 def act(node: LocalNode, what: str, topic: str, **arguments: object) -> Any:
     asked = {"topic": topic, "channel": "c"} | arguments
-    return told(ask(node, "POST", f"/channel/messages/{what}", **asked))
+    return reply_of(ask(node, "POST", f"/channel/messages/{what}", **asked))
 
 
 def in_every_state(node: LocalNode, topic: str) -> tuple[Conversation, dict[str, int]]:

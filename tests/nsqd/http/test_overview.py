@@ -10,7 +10,7 @@ from tests.daemons import OK, Conversation
 from tests.local_node import LocalNode
 from tests.nsqd.core.node import SECOND, Node, ids
 from tests.nsqd.core.observation.test_series import T0, note
-from tests.nsqd.http.asking import ask, get, handled_json, http_node, post, told
+from tests.nsqd.http.asking import ask, get, handled_json, http_node, post, reply_of
 
 
 def look(node: Node, series: Series | None = None) -> OverviewRows:
@@ -21,9 +21,9 @@ def look(node: Node, series: Series | None = None) -> OverviewRows:
 
 
 def test_of_no_topic() -> None:
-    told = look(Node()).as_answer(["depth", "oldest"])
-    assert (told["totals"], told["oldest"]) == (dict.fromkeys(told["totals"], 0), 0)
-    assert (told["names"], told["columns"]) == ([], {"depth": (), "oldest": ()})
+    shown = look(Node()).as_answer(["depth", "oldest"])
+    assert (shown["totals"], shown["oldest"]) == (dict.fromkeys(shown["totals"], 0), 0)
+    assert (shown["names"], shown["columns"]) == ([], {"depth": (), "oldest": ()})
 
 
 def test_a_topics_figures_are_its_own_and_its_channels() -> None:
@@ -55,8 +55,8 @@ def test_what_is_not_asked_for_is_not_told() -> None:
     node = Node()
     node.channel("t", "c")
     assert "names" not in look(node).as_answer(None)
-    told = look(node).as_answer([])
-    assert (told["names"], told["columns"]) == (["t"], {})
+    shown = look(node).as_answer([])
+    assert (shown["names"], shown["columns"]) == (["t"], {})
 
 
 def test_what_is_paused_and_what_nobody_reads() -> None:
@@ -67,10 +67,10 @@ def test_what_is_paused_and_what_nobody_reads() -> None:
     node.broker.topics["t0002"].pause(NOT_KNOWN)
     node.channel("t0001", "c").pause(NOT_KNOWN)
     node.subscribe("t0000", "c")  # it takes nothing, but it is there
-    told = look(node).as_answer(None)
-    assert (told["paused"], told["paused_count"]) == (["t0001/c", "t0002"], 2)
-    assert told["idle"]["count"] == MOST_NAMES + 4
-    assert told["idle"]["names"] == [f"t{number:04}/c" for number in range(1, MOST_NAMES + 1)]
+    shown = look(node).as_answer(None)
+    assert (shown["paused"], shown["paused_count"]) == (["t0001/c", "t0002"], 2)
+    assert shown["idle"]["count"] == MOST_NAMES + 4
+    assert shown["idle"]["names"] == [f"t{number:04}/c" for number in range(1, MOST_NAMES + 1)]
 
 
 def test_rows() -> None:
@@ -144,8 +144,8 @@ def test_ages_tell_the_changes_of_channels() -> None:
         note(series, node, T0 + count * FINE)
     node.channel("t", "new")
     routes = {route.key: route.parsing() for route in Overview(http_node(node.broker, series=series)).routes()}
-    told = handled_json(routes["GET /topic/ages"].handler, topic="t")
-    assert (told["changes"], told["channels"].keys()) == ({"c": [3, 2 * FINE]}, {"c", "new"})
+    shown = handled_json(routes["GET /topic/ages"].handler, topic="t")
+    assert (shown["changes"], shown["channels"].keys()) == ({"c": [3, 2 * FINE]}, {"c", "new"})
 
 
 def test_figures_rows_and_ages_over_http() -> None:
@@ -177,7 +177,7 @@ def test_figures_rows_and_ages_over_http() -> None:
 
 
 def rows_of(node: LocalNode, query: str) -> Any:
-    return told(node.client.get(f"/topics/rows?{query}"))
+    return reply_of(node.client.get(f"/topics/rows?{query}"))
 
 
 def test_more_topics_than_a_portion() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.daemons import OK, Conversation
 from tests.local_node import SECOND, LocalNode
-from tests.nsqd.http.asking import ask, get, post, told
+from tests.nsqd.http.asking import ask, get, post, reply_of
 
 SOON = 4  # s
 MONTH = 30 * 24 * 3600  # s
@@ -92,8 +92,8 @@ def test_over_a_kill(node: LocalNode) -> None:
 def test_errors(path: str, node: LocalNode) -> None:
     now = wall(node)
     for until in (now, now + MONTH + 1):
-        assert told(ask(node, "POST", path, topic="t", channel="c", until=until)) == (400, "INVALID_ARG_UNTIL")
-    assert told(ask(node, "POST", path, topic="nope", channel="c", by="ann")) == (404, "TOPIC_NOT_FOUND")
+        assert reply_of(ask(node, "POST", path, topic="t", channel="c", until=until)) == (400, "INVALID_ARG_UNTIL")
+    assert reply_of(ask(node, "POST", path, topic="nope", channel="c", by="ann")) == (404, "TOPIC_NOT_FOUND")
     assert pauses(node) == {"pauses": [], "count": 0}
     limits = {"by": "\u00e9" * 100, "until": wall(node) + MONTH}
     assert post(node, path, topic="t", channel="c", **limits).status_code == 200

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cases import each
 from tests.local_node import LocalNode, MemorySocket
-from tests.nsqd.http.asking import ask, drained, get, post, told
+from tests.nsqd.http.asking import ask, drained, get, post, reply_of
 
 MS, SECOND = 1_000_000, 1_000_000_000
 
@@ -158,7 +158,7 @@ def test_what_is_refused(node: LocalNode, arguments: dict[str, Any], error: tupl
 
 def test_a_form_that_is_not_known_is_refused(node: LocalNode) -> None:
     make_short(node)
-    assert told(answer(node, "short", "image/png")) == (406, "NOT_ACCEPTABLE")
+    assert reply_of(answer(node, "short", "image/png")) == (406, "NOT_ACCEPTABLE")
 
 
 def make_short(node: LocalNode) -> None:
@@ -175,7 +175,7 @@ def test_what_retention_has_passed_is_gone(node: LocalNode) -> None:
     post(node, "/topic/config", topic="passed", retention="1h")
     publish(node, "passed", [b"after"])
     gone = answer(node, "passed", from_=0)
-    assert (told(gone), gone.headers["x-nsq-first-offset"]) == ((410, "OFFSET_GONE"), "1")
+    assert (reply_of(gone), gone.headers["x-nsq-first-offset"]) == ((410, "OFFSET_GONE"), "1")
     assert bodies_of(node, "passed") == ["after"]
     post(node, "/topic/delete", topic="passed")
     post(node, "/topic/create", topic="passed", retention="1h")
@@ -230,6 +230,6 @@ def test_where_a_channel_cannot_begin(node: LocalNode, arguments: dict[str, Any]
         post(node, "/channel/create", topic="begun", channel="there")
         publish(node, "begun", [b"a", b"b"])
         publish(node, "unkept", [b"a"])
-    assert told(ask(node, "POST", "/channel/create", **arguments)) == error
+    assert reply_of(ask(node, "POST", "/channel/create", **arguments)) == error
     (topic,) = get(node, "/stats", format="json", topic="begun")["topics"]
     assert [channel["channel_name"] for channel in topic["channels"]] == ["there"]
