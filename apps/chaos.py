@@ -31,7 +31,7 @@ The set must be one of this machine that was started with `penstock up --chaos`,
     penstock up --nodes 3 --chaos
 
 NODE is the number of a node, as on nsqadmin's page Cluster (0, 1, ...), or its name (nsqd, nsqd-2, ...; nsqd-2 is node 1).
-No acknowledged message is lost by any of these. See docs/operations/several-nodes.md#break-a-node-on-purpose.
+No acknowledged message is lost by any of these. See docs/how-to/run-several-nodes.md#break-a-node-on-purpose.
 """
 RUNNING = "running"
 LOOKUPDS = "/config/nsqlookupd_tcp_addresses"

@@ -10,7 +10,7 @@ MOST_NUMBER = 1023  # of a node
 DETAILS = """
 The node must be down. The others choose followers without it, and do not dial it. Its log is never accepted again: a node that
 starts with its data directory, or with one that was recovered, is refused. A node with a new data directory may have the
-number. Copies of the log stay on the other nodes until you remove them. See docs/operations/lost-node.md.
+number. Copies of the log stay on the other nodes until you remove them. See docs/troubleshooting/lost-node.md.
 
 The certificate and the secret of the node are still valid. If they may be stolen, make a new authority, and give all other
 nodes new certificates and another secret: penstock cluster certs NEW-DIRECTORY --nodes COUNT.
@@ -18,7 +18,7 @@ nodes new certificates and another secret: penstock cluster certs NEW-DIRECTORY 
 STILL_GOOD = """\
 Its certificate and the secret are still accepted, for a node with that number and an empty data directory. If they may be
 stolen, replace the authority and the secret of all other nodes: penstock cluster certs NEW-DIRECTORY --nodes COUNT, then
-docs/operations/certificates.md#the-nodes-of-a-cluster"""
+docs/how-to/certificates.md#the-nodes-of-a-cluster"""
 ADVICE = {
     "NODE_NOT_FOUND": "no node of the cluster has the number {node}; see http://{address}/cluster",
     "NODE_IS_CONNECTED": "node {node} is up, or was a moment ago: stop it first; a node cannot forget itself",

@@ -15,7 +15,7 @@ The leader of the log must be lost. A node with a complete replica promotes the 
 this command is for replicas that may lack messages. Acknowledged messages that are not in the replica are not delivered, unless
 the lost node comes back with its disk; finished messages whose finish is not in the replica are delivered again. The failover
 is final. A majority of the nodes must vote for it, an nsqlookupd that is in contact with the leader postpones it, and a node
-with a longer replica promotes the log instead. /cluster shows the result; see docs/operations/lost-node.md.
+with a longer replica promotes the log instead. /cluster shows the result; see docs/troubleshooting/lost-node.md.
 """
 ADVICE = {
     "NO_REPLICA": "nsqd at {address} has no whole copy of the log {log}; see http://{address}/cluster",

@@ -39,7 +39,7 @@ The nodes that are named list the others, and all of them are asked. One more no
 with two copies is lost with any one node, and the others deliver what it has by themselves.
 {CODES}
 With --json: the level, the reasons, and nodes, logs and copies as nsqadmin's /api/cluster has them. See
-docs/operations/lost-node.md.
+docs/troubleshooting/lost-node.md.
 """
 WAIT_DETAILS = f"""
 Use it between two steps of an upgrade: stop a node, start it again, penstock cluster wait, the next one. Reasons for waiting

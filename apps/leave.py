@@ -18,7 +18,7 @@ The node takes no messages and delivers none from then on. It waits for messages
 asks nodes that have all of its logs to lead them. Then it announces that it has left, and its process ends: make sure that
 nothing starts it again. A log that is not transferred within the limit stays its own; the process ends as well, and there is a
 failover as for a lost node. Until then keep its data directory, which is a copy. A node that left may join again, best with a
-new data directory. See docs/operations/draining.md.
+new data directory. See docs/how-to/drain-or-remove-a-node.md.
 """
 ADVICE = {
     "NO_CLUSTER": "nsqd at {address} is in no cluster: it has no -cluster-address",

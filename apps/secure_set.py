@@ -142,7 +142,7 @@ def hints(files: SecureSet, node_https: str, lookupd_https: str, program: Callab
     options = f"-consumer-opt=tls_v1 -consumer-opt=tls_root_ca_file,{ca} -consumer-opt=auth_secret_file,{token}"
     tail = f"{program('nsq_tail')} -topic greetings -channel tail -n 1"
     return [
-        f"Every port requires TLS, and a token of {files.path('auth.toml')}: see docs/security.md.",
+        f"Every port requires TLS, and a token of {files.path('auth.toml')}: see docs/reference/security.md.",
         "",
         f"Try:  curl --cacert {ca} -H @{files.path('app.header')} -d 'hello' 'https://{node_https}/pub?topic=greetings'",
         f"      {tail} -lookupd-http-address https://{lookupd_https} {options}",

@@ -46,7 +46,7 @@ DETAILS = """
 If a daemon dies, the others continue. A line says how it ended, and how to start it again: SIGUSR1 to penstock up starts
 each daemon that died, under its addresses and with its data. If the only nsqd of a set dies and --restart is not given, all
 daemons are stopped. SIGUSR2 restarts the nodes one by one. Ctrl-C stops all daemons, and a second Ctrl-C kills them.
-Exit code: 0 if every daemon that was not killed on purpose stopped cleanly, otherwise 1. See docs/operations/several-nodes.md.
+Exit code: 0 if every daemon that was not killed on purpose stopped cleanly, otherwise 1. See docs/how-to/run-several-nodes.md.
 """
 
 
@@ -325,7 +325,7 @@ def _add_modes(up: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="option of every nsqd, such as failover-after=3s (may be given multiple times; see docs/configuration.md)",
+        help="option of every nsqd, such as failover-after=3s (may be given multiple times; see docs/reference/configuration.md)",
     )
     up.add_argument(
         "--chaos",

@@ -3,7 +3,7 @@
 A candidate for a log may ask whether the log's leader is unreachable everywhere, or only to itself. Pure: `now` is monotonic
 ns. The number of nodes is bounded, for each IP address, too: so one address cannot displace the nodes of others.
 
-See docs/design/nsqlookupd.md#nodes-of-a-cluster.
+See docs/contributing/design/nsqlookupd.md#nodes-of-a-cluster.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Handlers run in the HTTP thread and touch the registry only through the bridge. 
 are turned into JSON here. The API has more than the original: /topics/inactive, /metrics, /livez and /readyz. It lacks the
 original's /debug/pprof.
 
-See docs/design/nsqlookupd.md#http-routes.
+See docs/contributing/design/nsqlookupd.md#http-routes.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ linear in the bytes, however they are cut. A reply is an int32 length and text, 
 original is fatal: its reply is the last one, and `closing` becomes True. E_REGISTER_FAILED, which the original lacks, is not
 fatal: the producer keeps what it has registered. (nsqlookupd/lookup_protocol_v1.go)
 
-See docs/design/nsqlookupd.md#tcp-protocol.
+See docs/contributing/design/nsqlookupd.md#tcp-protocol.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ only an `#ephemeral` key is removed with the last producer that unregisters from
 Limits bounds the memory. At the limit the registry forgets keys that no producer carries and that no operator
 created, the oldest first; the original would keep them.
 
-See docs/design/nsqlookupd.md#registrations.
+See docs/contributing/design/nsqlookupd.md#registrations.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A micro-batch goes to a directory of its own, which a second try writes over. After that, its manifest names the offsets
 in it. The cursor on nsqd then follows, so that nsqd shows the lag and may hold back retention.
 
-See docs/design/spark.md#exactly-once.
+See docs/contributing/design/spark.md#exactly-once.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Code that buffers more than FREE bytes for one connection reserves the amount in
 bytes are gone. The first FREE bytes of each connection are not counted, so small requests work even if the budget is
 used up; the number of connections bounds them.
 
-See docs/design/security.md#sizes-and-times.
+See docs/contributing/design/security.md#sizes-and-times.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Integers may be text; durations are Go text or integer milliseconds; lists are a
 text, and an integer for a bool is inverted (0 is true). A number for text or for a list, and an array of the wrong
 things, is an error here: NSQ misreads such values or answers with a stack trace.
 
-See docs/design/nsq-daemons.md#configuration-file.
+See docs/contributing/design/nsq-programs.md#configuration-file.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The forms are `-x v`, `-x=v` and `--x`; a bool takes a value only after `=`. Parsing stops at the first word that is no
 flag, which causes a warning here. If a flag is given twice, the last one counts, but lists are concatenated.
 
-See docs/design/nsq-daemons.md#flags.
+See docs/contributing/design/nsq-programs.md#flags.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Each port drops bytes that certainly belong to another protocol before it executes anything: the body of a job, or of a
 browser's request, must not be taken for commands. Mistakes of a protocol's own clients are not dropped: they get its error.
 
-See docs/design/security.md.
+See docs/contributing/design/security.md.
 """
 
 from __future__ import annotations

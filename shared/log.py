@@ -7,7 +7,7 @@ the line about each HTTP request, as in the original.
 A peer whose bytes are quoted cannot forge a line: control characters are escaped in both forms, and a traceback is indented.
 It cannot fill the disk (shared/repeats.py), and a reader that takes no more bytes stops nothing (shared/lossy_stream.py).
 
-See docs/design/nsq-daemons.md#log-lines.
+See docs/contributing/design/nsq-programs.md#log-lines.
 """
 
 import logging

@@ -22,7 +22,7 @@ AS_NODE = "default"  # as a value: the node's setting applies
 
 
 class Durability(Enum):
-    """The guarantee behind an OK. docs/guarantees.md says what each mode can lose."""
+    """The guarantee behind an OK. docs/explanation/guarantees.md says what each mode can lose."""
 
     ALWAYS = "always"  # the message is synced to disk
     INTERVAL = "interval"  # the message is written; the log is synced every sync-every messages or sync-timeout

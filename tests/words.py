@@ -32,11 +32,11 @@ CLUSTER = (
     "nsqd/cluster",
     "nsqd/replication",
     "nsqd/protocols/peer",
-    "docs/design/cluster.md",
+    "docs/contributing/design/cluster-protocol.md",
     "docs/operations",
     "admin/cluster",
 )
-STORAGE = ("nsqd/storage", "nsqd/core", "docs/design/log.md")
+STORAGE = ("nsqd/storage", "nsqd/core", "docs/contributing/design/log.md")
 # Examples and lists of retired words, and pages that `make reference` writes from strings that are checked in the code
 EXEMPT = re.compile(
     r"(^|/)(words\.py|language\.md|test_words\.py)$"

@@ -2,7 +2,7 @@
 
 If no node answers, the API answers 502 UPSTREAM_ERROR. If some nodes do not, or a command fails, it answers 200 with a WARNING.
 
-See docs/design/nsq-http.md#nsqadmins-json-api.
+See docs/contributing/design/nsq-http.md#nsqadmins-json-api.
 """
 
 from __future__ import annotations

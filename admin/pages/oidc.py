@@ -5,7 +5,7 @@ begun, with which it would not send a Strict one. It is of no use for anything b
 of the session stays Strict. That is why the last answer is a page that loads the next one, and not a redirect: the browser
 would count a redirect as a part of the provider's navigation, and would not send the new cookie with it.
 
-See docs/design/security.md#nsqadmin.
+See docs/contributing/design/security.md#nsqadmin.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ With a file of users or an OIDC provider, a user has logged in, sends a token, o
 are as in the original: every user may do everything; or, with -admin-user, users that the header names may, and others may only
 read. Unlike the original, nsqadmin believes a header only from a trusted network.
 
-See docs/design/security.md#nsqadmin.
+See docs/contributing/design/security.md#nsqadmin.
 """
 
 from __future__ import annotations

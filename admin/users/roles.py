@@ -3,7 +3,7 @@
 The verbs and who may do them are those of all daemons (shared/auth/verbs.py, shared/auth/rules.py). A route that is not in
 the table cannot be served: the daemon does not start with one (see access.Access.guarded).
 
-See docs/design/security.md#nsqadmin.
+See docs/contributing/design/security.md#nsqadmin.
 """
 
 from __future__ import annotations

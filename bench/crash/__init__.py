@@ -36,5 +36,5 @@ The files: `campaign` (a line of the table) over `trial` (one data directory), `
 (where the data is, and how the power goes) and `subjects` (the servers); `mix` (the load) over `link`, `nsq_links` and
 `beanstalk_links`; `ledger` (what was promised, what came, and the verdict) over `messages` and `history`.
 
-See docs/design/reliability.md#the-crash-checker.
+See docs/contributing/testing.md#the-crash-checker.
 """

@@ -8,7 +8,7 @@ for a reply and never too late for a request.
 Nothing is concluded from a command without a reply: an unanswered publish may come or not, an unsettled FIN may have been
 lost. A power cut takes back what was settled less than `window` ns before it; after the last power cut nothing is excused.
 
-See docs/design/reliability.md#the-crash-checker.
+See docs/contributing/testing.md#the-crash-checker.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ A sync that is in progress while the file system goes down may succeed and have 
 and xfs in two of 60 cuts, tried with nothing but pwrite and fdatasync. So the process is stopped meanwhile, as every process
 would be. Where it runs on, losses of requests sent before and answered after that moment are not counted as its fault.
 
-See docs/design/reliability.md#power-cuts.
+See docs/contributing/testing.md#power-cuts.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A server may be down, be slow or lie: then the next one is asked. When many clients come at once their requests wait for each
 other, but no request waits forever. Neither a request's content nor a server's words reach the log.
 
-See docs/design/nsq-protocol.md#auth.
+See docs/contributing/design/nsq-protocol.md#auth.
 """
 
 import ssl

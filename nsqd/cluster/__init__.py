@@ -1,4 +1,4 @@
-"""Replication of logs among nodes, and failover when a node is lost. See docs/design/cluster.md.
+"""Replication of logs among nodes, and failover when a node is lost. See docs/contributing/design/cluster-protocol.md.
 
 A log has one leader, the node that writes it. Followers keep replicas of it. When the leader is lost, the nodes elect a
 follower, which promotes its replica to a log and delivers the unfinished messages. Each folder is one subject, and imports

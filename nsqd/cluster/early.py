@@ -4,7 +4,7 @@ Nodes that start at the same time ask each other for the ends of their logs; one
 all others wait. What a node has promoted counts there as well: otherwise the log would have two leaders. Until such a log has
 been read, the answer is that it cannot be said yet, and the visitor asks again.
 
-See docs/design/cluster.md#visits.
+See docs/contributing/design/cluster-protocol.md#visits.
 """
 
 from __future__ import annotations

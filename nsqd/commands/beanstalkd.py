@@ -3,7 +3,7 @@
 With -b the jobs are in a commit log in that directory, which an nsqd may also use as its -data-path; without it nothing is
 written to disk. Exit codes are beanstalkd's: 5 for flags, 10 for a directory in use, 111 for an address that is not available.
 
-See docs/design/beanstalkd.md#command-line.
+See docs/contributing/design/beanstalkd.md#command-line.
 """
 
 from __future__ import annotations

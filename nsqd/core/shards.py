@@ -5,7 +5,7 @@ have one agenda and one scan, and a turn ends with a group in each log. Each top
 home broker as well, where clients and operators find it; the promoted one is a *shard* of it. What operators do to a topic or
 channel at home is done to its shards.
 
-See docs/design/channel.md#shards.
+See docs/contributing/design/channel.md#shards.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A new topic waits, undistributed, until the nsqlookupds were asked which channel
 already reaches all of them. Only the client that creates a topic or channel waits for this, for PATIENCE at most; an
 nsqlookupd that did not answer the last time is not waited for.
 
-See docs/design/nsqlookupd.md#what-nsqd-does.
+See docs/contributing/design/nsqlookupd.md#what-nsqd-does.
 """
 
 import contextlib

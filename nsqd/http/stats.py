@@ -5,7 +5,7 @@ found, and the answer is written, in the HTTP thread, topic by topic, because on
 thread run. A picture of more than one topic is taken once at a time: requests that come meanwhile share the next one. The
 reactor asks for a small picture of one topic itself, and answers it in the turn.
 
-See docs/design/nsq-http.md#statistics.
+See docs/contributing/design/nsq-http.md#statistics.
 """
 
 from collections.abc import Callable

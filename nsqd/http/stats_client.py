@@ -1,6 +1,6 @@
 """Describe a connection for /stats: the original's ClientStats, key for key.
 
-See docs/design/nsq-http.md#clients-in-the-statistics.
+See docs/contributing/design/nsq-http.md#clients-in-the-statistics.
 """
 
 from typing import Any

@@ -7,7 +7,7 @@ that gets no room is not read until there is some, or is closed after BODY_TIMEO
 A connection whose client has published more than its rate allows is not read for a while, either. What it has sent is handled
 before; it is not closed for that, however long it takes.
 
-See docs/design/security.md#sizes-and-times.
+See docs/contributing/design/security.md#sizes-and-times.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ and costs its sender its turn.
 The layers are not a trio task each. In a measurement, 50 connections of trio.SSLStream took 51 us of CPU a request, and these
 layers in the one epoll took 16 us; moreover, a task that the lingering epoll must wake waits for it.
 
-See docs/design/nsq-protocol.md#tls-and-compression.
+See docs/contributing/design/nsq-protocol.md#tls-and-compression.
 """
 
 import ssl

@@ -1,7 +1,7 @@
 """The use of this node by each identity of the auth file, and its limits. One account for each name.
 
 Connections keep counters anyway; an account adds them up on demand, so identities without limits cost nothing. The time is
-passed in. See docs/decisions/0098-who-is-over-its-rate-is-not-read.md.
+passed in. See docs/contributing/decisions/0098-who-is-over-its-rate-is-not-read.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The identity of a client by the credentials that it has presented, and its rights. The same for all protocols.
 
-See docs/design/security.md#who-may-do-what.
+See docs/contributing/design/security.md#who-may-do-what.
 """
 
 from __future__ import annotations

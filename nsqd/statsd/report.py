@@ -3,7 +3,7 @@
 A counter's line has what was added since the last report, and in the first report all of it. So a report keeps the counters
 for the one that follows. This module is pure: it uses no socket and no clock.
 
-See docs/design/nsq-daemons.md#statsd.
+See docs/contributing/design/nsq-programs.md#statsd.
 """
 
 from collections.abc import Iterator

@@ -7,7 +7,7 @@
 Files are read in the order of their numbers. An invalid record ends its file, as it does for beanstalkd. But a large body (up
 to MOST_BODY) does not make a record invalid: beanstalkd loses jobs of its largest sizes, and the jobs after them.
 
-See docs/design/beanstalkd.md#binlog.
+See docs/contributing/design/beanstalkd.md#binlog.
 """
 
 import re

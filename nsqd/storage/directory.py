@@ -6,7 +6,7 @@ are as this program wrote them, and `opening.py` adds those that are new. Each w
 not sync the directory and loses the file in a power cut. Where another node has made the directory of a lost one,
 `penstock.ids` is the message id below which that node may have issued ids.
 
-See docs/design/nsq-daemons.md#nsqddat.
+See docs/contributing/design/nsq-programs.md#nsqddat.
 """
 
 import fcntl

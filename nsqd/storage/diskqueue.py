@@ -7,7 +7,7 @@
 NSQ writes the metadata only from time to time. So this module reads each file to its real end, and all files after the read
 position. After an invalid length the rest of that file is unreadable, and reading continues with the next file, as in NSQ.
 
-See docs/design/nsq-daemons.md#disk-queues.
+See docs/contributing/design/nsq-programs.md#disk-queues.
 """
 
 import re

@@ -4,7 +4,7 @@ Each message has a byte that counts the channels that still reference it. Finish
 whatever the range's length; the frame of a message that no channel references becomes b"" at once. With more channels than a
 byte can count, the extent keeps a list of numbers instead.
 
-See docs/design/channel.md#fan-out-without-copies.
+See docs/contributing/design/channel.md#fan-out-without-copies.
 """
 
 from operator import add

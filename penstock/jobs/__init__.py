@@ -16,7 +16,7 @@
 * `retries`: when a failed job is tried again, and when a job at work is touched; pure.
 
 The server may be nsqd, the program beanstalkd of this project, or the original beanstalkd; the extensions of
-docs/beanstalkd.md raise Unsupported there. This package imports no room and not `shared`.
+docs/reference/compatibility-beanstalkd.md raise Unsupported there. This package imports no room and not `shared`.
 """
 
 from penstock.jobs.aio import AsyncJobs

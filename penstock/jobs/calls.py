@@ -3,7 +3,7 @@
 Pure: `session` performs calls, for the blocking and the async client alike. Each function raises TypeError for an argument of
 the wrong type and ValueError for a value that can never be valid, so that an argument never becomes a second command.
 
-The extensions exist in Penstock's nsqd and beanstalkd only (docs/beanstalkd.md). The original answers them with
+The extensions exist in Penstock's nsqd and beanstalkd only (docs/reference/compatibility-beanstalkd.md). The original answers them with
 UNKNOWN_COMMAND, but would execute the body of a put_unique as a command: a session sends `PROBE_UNIQUE` first.
 """
 

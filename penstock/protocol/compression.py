@@ -13,7 +13,7 @@ Both classes have the same four members:
 * `read(limit)` returns plain bytes, for a limit of at least 1; b"" when it needs more input
 * `has_more` is True if `read` may return something without new input; the caller reads before it feeds again
 
-See docs/design/nsq-protocol.md#tls-and-compression.
+See docs/contributing/design/nsq-protocol.md#tls-and-compression.
 """
 
 import zlib

@@ -4,7 +4,7 @@ Replies come in the order of the commands, after their length (`LengthPrefixed` 
 starts with `E_` is an error, after which nsqlookupd closes the connection. The exception is E_REGISTER_FAILED, which is
 Penstock's own: it refuses one name, and the connection stays.
 
-See docs/design/nsqlookupd.md#tcp-protocol.
+See docs/contributing/design/nsqlookupd.md#tcp-protocol.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 A valid name is safe as a word of the protocol, and is still never used as a file name.
 
-See docs/design/nsq-protocol.md#names.
+See docs/contributing/design/nsq-protocol.md#names.
 """
 
 import re

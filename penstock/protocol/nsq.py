@@ -4,7 +4,7 @@ An encoder never lets its arguments become a second command: it checks names, id
 sends bodies after their length; it raises ValueError for an argument that can never be legal. Limits that only the
 server knows (body sizes, RDY, timeouts) are left to the server.
 
-See docs/design/nsq-protocol.md.
+See docs/contributing/design/nsq-protocol.md.
 """
 
 import json
@@ -24,7 +24,7 @@ CLOSE_WAIT = b"CLOSE_WAIT"
 ID_LENGTH = 16  # bytes
 _NAMES = 4096  # names that are not checked again
 
-# After any other error nsqd closes the connection (docs/design/nsq-protocol.md#frames).
+# After any other error nsqd closes the connection (docs/contributing/design/nsq-protocol.md#frames).
 NON_FATAL = frozenset(("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"))
 
 
@@ -52,7 +52,7 @@ class ErrorFrame:
 
 
 class Message(NamedTuple):
-    """One delivery of one message (docs/design/nsq-protocol.md)."""
+    """One delivery of one message (docs/contributing/design/nsq-protocol.md)."""
 
     timestamp: int  # ns since the epoch, set at publish
     attempts: int  # 1 at the first delivery
@@ -105,7 +105,7 @@ def _frame(payload: bytes) -> Frame:
 
 
 def identify(settings: Mapping[str, object]) -> bytes:
-    """Encode IDENTIFY with `settings` as its JSON body (the keys are in docs/design/nsq-protocol.md#identify)."""
+    """Encode IDENTIFY with `settings` as its JSON body (the keys are in docs/contributing/design/nsq-protocol.md#identify)."""
     return b"IDENTIFY\n" + _counted(json.dumps(settings, separators=(",", ":")).encode())
 
 

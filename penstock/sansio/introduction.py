@@ -10,7 +10,7 @@ taken for decrypted ones.
 Chosen differences from go-nsq: TLS that the server does not grant is a fatal error, where go-nsq continues in clear; a
 compression that is not granted is logged.
 
-See docs/design/nsq-protocol.md#identify.
+See docs/contributing/design/nsq-protocol.md#identify.
 """
 
 import json

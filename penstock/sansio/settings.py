@@ -64,7 +64,7 @@ class Settings:
     backoff_multiplier_s: float = 1.0  # the wait is this times 2 to the power of the failures not made up for
     max_backoff_duration_s: float = 120.0  # 0: no backoff
 
-    deduplication: bool = False  # publishes have numbers, if the server is Penstock's (see docs/operating.md)
+    deduplication: bool = False  # publishes have numbers, if the server is Penstock's (see docs/reference/limits.md)
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value that can never be valid."""

@@ -1,4 +1,4 @@
-"""Topics as tables for Spark: `spark.readStream.format("nsq")`, batch reads, and a sink. See docs/spark.md.
+"""Topics as tables for Spark: `spark.readStream.format("nsq")`, batch reads, and a sink. See docs/reference/spark.md.
 
     from penstock import spark as nsq
     nsq.register(session)          # not needed where the package is installed on the driver: pyspark_nsq does it

@@ -3,7 +3,7 @@
 A thread receives messages, stages them durably and sends FIN, whatever Spark is doing; a batch is a range of staged
 files. So a slow batch loses no message to a timeout, and a redelivered message is not staged again.
 
-See docs/design/spark.md#channels.
+See docs/contributing/design/spark.md#channels.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Spark stores {"orders/617": {"log": "c0ffee...", "next": 17}, ..., "v": 1} and compares the text, so the keys are sorted.
 
-See docs/design/spark.md#offsets.
+See docs/contributing/design/spark.md#offsets.
 """
 
 from __future__ import annotations

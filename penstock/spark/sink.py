@@ -4,7 +4,7 @@ A task that Spark runs again publishes its chunks under the same keys, and nsqd 
 (-dedup-window). The key names query, batch, partition and chunk, and a digest of the chunk's content. If rows come in
 another order the second time, the chunks differ and are published: duplicates are better than lost messages.
 
-See docs/design/spark.md#the-sink.
+See docs/contributing/design/spark.md#the-sink.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Spark constructs readers twice and pickles them, so __init__ sets plain data only, and connections are made when they are
 needed. An offset never goes beyond what nodes have reported as durable, so a batch that is read again is the same.
 
-See docs/design/spark.md#how-spark-calls-a-source.
+See docs/contributing/design/spark.md#how-spark-calls-a-source.
 """
 
 from __future__ import annotations

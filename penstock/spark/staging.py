@@ -5,7 +5,7 @@
 A message's FIN is sent when its file is durable. If the message is redelivered because its FIN was lost, it is recognized
 by its id and timestamp as long as its file is kept: files that Spark has committed stay for `window` seconds.
 
-See docs/design/spark.md#channels.
+See docs/contributing/design/spark.md#channels.
 """
 
 from __future__ import annotations

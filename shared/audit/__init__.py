@@ -4,5 +4,5 @@ Read `event` (a record), `chain` (its line, and whether lines follow each other)
 counted instead), then `trail` (the file, and the thread that writes it). `command` is `penstock audit`. All but these two are
 pure. Nothing here knows a protocol. The actions of nsqadmin's users have an audit of their own (admin/users/audit.py).
 
-See docs/operations/audit.md.
+See docs/how-to/audit.md.
 """

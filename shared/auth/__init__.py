@@ -7,5 +7,5 @@ changes the file, and `command` is `penstock auth`. All modules but `keyring`, `
 `auth_file` looks up users of the machine. Nothing here knows a protocol: each port asks `Identity.rights` about a verb, a topic
 and a channel.
 
-See docs/design/security.md#who-may-do-what.
+See docs/contributing/design/security.md#who-may-do-what.
 """

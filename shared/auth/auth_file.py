@@ -1,7 +1,7 @@
 """The auth file: identities, their credentials and their rights. In TOML; checked as a whole.
 
 A table [[token]], [[user]], [[certificate]] or [[socket]] is an identity, with its credentials, roles, topics, limits and
-expiry; [[role]] defines a role by rules. docs/security.md has an example. A name may have several tokens, to replace one.
+expiry; [[role]] defines a role by rules. docs/reference/security.md has an example. A name may have several tokens, to replace one.
 """
 
 from __future__ import annotations

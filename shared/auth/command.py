@@ -20,7 +20,7 @@ from shared.files import replace_text
 _DAYS = re.compile(r"([1-9][0-9]{0,4})d")
 EXPLANATION = """
 The file is given to nsqd, nsqlookupd and nsqadmin as -auth-file. They apply a change within a second, and end the
-connections of a token that is revoked. See docs/security.md.
+connections of a token that is revoked. See docs/reference/security.md.
 """
 
 

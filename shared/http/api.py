@@ -3,7 +3,7 @@
 A daemon passes a table of routes. This file answers 404, 405, OPTIONS, redirects, bad queries and foreign hosts, and
 writes errors and JSON as the original does. It runs in the HTTP thread and does not depend on any daemon.
 
-See docs/design/nsq-http.md#general-rules.
+See docs/contributing/design/nsq-http.md#general-rules.
 """
 
 import asyncio

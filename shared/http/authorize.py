@@ -5,7 +5,7 @@ shows a user's name and password by basic authentication. One that shows nothing
 certificate, or the user of a unix socket. A program may name the user for whom it acts. Missing credentials are answered with
 401, missing rights with 403.
 
-See docs/design/security.md#who-may-do-what.
+See docs/contributing/design/security.md#who-may-do-what.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 They show the inside of the process to every client of the port, so they exist only with --debug-routes. No route
 changes what the daemon does; freeing memory and taking a profile cost it time.
 
-See docs/design/nsq-http.md#debug-routes.
+See docs/contributing/design/nsq-http.md#debug-routes.
 """
 
 import asyncio

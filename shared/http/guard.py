@@ -5,7 +5,7 @@ where its body ends, without headers that only the connection needs, and only on
 protocol, uvicorn's, sees nothing but one good request after another, and answers them as it likes. The guard uses only what
 asyncio, uvicorn and httptools document.
 
-See docs/design/security.md#requests-that-two-servers-read-differently, and docs/decisions/0080-a-guard-in-front-of-uvicorn.md.
+See docs/contributing/design/security.md#requests-that-two-servers-read-differently, and docs/contributing/decisions/0080-a-guard-in-front-of-uvicorn.md.
 """
 
 from __future__ import annotations

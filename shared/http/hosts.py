@@ -25,7 +25,7 @@ class Hosts:
     Sec-Fetch-Site that a page of another site has sent the request, the request may only follow a link: a GET or HEAD
     that opens a top-level document, as links to nsqadmin in a chat or a wiki do.
 
-    See docs/design/security.md#web-pages-in-a-browser.
+    See docs/contributing/design/security.md#web-pages-in-a-browser.
     """
 
     def __init__(self, names: list[str]) -> None:

@@ -1,6 +1,6 @@
 """The proof of a client's identity by its connection: a verified certificate, or the user of a unix socket.
 
-See docs/design/security.md#who-may-do-what.
+See docs/contributing/design/security.md#who-may-do-what.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The declaration of a route. Routing, parsing, rights, the audit and docs/reference/routes.md follow from it."""
+"""The declaration of a route. Routing, parsing, rights, the audit and docs/reference/http-routes.md follow from it."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ An address is "host:port", ":port" or "[ipv6]:port"; anything else is the path o
 listens on IPv6 and IPv4 with one socket, and a host name on its first address.
 Every failure is a ListenError in NSQ's words. This file uses no event loop.
 
-See docs/design/nsq-daemons.md#addresses.
+See docs/contributing/design/nsq-programs.md#addresses.
 """
 
 from __future__ import annotations

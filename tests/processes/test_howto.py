@@ -1,4 +1,4 @@
-"""The pages for users are true: what README.md, docs/start.md and docs/how-to show in `sh` and `python` runs, page by page."""
+"""The pages for users are true: what README.md, docs/tutorials/quickstart.md and docs/how-to show in `sh` and `python` runs, page by page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.processes.entry_points import install_entry_points
 
 pytestmark = pytest.mark.process
 
-PAGES = [ROOT / "README.md", ROOT / "docs/start.md", *sorted((ROOT / "docs/how-to").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "docs/tutorials/quickstart.md", *sorted((ROOT / "docs/how-to").glob("*.md"))]
 FENCE = re.compile(r"^ *```(sh|python)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 PATIENCE = 60.0  # s for one block; each takes less than 3
 STARTED = ("make up",)  # the fixture has done that

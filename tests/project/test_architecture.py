@@ -49,7 +49,7 @@ def defined_names(file: Path) -> set[str]:
     return found
 
 
-@each("page", [*PAGES, "README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/glossary.md"])
+@each("page", [*PAGES, "README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/reference/glossary.md"])
 def test_paths_and_links_exist(page: str) -> None:
     text = (ROOT / page).read_text()
     paths = [path for path in _PATH.findall(text) if path not in _MADE and not (ROOT / path).exists()]
@@ -86,7 +86,7 @@ def test_the_tour_of_a_message_names_functions() -> None:
 
 def test_architecture_md_is_short_and_decisions_are_numbered_without_a_gap() -> None:
     assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) <= 220
-    rows = re.findall(r"^\| (\d+) \|", (ROOT / "docs/decisions/README.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| (\d+) \|", (ROOT / "docs/contributing/decisions.md").read_text(), re.MULTILINE)
     assert list(map(int, rows)) == list(range(1, len(rows) + 1))
     assert len(rows) > 100
 
@@ -99,7 +99,7 @@ def test_a_decision_has_all_sections_and_stands_in_the_table(path: Path) -> None
     assert [line.removeprefix("## ") for line in lines if line.startswith("## ")] == list(SECTIONS)
     status = lines[lines.index("## Status") + 2]
     assert status.startswith(("Accepted.", "Superseded by [decision ", "Withdrawn: "))
-    assert f"| {number} | [{title}]({path.name}) | " in (ROOT / "docs/decisions/README.md").read_text()
+    assert f"| {number} | [{title}]({path.name}) | " in (ROOT / "docs/contributing/decisions.md").read_text()
 
 
 def packages() -> list[Path]:

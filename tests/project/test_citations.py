@@ -122,7 +122,7 @@ def test_every_citation_resolves_and_code_cites_the_design(files: dict[str, str]
     assert len([one for one in cited if one.startswith("docs/design/")]) > 50
     pages = {posixpath.basename(name) for name in files if name.startswith("docs/design/")} - {"README.md"}
     assert pages
-    assert {page for page in pages if f"]({page})" not in files["docs/design/README.md"]} == set()
+    assert {page for page in pages if f"]({page})" not in files["docs/contributing/design/index.md"]} == set()
 
 
 SMALL = {

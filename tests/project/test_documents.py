@@ -18,8 +18,8 @@ _OPTIONS = {_NSQD: NsqdOptions, _LOOKUPD: LookupdOptions}
 
 
 def documented_defaults() -> Iterator[tuple[type, str, str]]:
-    """Each flag in the tables of docs/configuration.md: whose it is, its name, and its default as it is written."""
-    text = (ROOT / "docs/configuration.md").read_text()
+    """Each flag in the tables of docs/reference/configuration.md: whose it is, its name, and its default as it is written."""
+    text = (ROOT / "docs/reference/configuration.md").read_text()
     for heading, options in _OPTIONS.items():
         table = text.partition(heading)[2].partition("\n\n")[2].partition("\n\n")[0]
         for flags, default, meaning in _ROW.findall(table):
@@ -50,7 +50,7 @@ def test_defaults_are_as_configuration_md_says() -> None:
 
 @each("options", [NsqdOptions, LookupdOptions])
 def test_every_flag_is_in_configuration_md(options: type) -> None:
-    text = (ROOT / "docs/configuration.md").read_text()
+    text = (ROOT / "docs/reference/configuration.md").read_text()
     assert [spec.flag for spec in specs(options, "x") if f"`{spec.flag}`" not in text] == []
 
 
@@ -59,17 +59,17 @@ def test_figures_that_documents_copy_from_the_code_are_those_of_the_code() -> No
     quick, row = f"less than {QUICK * 1000:g} ms", f"a row of {ROW.size} bytes"
     for page, pattern, wanted in [
         ("ARCHITECTURE.md", r"syncs take (less than [\d.]+ ms)", quick),
-        ("docs/design/log.md", r"syncs took (less than [\d.]+ ms)", quick),
+        ("docs/contributing/design/log.md", r"syncs took (less than [\d.]+ ms)", quick),
         ("docs/images/architecture-node.svg", r"when it takes &gt; ([\d.]+ ms)", quick.removeprefix("less than ")),
-        ("docs/design/channel.md", r"(a row of \d+ bytes)", row),
-        ("docs/decisions/README.md", r"(a row of \d+ bytes)", row),
+        ("docs/contributing/design/channel.md", r"(a row of \d+ bytes)", row),
+        ("docs/contributing/decisions.md", r"(a row of \d+ bytes)", row),
     ]:
         named = re.findall(pattern, (ROOT / page).read_text(), re.IGNORECASE)
         assert set(named) <= {wanted}, page
 
 
 def test_no_page_denies_what_a_cluster_does_and_an_error_has_one_row() -> None:
-    text = " ".join(((ROOT / "docs/concepts.md").read_text() + (ROOT / "docs/guarantees.md").read_text()).split())
+    text = " ".join(((ROOT / "docs/explanation/concepts.md").read_text() + (ROOT / "docs/explanation/guarantees.md").read_text()).split())
     for denial in ("do not copy messages", "Until an operator does that", "promised * Copies of messages"):
         assert denial not in text
     daemons = (ROOT / "docs/reference/errors.md").read_text().split("\n### nsqlookupd\n")

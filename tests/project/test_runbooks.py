@@ -328,7 +328,7 @@ def test_flags_routes_and_commands_are_found() -> None:
     assert commands(page) == [["peek", "t", "c"]]
 
 
-# Tests that docs/guarantees.md names
+# Tests that docs/explanation/guarantees.md names
 
 
 def proofs(page: str) -> set[str]:
@@ -336,7 +336,7 @@ def proofs(page: str) -> set[str]:
 
 
 def test_every_proof_is_a_test() -> None:
-    named = proofs((ROOT / "docs/guarantees.md").read_text())
+    named = proofs((ROOT / "docs/explanation/guarantees.md").read_text())
     source = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     assert len(named) > 20
     assert [name for name in sorted(named) if f"def {name}(" not in source] == []

@@ -4,7 +4,7 @@ A node that has left loses nothing: its machine stays away, or comes back with i
 its machine had counts as a copy no more; of each log that it led, the new leader has one instead. A node that is forgotten
 loses what it had. It, too, may come back, and with its old log it must be refused.
 
-See docs/design/cluster.md#leaving and docs/design/cluster.md#membership.
+See docs/contributing/design/cluster-protocol.md#leaving and docs/contributing/design/cluster-protocol.md#membership.
 """
 
 from __future__ import annotations

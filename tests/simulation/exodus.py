@@ -2,7 +2,7 @@
 
 The network is cut in halves. A node of one half is asked to leave. An operator of the other half has a node forgotten that does
 not answer there: it may be down, or run on the far side, be the leader of logs and serve its clients. When the partition
-ends, a node that was forgotten meanwhile is refused; its operator gives it an empty directory (docs/operations/lost-node.md).
+ends, a node that was forgotten meanwhile is refused; its operator gives it an empty directory (docs/troubleshooting/lost-node.md).
 What it had counts as lost, and nothing else does.
 """
 

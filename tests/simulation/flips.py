@@ -4,7 +4,7 @@ A bit that flips hits one PUBLISH record in a segment that was never rewritten, 
 be durable, and no two machines lose the same record. So some machine always has each record whole, and all messages must be
 delivered from what the copies have together: nodes replace corrupt bytes when they start, promote a replica, or read it.
 A read that asked while no replica could be reached gives messages up until the next start, so when some are missing, operators
-restart the nodes that report corruption, and then replace those that still do (docs/operations/damage.md).
+restart the nodes that report corruption, and then replace those that still do (docs/troubleshooting/corruption.md).
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """Runs in which the power of all machines is cut at once, again and again, and nothing else happens.
 
-The loss of a cut is documented for each durability mode (docs/guarantees.md): nothing in the mode `always`; in `interval`
+The loss of a cut is documented for each durability mode (docs/explanation/guarantees.md): nothing in the mode `always`; in `interval`
 messages acknowledged since the last sync that finished began, so no more than the last 2 s; in `os` no more than the last 10 s.
 Here a sync takes SYNC at most, because turns and threads of a simulated node run late. Everything older must be on the disk of
 its leader when the power is cut, whatever its followers have, and be delivered afterwards.

@@ -4,7 +4,7 @@
              number), and its own settings by name (shared/topic_config.py). An empty list: the end. nil: the sender does
              not know them, because it has only begun
 
-See docs/design/cluster.md#configurations-of-topics.
+See docs/contributing/design/cluster-protocol.md#configurations-of-topics.
 """
 
 from __future__ import annotations

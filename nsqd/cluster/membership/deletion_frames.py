@@ -5,7 +5,7 @@
              ordinal
     DELETED  the leader of a log has the deletions durably: the log's id, and nothing else
 
-See docs/design/cluster.md#deletions.
+See docs/contributing/design/cluster-protocol.md#deletions.
 """
 
 from __future__ import annotations

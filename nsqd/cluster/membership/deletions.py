@@ -3,7 +3,7 @@
 The leader confirms them when it has recorded them durably in the log. They are sent again after AGAIN, over each new
 connection, and when another node leads the log; recorded deletions have no effect there.
 
-See docs/design/cluster.md#deletions.
+See docs/contributing/design/cluster-protocol.md#deletions.
 """
 
 from __future__ import annotations

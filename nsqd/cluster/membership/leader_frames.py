@@ -4,7 +4,7 @@
               (Hold).
              All logs at first, then what is news
 
-See docs/design/cluster.md#elections.
+See docs/contributing/design/cluster-protocol.md#elections.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ node's own topics, also for one that it creates later, and for those of the logs
 A node that does not know them yet could take a message with fewer copies than its topic asks for. So it takes none until
 it has them from another node, unless it is the first of its cluster: no node that it knows has any.
 
-See docs/design/cluster.md#configurations-of-topics.
+See docs/contributing/design/cluster-protocol.md#configurations-of-topics.
 """
 
 from __future__ import annotations

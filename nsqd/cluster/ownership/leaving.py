@@ -8,7 +8,7 @@ part of it, because the node was partitioned, it does not leave: its disk may ha
 
 Nothing here does input or output, or reads a clock.
 
-See docs/design/cluster.md#leaving.
+See docs/contributing/design/cluster-protocol.md#leaving.
 """
 
 from __future__ import annotations

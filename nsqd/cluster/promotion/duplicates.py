@@ -1,6 +1,6 @@
 """How many messages may be delivered twice because a log has changed its leader, as far as a node can count them. Pure.
 
-See docs/guarantees.md#counts-of-possible-duplicates.
+See docs/explanation/guarantees.md#counts-of-possible-duplicates.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@
   send it, or reservation and command of beanstalkd |
 | SAID | number of the request; bytes: the reply, as clients get it |
 
-The times of a LOAN: when it was lent (monotonic), and when it ends. See docs/design/cluster.md#lending.
+The times of a LOAN: when it was lent (monotonic), and when it ends. See docs/contributing/design/cluster-protocol.md#lending.
 """
 
 from __future__ import annotations

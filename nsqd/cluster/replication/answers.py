@@ -1,6 +1,6 @@
 """What a node answers to visitors: which replicas and logs it has, and the bytes of its replicas.
 
-See docs/design/cluster.md#visits.
+See docs/contributing/design/cluster-protocol.md#visits.
 """
 
 from __future__ import annotations

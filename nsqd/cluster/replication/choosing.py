@@ -1,6 +1,6 @@
 """Which nodes keep a copy of a log. Pure: the leader's side of copying says what it knows of them.
 
-See docs/design/cluster.md#replicas.
+See docs/contributing/design/cluster-protocol.md#replicas.
 """
 
 from __future__ import annotations

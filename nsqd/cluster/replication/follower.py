@@ -1,6 +1,6 @@
 """A follower as the leader of a log sees it, the batch for followers that keep up, and the interfaces that the leader uses.
 
-See docs/design/cluster.md#replicas.
+See docs/contributing/design/cluster-protocol.md#replicas.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ follow the log's end, in the same epoch, are appended to it.
 
 The same answers tell whether another node leads the log by now, because it has taken it over. Then the log is not continued.
 
-See docs/design/cluster.md#the-return-of-a-node and docs/design/cluster.md#return-after-a-failover.
+See docs/contributing/design/cluster-protocol.md#the-return-of-a-node and docs/contributing/design/cluster-protocol.md#return-after-a-failover.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 During a partition, everything that comes over a connection with the other node is dropped unread, and nothing is sent; the
 connection stays open until it times out. It exists only with -debug-routes.
 
-See docs/design/cluster.md#partitions-for-drills.
+See docs/contributing/design/cluster-protocol.md#partitions-for-drills.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ content of CHALLENGE before its proof. So it holds for these two nodes, these tw
 that is replayed, or reflected to the node that made it, is wrong. Both sides know after it that nothing of the two messages was
 changed.
 
-See docs/design/cluster.md#handshake.
+See docs/contributing/design/cluster-protocol.md#handshake.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One connection to another node, as the reactor sees it: bytes go through a Link, and what the link says goes out.
 
-See docs/design/cluster.md#connections.
+See docs/contributing/design/cluster-protocol.md#connections.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ The law that this file keeps: while a consumer is ready, each channel that can d
 the others when it has been served. So a window that opens wakes a single channel. The channels take turns: the one that has
 just delivered is woken last. One that delivers many messages at once keeps its turn for a short time.
 
-See docs/design/channel.md#shards.
+See docs/contributing/design/channel.md#shards.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ made again under the same name has another one. A node that owns a copy of the l
 behind the point where the two part. So a deletion names only what was made before that point, and holds for a copy only if it
 has that point.
 
-See docs/design/cluster.md#deletions.
+See docs/contributing/design/cluster-protocol.md#deletions.
 """
 
 from __future__ import annotations

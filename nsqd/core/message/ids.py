@@ -4,7 +4,7 @@ Ids are leased durably ahead, in blocks. After a crash, the node continues above
 that a consumer has seen, whatever the crash left on disk. A clean stop gives back the rest of the lease, so ids continue
 without a gap.
 
-See docs/design/log.md#ids.
+See docs/contributing/design/log.md#ids.
 """
 
 from collections.abc import Callable

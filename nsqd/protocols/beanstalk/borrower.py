@@ -4,7 +4,7 @@ A waiting reserve may be answered with a job of another node. The client has tha
 deletes, releases or buries it, until its time to run is over, or until the client disconnects. The owner of the job executes
 commands about it, while the client waits for the reply.
 
-See docs/design/cluster.md#lending.
+See docs/contributing/design/cluster-protocol.md#lending.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A body that is too large is discarded as it comes.
 
-See docs/design/beanstalkd.md.
+See docs/contributing/design/beanstalkd.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Read a command line as beanstalkd reads it: verbs by their beginning, digits only. VERBS is the table of all commands.
 
-See docs/design/beanstalkd.md#verbs-and-numbers.
+See docs/contributing/design/beanstalkd.md#verbs-and-numbers.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Answer the statistics commands: YAML in beanstalkd's exact form, with keys in beanstalkd's order.
 
-See docs/design/beanstalkd.md#statistics.
+See docs/contributing/design/beanstalkd.md#statistics.
 """
 
 from collections.abc import Iterable, Mapping

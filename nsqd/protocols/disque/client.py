@@ -1,4 +1,4 @@
-"""Turn the bytes of a client of Disque into commands, and replies into bytes, without input or output. See docs/disque.md."""
+"""Turn the bytes of a client of Disque into commands, and replies into bytes, without input or output. See docs/reference/compatibility-disque.md."""
 
 from __future__ import annotations
 

@@ -11,5 +11,5 @@ Read `peer` first: one connection's state machine. Its parts are `introduction` 
 
 Of nsqd, this package may import only `core` and the other modules of `protocols`. It is pure.
 
-See docs/design/nsq-protocol.md.
+See docs/contributing/design/nsq-protocol.md.
 """

@@ -4,7 +4,7 @@ The authorization servers answer later. A command that needs their answer raises
 peer handles the same command again after `answered` was called. So the same code runs twice: first to ask, then to use the
 response.
 
-See docs/design/nsq-protocol.md#auth.
+See docs/contributing/design/nsq-protocol.md#auth.
 """
 
 from collections.abc import Callable

@@ -4,7 +4,7 @@ Patterns are RE2's, as in the original: matching a name takes linear time at mos
 keeps only their text, because every connection may have one; the patterns compiled most recently are cached for all. A server
 cannot be trusted, so its response is bounded in bytes, in patterns and in the cost of the patterns.
 
-See docs/design/nsq-protocol.md#auth.
+See docs/contributing/design/nsq-protocol.md#auth.
 """
 
 import functools

@@ -1,6 +1,6 @@
 """Handle IDENTIFY: the values that a client asks for, checked in the original's order, and the reply.
 
-See docs/design/nsq-protocol.md#identify.
+See docs/contributing/design/nsq-protocol.md#identify.
 """
 
 import json

@@ -33,7 +33,7 @@ class Settings:
     most_copies: int = 1  # nodes that can have a message at most, this one included
     publish_only: bool = False  # True: SUB is refused, because the port leads to any one of several nodes
     # From connecting to the end of the first command; a silent connection is closed:
-    # docs/design/reliability.md#hostile-clients
+    # docs/contributing/testing.md#hostile-clients
     identify_timeout: int = 10 * SECOND
     tls: bool = False  # there is a certificate: clients may ask for TLS
     tls_required: bool = False  # True: before TLS only IDENTIFY is allowed

@@ -6,7 +6,7 @@ keeps up has read the others. Extents that were read back are evicted when the c
 system's page cache is read in the turn, because handing the read to the thread and back costs more. The thread reads the
 requested extent and the next one after it.
 
-See docs/design/log.md#memory.
+See docs/contributing/design/log.md#memory.
 """
 
 import threading

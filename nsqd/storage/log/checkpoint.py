@@ -8,7 +8,7 @@ replay uses the one before it. `Tidying` removes the segments older than both.
 Under load, a checkpoint follows after a number of bytes or records. A quiet node writes one if that frees more bytes than are
 live: a finished backlog is removed once two checkpoints follow it.
 
-See docs/design/log.md#checkpoints.
+See docs/contributing/design/log.md#checkpoints.
 """
 
 from collections.abc import Callable, Iterator

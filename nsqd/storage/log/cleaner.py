@@ -5,7 +5,7 @@ the segment from a copy of what the reactor's thread knows; then the reactor's t
 before both checkpoints are cleaned: replay never begins before them, so of their records only those of live messages are
 needed.
 
-See docs/design/log.md#tidying-and-cleaning.
+See docs/contributing/design/log.md#tidying-and-cleaning.
 """
 
 import threading

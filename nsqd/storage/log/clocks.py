@@ -4,7 +4,7 @@ While the process runs, the log's time follows the monotonic clock. Once a secon
 anchor. A start computes how long the daemon was down with the clock of the machine's boot if the machine was not restarted,
 otherwise with the wall clock. So setting the wall clock, while the daemon runs or between two runs on one boot, moves no delay.
 
-See docs/design/log.md#clocks.
+See docs/contributing/design/log.md#clocks.
 """
 
 import json

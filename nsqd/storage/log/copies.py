@@ -3,7 +3,7 @@
 With n copies this node is one of them, so a mark for n is where the (n - 1)th best follower is. A message that no follower gets
 in time is given up: its producer gets an error that says that it may be delivered anyway, and it is delivered.
 
-See docs/design/cluster.md#the-gate.
+See docs/contributing/design/cluster-protocol.md#the-gate.
 """
 
 from __future__ import annotations

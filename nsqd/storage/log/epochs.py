@@ -4,7 +4,7 @@ Every start of a leader begins an epoch. Its first record, EPOCH, says where it 
 After a power cut that is before positions that the earlier epoch had reached: other copies of the log may hold bytes of it from
 there on, and the epoch distinguishes them from the later bytes at the same position.
 
-See docs/design/log.md#epochs.
+See docs/contributing/design/log.md#epochs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The in-sync followers of a log: the content of the record FOLLOWERS.
 
-See docs/design/cluster.md#in-sync-replicas.
+See docs/contributing/design/cluster-protocol.md#in-sync-replicas.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A restored log has an id of its own, because the lost one may have continued after the backup. Up to the end of the backup, both
 have the same messages at the same offsets.
 
-See docs/design/log.md#restored-logs.
+See docs/contributing/design/log.md#restored-logs.
 """
 
 from __future__ import annotations

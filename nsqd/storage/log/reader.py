@@ -10,7 +10,7 @@ They may have been acknowledged, if there was no power cut. So the bytes that ar
 A file may be longer than its records, with zeros after them or with records of the segment that it was before (spare.py): a
 segment ends where the next one begins, and the last segment ends with the log.
 
-See docs/design/log.md#torn-and-damaged.
+See docs/contributing/design/log.md#torn-and-damaged.
 """
 
 from collections.abc import Iterator

@@ -37,7 +37,7 @@ log was known to be durable when the record was written, so that a reader can di
 such mark) from corruption. Times are ns of the log's own clock (clocks.py), which is near the time since the epoch; a time
 called wall is ns since the epoch.
 
-See docs/design/log.md#records.
+See docs/contributing/design/log.md#records.
 """
 
 import zlib

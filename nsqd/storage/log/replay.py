@@ -6,7 +6,7 @@ the topic's extents. Of messages it notes only the locations on disk; they are r
 Ephemeral topics and channels are never logged. No reader references a message that was distributed to an ephemeral channel
 only.
 
-See docs/design/log.md#replay-and-checkpoints.
+See docs/contributing/design/log.md#replay-and-checkpoints.
 """
 
 from collections.abc import Callable, Iterable

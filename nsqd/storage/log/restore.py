@@ -3,7 +3,7 @@
 The CRC of each record begins with a value that is made of the log's id, so each record gets another CRC. Nothing else of it is
 changed. Wrong bytes of the backup are copied as they are, so a start finds the same in the new log as in the backup.
 
-See docs/design/log.md#restored-logs.
+See docs/contributing/design/log.md#restored-logs.
 """
 
 from __future__ import annotations

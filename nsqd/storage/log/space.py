@@ -3,7 +3,7 @@
 Other programs may fill the disk to the last byte. Then the file is removed, so that everything except publishing still has
 room.
 
-See docs/design/log.md#a-full-disk.
+See docs/contributing/design/log.md#a-full-disk.
 """
 
 from nsqd.storage.log.disk import Disk

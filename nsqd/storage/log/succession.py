@@ -12,7 +12,7 @@ Deletions in the tail of topics and channels that existed at the common point ar
 
 The new log is a copy of the tail's segments under an id of its own, followed by two checkpoints. The old log is not changed.
 
-See docs/design/cluster.md#return-after-a-failover and docs/design/cluster.md#diverged-copies.
+See docs/contributing/design/cluster-protocol.md#return-after-a-failover and docs/contributing/design/cluster-protocol.md#diverged-copies.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ FINs, are synced within a second after they were written, unless all topics leav
 The log is idle when nothing was written from one tick of the timer to the next. Then everything is synced in every mode, and
 one more group states how far the log is durable, because a start takes corruption past the highest stated mark for a torn tail.
 
-See docs/design/log.md#syncs.
+See docs/contributing/design/log.md#syncs.
 """
 
 import threading

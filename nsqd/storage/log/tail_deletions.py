@@ -4,7 +4,7 @@ The tail's records are read in order. A topic or channel that was created in the
 name is: its number shows that. Where records of the tail are missing, because a segment was removed, rewritten or corrupt, a
 topic may have been created. From then on only deletions count of numbers below one that was seen before: numbers ascend.
 
-See docs/design/cluster.md#deletions.
+See docs/contributing/design/cluster-protocol.md#deletions.
 """
 
 from __future__ import annotations

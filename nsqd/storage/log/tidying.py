@@ -4,7 +4,7 @@ A segment is old if it is before both checkpoints that are kept. A usage scan co
 in each turn. Its decisions are carried out when the records that finished messages are durable. A scan begins when a checkpoint
 is complete, and from time to time while the node is quiet.
 
-See docs/design/log.md#tidying-and-cleaning.
+See docs/contributing/design/log.md#tidying-and-cleaning.
 """
 
 from collections.abc import Callable

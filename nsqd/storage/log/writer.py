@@ -3,7 +3,7 @@
 A group that cannot be written is kept and written together with the next one, so nothing overtakes it, and replies that wait
 for it keep waiting. A failed sync leaves the disk in an unknown state: after one, no group becomes durable.
 
-See docs/design/log.md#groups.
+See docs/contributing/design/log.md#groups.
 """
 
 import errno
@@ -54,7 +54,7 @@ class SyncJob:
 
 
 class Tap(Protocol):
-    """A receiver of every byte of the log once it is written, in order (R20 of docs/design/cluster.md)."""
+    """A receiver of every byte of the log once it is written, in order (R20 of docs/contributing/design/cluster-protocol.md)."""
 
     def began(self, header: SegmentHeader) -> None:
         """Note that a segment begins."""

@@ -1,6 +1,6 @@
 """Asking authorization servers in every mood there is: real sockets on loopback.
 
-See docs/design/nsq-protocol.md#auth.
+See docs/contributing/design/nsq-protocol.md#auth.
 """
 
 import gc

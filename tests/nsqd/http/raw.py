@@ -1,6 +1,6 @@
 """Raw HTTP to a node in the test's process: a connection for each request, and answers that are compared byte for byte.
 
-See docs/design/nsq-http.md.
+See docs/contributing/design/nsq-http.md.
 """
 
 import json

@@ -4,7 +4,7 @@ A file has its content at the last sync, and the writes and truncations since; s
 also unsynced ones; `crash` is a power cut, which may keep any part of the unsynced writes. Blocks are written back whole and in
 any order, each as it was at some time since the sync; one of them may be torn at a sector.
 
-See docs/design/reliability.md#the-simulated-disk.
+See docs/contributing/testing.md#the-simulated-disk.
 """
 
 import errno

@@ -1,6 +1,6 @@
 """Channel mode on a real nsqd, without Spark: each message comes once and none is lost, whatever fails.
 
-The faults are those of docs/design/spark.md#channels.
+The faults are those of docs/contributing/design/spark.md#channels.
 """
 
 import pickle

@@ -1,6 +1,6 @@
 """The readers in Spark's order of calls, on a real nsqd and without Spark.
 
-See docs/design/spark.md#how-spark-calls-a-source.
+See docs/contributing/design/spark.md#how-spark-calls-a-source.
 """
 
 import pickle

@@ -8,5 +8,5 @@ Begin with `salvage`, which asks the leader of the log what it lacks. `arbiter` 
 `salvage_frames` carry. `directory` has the copies on disk and makes logs of their ends; `note` is the marker file of a
 salvaged copy.
 
-It imports no HTTP, and no socket. See docs/design/cluster.md#diverged-copies.
+It imports no HTTP, and no socket. See docs/contributing/design/cluster-protocol.md#diverged-copies.
 """

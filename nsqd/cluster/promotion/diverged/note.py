@@ -1,6 +1,6 @@
 """The note that a copy was salvaged: a file next to a diverged copy, or in the diverged copy of the node's own log.
 
-See docs/design/cluster.md#diverged-copies.
+See docs/contributing/design/cluster-protocol.md#diverged-copies.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """AUTH in conversation: when it is required or allowed, and that a late response changes nothing but the time.
 
-See docs/design/nsq-protocol.md#auth.
+See docs/contributing/design/nsq-protocol.md#auth.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Answers of authorization servers: what they allow, and every way in which they are none.
 
-See docs/design/nsq-protocol.md#auth.
+See docs/contributing/design/nsq-protocol.md#auth.
 """
 
 import json

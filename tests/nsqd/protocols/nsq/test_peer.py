@@ -1,6 +1,6 @@
 """One connection in conversation: replies, errors to the letter, buffering, heartbeats.
 
-See docs/design/nsq-protocol.md.
+See docs/contributing/design/nsq-protocol.md.
 """
 
 import json

@@ -1,6 +1,6 @@
 """What IDENTIFY grants of TLS and compression, and what holds until it stands.
 
-See docs/design/nsq-protocol.md#tls-and-compression.
+See docs/contributing/design/nsq-protocol.md#tls-and-compression.
 """
 
 import json
