@@ -12,6 +12,7 @@ errors.md is written by hand; a test holds that it names every error in the code
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import inspect
 import json
 import re
@@ -52,6 +53,7 @@ from nsqd.http.routes import routes as nsqd_routes
 from nsqd.options import NsqdOptions
 from pipeline.command_line import parser as pipeline_parser
 from shared.audit.command import _parser as audit_parser
+from shared.http.argument import REQUIRED, Argument
 from shared.http.route import Need, Route
 from shared.options import Spec, specs
 from shared.topic_config import SETTINGS
@@ -210,7 +212,7 @@ def _action(action: argparse.Action) -> str:
 
 def routes() -> str:
     """Return the page of all HTTP routes."""
-    node = MagicMock(options=MagicMock(metrics_auth=False))
+    node = MagicMock(options=dataclasses.replace(NsqdOptions(), debug_routes=True))
     nsqd, lookupd = nsqd_routes(node), Handlers(*[MagicMock()] * 5).routes()
     parts = [
         "# HTTP routes\n",
@@ -271,13 +273,23 @@ def _common(paths: list[str]) -> str:
 
 def _table(routes: Iterable[Route]) -> Iterator[str]:
     yield "| route | arguments | needs | what it does |\n|---|---|---|---|"
-    yield from (_row(f"`{one.key}`", _words(one.arguments), _need(one.need), one.does) for one in routes)
+    yield from (_row(f"`{one.key}`", _arguments(one.arguments), _need(one.need), one.does) for one in routes)
     yield ""
 
 
 def _need(need: Need) -> str:
     """Return the right that a route needs, in words."""
     return need.verb.name.lower() if need.verb is not None else "" if need.is_open else "any"
+
+
+def _arguments(declared: tuple[Argument, ...] | str) -> str:
+    """Return the arguments of a route: their names, which of them may be left out, and what values must be."""
+    if isinstance(declared, str):
+        return _words(declared)
+    return ", ".join(
+        f"`{one.name}`{'' if one.default is REQUIRED else '?'}{f' ({one.expected})' if one.expected else ''}"
+        for one in declared
+    )
 
 
 def _words(arguments: str) -> str:

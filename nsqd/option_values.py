@@ -29,7 +29,7 @@ def odd_auth_address(address: str) -> str:
     try:
         url = urlsplit(address)
         usable = url.scheme in ("http", "https") and url.hostname and url.port != 0
-    except ValueError:  # half an IPv6 address, or a port beyond the highest; the exception's words might tell a secret
+    except ValueError:  # half an IPv6 address, or a port beyond the highest; the exception's text might show a secret
         usable = False
     return "" if usable else "expected http:// or https://, a host, and a port of 1 to 65535 if any"
 
@@ -101,7 +101,7 @@ def check_events(word: str) -> str:
 
 
 def read_events(word: str) -> float:
-    """Return the share of messages, 0 to 1, whose events are told: off, full, or such a number. Raises ValueError."""
+    """Return the share of messages, 0 to 1, whose events are published: off, full, or such a number. Raises ValueError."""
     try:
         share = {"off": 0.0, "full": 1.0}.get(word)
         share = float(word) if share is None else share

@@ -1,10 +1,13 @@
 """All routes that nsqd and nsqlookupd declare, by method and path."""
 
+from dataclasses import replace
 from unittest.mock import MagicMock
 
 from lookupd.http import Handlers
 from nsqd.http.routes import routes
+from nsqd.options import NsqdOptions
 from shared.http.route import Route
 
-NSQD: dict[str, Route] = {one.key: one for one in routes(MagicMock(options=MagicMock(metrics_auth=False)))}
+NODE = MagicMock(options=replace(NsqdOptions(), debug_routes=True))  # with an auth file, and a story
+NSQD: dict[str, Route] = {one.key: one for one in routes(NODE)}
 LOOKUPD: dict[str, Route] = {one.key: one for one in Handlers(*[MagicMock()] * 5).routes()}

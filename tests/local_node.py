@@ -43,7 +43,7 @@ from nsqd.start.front_ends import all_peers, nsq_peers
 from nsqd.start.http_server import HttpFrontEnd
 from nsqd.start.listeners import Listeners
 from nsqd.tasks.deliveries import Deliveries
-from nsqd.tasks.pause_expiry import end_some
+from nsqd.tasks.pause_expiry import end_batch
 from nsqd.tasks.topology_log import log_changes
 from shared.auth.keyring import Keyring
 from shared.budget import Budget
@@ -204,7 +204,7 @@ class LocalNode(WholeNode):
         log_changes(changes)
 
     def _end_pauses(self) -> None:
-        while end_some(self.broker, self.clock.wall // SECOND):
+        while end_batch(self.broker, self.clock.wall // SECOND):
             self._wake()
 
     def _note_series(self) -> None:

@@ -249,7 +249,7 @@ def _in_memory(options: NsqdOptions) -> Broker:
 
 
 def _ignore_changes(changes: list[Change]) -> None:
-    """Do nothing, because there is no nsqlookupd and no nsqd.dat to tell."""
+    """Do nothing, because there is neither an nsqlookupd nor an nsqd.dat to update."""
 
 
 def _no_http_replies() -> HttpReplies:

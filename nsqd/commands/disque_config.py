@@ -59,7 +59,7 @@ class Form(Enum):
 class Key(NamedTuple):
     """A key of the configuration: what values it takes, and how CONFIG REWRITE writes them.
 
-    Values are texts, as CONFIG GET tells them: numbers in decimal digits, sizes in bytes, times in the unit of Disque's key.
+    Values are texts, as CONFIG GET returns them: numbers in decimal digits, sizes in bytes, times in the unit of Disque's key.
     """
 
     default: str  # such a text
@@ -83,7 +83,7 @@ class Settings:
         """Return the value of a key that takes a number; a size is in bytes. Raises KeyError, ValueError for any other key."""
         return int(self.values[key])
 
-    def says_yes(self, key: str) -> bool:
+    def is_on(self, key: str) -> bool:
         """Return True if the value of a key that takes yes or no is yes. Raises KeyError if there is no such key."""
         return self.values[key] == "yes"
 
@@ -100,7 +100,7 @@ class Settings:
 
     @property
     def notes(self) -> list[str]:
-        """Return one line for each key that was given and has no effect although somebody may rely on it."""
+        """Return one line for each key that was given and has no effect although a client may rely on it."""
         said = [
             (
                 "maxmemory" in self.given,
@@ -113,9 +113,9 @@ class Settings:
 
     @property
     def shown(self) -> dict[str, str]:
-        """Return what CONFIG GET tells: values as texts, by key, without the keys that Disque does not tell.
+        """Return the answer of CONFIG GET: values as texts, by key, without the keys that Disque hides.
 
-        tcp-keepalive, which the file gives in s, is told as yes or no.
+        tcp-keepalive, which the file gives in s, is yes or no.
         """
         shown = {key: value for key, value in self.values.items() if key not in _UNTOLD}
         return shown | {"tcp-keepalive": "yes" if self.number("tcp-keepalive") else "no", "watchdog-period": "0"}

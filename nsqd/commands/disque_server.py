@@ -96,7 +96,7 @@ def main() -> int:
             listeners = [stack.enter_context(_listening(address, settings)) for address in settings.addresses]
             stack.enter_context(_pid_file(settings))
             directory = (
-                stack.enter_context(contextlib.closing(DataDirectory(""))) if settings.says_yes("appendonly") else None
+                stack.enter_context(contextlib.closing(DataDirectory(""))) if settings.is_on("appendonly") else None
             )
             trio.run(_run, settings, path, listeners, directory)
     except ConfigError as error:
@@ -142,7 +142,7 @@ def _prepare(settings: Settings) -> None:
             raise _CannotStart(f"Can't open the log file: {error.strerror}") from None
     configure(f"{PROGRAM}: ", _LEVELS[settings["loglevel"]])
     name = settings["appendfilename"]
-    if settings.says_yes("appendonly") and name != AOF and Path(name).exists():
+    if settings.is_on("appendonly") and name != AOF and Path(name).exists():
         raise _CannotStart(
             f"appendfilename is {name}, and only {AOF} is imported: give the file that name, or remove it"
         )
@@ -237,9 +237,9 @@ def _front_end(options: NsqdOptions, opened: Opened | None, broker: Broker, reac
 
 
 def _configure(context: DisqueContext, settings: Settings, path: Path | None, port: int) -> None:
-    """Set the password, and what CONFIG and INFO tell of the settings. `port`: the one that is listened on."""
+    """Set the password, and the settings that CONFIG and INFO show. `port`: the one on which the server listens."""
     context.password = os.fsencode(settings["requirepass"])
-    context.has_debug = settings.says_yes("enable-debug-command")
+    context.has_debug = settings.is_on("enable-debug-command")
     context.config = {key: _as_bytes(value) for key, value in settings.shown.items()}
     context.config |= {"dir": _as_bytes(os.getcwd()), "port": str(port)}
     if path is not None:

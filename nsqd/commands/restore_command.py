@@ -5,8 +5,8 @@ only read. DIR must not exist; it is written to DIR.partial, synced, and renamed
 
 The new directory has all messages, channels and cursors of the backup, and a log with an id of its own, which names the old
 one as its parent: offsets of the lost log that are not behind the backup stay valid. Logs that the node had promoted are left
-out, and named: each is restored by itself, for another node. Message ids go on above every id that the lost node may have
-issued. What the directory knew of the members of a cluster is left out: start nsqd with -cluster-peer.
+out, and named: each is restored by itself, for another node. Message ids continue above every id that the lost node may have
+issued. The members of a cluster that the directory lists are left out: start nsqd with -cluster-peer.
 
 With --node, the new directory is that of another node. The messages keep their ids. So in a cluster the node is refused while
 the node with the number under which they were issued has messages with those ids, too.

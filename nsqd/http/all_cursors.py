@@ -1,8 +1,8 @@
-"""GET /cursors: tell how far every reader with a cursor is behind, in all topics.
+"""GET /cursors: how far every reader with a cursor is behind, in all topics.
 
     GET /cursors[?limit=100][&after=TOPIC/NAME[/ID]]     {"cursor_count": all of them, "cursors": [...]}
 
-The cursors are sorted by topic, name and log, beginning behind TOPIC/NAME. Each is told as in /topic/cursors, with its "topic"
+The cursors are sorted by topic, name and log, beginning after TOPIC/NAME. Each is as in /topic/cursors, with its "topic"
 and "log" first. Those of logs that the node has promoted follow that of its own log: a page that begins behind one of them is
 asked for with the id of its log (the first 32 characters of "log").
 """
@@ -15,15 +15,14 @@ from starlette.responses import Response
 
 from nsqd.core.broker import Broker
 from nsqd.core.topic import Topic
-from nsqd.http.arguments import bounded
 from nsqd.http.cursors import describe_cursor
 from nsqd.http.node import Node
-from shared.http.api import json_response, query
-from shared.http.errors import HttpError
+from shared.http.api import json_response
+from shared.http.argument import Argument, bounded
 from shared.http.route import STATS, Route
 
 LIMIT, MOST = 100, 1000  # cursors in an answer
-PORTION = 1000  # topics in one turn: most have no cursor; about a tenth of a millisecond
+BATCH = 1000  # topics in one turn: most have no cursor; about a tenth of a millisecond
 PER_TURN = 200  # cursors described in one turn: less than a millisecond
 
 # topic and name, neither of which has a slash, and the id of a promoted log; "": the node's own log
@@ -38,13 +37,11 @@ class AllCursors:
 
     def routes(self) -> list[Route]:
         return [
-            Route("GET /cursors", self.cursors, STATS, "?limit, ?after", "List the cursors of all topics"),
+            Route("GET /cursors", self.cursors, STATS, (_LIMIT, _AFTER), "List the cursors of all topics"),
         ]
 
-    async def cursors(self, request: Request) -> Response:
+    async def cursors(self, request: Request, limit: int, after: Key) -> Response:
         """Answer one page of cursors, sorted by topic and name."""
-        arguments = query(request)
-        limit, after = bounded(arguments, "limit", LIMIT, MOST), _after(arguments)
         keys = await self._keys()
         page = sorted(key for key in keys if key > after)[:limit]
         cursors: list[dict[str, Any]] = []
@@ -59,8 +56,8 @@ class AllCursors:
         keys: list[Key] = []
         for log_id, broker in await call(self._brokers):
             topics = iter(await call(lambda broker=broker: list(broker.topics.values())))  # type: ignore[misc]
-            while portion := list(islice(topics, PORTION)):
-                keys += await call(lambda portion=portion, log_id=log_id: _keys_of(portion, log_id))  # type: ignore[misc]
+            while batch := list(islice(topics, BATCH)):
+                keys += await call(lambda batch=batch, log_id=log_id: _keys_of(batch, log_id))  # type: ignore[misc]
         return keys
 
     def _brokers(self) -> list[tuple[str, Broker]]:
@@ -89,9 +86,11 @@ def _keys_of(topics: list[Topic], log_id: str) -> list[Key]:
     return [(topic.name, name, log_id) for topic in held for name in topic.cursors]
 
 
-def _after(arguments: dict[str, str]) -> Key:
-    topic, slash, rest = arguments.get("after", "/").partition("/")
-    if not slash:
-        raise HttpError(400, "INVALID_ARG_AFTER")
+def _read_key(text: str) -> Key:
+    topic, rest = text.split("/", 1)
     name, _, log_id = rest.partition("/")
     return topic, name, log_id
+
+
+_LIMIT = bounded("limit", MOST, LIMIT)
+_AFTER = Argument("after", _read_key, ("", "", ""), "TOPIC/NAME or TOPIC/NAME/LOG")

@@ -20,7 +20,7 @@ def archive_size(parts: Sequence[BackupPart], beside: Mapping[str, bytes]) -> in
 def archive_chunks(parts: Sequence[BackupPart], beside: Mapping[str, bytes]) -> Iterator[Callable[[], bytes]]:
     """Yield functions that return the tar stream of the parts of a log, a chunk each; they read files. They raise OSError.
 
-    What is beside the log in its data directory comes first: the contents of these files, by name.
+    The files next to the log in its data directory come first: `beside` has their contents, by name.
     """
     now = int(time.time())
     for name, content in beside.items():

@@ -1,6 +1,5 @@
-"""Read arguments that several routes share: NSQ spells the errors for topics and channels differently from route to route."""
+"""What several routes share: arguments, of which NSQ spells the errors differently from route to route, and what they name."""
 
-import re
 from collections.abc import Callable
 from functools import partial
 
@@ -9,41 +8,26 @@ from starlette.requests import Request
 from nsqd.core.broker import DRAINING, Broker
 from nsqd.core.channel.channel import Channel
 from nsqd.core.limits import NotTaken, TooFewCopies, TooMany
+from nsqd.core.message.frame import ID_SIZE
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.tube import Tube
 from nsqd.http.node import Node
-from penstock.protocol.names import is_valid_name
 from shared.auth.verbs import Verb
+from shared.http.argument import any_text, legal_name
 from shared.http.errors import HttpError
 
-MOST_DIGITS = 19  # digits of an offset or a job's id in a list
-_JOB_ID = re.compile(rf"[0-9]{{1,{MOST_DIGITS}}}|D-[0-9a-f]{{8}}-[A-Za-z0-9+/]{{24}}-[0-9a-f]{{4}}")
+TOPIC = legal_name("topic", invalid="INVALID_TOPIC")
+ANY_TOPIC = any_text("topic")
+TOPIC_AND_CHANNEL = (legal_name("topic"), legal_name("channel"))
+TUBE = any_text("tube")  # a tube may have a name that no topic can have
+LOG = any_text("log", "")
 
 
-def topic_name(arguments: dict[str, str], invalid: str = "INVALID_TOPIC") -> str:
-    """Return the argument `topic`, a legal name. Raises HttpError 400, with `invalid` for an illegal one."""
-    name = any_topic_name(arguments)
-    if not is_valid_name(name):
-        raise HttpError(400, invalid)
-    return name
-
-
-def any_topic_name(arguments: dict[str, str]) -> str:
-    """Return the argument `topic`, legal or not. Raises HttpError 400 if it is missing."""
-    if "topic" not in arguments:
-        raise HttpError(400, "MISSING_ARG_TOPIC")
-    return arguments["topic"]
-
-
-def topic_and_channel(arguments: dict[str, str]) -> tuple[str, str]:
-    """Return both arguments of a /channel route, legal names. Raises HttpError 400."""
-    topic = topic_name(arguments, "INVALID_ARG_TOPIC")
-    if "channel" not in arguments:
-        raise HttpError(400, "MISSING_ARG_CHANNEL")
-    channel = arguments["channel"]
-    if not is_valid_name(channel):
-        raise HttpError(400, "INVALID_ARG_CHANNEL")
-    return topic, channel
+def read_message_id(text: str) -> bytes:
+    """Return the id of a message. Raises ValueError."""
+    if len(text) != ID_SIZE or not text.isascii():
+        raise ValueError("not an id")
+    return text.encode()
 
 
 def topic_to_publish_to(node: Node, request: Request, name: str) -> Topic:
@@ -73,7 +57,7 @@ def not_taken(refused: NotTaken | TooFewCopies) -> HttpError:
 def require(request: Request, verb: Verb, topic: str) -> None:
     """Raise HttpError 403 if there is an auth file, and the sender of the request may not do this to the topic.
 
-    It is for what the route's row in rights.py cannot know: what the request changes.
+    The declaration of a route cannot know what a request changes; this checks the right to that.
     """
     identity = getattr(request.state, "identity", None)
     if identity is not None and not identity.rights.may(verb, topic):
@@ -132,6 +116,11 @@ def existing_channel(broker: Broker, topic: str, channel: str) -> Channel:
     return found
 
 
+def topic_or_channel(broker: Broker, topic: str, channel: str) -> Topic | Channel:
+    """Return the channel, or the topic if `channel` is "". Raises HttpError 404 if it does not exist."""
+    return existing_channel(broker, topic, channel) if channel else existing_topic(broker, topic)
+
+
 def existing_tube(broker: Broker, name: str) -> Tube | None:
     """Return the tube; None: clients use, watch or wait for it, and it is not made. Raises HttpError 404 if there is none."""
     tubes = broker.tubes
@@ -159,13 +148,6 @@ def made_tube(node: Node, request: Request, name: str) -> Tube:
         raise HttpError(503, "TOO_MANY_CHANNELS") from None
 
 
-def tube_name(arguments: dict[str, str]) -> str:
-    """Return the argument `tube`, whatever its value: a tube may have a name that no topic can have."""
-    if "tube" not in arguments:
-        raise HttpError(400, "MISSING_ARG_TUBE")
-    return arguments["tube"]
-
-
 def bounded(arguments: dict[str, str], name: str, default: int, most: int) -> int:
     """Return the argument `name` as a number from 0 to `most`, or `default`. Raises HttpError 400."""
     text = arguments.get(name)
@@ -174,22 +156,3 @@ def bounded(arguments: dict[str, str], name: str, default: int, most: int) -> in
     if not (text.isascii() and text.isdigit()) or len(text) > len(str(most)) or int(text) > most:
         raise HttpError(400, f"INVALID_ARG_{name.upper()}")
     return int(text)
-
-
-def job_ids(arguments: dict[str, str], name: str, most: int) -> list[str]:
-    """Return at most `most` ids of jobs, separated by commas: numbers, as beanstalkd has them, or ids of Disque.
-
-    They come in their order and without repetitions. Raises HttpError 400.
-    """
-    words = arguments[name].split(",")
-    if len(words) > most or not all(map(_JOB_ID.fullmatch, words)):
-        raise HttpError(400, f"INVALID_ARG_{name.upper()}")
-    return list(dict.fromkeys(words))
-
-
-def numbers(arguments: dict[str, str], name: str, most: int) -> list[int]:
-    """Return at most `most` numbers, separated by commas, in their order and without repetitions. Raises HttpError 400."""
-    words = arguments[name].split(",")
-    if len(words) > most or not all(word.isascii() and word.isdigit() and len(word) <= MOST_DIGITS for word in words):
-        raise HttpError(400, f"INVALID_ARG_{name.upper()}")
-    return list(dict.fromkeys(map(int, words)))

@@ -1,4 +1,4 @@
-"""Tell which channels, topics and tubes may need an operator, and nothing about the others: for alarms of tools that ask often.
+"""Channels, topics and tubes that may need an operator, and nothing about the others: for alarms of tools that poll.
 
     GET /channels/attention[?depth=N][&age=SECONDS][&limit=1000]
 
@@ -18,11 +18,11 @@
 
 Without `depth` and `age`, or with 0, there is no rule of that kind. Of each of the three lists there are the first `limit`, at
 most 10,000: those with the most buried messages first, then those that have messages and no client, then the deepest.
-`left_out` counts the others. `oldest` is what /topic/ages tells: ns since the epoch, 0: nothing is ready. `paused_at` is what
-/pauses tells: s since the epoch, 0: not known. `now` is the node's clock, ns since the epoch. 400 INVALID_ARG_DEPTH,
+`left_out` counts the others. `oldest` is as in /topic/ages: ns since the epoch, 0: nothing is ready. `paused_at` is as
+in /pauses: s since the epoch, 0: not known. `now` is the node's clock, ns since the epoch. 400 INVALID_ARG_DEPTH,
 INVALID_ARG_AGE, INVALID_ARG_LIMIT.
 
-The trio thread looks at a limited number of topics, channels and tubes in a row; `age` costs a look at the index for each
+The trio thread looks at a limited number of topics, channels and tubes in a row; `age` reads the index for each
 channel with messages ready.
 """
 
@@ -42,20 +42,20 @@ from nsqd.core.observation.sums import channel_sums, is_paused, oldest_of_channe
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.job import JobState
 from nsqd.core.work_queue.tube import Tube
-from nsqd.http.arguments import bounded
 from nsqd.http.node import Node
-from shared.http.api import json_response, query
+from shared.http.api import json_response
+from shared.http.argument import bounded
 from shared.http.route import STATS, Route
 from shared.values import SECOND
 
-PORTION = 500  # topics, channels and tubes in one turn: about a millisecond
+BATCH = 500  # topics, channels and tubes in one turn: about a millisecond
 LIMIT, MOST = 1000, 10_000  # of each list
 MOST_DEPTH = 1 << 53
 MOST_AGE = 10 * 365 * 24 * 3600  # s
 
 
 class ChannelRow(NamedTuple):
-    """What is told of one channel."""
+    """The row of one channel in the answer."""
 
     topic: str
     channel: str
@@ -78,7 +78,7 @@ class ChannelRow(NamedTuple):
 
 
 class TopicRow(NamedTuple):
-    """What is told of one topic."""
+    """The row of one topic in the answer."""
 
     topic: str
     depth: int
@@ -94,7 +94,7 @@ class TopicRow(NamedTuple):
 
 
 class TubeRow(NamedTuple):
-    """What is told of one tube."""
+    """The row of one tube in the answer."""
 
     tube: str
     buried: int
@@ -127,9 +127,9 @@ class Attention:
         self.topics: list[TopicRow] = []
         self.tubes: list[TubeRow] = []
 
-    def add_some(self, left: Iterator[Topic | Tube]) -> bool:
-        """Look at some more topics and tubes. Return False if there were no more. Runs in the trio thread."""
-        room = PORTION
+    def add_batch(self, left: Iterator[Topic | Tube]) -> bool:
+        """Look at a batch of topics and tubes. Return False if there were no more. Runs in the trio thread."""
+        room = BATCH
         for one in left:
             if isinstance(one, Tube):
                 self._add_tube(one)
@@ -211,21 +211,13 @@ class AttentionRoute:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "GET /channels/attention",
-                self.attention,
-                STATS,
-                "?depth, ?age, ?limit",
-                "List the channels, topics and tubes that may need an operator; `age` in s",
-            ),
-        ]
+            Route("GET /channels/attention", self.attention, STATS,
+                  (bounded("depth", MOST_DEPTH, 0), bounded("age", MOST_AGE, 0), bounded("limit", MOST, LIMIT)),
+                  "List the channels, topics and tubes that may need an operator; `age` in s"),
+        ]  # fmt: skip
 
-    async def attention(self, request: Request) -> Response:
+    async def attention(self, request: Request, depth: int, age: int, limit: int) -> Response:
         """Answer which channels, topics and tubes may need an operator."""
-        arguments = query(request)
-        depth = bounded(arguments, "depth", 0, MOST_DEPTH)
-        age = bounded(arguments, "age", 0, MOST_AGE)
-        limit = bounded(arguments, "limit", LIMIT, MOST)
         broker = self._node.broker
 
         def begin() -> tuple[int, Attention, Iterator[Topic | Tube]]:
@@ -233,7 +225,7 @@ class AttentionRoute:
             return broker.wall, Attention(depth, since, broker.now), everything(broker)
 
         now, look, left = await self._node.bridge.observe(begin)
-        while await self._node.bridge.observe(lambda: look.add_some(left)):
+        while await self._node.bridge.observe(lambda: look.add_batch(left)):
             pass
         dates = self._node.dates.all if self._node.dates is not None else ()
         certificates = [{"option": one.option, "ends": one.ends} for one in dates]

@@ -22,9 +22,10 @@ from starlette.responses import Response, StreamingResponse
 
 from nsqd.core.retention.backup import METADATA, Backup, BackupPart, Busy
 from nsqd.http.archive import archive_size, stream_archive
+from nsqd.http.arguments import LOG
 from nsqd.http.node import Node
 from shared.auth.verbs import Verb
-from shared.http.api import V1_HEADERS, query
+from shared.http.api import V1_HEADERS
 from shared.http.errors import HttpError
 from shared.http.route import Need, Route
 from shared.log import log
@@ -40,26 +41,20 @@ class BackupRoute:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "GET /backup",
-                self.backup,
-                Need(Verb.ADMIN, has_bodies=True),
-                "?log",
-                "Send a copy of the data directory, or of a promoted log, as a tar stream",
-            ),
-        ]
+            Route("GET /backup", self.backup, Need(Verb.ADMIN, has_bodies=True), (LOG,),
+                  "Send a copy of the data directory, or of a promoted log, as a tar stream"),
+        ]  # fmt: skip
 
-    async def backup(self, request: Request) -> Response:
+    async def backup(self, request: Request, log: str) -> Response:
         """Answer the whole data directory as a tar stream."""
-        log_id = query(request).get("log", "")
-        replica = await self._node.bridge.call(lambda: self._replica(log_id))
+        replica = await self._node.bridge.call(lambda: self._replica(log))
         if replica is not None:
             return _answer(stream_archive(*replica, _nothing), archive_size(*replica), {})
         metadata = Path(self._node.options.data_path or ".") / METADATA
-        beside = {} if log_id else {METADATA: await asyncio.to_thread(_content, metadata)}
-        backup, left_out = await self._node.bridge.call(lambda: self._backup_of(log_id))
+        beside = {} if log else {METADATA: await asyncio.to_thread(_content, metadata)}
+        backup, left_out = await self._node.bridge.call(lambda: self._backup_of(log))
         copy, parts = await self._node.bridge.call(lambda: self._begin(backup))
-        headers = {"X-Nsq-Left-Out": left_out} if left_out and not log_id else {}
+        headers = {"X-Nsq-Left-Out": left_out} if left_out and not log else {}
         return _answer(self._stream(backup, copy, parts, beside), archive_size(parts, beside), headers)
 
     def _replica(self, log_id: str) -> tuple[Sequence[BackupPart], Mapping[str, bytes]] | None:
@@ -114,7 +109,7 @@ def _answer(content: AsyncIterator[bytes], size: int, headers: dict[str, str]) -
 
 
 async def _nothing() -> None:
-    """Do nothing after a chunk: what is sent of a replica does not change."""
+    """Do nothing after a chunk: the part of a replica that is sent does not change."""
 
 
 def _content(path: Path) -> bytes:

@@ -2,19 +2,20 @@
 
     POST /client/disconnect?topic=t&channel=c&client=ADDRESS     end the connection of a consumer
 
-ADDRESS is the "remote_address" of /stats. The answer is {"disconnected": 1, "requeued": N}: what the client had in flight is
-ready again at once, or buried if it was delivered too often. The client gets the error E_INVALID, and may connect again. 404
+ADDRESS is the "remote_address" of /stats. The answer is {"disconnected": 1, "requeued": N}: the client's messages in flight are
+ready again at once, or buried if they were delivered too often. The client gets the error E_INVALID, and may connect again. 404
 CLIENT_NOT_FOUND if no client at that address consumes the channel; clients of a unix socket have no address.
 """
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.http.arguments import existing_channel, topic_and_channel
+from nsqd.http.arguments import TOPIC_AND_CHANNEL, existing_channel
 from nsqd.http.node import Node
 from nsqd.http.stats_client import address_of
 from shared.auth.verbs import Verb
-from shared.http.api import json_response, query
+from shared.http.api import json_response
+from shared.http.argument import any_text
 from shared.http.errors import HttpError
 from shared.http.route import Route, on_channel
 
@@ -27,22 +28,13 @@ class ClientActions:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "POST /client/disconnect",
-                self.disconnect,
-                on_channel(Verb.ACT),
-                "topic, channel, client",
-                "End the connection of a consumer",
-            ),
-        ]
+            Route("POST /client/disconnect", self.disconnect, on_channel(Verb.ACT), (*TOPIC_AND_CHANNEL, any_text("client")),
+                  "End the connection of a consumer"),
+        ]  # fmt: skip
 
-    async def disconnect(self, request: Request) -> Response:
+    async def disconnect(self, request: Request, topic: str, channel: str, client: str) -> Response:
         """End the connection of one consumer."""
-        arguments = query(request)
-        topic, channel = topic_and_channel(arguments)
-        if not arguments.get("client"):
-            raise HttpError(400, "MISSING_ARG_CLIENT")
-        count = await self._node.bridge.call(lambda: self._disconnect(topic, channel, arguments["client"]))
+        count = await self._node.bridge.call(lambda: self._disconnect(topic, channel, client))
         return json_response({"disconnected": 1, "requeued": count})
 
     def _disconnect(self, topic: str, channel: str, address: str) -> int:

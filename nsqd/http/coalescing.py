@@ -10,7 +10,7 @@ T = TypeVar("T")
 class Coalescing(Generic[T]):
     """Values that are made on demand, one at a time, in the HTTP thread.
 
-    No caller is given a value whose making began before the call, so an answer covers everything done before its question.
+    No caller is given a value whose making began before the call, so an answer covers everything done before its request.
     """
 
     def __init__(self) -> None:

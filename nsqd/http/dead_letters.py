@@ -12,7 +12,7 @@ its body.
 
 import asyncio
 import base64
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.requests import Request
@@ -22,12 +22,13 @@ from nsqd.core.broker import Broker
 from nsqd.core.channel import actions
 from nsqd.core.channel.buried import DeadLetter
 from nsqd.core.channel.channel import Channel
-from nsqd.core.message.frame import HEADER_SIZE, ID_SIZE, STAMP
-from nsqd.http.arguments import topic_and_channel
+from nsqd.core.message.frame import HEADER_SIZE, STAMP
+from nsqd.http.arguments import TOPIC_AND_CHANNEL, read_message_id
 from nsqd.http.node import Node
 from nsqd.http.parts import parts_of_channel
 from shared.auth.verbs import Verb
-from shared.http.api import Handler, json_response, query
+from shared.http.api import json_response
+from shared.http.argument import Argument, bounded, flag, listed
 from shared.http.errors import HttpError
 from shared.http.route import Need, Route, on_channel
 
@@ -35,7 +36,11 @@ LIMIT = 100  # messages in an answer unless the request gives another number
 MOST = 1000  # messages in an answer, or in one request that acts
 READS, READ_PAUSE = 200, 0.01  # tries to get messages that are being read from disk, and s between them
 MOST_BODY = 4 * 1024 * 1024  # bytes of bodies in an answer; a message that does not fit comes without its body
-_TRUE = ("true", "1")
+CHOICE = (  # of dead letters: `id`, or `count`
+    *TOPIC_AND_CHANNEL,
+    listed("id", read_message_id, MOST, "ids", "INVALID_ID"),
+    bounded("count", MOST, 0, 1, "INVALID_COUNT"),
+)
 LetterRow = tuple[bytes, DeadLetter, bytes, bool]  # id, dead letter, frame, and whether the message has its copies
 
 
@@ -47,36 +52,21 @@ class DeadLetters:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "GET /channel/buried",
-                self.buried,
-                on_channel(Verb.READ),
-                "topic, channel, ?limit, ?after, ?body",
-                "List dead letters",
-            ),
-            Route(
-                "POST /channel/buried/finish",
-                self._action_handler("finished", actions.finish_buried),
-                Need(Verb.ACT, "topic", "channel", finishing="id"),
-                "topic, channel, id or count",
-                "Finish dead letters",
-            ),
-            Route(
-                "POST /channel/buried/kick",
-                self._action_handler("kicked", actions.kick),
-                on_channel(Verb.ACT),
-                "topic, channel, id or count",
-                "Make dead letters ready again",
-            ),
-        ]
+            Route("GET /channel/buried", self.buried, on_channel(Verb.READ),
+                  (*TOPIC_AND_CHANNEL, bounded("limit", MOST, LIMIT, 1, "INVALID_LIMIT"), Argument("after", str.encode, None),
+                   flag("body", ("true", "1"))),
+                  "List dead letters"),
+            Route("POST /channel/buried/finish", self._action_handler("finished", actions.finish_buried),
+                  Need(Verb.ACT, "topic", "channel", finishing="id"), CHOICE,
+                  "Finish the dead letters with an `id`, or the first `count`"),
+            Route("POST /channel/buried/kick", self._action_handler("kicked", actions.kick), on_channel(Verb.ACT), CHOICE,
+                  "Make the dead letters with an `id`, or the first `count`, ready again"),
+        ]  # fmt: skip
 
-    async def buried(self, request: Request) -> Response:
+    async def buried(
+        self, request: Request, topic: str, channel: str, limit: int, after: bytes | None, body: bool
+    ) -> Response:
         """Answer a page of the buried messages, the first buried first."""
-        arguments = query(request)
-        topic, channel = topic_and_channel(arguments)
-        limit = _number(arguments, "limit", LIMIT)
-        after = arguments["after"].encode() if "after" in arguments else None
-        bodies = arguments.get("body") in _TRUE
         for _ in range(READS):
             total, found = await self._node.bridge.call(
                 lambda: _find_page(self._node.broker, topic, channel, after, limit)
@@ -84,20 +74,19 @@ class DeadLetters:
             if all(frame for _, _, frame, _ in found):
                 break
             await asyncio.sleep(READ_PAUSE)  # some messages are still being read from disk
-        return json_response({"buried_count": total, "messages": _describe(found, bodies)})
+        return json_response({"buried_count": total, "messages": _describe(found, body)})
 
-    def _action_handler(self, done: str, act: Callable[[Channel, list[bytes]], int]) -> Handler:
-        async def handler(request: Request) -> Response:
-            arguments = query(request)
-            topic, channel = topic_and_channel(arguments)
-            ids, count = _ids(arguments), _number(arguments, "count", 0)
-            if not ids and not count:
+    def _action_handler(
+        self, done: str, act: Callable[[Channel, list[bytes]], int]
+    ) -> Callable[..., Awaitable[Response]]:
+        async def handler(request: Request, topic: str, channel: str, id_: list[bytes], count: int) -> Response:
+            if not id_ and not count:
                 raise HttpError(400, "MISSING_ARG_ID")
 
             def work() -> int:
                 done = 0
                 for _, found in parts_of_channel(self._node.broker, topic, channel):
-                    done += act(found, ids or found.buried.oldest(count - done))
+                    done += act(found, id_ or found.buried.oldest(count - done))
                 return done
 
             return json_response({done: await self._node.bridge.call(work)})
@@ -138,20 +127,3 @@ def _describe(found: list[LetterRow], bodies: bool) -> list[dict[str, Any]]:
             entry["body"] = base64.b64encode(body).decode()
         entries.append(entry)
     return entries
-
-
-def _ids(arguments: dict[str, str]) -> list[bytes]:
-    """Return the ids in the argument `id`: one, or several with commas. Raises HttpError 400 if one is not valid."""
-    words = arguments.get("id", "").split(",") if arguments.get("id") else []
-    if len(words) > MOST or any(len(word) != ID_SIZE or not word.isascii() for word in words):
-        raise HttpError(400, "INVALID_ID")
-    return [word.encode() for word in words]
-
-
-def _number(arguments: dict[str, str], name: str, default: int) -> int:
-    text = arguments.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit()) or len(text) > 6 or not 0 < int(text) <= MOST:
-        raise HttpError(400, f"INVALID_{name.upper()}")
-    return int(text)

@@ -1,8 +1,8 @@
-"""Drain a node before it is taken away: it takes nothing more and hands out what it has (NATS calls this lame duck mode).
+"""Drain a node before it is taken away: it takes nothing more and delivers what it has (NATS calls this lame duck mode).
 
     POST /node/drain        begin to drain; on a node that drains already it changes nothing
     POST /node/undrain      stop draining
-    GET  /node/drain        tell how far the draining is
+    GET  /node/drain        how far the draining is
 
 All three answer:
 
@@ -32,7 +32,7 @@ from shared.http.route import ADMIN, STATS, Route
 from shared.log import log
 from shared.values import SECOND
 
-PORTION = 200  # topics and channels in one turn: less than a millisecond
+BATCH = 200  # topics and channels in one turn: less than a millisecond
 
 
 class Drain:
@@ -43,9 +43,9 @@ class Drain:
 
     def routes(self) -> list[Route]:
         return [
-            Route("GET /node/drain", self.status, STATS, "", "Return how far the draining is"),
-            Route("POST /node/drain", self._setting(True), ADMIN, "", "Take no further messages"),
-            Route("POST /node/undrain", self._setting(False), ADMIN, "", "Take messages again"),
+            Route("GET /node/drain", self.status, STATS, (), "Return how far the draining is"),
+            Route("POST /node/drain", self._setting(True), ADMIN, (), "Take no further messages"),
+            Route("POST /node/undrain", self._setting(False), ADMIN, (), "Take messages again"),
         ]
 
     async def status(self, request: Request) -> Response:
@@ -72,8 +72,8 @@ class Drain:
         began = await call(lambda: broker.draining_since)
         own = self._node.options.statistics_topic, self._node.options.audit_topic
         left, looking = DrainStatus(), drain_statuses(broker, *own)
-        while portion := await call(lambda: list(islice(looking, PORTION))):
-            for one in portion:
+        while batch := await call(lambda: list(islice(looking, BATCH))):
+            for one in batch:
                 left = left.plus(one)
         since = await call(lambda: broker.draining_since)
         done = since > 0 and since == began and left.is_drained  # the node has drained since before the count

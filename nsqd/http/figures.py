@@ -1,4 +1,4 @@
-"""Take one look at the node for /metrics, some rows at a time, so that ten thousand channels stall no turn.
+"""Take one snapshot of the node for /metrics, some rows at a time, so that ten thousand channels stall no turn.
 
 Not every topic and channel gets series of its own: LABELLED of each do, and keep them until they are deleted; the others are
 summed up. So the size of a scrape is bounded, however many topics come and go.
@@ -26,13 +26,13 @@ from shared.histogram import Histogram
 LABELLED = 200  # topics, and the same number of channels: some 2,000 series in all
 BACKLOG = 3  # how many gauges, from the first, make up the backlog: ready, in flight, deferred
 SUMMED_AT_ONCE = 1000  # rows: one call lets no other thread run; less than a millisecond
-PORTION = 50  # rows in one turn: about a millisecond
+BATCH = 50  # rows in one turn: about a millisecond
 
 
 class FigureRow(NamedTuple):
     """The figures of a topic, a channel, a tube, a cursor, or a sum.
 
-    The names TOPIC_GAUGES, TOPIC_COUNTERS and so on tell what the gauges and counters mean.
+    The names TOPIC_GAUGES, TOPIC_COUNTERS and so on are those of the gauges and counters.
     """
 
     key: tuple[str, ...]  # (topic,) or (topic, channel); (tube,); (topic, cursor)
@@ -55,8 +55,8 @@ class RowChoice:
         self._most = most
         self._rank = rank or _rank
         self._keys: set[tuple[str, ...]] = set()
-        self._others: dict[tuple[str, ...], tuple[int, ...]] = {}  # the counters of all other rows at the last look
-        self._total: tuple[int, ...] = ()  # what the counters of other rows have gained in all looks; never falls
+        self._others: dict[tuple[str, ...], tuple[int, ...]] = {}  # the counters of all other rows in the last snapshot
+        self._total: tuple[int, ...] = ()  # the gain of the counters of other rows over all snapshots; never falls
 
     def choose(self, rows: Sequence[FigureRow]) -> tuple[list[FigureRow], FigureRow | None]:
         """Return the chosen rows, and the sum of the others; None if there were never any others."""
@@ -81,7 +81,7 @@ class RowChoice:
 
 @dataclass(frozen=True, slots=True)
 class NodeFigures:
-    """The figures of the whole node at one look."""
+    """The figures of the whole node in one snapshot."""
 
     topics: list[FigureRow]
     channels: list[FigureRow]
@@ -101,11 +101,11 @@ class NodeFigures:
 
 
 async def collect_figures(node: Node) -> NodeFigures:
-    """Look at the node in portions, and return its figures. Runs in the HTTP thread."""
+    """Read the node in batches, and return its figures. Runs in the HTTP thread."""
     walk = _walk(node.broker)
     rows: dict[str, list[FigureRow]] = {"topics": [], "channels": [], "tubes": [], "cursors": []}
-    while portion := await node.bridge.observe(lambda: list(islice(walk, PORTION))):
-        for kind, row in portion:
+    while batch := await node.bridge.observe(lambda: list(islice(walk, BATCH))):
+        for kind, row in batch:
             rows[kind].append(row)
     return await node.bridge.observe(lambda: _whole(node, rows))
 

@@ -1,4 +1,4 @@
-"""GET /identities: tell what each identity of the auth file uses of this node. There is no such route without an auth file.
+"""GET /identities: what each identity of the auth file uses of this node. There is no such route without an auth file.
 
     GET /identities[?limit=100]     {"identities": [{...}, ...], "count": all of them}
 
@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.http.arguments import bounded
 from nsqd.http.figures import FigureRow
 from nsqd.http.node import Node
 from nsqd.protocols.account import Accounts
-from shared.http.api import json_response, query
+from shared.http.api import json_response
+from shared.http.argument import bounded
 from shared.http.route import STATS, Route
 
 if TYPE_CHECKING:
@@ -56,18 +56,12 @@ class IdentitiesRoute:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "GET /identities",
-                self.identities,
-                STATS,
-                "?limit",
-                "Return what each identity of the auth file uses of the node",
-            ),
-        ]
+            Route("GET /identities", self.identities, STATS, (bounded("limit", MOST, LIMIT),),
+                  "Return what each identity of the auth file uses of the node"),
+        ]  # fmt: skip
 
-    async def identities(self, request: Request) -> Response:
+    async def identities(self, request: Request, limit: int) -> Response:
         """Answer the figures of those that have published the most bytes, and the number of all."""
-        limit = bounded(query(request), "limit", LIMIT, MOST)
         found = await self._node.bridge.observe(self._accounts.figures)
         return json_response({"identities": [asdict(one) for one in found[:limit]], "count": len(found)})
 

@@ -10,46 +10,32 @@ answer is 413 TOO_MUCH_AT_ONCE if more than 64 MiB of messages had to be read fr
 
 import base64
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import HEADER_SIZE
 from nsqd.core.retention.history import Plan
 from nsqd.core.topic import Topic
-from nsqd.http.arguments import bounded
 from nsqd.http.node import Node
 from nsqd.http.offsets import OffsetFinder
+from shared.http.argument import any_text, bounded
 from shared.http.errors import HttpError
 
 LIMIT, MOST = 100, 1000  # messages in an answer
 PREVIEW, MOST_PREVIEW = 256, 64 * 1024  # bytes of a body
 MOST_READ = 64 * 1024 * 1024  # bytes of messages that are read from disk for one request
 MOST_BODY = 4 * 1024 * 1024  # bytes of bodies in an answer; those that do not fit are left out
+# which page a request asks for; `after`: where to continue, "": at the first message
+PAGE = (bounded("limit", MOST, LIMIT), any_text("after", ""), bounded("preview", MOST_PREVIEW, PREVIEW))
 # returns, in the trio thread, a topic and ordinals of some of its messages; None: there is no topic
 Choose = Callable[[], tuple[Topic | None, list[int]]]
-
-
-@dataclass(frozen=True, slots=True)
-class PageRequest:
-    """The page that a request asks for."""
-
-    limit: int
-    after: str  # where to go on; "": at the first message
-    preview: int  # bytes of each body
-
-
-def read_page(arguments: dict[str, str]) -> PageRequest:
-    """Return the page that the arguments `limit`, `after` and `preview` ask for. Raises HttpError 400."""
-    limit = max(1, bounded(arguments, "limit", LIMIT, MOST))
-    return PageRequest(limit, arguments.get("after", ""), bounded(arguments, "preview", PREVIEW, MOST_PREVIEW))
 
 
 class FrameLookup:
     """The frames of messages, taken from memory and from disk."""
 
     def __init__(self, node: Node, attributes: bool = True) -> None:
-        """Set up a look. `attributes`: they are wanted, too; then messages that have any are read from disk."""
+        """Look up nothing yet. `attributes`: they are wanted, too; then messages that have any are read from disk."""
         self._node = node
         self._with_attributes = attributes
         self.frames: dict[int, bytes] = {}  # by ordinal; b"" for a message that cannot be read

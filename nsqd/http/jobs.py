@@ -6,7 +6,7 @@
                            "body_size", "body" or "body_base64" or "waiting_for_copies"}],
      "pause_left": 0, "tube": {...}, "next": "..."}
 
-`pause_left` is how many s the tube stays paused, and `tube` has what /tubes tells of it; `id` is beanstalkd's, and `disque_id`
+`pause_left` is how many s the tube stays paused, and `tube` is its row in /tubes; `id` is beanstalkd's, and `disque_id`
 that of Disque's clients; `age`, `ttr`, `ttl_left` of jobs that have a time to live and, for jobs that are reserved or delayed,
 `time_left` are in s. `ttr` 0: the job is delivered once at most. `total` counts all jobs in that state; `next` is present if
 there are more: give it as `after`. The order of the jobs is described in nsqd/core/work_queue/listing.py, and their bodies in
@@ -19,9 +19,10 @@ nsqd/http/inspection.py. A job that cannot be read has no body_size.
 
 Instead of `id`, `state=S&count=N` takes the first N in that state, which must be a state that the action applies to. The answer
 is {"deleted": N} (kicked, buried, released): how many jobs changed, once that is as durable as the topic promises. A worker
-that has such a job reserved loses it: it will be told NOT_FOUND.
+that has such a job reserved loses it: it gets NOT_FOUND.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -33,19 +34,22 @@ from nsqd.core.work_queue.actions import BURY, DELETE, KICK, RELEASE, Action, ac
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.listing import list_jobs
 from nsqd.core.work_queue.tube import Tube
-from nsqd.http.arguments import bounded, job_ids, tube_name
-from nsqd.http.inspection import Bodies, FrameLookup, read_page
+from nsqd.http.arguments import TUBE
+from nsqd.http.inspection import PAGE, Bodies, FrameLookup
 from nsqd.http.node import Node
 from nsqd.http.parts import page_of, parts_of_tube
 from nsqd.http.tubes import tube_figures
 from nsqd.protocols.beanstalk.states import STATES
 from shared.auth.verbs import Verb
-from shared.http.api import Handler, json_response, query
+from shared.http.api import json_response
+from shared.http.argument import MOST_DIGITS, bounded, choice, listed
 from shared.http.errors import HttpError
 from shared.http.route import Need, Route
 from shared.values import SECOND
 
 MOST = 1000  # jobs in a request
+# ids as clients of beanstalkd have them, and ids of Disque
+_JOB_ID = re.compile(rf"[0-9]{{1,{MOST_DIGITS}}}|D-[0-9a-f]{{8}}-[A-Za-z0-9+/]{{24}}-[0-9a-f]{{4}}")
 _BY_WORD = {word: state for state, word in STATES.items()}
 _TIMED = (JobState.RESERVED, JobState.DELAYED)
 
@@ -58,92 +62,78 @@ class Jobs:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "GET /tube/jobs",
-                self.jobs,
-                Need(Verb.BROWSE, "tube", preview="preview"),
-                "tube, state, ?limit, ?after, ?preview",
-                "List jobs, without touching them",
+            Route("GET /tube/jobs", self.jobs, Need(Verb.BROWSE, "tube", preview="preview"),
+                  (TUBE, choice("state", _BY_WORD), *PAGE), "List jobs, without touching them"),
+            self._acting(
+                "delete", DELETE, Verb.DELETE, "Delete the jobs with an `id`, or the first `count` in a state"
             ),
-            Route(
-                "POST /tube/jobs/delete",
-                self._handler(DELETE),
-                Need(Verb.DELETE, "tube"),
-                "tube, id or state and count",
-                "Delete jobs",
-            ),
-            Route(
-                "POST /tube/jobs/kick",
-                self._handler(KICK),
-                Need(Verb.ACT, "tube"),
-                "tube, id or state and count",
-                "Make buried and delayed jobs ready",
-            ),
-            Route(
-                "POST /tube/jobs/bury",
-                self._handler(BURY),
-                Need(Verb.ACT, "tube"),
-                "tube, id or state and count",
-                "Bury ready and delayed jobs",
-            ),
-            Route(
-                "POST /tube/jobs/release",
-                self._handler(RELEASE),
-                Need(Verb.ACT, "tube"),
-                "tube, id or state and count",
-                "Make reserved jobs ready",
-            ),
-        ]
+            self._acting("kick", KICK, Verb.ACT, "Make buried and delayed jobs ready"),
+            self._acting("bury", BURY, Verb.ACT, "Bury ready and delayed jobs"),
+            self._acting("release", RELEASE, Verb.ACT, "Make reserved jobs ready"),
+        ]  # fmt: skip
 
-    async def jobs(self, request: Request) -> Response:
+    async def jobs(
+        self, request: Request, tube: str, state: JobState, limit: int, after: str, preview: int
+    ) -> Response:
         """Answer a page of the tube's jobs in one state."""
-        arguments = query(request)
-        name, state, page = tube_name(arguments), _read_state(arguments), read_page(arguments)
         lookup, jobs_page, broker = FrameLookup(self._node, attributes=False), JobsPage(), self._node.broker
 
         def choose() -> tuple[Topic | None, list[int]]:
-            parts = parts_of_tube(broker, name)
+            parts = parts_of_tube(broker, tube)
             jobs_page.now, jobs_page.wall = broker.now, broker.wall
-            jobs_page.figures = tube_figures(broker.tubes, name, jobs_page.now)
+            jobs_page.figures = tube_figures(broker.tubes, tube, jobs_page.now)
             if not parts:
-                if page.after:
+                if after:
                     raise HttpError(400, "INVALID_ARG_AFTER")
                 return None, []
             try:
                 topic, jobs_page.jobs, jobs_page.following = page_of(
-                    parts, page.after, lambda tube, place: list_jobs(tube.table, state, place, page.limit)
+                    parts, after, lambda part, place: list_jobs(part.table, state, place, max(1, limit))
                 )
             except ValueError:
                 raise HttpError(400, "INVALID_ARG_AFTER") from None
             encode = self._node.job_ids.of_job
             jobs_page.ids = [(broker.tubes.client_id(job), encode(job).decode()) for job in jobs_page.jobs]
-            jobs_page.total = sum(tube.table.counts[state] for _, tube in parts)
+            jobs_page.total = sum(part.table.counts[state] for _, part in parts)
             return topic, [job.ordinal for job in jobs_page.jobs]
 
         await lookup.fetch(choose)
-        answer: dict[str, Any] = {"total": jobs_page.total, "jobs": jobs_page.describe(lookup, Bodies(page.preview))}
+        answer: dict[str, Any] = {"total": jobs_page.total, "jobs": jobs_page.describe(lookup, Bodies(preview))}
         answer |= {"pause_left": jobs_page.figures["pause_left"], "tube": jobs_page.figures}
         if jobs_page.following:
             answer["next"] = jobs_page.following
         return json_response(answer)
 
-    def _handler(self, action: Action) -> Handler:
-        async def handler(request: Request) -> Response:
-            arguments = query(request)
-            name, broker = tube_name(arguments), self._node.broker
-            choose, most = _choice(arguments, action, self._number_of)
+    def _acting(self, word: str, action: Action, verb: Verb, does: str) -> Route:
+        """Declare the route that does something to jobs."""
+        states = {word: state for word, state in _BY_WORD.items() if state in action.states}
+
+        async def handler(request: Request, tube: str, id_: list[str], state: JobState | None, count: int) -> Response:
+            broker = self._node.broker
+            choose, most = self._choice(id_, state, count)
 
             def work() -> int:
-                count = 0
-                for _, tube in parts_of_tube(broker, name):
-                    count += act(tube, action, choose(tube)[: most - count])
-                if count:
-                    broker.tubes.leave_empty(name)
-                return count
+                changed = 0
+                for _, part in parts_of_tube(broker, tube):
+                    changed += act(part, action, choose(part)[: most - changed])
+                if changed:
+                    broker.tubes.leave_empty(tube)
+                return changed
 
             return json_response({action.done: await self._node.bridge.call(work)})
 
-        return handler
+        choice_of_jobs = (listed("id", _read_id, MOST, "ids"), choice("state", states, None), bounded("count", MOST, 0))
+        return Route(f"POST /tube/jobs/{word}", handler, Need(verb, "tube"), (TUBE, *choice_of_jobs), does)
+
+    def _choice(self, ids: list[str], state: JobState | None, count: int) -> tuple[Callable[[Tube], list[Job]], int]:
+        """Return a function that chooses jobs of a tube, and how many at most. Raises HttpError 400."""
+        if ids:
+            return (lambda tube: named(tube, dict.fromkeys(self._number_of(tube, one) for one in ids))), MOST
+        if state is None:
+            raise HttpError(400, "MISSING_ARG_ID")
+        if not count:
+            raise HttpError(400, "MISSING_ARG_COUNT")
+        return (lambda tube: list_jobs(tube.table, state, "", count)[0]), count
 
     def _number_of(self, tube: Tube, job_id: str) -> int:
         """Return the number by which clients of beanstalkd name a job; -1: that of Disque which is given is not one of ours."""
@@ -192,29 +182,7 @@ class JobsPage:
         return entry | bodies.describe(frame, lookup.is_held(job.ordinal)) if frame else entry
 
 
-def _read_state(arguments: dict[str, str]) -> JobState:
-    """Return the state that the argument `state` names. Raises HttpError 400."""
-    try:
-        return _BY_WORD[arguments.get("state", "")]
-    except KeyError:
-        raise HttpError(400, "INVALID_ARG_STATE") from None
-
-
-def _choice(
-    arguments: dict[str, str], action: Action, number_of: Callable[[Tube, str], int]
-) -> tuple[Callable[[Tube], list[Job]], int]:
-    """Return a function that chooses jobs of a tube by the arguments, and how many at most. Raises HttpError 400.
-
-    `number_of` returns the number of the job in a tube that has an id.
-    """
-    if "id" in arguments:
-        ids = job_ids(arguments, "id", MOST)
-        return (lambda tube: named(tube, dict.fromkeys(number_of(tube, one) for one in ids))), MOST
-    if "state" not in arguments:
-        raise HttpError(400, "MISSING_ARG_ID")
-    state, count = _read_state(arguments), bounded(arguments, "count", 0, MOST)
-    if state not in action.states:
-        raise HttpError(400, "INVALID_ARG_STATE")
-    if not count:
-        raise HttpError(400, "MISSING_ARG_COUNT")
-    return (lambda tube: list_jobs(tube.table, state, "", count)[0]), count
+def _read_id(text: str) -> str:
+    if not _JOB_ID.fullmatch(text):
+        raise ValueError("not a job's id")
+    return text

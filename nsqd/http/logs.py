@@ -1,11 +1,11 @@
 """Find a topic in one of the logs that can be read on this node, as `log` in a request names it.
 
-Without `log` it is the log into which the node publishes. `log` is what /topic/offsets tells, or only its first part, the id of
+Without `log` it is the log into which the node publishes. `log` is that of /topic/offsets, or only its first part, the id of
 the log. It may name a log that this node has promoted, or one of which it has a replica: that is read as far as the replica was
 durable when it was opened, and cannot be changed. The past of a lost node is read in this way before its log is promoted.
 
 404 LOG_NOT_FOUND: this node has no such log. 503 LOG_OPENING: it has, and cannot read it yet. 409 OTHER_LOG: the topic's number
-in the log is another one, because it was deleted and made again; or the node has no such log, but one that has a topic of that
+in the log is another one, because it was deleted and recreated; or the node has no such log, but one that has a topic of that
 name.
 """
 
@@ -149,7 +149,7 @@ def _checked(found: LogTopic, log_id: str) -> LogTopic:
 
 
 class Replicas:
-    """The replicas that are read: one at a time, read in a thread when a request needs it, and dropped when nobody asks for it.
+    """The replicas that are read: one at a time, in a thread when a request needs it, and dropped when none needs it.
 
     For the HTTP thread.
     """
@@ -200,7 +200,7 @@ class Replicas:
 
     async def _read(self, source: ReadableReplica) -> None:
         """Read a replica in a thread. Raises HttpError 503."""
-        if self._reading is not None:  # whoever needed it is gone
+        if self._reading is not None:  # the client that needed it is gone
             await asyncio.wait([self._reading])
         self._opened, began = None, time.monotonic()  # dropped before the next one takes memory
         self._reading = asyncio.ensure_future(asyncio.to_thread(source.read))
@@ -216,7 +216,7 @@ class Replicas:
         self._took = self._read_at - began
 
     def _drop(self) -> None:
-        """Drop what was read if nobody has asked for it lately."""
+        """Drop what was read if no request has needed it lately."""
         left = self._used + IDLE - time.monotonic()
         if left > 0:
             asyncio.get_running_loop().call_later(left, self._drop)

@@ -14,7 +14,8 @@ if more than 64 MiB of messages had to be read from disk for the request; a clie
 their copies on other nodes are not moved.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,18 +23,18 @@ from starlette.responses import Response
 from nsqd.core.channel import actions
 from nsqd.core.channel.actions import ChosenMessage
 from nsqd.core.channel.channel import Channel
-from nsqd.core.channel.listing import list_messages
+from nsqd.core.channel.listing import MessageState, list_messages
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.frame import HEADER_SIZE, message_id
 from nsqd.core.topic import Topic
-from nsqd.http.arguments import bounded, numbers, topic_and_channel, topic_to_publish_to
+from nsqd.http.arguments import TOPIC_AND_CHANNEL, topic_to_publish_to
 from nsqd.http.inspection import FrameLookup
-from nsqd.http.messages import read_state
+from nsqd.http.messages import STATES
 from nsqd.http.node import Node
 from nsqd.http.parts import ordinals_in, parts_of_channel
-from penstock.protocol.names import is_valid_name
 from shared.auth.verbs import Verb
-from shared.http.api import Handler, json_response, query
+from shared.http.api import json_response
+from shared.http.argument import bounded, choice, legal_name, listed, number, short_text
 from shared.http.errors import HttpError
 from shared.http.route import Need, Route, on_channel
 from shared.values import MILLISECOND
@@ -43,7 +44,12 @@ RECORD = 4 * 1024 * 1024  # bytes of bodies that are published as one record
 MOST_REASON = 200  # characters
 BY_HAND = "by hand"  # the reason for burying a message, unless the request gives one
 Act = Callable[[Topic, Channel, list[ChosenMessage], FrameLookup], int]
-Arguments = dict[str, str]
+CHOICE = (  # of messages: `offset`, or `state` and `count`
+    *TOPIC_AND_CHANNEL,
+    listed("offset", number, MOST, "offsets"),
+    choice("state", STATES, None),
+    bounded("count", MOST, 0),
+)
 
 
 class MessageActions:
@@ -54,54 +60,38 @@ class MessageActions:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "POST /channel/messages/finish",
-                self._handler("finished", self._finish),
-                Need(Verb.ACT, "topic", "channel", finishing="offset"),
-                "topic, channel, offset or state and count",
-                "Finish messages",
-            ),
-            Route(
-                "POST /channel/messages/requeue",
-                self._handler("requeued", self._requeue),
-                on_channel(Verb.ACT),
-                "topic, channel, offset or state and count, ?delay",
-                "Requeue messages; `delay` in ms",
-            ),
-            Route(
-                "POST /channel/messages/kick",
-                self._handler("kicked", self._kick),
-                on_channel(Verb.ACT),
-                "topic, channel, offset or state and count",
-                "Make messages ready, with attempts from 1",
-            ),
-            Route(
-                "POST /channel/messages/bury",
-                self._handler("buried", self._bury),
-                on_channel(Verb.ACT),
-                "topic, channel, offset or state and count, ?reason",
-                "Bury messages",
-            ),
-            Route(
-                "POST /channel/messages/move",
-                self._handler("moved", self._move),
-                Need(Verb.ACT, "topic", "channel", target="to"),
-                "topic, channel, offset or state and count, to",
-                "Publish messages to another topic, and finish them here",
-            ),
-        ]
+            Route("POST /channel/messages/finish", self._handler("finished", self._finish),
+                  Need(Verb.ACT, "topic", "channel", finishing="offset"), CHOICE,
+                  "Finish the messages at some offsets, or the first `count` in a state"),
+            Route("POST /channel/messages/requeue", self._handler("requeued", self._requeue), on_channel(Verb.ACT),
+                  (*CHOICE, bounded("delay", self._node.options.max_req_timeout // MILLISECOND, 0)),
+                  "Requeue them; `delay` in ms"),
+            Route("POST /channel/messages/kick", self._handler("kicked", self._kick), on_channel(Verb.ACT), CHOICE,
+                  "Make them ready, with attempts from 1"),
+            Route("POST /channel/messages/bury", self._handler("buried", self._bury), on_channel(Verb.ACT),
+                  (*CHOICE, short_text("reason", MOST_REASON, BY_HAND)), "Bury them"),
+            Route("POST /channel/messages/move", self._handler("moved", self._move),
+                  Need(Verb.ACT, "topic", "channel", target="to"), (*CHOICE, legal_name("to")),
+                  "Publish them to another topic, and finish them here"),
+        ]  # fmt: skip
 
-    def _handler(self, done: str, prepare: Callable[[Request, Arguments], Act]) -> Handler:
-        """Return a handler that checks the arguments, reads the messages, and then acts on them.
+    def _handler(self, done: str, prepare: Callable[..., Act]) -> Callable[..., Awaitable[Response]]:
+        """Return a handler that reads the messages that are chosen, and then acts on them.
 
-        `done` is the key of the answer; `prepare` makes the action from the arguments.
+        `done` is the key of the answer; `prepare` makes the action from the request and the other arguments.
         """
 
-        async def handler(request: Request) -> Response:
-            arguments = query(request)
-            topic, channel = topic_and_channel(arguments)
-            act = prepare(request, arguments)
-            choose, most = _choice(arguments)
+        async def handler(
+            request: Request,
+            topic: str,
+            channel: str,
+            offset: list[int],
+            state: MessageState | None,
+            count: int,
+            **more: Any,
+        ) -> Response:
+            act = prepare(request, **more)
+            choose, most = _choice(offset, state, count)
 
             def parts() -> list[tuple[Topic, Channel]]:
                 return parts_of_channel(self._node.broker, topic, channel)
@@ -124,41 +114,33 @@ class MessageActions:
         """Read at most `most` chosen messages of the log at that place, and act on them. Returns how many the channel had."""
         look = FrameLookup(self._node)
 
-        def those() -> tuple[Topic, list[int]]:
+        def chosen_here() -> tuple[Topic, list[int]]:
             topic, channel = _at(parts(), place)
             return topic, choose(topic, channel)[:most]
 
-        await look.fetch(those)
+        await look.fetch(chosen_here)
         chosen = [ChosenMessage(ordinal, message_id(frame)) for ordinal, frame in look.frames.items() if frame]
         return await self._node.bridge.call(lambda: act(*_at(parts(), place), chosen, look))
 
     @staticmethod
-    def _finish(request: Request, arguments: Arguments) -> Act:
+    def _finish(request: Request) -> Act:
         return lambda topic, channel, chosen, look: actions.finish(topic, channel, chosen)
 
-    def _requeue(self, request: Request, arguments: Arguments) -> Act:
-        longest = self._node.options.max_req_timeout // MILLISECOND
-        delay, broker = bounded(arguments, "delay", 0, longest) * MILLISECOND, self._node.broker
+    def _requeue(self, request: Request, delay: int) -> Act:
+        broker = self._node.broker
         return lambda topic, channel, chosen, look: actions.requeue(
-            topic, channel, chosen, broker.now + delay if delay else 0, broker.now
+            topic, channel, chosen, broker.now + delay * MILLISECOND if delay else 0, broker.now
         )
 
-    def _kick(self, request: Request, arguments: Arguments) -> Act:
+    def _kick(self, request: Request) -> Act:
         broker = self._node.broker
         return lambda topic, channel, chosen, look: actions.requeue(topic, channel, chosen, 0, broker.now, afresh=True)
 
     @staticmethod
-    def _bury(request: Request, arguments: Arguments) -> Act:
-        reason = arguments.get("reason", BY_HAND)
-        if len(reason) > MOST_REASON:
-            raise HttpError(400, "INVALID_ARG_REASON")
+    def _bury(request: Request, reason: str) -> Act:
         return lambda topic, channel, chosen, look: actions.bury(topic, channel, chosen, reason)
 
-    def _move(self, request: Request, arguments: Arguments) -> Act:
-        to = arguments.get("to", "")
-        if not is_valid_name(to):
-            raise HttpError(400, "INVALID_ARG_TO")
-
+    def _move(self, request: Request, to: str) -> Act:
         def move(source: Topic, channel: Channel, chosen: list[ChosenMessage], look: FrameLookup) -> int:
             copied = [message for message in chosen if not look.is_held(message.ordinal)]
             if not copied:
@@ -195,14 +177,14 @@ def _at(parts: list[tuple[Topic, Channel]], place: int) -> tuple[Topic, Channel]
     raise HttpError(404, "CHANNEL_NOT_FOUND")
 
 
-def _choice(arguments: Arguments) -> tuple[Callable[[Topic, Channel], list[int]], int]:
-    """Return a function that chooses ordinals of a channel by the arguments, and how many at most. Raises HttpError."""
-    if "offset" in arguments:
-        offsets = numbers(arguments, "offset", MOST)
+def _choice(
+    offsets: list[int], state: MessageState | None, count: int
+) -> tuple[Callable[[Topic, Channel], list[int]], int]:
+    """Return a function that chooses ordinals of a channel, and how many at most. Raises HttpError 400."""
+    if offsets:
         return (lambda topic, channel: ordinals_in(topic, offsets)), MOST
-    if "state" not in arguments:
+    if state is None:
         raise HttpError(400, "MISSING_ARG_OFFSET")
-    state, count = read_state(arguments), bounded(arguments, "count", 0, MOST)
     if not count:
         raise HttpError(400, "MISSING_ARG_COUNT")
     return (lambda topic, channel: [one.ordinal for one in list_messages(channel, state, "", count)[0]]), count

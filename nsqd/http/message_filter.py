@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from nsqd.core.channel.listing import ListedMessage
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
-from nsqd.http.arguments import bounded
-from shared.http.errors import HttpError
+from penstock.protocol.nsq import MAX_ATTEMPTS
+from shared.http.argument import bounded, short_text
 
 MOST_NUMBER = (1 << 63) - 1
 MOST_TEXT = 256  # characters of each text
 MOST_SEARCHED = 64 * 1024  # bytes of a body that are searched
-TEXTS = ("reason", "header", "contains")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class MessageFilter:
         return self != _EVERYTHING
 
     def meets_listing(self, one: ListedMessage) -> bool:
-        """Return whether a message meets the conditions that need not its content."""
+        """Return whether a message meets the conditions that do not depend on its content."""
         return one.attempts >= self.min_attempts and self.reason.lower() in one.reason.lower()
 
     def meets_content(self, frame: bytes, attributes: Attributes | None) -> bool:
@@ -88,19 +87,12 @@ class MessageFilter:
 
 
 _EVERYTHING = MessageFilter()
-
-
-def read_filter(arguments: dict[str, str]) -> MessageFilter:
-    """Return the filter that the arguments describe. Raises HttpError 400."""
-    for name in TEXTS:
-        if len(arguments.get(name, "")) > MOST_TEXT:
-            raise HttpError(400, f"INVALID_ARG_{name.upper()}")
-    return MessageFilter(
-        bounded(arguments, "min_attempts", 0, 65535),
-        bounded(arguments, "published_before", 0, MOST_NUMBER),
-        bounded(arguments, "published_after", 0, MOST_NUMBER),
-        *(arguments.get(name, "") for name in TEXTS),
-    )
+FILTER = (
+    bounded("min_attempts", MAX_ATTEMPTS, 0),
+    bounded("published_before", MOST_NUMBER, 0),
+    bounded("published_after", MOST_NUMBER, 0),
+    *(short_text(name, MOST_TEXT, "") for name in ("reason", "header", "contains")),
+)
 
 
 def matching(

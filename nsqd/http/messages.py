@@ -9,8 +9,8 @@
 and the last page may be empty; offsets in logs promoted from other nodes are above 2^48. Bodies are cut after `preview` bytes.
 Messages published with headers, a key or a producer have "headers", "key", "producer" and "sequence". Deferred messages have
 `ready_at`, messages in flight `times_out_at`, buried ones `buried_at` and `reason`; times are ns since the epoch. Messages in
-flight to a client that is still connected have "client": {"client_id", "hostname", "remote_address", "user_agent"}, as
-/stats tells them. A message that cannot be read has no id. In a cluster, a message that waits for its copies is listed with
+flight to a client that is still connected have "client": {"client_id", "hostname", "remote_address", "user_agent"}, as in
+/stats. A message that cannot be read has no id. In a cluster, a message that waits for its copies is listed with
 `waiting_for_copies`: true, without body and headers.
 
 With a filter (nsqd/http/message_filter.py) the answer has only those of the `limit` messages that match, and "scanned": how
@@ -19,7 +19,7 @@ many it looked at. `header` and `contains` ask about contents: they need the rig
     GET /channel/message?topic=t&channel=c&offset=7[&format=json]    the body of one message, as application/octet-stream
 
 With format=json it is an object as in "messages", with its headers and the body, unless that has more than 4 MiB. 404
-MESSAGE_NOT_FOUND if it cannot be read, or not any more; 409 MESSAGE_WAITS_FOR_COPIES if it cannot be read yet.
+MESSAGE_NOT_FOUND if it cannot be read, or no longer exists; 409 MESSAGE_WAITS_FOR_COPIES if it cannot be read yet.
 """
 
 import asyncio
@@ -36,19 +36,21 @@ from nsqd.core.channel.listing import ListedMessage, MessageState, list_messages
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
 from nsqd.core.topic import Topic
-from nsqd.http.arguments import bounded, topic_and_channel
-from nsqd.http.inspection import MOST_BODY, Bodies, FrameLookup, read_page
-from nsqd.http.message_filter import matching, read_filter
+from nsqd.http.arguments import TOPIC_AND_CHANNEL
+from nsqd.http.inspection import MOST_BODY, PAGE, Bodies, FrameLookup
+from nsqd.http.message_filter import FILTER, MessageFilter, matching
 from nsqd.http.node import Node
 from nsqd.http.parts import offset_of, ordinals_in, page_of, parts_of_channel
 from nsqd.http.stats_client import address_of
 from nsqd.protocols.nsq.peer import Peer
 from shared.auth.verbs import Verb
-from shared.http.api import V1_HEADERS, json_response, query
+from shared.http.api import V1_HEADERS, json_response
+from shared.http.argument import any_text, bounded, choice
 from shared.http.errors import HttpError
 from shared.http.route import Need, Route, on_channel
 
 MOST_OFFSET = (1 << 63) - 1
+STATES = {state.value: state for state in MessageState}
 
 
 class Messages:
@@ -59,31 +61,18 @@ class Messages:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "GET /channel/messages",
-                self.messages,
-                Need(Verb.BROWSE, "topic", "channel", preview="preview", reading=("contains", "header")),
-                "topic, channel, state, ?limit, ?after, ?preview, ?min_attempts, ?published_before, ?published_after,"
-                " ?reason, ?header, ?contains",
-                "List messages of a channel, without touching them",
-            ),
-            Route(
-                "GET /channel/message",
-                self.body,
-                on_channel(Verb.READ),
-                "topic, channel, offset, ?format",
-                "Send the body of one message, or with its headers as JSON",
-            ),
-        ]
+            Route("GET /channel/messages", self.messages,
+                  Need(Verb.BROWSE, "topic", "channel", preview="preview", reading=("contains", "header")),
+                  (*TOPIC_AND_CHANNEL, choice("state", STATES), *PAGE, *FILTER),
+                  "List messages of a channel, without touching them"),
+            Route("GET /channel/message", self.body, on_channel(Verb.READ),
+                  (*TOPIC_AND_CHANNEL, bounded("offset", MOST_OFFSET), any_text("format", "")),
+                  "Send the body of one message, or with its headers as JSON"),
+        ]  # fmt: skip
 
-    async def body(self, request: Request) -> Response:
+    async def body(self, request: Request, topic: str, channel: str, offset: int, format_: str) -> Response:
         """Answer the whole body of one message."""
-        arguments = query(request)
-        topic, channel = topic_and_channel(arguments)
-        if "offset" not in arguments:
-            raise HttpError(400, "MISSING_ARG_OFFSET")
-        offset = bounded(arguments, "offset", 0, MOST_OFFSET)
-        as_json = arguments.get("format") == "json"
+        as_json = format_ == "json"
         lookup = FrameLookup(self._node, attributes=as_json)
 
         def choose() -> tuple[Topic, list[int]]:
@@ -104,18 +93,26 @@ class Messages:
         headers = V1_HEADERS | {"X-Nsq-Message-Id": message_id(frame).decode()}
         return Response(frame[HEADER_SIZE:], headers=headers, media_type="application/octet-stream")
 
-    async def messages(self, request: Request) -> Response:
-        """Answer a page of the channel's messages in one state."""
-        arguments = query(request)
-        topic, channel = topic_and_channel(arguments)
-        state, page, wanted = read_state(arguments), read_page(arguments), read_filter(arguments)
+    async def messages(
+        self,
+        request: Request,
+        topic: str,
+        channel: str,
+        state: MessageState,
+        limit: int,
+        after: str,
+        preview: int,
+        **conditions: Any,
+    ) -> Response:
+        """Answer a page of the channel's messages in one state. The other arguments are conditions of the filter."""
+        wanted = MessageFilter(**conditions)
         lookup, messages_page = FrameLookup(self._node), MessagesPage()
 
         def choose() -> tuple[Topic, list[int]]:
             parts = parts_of_channel(self._node.broker, topic, channel)
             try:
                 found, listed, messages_page.following = page_of(
-                    parts, page.after, lambda one, place: list_messages(one, state, place, page.limit)
+                    parts, after, lambda one, place: list_messages(one, state, place, max(1, limit))
                 )
             except ValueError:
                 raise HttpError(400, "INVALID_ARG_AFTER") from None
@@ -136,7 +133,7 @@ class Messages:
         answer: dict[str, Any] = {
             "total": messages_page.counts[state.value],
             "counts": messages_page.counts,
-            "messages": messages_page.describe(state, lookup, page.preview),
+            "messages": messages_page.describe(state, lookup, preview),
         }
         if wanted:
             answer["scanned"] = messages_page.scanned
@@ -154,7 +151,7 @@ class MessagesPage:
         self.base = 0  # what to add to an ordinal to get the offset
         self.scanned = 0  # messages that were listed, whether they match or not
         self.counts: dict[str, int] = {}  # messages of the channel by state
-        self.clients: dict[int, dict[str, str]] = {}  # who has messages in flight, by ordinal
+        self.clients: dict[int, dict[str, str]] = {}  # clients that have the messages in flight, by ordinal
         self.wall_offset = 0  # ns from the monotonic clock to the wall clock
 
     def describe(self, state: MessageState, lookup: FrameLookup, preview: int) -> list[dict[str, Any]]:
@@ -185,14 +182,6 @@ def _content(frame: bytes, attributes: Attributes, most: int) -> dict[str, Any]:
     """Return what a message is, for JSON, with up to `most` bytes of its body."""
     named = {"id": message_id(frame).decode(), "timestamp": int.from_bytes(frame[STAMP], "big")}
     return named | Bodies(most).describe(frame, is_held=False) | attributes.as_dict()
-
-
-def read_state(arguments: dict[str, str]) -> MessageState:
-    """Return the state that the argument `state` names. Raises HttpError 400."""
-    try:
-        return MessageState(arguments.get("state"))
-    except ValueError:
-        raise HttpError(400, "INVALID_ARG_STATE") from None
 
 
 def clients_of(listed: list[ListedMessage], peers: list[Peer]) -> dict[int, dict[str, str]]:

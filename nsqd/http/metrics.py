@@ -82,7 +82,7 @@ class MetricsRoute:
     async def metrics(self, request: Request) -> Response:
         """Answer all figures as text.
 
-        An answer that took long to make, as with very many topics, is reused for as long as it took; `Age` tells how old it is.
+        An answer that took long to make, as with very many topics, is reused for as long as it took; `Age` is how old it is.
         """
         age = asyncio.get_running_loop().time() - self._made
         if self._took > SLOW and age < self._took:

@@ -1,4 +1,4 @@
-"""What the HTTP handlers know of their node."""
+"""The node as the HTTP handlers see it."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -70,7 +70,7 @@ class Node:
     are_ports_open: Callable[[], bool] = lambda: True  # any thread; False: the node starts, and clients of TCP wait
     # trio thread; takes a function to call when they are open
     until_ports_open: Callable[[Callable[[], None]], None] = lambda then: then()
-    dates: "CertificateDates | None" = None  # any thread; when the certificates end; None: nothing is told of that
+    dates: "CertificateDates | None" = None  # any thread; when the certificates end; None: the answer leaves them out
     accounts: Accounts | None = None  # trio thread; of those who are in the auth file; None: there is none
 
     @property

@@ -11,6 +11,7 @@ from nsqd.core.message.frame import STAMP
 from nsqd.core.retention.history import MessageBatch, MessagesGone, Plan, Window
 from nsqd.http.logs import LogTopic, Replicas, find_topic
 from nsqd.http.node import Node
+from shared.http.argument import Argument, number
 from shared.http.errors import HttpError
 from shared.log import log
 from shared.values import parse_duration
@@ -19,7 +20,6 @@ P = TypeVar("P")
 T = TypeVar("T")
 TRIES = 5
 EARLIEST, LATEST = "earliest", "latest"
-MOST_DIGITS = 19  # digits of an offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,24 +32,19 @@ class OffsetArgument:
     word: str = ""  # EARLIEST or LATEST
 
 
-def read_offset_argument(arguments: dict[str, str], name: str, default: OffsetArgument) -> OffsetArgument:
-    """Parse `earliest`, `latest`, an offset, a time as 2026-11-21T10:00:00Z, or a duration ago as -15m.
+def place(name: str, default: OffsetArgument | None = None) -> Argument:
+    """Declare `earliest`, `latest`, an offset, a time as 2026-11-21T10:00:00Z, or a duration ago as -15m."""
+    return Argument(name, _read_place, default, "a place")
 
-    Returns `default` without the argument. Raises HttpError 400.
-    """
-    text = arguments.get(name)
-    if text is None:
-        return default
+
+def _read_place(text: str) -> OffsetArgument:
     if text in (EARLIEST, LATEST):
         return OffsetArgument(word=text)
-    if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS:
-        return OffsetArgument(offset=int(text))
-    try:
-        if text.startswith("-"):
-            return OffsetArgument(ago=parse_duration(text[1:]))
-        return OffsetArgument(stamp=_stamp(text))
-    except (ValueError, OverflowError):
-        raise HttpError(400, f"INVALID_ARG_{name.upper()}") from None
+    if text.isascii() and text.isdigit():
+        return OffsetArgument(offset=number(text))
+    if text.startswith("-"):
+        return OffsetArgument(ago=parse_duration(text[1:]))
+    return OffsetArgument(stamp=_stamp(text))
 
 
 def _stamp(text: str) -> int:
@@ -62,7 +57,7 @@ def _stamp(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PendingOffset:
-    """A place as far as the trio thread can tell: in `plan`, or else at `offset`."""
+    """A place as far as the trio thread knows it: in `plan`, or else at `offset`."""
 
     offset: int
     stamp: int = 0

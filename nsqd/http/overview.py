@@ -11,8 +11,8 @@
 INVALID_ARG_COLUMNS for a column that is not in COLUMNS. With `drain` there is also a column of that name: the seconds until the
 slowest part of the topic is empty, at the rate of the last minutes; 0: nothing waits, -1: not known, -2: it gets no shorter,
 -3: it grows. A topic's figures are those of itself and of all its channels, except
-for `jobs`; /tubes tells more about tubes, and also lists tubes whose names no topic can have, which are not here. `oldest` is
-the smallest time that /topic/ages tells of a topic, and in the totals that of any topic. It costs a look at the index for each
+for `jobs`; /tubes has more about tubes, and also lists tubes whose names no topic can have, which are not here. `oldest` is
+the smallest time in /topic/ages of a topic, and in the totals that of any topic. It reads the index for each
 channel that has something ready, some 2 us, and nothing for the other channels.
 
     GET /topics/rows?topic=a&topic=b...      {"topics": [{"topic_name", "paused", "depth", ...}, ...]}
@@ -21,15 +21,15 @@ At most 200 topics, in the order asked for, else 400 TOO_MANY_TOPICS; topics tha
 (the topic is paused, or one of its channels), `topic_paused` (the topic itself is) and `paused_channels` (how many of its
 channels are) each has all COLUMNS, and `backlogs`, the slowest parts of the topic in which messages wait or did until lately,
 at most 10: {"channel": "c", "depth": 5, "change": -3, "seconds": 300}. `change` is by how many more messages it holds, without
-buried ones, than so many seconds before, up to 300; null: not known. What came with a promoted log is no change. Channel "" is
-what the topic has and no channel was given.
+buried ones, than `seconds` before, up to 300; null: not known. Messages that came with a promoted log are no change. Channel ""
+has the messages of the topic that no channel was given.
 
     GET /topic/ages?topic=t                  {"topic": NS, "channels": {"c": NS, ...}, "buried": {"c": 3, ...},
                                               "changes": {"c": [-3, 300], ...}}
 
 The ages are when the message that is next to be delivered was published, ns since the epoch; 0: nothing is ready. `buried`
-tells how many messages are buried, in channels that have any; `changes`, of all channels of which it is known, the `change`
-and `seconds` of /topics/rows. nsqd/core/observation/backlog_age.py tells how exact the ages
+counts the messages that are buried, in channels that have any; `changes`, of all channels of which it is known, the `change`
+and `seconds` of /topics/rows. nsqd/core/observation/backlog_age.py says how exact the ages
 are. 404 TOPIC_NOT_FOUND.
 
 The trio thread looks at a limited number of topics and channels in a row, so that ten thousand stall no turn; the HTTP thread
@@ -37,6 +37,7 @@ does the rest.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -52,14 +53,15 @@ from nsqd.core.observation.sums import (
     topic_depth,
 )
 from nsqd.core.topic import Topic
-from nsqd.http.arguments import existing_topic, topic_name
+from nsqd.http.arguments import TOPIC, existing_topic
 from nsqd.http.node import Node
 from shared.auth.verbs import Verb
-from shared.http.api import json_response, query, query_all
+from shared.http.api import json_response, query_all
+from shared.http.argument import Argument, any_text
 from shared.http.errors import HttpError
 from shared.http.route import STATS, Route, on_topic
 
-PORTION = 1000  # topics and channels in one turn: about a millisecond
+BATCH = 1000  # topics and channels in one turn: about a millisecond
 MOST_NAMES = 100  # names listed of what is paused, and of what is idle
 MOST_ROWS = 200
 MOST_BACKLOGS = 10  # parts of a topic
@@ -99,13 +101,13 @@ class Backlog(NamedTuple):
         return -(self.depth * seconds // gained) if gained < 0 else GROWING if gained else STALLED
 
     def slowness(self) -> tuple[int, int, int]:
-        """Return a sort key: what grows, and then what takes longest, is the largest; what is empty is the smallest."""
+        """Return a sort key: growing backlogs, and then those that take longest, are the largest; empty ones the smallest."""
         drain = self.drain
         kind = {0: -1, UNKNOWN: 0, STALLED: 2, GROWING: 3}.get(drain, 1)
         return kind, drain if kind == 1 else 0, self.depth
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as /topics/rows tells it."""
+        """Return it as in /topics/rows."""
         change, seconds = self.change or (None, 0)
         return {"channel": self.channel, "depth": self.depth, "change": change, "seconds": seconds}
 
@@ -118,34 +120,25 @@ class Overview:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "GET /topics/figures",
-                self.figures,
-                STATS,
-                "?columns, ?drain",
-                "Return the figures of all topics, in columns",
-            ),
-            Route("GET /topics/rows", self.rows, STATS, "topic, repeated", "Return the figures of up to 200 topics"),
-            Route("GET /topic/ages", self.ages, on_topic(Verb.STATS), "topic", "Return since when messages wait"),
-        ]
+            Route("GET /topics/figures", self.figures, STATS,
+                  (_COLUMNS, Argument("drain", lambda text: text not in ("", "0"), False)),
+                  "Return the figures of all topics, in columns"),
+            Route("GET /topics/rows", self.rows, STATS, (_TOPICS,), "Return the figures of some topics"),
+            Route("GET /topic/ages", self.ages, on_topic(Verb.STATS), (TOPIC,), "Return since when messages wait"),
+        ]  # fmt: skip
 
-    async def figures(self, request: Request) -> Response:
+    async def figures(self, request: Request, columns: list[str] | None, drain: bool) -> Response:
         """Answer the totals of all topics, and the columns asked for."""
-        arguments = query(request)
-        wanted = _columns(arguments)
         topics = await self._node.bridge.observe(lambda: list(self._node.broker.topics.items()))
-        if wanted is not None:
+        if columns is not None:
             topics.sort(key=itemgetter(0))
-        with_drain = arguments.get("drain", "0") not in ("", "0")
-        rows = OverviewRows(self._node.series.held_change) if with_drain else OverviewRows()
+        rows = OverviewRows(self._node.series.held_change) if drain else OverviewRows()
         look = await self._collect([topic for _, topic in topics], rows)
-        return json_response({**look.as_answer(wanted, with_drain), "health": self._node.health()})
+        return json_response({**look.as_answer(columns, drain), "health": self._node.health()})
 
-    async def rows(self, request: Request) -> Response:
+    async def rows(self, request: Request, topic: str) -> Response:
         """Answer all columns of the topics asked for."""
         names = query_all(request, "topic")
-        if not names:
-            raise HttpError(400, "MISSING_ARG_TOPIC")
         if len(names) > MOST_ROWS:
             raise HttpError(400, "TOO_MANY_TOPICS")
         known = self._node.broker.topics
@@ -155,25 +148,27 @@ class Overview:
         look = await self._collect(topics, OverviewRows(self._node.series.held_change))
         return json_response({"topics": look.as_dicts()})
 
-    async def ages(self, request: Request) -> Response:
+    async def ages(self, request: Request, topic: str) -> Response:
         """Answer since when messages of one topic wait."""
-        name = topic_name(query(request))
 
         def work() -> dict[str, Any]:
-            topic = existing_topic(self._node.broker, name)
-            channels = {name: oldest_of_channel(topic.channels[name]) for name in sorted(topic.channels)}
-            buried = {name: channel_sums(topic.channels[name]).buried for name in channels}
-            buried = {name: count for name, count in buried.items() if count}
-            found = {name: self._node.series.held_change(topic.channels[name]) for name in channels}
-            changes = {name: change for name, change in found.items() if change is not None}
-            return {"topic": oldest_of_topic(topic), "channels": channels, "buried": buried, "changes": changes}
+            found = existing_topic(self._node.broker, topic)
+            channels = sorted(found.channels.items())
+            buried = {name: channel_sums(channel).buried for name, channel in channels}
+            changes = {name: self._node.series.held_change(channel) for name, channel in channels}
+            return {
+                "topic": oldest_of_topic(found),
+                "channels": {name: oldest_of_channel(channel) for name, channel in channels},
+                "buried": {name: count for name, count in buried.items() if count},
+                "changes": {name: change for name, change in changes.items() if change is not None},
+            }
 
         return json_response(await self._node.bridge.observe(work))
 
     async def _collect(self, topics: Sequence[Topic], look: "OverviewRows") -> "OverviewRows":
-        """Look at those of the topics that still exist, in portions."""
+        """Look at those of the topics that still exist, in batches."""
         left = iter(topics)
-        while await self._node.bridge.observe(lambda: look.add_some(left)):
+        while await self._node.bridge.observe(lambda: look.add_batch(left)):
             pass
         return look
 
@@ -201,9 +196,9 @@ class OverviewRows:
         self.paused: list[str] = []  # topic, or topic/channel
         self.idle: list[str] = []  # topic/channel
 
-    def add_some(self, topics: Iterator[Topic]) -> bool:
-        """Look at some more topics. Return False if there were no more. Runs in the trio thread."""
-        room = PORTION
+    def add_batch(self, topics: Iterator[Topic]) -> bool:
+        """Look at a batch of topics. Return False if there were no more. Runs in the trio thread."""
+        room = BATCH
         for topic in topics:
             if topic.legal and not topic.deleted:
                 self.add(topic)
@@ -286,12 +281,12 @@ class OverviewRows:
         ]
 
 
-def _columns(arguments: dict[str, str]) -> list[str] | None:
-    """Return the columns asked for, or None if not even names are wanted. Raises HttpError 400."""
-    text = arguments.get("columns")
-    if text is None:
-        return None
+def _read_columns(text: str) -> list[str]:
     wanted = list(dict.fromkeys(text.split(","))) if text else []
     if not set(wanted) <= set(COLUMNS):
-        raise HttpError(400, "INVALID_ARG_COLUMNS")
+        raise ValueError("unknown column")
     return wanted
+
+
+_COLUMNS = Argument("columns", _read_columns, None, "names of columns")
+_TOPICS = replace(any_text("topic"), expected=f"up to {MOST_ROWS} times")

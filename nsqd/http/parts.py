@@ -1,7 +1,7 @@
 """The parts of a channel or a tube: one in each log that the node owns, and how clients name them.
 
-An *offset* of a message, as /channel/messages tells it, is its ordinal in the node's own log. For a message of a promoted log,
-the log's place stands in the bits from 48 on (nsqd/core/node_context.py), so an offset means one message. A page shows messages
+An *offset* of a message, as in /channel/messages, is its ordinal in the node's own log. For a message of a promoted log,
+the log's place is in the bits from 48 on (nsqd/core/node_context.py), so an offset means one message. A page shows messages
 of one log; `after` names the log of the next page.
 """
 
@@ -53,7 +53,7 @@ def page_of(
 ) -> tuple[Topic, list[M], str]:
     """Return the page behind `after`: its topic, what it lists, and where the next one begins ("": nowhere).
 
-    `list_in` lists a page of one part, from a place on, and returns where that part goes on. Parts that have nothing to list
+    `list_in` lists a page of one part, from a place on, and returns where that part continues. Parts that have nothing to list
     are passed over. Raises ValueError if `after` is not a place.
     """
     index, place = at_page(parts, after)
@@ -76,7 +76,7 @@ def at_page(parts: list[tuple[Topic, R]], after: str) -> tuple[int, str]:
 
 
 def following_page(parts: list[tuple[Topic, R]], index: int, place: str) -> str:
-    """Return where the page behind this one begins; "": nowhere. `place`: where this part goes on; "": it is at its end."""
+    """Return where the page after this one begins; "": nowhere. `place`: where this part continues; "": it is at its end."""
     if not place:
         index += 1
     if index == len(parts):

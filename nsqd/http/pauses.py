@@ -1,4 +1,4 @@
-"""GET /pauses: tell what is paused, by whom, since when, until when; and read the pausing routes' arguments for that.
+"""GET /pauses: what is paused, by whom, since when, until when; and the arguments of the pausing routes for that.
 
     POST /topic/pause?topic=t[&by=NAME][&until=S]            and /channel/pause with the same two arguments
     GET  /pauses
@@ -31,13 +31,15 @@ from nsqd.core.timing.pause import Pause
 from nsqd.core.topic import Topic
 from nsqd.http.node import Node
 from shared.http.api import json_response
+from shared.http.argument import bounded, short_text
 from shared.http.errors import HttpError
 from shared.http.route import STATS, Route
 
 MOST = 500  # pauses in an answer
-PORTION = 200  # topics and channels in one turn: less than a millisecond
+BATCH = 200  # topics and channels in one turn: less than a millisecond
 FARTHEST = 30 * 24 * 3600  # s from now
-_DIGITS = 12  # digits of a time: enough for some thirty thousand years
+BY = short_text("by", MOST_BY, "", is_printable=True)  # "": not known
+UNTIL = bounded("until", 10**12, 0, 1)
 
 
 class PausesRoute:
@@ -48,36 +50,24 @@ class PausesRoute:
 
     def routes(self) -> list[Route]:
         return [
-            Route("GET /pauses", self.pauses, STATS, "", "List everything that is paused"),
+            Route("GET /pauses", self.pauses, STATS, (), "List everything that is paused"),
         ]
 
     async def pauses(self, request: Request) -> Response:
         """Answer the first MOST pauses by topic and channel, and the number of all."""
         found: list[tuple[Key, Pause]] = []
         looking, count = _walk(self._node.broker), 0
-        while portion := await self._node.bridge.call(lambda: list(islice(looking, PORTION))):
-            paused = [one for one in portion if one is not None]
+        while batch := await self._node.bridge.call(lambda: list(islice(looking, BATCH))):
+            paused = [one for one in batch if one is not None]
             count += len(paused)
             found = nsmallest(MOST, found + paused, key=_key)
         return json_response({"pauses": [_describe(*one) for one in found], "count": count})
 
 
-def read_pause(arguments: dict[str, str], now: int) -> tuple[str, int]:
-    """Return by whom and until when (s since the epoch; 0: no end). `now` is in s since the epoch. Raises HttpError 400."""
-    by, until = read_by(arguments), arguments.get("until")
-    if until is None:
-        return by, 0
-    if not (until.isascii() and until.isdigit()) or len(until) > _DIGITS or not now < int(until) <= now + FARTHEST:
+def check_end(until: int, now: int) -> None:
+    """Raise HttpError 400 unless a pause may end at `until`. Both are in s since the epoch; 0: no end."""
+    if until and not now < until <= now + FARTHEST:
         raise HttpError(400, "INVALID_ARG_UNTIL")
-    return by, int(until)
-
-
-def read_by(arguments: dict[str, str]) -> str:
-    """Return who pauses something; "": not known. Raises HttpError 400."""
-    by = arguments.get("by", "")
-    if len(by) > MOST_BY or not by.isprintable():
-        raise HttpError(400, "INVALID_ARG_BY")
-    return by
 
 
 def _walk(broker: Broker) -> Iterator[tuple[Key, Pause] | None]:

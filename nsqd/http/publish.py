@@ -11,8 +11,8 @@ Besides NSQ's arguments both take the following, for all messages of the request
 /pub also takes id=true: the answer's X-Nsq-Message-Id is the message's id as consumers see it (16 hex digits). A message that
 was published before, or that an ephemeral topic had no room for, has none.
 
-A repeated message is answered as the first one was, once that is as durable as the topic promises, and X-Nsq-Duplicates tells
-how many of the request's messages were repeated. 400 for INVALID_KEY, INVALID_PRODUCER, INVALID_SEQUENCE, INVALID_HEADER,
+A repeated message is answered as the first one was, once that is as durable as the topic promises, and X-Nsq-Duplicates
+counts the request's messages that were repeated. 400 for INVALID_KEY, INVALID_PRODUCER, INVALID_SEQUENCE, INVALID_HEADER,
 TOO_MANY_HEADERS. 503 DRAINING while the node drains (drain.py), DISK_FULL and the reason while it cannot write to its disk.
 
 See docs/contributing/design/nsq-http.md#publishing.
@@ -20,29 +20,38 @@ See docs/contributing/design/nsq-http.md#publishing.
 
 import re
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from nsqd.core.limits import TooFewCopies
-from nsqd.core.message.attributes import MOST_HEADER_BYTES, MOST_HEADERS, NONE, Attributes, is_word, read_sequence
-from nsqd.http.arguments import check_open, existing_channel, topic_name, topic_to_publish_to
+from nsqd.core.message.attributes import (
+    MOST_HEADER_BYTES,
+    MOST_HEADERS,
+    MOST_SEQUENCE,
+    MOST_WORD,
+    NONE,
+    Attributes,
+    is_word,
+)
+from nsqd.http.arguments import TOPIC, check_open, existing_channel, topic_to_publish_to
 from nsqd.http.node import Node
 from nsqd.protocols.nsq.batch import MpubBatch
 from nsqd.protocols.nsq.commands import INT32
 from nsqd.protocols.nsq.fast import equal_bodies
+from shared.auth.verbs import Verb
 from shared.http.api import V1_HEADERS, query, read_body
+from shared.http.argument import Argument, any_text, bounded, flag, values_in
 from shared.http.errors import HttpError
+from shared.http.route import Route, on_topic
 from shared.values import MILLISECOND, SECOND
 
 T = TypeVar("T")
 
-_BINARY_FALSE = ("false", "0")
-_TRUE = ("true", "1")
 SPLIT_AT_ONCE = 64 * 1024  # bytes of lines: about 1 ms
-Arguments = dict[str, str]
+Headers = tuple[tuple[str, str], ...]  # names and values
 _HEADER = b"x-nsq-header-"  # the beginning of a header's name, in the server's spelling
 # Matches numbers that are not negative and have no more than 18 digits after leading zeros.
 _INTEGER = re.compile(r"(?=[+-]?[0-9])(?:\+|-(?=0+$))?0*([0-9]{0,18})")
@@ -70,13 +79,37 @@ class _Ok(Response):
 OK = _Ok()
 
 
+def _word(name: str) -> Argument:
+    def read(text: str) -> str:
+        if not is_word(text):
+            raise ValueError("not a word")
+        return text
+
+    return Argument(name, read, None, f"1 to {MOST_WORD} printable ASCII characters", f"INVALID_{name.upper()}")
+
+
+_ATTRIBUTES = (_word("key"), _word("producer"), bounded("sequence", MOST_SEQUENCE, None, invalid="INVALID_SEQUENCE"))
+
+
 class Publishing:
     """The two routes that publish messages."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        most_copies = node.options.most_copies()
+        common = (*_ATTRIBUTES, any_text("channel", None), bounded("replicate", most_copies, 0, 1, "INVALID_REPLICATE"))
+        self._arguments_of_pub = (TOPIC, any_text("defer", None), flag("id", ("true", "1")), *common)
+        self._arguments_of_mpub = (TOPIC, Argument("binary", lambda text: text not in ("false", "0"), False), *common)
         self._max_msg_size = node.options.max_msg_size
         self._max_body_size = node.options.max_body_size
+
+    def routes(self) -> list[Route]:
+        need = on_topic(Verb.PUBLISH)
+        pub, mpub = "Publish the body as one message; `defer` in ms", "Publish one message for each line of the body"
+        return [
+            Route("POST /pub", self.pub, need, self._arguments_of_pub, pub, parses_itself=True),
+            Route("POST /mpub", self.mpub, need, self._arguments_of_mpub, mpub, parses_itself=True),
+        ]
 
     async def pub(self, request: Request) -> Response:
         """Publish one message, at once or deferred."""
@@ -84,10 +117,9 @@ class Publishing:
         if not body:
             raise HttpError(400, "MSG_EMPTY")
         arguments = query(request)
-        topic = topic_name(arguments)
-        attributes = _read_attributes(request, arguments)
-        if attributes or len(arguments) > 1:
-            return await self._pub_otherwise(request, topic, body, arguments, attributes)
+        topic, headers = TOPIC.value_in(arguments), _read_headers(request)
+        if headers or len(arguments) > 1:
+            return await self._pub_otherwise(request, body, headers, **values_in(arguments, self._arguments_of_pub))
 
         def publish() -> bool:
             self._admit(request, 1, len(body))
@@ -101,7 +133,7 @@ class Publishing:
         return OK
 
     def _admit(self, request: Request, messages: int, size: int) -> None:
-        """Count messages for whoever sends a request, before they are published. Runs in the trio thread.
+        """Count messages for the sender of a request, before they are published. Runs in the trio thread.
 
         Raises HttpError 429 if the sender is over its rate.
         """
@@ -115,24 +147,32 @@ class Publishing:
             raise HttpError(429, "TOO_MANY_MESSAGES", {"Retry-After": str(-(-wait // SECOND))})
 
     async def _pub_otherwise(
-        self, request: Request, name: str, body: bytes, arguments: Arguments, attributes: Attributes
+        self,
+        request: Request,
+        body: bytes,
+        headers: Headers,
+        topic: str,
+        defer: str | None,
+        id_: bool,
+        channel: str | None,
+        replicate: int,
+        **identity: Any,
     ) -> Response:
         """Publish one message with attributes, a delay, a channel, or a request for its id."""
-        channel, defer = arguments.get("channel"), arguments.get("defer")
+        attributes = _attributes(headers, **identity)
         if defer is not None and channel is not None:
             raise HttpError(400, "INVALID_DEFER")
 
         def publish() -> int:
             self._admit(request, 1, len(body))
-            self._ask_for_copies(request, name, copies)
+            self._ask_for_copies(request, topic, replicate)
             if defer is not None:
-                return self._publish_deferred(request, name, body, defer, attributes)
-            return self._publish_now(request, name, [body], len(body), attributes, channel)
+                return self._publish_deferred(request, topic, body, defer, attributes)
+            return self._publish_now(request, topic, [body], len(body), attributes, channel)
 
-        copies = self._copies(arguments)
-        if arguments.get("id") in _TRUE:
-            return _answer(*await self._call(name, lambda: self._apart(name, publish)))
-        return _answer(await self._call(name, publish))
+        if id_:
+            return _answer(*await self._call(topic, lambda: self._apart(topic, publish)))
+        return _answer(await self._call(topic, publish))
 
     async def _call(self, name: str, publish: Callable[[], T]) -> T:
         """Return what `publish` returns, run in the trio thread; for a new topic, return when nsqlookupd knows it."""
@@ -168,54 +208,43 @@ class Publishing:
     async def mpub(self, request: Request) -> Response:
         """Publish many messages: one a line or, with binary=true, as in the MPUB of TCP without its outer length."""
         body = await read_body(request, self._max_body_size, "BODY_TOO_BIG")
-        arguments = query(request)
-        topic = topic_name(arguments)
-        attributes = _read_attributes(request, arguments)
-        binary = "binary" in arguments and arguments["binary"] not in _BINARY_FALSE
+        values = values_in(query(request), self._arguments_of_mpub)
+        topic, binary, channel, copies = (values.pop(name) for name in ("topic", "binary", "channel", "replicate"))
+        attributes = _attributes(_read_headers(request), **values)
         try:
             bodies = binary_bodies(body, self._max_msg_size, self._max_body_size) if binary else self._lines(body)
         except HttpError:
-            await self._publish(request, topic, [], NONE, arguments)  # the original has created the topic by now
+            await self._publish(request, topic, [], NONE, channel, copies)  # the original has created the topic by now
             raise
-        return _answer(await self._publish(request, topic, bodies, attributes, arguments))
+        return _answer(await self._publish(request, topic, bodies, attributes, channel, copies))
 
     async def _publish(
-        self, request: Request, name: str, bodies: list[bytes], attributes: Attributes, arguments: Arguments
+        self, request: Request, name: str, bodies: list[bytes], attributes: Attributes, channel: str | None, copies: int
     ) -> int:
-        """Publish in portions, or only make sure that the topic exists. Return how many had been published before."""
-        batch, duplicates, copies = MpubBatch(bodies, attributes), 0, self._copies(arguments)
+        """Publish in batches, or only make sure that the topic exists. Return how many had been published before."""
+        batch, duplicates = MpubBatch(bodies, attributes), 0
         size = sum(map(len, bodies)) if self._node.accounts is not None else 0
 
         def publish() -> int:
             if batch.is_new:
                 self._admit(request, len(bodies), size)
-            return self._publish_portion(request, name, batch, arguments.get("channel"), copies)
+            return self._publish_batch(request, name, batch, channel, copies)
 
         while True:
             duplicates += await self._call(name, publish)
             if batch.is_done:
                 return duplicates
 
-    def _copies(self, arguments: Arguments) -> int:
-        """Return how many copies the request asks for; 0: as many as the topic does. Raises HttpError 400."""
-        text = arguments.get("replicate")
-        if text is None:
-            return 0
-        count = int(text) if text.isascii() and text.isdigit() and len(text) < 4 else 0
-        if not 1 <= count <= self._node.options.most_copies():
-            raise HttpError(400, "INVALID_REPLICATE")
-        return count
-
     def _ask_for_copies(self, request: Request, name: str, count: int) -> None:
-        """Have what follows in this turn wait for so many copies. Runs in the trio thread. Raises HttpError 503."""
+        """Have the messages that follow in this turn wait for `count` copies. Runs in the trio thread. Raises HttpError 503."""
         if count:
             try:
                 topic_to_publish_to(self._node, request, name).ask_for_copies(count)
             except TooFewCopies:
                 raise HttpError(503, "NOREPL") from None
 
-    def _publish_portion(self, request: Request, name: str, batch: MpubBatch, channel: str | None, copies: int) -> int:
-        """Publish the next portion. Return how many had been published before. Runs in the trio thread."""
+    def _publish_batch(self, request: Request, name: str, batch: MpubBatch, channel: str | None, copies: int) -> int:
+        """Publish the next batch. Return how many had been published before. Runs in the trio thread."""
         self._ask_for_copies(request, name, copies)
         topic = self._node.broker.topics.get(name)
         known = batch.skip_duplicates(topic) if topic is not None else 0
@@ -275,10 +304,10 @@ class Publishing:
         while start < size:
             end = body.find(b"\n", start + SPLIT_AT_ONCE)
             end = size if end < 0 else end
-            some = list(filter(None, body[start:end].split(b"\n")))
-            if max(map(len, some), default=0) > self._max_msg_size:
+            part = list(filter(None, body[start:end].split(b"\n")))
+            if max(map(len, part), default=0) > self._max_msg_size:
                 raise HttpError(413, "MSG_TOO_BIG")
-            lines += some
+            lines += part
             start = end + 1
         return lines
 
@@ -311,25 +340,16 @@ def _answer(duplicates: int, message_id: bytes = b"") -> Response:
     return Response("OK", headers=V1_HEADERS | headers, media_type="text/plain")
 
 
-def _read_attributes(request: Request, arguments: dict[str, str]) -> Attributes:
-    """Return the attributes that the request gives its messages. Raises HttpError 400."""
-    headers = _read_headers(request)
-    key, producer, sequence = arguments.get("key"), arguments.get("producer"), arguments.get("sequence")
-    if not headers and key is None and producer is None and sequence is None:
-        return NONE
-    if key is not None and (not is_word(key) or producer is not None):
+def _attributes(headers: Headers, key: str | None, producer: str | None, sequence: int | None) -> Attributes:
+    """Return the attributes that a request gives its messages. Raises HttpError 400."""
+    if key is not None and producer is not None:
         raise HttpError(400, "INVALID_KEY")
-    if producer is not None and not is_word(producer):
-        raise HttpError(400, "INVALID_PRODUCER")
     if (producer is None) != (sequence is None):
         raise HttpError(400, "MISSING_ARG_PRODUCER" if producer is None else "MISSING_ARG_SEQUENCE")
-    number = read_sequence(sequence) if sequence is not None else 0
-    if number is None:
-        raise HttpError(400, "INVALID_SEQUENCE")
-    return Attributes(headers, key or "", producer or "", number)
+    return Attributes(headers, key or "", producer or "", sequence or 0)
 
 
-def _read_headers(request: Request) -> tuple[tuple[str, str], ...]:
+def _read_headers(request: Request) -> Headers:
     """Return the request's headers for messages: names in lower case, as HTTP has them, and values. Raises HttpError 400."""
     raw = [(name, value) for name, value in request.scope["headers"] if name.startswith(_HEADER)]
     if not raw:

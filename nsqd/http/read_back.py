@@ -7,12 +7,12 @@
         continues others, because the node was restored from a backup or another one leads its log now, "parents":
         [{"log", "next"}, ...]
     GET /topic/read?topic=t[&from=PLACE][&to=PLACE][&limit=N][&max_bytes=N][&wait_ms=N[&min=N]][&log=ID]
-        messages from `from` (earliest) up to `to` (latest). At most `limit` and about `max_bytes`: go on at X-Nsq-Next-Offset.
+        messages from `from` (earliest) up to `to` (latest). At most `limit` and about `max_bytes`: X-Nsq-Next-Offset is next.
         `wait_ms`: how long to wait until there are `min` (1). A client that follows a busy topic saves nsqd work with a higher
         `min`
 
 `log` is the "log" of an earlier answer, or the id of a log, with which that begins. Without it, the node's own log is read. It
-may name a log that this node has promoted, or of which it keeps a replica: what a dead node has published can be read on
+may name a log that this node has promoted, or of which it keeps a replica: messages of a dead node can be read on
 others. A replica is read as far as it was durable some seconds ago, and `wait_ms` waits that long. The first request for a
 replica takes as long as the start of a node with that log.
 
@@ -28,12 +28,12 @@ A PLACE is an offset, earliest, latest, a time (2026-11-21T10:00:00Z) or a durat
 
 An answer counts in -buffer-budget until it is sent: 503 BUFFER_BUDGET_EXCEEDED with Retry-After while there is no room.
 
-X-Nsq-Missing tells how many messages before X-Nsq-Next-Offset are damaged on disk, if there are any.
+X-Nsq-Missing counts the messages before X-Nsq-Next-Offset that are corrupt on disk, if there are any.
 
 400 for invalid arguments, 404 TOPIC_NOT_FOUND, 404 LOG_NOT_FOUND where `log` is the id of no log here, 503 LOG_OPENING while
 the node cannot read it yet, 409 OTHER_LOG where `log` is not this topic's, 410 OFFSET_GONE below the first offset, 416
 OFFSET_IN_FUTURE beyond the next one. Offsets of a parent are accepted up to its "next"; beyond that the answer is 409, and
-X-Nsq-Restored-Offset tells up to where they hold.
+X-Nsq-Restored-Offset is where that ends.
 """
 
 import asyncio
@@ -49,19 +49,19 @@ from starlette.responses import Response
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
 from nsqd.core.retention.history import Amount, MessageBatch, PastLog, Plan, Window
-from nsqd.http.arguments import bounded, topic_name
+from nsqd.http.arguments import LOG, TOPIC
 from nsqd.http.logs import LogTopic, Replicas, find_topic
 from nsqd.http.node import Node
 from nsqd.http.offsets import (
     EARLIEST,
-    LATEST,
     OffsetArgument,
     OffsetFinder,
     check_offset,
-    read_offset_argument,
+    place,
 )
 from shared.auth.verbs import Verb
-from shared.http.api import V1_HEADERS, json_response, query
+from shared.http.api import V1_HEADERS, json_response
+from shared.http.argument import bounded
 from shared.http.errors import HttpError
 from shared.http.exchange import exchange_of
 from shared.http.route import Route, on_topic
@@ -77,26 +77,6 @@ NDJSON, MSGPACK = "application/x-ndjson", "application/msgpack"
 _MSGPACK = (MSGPACK, "application/x-msgpack", "application/vnd.msgpack")
 
 
-class _ReadArguments:
-    """The arguments of a request to read."""
-
-    __slots__ = ("first", "last", "least", "limit", "log_id", "most", "name", "named", "packed", "wait")
-
-    def __init__(self, request: Request) -> None:
-        """Read the arguments of the request. Raises HttpError."""
-        arguments = query(request)
-        self.name, self.log_id = topic_name(arguments), arguments.get("log", "")
-        self.first = read_offset_argument(arguments, "from", OffsetArgument(word=EARLIEST))
-        last = read_offset_argument(arguments, "to", OffsetArgument(word=LATEST))
-        self.last = last if "to" in arguments else None
-        self.named = max(self.first.offset or 0, last.offset or 0)  # the highest offset in the request
-        self.limit = bounded(arguments, "limit", LIMIT, MOST)  # messages
-        self.most = bounded(arguments, "max_bytes", MAX_BYTES, MOST_BYTES)
-        self.wait = bounded(arguments, "wait_ms", 0, MOST_WAIT)
-        self.least = bounded(arguments, "min", 1, self.limit)  # messages to wait for
-        self.packed = _wants_msgpack(request)
-
-
 class ReadBack:
     """The two routes that read topics back."""
 
@@ -108,37 +88,25 @@ class ReadBack:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "GET /topic/offsets",
-                self.offsets,
-                on_topic(Verb.READ),
-                "topic, ?time, ?log",
-                "Return the retained range",
-            ),
-            Route(
-                "GET /topic/read",
-                self.read,
-                on_topic(Verb.READ),
-                "topic, ?from, ?to, ?limit, ?max_bytes, ?wait_ms, ?min, ?log",
-                "Read retained messages",
-            ),
-        ]
+            Route("GET /topic/offsets", self.offsets, on_topic(Verb.READ), (TOPIC, place("time"), LOG),
+                  "Return the retained range"),
+            Route("GET /topic/read", self.read, on_topic(Verb.READ),
+                  (TOPIC, place("from", OffsetArgument(word=EARLIEST)), place("to"), bounded("limit", MOST, LIMIT),
+                   bounded("max_bytes", MOST_BYTES, MAX_BYTES), bounded("wait_ms", MOST_WAIT, 0), bounded("min", MOST, 1), LOG),
+                  "Read retained messages"),
+        ]  # fmt: skip
 
-    async def offsets(self, request: Request) -> Response:
+    async def offsets(self, request: Request, topic: str, time: OffsetArgument | None, log: str) -> Response:
         """Answer the range of offsets that can be read, and the offset of a time if one is given."""
-        arguments = query(request)
-        name, log_id = topic_name(arguments), arguments.get("log", "")
-        at = read_offset_argument(arguments, "time", OffsetArgument())
-
-        replica = await self._replicas.open(log_id)
+        replica = await self._replicas.open(log)
         try:
-            found, amount = await self._node.bridge.call(lambda: self._amount(name, log_id, replica))
+            found, amount = await self._node.bridge.call(lambda: self._amount(topic, log, replica))
         except HttpError as error:
             error.headers["X-Nsq-Node"] = str(self._node.options.node_number())
             raise
         window = found.window
         answer: dict[str, Any] = {
-            "topic": name,
+            "topic": topic,
             "node": self._node.options.node_number(),
             "log": window.log,
             "kind": found.kind,
@@ -150,9 +118,9 @@ class ReadBack:
             "last_timestamp": amount.newest,
         }
         if window.parents:
-            answer["parents"] = [{"log": log, "next": end} for log, end in window.parents]
-        if "time" in arguments:
-            answer["offset"] = await self._offset_finder.offset(name, log_id, at)
+            answer["parents"] = [{"log": parent, "next": end} for parent, end in window.parents]
+        if time is not None:
+            answer["offset"] = await self._offset_finder.offset(topic, log, time)
         return json_response(answer)
 
     def _amount(self, name: str, log_id: str, replica: PastLog | None) -> tuple[LogTopic, Amount]:
@@ -160,36 +128,49 @@ class ReadBack:
         found = find_topic(self._node, name, log_id, 0, replica)
         return found, found.history.amount(found.number)
 
-    async def read(self, request: Request) -> Response:
+    async def read(
+        self,
+        request: Request,
+        topic: str,
+        from_: OffsetArgument,
+        to: OffsetArgument | None,
+        limit: int,
+        max_bytes: int,
+        wait_ms: int,
+        min_: int,
+        log: str,
+    ) -> Response:
         """Answer messages from one place up to another."""
-        wanted = _ReadArguments(request)
-        name, log_id, named = wanted.name, wanted.log_id, wanted.named
-        await self._replicas.open(log_id)  # it may take long, and keeps nobody out
+        if min_ > max(1, limit):
+            raise HttpError(400, "INVALID_ARG_MIN")
+        packed = _wants_msgpack(request)
+        named = max(from_.offset or 0, (to and to.offset) or 0)  # the highest offset in the request
+        await self._replicas.open(log)  # it may take long, and blocks no other request
         async with self._slots:
-            start = await self._offset_finder.offset(name, log_id, wanted.first)
-            stop = start + wanted.limit
-            if wanted.last is not None:
-                stop = min(stop, await self._offset_finder.offset(name, log_id, wanted.last))
-        if wanted.wait:
-            await self._wait(name, log_id, named, start, min(stop, start + wanted.least), wanted.wait)
+            start = await self._offset_finder.offset(topic, log, from_)
+            stop = start + limit
+            if to is not None:
+                stop = min(stop, await self._offset_finder.offset(topic, log, to))
+        if wait_ms:
+            await self._wait(topic, log, named, start, min(stop, start + min_), wait_ms)
         window = Window("", 0, 0)
 
         async def plan() -> Plan:
-            replica = await self._replicas.open(log_id)
+            replica = await self._replicas.open(log)
 
             def work() -> Plan:
                 nonlocal window
-                found = find_topic(self._node, name, log_id, named, replica, start)
+                found = find_topic(self._node, topic, log, named, replica, start)
                 window = found.window
                 check_offset(start, window)
-                return found.history.plan(found.number, start, min(stop, window.next), wanted.most)
+                return found.history.plan(found.number, start, min(stop, window.next), max_bytes)
 
             return await self._node.bridge.call(work)
 
         exchange = exchange_of(request.scope)
         async with self._slots:
-            exchange.hold(wanted.most)
-            content, count, after = await self._offset_finder.from_disk(plan, _packed if wanted.packed else _lined)
+            exchange.hold(max_bytes)
+            content, count, after = await self._offset_finder.from_disk(plan, _packed if packed else _lined)
         exchange.hold(len(content))
         missing = {"X-Nsq-Missing": str(after - start - count)} if after - start > count else {}
         headers = missing | {
@@ -198,7 +179,7 @@ class ReadBack:
             "X-Nsq-Next-Offset": str(after),
             "X-Nsq-End-Offset": str(window.next),
         }
-        return Response(content, media_type=MSGPACK if wanted.packed else NDJSON, headers=V1_HEADERS | headers)
+        return Response(content, media_type=MSGPACK if packed else NDJSON, headers=V1_HEADERS | headers)
 
     async def _wait(self, name: str, log_id: str, named: int, start: int, stop: int, ms: int) -> None:
         """Wait until everything from `start` to `stop` can be read, or for `ms` milliseconds. Raises HttpError.
@@ -211,7 +192,7 @@ class ReadBack:
         def work() -> bool:
             found = find_topic(self._node, name, log_id, named, replica, start)
             check_offset(start, found.window)
-            if found.window.next < stop and found.topic is not None:  # nobody tells what comes to a replica
+            if found.window.next < stop and found.topic is not None:  # a replica reports no new messages
                 until = broker.now + ms * MILLISECOND
                 found.history.await_messages(found.number, stop, until, lambda: bridge.post(readable.set))
             return found.window.next >= stop
@@ -233,13 +214,13 @@ def _wants_msgpack(request: Request) -> bool:
 
 
 def _packed(plan: Plan) -> tuple[bytes, int, int]:
-    """Return the content as msgpack, how many messages are in it, and where to go on. Runs in any thread."""
+    """Return the content as msgpack, how many messages are in it, and where to continue. Runs in any thread."""
     batches, after = plan.read()
     return _pack(batches), sum(batch.count for batch in batches), after
 
 
 def _lined(plan: Plan) -> tuple[bytes, int, int]:
-    """Return the content as lines, how many messages are in it, and where to go on. Runs in any thread."""
+    """Return the content as lines, how many messages are in it, and where to continue. Runs in any thread."""
     batches, after = plan.read()
     return _lines(batches), sum(batch.count for batch in batches), after
 

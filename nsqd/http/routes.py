@@ -33,48 +33,32 @@ from nsqd.http.storage import StorageRoute
 from nsqd.http.topic_config import TopicConfigRoutes
 from nsqd.http.topology import Topology
 from nsqd.http.tubes import TubesRoute
-from shared.auth.verbs import Verb
-from shared.http.route import ADMIN, OPEN, STATS, Route, on_channel, on_topic
+from shared.http.route import ADMIN, OPEN, STATS, Route
 
 if TYPE_CHECKING:
     from nsqd.http.metrics import MetricsRoute
 
 
 def routes(node: Node) -> list[Route]:
-    """Return all routes."""
+    """Return all routes, with handlers that parse the arguments."""
+    return [route.parsing() for route in _declared(node)]
+
+
+def _declared(node: Node) -> list[Route]:
     replicas = Replicas(node)
-    observe, publishing, config = HealthRoutes(node), Publishing(node), Config(node)
+    observe, config = HealthRoutes(node), Config(node)
     return [
-        Route(
-            "POST /pub",
-            publishing.pub,
-            on_topic(Verb.PUBLISH),
-            "topic, ?defer, ?id, ?key, ?producer, ?sequence, ?channel",
-            "Publish the body as one message; `defer` in ms",
-        ),
-        Route(
-            "POST /mpub",
-            publishing.mpub,
-            on_topic(Verb.PUBLISH),
-            "topic, ?binary, ?key, ?producer, ?sequence, ?channel",
-            "Publish one message for each line of the body",
-        ),
-        Route("GET /ping", observe.ping, OPEN, "", "Answer `OK`, or 500 with the reason"),
+        *Publishing(node).routes(),
+        Route("GET /ping", observe.ping, OPEN, (), "Answer `OK`, or 500 with the reason"),
         # clients need versions and ports to connect
-        Route("GET /info", observe.info, OPEN, "", "Return version, addresses and limits"),
-        Route(
-            "GET /stats",
-            Stats(node).stats,
-            on_channel(Verb.STATS),
-            "?format, ?topic, ?channel, ?include_clients, ?include_mem",
-            "Return the statistics, as text or as JSON",
-        ),
-        Route("GET /config/{option}", config.get, ADMIN, "", "Return the value of an option"),
+        Route("GET /info", observe.info, OPEN, (), "Return version, addresses and limits"),
+        *Stats(node).routes(),
+        Route("GET /config/{option}", config.get, ADMIN, (), "Return the value of an option"),
         Route(
             "PUT /config/{option}",
             config.put,
             ADMIN,
-            "",
+            (),
             "Set `log_level` or `nsqlookupd_tcp_addresses`; the body is the value",
         ),
         *Topology(node, replicas).routes(),
@@ -100,11 +84,11 @@ def routes(node: Node) -> list[Route]:
             "GET /metrics",
             _metrics(node),
             STATS if node.options.metrics_auth else OPEN,
-            "",
+            (),
             "Return the [metrics](metrics.md)",
         ),
-        Route("GET /livez", observe.livez, OPEN, "", "Answer 200 while the daemon runs its turns"),
-        Route("GET /readyz", observe.readyz, OPEN, "", "Answer 200 while the node takes messages"),
+        Route("GET /livez", observe.livez, OPEN, (), "Answer 200 while the daemon runs its turns"),
+        Route("GET /readyz", observe.readyz, OPEN, (), "Answer 200 while the node takes messages"),
         *_optional(node),
     ]
 

@@ -1,4 +1,4 @@
-"""Tell the recent activity of a topic or a channel, for charts.
+"""The recent activity of a topic or a channel, for charts.
 
     GET /topic/series?topic=t[&channel=c]
 
@@ -12,7 +12,7 @@ others are numbers of messages at its end. Those of a topic are the sums over it
 count as finished, and counts also as requeued or timed out if that buried it. `hour` and `day` are null until the first step
 has ended. Without `channel` it is "" in the answer. 404 TOPIC_NOT_FOUND, CHANNEL_NOT_FOUND.
 
-The node keeps both for all topics and channels; nsqd/core/observation/series.py tells within which limits.
+The node keeps both for all topics and channels; nsqd/core/observation/series.py says within which limits.
 """
 
 from typing import Any
@@ -21,10 +21,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.observation.series import Steps
-from nsqd.http.arguments import existing_channel, existing_topic, topic_and_channel, topic_name
+from nsqd.http.arguments import TOPIC, topic_or_channel
 from nsqd.http.node import Node
 from shared.auth.verbs import Verb
-from shared.http.api import json_response, query
+from shared.http.api import json_response
+from shared.http.argument import legal_name
 from shared.http.route import Route, on_channel
 
 
@@ -36,26 +37,16 @@ class SeriesRoute:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "GET /topic/series",
-                self.series,
-                on_channel(Verb.STATS),
-                "topic, ?channel",
-                "Return the recent activity of a topic or a channel, for charts",
-            ),
-        ]
+            Route("GET /topic/series", self.series, on_channel(Verb.STATS), (TOPIC, legal_name("channel", "")),
+                  "Return the recent activity of a topic or a channel, for charts"),
+        ]  # fmt: skip
 
-    async def series(self, request: Request) -> Response:
+    async def series(self, request: Request, topic: str, channel: str) -> Response:
         """Answer the hour and the day. They are unpacked in the HTTP thread."""
-        arguments, channel = query(request), ""
-        if "channel" in arguments:
-            topic, channel = topic_and_channel(arguments)
-        else:
-            topic = topic_name(arguments)
 
         def look() -> tuple[Steps | None, Steps | None]:
             broker, series = self._node.broker, self._node.series
-            subject = existing_channel(broker, topic, channel) if channel else existing_topic(broker, topic)
+            subject = topic_or_channel(broker, topic, channel)
             return series.hour_of(subject), series.day_of(subject)
 
         hour, day = await self._node.bridge.observe(look)

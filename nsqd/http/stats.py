@@ -1,6 +1,6 @@
-"""GET /stats: tell what the node holds, key for key as the original does.
+"""GET /stats: what the node holds, key for key as in the original.
 
-The picture is taken in the trio thread, some topics at a time, so that ten thousand of them stall no turn. Percentiles are
+The snapshot is made in the trio thread, some topics at a time, so that ten thousand of them stall no turn. Percentiles are
 found, and the answer is written, in the HTTP thread, topic by topic, because one call that writes them all would let no other
 thread run. A picture of more than one topic is taken once at a time: requests that come meanwhile share the next one. The
 reactor asks for a small picture of one topic itself, and answers it in the turn.
@@ -34,11 +34,14 @@ from nsqd.http.stats_client import client
 from nsqd.http.stats_text import render
 from nsqd.http.tubes import tube_figures
 from nsqd.protocols.nsq.peer import Peer
-from shared.http.api import V1_HEADERS, query, text_response
+from shared.auth.verbs import Verb
+from shared.http.api import V1_HEADERS, text_response
+from shared.http.argument import Argument, any_text
 from shared.http.extensions import wants_extensions
+from shared.http.route import Route, on_channel
 from shared.text import go_json
 
-PORTION = 40  # topics in one turn: about a millisecond and a half
+BATCH = 40  # topics in one turn: about a millisecond and a half
 LATENCY = "e2e_processing_latency"
 MOST_CLIENTS = 32  # consumers and producers in a picture that is answered in the turn: each takes 30 us
 MOST_CHANNELS = 32  # channels in such a picture
@@ -55,6 +58,10 @@ class StatsArguments:
     extended: bool = False  # with the keys that NSQ does not know
 
 
+def _switch(name: str) -> Argument:
+    return Argument(name, lambda text: text not in ("false", "0"), True)
+
+
 class Stats:
     """The route for the statistics of the node."""
 
@@ -62,17 +69,21 @@ class Stats:
         self._node = node
         self._coalescing: Coalescing[Response] = Coalescing()
 
-    async def stats(self, request: Request) -> Response:
+    def routes(self) -> list[Route]:
+        texts = (any_text(name, "") for name in ("format", "topic", "channel"))
+        declared = (*texts, _switch("include_clients"), _switch("include_mem"))
+        return [
+            Route(
+                "GET /stats", self.stats, on_channel(Verb.STATS), declared, "Return the statistics, as text or as JSON"
+            ),
+        ]
+
+    async def stats(
+        self, request: Request, format_: str, topic: str, channel: str, include_clients: bool, include_mem: bool
+    ) -> Response:
         """Answer JSON with format=json, else text."""
-        arguments = query(request)
-        wanted = StatsArguments(
-            arguments.get("topic", ""),
-            arguments.get("channel", ""),
-            arguments.get("include_clients") not in ("false", "0"),
-            arguments.get("include_mem") not in ("false", "0"),
-            wants_extensions(request),
-        )
-        as_json = arguments.get("format") == "json"
+        wanted = StatsArguments(topic, channel, include_clients, include_mem, wants_extensions(request))
+        as_json = format_ == "json"
         if wanted.topic:
             return await self._answer(wanted, as_json)
         return await self._coalescing.get((wanted, as_json), lambda: self._answer(wanted, as_json))
@@ -91,7 +102,7 @@ class Stats:
     def answer_in_turn(self, topic: str, channel: str, clients: bool, memory: bool) -> bytes | None:
         """Return the JSON that `stats` answers for one topic, or None if that is for the HTTP thread. Runs in the trio thread.
 
-        `channel`: the one that is wanted; "": all. What is to be left to the other thread takes long, or is an exception.
+        `channel`: the one that is wanted; "": all. Requests for the other thread take long, or are rare.
         """
         node, wanted = self._node, StatsArguments(topic, channel, clients, memory)
         found = node.broker.topics.get(topic)
@@ -103,7 +114,9 @@ class Stats:
         producers = [peer for peer in peers if peer.pub_counts] if clients else []
         if clients and len(producers) + sum(len(each.consumers) for each in found.channels.values()) > MOST_CLIENTS:
             return None
-        figures = self._portion([topic], wanted, {peer.consumer: peer for peer in peers if peer.consumer is not None})
+        figures = self._figures_of(
+            [topic], wanted, {peer.consumer: peer for peer in peers if peer.consumer is not None}
+        )
         for one in figures:
             _find_percentiles(one)
         return _written(_picture(node, wanted, figures, _clients(producers, wanted))).encode()
@@ -115,14 +128,14 @@ class Stats:
             return None
         owners = await call(lambda: {peer.consumer: peer for peer in self._node.peers() if peer.consumer is not None})
         all_figures: list[dict[str, Any]] = []
-        for start in range(0, len(names), PORTION):
-            portion = names[start : start + PORTION]
-            all_figures += await call(lambda portion=portion: self._portion(portion, wanted, owners))  # type: ignore[misc]
+        for start in range(0, len(names), BATCH):
+            batch = names[start : start + BATCH]
+            all_figures += await call(lambda batch=batch: self._figures_of(batch, wanted, owners))  # type: ignore[misc]
         for figures in all_figures:
             _find_percentiles(figures)
         return all_figures
 
-    def _portion(self, names: list[str], wanted: StatsArguments, owners: dict[Any, Peer]) -> list[dict[str, Any]]:
+    def _figures_of(self, names: list[str], wanted: StatsArguments, owners: dict[Any, Peer]) -> list[dict[str, Any]]:
         known = self._node.broker.topics
         # without tubes whose names no topic can have
         topics = [known[name] for name in names if name in known and known[name].legal]
@@ -144,9 +157,9 @@ class Stats:
         """Return the connections that have published, whichever topic was asked for."""
         call, found = self._node.bridge.call, []
         producers = await call(lambda: [peer for peer in self._node.peers() if peer.pub_counts])
-        for start in range(0, len(producers), PORTION):
-            portion = producers[start : start + PORTION]
-            found += await call(partial(_clients, portion, wanted))
+        for start in range(0, len(producers), BATCH):
+            batch = producers[start : start + BATCH]
+            found += await call(partial(_clients, batch, wanted))
         return found
 
 

@@ -14,7 +14,7 @@ def client(peer: Peer, topic: str, extended: bool = False) -> dict[str, Any]:
     """Return the whole picture of a connection.
 
     `extended`: with the keys that NSQ does not know.
-    At most one topic that the client published to is told, as in the original: `topic`, or the first one if that is empty.
+    At most one topic that the client published to is shown, as in the original: `topic`, or the first one if that is empty.
     """
     identity, consumer = peer.introduction.identity, peer.consumer
     return {

@@ -76,7 +76,7 @@ def _percentiles(item: dict[str, Any]) -> str:
 
 
 def _human(ns: int) -> str:
-    """Return ns as the original prints them: a whole unit is still told in the one below."""
+    """Return ns as the original prints them: a whole unit is still shown in the one below."""
     unit, name = next((unit, name) for unit, name in _UNITS if ns > unit or unit == 1)
     return f"{ns / unit:.1f}{name}"
 

@@ -1,4 +1,4 @@
-"""GET /storage: tell what the commit log holds, and what takes its space.
+"""GET /storage: what the commit log holds, and what takes its space.
 
     {"path", "log_bytes", "live_bytes", "segments", "memory_bytes", "unsynced_bytes", "checkpoints", "damage", "torn",
      "retries", "replay_seconds", "syncs", "sync_p50_ms", "sync_p99_ms", "disk_free", "disk_total", "refusal", "counted",
@@ -39,9 +39,9 @@ from shared.log import log
 from shared.values import SECOND
 
 MOST_FILES, MOST_TOPICS = 200, 100
-# ns that a count is reused: with a hundred million waiting messages it takes a tenth of a second, in portions
+# ns that a count is reused: with a hundred million waiting messages it takes a tenth of a second, in batches
 COUNT_LIFETIME = 10 * SECOND
-PORTION = 500  # extents and topics in one turn: about a millisecond
+BATCH = 500  # extents and topics in one turn: about a millisecond
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class StorageRoute:
 
     def routes(self) -> list[Route]:
         return [
-            Route("GET /storage", self.storage, STATS, "", "Return what the commit log holds"),
+            Route("GET /storage", self.storage, STATS, (), "Return what the commit log holds"),
         ]
 
     async def storage(self, request: Request) -> Response:
@@ -95,7 +95,7 @@ class StorageRoute:
         return json_response(answer)
 
     def _figures(self) -> tuple[LogFigures, str, list[dict[str, Any]]]:
-        """Return the figures of the node's log, why it refuses publishes, and what is told of promoted logs.
+        """Return the figures of the node's log, why it refuses publishes, and the rows of promoted logs.
 
         Runs in the trio thread.
         """
@@ -115,7 +115,7 @@ class StorageRoute:
             lambda: {topic.number: topic.name for topic in node.broker.topics.values() if not topic.ephemeral}
         )
         count = await call(lambda: node.contents.count(list(names)))
-        while await call(lambda: count.count_some(PORTION)):
+        while await call(lambda: count.count_some(BATCH)):
             pass
         found, files, wall = await call(lambda: (count.topics(), count.files(MOST_FILES), node.broker.wall))
         largest = nlargest(MOST_TOPICS, found, key=attrgetter("live"))
@@ -133,7 +133,7 @@ class StorageRoute:
 
 
 def _figures(log: LogFigures) -> dict[str, Any]:
-    """Return the figures of the log that /metrics tells, too."""
+    """Return the figures of the log that /metrics has, too."""
     return {
         "log_bytes": log.size,
         "segments": log.segments,

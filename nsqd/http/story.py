@@ -11,10 +11,11 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core.message.frame import ID_SIZE
 from nsqd.core.story import Story, story_of
+from nsqd.http.arguments import read_message_id
 from nsqd.http.node import Node
-from shared.http.api import query, text_response
+from shared.http.api import text_response
+from shared.http.argument import Argument
 from shared.http.errors import HttpError
 from shared.http.route import ADMIN, Route
 
@@ -28,16 +29,14 @@ class StoryRoute:
 
     def routes(self) -> list[Route]:
         return [
-            Route("GET /debug/story", self.story, ADMIN, "id", "Return the last events that touched a message"),
-        ]
+            Route("GET /debug/story", self.story, ADMIN, (Argument("id", read_message_id, expected="16 digits"),),
+                  "Return the last events that touched a message"),
+        ]  # fmt: skip
 
-    async def story(self, request: Request) -> Response:
+    async def story(self, request: Request, id_: bytes) -> Response:
         """Answer the events of one message, a line each."""
-        message_id = query(request).get("id", "").encode()
-        if len(message_id) != ID_SIZE:
-            raise HttpError(400, "INVALID_ARG_ID")
         events = await self._node.bridge.observe(self._story.events)
-        lines = await asyncio.to_thread(story_of, events, message_id)
+        lines = await asyncio.to_thread(story_of, events, id_)
         if not lines:
             raise HttpError(404, "MESSAGE_NOT_FOUND")
         return text_response("\n".join(lines) + "\n")

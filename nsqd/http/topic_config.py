@@ -9,17 +9,28 @@ from starlette.responses import Response
 
 from nsqd.core.limits import Limits
 from nsqd.core.topic import Topic
-from nsqd.http.arguments import any_topic_name, existing_topic, topic_name
+from nsqd.http.arguments import ANY_TOPIC, TOPIC, existing_topic
 from nsqd.http.node import Node
 from penstock.protocol.names import is_ephemeral
 from shared.auth.verbs import Verb
-from shared.http.api import empty_response, json_response, query
+from shared.http.api import empty_response, json_response
+from shared.http.argument import Argument
 from shared.http.errors import HttpError
 from shared.http.route import Route, on_topic
-from shared.topic_config import AS_NODE, SETTINGS, TopicConfig
+from shared.topic_config import AS_NODE, SETTINGS, Setting, TopicConfig
 
 Change = Callable[[TopicConfig], TopicConfig]
-SETTINGS_ARGUMENTS = ", ".join(f"?{name}" for name in SETTINGS)
+UNCHANGED = object()  # in place of the value of a setting
+
+
+def _argument(name: str, setting: Setting) -> Argument:
+    def read(text: str) -> Any:
+        return None if text == AS_NODE else setting.read(text)
+
+    return Argument(name, read, UNCHANGED, f"{setting.expected}, or {AS_NODE}", f"INVALID_{name.upper()}")
+
+
+SETTINGS_ARGUMENTS = tuple(_argument(*one) for one in SETTINGS.items())
 
 
 class TopicConfigRoutes:
@@ -30,41 +41,30 @@ class TopicConfigRoutes:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "GET /topic/config",
-                self.show,
-                on_topic(Verb.STATS),
-                "topic",
-                "Return how messages of a topic are kept and given up",
-            ),
-            Route(
-                "POST /topic/config",
-                self.change,
-                on_topic(Verb.CONFIGURE),
-                f"topic, {SETTINGS_ARGUMENTS}",
-                "Change them; `default` means as the node's flags say",
-            ),
-        ]
+            Route("GET /topic/config", self.show, on_topic(Verb.STATS), (ANY_TOPIC,),
+                  "Return how messages of a topic are kept and given up"),
+            Route("POST /topic/config", self.change, on_topic(Verb.CONFIGURE), (TOPIC, *SETTINGS_ARGUMENTS),
+                  "Change them; `default` means as the node's flags say"),
+        ]  # fmt: skip
 
-    async def show(self, request: Request) -> Response:
+    async def show(self, request: Request, topic: str) -> Response:
         """Answer what holds for the topic, and which parts of it are set for the topic itself."""
-        name, broker = any_topic_name(query(request)), self._node.broker
-        config = await self._node.bridge.call(lambda: existing_topic(broker, name).config)
-        return json_response(_describe(name, config, broker.limits))
+        broker = self._node.broker
+        config = await self._node.bridge.call(lambda: existing_topic(broker, topic).config)
+        return json_response(_describe(topic, config, broker.limits))
 
-    async def change(self, request: Request) -> Response:
+    async def change(self, request: Request, topic: str, **settings: Any) -> Response:
         """Change the settings that are given, and no others."""
-        arguments = query(request)
-        name, change = topic_name(arguments), read_config(arguments, bool(self._node.options.cluster_address))
+        change = change_to(topic, settings, bool(self._node.options.cluster_address))
         if change is None:
             raise HttpError(400, "MISSING_ARG_DURABILITY_OR_RETENTION")
         broker = self._node.broker
-        await self._node.bridge.call(lambda: configure(self._node, existing_topic(broker, name), change))
+        await self._node.bridge.call(lambda: configure(self._node, existing_topic(broker, topic), change))
         return empty_response()
 
 
 def configure(node: Node, topic: Topic, change: Change) -> None:
-    """Change the settings of a topic in a turn, and tell the other nodes of the cluster, if there is one."""
+    """Change the settings of a topic in a turn, and notify the other nodes of the cluster, if there is one."""
     topic.configure(change(topic.config))
     if node.cluster is not None:
         node.cluster.configured(topic.name, topic.config)
@@ -79,23 +79,17 @@ def changes_what_is_there(node: Node, name: str, change: Change) -> bool:
     return any(change(config) != config for config in known)
 
 
-def read_config(arguments: dict[str, str], in_cluster: bool) -> Change | None:
-    """Return a function that makes the changes that the arguments name in settings, or None if they change nothing.
+def change_to(topic: str, settings: dict[str, Any], in_cluster: bool) -> Change | None:
+    """Return a function that makes the changes in settings, by name, or None if all are UNCHANGED.
 
     `in_cluster`: other nodes can have copies. Raises HttpError 400.
     """
-    changes: dict[str, Any] = {}
-    for key, setting in SETTINGS.items():
-        if key in arguments:
-            try:
-                changes[key] = None if arguments[key] == AS_NODE else setting.read(arguments[key])
-            except ValueError:
-                raise HttpError(400, f"INVALID_{key.upper()}") from None
+    changes = {name: value for name, value in settings.items() if value is not UNCHANGED}
     if not changes:
         return None
     if (changes.get("replicate") or 1) > 1 and not in_cluster:
         raise HttpError(400, "INVALID_REPLICATE")  # nothing could ever be published
-    if is_ephemeral(arguments["topic"]):
+    if is_ephemeral(topic):
         raise HttpError(400, "EPHEMERAL_TOPIC")  # it is in memory only, whatever the request asks for
     return lambda config: replace(config, **changes)
 

@@ -4,39 +4,38 @@ The arguments for pausing besides NSQ's, and /pauses, are in pauses.py.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.broker import Broker
-from nsqd.core.channel.channel import Channel
 from nsqd.core.limits import TooMany
-from nsqd.core.topic import Topic
 from nsqd.core.topology import TopologySnapshot
 from nsqd.http.arguments import (
-    any_topic_name,
+    ANY_TOPIC,
+    LOG,
+    TOPIC,
+    TOPIC_AND_CHANNEL,
     check_open,
     existing_channel,
     existing_topic,
     made_channel,
     made_topic,
     require,
-    topic_and_channel,
-    topic_name,
+    topic_or_channel,
 )
 from nsqd.http.logs import Replicas, topic_and_window
 from nsqd.http.node import Node
-from nsqd.http.offsets import OffsetArgument, OffsetFinder, check_offset, read_offset_argument
-from nsqd.http.pauses import read_pause
-from nsqd.http.topic_config import SETTINGS_ARGUMENTS, changes_what_is_there, configure, read_config
+from nsqd.http.offsets import OffsetArgument, OffsetFinder, check_offset, place
+from nsqd.http.pauses import BY, UNTIL, check_end
+from nsqd.http.topic_config import SETTINGS_ARGUMENTS, change_to, changes_what_is_there, configure
 from shared.auth.verbs import Verb
-from shared.http.api import Handler, empty_response, query
+from shared.http.api import empty_response
 from shared.http.errors import HttpError
 from shared.http.route import Route, on_channel, on_topic
 from shared.values import SECOND
-
-Find = Callable[[dict[str, str]], Callable[[Broker], Topic | Channel]]
 
 
 class Topology:
@@ -48,107 +47,57 @@ class Topology:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "POST /topic/create",
-                self.create_topic,
-                on_topic(Verb.CREATE),
-                f"topic, {SETTINGS_ARGUMENTS}",
-                "Create a topic",
-            ),
-            Route(
-                "POST /topic/delete",
-                self._simple(_delete_topic),
-                on_topic(Verb.DELETE),
-                "topic",
-                "Delete a topic with its channels and messages",
-            ),
-            Route(
-                "POST /topic/empty",
-                self._simple(_empty_topic),
-                on_topic(Verb.DELETE),
-                "topic",
-                "Drop the messages that no channel has been given yet",
-            ),
-            Route(
-                "POST /topic/pause",
-                self._pausing(_find_topic, True),
-                on_topic(Verb.ACT),
-                "topic, ?by, ?until",
-                "Hold messages back from the channels",
-            ),
-            Route(
-                "POST /topic/unpause", self._pausing(_find_topic, False), on_topic(Verb.ACT), "topic", "End the pause"
-            ),
-            Route(
-                "POST /channel/create",
-                self.create_channel,
-                on_channel(Verb.CREATE),
-                "topic, channel, ?from, ?log",
-                "Create a channel, at the next message or `from` a retained one",
-            ),
-            Route(
-                "POST /channel/delete",
-                self._simple(_delete_channel),
-                on_channel(Verb.DELETE),
-                "topic, channel",
-                "Delete a channel with its messages",
-            ),
-            Route(
-                "POST /channel/empty",
-                self._simple(_empty_channel),
-                on_channel(Verb.DELETE),
-                "topic, channel",
-                "Drop all messages of a channel",
-            ),
-            Route(
-                "POST /channel/pause",
-                self._pausing(_find_channel, True),
-                on_channel(Verb.ACT),
-                "topic, channel, ?by, ?until",
-                "Deliver no messages",
-            ),
-            Route(
-                "POST /channel/unpause",
-                self._pausing(_find_channel, False),
-                on_channel(Verb.ACT),
-                "topic, channel",
-                "End the pause",
-            ),
-        ]
+            Route("POST /topic/create", self.create_topic, on_topic(Verb.CREATE), (TOPIC, *SETTINGS_ARGUMENTS),
+                  "Create a topic"),
+            Route("POST /topic/delete", self._simple(_delete_topic), on_topic(Verb.DELETE), (ANY_TOPIC,),
+                  "Delete a topic with its channels and messages"),
+            Route("POST /topic/empty", self._simple(_empty_topic), on_topic(Verb.DELETE), (TOPIC,),
+                  "Drop the messages that no channel has been given yet"),
+            Route("POST /topic/pause", self._pausing(True), on_topic(Verb.ACT), (ANY_TOPIC, BY, UNTIL),
+                  "Hold messages back from the channels"),
+            Route("POST /topic/unpause", self._pausing(False), on_topic(Verb.ACT), (ANY_TOPIC,), "End the pause"),
+            Route("POST /channel/create", self.create_channel, on_channel(Verb.CREATE),
+                  (*TOPIC_AND_CHANNEL, place("from"), LOG), "Create a channel, at the next message or `from` a retained one"),
+            Route("POST /channel/delete", self._simple(_delete_channel), on_channel(Verb.DELETE), TOPIC_AND_CHANNEL,
+                  "Delete a channel with its messages"),
+            Route("POST /channel/empty", self._simple(_empty_channel), on_channel(Verb.DELETE), TOPIC_AND_CHANNEL,
+                  "Drop all messages of a channel"),
+            Route("POST /channel/pause", self._pausing(True), on_channel(Verb.ACT), (*TOPIC_AND_CHANNEL, BY, UNTIL),
+                  "Deliver no messages"),
+            Route("POST /channel/unpause", self._pausing(False), on_channel(Verb.ACT), TOPIC_AND_CHANNEL, "End the pause"),
+        ]  # fmt: skip
 
-    async def create_topic(self, request: Request) -> Response:
+    async def create_topic(self, request: Request, topic: str, **settings: Any) -> Response:
         """Create a topic. The answer comes when nsqlookupd knows a new topic, or after a bounded time.
 
-        Who may create it may set how a new one keeps its messages. What is set already needs the right to configure.
+        The right to create a topic includes the settings of a new one. Changes of settings need the right to configure.
         """
-        arguments = query(request)
-        name, change = topic_name(arguments), read_config(arguments, bool(self._node.options.cluster_address))
+        change = change_to(topic, settings, bool(self._node.options.cluster_address))
 
         def create() -> bool:
-            if change is not None and changes_what_is_there(self._node, name, change):
-                require(request, Verb.CONFIGURE, name)
-            topic = made_topic(self._node, request, name)
+            if change is not None and changes_what_is_there(self._node, topic, change):
+                require(request, Verb.CONFIGURE, topic)
+            made = made_topic(self._node, request, topic)
             if change is not None:
-                configure(self._node, topic, change)
-            return topic.starting
+                configure(self._node, made, change)
+            return made.starting
 
         if await self._node.bridge.call(create):
-            await self._node.registered(name)
+            await self._node.registered(topic)
         return empty_response()
 
-    async def create_channel(self, request: Request) -> Response:
+    async def create_channel(
+        self, request: Request, topic: str, channel: str, from_: OffsetArgument | None, log: str
+    ) -> Response:
         """Create a channel at the topic's distributed offset, or `from` a place in what the topic retains.
 
         Places are described in read_back.py. With `from` the channel must be new.
         """
-        arguments = query(request)
-        topic, channel = topic_and_channel(arguments)
-        if "from" not in arguments:
+        if from_ is None:
             await self._create_channel(topic, lambda: self._create_at_distributed(topic, channel))
             return empty_response()
-        place, log_id = read_offset_argument(arguments, "from", OffsetArgument()), arguments.get("log", "")
-        start = await self._offset_finder.offset(topic, log_id, place)
-        await self._create_channel(topic, lambda: self._create_from(topic, log_id, channel, start, place.offset or 0))
+        start, named = await self._offset_finder.offset(topic, log, from_), from_.offset or 0
+        await self._create_channel(topic, lambda: self._create_from(topic, log, channel, start, named))
         return empty_response()
 
     async def _create_channel(self, topic: str, create: Callable[[], None]) -> None:
@@ -182,30 +131,27 @@ class Topology:
         except TooMany:
             raise HttpError(503, "TOO_MANY_CHANNELS") from None
 
-    def _simple(self, command: Callable[[dict[str, str]], Callable[[Broker], None]]) -> Handler:
-        """Return a handler that checks its arguments in the HTTP thread and does its work in the trio thread."""
+    def _simple(self, act: Callable[..., None]) -> Callable[..., Awaitable[Response]]:
+        """Return a handler that calls `act` with the broker and the names, in the trio thread."""
 
-        async def handler(request: Request) -> Response:
-            act = command(query(request))
-            await self._node.bridge.call(lambda: act(self._node.broker))
+        async def handler(request: Request, **names: str) -> Response:
+            await self._node.bridge.call(lambda: act(self._node.broker, **names))
             return empty_response()
 
         return handler
 
-    def _pausing(self, find: Find, paused: bool) -> Handler:
+    def _pausing(self, paused: bool) -> Callable[..., Awaitable[Response]]:
         """Return a handler that pauses or unpauses.
 
         The pause is durable before the answer, as in the original, and so are who paused and until when.
         """
 
-        async def handler(request: Request) -> Response:
-            arguments = query(request)
-            found = find(arguments)
+        async def handler(request: Request, topic: str, channel: str = "", by: str = "", until: int = 0) -> Response:
             broker = self._node.broker
 
             def act() -> TopologySnapshot:
-                by, until = read_pause(arguments, broker.wall // SECOND) if paused else ("", 0)
-                broker.pause(found(broker), paused, by, until)
+                check_end(until, broker.wall // SECOND)
+                broker.pause(topic_or_channel(broker, topic, channel), paused, by, until)
                 return self._node.take_topology()
 
             await asyncio.to_thread(self._node.save_topology, await self._node.bridge.call(act))
@@ -214,36 +160,18 @@ class Topology:
         return handler
 
 
-def _find_topic(arguments: dict[str, str]) -> Callable[[Broker], Topic]:
-    name = any_topic_name(arguments)
-    return lambda broker: existing_topic(broker, name)
+def _delete_topic(broker: Broker, topic: str) -> None:
+    broker.delete_topic(existing_topic(broker, topic).name)
 
 
-def _find_channel(arguments: dict[str, str]) -> Callable[[Broker], Channel]:
-    topic, channel = topic_and_channel(arguments)
-    return lambda broker: existing_channel(broker, topic, channel)
+def _empty_topic(broker: Broker, topic: str) -> None:
+    existing_topic(broker, topic).empty()
 
 
-def _delete_topic(arguments: dict[str, str]) -> Callable[[Broker], None]:
-    name = any_topic_name(arguments)
-    return lambda broker: broker.delete_topic(existing_topic(broker, name).name)
+def _delete_channel(broker: Broker, topic: str, channel: str) -> None:
+    existing_channel(broker, topic, channel)
+    broker.directory.delete_channel(broker.topics[topic], channel)
 
 
-def _empty_topic(arguments: dict[str, str]) -> Callable[[Broker], None]:
-    name = topic_name(arguments)
-    return lambda broker: existing_topic(broker, name).empty()
-
-
-def _delete_channel(arguments: dict[str, str]) -> Callable[[Broker], None]:
-    topic, channel = topic_and_channel(arguments)
-
-    def act(broker: Broker) -> None:
-        existing_channel(broker, topic, channel)
-        broker.directory.delete_channel(broker.topics[topic], channel)
-
-    return act
-
-
-def _empty_channel(arguments: dict[str, str]) -> Callable[[Broker], None]:
-    topic, channel = topic_and_channel(arguments)
-    return lambda broker: existing_channel(broker, topic, channel).empty()
+def _empty_channel(broker: Broker, topic: str, channel: str) -> None:
+    existing_channel(broker, topic, channel).empty()

@@ -1,17 +1,17 @@
-"""Tell what clients of beanstalkd see as tubes, and clients of Disque as queues, also those whose names no topic can have.
+"""Tubes of beanstalkd's clients and queues of Disque's, also those whose names no topic can have.
 
     GET  /tubes[?limit=100][&after=NAME]     {"tube_count": all of them, "tubes": [...]}, by name, those behind NAME
-    POST /tube/pause?tube=NAME&seconds=N     hand out no job for N seconds, or until a restart; 0: end the pause, also one by
-                                             clients of Disque, who may have paused the queue until they end it
+    POST /tube/pause?tube=NAME&seconds=N     deliver no job for N seconds, or until a restart; 0: end the pause, also one by
+                                             clients of Disque, which may have paused the queue until they end it
     POST /tube/pause?tube=NAME&queue=STATE[&by=NAME]     pause the queue as PAUSE of Disque's clients does, until the next call,
-                                             also over restarts. STATE: out (hand out no job), in (clients of Disque add none),
+                                             also over restarts. STATE: out (deliver no job), in (clients of Disque add none),
                                              all, none; else 400 INVALID_ARG_QUEUE. `by`: as in /pauses
 
 Each tube has `tube_name`, `urgent_count`, `ready_count`, `reserved_count`, `delayed_count`, `buried_count`, `job_count` (all
 jobs that ever came), `using_count` and `watching_count` (clients; those of Disque watch while they wait), `waiting_count`
 (clients and other nodes that wait for a job), of which `disque_waiting_count` are clients of Disque and `node_waiting_count`
 other nodes of the cluster, `queue_paused` (in, out, all or none: the pause of the queue), and `pause_left` in s; 4294967295 if
-the queue is paused until that is ended. /stats tells the same about a topic that is a tube. For the jobs in tubes see
+the queue is paused until that is ended. /stats has the same about a topic that is a tube. For the jobs in tubes see
 nsqd/http/jobs.py.
 """
 
@@ -23,22 +23,24 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core.broker import Broker
 from nsqd.core.timing.pause import Pause
 from nsqd.core.tubes import Tubes
 from nsqd.core.work_queue.job import JobState
 from nsqd.core.work_queue.pausable import LONGEST_PAUSE
 from nsqd.core.work_queue.tube import Tube
-from nsqd.http.arguments import bounded, made_tube, tube_name
+from nsqd.http.arguments import TUBE, made_tube
 from nsqd.http.node import Node
-from nsqd.http.pauses import read_by
+from nsqd.http.pauses import BY
 from shared.auth.verbs import Verb
-from shared.http.api import empty_response, json_response, query
+from shared.http.api import empty_response, json_response
+from shared.http.argument import any_text, bounded, choice
 from shared.http.errors import HttpError
 from shared.http.route import STATS, Need, Route
 from shared.values import SECOND
 
 LIMIT, MOST = 100, 1000  # tubes in an answer
+# Whether jobs that go, and jobs that come, are paused.
+_WAYS = {"in": (False, True), "out": (True, False), "all": (True, True), "none": (False, False)}
 
 
 class TubesRoute:
@@ -49,37 +51,32 @@ class TubesRoute:
 
     def routes(self) -> list[Route]:
         return [
-            Route("GET /tubes", self.tubes, STATS, "?limit, ?after", "List the tubes"),
-            Route(
-                "POST /tube/pause",
-                self.pause,
-                Need(Verb.ACT, "tube"),
-                "tube, seconds; or tube, queue, by",
-                "Pause a tube (0 ends that), or the queue, as PAUSE does",
-            ),
-        ]
+            Route("GET /tubes", self.tubes, STATS, (bounded("limit", MOST, LIMIT), any_text("after", "")), "List the tubes"),
+            Route("POST /tube/pause", self.pause, Need(Verb.ACT, "tube"),
+                  (TUBE, bounded("seconds", LONGEST_PAUSE, None), choice("queue", _WAYS, None), BY),
+                  "Pause a tube for `seconds` (0 ends that), or the `queue`, as PAUSE does"),
+        ]  # fmt: skip
 
-    async def tubes(self, request: Request) -> Response:
+    async def tubes(self, request: Request, limit: int, after: str) -> Response:
         """Answer a page of the tubes, by name."""
-        arguments = query(request)
-        limit, after = bounded(arguments, "limit", LIMIT, MOST), arguments.get("after", "")
         return json_response(await self._node.bridge.call(lambda: self._page(after, limit)))
 
-    async def pause(self, request: Request) -> Response:
+    async def pause(
+        self, request: Request, tube: str, seconds: int | None, queue: tuple[bool, bool] | None, by: str
+    ) -> Response:
         """Pause a tube, as pause-tube does, or its queue, as PAUSE does."""
-        arguments = query(request)
-        name, broker = tube_name(arguments), self._node.broker
-        if "queue" in arguments:
-            out, into = _read_ways(arguments["queue"])
-            by = read_by(arguments)
-            await self._node.bridge.call(
-                lambda: _pause_queue(made_tube(self._node, request, name), broker, by, out, into)
-            )
-            return empty_response()
-        if "seconds" not in arguments:
+        broker = self._node.broker
+        if queue is None and seconds is None:
             raise HttpError(400, "MISSING_ARG_SECONDS")
-        ns = bounded(arguments, "seconds", 0, LONGEST_PAUSE) * SECOND
-        await self._node.bridge.call(lambda: made_tube(self._node, request, name).pause_for(ns, broker.now))
+
+        def act() -> None:
+            made = made_tube(self._node, request, tube)
+            if queue is not None:
+                made.pause_queue(Pause(by, broker.wall // SECOND, 0, *queue) if any(queue) else None)
+            else:
+                made.pause_for((seconds or 0) * SECOND, broker.now)
+
+        await self._node.bridge.call(act)
         return empty_response()
 
     def _page(self, after: str, limit: int) -> dict[str, Any]:
@@ -116,15 +113,3 @@ def _ways(everywhere: Sequence[Tube]) -> str:
     """Return what is paused of a queue, whose jobs are those of all these tubes; only the first takes jobs."""
     out, into = any(tube.is_held for tube in everywhere), any(tube.is_shut for tube in everywhere[:1])
     return Pause(out=out, into=into).ways if out or into else "none"
-
-
-def _read_ways(word: str) -> tuple[bool, bool]:
-    """Return whether jobs that go, and jobs that come, are to be paused. Raises HttpError 400."""
-    if word not in ("in", "out", "all", "none"):
-        raise HttpError(400, "INVALID_ARG_QUEUE")
-    return word in ("out", "all"), word in ("in", "all")
-
-
-def _pause_queue(tube: Tube, broker: Broker, by: str, out: bool, into: bool) -> None:
-    paused = Pause(by, broker.wall // SECOND, 0, out, into) if out or into else None
-    tube.pause_queue(paused)

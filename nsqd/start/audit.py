@@ -51,7 +51,7 @@ def open_trail(options: NsqdOptions) -> Iterator[Trail | None]:
 
 
 def note_signal(trail: Trail | None, action: str, is_done: bool = True) -> None:
-    """Record what the node was told by a signal, or by a change of its auth file."""
+    """Record a signal to the node, or a change of its auth file."""
     if trail is not None:
         trail.note(Event(NODE, action, outcome=Outcome.DONE if is_done else Outcome.FAILED))
 
@@ -72,7 +72,7 @@ class NodeAudit:
         """Publish records as they are written. `run_soon` has a function run in the reactor's thread, between turns."""
         if self.trail is not None and self._topic:
             self.trail.on_lines = lambda: run_soon(self.publish)
-            run_soon(self.publish)  # what was written before
+            run_soon(self.publish)  # the records that were written before
 
     def stop_publishing(self) -> None:
         """Leave the records that come to another NodeAudit: the log takes nothing more."""

@@ -39,7 +39,7 @@ class ClientPorts:
         self._waiting.clear()
 
     async def open_with(self, copies: int) -> None:
-        """Open the ports when so many nodes can have a copy of a message, this one included, or after WITHIN."""
+        """Open the ports when enough nodes can have a copy of a message, this one included, or after WITHIN."""
         with trio.move_on_after(WITHIN):
             await until_copies(self._broker, copies)
         self.open()
@@ -63,7 +63,7 @@ class _Waiter:
 
 
 async def until_copies(broker: Broker, copies: int) -> None:
-    """Return when so many nodes can have a copy of a message, this one included."""
+    """Return when enough nodes can have a copy of a message, this one included."""
     while broker.context.copies < copies:
         waiter = _Waiter()
         broker.put_waiters[waiter] = None

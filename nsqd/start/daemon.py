@@ -268,22 +268,22 @@ class Daemon:
         if self._disque_context is not None:
             from nsqd.protocols.disque.jobs import end_waits
 
-            end_waits(self._disque_context)  # no other node lends them jobs any more
+            end_waits(self._disque_context)  # no other node delivers jobs to them any longer
         await trio.sleep(LINGER)
         self.has_left.set()
 
     def stop_promoting(self) -> None:
-        """Take over no log any more, so that no thread which does so holds up the end."""
+        """Stop to take over logs, so that no thread which does so delays the end."""
         if self._cluster is not None:
             self._cluster.stop_promoting()
 
     def announce_stop(self) -> None:
-        """Tell the other nodes of the cluster that this one stops, and will be back."""
+        """Notify the other nodes of the cluster that this one stops, and will be back."""
         if self._cluster is not None:
             self._cluster.announce_restart(self._options.restart_grace)
 
     def fenced(self, log_id: bytes, epoch: Epoch) -> None:
-        """Take note that another node owns this node's log, by `epoch`: deliver nothing more, and serve another log.
+        """Handle that another node owns this node's log, by `epoch`: deliver nothing more, and serve another log.
 
         May be called in a turn, and more than once.
         """

@@ -1,4 +1,4 @@
-"""Make a peer for each connection of a client of Disque, and tell these clients of the process and of the cluster."""
+"""Make a peer for each connection of a client of Disque, and describe the process and the cluster to these clients."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class FrontEnd:
         )
 
     def _rate(self, now: float) -> int:
-        """Return how many commands came in a second since the last look that was a second ago or more. `now`: monotonic s."""
+        """Return how many commands came in a second since the last call that was a second ago or more. `now`: monotonic s."""
         count = sum(self.context.counts.values())
         at, before, rate = self._looked
         if now - at >= 1:

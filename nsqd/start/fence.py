@@ -1,4 +1,4 @@
-"""What a node does when it learns, while it runs, that another node leads its log now: it opens its directory again.
+"""A running node learns that another node leads its log now, and opens its directory again.
 
 The daemon closes all connections and the log. Then it is built again, with another log, on the same listening sockets.
 """
@@ -28,7 +28,7 @@ ASK_AGAIN = 1.0  # s until other nodes are asked again how much of the log the l
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """What is known when another node leads this node's log."""
+    """The reason to open the directory again: another node leads this node's log."""
 
     log_id: bytes
     epoch: Epoch  # of the leader
@@ -43,10 +43,10 @@ async def open_patiently(
     signals: AsyncIterator[int],
     fence: Fence | None = None,
 ) -> Opened | None:
-    """Open the data directory. If another node leads its log, as `fence` or cluster.json tells, begin one that succeeds it.
+    """Open the data directory. If another node leads its log, as `fence` or cluster.json says, begin one that succeeds it.
 
-    Waits until a node tells how much of the log the leader has; after -unclean-after everything that the log owes goes into the
-    new one, so that it is delivered even if the leader has lost it. Returns None after SIGINT or SIGTERM. Raises
+    Waits until a node reports how much of the log the leader has; after -unclean-after all unfinished messages go into
+    the new one, so that they are delivered even if the leader has lost them. Returns None after SIGINT or SIGTERM. Raises
     DirectoryError.
     """
     if not options.cluster_address:
@@ -54,7 +54,7 @@ async def open_patiently(
     from nsqd.cluster.promotion.duplicates import UNFINISHED
     from nsqd.cluster.replication.rejoin import LeaderSilentError
 
-    is_told, gives_up_at = False, trio.current_time() + options.unclean_after / SECOND
+    is_known, gives_up_at = False, trio.current_time() + options.unclean_after / SECOND
     while True:
         is_last_try = trio.current_time() >= gives_up_at
         try:
@@ -63,9 +63,9 @@ async def open_patiently(
             opened.possible_duplicates[UNFINISHED] += fence.in_flight if fence else 0
             return opened
         except LeaderSilentError as error:
-            if not is_told:
+            if not is_known:
                 log.error("CLUSTER: this node cannot continue: %s", error)
-            is_told = True
+            is_known = True
         with trio.move_on_after(ASK_AGAIN):
             await wait_for_stop(signals, lambda: None)
             return None

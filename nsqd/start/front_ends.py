@@ -190,7 +190,7 @@ def _resume_succession(path: Path) -> None:
 def _succeed(directory: DataDirectory, taken: Taken, lease: int) -> Counter[str]:
     """Begin another log, because another node has promoted the one of the directory. Raises DirectoryError.
 
-    Returns how many messages may come twice because of that, by reason.
+    Returns how many messages may be delivered twice because of that, by reason.
     """
     from nsqd.cluster.promotion.duplicates import of_return
     from nsqd.cluster.promotion.succession import succeed_taken

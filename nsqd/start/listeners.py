@@ -50,7 +50,7 @@ class Listeners:
     auth_tls: ssl.SSLContext | None
     keyring: Keyring | None  # the auth file; None: there is none
     lookupd_tls: ClientCertificates | None = None  # for connections to nsqlookupd; None: they have no TLS
-    dates: CertificateDates | None = None  # when all of these end; None: nothing is told of that
+    dates: CertificateDates | None = None  # when all of these end; None: no certificate is watched
 
 
 def files_needed(options: NsqdOptions) -> int:
@@ -100,7 +100,7 @@ def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
 def again(listeners: Listeners) -> Listeners:
     """Return the same listeners with descriptors of their own: connections wait there while the others are closed.
 
-    The shared port is bound anew, and does not listen yet. Raises ListenError, OSError.
+    The shared port is bound again, and does not listen yet. Raises ListenError, OSError.
     """
     others: dict[str, Any] = {name: duplicate(one) for name, one in _single(listeners).items() if name != "tcp_shared"}
     if listeners.tcp_shared is not None:
@@ -115,7 +115,7 @@ def _single(listeners: Listeners) -> dict[str, Listener]:
 
 
 def announced(listeners: Listeners) -> Listener:
-    """Return the listener whose port the node tells others: the first one over TCP, or else a unix socket."""
+    """Return the listener whose port the node announces: the first one over TCP, or else a unix socket."""
     return next((listener for listener in listeners.tcp if listener.port >= 0), listeners.tcp[0])
 
 
@@ -183,10 +183,10 @@ def _keyring(options: NsqdOptions) -> Keyring | None:
     from shared.auth.keyring import open_rights
 
     keyring = open_rights(options.auth_file, options.auth_token_file, time.time)
-    trusts_everybody = (
+    trusts_every_client = (
         options.tls_client_auth_policy in ("require-verify", "verify-if-given") and not options.tls_root_ca_file
     )
-    if keyring is not None and keyring.knows_certificates and trusts_everybody:
+    if keyring is not None and keyring.knows_certificates and trusts_every_client:
         raise StartError(
             f"--auth-file {options.auth_file}: its [[certificate]] entries need --tls-root-ca-file with your own authority:"
             " without it, certificates of any public authority count"

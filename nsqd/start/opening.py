@@ -121,7 +121,7 @@ def open_promoted(
 ) -> OpenLog:
     """Open a promoted log. Any thread may call it.
 
-    Its records are synced within a second, and nobody publishes into it. Raises LogError, OSError, and what `extend` or
+    Its records are synced within a second, and no client publishes into it. Raises LogError, OSError, and what `extend` or
     `promoted.interrupt` raises.
     """
     log_options = LogOptions(promoted.owner, Durability.INTERVAL, options.sync_every, options.mem_budget // 2)
@@ -141,7 +141,7 @@ class Opened:
     log: OpenLog
     broker: Broker
     wake: Wake  # wakes the reactor that is built later
-    # messages that may come twice because another node has led the log before, by nsqd.cluster.promotion.duplicates.REASONS
+    # messages that may be delivered twice because another node has led the log before, by duplicates.REASONS
     possible_duplicates: Counter[str] = field(default_factory=Counter)
 
 
@@ -218,7 +218,7 @@ def _import(broker: Broker, opened: OpenLog, found: Imports, topics: list[TopicE
 
 
 def _take_changes(broker: Broker, metadata: Metadata) -> None:
-    """Take what is new in a nsqd.dat that another program wrote, for example to provision topics; tell what, and what not."""
+    """Take what is new in a nsqd.dat that another program wrote, for example to provision topics; log what, and what not."""
     before = snapshot(broker)
     full = take_new(broker, metadata.topics)
     after = snapshot(broker)

@@ -23,7 +23,7 @@ class SharedPort:
         self._make_peer = make_peer
 
     def open(self) -> None:
-        """Take connections from now on. If the port was taken meanwhile, the node goes on without it."""
+        """Take connections from now on. If the port was taken meanwhile, the node continues without it."""
         try:
             self._listener = self._listener or bind_shared(self._address)
             self._listener.socket.listen(BACKLOG)

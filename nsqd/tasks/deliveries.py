@@ -1,4 +1,4 @@
-"""Publish a message to the statistics topic (-statistics-topic) each second for every topic and channel that did something.
+"""Publish a message to the statistics topic (-statistics-topic) every second for every topic and channel that did something.
 
     {"at": S, "node": N, "topic": "t", "published": 7, "bytes": 91, "depth": 0}
     {"at": S, "node": N, "topic": "t", "channel": "c", "producer": "p", "finished": 5, "attempts": 6, "requeued": 1,
@@ -10,7 +10,7 @@ the messages that were finished. A latency is from publish to FIN; its buckets a
 up over channels, seconds and nodes. The statistics topic itself and all ephemeral topics and channels are left out. While the
 node drains nothing is published.
 
-With -statistics-events, further messages tell what happened to each message, or to a share of them:
+With -statistics-events, further messages report the events of each message, or to a share of them:
 
     {"at_ns": NS, "node": N, "event": "finished", "topic": "t", "channel": "c", "id": "...", "producer": "p", "attempts": 1,
      "latency_ns": NS}           event: finished, requeued, timed_out or buried; latency_ns: where it is finished
@@ -46,7 +46,7 @@ class Deliveries:
         self._name = topic
         self._node = node
         self._wake = wake
-        # the counters (messages, bytes) at the last look, by the number of the topic
+        # the counters (messages, bytes) at the last collection, by the number of the topic
         self._before: dict[int, tuple[int, int]] = {}
         self._dropped = 0  # events dropped so far, at the last warning
         self._failed = False
@@ -61,7 +61,7 @@ class Deliveries:
         """Return the messages for the second `at` (s since the epoch), encoded as JSON."""
         messages: list[bytes] = []
         counters: dict[int, tuple[int, int]] = {}
-        portions = TimeSlice()
+        time_slice = TimeSlice()
         for topic in list(self._broker.topics.values()):
             if topic.deleted or topic.ephemeral or topic.name == self._name:
                 continue
@@ -69,11 +69,11 @@ class Deliveries:
                 messages.append(
                     json.dumps({"at": at, "node": self._node, **statistics}, separators=(",", ":")).encode()
                 )
-            await portions.breathe()
+            await time_slice.yield_if_due()
         self._before = counters
         for event in self._broker.context.events.fetch():
             messages.append(json.dumps(self._event(event), separators=(",", ":")).encode())
-            await portions.breathe()
+            await time_slice.yield_if_due()
         return messages
 
     def _statistics_of(self, topic: Topic, counters: dict[int, tuple[int, int]]) -> list[dict[str, Any]]:

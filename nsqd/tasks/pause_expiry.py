@@ -9,7 +9,7 @@ from nsqd.core.broker import Broker
 from nsqd.tasks.time_slices import TimeSlice
 from shared.log import log
 
-EVERY = 1.0  # s: the task looks as each second of the clock begins
+EVERY = 1.0  # s: the task runs as a second of the clock begins
 AT_ONCE = 20  # pauses in a row: each may hand a backlog to a thousand channels
 
 
@@ -20,13 +20,13 @@ async def end_pauses(broker: Broker, wake: Callable[[], None], clock: Callable[[
     """
     while True:
         await trio.sleep(EVERY - clock() % EVERY)
-        portions = TimeSlice()
-        while end_some(broker, int(clock())):
+        time_slice = TimeSlice()
+        while end_batch(broker, int(clock())):
             wake()
-            await portions.breathe()
+            await time_slice.yield_if_due()
 
 
-def end_some(broker: Broker, at: int) -> bool:
+def end_batch(broker: Broker, at: int) -> bool:
     """End at most AT_ONCE pauses that end by `at` (s since the epoch). Return whether there were any."""
     ended = broker.end_pauses(at, AT_ONCE)
     for topic, channel in ended:

@@ -16,7 +16,7 @@ async def delete_idle_queues(queues: Queues, wake: Callable[[], None]) -> None:
     """Delete idle queues until cancelled. `wake` makes the turn that commits that."""
     while True:
         await trio.sleep(EVERY)
-        portions = TimeSlice()
+        time_slice = TimeSlice()
         while queues.evict_idle(monotonic_ns(), AT_ONCE):
             wake()
-            await portions.breathe()
+            await time_slice.yield_if_due()

@@ -25,8 +25,8 @@ async def watch_rights(keyring: Keyring, peers: Callable[[], Iterable[Conversati
         await trio.sleep(EVERY)
         if not await trio.to_thread.run_sync(keyring.look_after):
             continue
-        portions = TimeSlice()
+        time_slice = TimeSlice()
         for peer in list(peers()):
             peer.rights_changed()
-            await portions.breathe()
+            await time_slice.yield_if_due()
         wake()

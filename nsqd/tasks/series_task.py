@@ -15,6 +15,6 @@ async def note_series(broker: Broker, series: Series, clock: Callable[[], float]
     while True:
         await trio.sleep(FINE - clock() % FINE)
         at = int(clock()) // FINE * FINE
-        portions = TimeSlice()
+        time_slice = TimeSlice()
         for _ in series.record(list(broker.topics.values()), at):
-            await portions.breathe()
+            await time_slice.yield_if_due()

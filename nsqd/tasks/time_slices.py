@@ -1,20 +1,20 @@
-"""Divide long looks at all topics into portions, so that no turn waits for long. In the trio thread, between turns."""
+"""Divide long loops over all topics, so that no turn waits for long. In the trio thread, between turns."""
 
 import trio
 
-PORTION = 0.001  # s of looking in a row, after which a turn may come in between
+LENGTH = 0.001  # s in a row, after which a turn may come in between
 
 
 class TimeSlice:
-    """The time that a long look may still take; the look calls `breathe` after each step."""
+    """The time that a long loop may still take in a row; the loop awaits `yield_if_due` after each step."""
 
     __slots__ = ("_until",)
 
     def __init__(self) -> None:
-        self._until = trio.current_time() + PORTION
+        self._until = trio.current_time() + LENGTH
 
-    async def breathe(self) -> None:
-        """Let a turn come in between, if this portion's time is over."""
+    async def yield_if_due(self) -> None:
+        """Let a turn come in between, if the time is over."""
         if trio.current_time() > self._until:
             await trio.lowlevel.checkpoint()
-            self._until = trio.current_time() + PORTION
+            self._until = trio.current_time() + LENGTH

@@ -1,12 +1,17 @@
-"""The declaration of a route. Routing, rights, the audit and docs/reference/http-routes.md follow from it."""
+"""The declaration of a route. Routing, parsing, rights, the audit and docs/reference/http-routes.md follow from it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import wraps
+
+from starlette.requests import Request
+from starlette.responses import Response
 
 from shared.auth.verbs import Verb
-from shared.http.api import Handler, Routes
+from shared.http.api import Handler, Routes, query
+from shared.http.argument import Argument, values_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +51,13 @@ class Route:
     """One route of a daemon's API."""
 
     key: str  # method and path, as "GET /stats"; a segment of the path may be a "{parameter}"
-    handler: Handler
+    handler: Callable[..., Awaitable[Response]]  # takes the request and, by name, the values of the declared arguments
     need: Need
-    # names of the arguments in the query, separated by commas, as the reference lists them; "?": it may be left out
-    arguments: str
+    # Those in the query. A handler that parses the query itself has their names as text, separated by commas, as the reference
+    # lists them; "?": it may be left out.
+    arguments: tuple[Argument, ...] | str
     does: str  # what the route does, in a sentence without a period
+    parses_itself: bool = False  # the handler parses the arguments, because NSQ reads the body first
 
     @property
     def method(self) -> str:
@@ -59,6 +66,21 @@ class Route:
     @property
     def path(self) -> str:
         return self.key.partition(" ")[2]
+
+    def parsing(self) -> Route:
+        """Return the route with a handler that takes a request alone, and parses the arguments in their order.
+
+        It raises HttpError 400.
+        """
+        if not self.arguments or isinstance(self.arguments, str) or self.parses_itself:
+            return self
+        handler, declared = self.handler, self.arguments
+
+        @wraps(handler)
+        async def parsed(request: Request) -> Response:
+            return await handler(request, **values_in(query(request), declared))
+
+        return replace(self, handler=parsed)
 
 
 def handlers(routes: Iterable[Route]) -> Routes:

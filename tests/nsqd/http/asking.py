@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import httpx
 from starlette.requests import Request
+from starlette.responses import Response
 
 from nsqd.core.broker import Broker
 from shared.http.api import Handler
@@ -22,7 +23,7 @@ def ask(node: LocalNode, method: str, path: str, content: bytes | str = b"", **a
     return node.client.request(method, path, params=params or None, content=content)
 
 
-def told(answer: httpx.Response) -> Any:
+def reply_of(answer: httpx.Response) -> Any:
     """Return the JSON of an answer, or the status and the message of a refusal."""
     found = answer.json() if answer.content else ""
     return found if answer.status_code == 200 else (answer.status_code, found["message"])
@@ -30,7 +31,7 @@ def told(answer: httpx.Response) -> Any:
 
 def get(node: LocalNode, path: str, **arguments: object) -> Any:
     """Send a GET, and return what it tells."""
-    return told(ask(node, "GET", path, **arguments))
+    return reply_of(ask(node, "GET", path, **arguments))
 
 
 def post(node: LocalNode, path: str, content: bytes | str = b"", **arguments: object) -> httpx.Response:
@@ -76,10 +77,18 @@ def http_node(broker: Broker, **more: Any) -> Any:
 
 
 def handled(handler: Handler, **arguments: Any) -> bytes:
-    """Call a handler, and return the body of its answer."""
+    """Call a handler with the body `x`, and return the body of its answer."""
     query = urlencode(arguments).encode()
     scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": query}
-    return bytes(asyncio.run(handler(Request(scope))).body)
+
+    async def answer() -> Response:
+        return await handler(Request(scope, receive))
+
+    return bytes(asyncio.run(answer()).body)
+
+
+async def receive() -> dict[str, Any]:
+    return {"type": "http.request", "body": b"x"}
 
 
 def handled_json(handler: Handler, **arguments: Any) -> Any:

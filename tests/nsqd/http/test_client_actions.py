@@ -12,7 +12,7 @@ from tests.cases import each
 from tests.local_node import LocalNode
 from tests.nsqd.core.node import Node
 from tests.nsqd.core.promoted import promote
-from tests.nsqd.http.asking import ask, consumer, handled_json, http_node, post, told
+from tests.nsqd.http.asking import ask, consumer, handled_json, http_node, post, reply_of
 from tests.nsqd.http.test_messages import STATES, look, publish
 from tests.nsqd.protocols.nsq.wire import Wire
 
@@ -32,7 +32,7 @@ class World:
         self.wire, self.other = Wire(self.node), Wire(self.node, address="10.0.0.2")
         peers = [self.other.peer, self.wire.peer]
         inner = http_node(self.node.broker, peers=lambda: peers)
-        self._routes = handlers([*Messages(inner).routes(), *ClientActions(inner).routes()])
+        self._routes = handlers(one.parsing() for one in [*Messages(inner).routes(), *ClientActions(inner).routes()])
         for wire, ready in ((self.other, 0), (self.wire, 3)):
             wire.send(b"SUB t c\nRDY %d\n" % ready)
 
@@ -70,10 +70,9 @@ def test_a_client_that_is_disconnected_gives_back_what_it_has_of_all_logs() -> N
 
 
 @each("arguments, error", [
-    ({}, "MISSING_ARG_CLIENT"), ({"client": "@"}, "CLIENT_NOT_FOUND"),
+    ({"client": ""}, "CLIENT_NOT_FOUND"), ({"client": "@"}, "CLIENT_NOT_FOUND"),
     ({"client": "10.0.0.3:5555"}, "CLIENT_NOT_FOUND"), ({"client": ADDRESS, "channel": "d"}, "CHANNEL_NOT_FOUND"),
     ({"client": ADDRESS, "topic": "u"}, "TOPIC_NOT_FOUND"),
-    ({"client": ADDRESS, "topic": "no name!"}, "INVALID_ARG_TOPIC"),
 ])  # fmt: skip
 def test_what_is_refused(arguments: dict[str, str], error: str) -> None:
     world = World()
@@ -91,8 +90,7 @@ def test_a_consumer_at_an_address_is_disconnected() -> None:
         address = look(node, "t", "in_flight")["messages"][0]["client"]["remote_address"]
         for wrong in ({"client": "10.0.0.1:1"}, {"client": "@"}, {"channel": "d"}):
             answer = ask(node, "POST", "/client/disconnect", **CHANNEL | {"client": address} | wrong)
-            assert told(answer) == (404, "CLIENT_NOT_FOUND")
-        assert told(ask(node, "POST", "/client/disconnect", **CHANNEL)) == (400, "MISSING_ARG_CLIENT")
+            assert reply_of(answer) == (404, "CLIENT_NOT_FOUND")
         answer = post(node, "/client/disconnect", **CHANNEL, client=address)
         assert answer.json() == {"disconnected": 1, "requeued": 2}
         assert look(node, "t", "ready")["counts"] == NOTHING | {"ready": 2}

@@ -74,9 +74,9 @@ def test_elections_promoted_logs_and_possible_duplicates_are_counted() -> None:
     }  # fmt: skip
     led = [{"state": "serving"}, {"state": "serving"}, {"state": "failed"}, {"state": "serving"}]
     failovers = {"last_seconds": 1.5, "possible_duplicates": {"ready_again": 9, "unclean": 0}}
-    told = failover_figures(led=led, elections=elections, closed=[{}, {}], failovers=failovers)
+    shown = failover_figures(led=led, elections=elections, closed=[{}, {}], failovers=failovers)
     copies = {"copies": {"available": 1, "away": [], "replies_given_up": 0}, "replicas": [], "replica_failures": 0}
-    found = series({"nodes": [node(0)], "followers": []} | copies | told)
+    found = series({"nodes": [node(0)], "followers": []} | copies | shown)
     assert {name: value for name, value in found.items() if "promoted_logs" in name and value} == {
         "nsqd_cluster_promoted_logs serving": 2,  # its own log is not counted
         "nsqd_cluster_promoted_logs failed": 1,

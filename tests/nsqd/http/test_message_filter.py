@@ -1,12 +1,9 @@
 """Which messages a listing with a filter has."""
 
-import pytest
-
 from nsqd.core.channel.listing import ListedMessage
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import encode_one
-from nsqd.http.message_filter import MOST_SEARCHED, MessageFilter, matching, read_filter
-from shared.http.errors import HttpError
+from nsqd.http.message_filter import MOST_SEARCHED, MessageFilter, matching
 from tests.cases import each
 
 HEADERS = Attributes((("Trace", "7f"), ("kind", "Test")))
@@ -48,19 +45,3 @@ def test_only_the_beginning_of_a_body_is_searched() -> None:
 
     assert found(b"x" * (MOST_SEARCHED - 3) + b"end")
     assert not found(b"x" * (MOST_SEARCHED - 2) + b"end")
-
-
-@each("arguments", [
-    {"min_attempts": "-1"}, {"min_attempts": "65536"}, {"published_before": "soon"}, {"published_after": "9" * 30},
-    {"reason": "x" * 257}, {"header": "x" * 257}, {"contains": "x" * 257},
-])  # fmt: skip
-def test_arguments_out_of_bounds_are_refused(arguments: dict[str, str]) -> None:
-    (name,) = arguments
-    with pytest.raises(HttpError, match=f"INVALID_ARG_{name.upper()}"):
-        read_filter(arguments)
-
-
-def test_arguments_make_a_filter() -> None:
-    told = {"min_attempts": "2", "published_before": "7", "published_after": "3", "header": "a=b", "contains": "c"}
-    assert read_filter(told | {"reason": "d", "other": "x"}) == MessageFilter(2, 7, 3, "d", "a=b", "c")
-    assert not read_filter({})

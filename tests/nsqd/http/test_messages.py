@@ -9,7 +9,7 @@ from nsqd.http import inspection
 from tests.cases import each
 from tests.daemons import Conversation
 from tests.local_node import LocalNode
-from tests.nsqd.http.asking import ask, consumer, get, post, told
+from tests.nsqd.http.asking import ask, consumer, get, post, reply_of
 
 FLAGS = ("-mem-budget", "65536", "-max-attempts", "dead=1")
 
@@ -39,7 +39,7 @@ def push_out(node: LocalNode, topic: str) -> None:
 
 def act(node: LocalNode, what: str, topic: str, **arguments: object) -> Any:
     asked = {"topic": topic, "channel": "c"} | arguments
-    return told(ask(node, "POST", f"/channel/messages/{what}", **asked))
+    return reply_of(ask(node, "POST", f"/channel/messages/{what}", **asked))
 
 
 def in_every_state(node: LocalNode, topic: str) -> tuple[Conversation, dict[str, int]]:
@@ -114,17 +114,10 @@ def test_pages_from_disk_and_many_looks_change_nothing(node: LocalNode) -> None:
 
 
 @each("arguments, error", [
-    ({"topic": "bad", "channel": "c"}, (400, "INVALID_ARG_STATE")),
-    ({"topic": "bad", "channel": "c", "state": "READY"}, (400, "INVALID_ARG_STATE")),
     ({"topic": "bad", "channel": "x", "state": "ready"}, (404, "CHANNEL_NOT_FOUND")),
     ({"topic": "nowhere", "channel": "c", "state": "ready"}, (404, "TOPIC_NOT_FOUND")),
-    ({"topic": "bad", "channel": "c", "state": "ready", "limit": "1001"}, (400, "INVALID_ARG_LIMIT")),
-    ({"topic": "bad", "channel": "c", "state": "ready", "limit": "-1"}, (400, "INVALID_ARG_LIMIT")),
-    ({"topic": "bad", "channel": "c", "state": "ready", "preview": "9" * 30}, (400, "INVALID_ARG_PREVIEW")),
     ({"topic": "bad", "channel": "c", "state": "ready", "after": "<script>"}, (400, "INVALID_ARG_AFTER")),
     ({"topic": "bad", "channel": "c", "state": "deferred", "after": "x:1"}, (400, "INVALID_ARG_AFTER")),
-    ({"channel": "c", "state": "ready"}, (400, "MISSING_ARG_TOPIC")),
-    ({"topic": "bad", "state": "ready"}, (400, "MISSING_ARG_CHANNEL")),
 ])  # fmt: skip
 def test_what_is_refused(node: LocalNode, arguments: dict[str, str], error: tuple[int, str]) -> None:
     publish(node, "bad")
@@ -139,9 +132,6 @@ def test_a_whole_body(node: LocalNode) -> None:
     assert (answer.content, answer.headers["content-type"]) == (body, "application/octet-stream")
     assert len(answer.headers["x-nsq-message-id"]) == 16
     assert get(node, "/channel/message", **asked, offset=2) == (404, "MESSAGE_NOT_FOUND")
-    assert get(node, "/channel/message", **asked, offset="x") == (400, "INVALID_ARG_OFFSET")
-    assert get(node, "/channel/message", **asked, offset="9" * 30) == (400, "INVALID_ARG_OFFSET")
-    assert get(node, "/channel/message", **asked) == (400, "MISSING_ARG_OFFSET")
     assert get(node, "/channel/message", topic="whole", channel="d", offset=0) == (404, "CHANNEL_NOT_FOUND")
 
 

@@ -2,7 +2,7 @@
 
 from tests.cases import each
 from tests.local_node import LocalNode
-from tests.nsqd.http.asking import ask, get, post, told
+from tests.nsqd.http.asking import ask, get, post, reply_of
 
 
 def ready(node: LocalNode, channel: str) -> list[str]:
@@ -37,7 +37,7 @@ def test_what_is_refused_publishes_nothing(path: str, arguments: dict[str, str],
         post(node, "/topic/create", topic=topic)
         post(node, "/channel/create", topic=topic, channel="c")
     post(node, "/topic/pause", topic="paused")
-    assert told(ask(node, "POST", path, "body", **arguments)) == (status, message)
+    assert reply_of(ask(node, "POST", path, "body", **arguments)) == (status, message)
     topics = get(node, "/stats", format="json")["topics"]
     assert [(topic["topic_name"], topic["message_count"]) for topic in topics] == [("paused", 0), ("t", 0)]
 
@@ -48,9 +48,9 @@ def test_it_is_refused_as_any_other_publish(path: str) -> None:
     post(node, "/topic/create", topic="t")
     post(node, "/channel/create", topic="t", channel="c")
     node.broker.set_copies(0)
-    assert told(ask(node, "POST", path, "body", topic="t", channel="c")) == (503, "NOREPL")
+    assert reply_of(ask(node, "POST", path, "body", topic="t", channel="c")) == (503, "NOREPL")
     node.broker.set_copies(1)
     node.broker.drain(True)
-    assert told(ask(node, "POST", path, "body", topic="t", channel="c")) == (503, "DRAINING")
+    assert reply_of(ask(node, "POST", path, "body", topic="t", channel="c")) == (503, "DRAINING")
     node.broker.drain(False)
     assert post(node, path, "body", topic="t", channel="c").text == "OK"

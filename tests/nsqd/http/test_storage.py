@@ -17,39 +17,43 @@ def test_what_the_log_holds() -> None:
     post(node, "/pub", b"x" * 100_000, topic="gone#ephemeral")
     node.syncer.latencies.record(2_000_000, 90)
     node.syncer.latencies.record(8_000_000, 10)
-    told = get(node, "/storage")
-    assert (told["path"], told["refusal"], told["topic_count"]) == ("/data/log", "", 2)
-    assert (told["disk_free"], told["disk_total"]) == (node.disk.free(), 1 << 40)
-    assert 0 < told["disk_free"] < told["disk_total"]
-    assert told["syncs"] > 100
-    assert (told["sync_p50_ms"], told["sync_p99_ms"]) == (pytest.approx(2, rel=0.1), pytest.approx(8, rel=0.1))
-    kept, small = told["topics"]
+    shown = get(node, "/storage")
+    assert (shown["path"], shown["refusal"], shown["topic_count"]) == ("/data/log", "", 2)
+    assert (shown["disk_free"], shown["disk_total"]) == (node.disk.free(), 1 << 40)
+    assert 0 < shown["disk_free"] < shown["disk_total"]
+    assert shown["syncs"] > 100
+    assert (shown["sync_p50_ms"], shown["sync_p99_ms"]) == (pytest.approx(2, rel=0.1), pytest.approx(8, rel=0.1))
+    kept, small = shown["topics"]
     assert (kept["topic"], kept["messages"], kept["retained"]) == ("kept", 50, 50)
     assert (small["topic"], small["messages"], small["retained"]) == ("small", 1, 0)
     assert 50_000 < kept["live_bytes"] < 60_000
-    assert told["live_bytes"] == kept["live_bytes"] + small["live_bytes"]
-    newest, oldest = told["files"]
+    assert shown["live_bytes"] == kept["live_bytes"] + small["live_bytes"]
+    newest, oldest = shown["files"]
     assert (oldest["number"], oldest["live_bytes"]) == (1, kept["live_bytes"])
     assert (newest["number"], newest["live_bytes"]) == (2, small["live_bytes"])
-    assert oldest["bytes"] + newest["bytes"] == told["log_bytes"] + 64  # except for the first header
-    assert before < oldest["first_timestamp"] < newest["first_timestamp"] < told["counted"] <= node.clock.wall
+    assert oldest["bytes"] + newest["bytes"] == shown["log_bytes"] + 64  # except for the first header
+    assert before < oldest["first_timestamp"] < newest["first_timestamp"] < shown["counted"] <= node.clock.wall
     node = node.killed()
     again = get(node, "/storage")
-    assert (again["topics"], again["live_bytes"]) == (told["topics"], told["live_bytes"])
+    assert (again["topics"], again["live_bytes"]) == (shown["topics"], shown["live_bytes"])
     assert again["files"][-1] == oldest
 
 
 def test_a_count_is_told_for_ten_seconds() -> None:
     node = LocalNode()
     post(node, "/pub", b"x", topic="first")
-    told = get(node, "/storage")
+    shown = get(node, "/storage")
     post(node, "/pub", b"x", topic="second")
     node.advance(9 * SECOND)
     again = get(node, "/storage")
-    assert [again[name] for name in ("topics", "files", "counted")] == [told["topics"], told["files"], told["counted"]]
-    assert again["log_bytes"] > told["log_bytes"]
+    assert [again[name] for name in ("topics", "files", "counted")] == [
+        shown["topics"],
+        shown["files"],
+        shown["counted"],
+    ]
+    assert again["log_bytes"] > shown["log_bytes"]
     node.advance(SECOND)
     again = get(node, "/storage")
     assert [one["topic"] for one in again["topics"]] == ["first", "second"]
-    assert 10 * SECOND <= again["counted"] - told["counted"] < 11 * SECOND
+    assert 10 * SECOND <= again["counted"] - shown["counted"] < 11 * SECOND
     assert ask(node, "POST", "/storage").status_code == 405
