@@ -57,7 +57,7 @@ class TopicConfigRoutes:
         """Change the settings that are given, and no others."""
         change = change_to(topic, settings, bool(self._node.options.cluster_address))
         if change is None:
-            raise HttpError(400, "MISSING_ARG_DURABILITY_OR_RETENTION")
+            raise HttpError(400, "MISSING_ARG_SETTING")
         broker = self._node.broker
         await self._node.bridge.call(lambda: configure(self._node, existing_topic(broker, topic), change))
         return empty_response()
@@ -96,5 +96,5 @@ def change_to(topic: str, settings: dict[str, Any], in_cluster: bool) -> Change 
 
 def _describe(name: str, config: TopicConfig, limits: Limits) -> dict[str, Any]:
     applies = {"max_attempts": limits.attempts(name)} | asdict(limits.policy) | config.own
-    shown = {key: setting.show(applies[key]) for key, setting in SETTINGS.items()}
+    shown = {key: one.show(applies[key]) if key in applies else None for key, one in SETTINGS.items()}
     return {"topic": name, **shown, "of_its_own": list(config.own)}

@@ -69,7 +69,7 @@ def test_bad_values_are_refused_and_nothing_changes(
 
 @each("arguments, status, error", [
     ({"topic": "nowhere", "durability": "os"}, 404, "TOPIC_NOT_FOUND"),
-    ({"topic": "nowhere"}, 400, "MISSING_ARG_DURABILITY_OR_RETENTION"),
+    ({"topic": "nowhere"}, 400, "MISSING_ARG_SETTING"),
     ({"topic": "e#ephemeral", "durability": "os"}, 400, "EPHEMERAL_TOPIC"),
 ])  # fmt: skip
 def test_what_cannot_be_configured_is_told(node: LocalNode, arguments: dict[str, str], status: int, error: str) -> None:
