@@ -22,11 +22,11 @@ from nsqd.core.reader import Parts, Reader, ReaderKind
 from nsqd.core.registry import Change, ChangeKind, Registry
 from nsqd.core.sequence.mark import Promise
 from nsqd.core.sequence.store import Store
-from nsqd.core.story import Story, recording_store
 from nsqd.core.timing.agenda import Agenda, IdleAgenda
 from nsqd.core.timing.pause import Pause
 from nsqd.core.timing.scan import ScanPool
 from nsqd.core.topic import Topic
+from nsqd.core.trace import Trace, traced_store
 from nsqd.core.tubes import Tubes
 from nsqd.core.work_queue.waiters import MOST_NAMES
 from shared.values import SECOND
@@ -51,17 +51,17 @@ class Broker:
         store: Store,
         ids: IdSource,
         random_below: Callable[[int], int],
-        story: Story | None = None,
+        trace: Trace | None = None,
         home: Broker | None = None,
     ) -> None:
         """Make an empty broker.
 
-        `story`: notes what happens to each message; None: nothing is noted. `home`: the node's own broker, in whose turns this
+        `trace`: notes what happens to each message; None: nothing is noted. `home`: the node's own broker, in whose turns this
         one takes part later (`join`); None: this is the node's own.
         """
         self.limits = limits
-        self.story = story
-        self.store = store = recording_store(store, story) if story is not None else store
+        self.trace = trace
+        self.store = store = traced_store(store, trace) if trace is not None else store
         self.ids = ids
         self.agenda = agenda = Agenda() if home is None else IdleAgenda()
         self.seal_puts, self.seal, self.serve = agenda.seal_puts, agenda.seal, agenda.serve  # steps of the turn

@@ -26,8 +26,7 @@ from typing import NamedTuple
 from nsqd.core.channel.channel import Channel
 from nsqd.core.observation.held_changes import HeldChanges
 from nsqd.core.observation.series_block import SIZE, WIDTH, Block, Ring, Values, read_back
-from nsqd.core.observation.shard_counts import ShardCounts
-from nsqd.core.observation.sums import channel_sums, topic_depth
+from nsqd.core.observation.sums import ShardCounts, channel_sums, topic_depth
 from nsqd.core.topic import Topic
 
 NAMES = ("published", "finished", "requeued", "timed_out", "buried", "depth", "in_flight", "deferred")
@@ -126,10 +125,10 @@ class Series:
             return published, finished, channel.requeue_count, channel.timeout_count, buried, depth, in_flight, deferred
         if sharded is None:
             sharded = self._sharded[channel] = ShardCounts()
-        sums, look = channel_sums(channel), sharded.look_at(channel)
-        if look.attached and channel in self._places:
-            self._held.shift(self._places[channel], look.attached)
-        return *look.counts, sums.buried, sums.depth, sums.in_flight, sums.deferred
+        sums, totals = channel_sums(channel), sharded.totals(channel)
+        if totals.attached and channel in self._places:
+            self._held.shift(self._places[channel], totals.attached)
+        return *totals.counts, sums.buried, sums.depth, sums.in_flight, sums.deferred
 
     def _set(self, subject: Subject, state: tuple[int, ...], held: int) -> None:
         """Set the state of a topic or channel, and how many messages it holds itself."""
