@@ -121,7 +121,9 @@ class ShardCounts:
 
     def __init__(self) -> None:
         self._ended = [0, 0, 0]  # what shards that are gone had counted by the last call
-        self._latest: dict[Channel, tuple[tuple[int, ...], int]] = {}  # by shard: its counts, and how many messages it had
+        self._latest: dict[
+            Channel, tuple[tuple[int, ...], int]
+        ] = {}  # by shard: its counts, and how many messages it had
 
     def totals(self, channel: Channel) -> Totals:
         """Return what the channel has counted with its shards, and how many messages have come or gone with shards."""
