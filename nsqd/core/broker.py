@@ -256,7 +256,7 @@ class Broker:
     def revive(self, topic: Topic, kind: ReaderKind, name: str, number: int) -> Reader:
         """Make a reader of that kind that existed before the restart. The caller still has to fill it."""
         if kind is ReaderKind.CHANNEL:
-            return topic.revive_channel(name, number)
+            return topic.distribution.revive_channel(name, number)
         return topic.attach(kind, name, self._makers[kind], number)
 
     def unsubscribe(self, channel: Channel, consumer: Consumer) -> None:

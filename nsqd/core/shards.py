@@ -223,7 +223,7 @@ class Attachment:
                 ours.shards = tuple(one for one in ours.shards if one is not theirs)
             if theirs.name not in self._attached:
                 continue
-            home.agenda.cancel_scan(theirs)
+            home.agenda.cancel_scan(theirs.distribution)
             for reader in list(theirs.readers.values()):
                 if not reader.deleted:
                     self._forget(reader)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from nsqd.core.directory import Directory
+from nsqd.core.message.attributes import Attributes
 from nsqd.core.reader import Parts, ReaderKind
 from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.sequence.mark import Mark
@@ -331,7 +332,7 @@ class Tubes:
 
     def put_into(self, name: str, bodies: list[bytes], options: JobOptions) -> int:
         """Put jobs into the tube of that name. Returns the first message id; the others follow it. Raises TooMany."""
-        job_id = self._topic(name).intake.put(bodies, options, "")
+        job_id = self._topic(name).intake.put(bodies, options)
         self.total += len(bodies)
         if self.waiters.count:
             self.match()
@@ -350,7 +351,7 @@ class Tubes:
         Returns the job's client id, or 0 if none was put. Raises TooMany.
         """
         topic = self._topic(worker.using)
-        if topic.knows(key):
+        if topic.intake.admit(Attributes(key=key), 1):
             return 0
         self.total += 1
         job_id = topic.intake.put([body], options, key)
@@ -361,7 +362,7 @@ class Tubes:
     def put_to(self, name: str, body: bytes, options: JobOptions) -> int:
         """Put a job into a tube so that it exists at once. Returns the job's number. Raises TooMany."""
         topic = self._topic(name)
-        job_id = topic.intake.put([body], options, "")
+        job_id = topic.intake.put([body], options)
         topic.seal_puts()  # what follows, also in the log, may rely on the job
         return self.index.client_id(job_id)
 

@@ -107,7 +107,7 @@ class MessageActions:
                 return parts_of_channel(self._node.broker, topic, channel)
 
             left = most
-            for place in await self._node.bridge.call(lambda: [one.position for one, _ in parts()]):
+            for place in await self._node.bridge.call(lambda: [one.context.position for one, _ in parts()]):
                 left -= await self._act_in(parts, place, act, choose, left)
             return json_response({done: most - left})
 
@@ -134,25 +134,27 @@ class MessageActions:
 
     @staticmethod
     def _finish(request: Request, arguments: Arguments) -> Act:
-        return lambda topic, channel, chosen, look: actions.finish(topic, channel, chosen)
+        return lambda topic, channel, chosen, look: actions.finish(topic.distribution, channel, chosen)
 
     def _requeue(self, request: Request, arguments: Arguments) -> Act:
         longest = self._node.options.max_req_timeout // MILLISECOND
         delay, broker = bounded(arguments, "delay", 0, longest) * MILLISECOND, self._node.broker
         return lambda topic, channel, chosen, look: actions.requeue(
-            topic, channel, chosen, broker.now + delay if delay else 0, broker.now
+            topic.distribution, channel, chosen, broker.now + delay if delay else 0, broker.now
         )
 
     def _kick(self, request: Request, arguments: Arguments) -> Act:
         broker = self._node.broker
-        return lambda topic, channel, chosen, look: actions.requeue(topic, channel, chosen, 0, broker.now, afresh=True)
+        return lambda topic, channel, chosen, look: actions.requeue(
+            topic.distribution, channel, chosen, 0, broker.now, afresh=True
+        )
 
     @staticmethod
     def _bury(request: Request, arguments: Arguments) -> Act:
         reason = arguments.get("reason", BY_HAND)
         if len(reason) > MOST_REASON:
             raise HttpError(400, "INVALID_ARG_REASON")
-        return lambda topic, channel, chosen, look: actions.bury(topic, channel, chosen, reason)
+        return lambda topic, channel, chosen, look: actions.bury(topic.distribution, channel, chosen, reason)
 
     def _move(self, request: Request, arguments: Arguments) -> Act:
         to = arguments.get("to", "")
@@ -175,14 +177,14 @@ class MessageActions:
                         topic.seal(wall)
                         size = 0
                     if headers:
-                        topic.publish_with([body], Attributes(headers))
+                        topic.intake.publish_with([body], Attributes(headers))
                         topic.seal(wall)
                     else:
                         topic.publish([body], len(body))
                         size += len(body)
                 topic.seal(wall)
 
-            return actions.move(source, channel, copied, publish)
+            return actions.move(source.distribution, channel, copied, publish)
 
         return move
 
@@ -190,7 +192,7 @@ class MessageActions:
 def _at(parts: list[tuple[Topic, Channel]], place: int) -> tuple[Topic, Channel]:
     """Return the part in the log at that place. Raises HttpError 404 if the node has given the log up."""
     for part in parts:
-        if part[0].position == place:
+        if part[0].context.position == place:
             return part
     raise HttpError(404, "CHANNEL_NOT_FOUND")
 

@@ -96,7 +96,7 @@ class Operator:
             if only:
                 topic.publish_to(topic.channels[only], [body], NONE)
             elif order.delay_ms:
-                topic.publish_deferred(body, broker.now + order.delay_ms * MS)
+                topic.intake.publish_deferred(body, broker.now + order.delay_ms * MS)
             else:
                 topic.publish([body], len(body))
 

@@ -9,5 +9,5 @@ or deferred (nsqd/core/timing/deferred.py).
 * `unfinished`: what an emptied channel gives up, released bit by bit.
 * `state`: what survives a restart.
 
-This package may not import `work_queue`, `topic`, `readers`, `broker` or anything else above it in the core.
+This package may not import `work_queue`, `topic`, `distribution`, `broker` or anything else above it in the core.
 """

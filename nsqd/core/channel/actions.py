@@ -25,25 +25,27 @@ class ChosenMessage:
     message_id: bytes
 
 
-class Lane(Protocol):
-    """The part of a topic that this file needs: its delay lane."""
+class DelayedMessages(Protocol):
+    """The part of a topic that this file needs: its Distribution."""
 
     def hand_over(self, ordinals: Collection[int]) -> None:
         """Move those of the messages that wait in the delay lane to every reader, where they go on waiting."""
 
 
-def finish(topic: Lane, channel: Channel, chosen: Iterable[ChosenMessage]) -> int:
+def finish(delays: DelayedMessages, channel: Channel, chosen: Iterable[ChosenMessage]) -> int:
     """Finish the chosen messages. Return how many of them the channel had."""
-    return move(topic, channel, chosen, lambda ordinals: None)
+    return move(delays, channel, chosen, lambda ordinals: None)
 
 
-def move(topic: Lane, channel: Channel, chosen: Iterable[ChosenMessage], publish: Callable[[list[int]], None]) -> int:
+def move(
+    delays: DelayedMessages, channel: Channel, chosen: Iterable[ChosenMessage], publish: Callable[[list[int]], None]
+) -> int:
     """Publish the chosen messages elsewhere, then finish them. Return how many of them the channel had.
 
     `publish` gets their ordinals, and its records enter the log before those of the finishing. So if the log ends between the
     two, after a crash, a message exists twice rather than not at all.
     """
-    taken = take_out(topic, channel, chosen)
+    taken = take_out(delays, channel, chosen)
     publish([message.ordinal for message, _ in taken])
     channel.journal.promise()
     for message, _ in taken:
@@ -52,7 +54,7 @@ def move(topic: Lane, channel: Channel, chosen: Iterable[ChosenMessage], publish
 
 
 def requeue(
-    topic: Lane, channel: Channel, chosen: Iterable[ChosenMessage], due: int, now: int, afresh: bool = False
+    delays: DelayedMessages, channel: Channel, chosen: Iterable[ChosenMessage], due: int, now: int, afresh: bool = False
 ) -> int:
     """Make the chosen messages ready at `due` (monotonic ns; 0: at once). Return how many of them the channel had.
 
@@ -60,7 +62,7 @@ def requeue(
     """
     chosen = list(chosen)
     dead = {one.ordinal for one in chosen if one.message_id in channel.buried}
-    taken = take_out(topic, channel, chosen)
+    taken = take_out(delays, channel, chosen)
     channel.journal.promise()
     for message, _ in taken:
         if message.ordinal in dead:
@@ -69,9 +71,9 @@ def requeue(
     return len(taken)
 
 
-def bury(topic: Lane, channel: Channel, chosen: Iterable[ChosenMessage], reason: str) -> int:
+def bury(delays: DelayedMessages, channel: Channel, chosen: Iterable[ChosenMessage], reason: str) -> int:
     """Bury the chosen messages with this reason. Return how many of them the channel had."""
-    taken = take_out(topic, channel, chosen)
+    taken = take_out(delays, channel, chosen)
     channel.journal.promise()
     for message, message_id in taken:
         channel.bury(message_id, message, reason)
@@ -96,13 +98,13 @@ def finish_buried(channel: Channel, message_ids: Iterable[bytes]) -> int:
     return len(letters)
 
 
-def take_out(topic: Lane, channel: Channel, chosen: Iterable[ChosenMessage]) -> list[tuple[Message, bytes]]:
+def take_out(delays: DelayedMessages, channel: Channel, chosen: Iterable[ChosenMessage]) -> list[tuple[Message, bytes]]:
     """Take the chosen messages out of the states that they are in; ignore those that the channel does not have.
 
     Return each message with its id, in the order of their ordinals.
     """
     wanted = {one.ordinal: one.message_id for one in chosen}
-    topic.hand_over(wanted.keys())
+    delays.hand_over(wanted.keys())
     taken = [
         *_from_consumers(channel, wanted),
         *_from_dead_letters(channel, wanted),

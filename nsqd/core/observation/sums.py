@@ -66,7 +66,7 @@ def topic_depth(topic: Topic) -> int:
 
 def topic_backend_depth(topic: Topic) -> int:
     """Return how many of these are on disk only."""
-    return sum(shard.backend_depth for shard in topic.shards)
+    return sum(shard.journal.cold(shard.offsets.distributed, shard.offsets.end) for shard in topic.shards)
 
 
 def is_paused(topic: Topic) -> bool:

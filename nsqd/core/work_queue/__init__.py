@@ -9,5 +9,5 @@ order) and `lifetimes` (which jobs go by themselves).
 * `loan`: a job that a client of another node gets; `pausable`: the pauses of a tube.
 * `state`: what survives a restart.
 
-This package may not import `channel`, `topic`, `readers`, `broker` or anything else above it in the core.
+This package may not import `channel`, `topic`, `distribution`, `broker` or anything else above it in the core.
 """

@@ -165,7 +165,10 @@ def test_a_kicked_message_begins_anew_and_goes_to_who_waits(node: Node) -> None:
 def test_what_an_operator_requeues_with_its_attempts_may_fail_as_often_again(node: Node) -> None:
     message_id = bury(node, 1)
     consumer, inbox = node.subscribe("t", "c", 1)
-    assert requeue(node.broker.topics["t"], consumer.channel, [ChosenMessage(0, message_id)], 0, node.now) == 1
+    assert (
+        requeue(node.broker.topics["t"].distribution, consumer.channel, [ChosenMessage(0, message_id)], 0, node.now)
+        == 1
+    )
     for attempts in (3, 4):
         node.turn()
         assert [one.attempts for one in inbox.take()] == [attempts]

@@ -56,9 +56,9 @@ def test_each_producer_has_its_own() -> None:
     node = measured()
     topic = node.broker.topic("t")
     consumer, inbox = node.subscribe("t", "c", 100, 2 * SECOND)
-    topic.publish_with([b"1", b"2"], Attributes(producer="ann", sequence=1))
+    topic.intake.publish_with([b"1", b"2"], Attributes(producer="ann", sequence=1))
     node.turn()
-    topic.publish_with([b"3"], Attributes(producer="ben", sequence=7))
+    topic.intake.publish_with([b"3"], Attributes(producer="ben", sequence=7))
     topic.publish([b"0"], 1)
     node.turn()
     got = {delivery.body: delivery for delivery in inbox.take()}
@@ -94,7 +94,7 @@ def test_a_consumer_that_leaves_requeues() -> None:
 def test_events_of_all() -> None:
     node = measured(1.0)
     consumer, inbox = node.subscribe("t", "c", 100, 2 * SECOND)
-    node.broker.topic("t").publish_with([b"1", b"2"], Attributes(producer="ann", sequence=1))
+    node.broker.topic("t").intake.publish_with([b"1", b"2"], Attributes(producer="ann", sequence=1))
     node.turn()
     first, second = inbox.take()
     node.advance(SECOND)

@@ -202,8 +202,8 @@ def test_what_may_become_of_a_reserved_job() -> None:
     worker, _ = bench.worker()
     for job in jobs:
         bench.tube.reserve(job, worker, NOW)
-    drain_all, released, delayed, buried, finished = jobs
-    bench.tube.drain_all(drain_all)
+    let_go, released, delayed, buried, finished = jobs
+    bench.tube.let_go(let_go)
     bench.tube.hand_back(released, 3, 0, NOW)
     bench.tube.hand_back(delayed, 4, 2, NOW)
     bench.tube.bury(buried, 6)

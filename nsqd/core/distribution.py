@@ -1,23 +1,28 @@
-"""The readers of one topic: how they get numbers and journals, are registered with the scan, and are dropped."""
+"""The distribution of a topic's messages to its readers, and how readers are made and dropped.
 
-from collections.abc import Callable
+Readers get messages without a delay when the distributed offset passes them, others from the delay lane when they are due.
+"""
+
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.state import restore_message
 from nsqd.core.measurement.outcomes import Producers
 from nsqd.core.node_context import NodeContext
-from nsqd.core.reader import Parts, Reader, ReaderKind
+from nsqd.core.reader import DistributedBatch, Parts, Reader, ReaderKind
 from nsqd.core.sequence.journal import TopicJournal
 from nsqd.core.sequence.offsets import TopicOffsets
+from nsqd.core.sequence.put_batch import JobOptions, PutBatch
+from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Message
 from penstock.protocol.names import is_ephemeral
 
 R = TypeVar("R", bound=Reader)
 
 
-class Readers:
-    """All readers of one topic, of every kind."""
+class Distribution:
+    """All readers of one topic, of every kind. Implements ScanQueue for the topic's delay lane."""
 
     __slots__ = (
         "_attempts",
@@ -29,6 +34,7 @@ class Readers:
         "_topic",
         "all",
         "channels",
+        "scan_entry",
     )
 
     def __init__(
@@ -46,6 +52,7 @@ class Readers:
         self._offsets = offsets
         self._journal = journal
         self._producers = producers
+        self.scan_entry: tuple[int, int] | None = None  # (due, handle) of the delay lane's entry in the agenda
         self._attempts = 0  # failures before a message is buried; 0: any number
         self.all: dict[int, Reader] = {}  # by number
         self.channels: dict[str, Channel] = {}  # the readers that are channels, by name
@@ -108,6 +115,86 @@ class Readers:
         self.drop(self.channels.pop(name))
         self._context.registry.channel_deleted(self._topic, name)
 
+    def close(self) -> None:
+        """Drop all readers and the delay lane: the topic is deleted."""
+        for name in list(self.channels):
+            self.drop_channel(name)
+        for reader in list(self.all.values()):
+            self.drop(reader)
+        self._context.agenda.cancel_scan(self)
+        self._context.agenda.reclaimer.add(self._offsets.lane.give_up().reclaim())
+
+    # distribution
+
+    def extend(self, put_batch: PutBatch | None, only: Channel | None) -> None:
+        """Move the distributed offset to the end of the sequence, and give the readers the messages that it passes.
+
+        `put_batch`: the jobs that they are; None: they may be anything. `only`: the one channel that gets them; None: all do.
+        """
+        offsets = self._offsets
+        first, end = offsets.distributed, offsets.end
+        offsets.distributed = end
+        delayed = offsets.lane.pass_all() if offsets.lane.ahead else 0
+        ordinary = end - first - delayed
+        offsets.ordinary += ordinary
+        offsets.put_count += end - first
+        batch = DistributedBatch(first, end, ordinary, delayed, put_batch)
+        for reader in self.all.values():
+            if only is not None and reader is not only:
+                reader.skip(first, end, ordinary)
+            else:
+                reader.extend(batch)
+        if delayed:
+            self.schedule_lane()
+
+    def expect(self, first: int, count: int, options: JobOptions) -> None:
+        """Announce `count` messages from `first` on to the readers that make jobs of them, which will have these options."""
+        for reader in self.all.values():
+            if reader.takes_job_options:
+                reader.expect(first, count, options)
+
+    # the delay lane
+
+    def delay(self, first: int, count: int, due: int) -> None:
+        """Hold `count` messages from `first` on, which are past the distributed offset, until `due` (monotonic ns)."""
+        self._offsets.lane.push(first, count, due, self._context.agenda.now)
+        self.schedule_lane()
+
+    def schedule_lane(self) -> None:
+        """Have the scan come when the first message of the delay lane is due."""
+        due = self.next_due()
+        if due is not None:
+            self._context.agenda.schedule_scan(self, due)
+
+    def next_due(self) -> int | None:
+        """Return when `scan` has something to do (monotonic ns), or None if nothing waits."""
+        return self._offsets.lane.waiting.wake_at()
+
+    def scan(self, now: int, limit: int) -> int:
+        """Release up to about `limit` messages whose delay is over. Returns how many the lane moved."""
+        moved, released = self._offsets.lane.release(now, limit, self._offsets.distributed)
+        for message in released:
+            for reader in self.all.values():
+                if reader.start <= message.ordinal:
+                    reader.release(message)
+        return moved
+
+    def hand_over(self, ordinals: Collection[int]) -> None:
+        """Move those of `ordinals` that wait in the delay lane into each reader, where they wait separately."""
+        now = self._context.agenda.now
+        for due, message in self._offsets.lane.pop_distributed(ordinals, self._offsets.distributed, now):
+            for reader in self.all.values():
+                if reader.start <= message.ordinal:
+                    reader.own(due, Message(message.ordinal, 0), now)
+
+    def move(self, agenda: Agenda) -> None:
+        """Have the delay lane and all readers take part in the turns of the context's new agenda."""
+        self.schedule_lane()
+        for reader in self.all.values():
+            reader.move(agenda)
+
+    # channels that begin in the past
+
     def fill_from_past(self, channel: Channel, start: int, now: int) -> None:
         """Give a new channel all messages from `start` to the distributed offset. All of them must be retained.
 
@@ -136,4 +223,4 @@ class Readers:
         return found
 
     def __repr__(self) -> str:
-        return f"<Readers: {list(self.all.values())}>"
+        return f"<Distribution to {list(self.all.values())}>"
