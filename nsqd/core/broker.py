@@ -52,26 +52,26 @@ class Broker:
         ids: IdSource,
         random_below: Callable[[int], int],
         trace: Trace | None = None,
-        home: Broker | None = None,
+        node: Broker | None = None,
     ) -> None:
         """Make an empty broker.
 
-        `trace`: notes what happens to each message; None: nothing is noted. `home`: the node's own broker, in whose turns this
+        `trace`: notes what happens to each message; None: nothing is noted. `node`: the node's own broker, in whose turns this
         one takes part later (`join`); None: this is the node's own.
         """
         self.limits = limits
         self.trace = trace
         self.store = store = traced_store(store, trace) if trace is not None else store
         self.ids = ids
-        self.agenda = agenda = Agenda() if home is None else IdleAgenda()
+        self.agenda = agenda = Agenda() if node is None else IdleAgenda()
         self.seal_puts, self.seal, self.serve = agenda.seal_puts, agenda.seal, agenda.serve  # steps of the turn
         self.registry = Registry(limits)
         self.scan = _new_scan(agenda, limits, random_below)
         self.context = NodeContext(
             limits, store, ids, random_below, agenda, self.registry, self.scan, Events(limits.events)
         )
-        if home is not None:
-            self.context.events, self.context.latencies = home.context.events, home.context.latencies
+        if node is not None:
+            self.context.events, self.context.latencies = node.context.events, node.context.latencies
         self.directory = Directory(self.context)
         self.topics = self.directory.topics
         self.named = self.directory.named  # the same topics, by the names as protocols read them (bytes)
@@ -91,15 +91,15 @@ class Broker:
         self.last_position = 0  # that of the log promoted last: see NodeContext
         self.last_shard = 0  # the number by which workers know the latest tube of a promoted log; each is 1 lower
 
-    def join(self, home: Broker) -> None:
-        """Take part in the turns of `home` from now on. Its topics move one by one (Topic.move)."""
-        self.agenda, self.scan = self.context.agenda, self.context.scan = home.agenda, home.scan
-        self.seal_puts, self.seal, self.serve = home.seal_puts, home.seal, home.serve
-        self.tubes.move(home.agenda)
-        self.store.begin(home.now, home.wall)
-        home.logs.append(self)
-        home.directory.shards.append(self.directory)
-        home.tubes.shards.append(self.tubes)
+    def join(self, node: Broker) -> None:
+        """Take part in the turns of `node` from now on. Its topics move one by one (Topic.move)."""
+        self.agenda, self.scan = self.context.agenda, self.context.scan = node.agenda, node.scan
+        self.seal_puts, self.seal, self.serve = node.seal_puts, node.seal, node.serve
+        self.tubes.move(node.agenda)
+        self.store.begin(node.now, node.wall)
+        node.logs.append(self)
+        node.directory.shards.append(self.directory)
+        node.tubes.shards.append(self.tubes)
 
     # the turn
 

@@ -79,9 +79,9 @@ class Directory:
         for tell in self.on_deleted:
             tell(topic.name, name)
         for other in self.shards[1:]:
-            theirs = other.topics.get(topic.name)
-            if theirs is not None and name in theirs.channels:
-                other.delete_channel(theirs, name)
+            shard = other.topics.get(topic.name)
+            if shard is not None and name in shard.channels:
+                other.delete_channel(shard, name)
         if goes:
             self.delete(topic.name)
 

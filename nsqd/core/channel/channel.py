@@ -111,9 +111,8 @@ class Channel:
         self.buried = Buried()  # messages that failed too often
         self.consumers: dict[DeliveryOwner, Consumer] = {}  # in the order of subscribing; each consumer is its own key
         self.dispatch = Dispatch(parts.limits.topology_aware, random_below)
-        self.shards: tuple[Channel, ...] = (
-            self,
-        )  # the channels of this name in all logs, this one first: see window.py
+        # the channels of this name in all logs, this one first: see window.py
+        self.shards: tuple[Channel, ...] = (self,)
         self.paused: Pause | None = None
         self.deleted = False
         self.scan_entry: tuple[int, int] | None = None  # (due, handle) of this channel's entry in the agenda
@@ -133,7 +132,7 @@ class Channel:
     def unsubscribe(self, consumer: Consumer) -> bool:
         """Remove a consumer. Return True if the channel is ephemeral and has no consumer left: then it is to be deleted."""
         if not self._agenda.is_stopping:
-            failures.note_lost(self, consumer)
+            failures.note_lost(self.in_flight, consumer)
         self.dispatch.remove(consumer)
         consumer.sink = CLOSED_SINK
         if self.consumers.pop(consumer, None) is None:
@@ -195,15 +194,15 @@ class Channel:
         if self.measures is not None:
             self.measures.returned(what, ordinal, message_id, attempts)
 
-    def count_with(self, home: Channel) -> None:
-        """Count as a shard of `home` from now on.
+    def count_with(self, local: Channel) -> None:
+        """Count as a shard of `local` from now on.
 
-        All that this channel has came now, and latencies are recorded where those of `home` are: percentiles cannot be added.
+        All that this channel has came now, and latencies are recorded where those of `local` are: percentiles cannot be added.
         """
         self._messages_before = self.offsets.put_count - sum(self.counts())
-        if home.latency is not None:
-            self.latency = home.latency
-            self.measures = Measures(home.latency, self.outcomes, self._agenda)
+        if local.latency is not None:
+            self.latency = local.latency
+            self.measures = Measures(local.latency, self.outcomes, self._agenda)
 
     # actions of operators
 
@@ -373,7 +372,7 @@ class Channel:
                 self.in_flight.put_back(run)
                 served += 1
                 continue
-            failures.note_timed_out(self, consumer, run)
+            failures.note_timed_out(self.in_flight, consumer, run)
             reason = failures.LOST if consumer.sink is CLOSED_SINK else failures.TIMED_OUT
             count = self._return(run, limit - served, TIMED_OUT, reason)
             self.timeout_count += count

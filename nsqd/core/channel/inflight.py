@@ -30,7 +30,9 @@ class DeliveryOwner(Protocol):
     runs: deque["Run"]  # first deliveries that are in order, ids ascending; none is empty or has fallen apart
     answered: int  # `order` of the latest delivery of which the owner has answered a message; -1: none
     answered_at: int  # when that delivery was made (monotonic ns)
-    stuck_at: int  # ordinal of the message that has kept the owner silent; NOT_STUCK, or ELSEWHERE: see failures.py
+    stuck_at: (
+        int  # ordinal of the message that has kept the owner silent; NOT_STUCK, or STUCK_ELSEWHERE: see failures.py
+    )
 
 
 class Run:

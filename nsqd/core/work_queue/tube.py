@@ -498,26 +498,26 @@ class Tube(Pausable):
 
     # shards
 
-    def become_shard(self, home: Tube, key: int) -> None:
-        """Let the workers of the node's own tube `home` reserve these jobs, too. No worker may have watched this tube before.
+    def become_shard(self, local: Tube, key: int) -> None:
+        """Let the workers of the node's own tube `local` reserve these jobs, too. No worker may have watched this tube before.
 
         `key`: a negative number that is never used again.
         """
         assert not self.reserved
-        self.key, self.waiters, self.listed = key, home.waiters, home.listed
+        self.key, self.waiters, self.listed = key, local.waiters, local.listed
         self.waiters.sharded[key] = self
-        home.shards += (self,)
-        self.inherit_pause(home)
+        local.shards += (self,)
+        self.inherit_pause(local)
         if self.jobs.count:
             self.listed.show(self.topic_name)
         self._schedule_scan()
         if self.table.counts[JobState.READY]:
             self.offer()
 
-    def end_shard(self, home: Tube | None) -> None:
-        """Take the jobs away from the workers again, also reserved ones. `home`: as before; None: it is deleted."""
-        if home is not None:
-            home.shards = tuple(one for one in home.shards if one is not self)
+    def end_shard(self, local: Tube | None) -> None:
+        """Take the jobs away from the workers again, also reserved ones. `local`: as before; None: it is deleted."""
+        if local is not None:
+            local.shards = tuple(one for one in local.shards if one is not self)
         self._end_reservations()
         self.waiters.sharded.pop(self.key, None)
         self.waiters.forget(self)

@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 from nsqd.core.channel import actions, commands, window
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE
-from nsqd.core.channel.window import Shards, Window
+from nsqd.core.channel.window import ShardedWindow, Shards
 from nsqd.core.limits import Limits
 from nsqd.core.topic import Topic
 from nsqd.storage import stored_extent
@@ -645,9 +645,9 @@ FINISH = commands.finish
 @pytest.mark.parametrize(
     ("owner", "name", "bug"),
     [
-        (Window, "count", lambda self, member: self.rdy - member.in_flight),  # counts only its own channel
+        (ShardedWindow, "count", lambda self, member: self.rdy - member.in_flight),  # counts only its own channel
         (Shards, "wake_next", lambda self: self.home.wake()),  # a window that opens wakes only the channel at home
-        (window, "SOMEBODY", {}),  # a message does not wake a channel that had none
+        (window, "SOME_CONSUMER", {}),  # a message does not wake a channel that had none
         (Shards, "wake_active", lambda self: None),  # a channel that was served does not wake the others
         (commands, "finish", lambda channel, consumer, ids: FINISH(channel, consumer, ids, True)),  # looks at home only
     ],
