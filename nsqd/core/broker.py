@@ -128,7 +128,7 @@ class Broker:
         return self.agenda.now if self.agenda.awake else self.scan.next_turn()
 
     def commit(self) -> Sequence[Promise]:
-        """Write the turn's group: what was published, finished and delivered. Returns the promises of Store.commit."""
+        """Write the turn's records as one group. Returns the promises of Store.commit."""
         agenda = self.agenda
         if agenda.unsealed_puts or agenda.unsealed:
             agenda.seal()
@@ -141,7 +141,7 @@ class Broker:
             promoted.registry.changes.clear()  # the topics of this log have the same names, and their changes are reported
 
     def drain(self, draining: bool) -> bool:
-        """Stop taking messages and jobs while deliveries go on, or take them again. Returns False if nothing changes.
+        """Stop taking messages and jobs while deliveries continue, or take them again. Returns False if nothing changes.
 
         A node that leaves its cluster takes none again.
         """
@@ -156,7 +156,7 @@ class Broker:
 
     @property
     def refusal(self) -> str:
-        """Return why the node takes no messages in this turn; "": it does."""
+        """Return the reason for which the node takes no messages in this turn; "": it does."""
         return self.context.refusal
 
     def _set_refusal(self, refusal: str) -> None:
@@ -188,9 +188,9 @@ class Broker:
             one.tubes.offer_all()
 
     def set_copies(self, available: int) -> None:
-        """Take note how many nodes can have a copy of a message now, this one included.
+        """Set how many nodes can have a copy of a message now, this one included.
 
-        0: not even this one, because it has not heard yet how the cluster's topics are configured.
+        0: not even this one, because it has not received the configurations of the cluster's topics yet.
         """
         has_more = available > self.context.copies
         self.context.copies = available
@@ -205,7 +205,7 @@ class Broker:
             waiter.retry_put()
 
     def read_completed(self, topic_number: int) -> None:
-        """Tell the topic's readers that the store has read what it answered None for."""
+        """Have the topic's readers continue: the store has read what it returned None for."""
         topic = self.directory.by_number.get(topic_number)
         if topic is not None:
             for reader in list(topic.readers.values()):
@@ -269,7 +269,7 @@ class Broker:
 
     @property
     def unready(self) -> str:
-        """Return why clients are to go to another node while this one is well: DRAINING or NO_COPIES. "": they need not."""
+        """Return the reason for clients to use another node while this one is well: DRAINING or NO_COPIES. "": none."""
         if self.draining_since:
             return DRAINING
         return NO_COPIES if not self.context.copies else ""
@@ -286,14 +286,14 @@ class Broker:
 
     @property
     def refused(self) -> Counter[str]:
-        """Return how often each limit refused something, by the limit's name."""
+        """Return the number of refusals by each limit, by the limit's name."""
         return self.registry.refused
 
     @property
     def waiting_bytes(self) -> int:
         """Return about how many bytes of memory delayed and deferred messages take. Looks at every channel."""
-        lanes = sum(topic.offsets.lane.waiting.memory for topic in self.topics.values())
-        return lanes + sum(c.deferred.memory for topic in self.topics.values() for c in topic.channels.values())
+        in_topics = sum(topic.offsets.delay_queue.waiting.memory for topic in self.topics.values())
+        return in_topics + sum(c.deferred.memory for topic in self.topics.values() for c in topic.channels.values())
 
     def check(self) -> None:
         """Raise AssertionError if an invariant of the core does not hold. Tests call it last."""

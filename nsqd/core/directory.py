@@ -41,8 +41,8 @@ class Directory:
             topic = self.promote(name, registry.next_number())
             topic.starting = self.ask_for_channels and is_valid_name(name)
             registry.note_change(ChangeKind.TOPIC_CREATED, name)
-            for tell in self.on_created:
-                tell(topic)
+            for call in self.on_created:
+                call(topic)
         return topic
 
     def promote(self, name: str, number: int, config: TopicConfig | None = None) -> Topic:
@@ -55,8 +55,8 @@ class Directory:
     def delete(self, name: str) -> None:
         """Drop the topic with its channels, messages and connections, also from promoted logs."""
         self.drop(name)
-        for tell in self.on_deleted:
-            tell(name, "")
+        for call in self.on_deleted:
+            call(name, "")
         for other in self.shards[1:]:
             if name in other.topics:
                 other.delete(name)
@@ -74,15 +74,15 @@ class Directory:
         registry.note_change(ChangeKind.TOPIC_DELETED, name)
 
     def delete_channel(self, topic: Topic, name: str) -> None:
-        """Drop the channel, its messages and its connections. An ephemeral topic goes with its last channel."""
-        goes = topic.delete_channel(name)
-        for tell in self.on_deleted:
-            tell(topic.name, name)
+        """Drop the channel, its messages and its connections. An ephemeral topic is deleted with its last channel."""
+        is_useless = topic.delete_channel(name)
+        for call in self.on_deleted:
+            call(topic.name, name)
         for other in self.shards[1:]:
             shard = other.topics.get(topic.name)
             if shard is not None and name in shard.channels:
                 other.delete_channel(shard, name)
-        if goes:
+        if is_useless:
             self.delete(topic.name)
 
     def unsubscribe(self, channel: Channel, consumer: Consumer) -> None:

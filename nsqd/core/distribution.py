@@ -1,6 +1,6 @@
 """The distribution of a topic's messages to its readers, and how readers are made and dropped.
 
-Readers get messages without a delay when the distributed offset passes them, others from the delay lane when they are due.
+Readers get messages without a delay when the distributed offset passes them, others from the delay queue when they are due.
 """
 
 from collections.abc import Callable, Collection
@@ -22,7 +22,7 @@ R = TypeVar("R", bound=Reader)
 
 
 class Distribution:
-    """All readers of one topic, of every kind. Implements ScanQueue for the topic's delay lane."""
+    """All readers of one topic, of every kind. Implements ScanQueue for the topic's delay queue."""
 
     __slots__ = (
         "_attempts",
@@ -52,7 +52,7 @@ class Distribution:
         self._offsets = offsets
         self._journal = journal
         self._producers = producers
-        self.scan_entry: tuple[int, int] | None = None  # (due, handle) of the delay lane's entry in the agenda
+        self.scan_entry: tuple[int, int] | None = None  # (due, handle) of the delay queue's entry in the agenda
         self._attempts = 0  # failures before a message is buried; 0: any number
         self.all: dict[int, Reader] = {}  # by number
         self.channels: dict[str, Channel] = {}  # the readers that are channels, by name
@@ -94,7 +94,7 @@ class Distribution:
         return Parts(self._topic, number, self._offsets, self._journal, own, context.agenda, limits, self._attempts)
 
     def limit_attempts(self, attempts: int) -> None:
-        """Bury messages after so many failures from now on, also those that have failed before; 0: never."""
+        """Bury messages after that many failures from now on, also those that have failed before; 0: never."""
         self._attempts = attempts
         for reader in self.all.values():
             reader.max_attempts = attempts
@@ -116,13 +116,13 @@ class Distribution:
         self._context.registry.channel_deleted(self._topic, name)
 
     def close(self) -> None:
-        """Drop all readers and the delay lane: the topic is deleted."""
+        """Drop all readers and the delay queue: the topic is deleted."""
         for name in list(self.channels):
             self.drop_channel(name)
         for reader in list(self.all.values()):
             self.drop(reader)
         self._context.agenda.cancel_scan(self)
-        self._context.agenda.reclaimer.add(self._offsets.lane.give_up().reclaim())
+        self._context.agenda.reclaimer.add(self._offsets.delay_queue.give_up().reclaim())
 
     # distribution
 
@@ -134,7 +134,7 @@ class Distribution:
         offsets = self._offsets
         first, end = offsets.distributed, offsets.end
         offsets.distributed = end
-        delayed = offsets.lane.pass_all() if offsets.lane.ahead else 0
+        delayed = offsets.delay_queue.pass_all() if offsets.delay_queue.ahead else 0
         ordinary = end - first - delayed
         offsets.ordinary += ordinary
         offsets.put_count += end - first
@@ -145,7 +145,7 @@ class Distribution:
             else:
                 reader.extend(batch)
         if delayed:
-            self.schedule_lane()
+            self.schedule_delays()
 
     def expect(self, first: int, count: int, options: JobOptions) -> None:
         """Announce `count` messages from `first` on to the readers that make jobs of them, which will have these options."""
@@ -153,26 +153,26 @@ class Distribution:
             if reader.takes_job_options:
                 reader.expect(first, count, options)
 
-    # the delay lane
+    # the delay queue
 
     def delay(self, first: int, count: int, due: int) -> None:
         """Hold `count` messages from `first` on, which are past the distributed offset, until `due` (monotonic ns)."""
-        self._offsets.lane.push(first, count, due, self._context.agenda.now)
-        self.schedule_lane()
+        self._offsets.delay_queue.push(first, count, due, self._context.agenda.now)
+        self.schedule_delays()
 
-    def schedule_lane(self) -> None:
-        """Have the scan come when the first message of the delay lane is due."""
+    def schedule_delays(self) -> None:
+        """Have the scan come when the first message of the delay queue is due."""
         due = self.next_due()
         if due is not None:
             self._context.agenda.schedule_scan(self, due)
 
     def next_due(self) -> int | None:
-        """Return when `scan` has something to do (monotonic ns), or None if nothing waits."""
-        return self._offsets.lane.waiting.wake_at()
+        """Return the time at which `scan` has something to do (monotonic ns), or None if nothing waits."""
+        return self._offsets.delay_queue.waiting.wake_at()
 
     def scan(self, now: int, limit: int) -> int:
-        """Release up to about `limit` messages whose delay is over. Returns how many the lane moved."""
-        moved, released = self._offsets.lane.release(now, limit, self._offsets.distributed)
+        """Release up to about `limit` messages whose delay is over. Returns how many the queue moved."""
+        moved, released = self._offsets.delay_queue.release(now, limit, self._offsets.distributed)
         for message in released:
             for reader in self.all.values():
                 if reader.start <= message.ordinal:
@@ -180,16 +180,16 @@ class Distribution:
         return moved
 
     def hand_over(self, ordinals: Collection[int]) -> None:
-        """Move those of `ordinals` that wait in the delay lane into each reader, where they wait separately."""
+        """Move those of `ordinals` that wait in the delay queue into each reader, where they wait separately."""
         now = self._context.agenda.now
-        for due, message in self._offsets.lane.pop_distributed(ordinals, self._offsets.distributed, now):
+        for due, message in self._offsets.delay_queue.pop_distributed(ordinals, self._offsets.distributed, now):
             for reader in self.all.values():
                 if reader.start <= message.ordinal:
                     reader.own(due, Message(message.ordinal, 0), now)
 
     def move(self, agenda: Agenda) -> None:
-        """Have the delay lane and all readers take part in the turns of the context's new agenda."""
-        self.schedule_lane()
+        """Have the delay queue and all readers take part in the turns of the context's new agenda."""
+        self.schedule_delays()
         for reader in self.all.values():
             reader.move(agenda)
 
@@ -202,7 +202,7 @@ class Distribution:
         """
         offsets = self._offsets
         parts = self._journal.add_references(start, offsets.distributed)
-        waiting = set(offsets.lane.ordinals(start, offsets.distributed))
+        waiting = set(offsets.delay_queue.ordinals(start, offsets.distributed))
         delayed = {ordinal for first, end, late in parts if late for ordinal in range(first, end)}
         channel.start = start
         channel.backlog.resume(start, sum(end - first for first, end, late in parts if not late))
@@ -211,7 +211,7 @@ class Distribution:
             restore_message(channel, Message(ordinal, 0), due, now)
 
     def _dues(self, ordinals: set[int]) -> dict[int, int]:
-        """Return when these delayed messages are due, by ordinal: the latest time that any channel has; 0: none waits.
+        """Return the due times of these delayed messages, by ordinal: the latest time that any channel has; 0: none waits.
 
         Walks everything that waits in the channels.
         """

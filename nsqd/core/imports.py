@@ -48,7 +48,7 @@ class Imports:
             del self._queues[name]
 
     def rate(self, queue: str, now: int) -> int:
-        """Return how many jobs come in a second, rounded up; 0: none came within the window."""
+        """Return the number of jobs that come in a second, rounded up; 0: none came within the window."""
         found = self._queues.get(queue)
         slots = [slot for slot in found.slots if (slot[0] + 1) * SECOND + WINDOW > now] if found is not None else []
         if found is None or found.last + WINDOW <= now or not slots:

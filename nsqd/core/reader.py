@@ -27,7 +27,7 @@ class ReaderKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the constructor of every reader receives. A reader keeps the parts that it needs."""
+    """The arguments for the constructor of every reader, which keeps the parts that it needs."""
 
     topic: str  # the topic's name
     number: int  # the reader's number
@@ -45,7 +45,7 @@ class DistributedBatch(NamedTuple):
     first: int  # ordinal
     end: int
     ordinary: int  # how many of them have no delay
-    delayed: int  # how many of them wait in the topic's delay lane
+    delayed: int  # how many of them wait in the topic's delay queue
     # The jobs that a client has just put, if the batch is exactly these jobs; None: the batch may hold anything.
     put_batch: PutBatch | None
 
@@ -69,7 +69,7 @@ class Reader(Protocol):
     name: str
     number: int  # never used again on this node
     start: int  # messages before it are not for this reader
-    delayed: int  # messages in the topic's delay lane that will be released to it
+    delayed: int  # messages in the topic's delay queue that will be released to it
     deleted: bool
     ephemeral: bool
     scan_entry: tuple[int, int] | None  # (due, handle) of the reader's entry in the agenda
@@ -92,13 +92,13 @@ class Reader(Protocol):
         """
 
     def release(self, message: Message) -> None:
-        """Make a message ready, because its delay in the topic's delay lane is over."""
+        """Make a message ready, because its delay in the topic's delay queue is over."""
 
     def own(self, due: int, message: Message, now: int) -> None:
-        """Hold a message from the topic's delay lane in this reader alone, until `due` (monotonic ns)."""
+        """Hold a message from the topic's delay queue in this reader alone, until `due` (monotonic ns)."""
 
     def read_completed(self) -> None:
-        """Go on reading: the store has loaded the extent for which its `read` returned None."""
+        """Continue to read: the store has loaded the extent for which its `read` returned None."""
 
     def delete(self) -> None:
         """Drop all messages, and disconnect or release the clients. Called by the topic."""
@@ -115,7 +115,7 @@ class Reader(Protocol):
         """Serve up to about `limit` messages that are due; return how many: 0 means that nothing was due."""
 
     def next_due(self) -> int | None:
-        """Return when `scan` has something to do next (monotonic ns), or None if nothing waits for a time."""
+        """Return the time at which `scan` has something to do next (monotonic ns), or None if nothing waits for a time."""
 
     # queries
 
@@ -123,7 +123,7 @@ class Reader(Protocol):
         """Return chunks of messages that wait for a time, which never change (nsqd/core/timing/deferred.py)."""
 
     def counts(self) -> Counts:
-        """Return how many messages are in each state."""
+        """Return the number of messages in each state."""
 
     @property
     def pending_count(self) -> int:

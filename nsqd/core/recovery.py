@@ -89,4 +89,4 @@ def recover(broker: Broker, snapshot: LogSnapshot, now: int, interrupt: Callable
     recovery = Recovery(broker, snapshot)
     while recovery.recover_some(now):
         interrupt()
-    broker.fetch_changes()  # nsqlookupd is told of everything when it is connected
+    broker.fetch_changes()  # nsqlookupd gets everything when it is connected

@@ -55,7 +55,7 @@ def _delete_topic(node: Broker, promoted: Broker, topic: Topic) -> None:
 def _empty_topic(topic: Topic, first: int) -> list[str]:
     """Drop the messages from the ordinal `first` on: those that no reader has, and those that the local channels were given.
 
-    A reader that had messages before `first` keeps all: nothing tells apart what it was given since.
+    A reader that had messages before `first` keeps all: what it was given since cannot be distinguished.
     """
     if first >= topic.offsets.end:
         return []

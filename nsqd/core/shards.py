@@ -33,12 +33,12 @@ def promoted_broker(node: Broker, store: Store, ids: IdSource) -> Broker:
     broker = Broker(node.limits, store, ids, node.context.random_below, None, node)
     node.last_position += 1
     broker.context.position = node.last_position
-    broker.registry.is_open = True  # what the log has is there already
+    broker.registry.is_open = True  # the topics and channels of the log exist already
     return broker
 
 
 class Deletions:
-    """What is deleted on the node while a log that it leads is not attached: it is deleted from that log, too, when it is."""
+    """Deletions on the node while a log that it leads is not attached: they are repeated in that log when it is."""
 
     def __init__(self, node: Broker) -> None:
         """Begin to record what is deleted from now on."""
@@ -100,7 +100,7 @@ class Attachment:
     def detach_some(self, limit: int) -> bool:
         """Take back up to `limit` topics or channels. Returns True if there are more; else the promoted broker is gone.
 
-        What is in flight is forgotten: FINs for it fail. Until the last call the others continue, and the log must be open.
+        Messages in flight are forgotten: FINs for them fail. Until the last call the others continue, and the log must be open.
         """
         registry = self._node.registry
         if self._channel_created in registry.on_channel_created:

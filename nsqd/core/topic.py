@@ -142,7 +142,7 @@ class Topic:
 
     @property
     def usual_copies(self) -> int:
-        """Return how many nodes must have each message, this one included."""
+        """Return the number of nodes that must have each message, this one included."""
         return self.config.replicate or self.context.limits.policy.replicate
 
     def check_copies(self) -> None:
@@ -179,7 +179,7 @@ class Topic:
             self._append(sealed, None, None)
 
     def _room(self) -> int:
-        """Return how many messages the topic can take now: an ephemeral one holds mem-queue-size that no reader was given."""
+        """Return the number of messages that the topic can take: an ephemeral one holds mem-queue-size for no reader."""
         if not self.ephemeral or self._is_open:
             return UNBOUNDED
         return max(0, self.context.limits.mem_queue_size - self.depth)
@@ -207,7 +207,7 @@ class Topic:
             self.distribution.expect(first, len(frames), put_batch.options)
 
     def _append_delayed(self, first: int, count: int, due: int, put_batch: PutBatch | None) -> None:
-        """Put delayed messages into the lane, unless they are jobs and every reader lets jobs wait in the reader itself."""
+        """Put delayed messages into the queue, unless they are jobs and every reader lets jobs wait in the reader itself."""
         if put_batch is None:
             self.distribution.expect(first, count, JobOptions(due=due))
         elif self._is_open and all(reader.takes_job_options for reader in self.readers.values()):
@@ -260,8 +260,8 @@ class Topic:
         offsets = self.offsets
         offsets.end, offsets.distributed, self.paused = end, distributed, paused
         offsets.ordinary = distributed  # any value will do, because only differences to it count
-        offsets.lane.load(delayed, now)
-        self.distribution.schedule_lane()
+        offsets.delay_queue.load(delayed, now)
+        self.distribution.schedule_delays()
 
     # distribution
 
@@ -329,7 +329,7 @@ class Topic:
         first, end = offsets.distributed, offsets.end
         if first < end:
             self.journal.hole(first, end)
-            offsets.lane.drop_from(first)
+            offsets.delay_queue.drop_from(first)
             offsets.distributed = end
             for reader in self.readers.values():
                 reader.skip(first, end, 0)
@@ -351,7 +351,7 @@ class Topic:
 
     @property
     def depth(self) -> int:
-        """Return how many messages no reader has been given yet."""
+        """Return the number of messages that no reader has been given yet."""
         return self.offsets.end - self.offsets.distributed
 
     def frame(self, ordinal: int) -> bytes:
@@ -365,12 +365,12 @@ class Topic:
         offsets.check()
         assert offsets.distributed == offsets.end or not self._is_open
         assert all(self.readers[channel.number] is channel for channel in self.channels.values())
-        lane = [message.ordinal for _, message in offsets.lane.waiting.items()]
+        queued = [message.ordinal for _, message in offsets.delay_queue.waiting.items()]
         for number, reader in self.readers.items():
             assert reader.number == number
             assert not reader.deleted
             reader.check()
-            assert reader.delayed == sum(reader.start <= ordinal < offsets.distributed for ordinal in lane)
+            assert reader.delayed == sum(reader.start <= ordinal < offsets.distributed for ordinal in queued)
 
     def __repr__(self) -> str:
         state = " paused" if self.paused else " starting" if self.starting else ""

@@ -162,7 +162,7 @@ class Tubes:
         self.listed.watch(DEFAULT)
 
     def watching_count(self, name: str) -> int:
-        """Return how many clients watch a tube. Those of Disque watch while they wait."""
+        """Return the number of clients that watch a tube. Those of Disque watch while they wait."""
         users = self.listed.users.get(name)
         return (users.watching if users is not None else 0) + self.waiters.kinds_at(name).others
 
@@ -250,7 +250,7 @@ class Tubes:
                 raise self._registry.exceeded("max_topics", f"queues that are waited for exceed limit of {most}")
 
     def wait_again(self, worker: Worker) -> None:
-        """Let a worker wait for a job whom somebody has kept from waiting: there may be jobs for it by now."""
+        """Let a worker wait for a job again that did not wait for a while: there may be jobs for it by now."""
         self.waiters.wait(worker)
         for name in worker.watching:
             for tube in self.everywhere(name):
@@ -339,7 +339,7 @@ class Tubes:
         return job_id
 
     def ask_for_copies(self, name: str, count: int, has_limit: bool = False) -> tuple[Mark, ...]:
-        """Have the jobs that are put in this turn into the tube of that name wait for so many copies.
+        """Have the jobs that are put in this turn into the tube of that name wait for `count` copies.
 
         Returns the marks that replies wait for. `has_limit`: see Topic.ask_for_copies. Raises TooMany, TooFewCopies.
         """
@@ -379,15 +379,15 @@ class Tubes:
         """Use up an id without giving it to a job."""
         self._ids.issue_id()
 
-    # figures
+    # counts
 
     def count(self, state: JobState) -> int:
-        """Return how many jobs of all tubes are in that state."""
+        """Return the number of jobs of all tubes in that state."""
         return sum(tube.table.counts[state] for tube in self.all())
 
     @property
     def urgent(self) -> int:
-        """Return how many jobs of all tubes are ready and urgent."""
+        """Return the number of jobs of all tubes that are ready and urgent."""
         return sum(tube.table.urgent for tube in self.all())
 
     def all(self) -> Iterator[Tube]:

@@ -52,7 +52,7 @@ TRIED_BY = {
     "nsqd/cluster/remote_jobs/test_lending.py": ("nsqd.cluster.remote_jobs.lent_jobs",),
     "nsqd/core/channel/test_backlog.py": ("nsqd.core.sequence.extent", "nsqd.core.sequence.offsets",),
     "nsqd/core/channel/test_buried.py": ("nsqd.core.channel.actions",),
-    "nsqd/core/channel/test_channel.py": ("nsqd.core.channel.commands", "nsqd.core.sequence.delay_lane",),
+    "nsqd/core/channel/test_channel.py": ("nsqd.core.channel.commands", "nsqd.core.sequence.delay_queue",),
     "nsqd/core/channel/test_dispatch.py": ("nsqd.core.channel.consumer",),
     "nsqd/core/channel/test_recorded.py": ("nsqd.core.channel.state",),
     "nsqd/core/message/test_deletion.py": ("nsqd.core.message.epoch",),

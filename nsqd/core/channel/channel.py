@@ -4,7 +4,7 @@ A channel moves its messages between four states, and each state has a class of 
 
     ready       Backlog: the topic's sequence from the cursor on, and messages that came back
     in flight   InFlight: delivered to a consumer, which has not answered yet
-    deferred    Deferred: requeued with a delay (a message published with a delay waits in the topic's delay lane, once for all)
+    deferred    Deferred: requeued with a delay (a message published with a delay waits in the topic's delay queue)
     buried      Buried: dead letters, which failed too often (failures.py)
 
 A finished message is in none of the four states. The *distributed offset* is the ordinal up to which the topic has distributed
@@ -107,7 +107,7 @@ class Channel:
         self.backlog = Backlog(parts.offsets, parts.extents, parts.limits.mem_queue_size)
         self.in_flight = InFlight()
         self.deferred = Deferred(parts.number)  # messages requeued with a delay
-        self.delayed = 0  # messages in the topic's delay lane that will be released to this channel
+        self.delayed = 0  # messages in the topic's delay queue that will be released to this channel
         self.buried = Buried()  # messages that failed too often
         self.consumers: dict[DeliveryOwner, Consumer] = {}  # in the order of subscribing; each consumer is its own key
         self.dispatch = Dispatch(parts.limits.topology_aware, random_below)
@@ -166,7 +166,7 @@ class Channel:
         self.wait(message, due, now)
 
     def put_back(self, message: Message) -> None:
-        """Make a message ready again, in the retry lane of the backlog, and wake the channel."""
+        """Make a message ready again, in the retry queue of the backlog, and wake the channel."""
         self.backlog.put_back(message)
         self.wake()
 
@@ -207,7 +207,7 @@ class Channel:
     # actions of operators
 
     def pause(self, paused: Pause | None) -> None:
-        """Stop deliveries; None: resume them. Everything else goes on: messages still arrive, finish and time out."""
+        """Stop deliveries; None: resume them. Everything else continues: messages still arrive, finish and time out."""
         self.paused = paused
         self.journal.pause(paused)
         if paused:
@@ -230,8 +230,8 @@ class Channel:
             self.refresh(consumer)
 
     def _give_up(self) -> Unfinished:
-        """Return everything that is not finished, and begin anew without it. The messages in flight stay."""
-        delayed = self.offsets.lane.snapshot() if self.delayed else []
+        """Return everything that is not finished, and begin without it. The messages in flight stay."""
+        delayed = self.offsets.delay_queue.snapshot() if self.delayed else []
         given_up = Unfinished(
             list(self.in_flight.spans()), *self.backlog.give_up(), self.deferred, self.buried, self.start, delayed
         )
@@ -274,12 +274,12 @@ class Channel:
         self.backlog.skip(first, end, ordinary)
 
     def own(self, due: int, message: Message, now: int) -> None:
-        """Take over a message from the topic's delay lane: from now on it waits in this channel, until `due` (monotonic ns)."""
+        """Take over a message from the topic's delay queue: it waits in this channel now, until `due` (monotonic ns)."""
         self.delayed -= 1
         self.wait(message, due, now)
 
     def release(self, message: Message) -> None:
-        """Make a message ready whose delay in the topic's delay lane is over."""
+        """Make a message ready whose delay in the topic's delay queue is over."""
         self.delayed -= 1
         self.put_back(message)
 
@@ -336,7 +336,7 @@ class Channel:
             self.journal.finish(found[1], 1)
 
     def read_completed(self) -> None:
-        """Go on delivering: the messages that the backlog waited for have been read from disk."""
+        """Deliver again: the messages that the backlog waited for have been read from disk."""
         self.backlog.reading = False
         self.wake()
 
@@ -394,7 +394,7 @@ class Channel:
         return run.deadline if left == run.delivered else (now if left is None else left) + consumer.msg_timeout
 
     def next_due(self) -> int | None:
-        """Return when `scan` has something to do (monotonic ns), or None if nothing waits for a time."""
+        """Return the time at which `scan` has something to do (monotonic ns), or None if nothing waits for a time."""
         in_flight = self.in_flight.next_due() if self.in_flight.count else None
         deferred = self.deferred.wake_at() if self.deferred.count else None
         return min((due for due in (in_flight, deferred) if due is not None), default=None)
@@ -425,7 +425,7 @@ class Channel:
 
     @property
     def backend_depth(self) -> int:
-        """Return how many of the ready messages are on disk only."""
+        """Return the number of ready messages that are on disk only."""
         return min(self.depth, self.backlog.cold)
 
     @property
@@ -446,7 +446,7 @@ class Channel:
 
     @property
     def message_count(self) -> int:
-        """Return how many messages came to this channel since the process started."""
+        """Return the number of messages that came to this channel since the process started."""
         return self.offsets.put_count - self._messages_before
 
     def check(self) -> None:

@@ -21,7 +21,7 @@ class ConsumerSink(Protocol):
         """Take frames, `size` bytes in all, to send to the client. `now`: monotonic ns."""
 
     def room(self) -> int:
-        """Return how many bytes the sink takes now; a delivery of n bytes makes the room n smaller.
+        """Return the number of bytes that the sink takes now; a delivery of n bytes makes the room n smaller.
 
         At most 0 means no room. In that case the owner of the sink calls Channel.refresh when there is room again. The sink
         may make the consumer's window smaller or larger meanwhile.
@@ -57,7 +57,7 @@ class Window(Protocol):
     """How many messages a consumer may have in flight over the shards of its channel: ShardedWindow (window.py)."""
 
     local: Consumer  # the consumer of the node's own channel
-    rdy: int  # messages; what the client asked for
+    rdy: int  # messages that the client asked for
     taken: int  # messages that are in flight in all shards
 
     def count(self, member: Consumer) -> int:

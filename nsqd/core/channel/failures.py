@@ -19,7 +19,7 @@ from nsqd.core.channel.consumer import Consumer
 from nsqd.core.channel.inflight import NOT_STUCK, DeliveryOwner, InFlight, Run
 
 STUCK_ELSEWHERE = -2  # in place of an ordinal: the consumer is stuck at a message of another channel of its window
-Held = list[tuple[InFlight, Consumer]]  # what a client has in flight: one of each shard
+Held = list[tuple[InFlight, Consumer]]  # the messages in flight at a client, by shard
 _ALL = 1 << 63  # above every ordinal
 
 # why messages come back, as the reasons of burials
@@ -51,7 +51,7 @@ def note_timed_out(in_flight: InFlight, consumer: Consumer, run: Run) -> None:
 
 
 def has_failed(run: Run, ordinal: int) -> bool:
-    """Return True if the delivery of this message has failed. What was lost or timed out in the run was noted before."""
+    """Return True if the delivery of this message has failed. Losses and timeouts in the run were noted before."""
     return ordinal < run.reached or run.order < run.owner.answered
 
 

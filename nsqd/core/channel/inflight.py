@@ -103,7 +103,7 @@ class Run:
         return {self.ids[i * ID_SIZE : (i + 1) * ID_SIZE]: self.first + i for i in range(start, stop)}
 
     def published(self, first: int, count: int) -> tuple[int, ...]:
-        """Return when `count` messages from ordinal `first` on were published (ns since the epoch); () without stamps."""
+        """Return the publish times (ns since the epoch) of `count` messages from ordinal `first` on; () without stamps."""
         at = (first - self.first) * STAMP_SIZE
         return unpack(f">{count}q", self.stamps[at : at + count * STAMP_SIZE]) if self.stamps else ()
 
@@ -217,7 +217,7 @@ class InFlight:
         return None if found is None else (found[0], found[1], message_id)
 
     def take_answered(self, owner: DeliveryOwner, message_id: bytes) -> tuple[Run, int] | None:
-        """Take out one message that its owner has answered. What was delivered before it has reached the owner, too.
+        """Take out one message that its owner has answered. Earlier deliveries have reached the owner, too.
 
         Return its run and its ordinal, or None if it is not in flight at that owner; even so the owner is not silent.
         """

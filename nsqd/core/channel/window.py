@@ -26,7 +26,7 @@ from nsqd.core.channel.dispatch import Dispatch, Supply
 from nsqd.core.channel.inflight import NOT_IN_FLIGHT, DeliveryOwner, InFlight
 from nsqd.core.message.frame import ID_SIZE
 
-BATCH = 64  # messages; a channel that delivers so many at once, to consumers that are fast, keeps its turn
+BATCH = 64  # messages; a channel that delivers as many at once, to consumers that are fast, keeps its turn
 TURN = 25_000_000  # ns for which it keeps its turn: FINs and deliveries of one turn are then records of one log
 NODE_DIGITS = 4  # of a message id: the node that issued it
 # The ready consumers of a channel that is not active: any one, so that the channel is served as soon as it has a message.
@@ -141,7 +141,7 @@ class ShardedWindow:
         """Take over the RDY count of `local`, the consumer of the local channel, and join all shards there are."""
         self._shards = shards
         self.local = local
-        self.rdy = local.ready  # messages; what the client asked for
+        self.rdy = local.ready  # messages that the client asked for
         self.members: dict[Channel, Consumer] = {shards.local: local}
         self.taken = local.counted = local.in_flight  # the sum of `counted` of the members
         for shard in shards.local.shards[1:]:
@@ -174,7 +174,7 @@ class ShardedWindow:
                 member.window = None
                 channel.unsubscribe(member)
 
-    # what is free of it
+    # its free part
 
     def count(self, member: Consumer) -> int:
         self.taken += member.in_flight - member.counted

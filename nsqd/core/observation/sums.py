@@ -1,4 +1,4 @@
-"""What a topic or a channel has, or has counted, over all logs that the node leads: its own log and promoted ones."""
+"""Sums over all logs that the node leads, its own and promoted ones: the messages and counts of a topic or a channel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ChannelSums(NamedTuple):
 
     @property
     def unfinished(self) -> int:
-        """Return how many messages are not finished, in any state."""
+        """Return the number of messages that are not finished, in any state."""
         return self.depth + self.in_flight + self.deferred + self.buried
 
 
@@ -60,12 +60,12 @@ def deliveries_by_distance(channel: Channel) -> list[int]:
 
 
 def topic_depth(topic: Topic) -> int:
-    """Return how many messages no reader has been given yet."""
+    """Return the number of messages that no reader has been given yet."""
     return sum(shard.depth for shard in topic.shards)
 
 
 def topic_backend_depth(topic: Topic) -> int:
-    """Return how many of these are on disk only."""
+    """Return the number of these that are on disk only."""
     return sum(shard.journal.cold(shard.offsets.distributed, shard.offsets.end) for shard in topic.shards)
 
 
@@ -75,7 +75,7 @@ def is_paused(topic: Topic) -> bool:
 
 
 def fetch_outcomes(channel: Channel) -> dict[str, Outcome]:
-    """Return what happened in the channel since the last call, by producer, and forget it; {} if it is not measured."""
+    """Return the outcomes in the channel since the last call, by producer, and forget them; {} if they are not measured."""
     found: dict[str, Outcome] = {}
     for one in channel.shards:
         for producer, outcome in one.outcomes.fetch_counts().items() if one.outcomes is not None else ():
@@ -87,13 +87,13 @@ def fetch_outcomes(channel: Channel) -> dict[str, Outcome]:
 
 
 def oldest_of_topic(topic: Topic) -> int:
-    """Return when the next message was published that is not distributed yet: see backlog_age."""
+    """Return the publish time of the next message that is not distributed yet: see backlog_age."""
     times = (backlog_age.oldest_of_topic(one) for one in topic.shards)
     return min((time for time in times if time), default=0)
 
 
 def oldest_of_channel(channel: Channel) -> int:
-    """Return when the next message to be delivered was published, whichever log has the earliest: see backlog_age."""
+    """Return the publish time of the next message to be delivered, the earliest of all logs: see backlog_age."""
     if len(channel.shards) == 1:
         return backlog_age.oldest_of_channel(channel)
     times = (backlog_age.oldest_of_channel(one) for one in channel.shards if one.depth)
@@ -101,7 +101,7 @@ def oldest_of_channel(channel: Channel) -> int:
 
 
 class Totals(NamedTuple):
-    """What a channel with shards has counted since the process started.
+    """The counts of a channel with shards since the process started.
 
     `attached`: how many messages, except for buried ones, came since the last call with new shards, less those that went.
     """
@@ -126,7 +126,7 @@ class ShardCounts:
         ] = {}  # by shard: its counts, and how many messages it had
 
     def totals(self, channel: Channel) -> Totals:
-        """Return what the channel has counted with its shards, and how many messages have come or gone with shards."""
+        """Return the counts of the channel with its shards, and how many messages have come or gone with shards."""
         own, *shards = channel.shards
         latest = {shard: (_counts_of(shard), sum(shard.counts()[:3])) for shard in shards}
         attached = sum(held for shard, (_, held) in latest.items() if shard not in self._latest)

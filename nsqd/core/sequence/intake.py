@@ -127,7 +127,7 @@ class Intake:
         self.message_bytes += sum(map(len, bodies))
 
     def admit(self, attributes: Attributes, count: int) -> int:
-        """Return how many of the first of `count` messages are duplicates of earlier ones. Remembers the others."""
+        """Return the number of the first of `count` messages that are duplicates of earlier ones. Remembers the others."""
         duplicates = self.dedup.admit(attributes, count, self._agenda.now)
         self.duplicate_count += duplicates
         return duplicates
@@ -194,7 +194,7 @@ class Intake:
     def _seal(
         self, sealed: list[Sealed], bodies: list[bytes], wall: int, first: int, room: int, attributes: Attributes
     ) -> int:
-        """Seal messages without a delay into `sealed`. Returns the ordinal behind the last."""
+        """Seal messages without a delay into `sealed`. Returns the ordinal after the last."""
         if len(bodies) > room:
             self.dropped_count += len(bodies) - max(0, room)
             bodies = bodies[: max(0, room)]

@@ -50,7 +50,7 @@ class Mark:
                 self._late.append((first, waiting[0][1] if waiting else now, now))
 
     def left_at(self, turn: int, now: int) -> int | None:
-        """Return when the output of a turn left that waited for the mark; None: it has not left by `now`."""
+        """Return the time at which the output of a turn left that waited for the mark; None: it has not left by `now`."""
         self.let_go(now)
         if self._waiting and turn >= self._waiting[0][1]:
             return None
@@ -73,7 +73,7 @@ class Promise:
 
     @property
     def is_broken(self) -> bool:
-        """Return True if the promise will never be kept, or nobody waits for it any more."""
+        """Return True if the promise will never be kept, or no reply waits for it now."""
         mark = self.mark
         return (mark.broken or self.position <= mark.given_up) and not self.is_kept
 

@@ -18,7 +18,7 @@ AT_ONCE = 6  # steps that are done in a row
 
 
 class ScanQueue(Protocol):
-    """An object with messages that wait for a time: a reader of a topic, or a topic with its delay lane."""
+    """An object with messages that wait for a time: a reader of a topic, or a topic with its delay queue."""
 
     scan_entry: tuple[int, int] | None  # (due, handle) of the queue's entry in the agenda; None: no entry
 
@@ -26,7 +26,7 @@ class ScanQueue(Protocol):
         """Serve up to about `limit` messages that are due. Return how many; 0 means that nothing was due."""
 
     def next_due(self) -> int | None:
-        """Return when `scan` has something to do (monotonic ns), or None if nothing waits for a time."""
+        """Return the time at which `scan` has something to do (monotonic ns), or None if nothing waits for a time."""
 
 
 class Server(Protocol):
@@ -41,7 +41,7 @@ class AgendaReader(ScanQueue, Server, Protocol):
 
 
 class Source(Protocol):
-    """An object that takes in messages during a turn: a topic."""
+    """An object that takes messages during a turn: a topic."""
 
     def seal(self, wall: int) -> None:
         """Give the messages of the turn their ids and ordinals. `wall`: ns since the epoch."""

@@ -101,7 +101,7 @@ class JobIndex(Generic[H]):
                 self.remove_job(job_id)
 
     def __len__(self) -> int:
-        """Return how many jobs the holders have; those of holders that are gone are not counted. Looks at every job."""
+        """Return the number of jobs of all holders; those of holders that are gone are not counted. Looks at every job."""
         return sum(
             ordinal > 0 and number in self.holders
             for ordinals, numbers in self._pages.values()

@@ -1,4 +1,4 @@
-"""What a deleted tube leaves behind: its messages are released and its jobs freed, a part in each step of the reclaimer."""
+"""The release of a deleted tube's messages and jobs, a part in each step of the reclaimer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def release_jobs(
 ) -> Iterator[None]:
     """Release the messages of a deleted tube, free its jobs and take them out of the index, a part with each step.
 
-    `arrivals`: what was to become jobs, some of which are jobs already; `number`: that of the tube.
+    `arrivals`: messages that were to become jobs, some of which are jobs already; `number`: that of the tube.
     """
     for spans in arrivals.spans():
         for first, end in spans:

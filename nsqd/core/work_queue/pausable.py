@@ -35,7 +35,7 @@ class Pausable(ABC):
 
     @abstractmethod
     def pause_changed(self) -> None:
-        """Take note that jobs may leave, or will at another time."""
+        """React to a changed pause: jobs may leave, or will at another time."""
 
     def pause_for(self, ns: int, now: int) -> None:
         """Pause the tube for `ns`; 0 ends a pause. `now`: monotonic ns.
@@ -92,7 +92,7 @@ class Pausable(ABC):
 
     @property
     def pause_end(self) -> int | None:
-        """Return when a pause ends by itself (monotonic ns); None: none does."""
+        """Return the time at which a pause ends by itself (monotonic ns); None: none does."""
         return self.pause_until if self.pause_until and not self.is_held else None
 
     def pause_left(self, now: int) -> int:

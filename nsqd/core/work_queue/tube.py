@@ -1,6 +1,6 @@
 """The tube: a reader whose messages are jobs. One worker at a time reserves a job, in the order of priority and id.
 
-A tube exists beside the topic's channels, and the topic calls it as it calls them. Messages become jobs as soon as they can be
+A topic may have a tube and channels, and it calls it as it calls them. Messages become jobs as soon as they can be
 read. For each change of a job the log gets one row. job_table.py knows which job is in which state. Nothing here blocks: if a
 body is on disk only, the tube is `reading`, and the caller asks again when the body has been read.
 
@@ -80,7 +80,7 @@ class Tube(Pausable):
         self.deleted = False
         self.start = parts.offsets.distributed
         self.arrivals = Arrivals(parts.offsets, parts.extents)
-        self.delayed = 0  # messages that the topic's delay lane counts for this tube; they are jobs already
+        self.delayed = 0  # messages that the topic's delay queue counts for this tube; they are jobs already
         self.table = JobTable()
         self.jobs = self.table.jobs
         self.reserved: dict[int, Worker] = {}  # the worker that has reserved a job, by ordinal
@@ -125,15 +125,15 @@ class Tube(Pausable):
                 self._forget(job)
 
     def release(self, message: Message) -> None:
-        """Count one message less in the topic's delay lane. Nothing else changes: the job itself has its due time."""
+        """Count one message less in the topic's delay queue. Nothing else changes: the job itself has its due time."""
         self.delayed -= 1
 
     def own(self, due: int, message: Message, now: int) -> None:
-        """Count one message less in the topic's delay lane. Nothing else changes: the job waits in this tube already."""
+        """Count one message less in the topic's delay queue. Nothing else changes: the job waits in this tube already."""
         self.delayed -= 1
 
     def read_completed(self) -> None:
-        """Go on after a read from disk: make jobs of new messages, and wake the workers that were blocked."""
+        """Continue after a read from disk: make jobs of new messages, and wake the workers that were blocked."""
         self.reading = False
         self.wake()
         self.waiters.read_completed(self)
@@ -143,7 +143,7 @@ class Tube(Pausable):
         arrivals, left = self.arrivals, ABSORBED_AT_ONCE
         while not arrivals.is_complete and not self.reading:
             if left <= 0:
-                self.agenda.awake[self] = None  # `serve` goes on
+                self.agenda.awake[self] = None  # `serve` continues
                 return
             taken = arrivals.read_next(left)
             if taken is None:
@@ -217,7 +217,7 @@ class Tube(Pausable):
             job = self.table.head()
             if job is None or self.is_deliverable(job):
                 return job
-        self.offer()  # it goes on in the next turn
+        self.offer()  # it continues in the next turn
         return None
 
     def is_deliverable(self, job: Job) -> bool:
@@ -236,7 +236,7 @@ class Tube(Pausable):
         self.listed.expired += 1
 
     def body(self, job: Job) -> bytes | None:
-        """Return the job's body. If it is damaged on disk, forget the job and return None. Raise Reading if it must be read."""
+        """Return the job's body. If it is corrupt on disk, forget the job and return None. Raise Reading if it must be read."""
         extent = self.extents.read(job.ordinal)
         if extent is None:
             self.reading = True
@@ -372,7 +372,7 @@ class Tube(Pausable):
         self._schedule_scan()
 
     def _note_pause(self) -> None:
-        """Let other nodes know whether jobs of this tube are wanted here."""
+        """Let other nodes know whether workers wait for jobs of this tube here."""
         if self.waiters.changed is not None:
             self.waiters.changed.add(self.topic_name)
 
@@ -382,7 +382,7 @@ class Tube(Pausable):
         if due is not None:
             agenda.schedule_scan(self, due)
         if not self.arrivals.is_complete:
-            agenda.awake[self] = None  # `serve` goes on with them
+            agenda.awake[self] = None  # `serve` continues with them
 
     def scan(self, now: int, limit: int) -> int:
         """End up to `limit` delays and reservations that are over at `now`, and the pause if it is over. Return how many."""
@@ -407,7 +407,7 @@ class Tube(Pausable):
         return moved
 
     def _end_of_reservation(self, job: Job, now: int) -> int:
-        """Return when a reservation ends that is due: the time to run begins when the job has left for the client."""
+        """Return the end of a reservation that is due: the time to run begins when the job has left for the client."""
         gate, reserved = self.offsets.gate, job.due - job.ttr * SECOND
         left = gate.left_at(reserved, now) if gate is not None else reserved
         return (now if left is None else left) + job.ttr * SECOND
@@ -428,7 +428,7 @@ class Tube(Pausable):
             self.fail(job)
 
     def next_due(self) -> int | None:
-        """Return when `scan` has something to do (monotonic ns), or None if nothing waits for a time."""
+        """Return the time at which `scan` has something to do (monotonic ns), or None if nothing waits for a time."""
         due = self.table.next_due()
         pause_end = self.pause_end
         if pause_end is not None and (due is None or pause_end < due):
@@ -523,7 +523,7 @@ class Tube(Pausable):
         self.waiters.forget(self)
 
     def _end_reservations(self) -> None:
-        """Tell the workers that they have no job of this tube any more. The jobs do not change: they go."""
+        """End the workers' reservations of all jobs of this tube. The jobs themselves are dropped, so they do not change."""
         for ordinal, worker in self.reserved.items():
             worker.lost(self.key, ordinal)
         self.reserved = {}
@@ -538,7 +538,7 @@ class Tube(Pausable):
 
     @property
     def pending_count(self) -> int:
-        """Return how many distributed messages are not jobs yet. This is an upper bound: some may be jobs, or finished."""
+        """Return at most how many distributed messages are not jobs yet: some may be jobs, or finished."""
         return self.offsets.distributed - self.arrivals.position
 
     def check(self) -> None:

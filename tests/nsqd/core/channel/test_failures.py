@@ -27,7 +27,7 @@ def buried(channel: Channel) -> list[tuple[int, int, int, str]]:
 
 
 def failures(channel: Channel) -> dict[int, int]:
-    """The failures of all that wait in the retry lane and have any, by ordinal."""
+    """The failures of all that wait in the retry queue and have any, by ordinal."""
     return {one.ordinal: one.failures for _, one in channel.backlog.retry if one.failures}
 
 

@@ -52,7 +52,7 @@ class Shelf:
 
 
 class Nobody:
-    """A topic in whose delay lane nothing waits."""
+    """A topic in whose delay queue nothing waits."""
 
     def hand_over(self, ordinals: Iterable[int]) -> None:
         pass

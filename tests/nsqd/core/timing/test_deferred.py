@@ -50,7 +50,7 @@ def test_messages_can_be_taken_out_from_an_ordinal_on_or_a_few_at_a_time() -> No
         deferred.push((ordinal % 4 + 1) * MINUTE, Message(ordinal, 1), 0)
     assert sorted(one for part in deferred.snapshot() for one in part) == list(range(1000))
     taken: list[int] = []
-    while some := deferred.pop_some(70):
+    while some := deferred.pop_batch(70):
         assert len(some) <= 70
         taken += some
         deferred.check()

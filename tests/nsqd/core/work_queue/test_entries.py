@@ -73,6 +73,6 @@ def test_runs_that_follow_each_other_are_one_run_until_it_is_over() -> None:
     entries.add_run(61, 62)
     assert [*entries.ascending()] == [60, 61, 70]
     entries.check()
-    assert entries.pop_some(3)
-    assert not entries.pop_some(3)
+    assert entries.pop_batch(3)
+    assert not entries.pop_batch(3)
     assert list(entries.ascending()) == []

@@ -382,7 +382,7 @@ def test_deleted_everything_is_released_also_what_is_no_job_yet_and_nothing_is_l
     bench.tube.skip(6, 7, 0)
     bench.put(b"e")
     assert [job.ordinal for job in bench.tube.jobs] == [0, 1, 2, 3, 8]
-    bench.tube.delayed = 1  # in the topic's delay lane; it is released to nobody who begins behind it
+    bench.tube.delayed = 1  # in the topic's delay queue; it is released to nobody who begins behind it
     bench.waiters.block(blocked, bench.tube)
     bench.tube.delete()
     assert (bench.tube.delayed, bench.tube.deleted, bench.journal.dropped, bench.journal.emptied) == (0, True, True, 9)
