@@ -78,9 +78,8 @@ class Broker:
         self.topic = self.directory.topic  # finds or creates a topic
         self.delete_topic = self.directory.delete
         self.tubes = Tubes(self.directory)
-        self._makers: dict[ReaderKind, Callable[[Parts], Reader]] = {
-            ReaderKind.WORK_QUEUE: self.tubes.new_tube
-        }  # of readers
+        # makers of readers other than channels
+        self._makers: dict[ReaderKind, Callable[[Parts], Reader]] = {ReaderKind.WORK_QUEUE: self.tubes.new_tube}
         # errors that clients were answered, by protocol and code
         self.client_errors: Counter[tuple[str, str]] = Counter()
         self.draining_since = 0  # ns since the epoch; 0: the node does not drain

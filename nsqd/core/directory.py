@@ -1,7 +1,5 @@
 """The topics of a node, by name and by number, and how they are found, made and deleted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from nsqd.core.channel.channel import Channel
@@ -26,9 +24,8 @@ class Directory:
         self.on_created: list[Callable[[Topic], None]] = []  # called with each new topic
         # called with the topic and the channel that is deleted; channel "": the topic
         self.on_deleted: list[Callable[[str, str], None]] = []
-        self.shards: list[Directory] = [
-            self
-        ]  # those of all logs, this one first: what is deleted here is deleted in all
+        # those of all logs, this one first: what is deleted here is deleted in all
+        self.shards: list[Directory] = [self]
 
     def topic(self, name: str) -> Topic:
         """Return the topic of that name, and create it if needed. The caller has checked the name. Raises TooMany."""

@@ -16,7 +16,6 @@ from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Message
-from penstock.protocol.names import is_ephemeral
 
 R = TypeVar("R", bound=Reader)
 
@@ -25,17 +24,9 @@ class Distribution:
     """All readers of one topic, of every kind. Implements ScanQueue for the topic's delay queue."""
 
     __slots__ = (
-        "_attempts",
-        "_context",
-        "_ephemeral",
-        "_journal",
-        "_offsets",
-        "_producers",
-        "_topic",
-        "all",
-        "channels",
+        "_attempts", "_context", "_journal", "_offsets", "_producers", "_topic", "all", "channels",
         "scan_entry",
-    )
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -47,7 +38,6 @@ class Distribution:
     ) -> None:
         """Take the topic's name and parts. `producers`: who published which message; None: this is not measured."""
         self._topic = topic
-        self._ephemeral = is_ephemeral(topic)
         self._context = context
         self._offsets = offsets
         self._journal = journal
@@ -68,10 +58,10 @@ class Distribution:
         return self._make_channel(name, number, self._offsets.distributed)
 
     def _make_channel(self, name: str, number: int, start: int) -> Channel:
-        context, ephemeral = self._context, is_ephemeral(name)
+        context = self._context
         latency, outcomes = context.new_latency(), context.new_outcomes(self._topic, name, self._producers)
         parts = self._parts(number, name, ReaderKind.CHANNEL, start)
-        channel = Channel(name, parts, ephemeral, self._ephemeral, latency, outcomes, context.random_below)
+        channel = Channel(name, parts, latency, outcomes, context.random_below)
         self.channels[name] = channel
         self._add(channel)
         context.registry.channel_created(self._topic, name)

@@ -6,8 +6,6 @@ connection, and any client may act on it. And a queue is made by its first job o
 not used for a while. Looking at a queue, fetching from it or waiting for its jobs makes none.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Messages that were in flight are ready again. Attempts, delays and burials are kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

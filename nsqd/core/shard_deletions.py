@@ -6,8 +6,6 @@ node's own broker stay, with the messages of the node's own log and of other pro
 See docs/design/cluster.md#deletions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from nsqd.core.broker import Broker

@@ -8,8 +8,6 @@ a topic or channel is done to its shards.
 See docs/design/channel.md#shards.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from nsqd.core.broker import Broker

@@ -8,8 +8,6 @@ So the first reader gets the messages published before it, and each later one ge
 See docs/design/channel.md#positions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -44,30 +42,10 @@ class Topic:
     """One topic of the node. Directory creates it."""
 
     __slots__ = (
-        "channels",
-        "config",
-        "context",
-        "cursors",
-        "deleted",
-        "distribution",
-        "ephemeral",
-        "intake",
-        "is_tubes_own",
-        "journal",
-        "key",
-        "legal",
-        "maker",
-        "marks",
-        "name",
-        "number",
-        "offsets",
-        "paused",
-        "publish",
-        "readers",
-        "shards",
-        "shut",
-        "starting",
-    )
+        "channels", "config", "context", "cursors", "deleted", "distribution", "ephemeral", "intake", "is_tubes_own",
+        "journal", "key", "legal", "maker", "marks", "name", "number", "offsets", "paused", "publish", "readers",
+        "shards", "shut", "starting",
+    )  # fmt: skip
 
     def __init__(self, name: str, number: int, context: NodeContext, config: TopicConfig | None = None) -> None:
         limits = context.limits

@@ -255,14 +255,7 @@ class TopicState:
         `kinds`: see ReaderState. `before`: the state known before the checkpoint, which may break off in the middle.
         """
         number, name, paused, end, distributed, delayed, readers, config, cursors = array
-        state = cls(
-            number,
-            name,
-            load_pause(paused),
-            end,
-            distributed,
-            load(config),
-        )
+        state = cls(number, name, load_pause(paused), end, distributed, load(config))
         state.cursors = {name: Cursor(*of) for name, *of in cursors}
         queued: list[Page] = []
         for page in pages_of(delayed, offset):

@@ -6,8 +6,6 @@ these chunks first, one record each, over several turns. Then it writes the stat
 a chunk by its number if the topic still has that very chunk, and holds all others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from nsqd.core import records

@@ -35,6 +35,7 @@ from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Deferred, Message
 from nsqd.core.timing.pause import Pause
+from penstock.protocol.names import is_ephemeral
 
 
 class Channel:
@@ -45,54 +46,25 @@ class Channel:
     pending_count = 0  # none: `counts` covers all distributed messages
 
     __slots__ = (
-        "_agenda",
-        "_bounded",
-        "_limits",
-        "_messages_before",
-        "backlog",
-        "buried",
-        "consumers",
-        "deferred",
-        "delayed",
-        "deleted",
-        "dispatch",
-        "dropped_count",
-        "ephemeral",
-        "in_flight",
-        "journal",
-        "key",
-        "latency",
-        "max_attempts",
-        "measures",
-        "name",
-        "number",
-        "offsets",
-        "outcomes",
-        "paused",
-        "requeue_count",
-        "scan_entry",
-        "shards",
-        "start",
-        "timeout_count",
-        "topic_name",
-    )
+        "_agenda", "_bounded", "_limits", "_messages_before", "backlog", "buried", "consumers", "deferred", "delayed",
+        "deleted", "dispatch", "dropped_count", "ephemeral", "in_flight", "journal", "key", "latency", "max_attempts",
+        "measures", "name", "number", "offsets", "outcomes", "paused", "requeue_count", "scan_entry", "shards", "start",
+        "timeout_count", "topic_name",
+    )  # fmt: skip
 
     def __init__(
         self,
         name: str,
         parts: Parts,
-        ephemeral: bool,
-        bounded: bool,
         latency: Latency | None,
         outcomes: Outcomes | None,
         random_below: Callable[[int], int],
     ) -> None:
-        """`ephemeral`: it is deleted when its last consumer leaves; `bounded`: its topic is ephemeral, so memory is limited."""
         self.name = name
         self.topic_name = parts.topic
         self.key = parts.topic, name  # by which operators know the channel
         self.number = parts.number  # never used again on this node
-        self.ephemeral = ephemeral
+        self.ephemeral = is_ephemeral(name)  # True: it is deleted when its last consumer leaves
         self.offsets = parts.offsets
         self.journal = parts.journal
         self.latency = latency  # time from publish to FIN; None: not measured
@@ -102,7 +74,7 @@ class Channel:
         self._agenda = parts.agenda
         self._limits = parts.limits
         self.max_attempts = parts.max_attempts
-        self._bounded = bounded or ephemeral
+        self._bounded = self.ephemeral or is_ephemeral(parts.topic)  # True: it is in memory only
         self.start = parts.offsets.distributed  # messages before it are not for this channel
         self.backlog = Backlog(parts.offsets, parts.extents, parts.limits.mem_queue_size)
         self.in_flight = InFlight()

@@ -74,23 +74,9 @@ class Consumer:
     """One subscriber of a channel. Channel.subscribe creates it; the channel, its Dispatch and its InFlight change it."""
 
     __slots__ = (
-        "answered",
-        "answered_at",
-        "counted",
-        "distance",
-        "finish_count",
-        "in_flight",
-        "message_count",
-        "msg_timeout",
-        "ready",
-        "requeue_count",
-        "room",
-        "runs",
-        "sample_rate",
-        "sink",
-        "stuck_at",
-        "window",
-    )
+        "answered", "answered_at", "counted", "distance", "finish_count", "in_flight", "message_count", "msg_timeout",
+        "ready", "requeue_count", "room", "runs", "sample_rate", "sink", "stuck_at", "window",
+    )  # fmt: skip
 
     def __init__(self, sink: ConsumerSink, msg_timeout: int, sample_rate: int, distance: int) -> None:
         self.sink = sink

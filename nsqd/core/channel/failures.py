@@ -13,8 +13,6 @@ that has a single message in flight is never stuck: each message fails by itself
 With shards (window.py), all messages of a client count as one window.
 """
 
-from __future__ import annotations
-
 from nsqd.core.channel.consumer import Consumer
 from nsqd.core.channel.inflight import NOT_STUCK, DeliveryOwner, InFlight, Run
 

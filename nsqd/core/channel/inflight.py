@@ -43,21 +43,9 @@ class Run:
     """
 
     __slots__ = (
-        "attempts",
-        "deadline",
-        "delivered",
-        "failures",
-        "first",
-        "handle",
-        "head",
-        "ids",
-        "last",
-        "loose",
-        "order",
-        "owner",
-        "reached",
-        "stamps",
-    )
+        "attempts", "deadline", "delivered", "failures", "first", "handle", "head", "ids", "last", "loose", "order",
+        "owner", "reached", "stamps",
+    )  # fmt: skip
 
     def __init__(
         self, owner: DeliveryOwner, first: int, ids: bytes, attempts: int, delivered: int, deadline: int, stamps: bytes

@@ -4,8 +4,6 @@ The channel gives its containers up, and begins with new ones. As long as a mess
 it stays, so the messages ahead of the cursor are not listed: they are looked up in the topic's sequence, extent by extent.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -16,8 +16,6 @@ just delivered is woken last. One that delivers many messages at once keeps its 
 See docs/design/channel.md#shards.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from nsqd.core.channel.channel import Channel

@@ -8,8 +8,6 @@ has that point.
 See docs/design/cluster.md#deletions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from enum import IntEnum
 from itertools import pairwise

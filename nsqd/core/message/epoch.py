@@ -3,8 +3,6 @@
 See docs/design/log.md#epochs.
 """
 
-from __future__ import annotations
-
 from struct import Struct
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 See docs/design/cluster.md#message-ids.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

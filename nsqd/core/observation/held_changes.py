@@ -4,8 +4,6 @@ What each of them holds (messages that wait, are in flight or deferred) is kept 
 each place of the series. Messages that came or went with a promoted log change nothing. Callers pass the time.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections import deque
 

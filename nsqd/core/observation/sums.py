@@ -1,7 +1,5 @@
 """Sums over all logs that the node leads, its own and promoted ones: the messages and counts of a topic or a channel."""
 
-from __future__ import annotations
-
 from operator import add
 from typing import NamedTuple
 

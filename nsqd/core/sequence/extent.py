@@ -12,7 +12,7 @@ class Extent:
     def __init__(self, first: int, delayed: bool) -> None:
         self.first = first  # ordinal of frames[0]
         self.delayed = (
-            delayed  # True: published with a delay; the topic's delay queue releases each message at its time
+            delayed  # True: published with a delay, after which the topic's delay queue releases each message
         )
         self.frames: list[bytes] = []
         self.ids = bytearray()  # the frames' ids, 16 bytes each, end to end

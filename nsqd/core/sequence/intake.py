@@ -40,21 +40,9 @@ class Intake:
     """The intake of one topic. It enters the topic into the agenda as soon as there is something to seal."""
 
     __slots__ = (
-        "_agenda",
-        "_ids",
-        "_pending",
-        "_pending_apart",
-        "_promise",
-        "_put_batches",
-        "_topic",
-        "dedup",
-        "dropped_count",
-        "duplicate_count",
-        "is_foreign",
-        "message_bytes",
-        "message_count",
-        "producers",
-    )
+        "_agenda", "_ids", "_pending", "_pending_apart", "_promise", "_put_batches", "_topic", "dedup", "dropped_count",
+        "duplicate_count", "is_foreign", "message_bytes", "message_count", "producers",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -25,9 +25,8 @@ class Mark:
         self.name = name  # of the property, for example "durable"
         self.position = position  # the property holds for every record before this position, which never decreases
         self.broken = False  # True: the mark will never move again
-        self.given_up = (
-            0  # replies that wait for a position up to this one wait no longer, though it may be reached yet
-        )
+        # replies that wait for a position up to this one wait no longer, though it may be reached yet
+        self.given_up = 0
         self.in_vain = 0  # replies with a limit of their own that have waited for the mark until that
         self._waiting: deque[tuple[int, int]] = deque()  # positions that output waits for, and since when
         # output that was held back for long: of which turns, from and until, and when it left

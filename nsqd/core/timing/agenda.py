@@ -6,8 +6,6 @@ To a client, an emptied channel is empty at once, and a deleted topic is gone at
 second, in which no client would be served. So the agenda has a *reclaimer*, which frees them a little in each turn.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator
 from typing import Protocol
@@ -54,19 +52,9 @@ class Agenda:
     """The agenda of one broker: the time of this turn, and what is to be done in it or later."""
 
     __slots__ = (
-        "_held",
-        "awake",
-        "index",
-        "is_held",
-        "is_stopping",
-        "longest_gap",
-        "now",
-        "reclaimer",
-        "stood_still_at",
-        "unsealed",
-        "unsealed_puts",
-        "wall",
-    )
+        "_held", "awake", "index", "is_held", "is_stopping", "longest_gap", "now", "reclaimer", "stood_still_at",
+        "unsealed", "unsealed_puts", "wall",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.now = 0  # monotonic ns, of this turn

@@ -4,8 +4,6 @@ Ten million of them as objects would take gigabytes, and a minute to create. A p
 nsqd/core/timing/deferred.py packs them; a due of 0 means at once.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias

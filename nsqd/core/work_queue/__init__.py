@@ -5,7 +5,7 @@ order) and `lifetimes` (which jobs go by themselves).
 
 * `arrivals`: messages of the topic that are still to become jobs; `job_index`: all jobs of the node by client id.
 * `worker` and `waiters`: clients with their reservations, and those that wait; `tube_list`: tubes by name as clients see them.
-* `actions` and `listing`: what operators do to single jobs, and see of them; `leftovers`: the release of a deleted tube.
+* `actions` and `listing`: what operators do to single jobs, and see of them.
 * `loan`: a job that a client of another node gets; `pausable`: the pauses of a tube.
 * `state`: what survives a restart.
 

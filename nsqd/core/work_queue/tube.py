@@ -9,9 +9,14 @@ See docs/design/channel.md#tubes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
 from nsqd.core.reader import Counts, DistributedBatch, Parts, ReaderKind
+from nsqd.core.sequence.ahead import Ahead
+from nsqd.core.sequence.journal import ReaderJournal
 from nsqd.core.sequence.put_batch import USUAL, JobOptions, PutBatch
+from nsqd.core.sequence.spans import runs
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Message
 from nsqd.core.work_queue.arrivals import Arrivals
@@ -19,7 +24,6 @@ from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.job_index import JobIndex
 from nsqd.core.work_queue.job_pages import JobPages
 from nsqd.core.work_queue.job_table import JobTable
-from nsqd.core.work_queue.leftovers import release_jobs
 from nsqd.core.work_queue.pausable import Pausable
 from nsqd.core.work_queue.tube_list import TubeList
 from nsqd.core.work_queue.waiters import Reading, Waiters
@@ -39,31 +43,10 @@ class Tube(Pausable):
     takes_job_options = True
 
     __slots__ = (
-        "_made_among",
-        "agenda",
-        "arrivals",
-        "delayed",
-        "deleted",
-        "expire_at",
-        "extents",
-        "index",
-        "jobs",
-        "key",
-        "last_over",
-        "listed",
-        "max_attempts",
-        "name",
-        "number",
-        "offsets",
-        "reading",
-        "reserved",
-        "scan_entry",
-        "start",
-        "table",
-        "topic_name",
-        "total",
-        "waiters",
-    )
+        "_made_among", "agenda", "arrivals", "delayed", "deleted", "expire_at", "extents", "index", "jobs", "key",
+        "last_over", "listed", "max_attempts", "name", "number", "offsets", "reading", "reserved", "scan_entry",
+        "start", "table", "topic_name", "total", "waiters",
+    )  # fmt: skip
 
     def __init__(self, parts: Parts, index: JobIndex[Tube], waiters: Waiters[Tube], listed: TubeList) -> None:
         super().__init__()
@@ -553,3 +536,22 @@ class Tube(Pausable):
 
     def __repr__(self) -> str:
         return f"<Tube {self.topic_name}, {self.jobs.count} jobs, {self.arrivals!r}>"
+
+
+def release_jobs(
+    table: JobTable, arrivals: Ahead, index: JobIndex[Tube], number: int, journal: ReaderJournal
+) -> Iterator[None]:
+    """Release the messages of a deleted tube, free its jobs and take them out of the index, a part with each step.
+
+    `arrivals`: messages that were to become jobs, some of which are jobs already; `number`: that of the tube.
+    """
+    for spans in arrivals.spans():
+        for first, end in spans:
+            for start, stop in runs(table.jobs.absent(first, end)):
+                journal.release(start, stop)
+        yield
+    for ordinals, ids in table.take_apart():
+        for first, end in runs(ordinals):
+            journal.release(first, end)
+        index.remove_leftovers(ids, number)
+        yield

@@ -4,8 +4,6 @@ A worker is given the ready job with the lowest priority number, and among equal
 watches. The worker that has waited longest is served first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -79,9 +77,7 @@ class Waiters(Generic[Q]):
         # by the negative numbers with which workers know them: tubes of promoted logs, which are shards of one of `queues`
         self.sharded: dict[int, Q] = {}
         self.awake: dict[Q, None] = {}  # tubes that may have a job for a waiting worker
-        self.names_left = (
-            MOST_NAMES  # how many names workers may still watch that are given jobs in this turn, together
-        )
+        self.names_left = MOST_NAMES  # names that all workers together may still watch that get jobs in this turn
         self.count = 0  # number of workers that wait for a job
         self.guests = 0  # of these, those that stand for another node of the cluster
         # names of the tubes that more or fewer workers of this node wait for; None: they are not recorded

@@ -72,18 +72,9 @@ class Worker:
     """One client as the tubes see it."""
 
     __slots__ = (
-        "_ends",
-        "holder",
-        "holds",
-        "is_guest",
-        "produces",
-        "sink",
-        "takes_loans",
-        "using",
-        "waiting",
-        "watching",
+        "_ends", "holder", "holds", "is_guest", "produces", "sink", "takes_loans", "using", "waiting", "watching",
         "works",
-    )
+    )  # fmt: skip
 
     def __init__(self, sink: WorkerSink, holder: Worker | None = None) -> None:
         """`holder`: has what this worker reserves, which so stays reserved when the worker leaves; None: the worker itself."""

@@ -646,7 +646,7 @@ FINISH = commands.finish
     ("owner", "name", "bug"),
     [
         (ShardedWindow, "count", lambda self, member: self.rdy - member.in_flight),  # counts only its own channel
-        (Shards, "wake_next", lambda self: self.home.wake()),  # a window that opens wakes only the channel at home
+        (Shards, "wake_next", lambda self: self.local.wake()),  # a window that opens wakes only the local channel
         (window, "SOME_CONSUMER", {}),  # a message does not wake a channel that had none
         (Shards, "wake_active", lambda self: None),  # a channel that was served does not wake the others
         (commands, "finish", lambda channel, consumer, ids: FINISH(channel, consumer, ids, True)),  # looks at home only

@@ -64,8 +64,17 @@ class World:
     def __init__(self, limits: Limits | None = None, attempts: int = 0, bounded: bool = False) -> None:
         self.offsets, self.agenda, self.journal, self.shelf = TopicOffsets(1), Agenda(), Journal(), Shelf()
         self.agenda.now, self.agenda.wall = NOW, WALL
-        parts = Parts("t", 7, self.offsets, self.shelf, self.journal, self.agenda, limits or Limits(), attempts)  # type: ignore[arg-type]
-        self.channel = Channel("c", parts, False, bounded, None, None, lambda below: 99)
+        parts = Parts(
+            "t#ephemeral" if bounded else "t",
+            7,
+            self.offsets,
+            self.shelf,
+            self.journal,
+            self.agenda,
+            limits or Limits(),
+            attempts,
+        )  # type: ignore[arg-type]
+        self.channel = Channel("c", parts, None, None, lambda below: 99)
         self.inbox = Inbox()
         self.consumer = self.channel.subscribe(self.inbox, TIMEOUT, 0)
 

@@ -15,7 +15,7 @@ from nsqd.core.work_queue.job import Job, JobState, unpack
 from nsqd.core.work_queue.job_index import JobIndex
 from nsqd.core.work_queue.job_pages import JobPages
 from nsqd.core.work_queue.job_table import URGENT
-from nsqd.core.work_queue.tube import ABSORBED_AT_ONCE, Tube
+from nsqd.core.work_queue.tube import ABSORBED_AT_ONCE, Tube, release_jobs
 from nsqd.core.work_queue.tube_list import TubeList
 from nsqd.core.work_queue.waiters import Reading, Waiters
 from nsqd.core.work_queue.worker import Worker
@@ -486,3 +486,16 @@ def test_a_life_counts_from_the_creation_also_after_a_restart() -> None:
     bench.tube.scan(NOW, 10)
     assert [job.id for job in bench.tube.jobs] == [1]
     assert bench.tube.next_due() == NOW + 50 * SECOND
+
+
+def test_jobs_and_messages_that_are_no_jobs_yet_are_released_once_each() -> None:
+    bench = Bench(published=3000)
+    tube = bench.tube
+    jobs = tube.jobs.count  # no more become jobs in one turn
+    assert 0 < jobs < 3000
+    steps = list(
+        release_jobs(tube.table, tube.arrivals.give_up(), bench.index, tube.number, bench.journal)  # type: ignore[arg-type]
+    )
+    assert len(steps) > 2
+    assert sorted(bench.journal.released) == list(range(3000))
+    assert len(bench.index) == 0
