@@ -14,7 +14,7 @@ from nsqd.core.limits import Limits
 from nsqd.core.sequence.journal import Extents, ReaderJournal
 from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.sequence.put_batch import JobOptions, PutBatch
-from nsqd.core.timing.agenda import Agenda
+from nsqd.core.timing.agenda import Agenda, AgendaReader
 from nsqd.core.timing.deferred import Message
 
 
@@ -59,7 +59,7 @@ class Counts(NamedTuple):
     buried: int
 
 
-class Reader(Protocol):
+class Reader(AgendaReader, Protocol):
     """Anything that takes messages out of a topic.
 
     A reader is in the agenda while it can deliver, and while one of its messages waits for a time.
@@ -72,12 +72,9 @@ class Reader(Protocol):
     delayed: int  # messages in the topic's delay queue that will be released to it
     deleted: bool
     ephemeral: bool
-    scan_entry: tuple[int, int] | None  # (due, handle) of the reader's entry in the agenda
     max_attempts: int  # failures before a message is buried; 0: any number
     # True: its messages are jobs, which have options and wait for their time in the reader itself
     takes_job_options: bool
-
-    # called by the topic
 
     def extend(self, batch: DistributedBatch) -> None:
         """Take over the messages of `batch`, which the distributed offset has just passed."""
@@ -105,17 +102,6 @@ class Reader(Protocol):
 
     def move(self, agenda: Agenda) -> None:
         """Take part in the turns of another agenda from now on, with what waits for a time. There are no clients yet."""
-
-    # called by the broker
-
-    def serve(self, now: int) -> None:
-        """Give each consumer that has room its share, once."""
-
-    def scan(self, now: int, limit: int) -> int:
-        """Serve up to about `limit` messages that are due; return how many: 0 means that nothing was due."""
-
-    def next_due(self) -> int | None:
-        """Return the time at which `scan` has something to do next (monotonic ns), or None if nothing waits for a time."""
 
     # queries
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from nsqd.core.broker import Broker
 from nsqd.core.channel.channel import Channel
-from nsqd.core.channel.window import link, unlink
+from nsqd.core.channel.window import link
 from nsqd.core.message.ids import IdSource
 from nsqd.core.reader import Reader
 from nsqd.core.retention.policy import TopicConfig
@@ -230,7 +230,7 @@ class Attachment:
 
     def _forget(self, reader: Reader) -> None:
         if isinstance(reader, Channel):
-            unlink(reader)
+            reader.dispatch.close()
         elif isinstance(reader, Tube) and reader.key < 0:
             reader.end_shard(self._node.tubes.tube(reader.topic_name))
         self._node.scan.discard(reader)

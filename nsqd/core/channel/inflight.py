@@ -104,12 +104,6 @@ class Run:
         """Return the ordinal of the first message that is in flight."""
         return next(iter(self.loose.values())) if self.loose is not None else self.first + self.head
 
-    def newest(self) -> int:
-        """Return the ordinal of the last message that is in flight."""
-        if self.loose is not None:
-            return next(reversed(self.loose.values()))
-        return self.first + len(self.ids) // ID_SIZE - 1
-
     def fall_apart(self) -> dict[bytes, int]:
         """Switch from runs of bytes to single messages, unless that was done before. Return the ordinals by id."""
         if self.loose is None:

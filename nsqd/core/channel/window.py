@@ -357,8 +357,3 @@ def link(local: Channel, shard: Channel) -> None:
     """Make `shard`, which has no consumers, a shard of `local`."""
     dispatch = local.dispatch
     (dispatch.shards if isinstance(dispatch, ShardedDispatch) else Shards(local)).add(shard)
-
-
-def unlink(channel: Channel) -> None:
-    """Take a shard out, or all shards of a local channel. Does nothing for any other channel."""
-    channel.dispatch.close()

@@ -252,14 +252,6 @@ class Deferred:
         loaded += chunks
         self.count += len(page) // PAGED_SIZE
 
-    def clear(self) -> None:
-        self._timer_heap.clear()
-        self._deferred_pages.clear()
-        self.count = 0
-
-    def __len__(self) -> int:
-        return self.count
-
     def __repr__(self) -> str:
         return f"<Deferred: {len(self._timer_heap)} in the heap, {self.count - len(self._timer_heap)} in pages>"
 

@@ -1,4 +1,4 @@
-"""Emptied and deleted at once for everybody, and freed bit by bit: channels, topics and tubes with much in them."""
+"""Channels, topics and tubes with much in them are emptied and deleted at once for clients, and freed bit by bit."""
 
 import pytest
 

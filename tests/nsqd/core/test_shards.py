@@ -195,7 +195,7 @@ def test_topology_and_sampling_hold_for_shards() -> None:
     node.broker.check()
 
 
-def test_what_a_promoted_log_has_is_made_at_home_and_told(node: Node) -> None:
+def test_topics_and_channels_of_a_promoted_log_are_made_and_reported(node: Node) -> None:
     log = PromotedLog(node, 8)
     log.channels("t", "c", "d")
     config = TopicConfig(retention=5 * SECOND)

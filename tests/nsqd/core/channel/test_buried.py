@@ -92,7 +92,7 @@ def test_a_message_is_buried_when_the_last_delivery_is_handed_back_and_its_delay
         assert inbox.take() == []
         assert reasons(consumer.channel) == [(1, most, "requeued")]
         assert consumer.channel.requeue_count == consumer.requeue_count == most + 1
-    assert node.held() == 2  # it is still owed
+    assert node.held() == 2  # it is not finished
     node.broker.check()
 
 

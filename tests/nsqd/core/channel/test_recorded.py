@@ -131,7 +131,7 @@ def test_a_requeue_with_and_without_delay_and_its_redelivery(world: World) -> No
     commands.finish(world.channel, world.consumer, name(3))
     world.journal.take()
     assert world.serve() == [name(1)]
-    assert world.journal.take() == [("requeue", 1, 2, 1, 0)]  # no advance: the cursor stands still
+    assert world.journal.take() == [("requeue", 1, 2, 1, 0)]  # no advance: the cursor does not move
     assert (world.channel.requeue_count, world.consumer.requeue_count) == (2, 2)
 
 

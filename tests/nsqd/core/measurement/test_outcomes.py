@@ -1,4 +1,4 @@
-"""What became of messages, by producer and channel, as the statistics topic tells it."""
+"""The outcomes of messages, by producer and channel, as the statistics topic has them."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +32,7 @@ def test_what_is_remembered_of_producers_is_bounded() -> None:
         producers.note_producer(number, f"p{number % 2}")
     last = 3 * MOST_CHANGES - 1
     assert list(producers.parts(last, 1)) == [(last, 1, "p1")]
-    assert list(producers.parts(0, 2)) == [(0, 2, "")]  # nobody's: it is too long ago
+    assert list(producers.parts(0, 2)) == [(0, 2, "")]  # no producer is known: it is too long ago
 
 
 def measured(share: float = 0.0) -> Node:
@@ -109,7 +109,7 @@ def test_events_of_all() -> None:
     assert node.broker.context.events.fetch() == []
 
 
-def test_events_of_a_share_are_all_of_a_message_or_none_and_those_that_nobody_fetches_are_counted() -> None:
+def test_events_of_a_share_are_all_of_a_message_or_none_and_dropped_ones_are_counted() -> None:
     names = [b"%016x" % (number * 7919) for number in range(4000)]
     chosen = [name for name in names if Events(0.25).wants(name)]
     assert 800 < len(chosen) < 1200

@@ -1,4 +1,4 @@
-"""The queue-scan worker pool: its size, what a pass serves first, when it goes on, and that nothing is late."""
+"""The queue-scan worker pool: its size, the order of a pass, when another one follows, and that nothing is late."""
 
 from random import Random
 

@@ -15,7 +15,7 @@ from nsqd.core.work_queue.arrivals import Arrivals
 
 
 class Extents:
-    """Messages by ordinal; None: nobody owes it any more. Each extent has `size` of them."""
+    """Messages by ordinal; None: it is finished. Each extent has `size` of them."""
 
     def __init__(self, frames: list[bytes | None], size: int = 4) -> None:
         self.frames = frames

@@ -24,7 +24,7 @@ MOVES = st.lists(
 @given(moves=MOVES)
 def test_entries_are_a_sorted_list_of_numbers(moves: list[tuple[str, int | tuple[int, int]]]) -> None:
     entries, model = Entries(), Counter[int]()
-    ends = [0, 1000, 2000]  # a run begins behind the last one of its kind, as those of a priority do
+    ends = [0, 1000, 2000]  # a run begins after the last one of its kind, as those of a priority do
     for move in moves:
         match move:
             case "add", int() as entry:
