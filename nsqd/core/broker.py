@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from nsqd.core.channel.channel import Channel
-from nsqd.core.channel.consumer import Consumer
 from nsqd.core.directory import Directory
 from nsqd.core.limits import Limits, NotTaken
 from nsqd.core.measurement.outcomes import Events
@@ -19,7 +18,7 @@ from nsqd.core.message.ids import IdSource
 from nsqd.core.node_context import NodeContext
 from nsqd.core.pauses import Key
 from nsqd.core.reader import Parts, Reader, ReaderKind
-from nsqd.core.registry import Change, ChangeKind, Registry
+from nsqd.core.registry import ChangeKind, Registry
 from nsqd.core.sequence.mark import Promise
 from nsqd.core.sequence.store import Store
 from nsqd.core.timing.agenda import Agenda, IdleAgenda
@@ -76,7 +75,8 @@ class Broker:
         self.topics = self.directory.topics
         self.named = self.directory.named  # the same topics, by the names as protocols read them (bytes)
         self.topic = self.directory.topic  # finds or creates a topic
-        self.delete_topic = self.directory.delete
+        self.delete_topic, self.unsubscribe = self.directory.delete, self.directory.unsubscribe
+        self.fetch_changes, self.refused = self.registry.fetch_changes, self.registry.refused
         self.tubes = Tubes(self.directory)
         # makers of readers other than channels
         self._makers: dict[ReaderKind, Callable[[Parts], Reader]] = {ReaderKind.WORK_QUEUE: self.tubes.new_tube}
@@ -258,14 +258,6 @@ class Broker:
             return topic.distribution.revive_channel(name, number)
         return topic.attach(kind, name, self._makers[kind], number)
 
-    def unsubscribe(self, channel: Channel, consumer: Consumer) -> None:
-        """Remove a consumer. The last one takes an ephemeral channel with it, whose ephemeral topic may follow."""
-        self.directory.unsubscribe(channel, consumer)
-
-    def fetch_changes(self) -> list[Change]:
-        """Return the changes of the topology since the last call."""
-        return self.registry.fetch_changes()
-
     @property
     def unready(self) -> str:
         """Return the reason for clients to use another node while this one is well: DRAINING or NO_COPIES. "": none."""
@@ -282,11 +274,6 @@ class Broker:
     def wall(self) -> int:
         """Return the time of this turn, in ns since the epoch."""
         return self.agenda.wall
-
-    @property
-    def refused(self) -> Counter[str]:
-        """Return the number of refusals by each limit, by the limit's name."""
-        return self.registry.refused
 
     @property
     def waiting_bytes(self) -> int:

@@ -7,7 +7,7 @@ not used for a while. Looking at a queue, fetching from it or waiting for its jo
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
@@ -267,10 +267,6 @@ class Queues:
                 jobs = list_jobs(tube.table, JobState.READY, "", limit)[0]
                 found += [(tube, job) for job in jobs if not job.is_over(wall)]
         return sorted(found, key=_turn, reverse=newest_first)[:limit]
-
-    def all_of(self, name: str) -> Sequence[Tube]:
-        """Return the tube of the queue and those of promoted logs; () if there is none."""
-        return self.tubes.everywhere(name)
 
     def __repr__(self) -> str:
         return f"<Queues: {len(self.uses)} in use>"

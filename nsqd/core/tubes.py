@@ -5,7 +5,7 @@ makes the topic, and with it the tube. A tube that no client uses or watches is 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
 from nsqd.core.directory import Directory
 from nsqd.core.message.attributes import Attributes
@@ -31,7 +31,7 @@ class Tubes:
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self._topics = directory.topics
+        self.topics = directory.topics
         self._agenda = directory.context.agenda
         self._registry = directory.context.registry
         self._limits = directory.context.limits
@@ -57,14 +57,9 @@ class Tubes:
         return self._agenda.now
 
     @property
-    def topics(self) -> Mapping[str, Topic]:
-        """Return the topics of the node, by name."""
-        return self._topics
-
-    @property
     def is_crowded(self) -> bool:
         """Return True if more than three quarters of the topics exist that there may be."""
-        return 4 * len(self._topics) > 3 * self._limits.max_topics
+        return 4 * len(self.topics) > 3 * self._limits.max_topics
 
     @property
     def wall(self) -> int:
@@ -82,7 +77,7 @@ class Tubes:
         tube = self.waiters.queues.get(name)
         if tube is not None:
             return tube
-        is_new = name not in self._topics
+        is_new = name not in self.topics
         topic = self._directory.topic(name)
         topic.is_tubes_own |= is_new
         return self.attach(topic)
@@ -113,7 +108,7 @@ class Tubes:
 
     def prepare(self, name: str) -> None:
         """Prepare a tube that a worker is about to use or watch: the topic's messages become jobs. Raises TooMany."""
-        topic = self._topics.get(name)
+        topic = self.topics.get(name)
         most = self._limits.max_topics
         if topic is not None:
             self.attach(topic)
@@ -122,7 +117,7 @@ class Tubes:
 
     def attach_all(self, names: Iterable[str]) -> None:
         """Make the tubes of those of these names that are topics: their messages become jobs. Raises TooMany."""
-        made, topics = self.waiters.queues, self._topics
+        made, topics = self.waiters.queues, self.topics
         for name in names:
             if name not in made and name in topics:
                 self.attach(topics[name])
@@ -135,11 +130,11 @@ class Tubes:
         if name in self.listed.users or name == DEFAULT or self.waiters.is_awaited(name):
             return
         tube = self.tube(name)
-        if tube is not None and (tube.jobs.count or tube.reading or tube.paused or self._topics[name].depth):
+        if tube is not None and (tube.jobs.count or tube.reading or tube.paused or self.topics[name].depth):
             return
         if tube is not None and any(shard.jobs.count for shard in tube.shards[1:]):
             return
-        topic = self._topics.get(name)
+        topic = self.topics.get(name)
         if topic is not None and tube is not None and self._is_needless(topic):
             self._directory.drop(name)  # jobs that a promoted log has in such a tube stay
         self.listed.hide(name)
@@ -242,7 +237,7 @@ class Tubes:
 
     def admit_waiting(self, worker: Worker) -> None:
         """Raise TooMany if workers of this node would wait for the jobs of too many tubes that do not exist."""
-        waiters, topics, most = self.waiters, self._topics, self._limits.max_topics
+        waiters, topics, most = self.waiters, self.topics, self._limits.max_topics
         awaited = waiters.awaited_count
         if awaited + len(worker.watching) > most:
             new = sum(name not in topics and not waiters.is_awaited(name) for name in worker.watching)
@@ -370,7 +365,7 @@ class Tubes:
         """Return the topic of that name with a tube, and make both if needed. Raises TooMany, TooFewCopies."""
         if name not in self.waiters.queues:
             self.made(name)
-        topic = self._topics[name]
+        topic = self.topics[name]
         if topic.shut:
             topic.check_copies()
         return topic
