@@ -3,7 +3,7 @@
 A topic knows its readers by this protocol alone. A third kind of reader adds its class, its durable state and a number in
 Kind. Topic and log do not change for it; the broker only gains its maker.
 
-See docs/design/channel.md#readers.
+See docs/contributing/design/channel.md#readers.
 """
 
 from dataclasses import dataclass

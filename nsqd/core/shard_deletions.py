@@ -3,7 +3,7 @@
 Only the topics and channels of the promoted log are touched, by their numbers. The topics and channels of the same names in the
 node's own broker stay, with the messages of the node's own log and of other promoted logs.
 
-See docs/design/cluster.md#deletions.
+See docs/contributing/design/cluster-protocol.md#deletions.
 """
 
 from collections.abc import Iterable

@@ -5,7 +5,7 @@ both have one agenda and one scan, and a turn ends with a group in each log. Eac
 in the node's own broker as well, where clients and operators find it; the promoted one is a *shard* of it. What operators do to
 a topic or channel is done to its shards.
 
-See docs/design/channel.md#shards.
+See docs/contributing/design/channel.md#shards.
 """
 
 from collections.abc import Iterator

@@ -5,7 +5,7 @@ is the ordinal up to which messages belong to the readers (offsets.py). It follo
 topic has no reader, is paused, or is still asking nsqlookupd for its channels. A new reader starts at the distributed offset.
 So the first reader gets the messages published before it, and each later one gets only what comes after it.
 
-See docs/design/channel.md#positions.
+See docs/contributing/design/channel.md#positions.
 """
 
 from collections.abc import Callable, Iterable

@@ -14,5 +14,5 @@ Read `routes` (each is declared once, by the module that answers it; `audited` s
 
 Of nsqd, this package may import `core`, `protocols` and the options, and not storage, net, discovery, auth or statsd.
 
-See docs/design/nsq-http.md.
+See docs/contributing/design/nsq-http.md.
 """

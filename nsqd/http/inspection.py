@@ -4,7 +4,7 @@
 
 Looking changes nothing. A body is `body` if it is text, else `body_base64`; a body that does not fit into the answer is left
 out, and only its `body_size` is given. So is the body of a message that waits for its copies on other nodes, which has
-`waiting_for_copies` beside it: consumers do not get it yet either (docs/design/cluster.md#the-gate). The answer is 413
+`waiting_for_copies` beside it: consumers do not get it yet either (docs/contributing/design/cluster-protocol.md#the-gate). The answer is 413
 TOO_MUCH_AT_ONCE if more than 64 MiB of messages had to be read from disk.
 """
 

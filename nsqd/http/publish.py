@@ -15,7 +15,7 @@ A repeated message is answered as the first one was, once that is as durable as 
 how many of the request's messages were repeated. 400 for INVALID_KEY, INVALID_PRODUCER, INVALID_SEQUENCE, INVALID_HEADER,
 TOO_MANY_HEADERS. 503 DRAINING while the node drains (drain.py), DISK_FULL and the reason while it cannot write to its disk.
 
-See docs/design/nsq-http.md#publishing.
+See docs/contributing/design/nsq-http.md#publishing.
 """
 
 import re

@@ -3,7 +3,7 @@
 Producers and consumers talk the protocol over the simulated network, operators change topics, the node is killed or loses its
 power at any moment, in the middle of a turn too. What its replies promised must be there in the end.
 
-See docs/design/reliability.md#the-simulated-node.
+See docs/contributing/testing.md#the-simulated-node.
 """
 
 from collections.abc import Callable, Generator, Iterator

@@ -12,7 +12,7 @@ messages to its readers, and the *cursor* is the ordinal up to which this channe
 message until the message is finished or dropped. Consumers change a channel through commands.py and operators through
 actions.py.
 
-See docs/design/channel.md#states-of-a-message-in-a-channel.
+See docs/contributing/design/channel.md#states-of-a-message-in-a-channel.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ The invariant of this file: while a consumer is ready, each channel that can del
 the others when it has been served. So a window that opens wakes a single channel. The channels take turns: the one that has
 just delivered is woken last. One that delivers many messages at once keeps its turn for a short time.
 
-See docs/design/channel.md#shards.
+See docs/contributing/design/channel.md#shards.
 """
 
 from collections.abc import Mapping

@@ -5,7 +5,7 @@ made later under the same name has another one. A node that leads a copy of the 
 after the point where the two diverge. So a deletion names only what was made before that point, and holds for a copy only if it
 has that point.
 
-See docs/design/cluster.md#deletions.
+See docs/contributing/design/cluster-protocol.md#deletions.
 """
 
 from collections.abc import Iterable

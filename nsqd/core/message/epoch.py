@@ -1,6 +1,6 @@
 """One epoch of a log: a period in which one process leads it.
 
-See docs/design/log.md#epochs.
+See docs/contributing/design/log.md#epochs.
 """
 
 from struct import Struct

@@ -4,7 +4,7 @@
      0..4         4..8             8..16                16..18            18..34       34..
 
 size counts the bytes that follow it. The shared frame has attempts = 1 and never changes; a redelivery puts its own count into
-a copy (docs/design/channel.md#messages).
+a copy (docs/contributing/design/channel.md#messages).
 """
 
 from bisect import bisect_right

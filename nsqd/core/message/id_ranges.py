@@ -1,6 +1,6 @@
 """Ranges of message ids: which a log holds or may still issue. Two logs of a cluster must not have ids in common.
 
-See docs/design/cluster.md#message-ids.
+See docs/contributing/design/cluster-protocol.md#message-ids.
 """
 
 from collections.abc import Iterable

@@ -14,7 +14,7 @@ of which nothing is known (the node was down, the topic was new) is None.
 A round records all of them, in batches. What did not change costs nearly nothing, so all is recorded, looked at or not.
 If there are more than MOST topics and channels, a new one takes the place of the one that did nothing for the longest time, if
 that is IDLE or longer, else it is left out. If all steps together take more than MOST_BYTES, the oldest are forgotten. See
-docs/decisions/0100-steps-are-kept-by-the-block.md. Callers pass the time.
+docs/contributing/decisions/0100-steps-are-kept-by-the-block.md. Callers pass the time.
 """
 
 from array import array

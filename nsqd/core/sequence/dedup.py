@@ -5,7 +5,7 @@ last number of each producer, however old. The node limits the number of keys an
 own oldest for each new one. Everything is restored from the messages' attributes in the log and from checkpoints, so a retry
 after a kill is recognized, too.
 
-See docs/design/channel.md#deduplication.
+See docs/contributing/design/channel.md#deduplication.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A topic's delay queue: each message published with a delay waits here once for all channels.
 
-See docs/design/channel.md#delays.
+See docs/contributing/design/channel.md#delays.
 """
 
 from collections.abc import Collection, Iterable, Iterator

@@ -4,7 +4,7 @@ A log has several marks: how far it is written, how far it is durable, and later
 names the marks for which it waits. When the turn's records are committed, each of these marks becomes a promise that it will
 reach a certain position. The reply leaves once all its promises are kept, whatever is recorded after it.
 
-See docs/design/log.md#positions-and-marks.
+See docs/contributing/design/log.md#positions-and-marks.
 """
 
 from collections import deque

@@ -4,7 +4,7 @@ The *distributed offset* is the ordinal up to which messages belong to the reade
 the topic has no reader, is paused, or is still asking nsqlookupd for its channels. A new reader starts at the distributed
 offset.
 
-See docs/design/channel.md#positions.
+See docs/contributing/design/channel.md#positions.
 """
 
 from nsqd.core.sequence.delay_queue import DelayQueue

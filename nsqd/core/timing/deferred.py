@@ -3,7 +3,7 @@
 A message that is due in more than a minute takes 24 bytes, (ordinal, due, counts), in the *deferred page* of the minute in
 which it is due, or of one before it; counts are its attempts in the low 32 bits, and its failures above them. The others are in
 the *timer heap*. Pages move into the heap bit by bit during the minute before they are due, so ten million deferred messages
-cost neither much memory nor a stall (docs/design/channel.md#far-and-near).
+cost neither much memory nor a stall (docs/contributing/design/channel.md#far-and-near).
 
 The page of a minute is a list of chunks. Only the last one may grow; it is a bytearray, all others are bytes and never change.
 So a checkpoint can write them in earlier turns than the rest (`frozen_chunks`), and their memory is given back chunk by chunk.

@@ -8,7 +8,7 @@ something due), or if any queue in the index is still due. A turn ends after TUR
 after the I/O. Unlike NSQ's pool, this one has no blind spot: a new channel is in the index with its first message, and the
 random choice only adds queues to look at.
 
-See docs/design/channel.md#time.
+See docs/contributing/design/channel.md#time.
 """
 
 from collections import deque

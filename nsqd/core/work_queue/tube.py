@@ -4,7 +4,7 @@ A topic may have a tube and channels, and it calls it as it calls them. Messages
 read. For each change of a job the log gets one row. job_table.py knows which job is in which state. Nothing here blocks: if a
 body is on disk only, the tube is `reading`, and the caller asks again when the body has been read.
 
-See docs/design/channel.md#tubes.
+See docs/contributing/design/channel.md#tubes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Topics and channels in conversation: given, when, then. What NSQ does, in virtual time.
 
-See docs/design/nsq-protocol.md#what-a-queue-promises.
+See docs/contributing/design/nsq-protocol.md#what-a-queue-promises.
 """
 
 import gc

@@ -1,6 +1,6 @@
 """Topology-aware delivery: the nearest consumers first, and no consumer starves.
 
-See docs/design/nsq-protocol.md#topology-aware-delivery.
+See docs/contributing/design/nsq-protocol.md#topology-aware-delivery.
 """
 
 from nsqd.core.channel.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE

@@ -1,6 +1,6 @@
 """Conversations as bytes: every command, every reply and error, as beanstalkd 1.13 says them.
 
-See docs/design/beanstalkd.md.
+See docs/contributing/design/beanstalkd.md.
 """
 
 from collections.abc import Iterator
