@@ -28,8 +28,8 @@ import trio
 from nsqd.core.observation.series import Series
 from nsqd.core.registry import Change
 from nsqd.core.retention.policy import Durability
-from nsqd.core.story import Story
 from nsqd.core.topology import TopologySnapshot, snapshot
+from nsqd.core.trace import Trace
 from nsqd.http.node import Info, Node
 from nsqd.net.promised import HttpReplies
 from nsqd.options import NsqdOptions
@@ -80,7 +80,7 @@ class LocalNode(WholeNode):
         connections = ConnectionLimits(options.max_connections, options.max_connections_per_ip)
         super().__init__(
             disk, durability, clock, random, limits, 1 << 20, options.mem_budget, 1 << 30, 1 << 40,
-            story=Story() if options.debug_routes else None, settings=settings, connections=connections,
+            trace=Trace() if options.debug_routes else None, settings=settings, connections=connections,
         )  # fmt: skip
         pauses = self.broker.registry.pauses
         self.broker.end_pauses(clock.wall // SECOND, len(pauses.details))  # those that ended while it was down

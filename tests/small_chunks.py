@@ -6,7 +6,7 @@ import pytest
 
 from nsqd.core import topic_state
 from nsqd.core.channel import unfinished
-from nsqd.core.timing import deferred, reclaimer
+from nsqd.core.timing import agenda, deferred
 
 CHUNK = 3  # messages
 
@@ -17,6 +17,6 @@ def small_chunks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(deferred, "CHUNK_BYTES", CHUNK * deferred.PAGED_SIZE)
         patch.setattr(topic_state, "WORTH_IT", 1)
-        patch.setattr(reclaimer, "AT_ONCE", 1)
+        patch.setattr(agenda, "AT_ONCE", 1)
         patch.setattr(unfinished, "SINGLES", 1)
         yield

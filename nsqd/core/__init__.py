@@ -12,9 +12,9 @@ Read from the bottom up. Each line may import only the lines above it, and names
   asks of a cluster.
 * `registry`, `reader`, `written_chunks`: numbers, limits and changes of the node; what a topic asks of a reader; the part of a
   topic that a checkpoint writes before its state.
-* `node_context`, `reader_state`, `story`: what topics share; the durable state of a reader; what happened to a message.
+* `node_context`, `reader_state`, `trace`: what topics share; the durable state of a reader; the events of a message.
 * `channel`, `work_queue`: the two kinds of readers.
-* `readers`; then `topic`; then `directory`: the readers of a topic, one topic, all topics.
+* `distribution`; then `topic`; then `directory`: the readers of a topic, one topic, all topics.
 * `tubes`, `topic_state`: all tubes of a node; the durable state of a topic. `queues`: tubes as clients of Disque see them;
   `imports`: jobs of other nodes, by queue.
 * `broker`: the steps of a turn. Start here for the view from above.

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from nsqd.core.channel.channel import Channel
-from nsqd.core.channel.consumer import Consumer
 from nsqd.core.directory import Directory
 from nsqd.core.limits import Limits, NotTaken
 from nsqd.core.measurement.outcomes import Events
@@ -19,14 +18,14 @@ from nsqd.core.message.ids import IdSource
 from nsqd.core.node_context import NodeContext
 from nsqd.core.pauses import Key
 from nsqd.core.reader import Parts, Reader, ReaderKind
-from nsqd.core.registry import Change, ChangeKind, Registry
+from nsqd.core.registry import ChangeKind, Registry
 from nsqd.core.sequence.mark import Promise
 from nsqd.core.sequence.store import Store
-from nsqd.core.story import Story, recording_store
 from nsqd.core.timing.agenda import Agenda, IdleAgenda
 from nsqd.core.timing.pause import Pause
 from nsqd.core.timing.scan import ScanPool
 from nsqd.core.topic import Topic
+from nsqd.core.trace import Trace, traced_store
 from nsqd.core.tubes import Tubes
 from nsqd.core.work_queue.waiters import MOST_NAMES
 from shared.values import SECOND
@@ -51,36 +50,36 @@ class Broker:
         store: Store,
         ids: IdSource,
         random_below: Callable[[int], int],
-        story: Story | None = None,
-        home: Broker | None = None,
+        trace: Trace | None = None,
+        node: Broker | None = None,
     ) -> None:
         """Make an empty broker.
 
-        `story`: notes what happens to each message; None: nothing is noted. `home`: the node's own broker, in whose turns this
+        `trace`: notes what happens to each message; None: nothing is noted. `node`: the node's own broker, in whose turns this
         one takes part later (`join`); None: this is the node's own.
         """
         self.limits = limits
-        self.story = story
-        self.store = store = recording_store(store, story) if story is not None else store
+        self.trace = trace
+        self.store = store = traced_store(store, trace) if trace is not None else store
         self.ids = ids
-        self.agenda = agenda = Agenda() if home is None else IdleAgenda()
+        self.agenda = agenda = Agenda() if node is None else IdleAgenda()
         self.seal_puts, self.seal, self.serve = agenda.seal_puts, agenda.seal, agenda.serve  # steps of the turn
         self.registry = Registry(limits)
         self.scan = _new_scan(agenda, limits, random_below)
         self.context = NodeContext(
             limits, store, ids, random_below, agenda, self.registry, self.scan, Events(limits.events)
         )
-        if home is not None:
-            self.context.events, self.context.latencies = home.context.events, home.context.latencies
+        if node is not None:
+            self.context.events, self.context.latencies = node.context.events, node.context.latencies
         self.directory = Directory(self.context)
         self.topics = self.directory.topics
         self.named = self.directory.named  # the same topics, by the names as protocols read them (bytes)
         self.topic = self.directory.topic  # finds or creates a topic
-        self.delete_topic = self.directory.delete
+        self.delete_topic, self.unsubscribe = self.directory.delete, self.directory.unsubscribe
+        self.fetch_changes, self.refused = self.registry.fetch_changes, self.registry.refused
         self.tubes = Tubes(self.directory)
-        self._makers: dict[ReaderKind, Callable[[Parts], Reader]] = {
-            ReaderKind.WORK_QUEUE: self.tubes.new_tube
-        }  # of readers
+        # makers of readers other than channels
+        self._makers: dict[ReaderKind, Callable[[Parts], Reader]] = {ReaderKind.WORK_QUEUE: self.tubes.new_tube}
         # errors that clients were answered, by protocol and code
         self.client_errors: Counter[tuple[str, str]] = Counter()
         self.draining_since = 0  # ns since the epoch; 0: the node does not drain
@@ -91,15 +90,15 @@ class Broker:
         self.last_position = 0  # that of the log promoted last: see NodeContext
         self.last_shard = 0  # the number by which workers know the latest tube of a promoted log; each is 1 lower
 
-    def join(self, home: Broker) -> None:
-        """Take part in the turns of `home` from now on. Its topics move one by one (Topic.move)."""
-        self.agenda, self.scan = self.context.agenda, self.context.scan = home.agenda, home.scan
-        self.seal_puts, self.seal, self.serve = home.seal_puts, home.seal, home.serve
-        self.tubes.move(home.agenda)
-        self.store.begin(home.now, home.wall)
-        home.logs.append(self)
-        home.directory.shards.append(self.directory)
-        home.tubes.shards.append(self.tubes)
+    def join(self, node: Broker) -> None:
+        """Take part in the turns of `node` from now on. Its topics move one by one (Topic.move)."""
+        self.agenda, self.scan = self.context.agenda, self.context.scan = node.agenda, node.scan
+        self.seal_puts, self.seal, self.serve = node.seal_puts, node.seal, node.serve
+        self.tubes.move(node.agenda)
+        self.store.begin(node.now, node.wall)
+        node.logs.append(self)
+        node.directory.shards.append(self.directory)
+        node.tubes.shards.append(self.tubes)
 
     # the turn
 
@@ -128,7 +127,7 @@ class Broker:
         return self.agenda.now if self.agenda.awake else self.scan.next_turn()
 
     def commit(self) -> Sequence[Promise]:
-        """Write the turn's group: what was published, finished and delivered. Returns the promises of Store.commit."""
+        """Write the turn's records as one group. Returns the promises of Store.commit."""
         agenda = self.agenda
         if agenda.unsealed_puts or agenda.unsealed:
             agenda.seal()
@@ -141,7 +140,7 @@ class Broker:
             promoted.registry.changes.clear()  # the topics of this log have the same names, and their changes are reported
 
     def drain(self, draining: bool) -> bool:
-        """Stop taking messages and jobs while deliveries go on, or take them again. Returns False if nothing changes.
+        """Stop taking messages and jobs while deliveries continue, or take them again. Returns False if nothing changes.
 
         A node that leaves its cluster takes none again.
         """
@@ -156,7 +155,7 @@ class Broker:
 
     @property
     def refusal(self) -> str:
-        """Return why the node takes no messages in this turn; "": it does."""
+        """Return the reason for which the node takes no messages in this turn; "": it does."""
         return self.context.refusal
 
     def _set_refusal(self, refusal: str) -> None:
@@ -188,9 +187,9 @@ class Broker:
             one.tubes.offer_all()
 
     def set_copies(self, available: int) -> None:
-        """Take note how many nodes can have a copy of a message now, this one included.
+        """Set how many nodes can have a copy of a message now, this one included.
 
-        0: not even this one, because it has not heard yet how the cluster's topics are configured.
+        0: not even this one, because it has not received the configurations of the cluster's topics yet.
         """
         has_more = available > self.context.copies
         self.context.copies = available
@@ -205,7 +204,7 @@ class Broker:
             waiter.retry_put()
 
     def read_completed(self, topic_number: int) -> None:
-        """Tell the topic's readers that the store has read what it answered None for."""
+        """Have the topic's readers continue: the store has read what it returned None for."""
         topic = self.directory.by_number.get(topic_number)
         if topic is not None:
             for reader in list(topic.readers.values()):
@@ -256,20 +255,12 @@ class Broker:
     def revive(self, topic: Topic, kind: ReaderKind, name: str, number: int) -> Reader:
         """Make a reader of that kind that existed before the restart. The caller still has to fill it."""
         if kind is ReaderKind.CHANNEL:
-            return topic.revive_channel(name, number)
+            return topic.distribution.revive_channel(name, number)
         return topic.attach(kind, name, self._makers[kind], number)
-
-    def unsubscribe(self, channel: Channel, consumer: Consumer) -> None:
-        """Remove a consumer. The last one takes an ephemeral channel with it, whose ephemeral topic may follow."""
-        self.directory.unsubscribe(channel, consumer)
-
-    def fetch_changes(self) -> list[Change]:
-        """Return the changes of the topology since the last call."""
-        return self.registry.fetch_changes()
 
     @property
     def unready(self) -> str:
-        """Return why clients are to go to another node while this one is well: DRAINING or NO_COPIES. "": they need not."""
+        """Return the reason for clients to use another node while this one is well: DRAINING or NO_COPIES. "": none."""
         if self.draining_since:
             return DRAINING
         return NO_COPIES if not self.context.copies else ""
@@ -285,15 +276,10 @@ class Broker:
         return self.agenda.wall
 
     @property
-    def refused(self) -> Counter[str]:
-        """Return how often each limit refused something, by the limit's name."""
-        return self.registry.refused
-
-    @property
     def waiting_bytes(self) -> int:
         """Return about how many bytes of memory delayed and deferred messages take. Looks at every channel."""
-        lanes = sum(topic.offsets.lane.waiting.memory for topic in self.topics.values())
-        return lanes + sum(c.deferred.memory for topic in self.topics.values() for c in topic.channels.values())
+        in_topics = sum(topic.offsets.delay_queue.waiting.memory for topic in self.topics.values())
+        return in_topics + sum(c.deferred.memory for topic in self.topics.values() for c in topic.channels.values())
 
     def check(self) -> None:
         """Raise AssertionError if an invariant of the core does not hold. Tests call it last."""

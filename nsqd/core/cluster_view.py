@@ -52,7 +52,7 @@ class ClusterView(Protocol):
         """Return True if this node has a log, or a replica of it, and cannot read it yet."""
 
     def forget(self, number: int, then: Callable[[bool], None]) -> None:
-        """Tell all nodes that a node will not come back, and call `then` when this is durable here (True) or cannot be written.
+        """Notify all nodes that a node will not come back. `then` gets True when this is durable here, False if it cannot be.
 
         Its log is never taken back, so a node may have the number again with a new data directory. Raises KeyError if no node
         has the number, ValueError if it is this node or one that is connected.

@@ -1,7 +1,5 @@
 """The topics of a node, by name and by number, and how they are found, made and deleted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from nsqd.core.channel.channel import Channel
@@ -26,9 +24,8 @@ class Directory:
         self.on_created: list[Callable[[Topic], None]] = []  # called with each new topic
         # called with the topic and the channel that is deleted; channel "": the topic
         self.on_deleted: list[Callable[[str, str], None]] = []
-        self.shards: list[Directory] = [
-            self
-        ]  # those of all logs, this one first: what is deleted here is deleted in all
+        # those of all logs, this one first: what is deleted here is deleted in all
+        self.shards: list[Directory] = [self]
 
     def topic(self, name: str) -> Topic:
         """Return the topic of that name, and create it if needed. The caller has checked the name. Raises TooMany."""
@@ -41,8 +38,8 @@ class Directory:
             topic = self.promote(name, registry.next_number())
             topic.starting = self.ask_for_channels and is_valid_name(name)
             registry.note_change(ChangeKind.TOPIC_CREATED, name)
-            for tell in self.on_created:
-                tell(topic)
+            for call in self.on_created:
+                call(topic)
         return topic
 
     def promote(self, name: str, number: int, config: TopicConfig | None = None) -> Topic:
@@ -55,8 +52,8 @@ class Directory:
     def delete(self, name: str) -> None:
         """Drop the topic with its channels, messages and connections, also from promoted logs."""
         self.drop(name)
-        for tell in self.on_deleted:
-            tell(name, "")
+        for call in self.on_deleted:
+            call(name, "")
         for other in self.shards[1:]:
             if name in other.topics:
                 other.delete(name)
@@ -74,15 +71,15 @@ class Directory:
         registry.note_change(ChangeKind.TOPIC_DELETED, name)
 
     def delete_channel(self, topic: Topic, name: str) -> None:
-        """Drop the channel, its messages and its connections. An ephemeral topic goes with its last channel."""
-        goes = topic.delete_channel(name)
-        for tell in self.on_deleted:
-            tell(topic.name, name)
+        """Drop the channel, its messages and its connections. An ephemeral topic is deleted with its last channel."""
+        is_useless = topic.delete_channel(name)
+        for call in self.on_deleted:
+            call(topic.name, name)
         for other in self.shards[1:]:
-            theirs = other.topics.get(topic.name)
-            if theirs is not None and name in theirs.channels:
-                other.delete_channel(theirs, name)
-        if goes:
+            shard = other.topics.get(topic.name)
+            if shard is not None and name in shard.channels:
+                other.delete_channel(shard, name)
+        if is_useless:
             self.delete(topic.name)
 
     def unsubscribe(self, channel: Channel, consumer: Consumer) -> None:

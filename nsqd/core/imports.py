@@ -1,7 +1,5 @@
 """How many jobs of each queue came from other nodes lately, and from which: what Disque calls the import of a queue."""
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -15,9 +13,7 @@ _MOST_SLOTS = 6  # that a window touches, each a second
 class _Import:
     """The jobs of one queue."""
 
-    lenders: dict[int, int] = field(
-        default_factory=dict
-    )  # when the last job of each came, monotonic ns, by node number
+    lenders: dict[int, int] = field(default_factory=dict)  # node number -> when its last job came, monotonic ns
     # number of a second (monotonic), and jobs that came in it
     slots: deque[list[int]] = field(default_factory=lambda: deque(maxlen=_MOST_SLOTS))
     last: int = 0  # monotonic ns
@@ -48,7 +44,7 @@ class Imports:
             del self._queues[name]
 
     def rate(self, queue: str, now: int) -> int:
-        """Return how many jobs come in a second, rounded up; 0: none came within the window."""
+        """Return the number of jobs that come in a second, rounded up; 0: none came within the window."""
         found = self._queues.get(queue)
         slots = [slot for slot in found.slots if (slot[0] + 1) * SECOND + WINDOW > now] if found is not None else []
         if found is None or found.last + WINDOW <= now or not slots:

@@ -40,7 +40,7 @@ class NotTaken(TooMany):
     """The node takes no messages: it drains, or it cannot write to its disk. The text says why."""
 
 
-MAY_BE_DELIVERED = "NOREPL_MAY_BE_DELIVERED"  # how HTTP is told of a publish whose copies did not come in time
+MAY_BE_DELIVERED = "NOREPL_MAY_BE_DELIVERED"  # how HTTP names a publish whose copies did not come in time
 
 
 class TooFewCopies(TooMany):

@@ -37,12 +37,12 @@ class NodeContext:
     latencies: Histogram = field(default_factory=Histogram)
 
     def new_latency(self) -> Latency | None:
-        """Return what a new channel measures latencies with, or None if no percentiles are configured."""
+        """Return the measurement of latencies for a new channel, or None if no percentiles are configured."""
         limits = self.limits
         if not limits.latency_percentiles:
             return None
         return Latency(limits.latency_percentiles, limits.latency_window, self.latencies)
 
     def new_outcomes(self, topic: str, channel: str, producers: Producers | None) -> Outcomes | None:
-        """Return what a new channel counts outcomes with for the statistics topic, or None if nothing is measured."""
+        """Return the counts of outcomes for a new channel, for the statistics topic, or None if nothing is measured."""
         return Outcomes(topic, channel, producers, self.events) if producers is not None else None

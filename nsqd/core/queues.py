@@ -6,10 +6,8 @@ connection, and any client may act on it. And a queue is made by its first job o
 not used for a while. Looking at a queue, fetching from it or waiting for its jobs makes none.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
@@ -26,7 +24,7 @@ from shared.values import SECOND
 IDLE = 300 * SECOND  # ns until an unused empty queue is deleted
 IDLE_IF_SHORT = 2 * SECOND  # ns until then while there are nearly as many topics as there may be
 LOOKED_AT = 2  # queues that are checked for that when another queue appears
-LOOKED_AT_IF_FULL = 64  # likewise when a topic cannot be made because there are too many
+LOOKED_AT_IF_FULL = 64  # queues that are checked when a topic cannot be made because there are too many
 
 QueuedJob = tuple[Tube, Job]
 
@@ -45,7 +43,7 @@ class QueueUse:
 
 
 class Queues:
-    """All queues of one node: by name, who waits for their jobs, and single jobs by their message ids.
+    """All queues of one node: by name, with the clients that wait for their jobs, and single jobs by their message ids.
 
     Names are those of topics, checked by the caller; ids are whole message ids. Times are passed in: `now` is monotonic ns, and
     `wall` ns since the epoch. A job comes and goes with its tube, the one of the node's own log or one of a promoted log.
@@ -106,7 +104,7 @@ class Queues:
         self.evict(self.tubes.now, 0, LOOKED_AT_IF_FULL)
 
     def drop_empty(self) -> None:
-        """Drop all queues without jobs that nobody waits for, also paused ones."""
+        """Drop all queues without jobs for whose jobs no client waits, also paused ones."""
         for name in list(self.tubes.waiters.queues):
             tube = self.tubes.made(name)
             if tube.paused or tube.pause_until:
@@ -119,7 +117,7 @@ class Queues:
         return self.tubes.tube(name) is not None or self.tubes.waiters.is_awaited(name)
 
     def length(self, name: str) -> int:
-        """Return how many jobs are queued."""
+        """Return the number of queued jobs."""
         return sum(tube.table.counts[JobState.READY] for tube in self.tubes.everywhere(name))
 
     def pause(self, name: str, paused: Pause | None, now: int) -> None:
@@ -208,11 +206,11 @@ class Queues:
         return found if found is not None and found[1].id == message_id else None
 
     def acknowledge(self, found: QueuedJob) -> None:
-        """Finish the job: it is done, or nobody wants it."""
+        """Finish the job: it is done, or no longer needed."""
         found[0].finish(found[1])
 
     def return_job(self, found: QueuedJob) -> bool:
-        """Queue a job again that somebody has failed to do. Returns False if it is queued already."""
+        """Queue a job again that a client has failed to do. Returns False if it is queued already."""
         tube, job = found
         if job.state is JobState.READY:
             return False
@@ -269,10 +267,6 @@ class Queues:
                 jobs = list_jobs(tube.table, JobState.READY, "", limit)[0]
                 found += [(tube, job) for job in jobs if not job.is_over(wall)]
         return sorted(found, key=_turn, reverse=newest_first)[:limit]
-
-    def all_of(self, name: str) -> Sequence[Tube]:
-        """Return the tube of the queue and those of promoted logs; () if there is none."""
-        return self.tubes.everywhere(name)
 
     def __repr__(self) -> str:
         return f"<Queues: {len(self.uses)} in use>"

@@ -14,7 +14,7 @@ from nsqd.core.limits import Limits
 from nsqd.core.sequence.journal import Extents, ReaderJournal
 from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.sequence.put_batch import JobOptions, PutBatch
-from nsqd.core.timing.agenda import Agenda
+from nsqd.core.timing.agenda import Agenda, AgendaReader
 from nsqd.core.timing.deferred import Message
 
 
@@ -27,7 +27,7 @@ class ReaderKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the constructor of every reader receives. A reader keeps the parts that it needs."""
+    """The arguments for the constructor of every reader, which keeps the parts that it needs."""
 
     topic: str  # the topic's name
     number: int  # the reader's number
@@ -45,7 +45,7 @@ class DistributedBatch(NamedTuple):
     first: int  # ordinal
     end: int
     ordinary: int  # how many of them have no delay
-    delayed: int  # how many of them wait in the topic's delay lane
+    delayed: int  # how many of them wait in the topic's delay queue
     # The jobs that a client has just put, if the batch is exactly these jobs; None: the batch may hold anything.
     put_batch: PutBatch | None
 
@@ -59,7 +59,7 @@ class Counts(NamedTuple):
     buried: int
 
 
-class Reader(Protocol):
+class Reader(AgendaReader, Protocol):
     """Anything that takes messages out of a topic.
 
     A reader is in the agenda while it can deliver, and while one of its messages waits for a time.
@@ -69,15 +69,12 @@ class Reader(Protocol):
     name: str
     number: int  # never used again on this node
     start: int  # messages before it are not for this reader
-    delayed: int  # messages in the topic's delay lane that will be released to it
+    delayed: int  # messages in the topic's delay queue that will be released to it
     deleted: bool
     ephemeral: bool
-    scan_entry: tuple[int, int] | None  # (due, handle) of the reader's entry in the agenda
     max_attempts: int  # failures before a message is buried; 0: any number
     # True: its messages are jobs, which have options and wait for their time in the reader itself
     takes_job_options: bool
-
-    # called by the topic
 
     def extend(self, batch: DistributedBatch) -> None:
         """Take over the messages of `batch`, which the distributed offset has just passed."""
@@ -92,13 +89,13 @@ class Reader(Protocol):
         """
 
     def release(self, message: Message) -> None:
-        """Make a message ready, because its delay in the topic's delay lane is over."""
+        """Make a message ready, because its delay in the topic's delay queue is over."""
 
     def own(self, due: int, message: Message, now: int) -> None:
-        """Hold a message from the topic's delay lane in this reader alone, until `due` (monotonic ns)."""
+        """Hold a message from the topic's delay queue in this reader alone, until `due` (monotonic ns)."""
 
     def read_completed(self) -> None:
-        """Go on reading: the store has loaded the extent for which its `read` returned None."""
+        """Continue to read: the store has loaded the extent for which its `read` returned None."""
 
     def delete(self) -> None:
         """Drop all messages, and disconnect or release the clients. Called by the topic."""
@@ -106,24 +103,13 @@ class Reader(Protocol):
     def move(self, agenda: Agenda) -> None:
         """Take part in the turns of another agenda from now on, with what waits for a time. There are no clients yet."""
 
-    # called by the broker
-
-    def serve(self, now: int) -> None:
-        """Give each consumer that has room its share, once."""
-
-    def scan(self, now: int, limit: int) -> int:
-        """Serve up to about `limit` messages that are due; return how many: 0 means that nothing was due."""
-
-    def next_due(self) -> int | None:
-        """Return when `scan` has something to do next (monotonic ns), or None if nothing waits for a time."""
-
     # queries
 
     def frozen_chunks(self) -> list[bytes]:
         """Return chunks of messages that wait for a time, which never change (nsqd/core/timing/deferred.py)."""
 
     def counts(self) -> Counts:
-        """Return how many messages are in each state."""
+        """Return the number of messages in each state."""
 
     @property
     def pending_count(self) -> int:

@@ -1,7 +1,7 @@
 """The durable state of a topic's reader: the base class that each kind of reader implements.
 
 Replay builds the state from the log's records, a checkpoint stores it, and a start makes a live reader from it. None of these
-three knows the kinds of readers. Each kind defines its state beside its live class; nsqd/core/topic_state.py lists the kinds.
+three knows the kinds of readers. Each kind defines its state in the package of its live class; topic_state.py lists the kinds.
 """
 
 from abc import ABC, abstractmethod
@@ -29,7 +29,7 @@ class ReaderState(ABC):
     """
 
     kind: ClassVar[ReaderKind]  # a byte in the log
-    has_own_times: ClassVar[bool] = False  # True: delayed messages wait in the reader, not in the topic's delay lane
+    has_own_times: ClassVar[bool] = False  # True: delayed messages wait in the reader, not in the topic's delay queue
 
     number: int
     name: str
@@ -73,7 +73,7 @@ class ReaderState(ABC):
     @property
     @abstractmethod
     def reached(self) -> int:
-        """Return the ordinal behind the last message that the reader knows of."""
+        """Return the ordinal after the last message that the reader knows of."""
 
     @abstractmethod
     def figures(self, distributed: int, plain: list[Span]) -> dict[str, int]:
@@ -83,7 +83,7 @@ class ReaderState(ABC):
     def delivered(self) -> int:
         """Count the messages that were delivered, are not finished, and are ready after a start. The state is settled.
 
-        They were in flight, or had come back at once: of messages, the log does not tell these apart.
+        They were in flight, or had come back at once: for messages, the log does not distinguish these.
         """
 
     def dues(self, ordinals: Collection[int], delayed: Mapping[int, int]) -> dict[int, int]:
@@ -108,10 +108,10 @@ class ReaderState(ABC):
 
     @classmethod
     @abstractmethod
-    def load(cls, array: list[Any], offset: int, distributed: int, lane: list[Page], kinds: Kinds) -> Self:
+    def load(cls, array: list[Any], offset: int, distributed: int, queued: list[Page], kinds: Kinds) -> Self:
         """Return the state that `dump` returned as `array`, with every time moved by `offset` (ns).
 
-        `lane`: the messages before `distributed`, the topic's, that wait in the topic's delay lane.
+        `queued`: the messages before `distributed`, the topic's, that wait in the topic's delay queue.
         """
 
     def carry_over(self, before: Self) -> None:  # noqa: B027 (most kinds have no use for it)
@@ -119,7 +119,7 @@ class ReaderState(ABC):
 
     @abstractmethod
     def referenced_spans(self, distributed: int, kinds: Kinds) -> Iterator[Span]:
-        """Yield the spans (first, end) that a state that was just loaded references, except for those that `flags` tells."""
+        """Yield the spans (first, end) that a state that was just loaded references, except for those that `flags` returns."""
 
     def flags(self, first: int, end: int) -> bytes:
         """Return a byte for each of messages first..end: 1 if the reader references it alone. b"" if it references none so."""
@@ -130,7 +130,7 @@ class ReaderState(ABC):
     def from_reader(cls, reader: Reader, written: WrittenChunks) -> Self:
         """Return the part of a live reader of this kind that survives a restart, with monotonic times.
 
-        `written`: chunks that stand in the checkpoint already, and that the state may name instead of holding them.
+        `written`: chunks that the checkpoint has already, and that the state may name instead of holding them.
         """
 
     @abstractmethod

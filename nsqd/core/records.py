@@ -1,7 +1,7 @@
 """The contents of the log's records, field by field. The functions are pure: bytes in, bytes out.
 
-The states of topics and readers (state.py beside each kind of reader) apply these contents, and the store packs them. How a
-record is framed, checked and placed in a segment is in nsqd/storage/log/records.py. All numbers are big-endian.
+The states of topics and readers (topic_state.py, and state.py of each kind of reader) apply these contents, and the store packs
+them. How a record is framed, checked and placed in a segment is in nsqd/storage/log/records.py. All numbers are big-endian.
 Times are ns of the log's own clock, which is near the time since the epoch; a time marked "wall" is ns since the epoch.
 """
 

@@ -3,8 +3,6 @@
 Messages that were in flight are ready again. Attempts, delays and burials are kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -89,4 +87,4 @@ def recover(broker: Broker, snapshot: LogSnapshot, now: int, interrupt: Callable
     recovery = Recovery(broker, snapshot)
     while recovery.recover_some(now):
         interrupt()
-    broker.fetch_changes()  # nsqlookupd is told of everything when it is connected
+    broker.fetch_changes()  # nsqlookupd gets everything when it is connected

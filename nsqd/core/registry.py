@@ -1,4 +1,4 @@
-"""The node-wide affairs of topics and channels: their numbers, their limits, and the changes that the outside is told."""
+"""The node-wide affairs of topics and channels: their numbers, their limits, and the changes that others have to know."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -22,7 +22,7 @@ class ChangeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change that nsqlookupd and the metadata file have to be told."""
+    """A change that nsqlookupd and the metadata file have to get."""
 
     kind: ChangeKind
     topic: str
@@ -44,7 +44,7 @@ class Registry:
         self.changes: list[Change] = []  # the changes that were not fetched yet
         self.channel_count = 0  # channels of all topics
         self.refused: Counter[str] = Counter()  # how often each limit refused something
-        self.pauses = Pauses()  # what is known of paused topics and channels
+        self.pauses = Pauses()  # of topics and channels
         self.on_channel_created: list[Callable[[str, str], None]] = []  # called with topic and name of each new channel
 
     # numbers
@@ -67,7 +67,7 @@ class Registry:
     # limits
 
     def admit_topic(self, count: int) -> None:
-        """Raise TooMany if no topic may be made beside `count` others."""
+        """Raise TooMany if no topic may be made in addition to `count` others."""
         if count >= self._limits.max_topics and not self.is_open:
             raise self.exceeded("max_topics", f"topics exceed limit of {self._limits.max_topics}")
 
@@ -97,8 +97,8 @@ class Registry:
         """Count and note a channel that a topic made."""
         self.channel_count += 1
         self.note_change(ChangeKind.CHANNEL_CREATED, topic, channel)
-        for tell in self.on_channel_created:
-            tell(topic, channel)
+        for call in self.on_channel_created:
+            call(topic, channel)
 
     def channel_deleted(self, topic: str, channel: str) -> None:
         """Note that a topic dropped a channel, and forget its pause."""

@@ -1,12 +1,10 @@
 """Apply to a promoted log the deletions at the node that published into it, while that node was partitioned.
 
 Only the topics and channels of the promoted log are touched, by their numbers. The topics and channels of the same names in the
-home broker stay, with the messages of the node's own log and of other promoted logs.
+node's own broker stay, with the messages of the node's own log and of other promoted logs.
 
 See docs/contributing/design/cluster-protocol.md#deletions.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable
 
@@ -17,12 +15,12 @@ from nsqd.core.topic import Topic
 from nsqd.core.work_queue.tube import Tube
 
 
-def delete_from_promoted(home: Broker, promoted: Broker, deletions: Iterable[Deletion]) -> list[str]:
+def delete_from_promoted(node: Broker, promoted: Broker, deletions: Iterable[Deletion]) -> list[str]:
     """Delete and empty topics and channels of a promoted log, within a turn. Returns what was there to be deleted, in words.
 
-    `promoted` must have joined the turns of `home`, and have diverged from the copy to which the deletions happened at the
-    point that they name (`LogDeletions.holds_for`): then it has no message that they did not know. What was deleted before does
-    nothing, so the call may be repeated.
+    `promoted` must have joined the turns of `node`, the node's own broker. At the point that the deletions name, it must have
+    diverged from the copy in which they were done (`LogDeletions.holds_for`): then all its messages were known there. The call
+    may be repeated.
     """
     done = []
     for one in deletions:
@@ -31,7 +29,7 @@ def delete_from_promoted(home: Broker, promoted: Broker, deletions: Iterable[Del
             continue
         if one.kind is DeletionKind.TOPIC_DELETED:
             done.append(f"the topic {topic.name}")
-            _delete_topic(home, promoted, topic)
+            _delete_topic(node, promoted, topic)
         elif one.kind is DeletionKind.TOPIC_EMPTIED:
             done += _empty_topic(topic, one.ordinal)
         else:
@@ -39,23 +37,23 @@ def delete_from_promoted(home: Broker, promoted: Broker, deletions: Iterable[Del
     return done
 
 
-def _delete_topic(home: Broker, promoted: Broker, topic: Topic) -> None:
-    ours = home.topics.get(topic.name)
-    if ours is not None:
-        ours.shards = tuple(one for one in ours.shards if one is not topic)
-    tube = home.tubes.tube(topic.name)
+def _delete_topic(node: Broker, promoted: Broker, topic: Topic) -> None:
+    local = node.topics.get(topic.name)
+    if local is not None:
+        local.shards = tuple(one for one in local.shards if one is not topic)
+    tube = node.tubes.tube(topic.name)
     for reader in list(topic.readers.values()):
         if isinstance(reader, Tube) and reader.key < 0:
             reader.end_shard(tube)
     promoted.delete_topic(topic.name)
     if tube is not None:
-        home.tubes.listed.show(topic.name)  # the tube that has gone was shown under the same name
+        node.tubes.listed.show(topic.name)  # the tube that has gone was shown under the same name
 
 
 def _empty_topic(topic: Topic, first: int) -> list[str]:
-    """Drop the messages from the ordinal `first` on: those that no reader has, and those that the home's channels were given.
+    """Drop the messages from the ordinal `first` on: those that no reader has, and those that the local channels were given.
 
-    A reader that had messages before `first` keeps all: nothing tells apart what it was given since.
+    A reader that had messages before `first` keeps all: what it was given since cannot be distinguished.
     """
     if first >= topic.offsets.end:
         return []

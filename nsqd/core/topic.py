@@ -8,20 +8,17 @@ So the first reader gets the messages published before it, and each later one ge
 See docs/contributing/design/channel.md#positions.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from nsqd.core.channel.channel import Channel
+from nsqd.core.distribution import Distribution, R
 from nsqd.core.limits import TooFewCopies
 from nsqd.core.measurement.outcomes import Producers
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.node_context import NodeContext
-from nsqd.core.reader import DistributedBatch, Parts, ReaderKind
-from nsqd.core.readers import R, Readers
+from nsqd.core.reader import Parts, ReaderKind
 from nsqd.core.retention.cursors import Cursor
-from nsqd.core.retention.history import History
 from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.sequence.dedup import Dedup
 from nsqd.core.sequence.intake import Intake, Sealed
@@ -29,7 +26,6 @@ from nsqd.core.sequence.mark import Mark
 from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda
-from nsqd.core.timing.deferred import Message
 from nsqd.core.timing.pause import Pause
 from penstock.protocol.names import is_ephemeral, is_valid_name
 
@@ -46,35 +42,16 @@ class Topic:
     """One topic of the node. Directory creates it."""
 
     __slots__ = (
-        "_context",
-        "_readers",
-        "channels",
-        "config",
-        "cursors",
-        "deleted",
-        "ephemeral",
-        "intake",
-        "is_tubes_own",
-        "journal",
-        "legal",
-        "maker",
-        "marks",
-        "name",
-        "number",
-        "offsets",
-        "paused",
-        "publish",
-        "readers",
-        "scan_entry",
-        "shards",
-        "shut",
-        "starting",
-    )
+        "channels", "config", "context", "cursors", "deleted", "distribution", "ephemeral", "intake", "is_tubes_own",
+        "journal", "key", "legal", "maker", "marks", "name", "number", "offsets", "paused", "publish", "readers",
+        "shards", "shut", "starting",
+    )  # fmt: skip
 
     def __init__(self, name: str, number: int, context: NodeContext, config: TopicConfig | None = None) -> None:
         limits = context.limits
-        self._context = context
+        self.context = context
         self.name = name
+        self.key = name, ""  # by which operators know the topic: no channel
         self.number = number  # never used again on this node
         self.ephemeral = is_ephemeral(name)
         self.legal = is_valid_name(name)  # False: NSQ does not allow the name, so only clients of beanstalkd can use it
@@ -86,14 +63,14 @@ class Topic:
         self.shut = False  # True: it is deleted, or nothing can be published to it: Broker.admit says why
         self.starting = False  # True: nsqlookupd is being asked for the channels; nothing is distributed yet
         self.shards: tuple[Topic, ...] = (self,)  # the topics of this name in all logs, this one first: see shards.py
-        self.scan_entry: tuple[int, int] | None = None  # (due, handle) of the delay lane's entry in the agenda
         producers = Producers() if limits.measures else None
-        self.intake = Intake(self, context.agenda, context.ids, Dedup(limits.dedup, context.remembered), producers)
-        self.publish = self.intake.publish  # the hot path saves a call this way
         self.journal = context.store.topic(number, name)
-        self._readers = Readers(name, context, self.offsets, self.journal, producers)
-        self.readers = self._readers.all  # all readers, by number
-        self.channels = self._readers.channels  # the readers that are channels, by name
+        dedup = Dedup(limits.dedup, context.remembered)
+        self.intake = Intake(self, context.agenda, context.ids, dedup, producers, self.journal.promise)
+        self.publish = self.intake.publish  # the hot path saves a call this way
+        self.distribution = Distribution(name, context, self.offsets, self.journal, producers)
+        self.readers = self.distribution.all  # all readers, by number
+        self.channels = self.distribution.channels  # the readers that are channels, by name
         self.cursors: dict[str, Cursor] = {}  # of clients that read the topic back, by name
         self.journal.hold(self.cursors)
         self.marks: tuple[Mark, ...] = ()  # a reply about the topic's messages waits for these marks
@@ -101,25 +78,8 @@ class Topic:
 
     # publishing
 
-    def publish_deferred(self, body: bytes, due: int) -> None:
-        """Take one message, which no channel delivers before `due` (monotonic ns)."""
-        self.intake.publish_apart([body], NONE, due)
-
-    def publish_with(self, bodies: list[bytes], attributes: Attributes, due: int = 0) -> int:
-        """Take messages that have attributes, and with `due` (monotonic ns) a delay.
-
-        They come behind the messages of this turn that have no attributes. Returns how many of the first messages are
-        duplicates of earlier publishes and are not taken again. A reply about these waits for this turn's promise, too.
-        """
-        known = self.intake.admit(attributes, len(bodies))
-        if known:
-            self.journal.promise()  # the promise of the first publish may not be kept yet
-        if known < len(bodies):
-            self.intake.publish_apart(bodies[known:], attributes.behind(known), due)
-        return known
-
     def publish_to(self, only: Channel, bodies: list[bytes], attributes: Attributes) -> int:
-        """Take messages as `publish_with` does, except for one channel; they come before the turn's other publishes.
+        """Take messages as `Intake.publish_with` does, for one channel only; they come before the turn's other publishes.
 
         The topic must be neither paused nor starting. Returns how many of the first messages are duplicates.
         """
@@ -128,11 +88,13 @@ class Topic:
         if known < len(bodies):
             fresh = bodies[known:]
             self.intake.count(fresh)
-            wall = self._context.agenda.wall
-            self.take_in([(wall, body) for body in fresh], only, attributes.behind(known))
+            wall = self.context.agenda.wall
+            self.append_past([(wall, body) for body in fresh], only, attributes.behind(known))
         return known
 
-    def take_in(self, messages: list[tuple[int, bytes]], only: Channel | None, attributes: Attributes = NONE) -> None:
+    def append_past(
+        self, messages: list[tuple[int, bytes]], only: Channel | None, attributes: Attributes = NONE
+    ) -> None:
         """Append messages that keep the time of their publish, each (ns since the epoch, body), for all readers or `only` one.
 
         The topic must be neither paused nor starting. The messages exist from the turn's commit on.
@@ -150,56 +112,42 @@ class Topic:
         if count <= usual and not (has_limit and usual > 1):
             return self.marks
         count = max(count, usual)
-        if self.ephemeral or count > self._context.copies:
-            raise self._too_few(self._lacks(count))
+        if self.ephemeral or count > self.context.copies:
+            raise self._too_few_copies(count)
         marks = self.journal.ask_for_copies(count, has_limit)
         self.offsets.gate = self.journal.gate
         return marks
 
     @property
     def usual_copies(self) -> int:
-        """Return how many nodes must have each message, this one included."""
-        return self.config.replicate or self._context.limits.policy.replicate
+        """Return the number of nodes that must have each message, this one included."""
+        return self.config.replicate or self.context.limits.policy.replicate
 
     def check_copies(self) -> None:
         """Raise TooFewCopies, and count that, if fewer nodes can have a copy than the topic asks for."""
         if self.lacks_copies:
-            raise self._too_few(self._lacks(self.usual_copies))
+            raise self._too_few_copies(self.usual_copies)
 
-    def _too_few(self, text: str) -> TooFewCopies:
-        self._context.registry.refused["no_copies"] += 1
-        return TooFewCopies(text)
-
-    def _lacks(self, wanted: int) -> str:
-        possible = 1 if self.ephemeral else self._context.copies
-        if not possible:
-            return "NOREPL: this node has just started, and has not received the configurations of topics from another node yet"
-        return f"NOREPL: {wanted} copies are asked for, and {possible} are possible now"
-
-    def knows(self, key: str) -> bool:
-        """Return True if the key was published within the window that is remembered; if not, remember it from now on."""
-        return self.intake.admit(Attributes(key=key), 1) > 0
-
-    def put(self, bodies: list[bytes], options: JobOptions, key: str = "") -> int:
-        """Take jobs. Returns the id of the first as a number; the other ids follow it. The jobs exist from Broker.seal_puts on.
-
-        `key`: the key of a single job, as in Attributes; "": none.
-        """
-        return self.intake.put(bodies, options, key)
+    def _too_few_copies(self, required: int) -> TooFewCopies:
+        self.context.registry.refused["no_copies"] += 1
+        possible = 1 if self.ephemeral else self.context.copies
+        return TooFewCopies(
+            f"NOREPL: {required} copies are asked for, and {possible} are possible now"
+            if possible
+            else "NOREPL: this node has just started, and has not received the configurations of topics from another node yet"
+        )
 
     def put_with_id(self, body: bytes, options: JobOptions, sequence: int, created: int) -> None:
         """Append at once a job that was put elsewhere at `created` (ns since the epoch). See Intake.put_with_id."""
-        self._seal_put_batch(self.intake.put_with_id(body, options, sequence, created))
+        self.intake.put_with_id(body, options, sequence, created)
+        self.seal_puts()
 
     def seal_puts(self) -> None:
         """Append the jobs put in this turn, ahead of the messages published in it. A deleted topic appends nothing."""
         if self.deleted:
             return
         for put_batch in self.intake.take_put_batches():
-            self._seal_put_batch(put_batch)
-
-    def _seal_put_batch(self, put_batch: PutBatch) -> None:
-        self._append(self.intake.seal_put_batch(put_batch, self.offsets.end), put_batch, None)
+            self._append(self.intake.seal_put_batch(put_batch, self.offsets.end), put_batch, None)
 
     def seal(self, wall: int) -> None:
         """Give this turn's messages ids, frames and places, and hand them to the readers. A deleted topic does nothing."""
@@ -209,10 +157,10 @@ class Topic:
             self._append(sealed, None, None)
 
     def _room(self) -> int:
-        """Return how many messages the topic can take now: an ephemeral one holds mem-queue-size that no reader was given."""
+        """Return the number of messages that the topic can take: an ephemeral one holds mem-queue-size for no reader."""
         if not self.ephemeral or self._is_open:
             return UNBOUNDED
-        return max(0, self._context.limits.mem_queue_size - self.depth)
+        return max(0, self.context.limits.mem_queue_size - self.depth)
 
     @property
     def _is_open(self) -> bool:
@@ -232,23 +180,17 @@ class Topic:
         owners = None if only is None else (only.number,)
         self.journal.publish(first, frames, sealed.ids, sealed.largest, due, sealed.attributes, references, owners)
         if references:
-            self._extend(first, put_batch, only)
+            self.distribution.extend(put_batch, only)
         elif put_batch is not None:
-            self._expect(first, len(frames), put_batch.options)
+            self.distribution.expect(first, len(frames), put_batch.options)
 
     def _append_delayed(self, first: int, count: int, due: int, put_batch: PutBatch | None) -> None:
-        """Put delayed messages into the lane, unless they are jobs and every reader lets jobs wait in the reader itself."""
+        """Put delayed messages into the queue, unless they are jobs and every reader lets jobs wait in the reader itself."""
         if put_batch is None:
-            self._expect(first, count, JobOptions(due=due))
+            self.distribution.expect(first, count, JobOptions(due=due))
         elif self._is_open and all(reader.takes_job_options for reader in self.readers.values()):
             return
-        self.offsets.lane.push(first, count, due, self._context.agenda.now)
-        self._schedule_lane()
-
-    def _expect(self, first: int, count: int, options: JobOptions) -> None:
-        for reader in self.readers.values():
-            if reader.takes_job_options:
-                reader.expect(first, count, options)
+        self.distribution.delay(first, count, due)
 
     # durability, retention and cursors
 
@@ -261,20 +203,20 @@ class Topic:
     def apply_config(self, config: TopicConfig) -> None:
         """Use `config` from now on, without recording it."""
         self.config = config
-        self.marks = self.journal.set_policy(self._context.limits.policy.over(config))
+        self.marks = self.journal.set_policy(self.context.limits.policy.over(config))
         self.offsets.gate = self.journal.gate
-        usual = self._context.limits.attempts(self.name)
-        self._readers.limit_attempts(usual if config.max_attempts is None else config.max_attempts)
+        usual = self.context.limits.attempts(self.name)
+        self.distribution.limit_attempts(usual if config.max_attempts is None else config.max_attempts)
         self.update_shut()
 
     def update_shut(self) -> None:
         """Set `shut` again: the node takes messages or takes none, or the copies that are possible or needed have changed."""
-        self.shut = self.deleted or bool(self._context.refusal) or self.lacks_copies
+        self.shut = self.deleted or bool(self.context.refusal) or self.lacks_copies
 
     @property
     def lacks_copies(self) -> bool:
         """Return True if fewer nodes can have a copy of a message than the topic asks for."""
-        return self.usual_copies > self._context.copies and not self.ephemeral
+        return self.usual_copies > self.context.copies and not self.ephemeral
 
     def set_cursor(self, name: str, cursor: Cursor | None) -> None:
         """Set the named cursor of a client that reads the topic back, or delete it (None)."""
@@ -296,38 +238,17 @@ class Topic:
         offsets = self.offsets
         offsets.end, offsets.distributed, self.paused = end, distributed, paused
         offsets.ordinary = distributed  # any value will do, because only differences to it count
-        offsets.lane.load(delayed, now)
-        self._schedule_lane()
+        offsets.delay_queue.load(delayed, now)
+        self.distribution.schedule_delays()
 
     # distribution
 
     def distribute(self) -> None:
         """Move the distributed offset to the end of the sequence, unless something holds it."""
         first, end = self.offsets.distributed, self.offsets.end
-        if first == end or not self._is_open:
-            return
-        self.journal.distribute(first, end, len(self.readers))
-        self._extend(first, None, None)
-
-    def _extend(self, first: int, put_batch: PutBatch | None, only: Channel | None) -> None:
-        """Move the distributed offset from `first` to the end, and tell the readers.
-
-        `only`: the one channel that gets the messages.
-        """
-        offsets = self.offsets
-        end = offsets.distributed = offsets.end
-        delayed = offsets.lane.pass_all() if offsets.lane.ahead else 0
-        ordinary = end - first - delayed
-        offsets.ordinary += ordinary
-        offsets.put_count += end - first
-        batch = DistributedBatch(first, end, ordinary, delayed, put_batch)
-        for reader in self.readers.values():
-            if only is not None and reader is not only:
-                reader.skip(first, end, ordinary)
-            else:
-                reader.extend(batch)
-        if delayed:
-            self._schedule_lane()
+        if first < end and self._is_open:
+            self.journal.distribute(first, end, len(self.readers))
+            self.distribution.extend(None, None)
 
     def start(self) -> None:
         """Begin to distribute: the channels that nsqlookupd knows exist now."""
@@ -347,7 +268,7 @@ class Topic:
         """Return the channel of that name, and create it if needed. Raises TooMany."""
         channel = self.channels.get(name)
         if channel is None:
-            channel = self._readers.new_channel(name, self.offsets.distributed)
+            channel = self.distribution.new_channel(name, self.offsets.distributed)
             self.distribute()
         return channel
 
@@ -356,28 +277,24 @@ class Topic:
         assert name not in self.channels
         if start >= self.offsets.distributed:
             return self.channel(name)
-        channel = self._readers.new_channel(name, start)
-        self._readers.fill_from_past(channel, start, now)
+        channel = self.distribution.new_channel(name, start)
+        self.distribution.fill_from_past(channel, start, now)
         self.distribute()
         return channel
-
-    def revive_channel(self, name: str, number: int) -> Channel:
-        """Make a channel that existed before the restart, with its number. The caller still has to fill it."""
-        return self._readers.revive_channel(name, number)
 
     def attach(self, kind: ReaderKind, name: str, make: Callable[[Parts], R], number: int = 0) -> R:
         """Return a new reader of another kind, from the distributed offset on. `number`: the same after a restart; 0: new.
 
         Raises TooMany.
         """
-        reader = self._readers.attach(kind, name, make, number)
+        reader = self.distribution.attach(kind, name, make, number)
         if not number:
             self.distribute()
         return reader
 
     def delete_channel(self, name: str) -> bool:
         """Drop the channel, its messages and its connections. Returns True if an ephemeral topic has lost its last channel."""
-        self._readers.drop_channel(name)
+        self.distribution.drop_channel(name)
         return self.ephemeral and not self.channels and not self.deleted
 
     def empty(self) -> None:
@@ -388,89 +305,32 @@ class Topic:
     def _empty(self) -> None:
         offsets = self.offsets
         first, end = offsets.distributed, offsets.end
-        if first == end:
-            return
-        self.journal.hole(first, end)
-        offsets.lane.drop_from(first)
-        offsets.distributed = end
-        for reader in self.readers.values():
-            reader.skip(first, end, 0)
+        if first < end:
+            self.journal.hole(first, end)
+            offsets.delay_queue.drop_from(first)
+            offsets.distributed = end
+            for reader in self.readers.values():
+                reader.skip(first, end, 0)
 
     def delete(self) -> None:
         """Drop all readers and messages. Called by the directory."""
         self.deleted = self.shut = True
         self.intake.close()
-        for name in list(self.channels):
-            self.delete_channel(name)
-        for reader in list(self.readers.values()):
-            self._readers.drop(reader)
-        self._context.agenda.cancel_scan(self)
+        self.distribution.close()
         self.journal.drop()
-        reclaimer = self._context.agenda.reclaimer
-        reclaimer.add(self.offsets.lane.give_up().reclaim())
-        reclaimer.add(self.journal.reclaim())
-
-    # time
-
-    def scan(self, now: int, limit: int) -> int:
-        """Release up to about `limit` messages whose delay is over. Returns how many the lane moved."""
-        moved, released = self.offsets.lane.release(now, limit, self.offsets.distributed)
-        for message in released:
-            for reader in self.readers.values():
-                if reader.start <= message.ordinal:
-                    reader.release(message)
-        return moved
+        self.context.agenda.reclaimer.add(self.journal.reclaim())
 
     def move(self, agenda: Agenda) -> None:
         """Take part in the turns of another agenda from now on: that of the context, which has been replaced."""
         self.intake.move(agenda)
-        self._schedule_lane()
-        for reader in self.readers.values():
-            reader.move(agenda)
-
-    def hand_over(self, ordinals: Collection[int]) -> None:
-        """Move those of `ordinals` that wait in the delay lane into each reader, where they wait separately."""
-        now = self._context.agenda.now
-        for due, message in self.offsets.lane.pop_distributed(ordinals, self.offsets.distributed, now):
-            for reader in self.readers.values():
-                if reader.start <= message.ordinal:
-                    reader.own(due, Message(message.ordinal, 0), now)
-
-    def next_due(self) -> int | None:
-        """Return when `scan` has something to do (monotonic ns), or None if nothing waits."""
-        return self.offsets.lane.waiting.wake_at()
-
-    def _schedule_lane(self) -> None:
-        due = self.offsets.lane.waiting.wake_at()
-        if due is not None:
-            self._context.agenda.schedule_scan(self, due)
+        self.distribution.move(agenda)
 
     # queries
 
     @property
-    def key(self) -> tuple[str, str]:
-        """Return the name by which operators pause the topic: its name, and no channel."""
-        return self.name, ""
-
-    @property
-    def position(self) -> int:
-        """Return the position of the topic's log among those that the node leads: see NodeContext."""
-        return self._context.position
-
-    @property
-    def history(self) -> History | None:
-        """Return what reads the messages of the topic's log from disk; None: nothing does."""
-        return self._context.history
-
-    @property
     def depth(self) -> int:
-        """Return how many messages no reader has been given yet."""
+        """Return the number of messages that no reader has been given yet."""
         return self.offsets.end - self.offsets.distributed
-
-    @property
-    def backend_depth(self) -> int:
-        """Return how many of the messages in `depth` are on disk only."""
-        return self.journal.cold(self.offsets.distributed, self.offsets.end)
 
     def frame(self, ordinal: int) -> bytes:
         """Return the frame of a message that is referenced, or b"" if it must be read from disk first."""
@@ -483,12 +343,12 @@ class Topic:
         offsets.check()
         assert offsets.distributed == offsets.end or not self._is_open
         assert all(self.readers[channel.number] is channel for channel in self.channels.values())
-        lane = [message.ordinal for _, message in offsets.lane.waiting.items()]
+        queued = [message.ordinal for _, message in offsets.delay_queue.waiting.items()]
         for number, reader in self.readers.items():
             assert reader.number == number
             assert not reader.deleted
             reader.check()
-            assert reader.delayed == sum(reader.start <= ordinal < offsets.distributed for ordinal in lane)
+            assert reader.delayed == sum(reader.start <= ordinal < offsets.distributed for ordinal in queued)
 
     def __repr__(self) -> str:
         state = " paused" if self.paused else " starting" if self.starting else ""

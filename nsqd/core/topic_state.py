@@ -1,6 +1,6 @@
 """The durable state of a topic: how the log's records change it, and how a checkpoint stores it.
 
-The states of a topic's readers are defined beside the readers. A checkpoint holds [number, name, paused, end, distributed
+The states of a topic's readers are defined in the readers' packages. A checkpoint holds [number, name, paused, end, distributed
 offset, delayed, readers, config, cursors]:
 * delayed: a list of the messages whose delay is not over, or is over at or past the distributed offset, packed as in
   nsqd/core/timing/deferred_pages.py, and of the numbers of WAITING records that hold more of them;
@@ -8,9 +8,9 @@ offset, delayed, readers, config, cursors]:
 * config: the topic's own settings by name (shared/topic_config.py);
 * cursors: (name, offset, owner, hold, hold_bytes, updated).
 
-SEEN records follow with what the topic remembers of publishers (nsqd/core/sequence/dedup.py). Behind the topic's number each
+SEEN records follow with what the topic remembers of publishers (nsqd/core/sequence/dedup.py). After the topic's number each
 has in msgpack [keys, published at, producers, numbers], which are two pairs of parallel lists. Newer publishes than the array
-may stand in the log before these records.
+may be in the log before these records.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PUBLISHERS_AT_ONCE = 2000  # keys in one record, which takes a fifth of a millis
 
 @dataclass(slots=True)
 class Publishers:
-    """What a topic remembers of publishers, with the oldest entries first."""
+    """The keys and numbers of publishers that a topic remembers, the oldest first."""
 
     keys: dict[str, int] = field(default_factory=dict)  # key -> when it was published, by the state's clock
     producers: dict[str, int] = field(default_factory=dict)  # producer -> the number of its last message
@@ -80,13 +80,13 @@ class TopicState:
     cursors: dict[str, Cursor] = field(default_factory=dict)
     readers: dict[int, ReaderState] = field(default_factory=dict)  # by number
     delayed: dict[int, int] = field(default_factory=dict)  # ordinal -> due, of messages published with a delay
-    # ordinals in `delayed` that a reader's own record names: they have left the delay lane, if only by an operator's command
+    # ordinals in `delayed` that a reader's own record names: they have left the delay queue, if only by an operator's command
     handed_over: set[int] = field(default_factory=set)
-    # the messages before `distributed` that waited in the delay lane at the checkpoint, and have not left it since
+    # the messages before `distributed` that waited in the delay queue at the checkpoint, and have not left it since
     waiting: DeferredPages = field(default_factory=DeferredPages)
     # more of them, packed; referenced by all readers that start before them
-    lane: list[bytes] = field(default_factory=list)
-    # numbers of WAITING records that hold more of `lane`; only in the state of a live topic that is put into a checkpoint
+    chunks: list[bytes] = field(default_factory=list)
+    # numbers of WAITING records that hold more of `chunks`; only in the state of a live topic that is put into a checkpoint
     written: list[int] = field(default_factory=list)
     publishers: Publishers = field(default_factory=Publishers)  # from the publishes since STATE_TOPIC
     # from the SEEN records, or from before the checkpoint
@@ -150,7 +150,7 @@ class TopicState:
 
     @property
     def _readers_have_times(self) -> bool:
-        """Return True if no reader leaves its delayed messages to the topic's delay lane."""
+        """Return True if no reader leaves its delayed messages to the topic's delay queue."""
         return all(reader.has_own_times for reader in self.readers.values())
 
     @property
@@ -204,7 +204,7 @@ class TopicState:
         """Draw the conclusions from the applied records.
 
         Returns the spans that readers turn out not to reference (ReaderState). The distributed offset lies beyond the end only
-        if the newest publishes are damaged: later records show that their ordinals are used.
+        if the newest publishes are corrupt: later records show that their ordinals are used.
         """
         self.distributed = max([self.distributed, *(reader.reached for reader in self.readers.values())])
         self.end = max(self.end, self.distributed)
@@ -227,7 +227,10 @@ class TopicState:
             dump_pause(self.paused),
             self.end,
             self.distributed,
-            [*self.written, b"".join([*self.lane, *(pack(ordinal, due, 0) for ordinal, due in self.delayed.items())])],
+            [
+                *self.written,
+                b"".join([*self.chunks, *(pack(ordinal, due, 0) for ordinal, due in self.delayed.items())]),
+            ],
             [[reader.kind, *reader.dump()] for reader in self.readers.values()],
             dump(self.config),
             [(name, c.offset, c.owner, c.hold, c.hold_bytes, c.updated) for name, c in self.cursors.items()],
@@ -252,27 +255,20 @@ class TopicState:
         `kinds`: see ReaderState. `before`: the state known before the checkpoint, which may break off in the middle.
         """
         number, name, paused, end, distributed, delayed, readers, config, cursors = array
-        state = cls(
-            number,
-            name,
-            load_pause(paused),
-            end,
-            distributed,
-            load(config),
-        )
+        state = cls(number, name, load_pause(paused), end, distributed, load(config))
         state.cursors = {name: Cursor(*of) for name, *of in cursors}
-        lane: list[Page] = []
+        queued: list[Page] = []
         for page in pages_of(delayed, offset):
-            lane.append(between(page, 0, distributed))
+            queued.append(between(page, 0, distributed))
             ahead = between(page, distributed, ENDLESS)
             state.delayed.update(zip(ahead[::3], ahead[1::3], strict=True))
         for kind, *its_array in readers:
-            reader = READERS[ReaderKind(kind)].load(its_array, offset, distributed, lane, kinds)
+            reader = READERS[ReaderKind(kind)].load(its_array, offset, distributed, queued, kinds)
             state.readers[reader.number] = reader
             known = before.readers.get(reader.number) if before is not None else None
             if known is not None:
                 reader.carry_over(known)
-        state.waiting = DeferredPages(lane)
+        state.waiting = DeferredPages(queued)
         if before is not None:
             state.publishers_before = before.publishers.over(before.publishers_before)
         return state
@@ -282,7 +278,7 @@ def frozen_chunks(topic: Topic) -> list[bytes]:
     """Return those chunks of waiting messages of a live topic that never change, if they are worth a record each."""
     lasting = [reader for reader in topic.readers.values() if not reader.ephemeral]
     chunks = [
-        *topic.offsets.lane.waiting.frozen_chunks(),
+        *topic.offsets.delay_queue.waiting.frozen_chunks(),
         *(one for reader in lasting for one in reader.frozen_chunks()),
     ]
     return chunks if sum(map(len, chunks)) >= WORTH_IT else []
@@ -291,11 +287,11 @@ def frozen_chunks(topic: Topic) -> list[bytes]:
 def state_of(topic: Topic, now: int, written: WrittenChunks | None = None) -> TopicState:
     """Return the part of a live topic that survives a restart, in monotonic ns as `now` is. Copies what waits, packed.
 
-    `written`: chunks that stand in the checkpoint already.
+    `written`: chunks that the checkpoint has already.
     """
     offsets, dedup = topic.offsets, topic.intake.dedup
     written = written or WrittenChunks(topic.number)
-    in_heap, chunks = offsets.lane.waiting.packed()
+    in_heap, chunks = offsets.delay_queue.waiting.packed()
     numbers, pages = written.split(chunks)
     lasting = [reader for reader in topic.readers.values() if not reader.ephemeral]
     readers = [READERS[reader.kind].from_reader(reader, written) for reader in lasting]
@@ -309,7 +305,7 @@ def state_of(topic: Topic, now: int, written: WrittenChunks | None = None) -> To
         config=topic.config,
         cursors=topic.cursors,
         readers={reader.number: reader for reader in readers},
-        lane=[in_heap, *pages, *(pack(message.ordinal, 0, 0) for message in offsets.lane.overdue)],
+        chunks=[in_heap, *pages, *(pack(message.ordinal, 0, 0) for message in offsets.delay_queue.overdue)],
         written=numbers,
         publishers=Publishers(dedup.keys, dedup.producers),
     )

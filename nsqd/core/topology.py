@@ -63,12 +63,12 @@ def unpaused(topic: TopicEntry) -> TopicEntry:
 
 def changes(before: Iterable[TopicEntry], after: Iterable[TopicEntry]) -> list[str]:
     """Return the steps from `before` to `after` in the words of NSQ's operators: "pause channel c of topic t"."""
-    known, wanted = _states(before), _states(after)
+    known, current = _states(before), _states(after)
     return [
-        *(f"create {name}" for name in wanted if name not in known),
-        *(f"delete {name}" for name in known if name not in wanted),
-        *(f"pause {name}" for name, paused in wanted.items() if paused and not known.get(name)),
-        *(f"unpause {name}" for name, paused in wanted.items() if not paused and known.get(name)),
+        *(f"create {name}" for name in current if name not in known),
+        *(f"delete {name}" for name in known if name not in current),
+        *(f"pause {name}" for name, paused in current.items() if paused and not known.get(name)),
+        *(f"unpause {name}" for name, paused in current.items() if not paused and known.get(name)),
     ]
 
 
@@ -93,7 +93,7 @@ def take_new(broker: Broker, topics: Iterable[TopicEntry]) -> str:
     except TooMany as full:
         return str(full)
     finally:
-        broker.fetch_changes()  # nsqlookupd is told of everything when it is connected
+        broker.fetch_changes()  # nsqlookupd gets everything when it is connected
     return ""
 
 
@@ -115,4 +115,4 @@ def restore(broker: Broker, topics: Iterable[TopicEntry]) -> None:
         for channel in entry.channels:
             topic.channel(channel.name).pause(NOT_KNOWN if channel.paused else None)
     broker.registry.is_open = False
-    broker.fetch_changes()  # nsqlookupd is told of everything when it is connected
+    broker.fetch_changes()  # nsqlookupd gets everything when it is connected

@@ -5,9 +5,10 @@ makes the topic, and with it the tube. A tube that no client uses or watches is 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
 from nsqd.core.directory import Directory
+from nsqd.core.message.attributes import Attributes
 from nsqd.core.reader import Parts, ReaderKind
 from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.sequence.mark import Mark
@@ -30,7 +31,7 @@ class Tubes:
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self._topics = directory.topics
+        self.topics = directory.topics
         self._agenda = directory.context.agenda
         self._registry = directory.context.registry
         self._limits = directory.context.limits
@@ -56,14 +57,9 @@ class Tubes:
         return self._agenda.now
 
     @property
-    def topics(self) -> Mapping[str, Topic]:
-        """Return the topics of the node, by name."""
-        return self._topics
-
-    @property
     def is_crowded(self) -> bool:
         """Return True if more than three quarters of the topics exist that there may be."""
-        return 4 * len(self._topics) > 3 * self._limits.max_topics
+        return 4 * len(self.topics) > 3 * self._limits.max_topics
 
     @property
     def wall(self) -> int:
@@ -81,7 +77,7 @@ class Tubes:
         tube = self.waiters.queues.get(name)
         if tube is not None:
             return tube
-        is_new = name not in self._topics
+        is_new = name not in self.topics
         topic = self._directory.topic(name)
         topic.is_tubes_own |= is_new
         return self.attach(topic)
@@ -112,7 +108,7 @@ class Tubes:
 
     def prepare(self, name: str) -> None:
         """Prepare a tube that a worker is about to use or watch: the topic's messages become jobs. Raises TooMany."""
-        topic = self._topics.get(name)
+        topic = self.topics.get(name)
         most = self._limits.max_topics
         if topic is not None:
             self.attach(topic)
@@ -121,7 +117,7 @@ class Tubes:
 
     def attach_all(self, names: Iterable[str]) -> None:
         """Make the tubes of those of these names that are topics: their messages become jobs. Raises TooMany."""
-        made, topics = self.waiters.queues, self._topics
+        made, topics = self.waiters.queues, self.topics
         for name in names:
             if name not in made and name in topics:
                 self.attach(topics[name])
@@ -134,11 +130,11 @@ class Tubes:
         if name in self.listed.users or name == DEFAULT or self.waiters.is_awaited(name):
             return
         tube = self.tube(name)
-        if tube is not None and (tube.jobs.count or tube.reading or tube.paused or self._topics[name].depth):
+        if tube is not None and (tube.jobs.count or tube.reading or tube.paused or self.topics[name].depth):
             return
         if tube is not None and any(shard.jobs.count for shard in tube.shards[1:]):
             return
-        topic = self._topics.get(name)
+        topic = self.topics.get(name)
         if topic is not None and tube is not None and self._is_needless(topic):
             self._directory.drop(name)  # jobs that a promoted log has in such a tube stay
         self.listed.hide(name)
@@ -161,7 +157,7 @@ class Tubes:
         self.listed.watch(DEFAULT)
 
     def watching_count(self, name: str) -> int:
-        """Return how many clients watch a tube. Those of Disque watch while they wait."""
+        """Return the number of clients that watch a tube. Those of Disque watch while they wait."""
         users = self.listed.users.get(name)
         return (users.watching if users is not None else 0) + self.waiters.kinds_at(name).others
 
@@ -241,7 +237,7 @@ class Tubes:
 
     def admit_waiting(self, worker: Worker) -> None:
         """Raise TooMany if workers of this node would wait for the jobs of too many tubes that do not exist."""
-        waiters, topics, most = self.waiters, self._topics, self._limits.max_topics
+        waiters, topics, most = self.waiters, self.topics, self._limits.max_topics
         awaited = waiters.awaited_count
         if awaited + len(worker.watching) > most:
             new = sum(name not in topics and not waiters.is_awaited(name) for name in worker.watching)
@@ -249,7 +245,7 @@ class Tubes:
                 raise self._registry.exceeded("max_topics", f"queues that are waited for exceed limit of {most}")
 
     def wait_again(self, worker: Worker) -> None:
-        """Let a worker wait for a job whom somebody has kept from waiting: there may be jobs for it by now."""
+        """Let a worker wait for a job again that did not wait for a while: there may be jobs for it by now."""
         self.waiters.wait(worker)
         for name in worker.watching:
             for tube in self.everywhere(name):
@@ -331,14 +327,14 @@ class Tubes:
 
     def put_into(self, name: str, bodies: list[bytes], options: JobOptions) -> int:
         """Put jobs into the tube of that name. Returns the first message id; the others follow it. Raises TooMany."""
-        job_id = self._topic(name).intake.put(bodies, options, "")
+        job_id = self._topic(name).intake.put(bodies, options)
         self.total += len(bodies)
         if self.waiters.count:
             self.match()
         return job_id
 
     def ask_for_copies(self, name: str, count: int, has_limit: bool = False) -> tuple[Mark, ...]:
-        """Have the jobs that are put in this turn into the tube of that name wait for so many copies.
+        """Have the jobs that are put in this turn into the tube of that name wait for `count` copies.
 
         Returns the marks that replies wait for. `has_limit`: see Topic.ask_for_copies. Raises TooMany, TooFewCopies.
         """
@@ -350,7 +346,7 @@ class Tubes:
         Returns the job's client id, or 0 if none was put. Raises TooMany.
         """
         topic = self._topic(worker.using)
-        if topic.knows(key):
+        if topic.intake.admit(Attributes(key=key), 1):
             return 0
         self.total += 1
         job_id = topic.intake.put([body], options, key)
@@ -361,7 +357,7 @@ class Tubes:
     def put_to(self, name: str, body: bytes, options: JobOptions) -> int:
         """Put a job into a tube so that it exists at once. Returns the job's number. Raises TooMany."""
         topic = self._topic(name)
-        job_id = topic.intake.put([body], options, "")
+        job_id = topic.intake.put([body], options)
         topic.seal_puts()  # what follows, also in the log, may rely on the job
         return self.index.client_id(job_id)
 
@@ -369,7 +365,7 @@ class Tubes:
         """Return the topic of that name with a tube, and make both if needed. Raises TooMany, TooFewCopies."""
         if name not in self.waiters.queues:
             self.made(name)
-        topic = self._topics[name]
+        topic = self.topics[name]
         if topic.shut:
             topic.check_copies()
         return topic
@@ -378,15 +374,15 @@ class Tubes:
         """Use up an id without giving it to a job."""
         self._ids.issue_id()
 
-    # figures
+    # counts
 
     def count(self, state: JobState) -> int:
-        """Return how many jobs of all tubes are in that state."""
+        """Return the number of jobs of all tubes in that state."""
         return sum(tube.table.counts[state] for tube in self.all())
 
     @property
     def urgent(self) -> int:
-        """Return how many jobs of all tubes are ready and urgent."""
+        """Return the number of jobs of all tubes that are ready and urgent."""
         return sum(tube.table.urgent for tube in self.all())
 
     def all(self) -> Iterator[Tube]:

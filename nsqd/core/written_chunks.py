@@ -1,12 +1,10 @@
 """Chunks of waiting messages that a checkpoint has written before it writes the state of their topic.
 
 A topic may have millions of deferred messages. To describe them all in one turn takes a tenth of a second, and half a dozen
-copies of them. But nearly all of them stand in chunks that never change (nsqd/core/timing/deferred.py). So a checkpoint writes
+copies of them. But nearly all of them are in chunks that never change (nsqd/core/timing/deferred.py). So a checkpoint writes
 these chunks first, one record each, over several turns. Then it writes the state of the topic in one turn, as ever: that names
 a chunk by its number if the topic still has that very chunk, and holds all others.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 

@@ -9,7 +9,7 @@ Read `routes` (each is declared once, by the module that answers it; `audited` s
 * Messages: `messages` with `message_filter`, `message_actions`, `dead_letters`, `jobs`, over `inspection` and `parts`
   (of a channel, in several logs); `client_actions` (consumers).
 * Reading back: `logs` (a topic in one of several logs), `read_back`, `offsets`, `cursors`, `all_cursors`.
-* The node: `config`, `storage`, `backup`, `drain`, `identities`, `story`, `cluster`, `cuts`.
+* The node: `config`, `storage`, `backup`, `drain`, `identities`, `trace`, `cluster`, `cuts`.
 * Shared by routes: `arguments`, `archive` (tar streams), `coalescing` (expensive answers are made once at a time).
 
 Of nsqd, this package may import `core`, `protocols` and the options, and not storage, net, discovery, auth or statsd.

@@ -62,7 +62,7 @@ class FrameLookup:
         self._copied_end = topic.journal.copied_end()
         self.frames = {ordinal: look(ordinal, self._with_attributes) for ordinal in ordinals}
         missing = [ordinal for ordinal, frame in self.frames.items() if not frame]
-        history = topic.history
+        history = topic.context.history
         return [] if topic.ephemeral or history is None else list(history.plans_of(topic.number, missing))
 
     def _read(self, plans: list[Plan]) -> None:

@@ -97,7 +97,7 @@ class MessageActions:
                 return parts_of_channel(self._node.broker, topic, channel)
 
             left = most
-            for place in await self._node.bridge.call(lambda: [one.position for one, _ in parts()]):
+            for place in await self._node.bridge.call(lambda: [one.context.position for one, _ in parts()]):
                 left -= await self._act_in(parts, place, act, choose, left)
             return json_response({done: most - left})
 
@@ -124,21 +124,23 @@ class MessageActions:
 
     @staticmethod
     def _finish(request: Request) -> Act:
-        return lambda topic, channel, chosen, look: actions.finish(topic, channel, chosen)
+        return lambda topic, channel, chosen, look: actions.finish(topic.distribution, channel, chosen)
 
     def _requeue(self, request: Request, delay: int) -> Act:
         broker = self._node.broker
         return lambda topic, channel, chosen, look: actions.requeue(
-            topic, channel, chosen, broker.now + delay * MILLISECOND if delay else 0, broker.now
+            topic.distribution, channel, chosen, broker.now + delay * MILLISECOND if delay else 0, broker.now
         )
 
     def _kick(self, request: Request) -> Act:
         broker = self._node.broker
-        return lambda topic, channel, chosen, look: actions.requeue(topic, channel, chosen, 0, broker.now, afresh=True)
+        return lambda topic, channel, chosen, look: actions.requeue(
+            topic.distribution, channel, chosen, 0, broker.now, afresh=True
+        )
 
     @staticmethod
     def _bury(request: Request, reason: str) -> Act:
-        return lambda topic, channel, chosen, look: actions.bury(topic, channel, chosen, reason)
+        return lambda topic, channel, chosen, look: actions.bury(topic.distribution, channel, chosen, reason)
 
     def _move(self, request: Request, to: str) -> Act:
         def move(source: Topic, channel: Channel, chosen: list[ChosenMessage], look: FrameLookup) -> int:
@@ -157,14 +159,14 @@ class MessageActions:
                         topic.seal(wall)
                         size = 0
                     if headers:
-                        topic.publish_with([body], Attributes(headers))
+                        topic.intake.publish_with([body], Attributes(headers))
                         topic.seal(wall)
                     else:
                         topic.publish([body], len(body))
                         size += len(body)
                 topic.seal(wall)
 
-            return actions.move(source, channel, copied, publish)
+            return actions.move(source.distribution, channel, copied, publish)
 
         return move
 
@@ -172,7 +174,7 @@ class MessageActions:
 def _at(parts: list[tuple[Topic, Channel]], place: int) -> tuple[Topic, Channel]:
     """Return the part in the log at that place. Raises HttpError 404 if the node has given the log up."""
     for part in parts:
-        if part[0].position == place:
+        if part[0].context.position == place:
             return part
     raise HttpError(404, "CHANNEL_NOT_FOUND")
 

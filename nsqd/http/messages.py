@@ -196,7 +196,7 @@ def _home(owner: DeliveryOwner | None) -> Consumer | None:
     """Return the consumer of the home channel for an owner, which may be its member in a shard."""
     if not isinstance(owner, Consumer):
         return None
-    return owner.window.home if owner.window is not None else owner
+    return owner.window.local if owner.window is not None else owner
 
 
 def _client(peer: Peer) -> dict[str, str]:

@@ -40,12 +40,12 @@ def _with_topics(topic: Topic, readers: Iterable[R]) -> list[tuple[Topic, R]]:
 
 def offset_of(topic: Topic, ordinal: int) -> int:
     """Return the offset by which clients name a message."""
-    return topic.position << PLACE_BITS | ordinal
+    return topic.context.position << PLACE_BITS | ordinal
 
 
 def ordinals_in(topic: Topic, offsets: Iterable[int]) -> list[int]:
     """Return the ordinals of those messages that are in this topic's log."""
-    return [offset & (1 << PLACE_BITS) - 1 for offset in offsets if offset >> PLACE_BITS == topic.position]
+    return [offset & (1 << PLACE_BITS) - 1 for offset in offsets if offset >> PLACE_BITS == topic.context.position]
 
 
 def page_of(
@@ -69,7 +69,7 @@ def at_page(parts: list[tuple[Topic, R]], after: str) -> tuple[int, str]:
     if not after.startswith("@"):
         return 0, after
     number, colon, place = after[1:].partition(":")
-    places = [str(topic.position) for topic, _ in parts]
+    places = [str(topic.context.position) for topic, _ in parts]
     if not colon:
         raise ValueError("no such place")
     return places.index(number), place
@@ -81,4 +81,4 @@ def following_page(parts: list[tuple[Topic, R]], index: int, place: str) -> str:
         index += 1
     if index == len(parts):
         return ""
-    return place if not index else f"@{parts[index][0].position}:{place}"
+    return place if not index else f"@{parts[index][0].context.position}:{place}"

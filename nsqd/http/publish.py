@@ -261,7 +261,7 @@ class Publishing:
             return self._publish_to(request, name, channel, bodies, attributes)
         topic = topic_to_publish_to(self._node, request, name)
         if bodies and attributes:
-            return topic.publish_with(bodies, attributes)
+            return topic.intake.publish_with(bodies, attributes)
         if bodies:
             topic.publish(bodies, size)
         return 0
@@ -290,9 +290,9 @@ class Publishing:
         if not 0 <= delay <= longest:
             raise HttpError(400, "INVALID_DEFER")
         if attributes:
-            return topic.publish_with([body], attributes, broker.now + delay * MILLISECOND if delay else 0)
+            return topic.intake.publish_with([body], attributes, broker.now + delay * MILLISECOND if delay else 0)
         if delay:
-            topic.publish_deferred(body, broker.now + delay * MILLISECOND)
+            topic.intake.publish_deferred(body, broker.now + delay * MILLISECOND)
         else:
             topic.publish([body], len(body))
         return 0

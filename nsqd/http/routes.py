@@ -105,10 +105,10 @@ def _optional(node: Node) -> list[Route]:
         from shared.http.debug import Debug
 
         found += [*Debug(node.bridge).routes(), *CutRoutes(node).routes()]
-    if node.broker.story is not None:
-        from nsqd.http.story import StoryRoute
+    if node.broker.trace is not None:
+        from nsqd.http.trace import TraceRoute
 
-        found += StoryRoute(node, node.broker.story).routes()
+        found += TraceRoute(node, node.broker.trace).routes()
     return found
 
 

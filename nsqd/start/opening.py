@@ -18,8 +18,8 @@ from nsqd.core.message.ids import IdSource, NoIds
 from nsqd.core.recovery import recover
 from nsqd.core.retention.policy import Durability
 from nsqd.core.shards import promoted_broker
-from nsqd.core.story import Story
 from nsqd.core.topology import TopicEntry, changes, restore, snapshot, take_new, unpaused
+from nsqd.core.trace import Trace
 from nsqd.net.reactor import Reactor
 from nsqd.options import NsqdOptions
 from nsqd.storage.binlog import find_binlogs
@@ -174,8 +174,8 @@ def make_broker(options: NsqdOptions, metadata: Metadata, opened: OpenLog, found
     ids = IdSource(options.node_number(), first, opened.store.lease)
     if opened.writer.failure:
         raise DirectoryError(f"failed to open the log - {opened.writer.failure}")
-    story = Story() if options.debug_routes else None
-    broker = Broker(options.limits(), opened.store, ids, random.Random().randrange, story)
+    trace = Trace() if options.debug_routes else None
+    broker = Broker(options.limits(), opened.store, ids, random.Random().randrange, trace)
     broker.context.history = opened.history()
     broker.begin(*clocks())
     log_snapshot = opened.take_snapshot()

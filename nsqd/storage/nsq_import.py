@@ -56,7 +56,7 @@ class NsqImport(DataImport):
             for batch in _batches(queue):
                 topic = broker.topics[queue.topic]
                 only = topic.channels[queue.channel] if queue.channel else None
-                topic.take_in([(one.timestamp, one.body) for one in batch], only)
+                topic.append_past([(one.timestamp, one.body) for one in batch], only)
                 commit()
                 if (count + len(batch)) // PROGRESS_EVERY > count // PROGRESS_EVERY:
                     log.info("IMPORT: imported %d messages so far", count + len(batch))

@@ -23,7 +23,7 @@ from tests.processes.test_beanstalkd import beanstalk
 
 pytestmark = pytest.mark.process
 
-SLOW = ("GET /debug/pprof/profile", "GET /debug/pprof/heap", "GET /debug/story")
+SLOW = ("GET /debug/pprof/profile", "GET /debug/pprof/heap", "GET /debug/trace")
 FLAGS = ("-beanstalk-address", "127.0.0.1:0", "-disque-address", "127.0.0.1:0", "-debug-routes")
 
 

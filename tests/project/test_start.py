@@ -88,7 +88,7 @@ NOT_FOR_HTTP = {
     "uvicorn.main", "uvicorn.supervisors",
 }  # fmt: skip
 NOT_FOR_NSQD = {
-    "nsqd.protocols.disque.context", "shared.http.debug", "tracemalloc", "nsqd.http.story", "nsqd.http.cuts",
+    "nsqd.protocols.disque.context", "shared.http.debug", "tracemalloc", "nsqd.http.trace", "nsqd.http.cuts",
     "nsqd.http.identities", "nsqd.protocols.beanstalk.stats", "tarfile",
 }  # fmt: skip
 # What only some options, pages or answers of nsqadmin need. Half a second of CPU.

@@ -308,9 +308,9 @@ class ClusterRun:
         publish = self.books.publish(machine.name, machine.log_id, name, mode, n, self.now)
         body = publish.body
         if name == JOBS:
-            topic.put([body], self.wide.options(node.clock.now))
+            topic.intake.put([body], self.wide.options(node.clock.now))
         elif random.random() < 0.1:
-            topic.publish_deferred(body, node.clock.now + random.choice((50, 2000)) * MS)
+            topic.intake.publish_deferred(body, node.clock.now + random.choice((50, 2000)) * MS)
         else:
             topic.publish([body], len(body))
         self.expect(machine, node, publish)

@@ -316,7 +316,7 @@ class JobNode:
         self.keeping.append(publish)
 
     def tubes(self, queue: str) -> Sequence[Tube]:
-        return self.context.queues.all_of(queue)
+        return self.context.queues.tubes.everywhere(queue)
 
     def place_of(self, publish: Publish) -> tuple[bytes, int]:
         """Return the log in which the node has a job, as far as that is known, and where the group of this turn ends."""

@@ -8,7 +8,7 @@ from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
 from nsqd.core.registry import Change
 from nsqd.core.retention.policy import Durability
-from nsqd.core.story import Story
+from nsqd.core.trace import Trace
 from nsqd.net.admission import Admission
 from nsqd.net.promised import HttpReplies
 from nsqd.net.reactor import Reactor
@@ -42,13 +42,13 @@ class WholeNode(SimNode):
         budget: int,
         tail_records: int,
         tail_bytes: int,
-        story: Story | None = None,
+        trace: Trace | None = None,
         settings: Settings = SETTINGS,
         connections: ConnectionLimits = NO_LIMITS,
     ) -> None:
         self._random = random
         self.reactor: Reactor | None = None  # None while the log is opened
-        super().__init__(disk, durability, clock, random, limits, segment_size, budget, tail_records, tail_bytes, story)
+        super().__init__(disk, durability, clock, random, limits, segment_size, budget, tail_records, tail_bytes, trace)
         self.network = Network(lambda: clock.true, random)
         self._calls: list[tuple[Act, Callable[[bool], None]]] = []  # of operators, with their callbacks
         self._timer = clock.now + TIMER

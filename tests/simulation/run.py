@@ -23,11 +23,10 @@ from nsqd.core.limits import Limits
 from nsqd.core.message import ids
 from nsqd.core.message.attributes import NONE
 from nsqd.core.retention.policy import Durability, TopicConfig
-from nsqd.core.story import Story
 from nsqd.storage.log import checkpoint, tidying
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import Clock
-from tests.nsqd.storage.stories import told_of
+from tests.nsqd.storage.traces import BodyTrace, traced_errors
 from tests.simulation.node import SECOND, TIMER, WholeNode
 
 LIVES = 4
@@ -97,7 +96,7 @@ class Operator:
             if only:
                 topic.publish_to(topic.channels[only], [body], NONE)
             elif order.delay_ms:
-                topic.publish_deferred(body, broker.now + order.delay_ms * MS)
+                topic.intake.publish_deferred(body, broker.now + order.delay_ms * MS)
             else:
                 topic.publish([body], len(body))
 
@@ -163,7 +162,7 @@ class WholeRun:
     def __init__(self, seed: int, durability: Durability) -> None:
         self.random = random = Random(seed)
         self.durability = durability
-        self.story = Story(keeps_bodies=True)
+        self.trace = BodyTrace()
         self.clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
         self.disk = SimDisk(random, random.choice((512, 4096)))
         self.disk.cached = random.choice((0, 0.5, 1))
@@ -186,7 +185,7 @@ class WholeRun:
 
     def run(self) -> Verdict:
         """All lives, and the drain. AssertionError if a vote was not kept."""
-        with small_steps(), told_of(self.story):
+        with small_steps(), traced_errors(self.trace):
             finished(self.steps())
             return self.judge()
 
@@ -231,7 +230,7 @@ class WholeRun:
     def start(self) -> Steps[WholeNode]:
         """A node over the disk, with its topics."""
         self.node = node = WholeNode(
-            self.disk, self.durability, self.clock, self.random, self.limits, *self.sizes, self.story
+            self.disk, self.durability, self.clock, self.random, self.limits, *self.sizes, self.trace
         )
         assert not node.log.start_results.damage.spots, (
             f"a crash looks like damage: {node.log.start_results.damage.spots}"

@@ -89,7 +89,7 @@ class _Credit:
         elif self.left > 0 and not self.worker.waiting:
             queues.wait(self.worker)
             for name in self.worker.watching:
-                for tube in queues.all_of(name):
+                for tube in queues.tubes.everywhere(name):
                     tube.offer()
 
     def wait_for(self, marks: tuple[Mark, ...]) -> None:

@@ -6,8 +6,8 @@ or deferred (nsqd/core/timing/deferred.py).
 * `failures`: which deliveries have failed, so that a message is buried after too many.
 * `dispatch`: whose turn it is under RDY; `consumer`: a window, its counts and its sink; `window`: the same over shards.
 * `actions` and `listing`: what operators do to single messages, and see of them.
-* `unfinished`: what an emptied channel gives up, released bit by bit.
+* `unfinished`: the messages of an emptied channel, released bit by bit.
 * `state`: what survives a restart.
 
-This package may not import `work_queue`, `topic`, `readers`, `broker` or anything else above it in the core.
+This package may not import `work_queue`, `topic`, `distribution`, `broker` or anything else above it in the core.
 """

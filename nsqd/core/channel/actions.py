@@ -1,7 +1,7 @@
 """The actions of operators on single messages of a channel, in any state: finish, move, requeue, bury and kick them.
 
 A message is first taken out of its state: out of flight (the consumer's FIN will fail), out of a queue, out of the buried
-ones, or out of the sequence ahead of the cursor, where it leaves a hole. A message that waits in the topic's delay lane is
+ones, or out of the sequence ahead of the cursor, where it leaves a hole. A message that waits in the topic's delay queue is
 handed over to all channels first, and from then on waits in each of them separately. These functions walk everything that
 waits: they are for rare commands only.
 """
@@ -25,25 +25,27 @@ class ChosenMessage:
     message_id: bytes
 
 
-class Lane(Protocol):
-    """The part of a topic that this file needs: its delay lane."""
+class DelayedMessages(Protocol):
+    """The part of a topic that this file needs: its Distribution."""
 
     def hand_over(self, ordinals: Collection[int]) -> None:
-        """Move those of the messages that wait in the delay lane to every reader, where they go on waiting."""
+        """Move those of the messages that wait in the delay queue to every reader, where they continue to wait."""
 
 
-def finish(topic: Lane, channel: Channel, chosen: Iterable[ChosenMessage]) -> int:
+def finish(delays: DelayedMessages, channel: Channel, chosen: Iterable[ChosenMessage]) -> int:
     """Finish the chosen messages. Return how many of them the channel had."""
-    return move(topic, channel, chosen, lambda ordinals: None)
+    return move(delays, channel, chosen, lambda ordinals: None)
 
 
-def move(topic: Lane, channel: Channel, chosen: Iterable[ChosenMessage], publish: Callable[[list[int]], None]) -> int:
+def move(
+    delays: DelayedMessages, channel: Channel, chosen: Iterable[ChosenMessage], publish: Callable[[list[int]], None]
+) -> int:
     """Publish the chosen messages elsewhere, then finish them. Return how many of them the channel had.
 
     `publish` gets their ordinals, and its records enter the log before those of the finishing. So if the log ends between the
     two, after a crash, a message exists twice rather than not at all.
     """
-    taken = take_out(topic, channel, chosen)
+    taken = take_out(delays, channel, chosen)
     publish([message.ordinal for message, _ in taken])
     channel.journal.promise()
     for message, _ in taken:
@@ -52,7 +54,7 @@ def move(topic: Lane, channel: Channel, chosen: Iterable[ChosenMessage], publish
 
 
 def requeue(
-    topic: Lane, channel: Channel, chosen: Iterable[ChosenMessage], due: int, now: int, afresh: bool = False
+    delays: DelayedMessages, channel: Channel, chosen: Iterable[ChosenMessage], due: int, now: int, afresh: bool = False
 ) -> int:
     """Make the chosen messages ready at `due` (monotonic ns; 0: at once). Return how many of them the channel had.
 
@@ -60,7 +62,7 @@ def requeue(
     """
     chosen = list(chosen)
     dead = {one.ordinal for one in chosen if one.message_id in channel.buried}
-    taken = take_out(topic, channel, chosen)
+    taken = take_out(delays, channel, chosen)
     channel.journal.promise()
     for message, _ in taken:
         if message.ordinal in dead:
@@ -69,9 +71,9 @@ def requeue(
     return len(taken)
 
 
-def bury(topic: Lane, channel: Channel, chosen: Iterable[ChosenMessage], reason: str) -> int:
+def bury(delays: DelayedMessages, channel: Channel, chosen: Iterable[ChosenMessage], reason: str) -> int:
     """Bury the chosen messages with this reason. Return how many of them the channel had."""
-    taken = take_out(topic, channel, chosen)
+    taken = take_out(delays, channel, chosen)
     channel.journal.promise()
     for message, message_id in taken:
         channel.bury(message_id, message, reason)
@@ -96,48 +98,48 @@ def finish_buried(channel: Channel, message_ids: Iterable[bytes]) -> int:
     return len(letters)
 
 
-def take_out(topic: Lane, channel: Channel, chosen: Iterable[ChosenMessage]) -> list[tuple[Message, bytes]]:
+def take_out(delays: DelayedMessages, channel: Channel, chosen: Iterable[ChosenMessage]) -> list[tuple[Message, bytes]]:
     """Take the chosen messages out of the states that they are in; ignore those that the channel does not have.
 
     Return each message with its id, in the order of their ordinals.
     """
-    wanted = {one.ordinal: one.message_id for one in chosen}
-    topic.hand_over(wanted.keys())
+    chosen_ids = {one.ordinal: one.message_id for one in chosen}
+    delays.hand_over(chosen_ids.keys())
     taken = [
-        *_from_consumers(channel, wanted),
-        *_from_dead_letters(channel, wanted),
-        *channel.backlog.remove_retried(wanted),
-        *channel.deferred.remove_ordinals(wanted.keys()),
+        *_from_consumers(channel, chosen_ids),
+        *_from_dead_letters(channel, chosen_ids),
+        *channel.backlog.remove_retried(chosen_ids),
+        *channel.deferred.remove_ordinals(chosen_ids.keys()),
     ]
     found = {message.ordinal for message in taken}
     taken += [
-        Message(ordinal, 0) for ordinal in sorted(wanted) if ordinal not in found and channel.backlog.pull(ordinal)
+        Message(ordinal, 0) for ordinal in sorted(chosen_ids) if ordinal not in found and channel.backlog.pull(ordinal)
     ]
-    return [(message, wanted[message.ordinal]) for message in sorted(taken, key=_ordinal)]
+    return [(message, chosen_ids[message.ordinal]) for message in sorted(taken, key=_ordinal)]
 
 
 def _ordinal(message: Message) -> int:
     return message.ordinal
 
 
-def _from_consumers(channel: Channel, wanted: dict[int, bytes]) -> list[Message]:
-    ordinals = sorted(wanted)
-    in_flight = [(run, ordinal) for run in channel.in_flight.runs() for ordinal in _members(run, ordinals, wanted)]
+def _from_consumers(channel: Channel, chosen_ids: dict[int, bytes]) -> list[Message]:
+    ordinals = sorted(chosen_ids)
+    in_flight = [(run, ordinal) for run in channel.in_flight.runs() for ordinal in _members(run, ordinals, chosen_ids)]
     for run, ordinal in in_flight:
-        channel.in_flight.take_out(run.owner, wanted[ordinal])
+        channel.in_flight.take_out(run.owner, chosen_ids[ordinal])
     for owner in {run.owner: None for run, _ in in_flight}:
         channel.note_room(owner)
     return [Message(ordinal, run.attempts, run.failures) for run, ordinal in in_flight]
 
 
-def _members(run: Run, ordinals: list[int], wanted: dict[int, bytes]) -> list[int]:
-    """Return which of the ordinals (ascending; the keys of `wanted`) are in flight in a run. Every run is asked."""
+def _members(run: Run, ordinals: list[int], chosen_ids: dict[int, bytes]) -> list[int]:
+    """Return which of the ordinals (ascending; the keys of `chosen_ids`) are in flight in a run. Every run is asked."""
     if run.loose is not None:
-        return [ordinal for ordinal in run.loose.values() if ordinal in wanted]
+        return [ordinal for ordinal in run.loose.values() if ordinal in chosen_ids]
     first = run.first + run.head
     return ordinals[bisect_left(ordinals, first) : bisect_left(ordinals, first + len(run))]
 
 
-def _from_dead_letters(channel: Channel, wanted: dict[int, bytes]) -> list[Message]:
-    letters: list[DeadLetter] = channel.buried.pop_letters(wanted.values())
+def _from_dead_letters(channel: Channel, chosen_ids: dict[int, bytes]) -> list[Message]:
+    letters: list[DeadLetter] = channel.buried.pop_letters(chosen_ids.values())
     return [Message(letter.ordinal, letter.attempts, letter.failures) for letter in letters]

@@ -2,10 +2,10 @@
 
 The distributed offset is the ordinal up to which the topic has distributed messages to its readers.
 
-A message comes back when it is requeued, times out, or its delay ends. It waits in the retry lane until the cursor has passed
-as many messages as --mem-queue-size, rather than behind a backlog of ten million. A hole is a span of ordinals ahead of the
-cursor that the channel is done with. Nothing here blocks: a message that is not in memory is requested from storage, and
-`reading` is True until it has been read.
+A message comes back when it is requeued, times out, or its delay ends. It waits in the retry queue until the cursor has passed
+as many messages as --mem-queue-size, rather than ten million. A hole is a span of ordinals ahead of the cursor that the
+channel is done with. Nothing here blocks: a message that is not in memory is requested from storage, and `reading` is True
+until it has been read.
 """
 
 from bisect import bisect_left
@@ -22,7 +22,7 @@ from nsqd.core.sequence.spans import without
 from nsqd.core.timing.deferred import Message
 
 END_OF_ALL = 1 << 63  # higher than any ordinal
-LOST_AT_ONCE = 100  # lost messages of the retry lane passed over before other work gets its turn: about 1 ms
+LOST_AT_ONCE = 100  # lost messages of the retry queue passed over before other work gets its turn: about 1 ms
 
 ReadyMessages = tuple[Message | None, int, list[bytes], bytes]  # see Backlog.pop_ready
 
@@ -39,7 +39,7 @@ class Backlog:
         self._mem_queue_size = mem_queue_size  # messages
         # ordinal of the next message that was never taken; at most the distributed offset
         self.cursor = offsets.distributed
-        # of the messages that `ordinary` counts, those behind the cursor or in a hole
+        # of the messages that `ordinary` counts, those before the cursor or in a hole
         self.passed = offsets.ordinary
         self.retry: deque[tuple[int, Message]] = deque()  # (cursor at which it is taken, message); cursors ascend
         self.reading = False  # True: the next message is being read from disk; nothing is taken meanwhile
@@ -49,11 +49,11 @@ class Backlog:
     # putting messages in
 
     def put_back(self, message: Message) -> None:
-        """Append a message to the retry lane, to be taken when the cursor has passed mem-queue-size more or is at its end."""
+        """Append a message to the retry queue, to be taken when the cursor has passed mem-queue-size more or is at its end."""
         self.retry.append((min(self._offsets.distributed, self.cursor + self._mem_queue_size), message))
 
     def put_first(self, message: Message) -> None:
-        """Append a message to the retry lane after a restart, so that it is delivered before the sequence."""
+        """Append a message to the retry queue after a restart, so that it is delivered before the sequence."""
         self.retry.append((self.cursor, message))
 
     def resume(self, cursor: int, ready: int) -> None:
@@ -63,7 +63,7 @@ class Backlog:
     # taking messages out
 
     def pop_ready(self, count: int, room: int) -> ReadyMessages | None:
-        """Take the next messages: one of the retry lane, or at most `count` of the sequence with `room` bytes in all.
+        """Take the next messages: one of the retry queue, or at most `count` of the sequence with `room` bytes in all.
 
         Return (the Message that came back, or None for messages of the sequence; the ordinal of the first; the frames, of
         which there is at least one even if it exceeds `room`; the ids, end to end). Return None if nothing is ready, if the
@@ -88,14 +88,14 @@ class Backlog:
                 if extent is None:
                     self.reading = True
                     return None
-            if extent.first > self.cursor:  # a gap: delayed messages that came by the retry lane and are finished
+            if extent.first > self.cursor:  # a gap: delayed messages that came by the retry queue and are finished
                 self.cursor = min(extent.first, self._limit())
                 continue
-            if extent.delayed:  # the topic's delay lane hands these messages out
+            if extent.delayed:  # the topic's delay queue hands these messages out
                 self.cursor = min(extent.end, self._limit())
                 continue
             return self._pop_stretch(extent, min(count, max(1, room // extent.largest)))
-        self.passed = self._offsets.ordinary  # messages that were counted and did not come were damaged on disk
+        self.passed = self._offsets.ordinary  # messages that were counted and did not come are corrupt on disk
         return None
 
     def _limit(self) -> int:
@@ -117,7 +117,7 @@ class Backlog:
         return None, first, frames, bytes(extent.ids[start * ID_SIZE : stop * ID_SIZE])
 
     def _pop_retry(self) -> ReadyMessages | None:
-        """Take the first message of the retry lane. Return None if it must be read first, or if it was damaged on disk."""
+        """Take the first message of the retry queue. Return None if it must be read first, or if it is corrupt on disk."""
         message = self.retry[0][1]
         extent = self.extents.read(message.ordinal)
         if extent is None:
@@ -148,7 +148,7 @@ class Backlog:
             return []
         spans = [(batch.end - excess, batch.end)]
         if batch.delayed:
-            delayed = self._offsets.lane.delayed()
+            delayed = self._offsets.delay_queue.delayed()
             plain = [ordinal for ordinal in range(batch.first, batch.end) if ordinal not in delayed]
             spans = [(ordinal, ordinal + 1) for ordinal in plain[-excess:]]
         for first, end in spans:
@@ -166,7 +166,7 @@ class Backlog:
         return True
 
     def remove_retried(self, ordinals: Collection[int]) -> list[Message]:
-        """Take these messages out of the retry lane and return them. This walks the whole lane: for rare commands only."""
+        """Take these messages out of the retry queue and return them. This walks the whole queue: for rare commands only."""
         taken = [message for _, message in self.retry if message.ordinal in ordinals]
         if taken:
             self.retry = deque(entry for entry in self.retry if entry[1].ordinal not in ordinals)
@@ -175,7 +175,7 @@ class Backlog:
     def give_up(self) -> tuple[Ahead, deque[tuple[int, Message]]]:
         """Forget all ready messages and move the cursor to the distributed offset.
 
-        Return the messages that were ahead of the cursor, and the retry lane.
+        Return the messages that were ahead of the cursor, and the retry queue.
         """
         given_up = Ahead(self.extents, self.cursor, self._offsets.distributed, self._holes, False), self.retry
         self.cursor, self.passed = self._offsets.distributed, self._offsets.ordinary
@@ -187,7 +187,7 @@ class Backlog:
 
     @property
     def cold(self) -> int:
-        """Return how many messages from the cursor to the distributed offset are on disk only."""
+        """Return the number of messages from the cursor to the distributed offset that are on disk only."""
         return self.extents.cold(self.cursor, self._offsets.distributed)
 
     @property

@@ -41,7 +41,7 @@ class Buried(dict[bytes, DeadLetter]):
         return list(islice(self, count))
 
     def after(self, message_id: bytes | None, count: int) -> list[tuple[bytes, DeadLetter]]:
-        """Return up to `count` messages behind the one with that id; start with the first if the id is None or not buried."""
+        """Return up to `count` messages after the one with that id; start with the first if the id is None or not buried."""
         items = iter(self.items())
         if message_id in self:
             for passed, _ in items:

@@ -4,7 +4,7 @@ A channel moves its messages between four states, and each state has a class of 
 
     ready       Backlog: the topic's sequence from the cursor on, and messages that came back
     in flight   InFlight: delivered to a consumer, which has not answered yet
-    deferred    Deferred: requeued with a delay (a message published with a delay waits in the topic's delay lane, once for all)
+    deferred    Deferred: requeued with a delay (a message published with a delay waits in the topic's delay queue)
     buried      Buried: dead letters, which failed too often (failures.py)
 
 A finished message is in none of the four states. The *distributed offset* is the ordinal up to which the topic has distributed
@@ -35,6 +35,7 @@ from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Deferred, Message
 from nsqd.core.timing.pause import Pause
+from penstock.protocol.names import is_ephemeral
 
 
 class Channel:
@@ -45,54 +46,25 @@ class Channel:
     pending_count = 0  # none: `counts` covers all distributed messages
 
     __slots__ = (
-        "_agenda",
-        "_bounded",
-        "_limits",
-        "_messages_before",
-        "backlog",
-        "buried",
-        "consumers",
-        "deferred",
-        "delayed",
-        "deleted",
-        "dispatch",
-        "dropped_count",
-        "ephemeral",
-        "in_flight",
-        "journal",
-        "key",
-        "latency",
-        "max_attempts",
-        "measures",
-        "name",
-        "number",
-        "offsets",
-        "outcomes",
-        "paused",
-        "requeue_count",
-        "scan_entry",
-        "shards",
-        "start",
-        "timeout_count",
-        "topic_name",
-    )
+        "_agenda", "_bounded", "_limits", "_messages_before", "backlog", "buried", "consumers", "deferred", "delayed",
+        "deleted", "dispatch", "dropped_count", "ephemeral", "in_flight", "journal", "key", "latency", "max_attempts",
+        "measures", "name", "number", "offsets", "outcomes", "paused", "requeue_count", "scan_entry", "shards", "start",
+        "timeout_count", "topic_name",
+    )  # fmt: skip
 
     def __init__(
         self,
         name: str,
         parts: Parts,
-        ephemeral: bool,
-        bounded: bool,
         latency: Latency | None,
         outcomes: Outcomes | None,
         random_below: Callable[[int], int],
     ) -> None:
-        """`ephemeral`: it is deleted when its last consumer leaves; `bounded`: its topic is ephemeral, so memory is limited."""
         self.name = name
         self.topic_name = parts.topic
         self.key = parts.topic, name  # by which operators know the channel
         self.number = parts.number  # never used again on this node
-        self.ephemeral = ephemeral
+        self.ephemeral = is_ephemeral(name)  # True: it is deleted when its last consumer leaves
         self.offsets = parts.offsets
         self.journal = parts.journal
         self.latency = latency  # time from publish to FIN; None: not measured
@@ -102,18 +74,17 @@ class Channel:
         self._agenda = parts.agenda
         self._limits = parts.limits
         self.max_attempts = parts.max_attempts
-        self._bounded = bounded or ephemeral
+        self._bounded = self.ephemeral or is_ephemeral(parts.topic)  # True: it is in memory only
         self.start = parts.offsets.distributed  # messages before it are not for this channel
         self.backlog = Backlog(parts.offsets, parts.extents, parts.limits.mem_queue_size)
         self.in_flight = InFlight()
         self.deferred = Deferred(parts.number)  # messages requeued with a delay
-        self.delayed = 0  # messages in the topic's delay lane that will be released to this channel
+        self.delayed = 0  # messages in the topic's delay queue that will be released to this channel
         self.buried = Buried()  # messages that failed too often
         self.consumers: dict[DeliveryOwner, Consumer] = {}  # in the order of subscribing; each consumer is its own key
         self.dispatch = Dispatch(parts.limits.topology_aware, random_below)
-        self.shards: tuple[Channel, ...] = (
-            self,
-        )  # the channels of this name in all logs, this one first: see window.py
+        # the channels of this name in all logs, this one first: see window.py
+        self.shards: tuple[Channel, ...] = (self,)
         self.paused: Pause | None = None
         self.deleted = False
         self.scan_entry: tuple[int, int] | None = None  # (due, handle) of this channel's entry in the agenda
@@ -133,7 +104,7 @@ class Channel:
     def unsubscribe(self, consumer: Consumer) -> bool:
         """Remove a consumer. Return True if the channel is ephemeral and has no consumer left: then it is to be deleted."""
         if not self._agenda.is_stopping:
-            failures.note_lost(self, consumer)
+            failures.note_lost(self.in_flight, consumer)
         self.dispatch.remove(consumer)
         consumer.sink = CLOSED_SINK
         if self.consumers.pop(consumer, None) is None:
@@ -167,7 +138,7 @@ class Channel:
         self.wait(message, due, now)
 
     def put_back(self, message: Message) -> None:
-        """Make a message ready again, in the retry lane of the backlog, and wake the channel."""
+        """Make a message ready again, in the retry queue of the backlog, and wake the channel."""
         self.backlog.put_back(message)
         self.wake()
 
@@ -195,20 +166,20 @@ class Channel:
         if self.measures is not None:
             self.measures.returned(what, ordinal, message_id, attempts)
 
-    def count_with(self, home: Channel) -> None:
-        """Count as a shard of `home` from now on.
+    def count_with(self, local: Channel) -> None:
+        """Count as a shard of `local` from now on.
 
-        All that this channel has came now, and latencies are recorded where those of `home` are: percentiles cannot be added.
+        All that this channel has came now, and latencies are recorded where those of `local` are: percentiles cannot be added.
         """
         self._messages_before = self.offsets.put_count - sum(self.counts())
-        if home.latency is not None:
-            self.latency = home.latency
-            self.measures = Measures(home.latency, self.outcomes, self._agenda)
+        if local.latency is not None:
+            self.latency = local.latency
+            self.measures = Measures(local.latency, self.outcomes, self._agenda)
 
     # actions of operators
 
     def pause(self, paused: Pause | None) -> None:
-        """Stop deliveries; None: resume them. Everything else goes on: messages still arrive, finish and time out."""
+        """Stop deliveries; None: resume them. Everything else continues: messages still arrive, finish and time out."""
         self.paused = paused
         self.journal.pause(paused)
         if paused:
@@ -231,8 +202,8 @@ class Channel:
             self.refresh(consumer)
 
     def _give_up(self) -> Unfinished:
-        """Return everything that is not finished, and begin anew without it. The messages in flight stay."""
-        delayed = self.offsets.lane.snapshot() if self.delayed else []
+        """Return everything that is not finished, and begin without it. The messages in flight stay."""
+        delayed = self.offsets.delay_queue.snapshot() if self.delayed else []
         given_up = Unfinished(
             list(self.in_flight.spans()), *self.backlog.give_up(), self.deferred, self.buried, self.start, delayed
         )
@@ -275,12 +246,12 @@ class Channel:
         self.backlog.skip(first, end, ordinary)
 
     def own(self, due: int, message: Message, now: int) -> None:
-        """Take over a message from the topic's delay lane: from now on it waits in this channel, until `due` (monotonic ns)."""
+        """Take over a message from the topic's delay queue: it waits in this channel now, until `due` (monotonic ns)."""
         self.delayed -= 1
         self.wait(message, due, now)
 
     def release(self, message: Message) -> None:
-        """Make a message ready whose delay in the topic's delay lane is over."""
+        """Make a message ready whose delay in the topic's delay queue is over."""
         self.delayed -= 1
         self.put_back(message)
 
@@ -337,7 +308,7 @@ class Channel:
             self.journal.finish(found[1], 1)
 
     def read_completed(self) -> None:
-        """Go on delivering: the messages that the backlog waited for have been read from disk."""
+        """Deliver again: the messages that the backlog waited for have been read from disk."""
         self.backlog.reading = False
         self.wake()
 
@@ -373,7 +344,7 @@ class Channel:
                 self.in_flight.put_back(run)
                 served += 1
                 continue
-            failures.note_timed_out(self, consumer, run)
+            failures.note_timed_out(self.in_flight, consumer, run)
             reason = failures.LOST if consumer.sink is CLOSED_SINK else failures.TIMED_OUT
             count = self._return(run, limit - served, TIMED_OUT, reason)
             self.timeout_count += count
@@ -395,7 +366,7 @@ class Channel:
         return run.deadline if left == run.delivered else (now if left is None else left) + consumer.msg_timeout
 
     def next_due(self) -> int | None:
-        """Return when `scan` has something to do (monotonic ns), or None if nothing waits for a time."""
+        """Return the time at which `scan` has something to do (monotonic ns), or None if nothing waits for a time."""
         in_flight = self.in_flight.next_due() if self.in_flight.count else None
         deferred = self.deferred.wake_at() if self.deferred.count else None
         return min((due for due in (in_flight, deferred) if due is not None), default=None)
@@ -426,7 +397,7 @@ class Channel:
 
     @property
     def backend_depth(self) -> int:
-        """Return how many of the ready messages are on disk only."""
+        """Return the number of ready messages that are on disk only."""
         return min(self.depth, self.backlog.cold)
 
     @property
@@ -447,7 +418,7 @@ class Channel:
 
     @property
     def message_count(self) -> int:
-        """Return how many messages came to this channel since the process started."""
+        """Return the number of messages that came to this channel since the process started."""
         return self.offsets.put_count - self._messages_before
 
     def check(self) -> None:

@@ -9,7 +9,7 @@ from nsqd.core.channel import failures
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import Consumer
 from nsqd.core.channel.inflight import NOT_IN_FLIGHT, NOT_OWNER
-from nsqd.core.channel.window import Window
+from nsqd.core.channel.window import ShardedWindow, window_of
 from nsqd.core.measurement.outcomes import REQUEUED
 from nsqd.core.message.frame import ID_SIZE
 from nsqd.core.timing.deferred import Message
@@ -31,7 +31,7 @@ def finish(channel: Channel, consumer: Consumer, ids: bytes, alone: bool = False
     `alone`: the messages are looked for in this channel only, and not in its shards.
     """
     if consumer.window is not None and not alone:
-        return _finish_in_shards(consumer.window, ids)
+        return _finish_in_shards(window_of(consumer), ids)
     failed: list[tuple[bytes, str]] = []
     in_flight, position, total = channel.in_flight, 0, len(ids)
     while position < total:
@@ -55,7 +55,7 @@ def finish(channel: Channel, consumer: Consumer, ids: bytes, alone: bool = False
     return failed
 
 
-def _finish_in_shards(window: Window, ids: bytes) -> list[tuple[bytes, str]]:
+def _finish_in_shards(window: ShardedWindow, ids: bytes) -> list[tuple[bytes, str]]:
     """Carry out FIN for messages of a channel or its shards. See `finish`."""
     failed: list[tuple[bytes, str]] = []
     while ids:
@@ -68,7 +68,9 @@ def _finish_in_shards(window: Window, ids: bytes) -> list[tuple[bytes, str]]:
     return failed
 
 
-def _finish_elsewhere(window: Window, likely: Channel, missed: list[tuple[bytes, str]]) -> list[tuple[bytes, str]]:
+def _finish_elsewhere(
+    window: ShardedWindow, likely: Channel, missed: list[tuple[bytes, str]]
+) -> list[tuple[bytes, str]]:
     """Carry out FIN for messages that the channel `likely` does not have in flight. Return those that no other one has."""
     reasons = dict(missed)
     for channel, consumer in window.holders():
@@ -100,9 +102,8 @@ def _in_shards(
 ) -> str:
     """Carry out a command for a message that the channel itself does not have in flight. Return why it failed, or ""."""
     reasons = [channel.in_flight.why_not(message_id)]
-    window = consumer.window
-    shards = window.holders()[1:] if window is not None and consumer is window.home else []
-    for shard, member in shards:
+    is_local = consumer.window is not None and consumer is consumer.window.local
+    for shard, member in window_of(consumer).holders()[1:] if is_local else ():
         reasons.append(command(shard, member))
         if not reasons[-1]:
             return ""

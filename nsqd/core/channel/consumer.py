@@ -7,12 +7,9 @@ consumer has in flight.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from nsqd.core.channel.inflight import NOT_STUCK, Run
-
-if TYPE_CHECKING:
-    from nsqd.core.channel.window import Window
+from nsqd.core.channel.inflight import NOT_STUCK, InFlight, Run
 
 SAME_ZONE, SAME_REGION, ELSEWHERE = 0, 1, 2  # where a consumer is, as seen from this node
 
@@ -24,7 +21,7 @@ class ConsumerSink(Protocol):
         """Take frames, `size` bytes in all, to send to the client. `now`: monotonic ns."""
 
     def room(self) -> int:
-        """Return how many bytes the sink takes now; a delivery of n bytes makes the room n smaller.
+        """Return the number of bytes that the sink takes now; a delivery of n bytes makes the room n smaller.
 
         At most 0 means no room. In that case the owner of the sink calls Channel.refresh when there is room again. The sink
         may make the consumer's window smaller or larger meanwhile.
@@ -56,27 +53,30 @@ class _ClosedSink:
 CLOSED_SINK = _ClosedSink()
 
 
+class Window(Protocol):
+    """How many messages a consumer may have in flight over the shards of its channel: ShardedWindow (window.py)."""
+
+    local: Consumer  # the consumer of the node's own channel
+    rdy: int  # messages that the client asked for
+    taken: int  # messages that are in flight in all shards
+
+    def count(self, member: Consumer) -> int:
+        """Count what `member` has in flight now. Return how many more messages may be in flight; at most 0: none."""
+
+    def total(self, count: str) -> int:
+        """Return the sum of a count of the consumer in all shards, for example "finish_count"."""
+
+    def in_flight(self) -> list[tuple[InFlight, Consumer]]:
+        """Return the messages in flight of each shard, with the consumer there; those of the node's own channel first."""
+
+
 class Consumer:
     """One subscriber of a channel. Channel.subscribe creates it; the channel, its Dispatch and its InFlight change it."""
 
     __slots__ = (
-        "answered",
-        "answered_at",
-        "counted",
-        "distance",
-        "finish_count",
-        "in_flight",
-        "message_count",
-        "msg_timeout",
-        "ready",
-        "requeue_count",
-        "room",
-        "runs",
-        "sample_rate",
-        "sink",
-        "stuck_at",
-        "window",
-    )
+        "answered", "answered_at", "counted", "distance", "finish_count", "in_flight", "message_count", "msg_timeout",
+        "ready", "requeue_count", "room", "runs", "sample_rate", "sink", "stuck_at", "window",
+    )  # fmt: skip
 
     def __init__(self, sink: ConsumerSink, msg_timeout: int, sample_rate: int, distance: int) -> None:
         self.sink = sink

@@ -40,7 +40,7 @@ class Dispatch:
         self.random_below = random_below
 
     def join(self, consumer: Consumer) -> None:
-        """Take note of a new consumer. Nothing is to be done before its RDY count."""
+        """Add a new consumer. Nothing is to be done before its RDY count."""
 
     def refresh(self, consumer: Consumer) -> bool:
         """Look again at the window and the sink of `consumer`. Return True if it has just become ready."""
@@ -63,7 +63,7 @@ class Dispatch:
         """Prepare for the end of the channel: let it have no shards, and be none (window.py)."""
 
     def pass_on(self) -> None:
-        """Take note that the channel was woken, and can deliver nothing after all."""
+        """Let other shards deliver: the channel was woken, and can deliver nothing after all."""
 
     def serve(self, supply: Supply, depth: int, now: int) -> None:
         """Give each ready consumer its share of `depth` messages, once."""
@@ -85,12 +85,12 @@ class Dispatch:
                 self.ready.update(order)  # in place: shards share it
                 depth = self._serve(supply, len(again), depth, now)
                 # The shares were too small if some consumer had no room for its share, so the others are served again. A
-                # consumer that samples is served once: it could go on through the whole backlog.
+                # consumer that samples is served once: it could take the whole backlog.
                 again = [consumer for consumer in again if consumer in self.ready and not consumer.sample_rate]
             self.deliveries[distance] += self._message_count(group) - before
 
     def _message_count(self, consumers: list[Consumer]) -> int:
-        """Return how many messages the channel has delivered to these consumers."""
+        """Return the number of messages that the channel has delivered to these consumers."""
         return sum(consumer.message_count for consumer in consumers)
 
     def _serve(self, supply: Supply, waiting: int, depth: int, now: int) -> int:

@@ -30,7 +30,9 @@ class DeliveryOwner(Protocol):
     runs: deque["Run"]  # first deliveries that are in order, ids ascending; none is empty or has fallen apart
     answered: int  # `order` of the latest delivery of which the owner has answered a message; -1: none
     answered_at: int  # when that delivery was made (monotonic ns)
-    stuck_at: int  # ordinal of the message that has kept the owner silent; NOT_STUCK, or ELSEWHERE: see failures.py
+    stuck_at: (
+        int  # ordinal of the message that has kept the owner silent; NOT_STUCK, or STUCK_ELSEWHERE: see failures.py
+    )
 
 
 class Run:
@@ -41,21 +43,9 @@ class Run:
     """
 
     __slots__ = (
-        "attempts",
-        "deadline",
-        "delivered",
-        "failures",
-        "first",
-        "handle",
-        "head",
-        "ids",
-        "last",
-        "loose",
-        "order",
-        "owner",
-        "reached",
-        "stamps",
-    )
+        "attempts", "deadline", "delivered", "failures", "first", "handle", "head", "ids", "last", "loose", "order",
+        "owner", "reached", "stamps",
+    )  # fmt: skip
 
     def __init__(
         self, owner: DeliveryOwner, first: int, ids: bytes, attempts: int, delivered: int, deadline: int, stamps: bytes
@@ -101,7 +91,7 @@ class Run:
         return {self.ids[i * ID_SIZE : (i + 1) * ID_SIZE]: self.first + i for i in range(start, stop)}
 
     def published(self, first: int, count: int) -> tuple[int, ...]:
-        """Return when `count` messages from ordinal `first` on were published (ns since the epoch); () without stamps."""
+        """Return the publish times (ns since the epoch) of `count` messages from ordinal `first` on; () without stamps."""
         at = (first - self.first) * STAMP_SIZE
         return unpack(f">{count}q", self.stamps[at : at + count * STAMP_SIZE]) if self.stamps else ()
 
@@ -113,12 +103,6 @@ class Run:
     def oldest(self) -> int:
         """Return the ordinal of the first message that is in flight."""
         return next(iter(self.loose.values())) if self.loose is not None else self.first + self.head
-
-    def newest(self) -> int:
-        """Return the ordinal of the last message that is in flight."""
-        if self.loose is not None:
-            return next(reversed(self.loose.values()))
-        return self.first + len(self.ids) // ID_SIZE - 1
 
     def fall_apart(self) -> dict[bytes, int]:
         """Switch from runs of bytes to single messages, unless that was done before. Return the ordinals by id."""
@@ -215,7 +199,7 @@ class InFlight:
         return None if found is None else (found[0], found[1], message_id)
 
     def take_answered(self, owner: DeliveryOwner, message_id: bytes) -> tuple[Run, int] | None:
-        """Take out one message that its owner has answered. What was delivered before it has reached the owner, too.
+        """Take out one message that its owner has answered. Earlier deliveries have reached the owner, too.
 
         Return its run and its ordinal, or None if it is not in flight at that owner; even so the owner is not silent.
         """

@@ -1,8 +1,8 @@
 """Read-only listing of a channel's messages in one state, page by page.
 
-Pages follow the order in which the messages are likely to be delivered: the retry lane before the sequence, messages that are
-due soon before those due later. The channel goes on between two pages, so a message that moves may appear twice or never.
-A *place* is the string with which the caller asks for the page behind it.
+Pages follow the order in which the messages are likely to be delivered: the retry queue before the sequence, messages that are
+due soon before those due later. The channel continues between two pages, so a message that moves may appear twice or never.
+A *place* is the string with which the caller asks for the next page.
 """
 
 from collections.abc import Iterator
@@ -35,14 +35,14 @@ class ListedMessage:
     due: int = 0  # when it will be ready, or time out if it is in flight (monotonic ns); 0: now
     reason: str = ""  # why it is buried
     buried: int = 0  # when it was buried, ns since the epoch
-    owner: DeliveryOwner | None = None  # who has it in flight; None: it is not in flight
+    owner: DeliveryOwner | None = None  # the consumer that has it in flight; None: it is not in flight
 
 
-Page = tuple[list[ListedMessage], str]  # the messages, and the place behind which the next page begins; "": no more
+Page = tuple[list[ListedMessage], str]  # the messages, and the place after which the next page begins; "": no more
 
 
 def list_messages(channel: Channel, state: MessageState, after: str, limit: int) -> Page:
-    """Return up to `limit` messages behind the place `after` ("": the beginning). Raise ValueError if it is not a place."""
+    """Return up to `limit` messages after the place `after` ("": the beginning). Raise ValueError if it is not a place."""
     if state is MessageState.READY:
         return _ready(channel, after, limit)
     if state is MessageState.IN_FLIGHT:
@@ -55,12 +55,12 @@ def list_messages(channel: Channel, state: MessageState, after: str, limit: int)
 
 
 def _ready(channel: Channel, after: str, limit: int) -> Page:
-    """List ready messages. A place is `r` and a number of messages of the retry lane, or an ordinal of the sequence."""
+    """List ready messages. A place is `r` and a number of messages of the retry queue, or an ordinal of the sequence."""
     found: list[ListedMessage] = []
     if not after or after[0] == "r":
         passed = int(after[1:] or 0) if after else 0
-        lane = list(islice(channel.backlog.retry, passed, passed + limit))
-        found = [ListedMessage(message.ordinal, message.attempts) for _, message in lane]
+        returned = list(islice(channel.backlog.retry, passed, passed + limit))
+        found = [ListedMessage(message.ordinal, message.attempts) for _, message in returned]
         if len(found) == limit:
             return found, f"r{passed + limit}"
         start = channel.backlog.cursor
@@ -95,18 +95,18 @@ def _in_flight(channel: Channel, after: int, limit: int) -> Page:
 
 def _deferred(channel: Channel, after: str, limit: int) -> Page:
     """List requeued messages, then those published with a delay. A place is `c:` or `t:` and a place of Deferred.page."""
-    lane, _, place = after.partition(":")
+    part, _, place = after.partition(":")
     found: list[ListedMessage] = []
-    if lane not in ("", "c", "t"):
+    if part not in ("", "c", "t"):
         raise ValueError("no such place")
-    if lane != "t":
+    if part != "t":
         found, place = _page(channel.deferred, place, limit, 0, 1 << 63)
         if place:
             return found, f"c:{place}"
         if len(found) == limit:
             return found, "t:" if channel.delayed else ""
     waiting, place = _page(
-        channel.offsets.lane.waiting, place, limit - len(found), channel.start, channel.offsets.distributed
+        channel.offsets.delay_queue.waiting, place, limit - len(found), channel.start, channel.offsets.distributed
     )
     return found + waiting, f"t:{place}" if place else ""
 

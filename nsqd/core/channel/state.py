@@ -122,7 +122,7 @@ class ChannelState(ReaderState):
         return ()
 
     def _forget_lost(self, kinds: Kinds) -> None:
-        """Forget messages in `returned` and `buried` that the topic no longer has because they were damaged on disk."""
+        """Forget messages in `returned` and `buried` that the topic no longer has because they are corrupt on disk."""
         if not self.returned and not self.buried:
             return
         end = max(chain(self.returned, self.buried)) + 1
@@ -147,7 +147,7 @@ class ChannelState(ReaderState):
         return known + sum(counts > 0 and not due for _, due, counts in self.pages.entries())
 
     def _ready(self, distributed: int, plain: list[Span]) -> int:
-        """Return how many messages the cursor will come by; `plain` are the spans of messages without a delay."""
+        """Return the number of messages that the cursor will reach; `plain` are the spans of messages without a delay."""
         return overlap(plain, [(self.cursor, distributed)]) - overlap(plain, self.passed.spans(self.cursor))
 
     def dues(self, ordinals: Collection[int], delayed: Mapping[int, int]) -> dict[int, int]:
@@ -170,7 +170,7 @@ class ChannelState(ReaderState):
         return [number, name, None, start, start, [], [], []]
 
     @classmethod
-    def load(cls, array: list[Any], offset: int, distributed: int, lane: list[Page], kinds: Kinds) -> ChannelState:
+    def load(cls, array: list[Any], offset: int, distributed: int, queued: list[Page], kinds: Kinds) -> ChannelState:
         number, name, paused, start, cursor, holes, pages, buried = array
         passed, position = Finished(cursor), cursor
         for first, end, is_delayed in kinds(cursor, distributed):
@@ -178,7 +178,7 @@ class ChannelState(ReaderState):
                 passed.add(position, begin)
                 position = stop
         passed.add(position, distributed)
-        waiting = [*pages_of(pages, offset), *(between(page, start, distributed) for page in lane)]
+        waiting = [*pages_of(pages, offset), *(between(page, start, distributed) for page in queued)]
         letters = {ordinal: (one, DeadLetter(ordinal, *of)) for one, ordinal, *of in buried}
         return cls(number, name, start, cursor, passed, load_pause(paused), DeferredPages(waiting), {}, letters)
 
@@ -195,9 +195,9 @@ class ChannelState(ReaderState):
     def from_reader(cls, reader: Reader, written: WrittenChunks) -> ChannelState:
         """Return the durable state of a live channel, with times of the monotonic clock.
 
-        `written`: chunks that stand in the checkpoint already.
+        `written`: chunks that the checkpoint has already.
 
-        Waiting messages are copied as they are packed in memory. Messages in the topic's delay lane are left out: they
+        Waiting messages are copied as they are packed in memory. Messages in the topic's delay queue are left out: they
         belong to the topic's state.
         """
         assert isinstance(reader, Channel)
@@ -254,7 +254,7 @@ def restore_message(channel: Channel, message: Message, due: int, now: int) -> N
 
 
 def _ready_again(channel: Channel) -> Iterator[tuple[int, int]]:
-    """Yield (ordinal, counts) of the messages in flight and of those in the retry lane."""
+    """Yield (ordinal, counts) of the messages in flight and of those in the retry queue."""
     for run in channel.in_flight.runs():
         counts = counts_of(run.attempts, run.failures)
         yield from ((ordinal, counts) for ordinal in run.ordinals())

@@ -1,10 +1,8 @@
-"""What a channel has not finished at the moment when it is emptied or deleted, and how its messages are let go bit by bit.
+"""The messages that a channel has not finished when it is emptied or deleted, and their release bit by bit.
 
 The channel gives its containers up, and begins with new ones. As long as a message has not been released, the extent that holds
-it stays, so the messages ahead of the cursor need not be listed: they are looked up in the topic's sequence, extent by extent.
+it stays, so the messages ahead of the cursor are not listed: they are looked up in the topic's sequence, extent by extent.
 """
-
-from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -31,7 +29,7 @@ class Unfinished:
     deferred: Deferred
     buried: Buried
     start: int  # messages before it were never for this channel
-    delayed: list[Iterable[int]]  # ordinals in the topic's delay lane, some of which may be before `start`
+    delayed: list[Iterable[int]]  # ordinals in the topic's delay queue, some of which may be before `start`
 
     def steps(self) -> Iterator[list[Span]]:
         """Yield the messages as spans (first, end), the work of a step at a time, and take the containers apart."""
@@ -39,14 +37,14 @@ class Unfinished:
             yield [(first, first + count) for first, count in self.in_flight[at : at + SINGLES]]
         while self.retry:
             yield runs(self.retry.pop()[1].ordinal for _ in range(min(SINGLES, len(self.retry))))
-        while ordinals := self.deferred.pop_some(SINGLES):
+        while ordinals := self.deferred.pop_batch(SINGLES):
             yield runs(ordinals)
         while self.buried:
             yield runs(self.buried.popitem()[1].ordinal for _ in range(min(SINGLES, len(self.buried))))
         for part in self.delayed:
             waiting = iter(part)
-            while some := list(islice(waiting, SINGLES)):
-                yield runs(one for one in some if self.start <= one < self.ahead.distributed)
+            while ordinals := list(islice(waiting, SINGLES)):
+                yield runs(one for one in ordinals if self.start <= one < self.ahead.distributed)
         yield from self.ahead.spans()
 
 

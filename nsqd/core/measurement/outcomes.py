@@ -1,4 +1,4 @@
-"""The outcomes of a channel's messages by producer: counts and, if wanted, single events, for the statistics topic.
+"""The outcomes of a channel's messages by producer: counts and, if configured, single events, for the statistics topic.
 
 A topic that is measured remembers where in its sequence the latest changes from one producer to another are (Producers).
 Messages published before the oldest of these changes, or before the process started, count as messages without a producer.
@@ -151,7 +151,7 @@ class Outcomes:
             self._add_event(what, first, message_id, attempts, -1, wall)
 
     def fetch_counts(self) -> dict[str, Outcome]:
-        """Return what was recorded since the last call, by producer, and begin anew."""
+        """Return the outcomes recorded since the last call, by producer, and forget them."""
         taken, self._by = self._by, {}
         return taken
 

@@ -1,4 +1,4 @@
-"""Attributes of messages besides their bodies: headers, and the key or sequence that tells a retry from a new message.
+"""Attributes of messages: headers, and the key or sequence that distinguishes a retry from a new message.
 
 Consumers over TCP never see attributes, because a frame has no room for them; reading back and listing show them. Messages that
 were published together have their attributes in common. The log has them before the messages, packed as

@@ -1,14 +1,12 @@
-"""What an operator has deleted or emptied at a node whose log another node had promoted: a fact about that log.
+"""Deletions by an operator at a node whose log another node had promoted: facts about that log.
 
 A deletion names topics and readers by the numbers that they have in the log. A number is given once, so a channel that was
-made again under the same name has another one. A node that owns a copy of the log may give the same numbers as another copy
-behind the point where the two part. So a deletion names only what was made before that point, and holds for a copy only if it
+made later under the same name has another one. A node that leads a copy of the log may give the same numbers as another copy
+after the point where the two diverge. So a deletion names only what was made before that point, and holds for a copy only if it
 has that point.
 
 See docs/contributing/design/cluster-protocol.md#deletions.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
@@ -17,11 +15,11 @@ from typing import NamedTuple
 
 from nsqd.core.message.epoch import Epoch
 
-MOST_DELETIONS = 4096  # that are kept and told of one log
+MOST_DELETIONS = 4096  # that are kept and sent of one log
 
 
 class DeletionKind(IntEnum):
-    """What was done. The numbers are never used again."""
+    """The kind of a deletion. The numbers are never used again."""
 
     TOPIC_DELETED = 0
     CHANNEL_DELETED = 1
@@ -39,7 +37,7 @@ class Deletion(NamedTuple):
 
 
 class LogDeletions(NamedTuple):
-    """What was deleted from a log behind the point where two copies of it part, of what existed at that point."""
+    """The deletions from a log after the point where two copies of it diverge, of what existed at that point."""
 
     epoch: Epoch  # that of the last byte before the point
     position: int  # of the point

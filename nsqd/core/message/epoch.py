@@ -1,9 +1,7 @@
-"""One epoch of a log: a period in which one process owns it.
+"""One epoch of a log: a period in which one process leads it.
 
 See docs/contributing/design/log.md#epochs.
 """
-
-from __future__ import annotations
 
 from struct import Struct
 from typing import NamedTuple
@@ -18,8 +16,8 @@ class Epoch(NamedTuple):
     """One epoch of a log. Of two epochs, the greater one is the later one."""
 
     number: int  # counts from 1
-    node: int  # number of the node that owned the log
-    random: bytes  # RANDOM_SIZE bytes, which tell apart two epochs that began with the same number
+    node: int  # number of the node that led the log
+    random: bytes  # RANDOM_SIZE bytes, which distinguish two epochs that began with the same number
 
     def pack(self) -> bytes:
         """Return the epoch as SIZE bytes."""
@@ -33,5 +31,5 @@ NO_EPOCH = Epoch(0, 0, bytes(RANDOM_SIZE))  # in the place of an epoch that is u
 
 
 def unpack(data: bytes, at: int = 0) -> Epoch:
-    """Return the epoch that stands at `at`."""
+    """Return the epoch that is packed at `at`."""
     return Epoch(*_EPOCH.unpack_from(data, at))

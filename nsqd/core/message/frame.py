@@ -120,7 +120,7 @@ def cut(frames: bytes, count: int, largest: int, first: int, end: int) -> bytes:
 
 
 def that_fit(frames: bytes, count: int, largest: int, room: int, beside: int) -> int:
-    """Return how many of `count` frames that stand end to end fit into `room` bytes, if each takes `beside` bytes more."""
+    """Return the number of `count` frames, end to end, that fit into `room` bytes, if each takes `beside` bytes more."""
     if largest * count == len(frames):
         return min(count, room // (largest + beside))
     return bisect_right([end + beside * number for number, end in enumerate(_ends(frames, 0, count), 1)], room)

@@ -3,15 +3,13 @@
 See docs/contributing/design/cluster-protocol.md#message-ids.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from nsqd.core.message.ids import SEQUENCE
 
 NO_END = SEQUENCE + 1  # end of the range from which a node issues its ids
-MOST_RANGES = 4  # of a log: so many fit into what a node tells of itself
+MOST_RANGES = 4  # of a log: as many as fit into the member record of a node
 
 
 class IdRange(NamedTuple):
@@ -19,7 +17,7 @@ class IdRange(NamedTuple):
 
     node: int
     first: int
-    end: int  # behind the last one
+    end: int  # after the last one
 
 
 def common_number(one: Iterable[IdRange], other: Iterable[IdRange]) -> int | None:

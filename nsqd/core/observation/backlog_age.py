@@ -18,7 +18,7 @@ def oldest_of_topic(topic: Topic) -> int:
 
 
 def oldest_of_channel(channel: Channel) -> int:
-    """Return the time of the next message of the retry lane or of the sequence, whichever was published first."""
+    """Return the time of the next message of the retry queue or of the sequence, whichever was published first."""
     returned = channel.backlog.extents.published(channel.backlog.retry[0][1].ordinal) if channel.backlog.retry else 0
     if channel.offsets.ordinary <= channel.backlog.passed:
         return returned

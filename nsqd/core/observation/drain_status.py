@@ -1,4 +1,4 @@
-"""The messages that a node has left, for an operator who drains it (nsqd/http/drain.py). Counted in portions while it runs.
+"""The messages that a node has left, for an operator who drains it (nsqd/http/drain.py). Counted in batches while it runs.
 
 A sum of zero can be trusted only while nothing is published. Then messages only go from a topic to its readers and from there
 away, and a topic is counted before its readers, so no message is missed on the way. All states of a reader are counted at one
@@ -45,7 +45,7 @@ def drain_statuses(broker: Broker, *aside: str) -> Iterator[DrainStatus]:
 
 
 def count_in_flight(broker: Broker) -> int:
-    """Return how many messages and jobs clients have, of all logs of the node."""
+    """Return the number of messages and jobs in flight, of all logs of the node."""
     topics = [topic for one in broker.logs for topic in one.topics.values()]
     readers = (reader for topic in topics for reader in topic.readers.values() if not reader.deleted)
     return sum(reader.counts().in_flight for reader in readers)

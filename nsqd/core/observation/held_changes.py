@@ -4,8 +4,6 @@ What each of them holds (messages that wait, are in flight or deferred) is kept 
 each place of the series. Messages that came or went with a promoted log change nothing. Callers pass the time.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections import deque
 
@@ -14,17 +12,17 @@ _UNKNOWN = -1
 
 
 class HeldChanges:
-    """What each place held at the latest look, and at some looks before. 50,000 places take 4 MB."""
+    """What each place holds in the latest round, and held in some rounds before. 50,000 places take 4 MB."""
 
     __slots__ = ("_at", "_before", "_now")
 
     def __init__(self) -> None:
-        self._at = 0  # when the latest look ended, s since the epoch
+        self._at = 0  # when the latest round ended, s since the epoch
         self._now = array("q")  # messages, by place
-        self._before: deque[tuple[int, array[int]]] = deque()  # looks of the last SPAN s, the oldest first
+        self._before: deque[tuple[int, array[int]]] = deque()  # rounds of the last SPAN s, the oldest first
 
     def enter(self, place: int, held: int) -> None:
-        """Give a place to somebody new, of whom nothing is known of before."""
+        """Give a place to a new subject, of which nothing is known."""
         if place >= len(self._now):
             self._now.extend([_UNKNOWN] * (place + 1 - len(self._now)))
         self._now[place] = held
@@ -51,7 +49,7 @@ class HeldChanges:
             self._before.append((at, array("q", self._now)))
 
     def change(self, place: int) -> tuple[int, int] | None:
-        """Return how many more messages a place holds than so many s ago, up to SPAN; None: that is not known yet."""
+        """Return (messages, s): how many more messages a place holds than at most SPAN s ago; None: that is not known yet."""
         for at, values in self._before:
             if at < self._at and place < len(values) and values[place] != _UNKNOWN:
                 return self._now[place] - values[place], self._at - at

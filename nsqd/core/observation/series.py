@@ -7,11 +7,11 @@ Each step has a value of these for each topic and each channel:
     requeued, timed_out     deliveries in the step that ended so; if the message was buried for it, it counts anyway
     buried, depth, in_flight, deferred      messages at the end of the step
 
-A log that the node promotes or gives back changes levels only: nobody has published or finished its messages in that step.
+A log that the node promotes or gives back changes levels only: its messages were not published or finished in that step.
 The values of a topic but `published` are the sums over its channels; its depth includes what no channel was given yet. A step
 of which nothing is known (the node was down, the topic was new) is None.
 
-A round notes all of them, in portions. What did not change costs nearly nothing, so nothing has to be looked at to be kept.
+A round records all of them, in batches. What did not change costs nearly nothing, so all is recorded, looked at or not.
 If there are more than MOST topics and channels, a new one takes the place of the one that did nothing for the longest time, if
 that is IDLE or longer, else it is left out. If all steps together take more than MOST_BYTES, the oldest are forgotten. See
 docs/contributing/decisions/0100-steps-are-kept-by-the-block.md. Callers pass the time.
@@ -26,8 +26,7 @@ from typing import NamedTuple
 from nsqd.core.channel.channel import Channel
 from nsqd.core.observation.held_changes import HeldChanges
 from nsqd.core.observation.series_block import SIZE, WIDTH, Block, Ring, Values, read_back
-from nsqd.core.observation.shard_counts import ShardCounts
-from nsqd.core.observation.sums import channel_sums, topic_depth
+from nsqd.core.observation.sums import ShardCounts, channel_sums, topic_depth
 from nsqd.core.topic import Topic
 
 NAMES = ("published", "finished", "requeued", "timed_out", "buried", "depth", "in_flight", "deferred")
@@ -35,11 +34,11 @@ COUNTERS = 4  # of NAMES are counts of the step; the others are levels at its en
 HELD = slice(NAMES.index("depth"), None)  # the levels of messages that a channel holds and that are not buried
 COARSE, FINE = 300, 10  # s per step
 COARSE_SLOTS, FINE_SLOTS = 288, 360  # a day, an hour
-MOST = 50_000  # topics and channels, of which each takes 0.45 KB beside its steps
+MOST = 50_000  # topics and channels, of which each takes 0.45 KB in addition to its steps
 IDLE = 360  # short steps without a change after which a place can be given to another one
 MOST_BYTES = 64_000_000  # of all steps: more than 10,000 topics and channels that do something in every step need
 FORGOTTEN_AT_ONCE = 16  # the part of the steps that is forgotten when there are too many bytes
-CHANNELS_AT_ONCE = 50  # between two portions: 0.1 ms
+CHANNELS_AT_ONCE = 50  # in a batch: 0.1 ms
 
 Subject = Topic | Channel
 Columns = dict[str, list[int | None]]
@@ -53,7 +52,7 @@ class Steps(NamedTuple):
 
     @property
     def first(self) -> int:
-        """Return when the oldest step began, s since the epoch."""
+        """Return the time at which the oldest step began, s since the epoch."""
         return self.values.slots[0] * self.step
 
     def columns(self) -> Columns:
@@ -74,7 +73,7 @@ class Series:
         self._sharded: dict[Channel, ShardCounts] = {}  # of the channels that have shards, or had some
 
     def record(self, topics: Iterable[Topic], at: int) -> Iterator[None]:
-        """Note the steps that end at `at` (s since the epoch), in portions of about 0.1 ms. Nothing may be noted meanwhile.
+        """Record the steps that end at `at` (s since the epoch), in batches of 0.1 ms. No other call may begin meanwhile.
 
         A time that is not later than the last one changes nothing.
         """
@@ -126,10 +125,10 @@ class Series:
             return published, finished, channel.requeue_count, channel.timeout_count, buried, depth, in_flight, deferred
         if sharded is None:
             sharded = self._sharded[channel] = ShardCounts()
-        sums, look = channel_sums(channel), sharded.look_at(channel)
-        if look.attached and channel in self._places:
-            self._held.shift(self._places[channel], look.attached)
-        return *look.counts, sums.buried, sums.depth, sums.in_flight, sums.deferred
+        sums, totals = channel_sums(channel), sharded.totals(channel)
+        if totals.attached and channel in self._places:
+            self._held.shift(self._places[channel], totals.attached)
+        return *totals.counts, sums.buried, sums.depth, sums.in_flight, sums.deferred
 
     def _set(self, subject: Subject, state: tuple[int, ...], held: int) -> None:
         """Set the state of a topic or channel, and how many messages it holds itself."""
@@ -175,9 +174,9 @@ class Series:
         return Steps(ring.step, values) if values is not None else None
 
     def held_change(self, subject: Subject) -> tuple[int, int] | None:
-        """Return how many more messages a channel holds than so many s ago, or a topic that no reader was given.
+        """Return (messages, s): how many more messages a channel holds than some time ago, or a topic that no reader was given.
 
-        The time is up to held_changes.SPAN before the last look. None: it is not known yet. What came with a promoted log does
+        The time is up to held_changes.SPAN before the last round. None: it is not known yet. What came with a promoted log does
         not count, and buried messages are not held.
         """
         place = self._places.get(subject)
@@ -185,7 +184,7 @@ class Series:
 
     @property
     def stored_bytes(self) -> int:
-        """Return how much memory the steps take."""
+        """Return the memory that the steps take."""
         return sum(block.stored_bytes for block in self._blocks)
 
     def __repr__(self) -> str:

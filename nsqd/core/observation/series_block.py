@@ -1,4 +1,4 @@
-"""Values of many subjects over time, packed by the block: what a block of subjects did in one step is one compressed string.
+"""Values of many subjects over time, packed by the block: the changes of a block in a step are one compressed string.
 
 A *ring* is the list of the latest steps of one length, the same for all blocks; each step has a serial number. A *block* has
 places for SIZE subjects with WIDTH values each, and for each ring one row per step: the differences of all values to the step
@@ -54,7 +54,7 @@ class Ring:
             self.forget(1)
 
     def forget(self, count: int) -> None:
-        """Forget so many of the oldest steps."""
+        """Forget the `count` oldest steps."""
         for _ in range(count):
             self.slots.popleft()
         self.base += count
@@ -84,7 +84,7 @@ class Rows:
 
 
 class Values(NamedTuple):
-    """What is known of one subject in one ring, not yet unpacked."""
+    """The known steps of one subject in one ring, not yet unpacked."""
 
     slots: list[int]  # of its rows
     rows: list[bytes | None]
@@ -147,7 +147,7 @@ class Block(Generic[S]):
                 rows.base += 1
 
     def values(self, place: int, ring: Ring) -> Values | None:
-        """Return what is known of the subject at that place in a ring; None: nothing."""
+        """Return the known steps of the subject at that place in a ring; None: there are none."""
         rows = self._of[id(ring)]
         first = max(rows.begun[place], rows.base, ring.base)
         kept = list(rows.rows)[first - rows.base :]
@@ -165,7 +165,7 @@ class Block(Generic[S]):
 
 
 def read_back(values: Values, counters: int) -> list[list[int | None]]:
-    """Return a list for each value of a subject: what was counted in each step for the first `counters`, levels for the others.
+    """Return a list for each value of a subject: counts of each step for the first `counters`, levels for the others.
 
     There is a place for each step from the first slot to the last, and None where nothing is known.
     """

@@ -1,7 +1,6 @@
-"""The figures of a topic or a channel over all logs that the node owns: the home one and its shards together."""
+"""Sums over all logs that the node leads, its own and promoted ones: the messages and counts of a topic or a channel."""
 
-from __future__ import annotations
-
+from operator import add
 from typing import NamedTuple
 
 from nsqd.core.channel.channel import Channel
@@ -11,7 +10,7 @@ from nsqd.core.topic import Topic
 
 
 class ChannelSums(NamedTuple):
-    """The figures of one channel. All but `paused` are numbers of messages."""
+    """One channel over all logs. All fields except `paused` are numbers of messages."""
 
     depth: int
     backend_depth: int
@@ -26,15 +25,14 @@ class ChannelSums(NamedTuple):
 
     @property
     def unfinished(self) -> int:
-        """Return how many messages are not finished, in any state."""
+        """Return the number of messages that are not finished, in any state."""
         return self.depth + self.in_flight + self.deferred + self.buried
 
 
 def channel_sums(channel: Channel) -> ChannelSums:
-    """Return the figures of a home channel with those of its shards."""
-    own = _of_one(channel)
+    """Return the sums of a channel and its shards."""
     if len(channel.shards) == 1:
-        return own
+        return _of_one(channel)
     *sums, paused = map(sum, zip(*map(_of_one, channel.shards), strict=True))
     return ChannelSums._make([*sums, paused > 0])
 
@@ -60,13 +58,13 @@ def deliveries_by_distance(channel: Channel) -> list[int]:
 
 
 def topic_depth(topic: Topic) -> int:
-    """Return how many messages no reader has been given yet."""
+    """Return the number of messages that no reader has been given yet."""
     return sum(shard.depth for shard in topic.shards)
 
 
 def topic_backend_depth(topic: Topic) -> int:
-    """Return how many of these are on disk only."""
-    return sum(shard.backend_depth for shard in topic.shards)
+    """Return the number of these that are on disk only."""
+    return sum(shard.journal.cold(shard.offsets.distributed, shard.offsets.end) for shard in topic.shards)
 
 
 def is_paused(topic: Topic) -> bool:
@@ -75,7 +73,7 @@ def is_paused(topic: Topic) -> bool:
 
 
 def fetch_outcomes(channel: Channel) -> dict[str, Outcome]:
-    """Return what happened in the channel since the last call, by producer, and begin anew; {} if it is not measured."""
+    """Return the outcomes in the channel since the last call, by producer, and forget them; {} if they are not measured."""
     found: dict[str, Outcome] = {}
     for one in channel.shards:
         for producer, outcome in one.outcomes.fetch_counts().items() if one.outcomes is not None else ():
@@ -87,14 +85,61 @@ def fetch_outcomes(channel: Channel) -> dict[str, Outcome]:
 
 
 def oldest_of_topic(topic: Topic) -> int:
-    """Return when the next message was published that is not distributed yet: see backlog_age."""
+    """Return the publish time of the next message that is not distributed yet: see backlog_age."""
     times = (backlog_age.oldest_of_topic(one) for one in topic.shards)
     return min((time for time in times if time), default=0)
 
 
 def oldest_of_channel(channel: Channel) -> int:
-    """Return when the next message to be delivered was published, whichever log has the earliest: see backlog_age."""
+    """Return the publish time of the next message to be delivered, the earliest of all logs: see backlog_age."""
     if len(channel.shards) == 1:
         return backlog_age.oldest_of_channel(channel)
     times = (backlog_age.oldest_of_channel(one) for one in channel.shards if one.depth)
     return min((time for time in times if time), default=0)
+
+
+class Totals(NamedTuple):
+    """The counts of a channel with shards since the process started.
+
+    `attached`: how many messages, except for buried ones, came since the last call with new shards, less those that went.
+    """
+
+    counts: tuple[int, int, int, int]  # messages published and finished; deliveries requeued and timed out
+    attached: int
+
+
+class ShardCounts:
+    """The counts of one channel that has shards, or had some. Promoting a log or giving it back counts as nothing.
+
+    No message is published into a promoted log. What becomes of its messages counts from the moment when they are a shard of
+    the channel (Channel.count_with), and stays counted when the shard has gone. Levels do change with the shards.
+    """
+
+    __slots__ = ("_ended", "_latest")
+
+    def __init__(self) -> None:
+        self._ended = [0, 0, 0]  # what shards that are gone had counted by the last call
+        self._latest: dict[
+            Channel, tuple[tuple[int, ...], int]
+        ] = {}  # by shard: its counts, and how many messages it had
+
+    def totals(self, channel: Channel) -> Totals:
+        """Return the counts of the channel with its shards, and how many messages have come or gone with shards."""
+        own, *shards = channel.shards
+        latest = {shard: (_counts_of(shard), sum(shard.counts()[:3])) for shard in shards}
+        attached = sum(held for shard, (_, held) in latest.items() if shard not in self._latest)
+        for shard, (counts, held) in self._latest.items():
+            if shard not in latest:
+                self._ended = list(map(add, self._ended, counts))
+                attached -= held
+        self._latest = latest
+        parts = _counts_of(own), self._ended, *(counts for counts, _ in latest.values())
+        finished, requeued, timed_out = map(sum, zip(*parts, strict=True))
+        return Totals((own.message_count, finished, requeued, timed_out), attached)
+
+    def __repr__(self) -> str:
+        return f"<ShardCounts of {len(self._latest)} shards>"
+
+
+def _counts_of(channel: Channel) -> tuple[int, ...]:
+    return channel.message_count - sum(channel.counts()), channel.requeue_count, channel.timeout_count

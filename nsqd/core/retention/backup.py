@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-METADATA = "nsqd.dat"  # file beside the log in a data directory: topics and channels, as NSQ has it, and ids
+METADATA = "nsqd.dat"  # file next to the log in a data directory: topics and channels, as NSQ has it, and ids
 
 
 class Busy(Exception):
@@ -19,7 +19,7 @@ class BackupPart(Protocol):
 
     @property
     def size(self) -> int:
-        """Return how many bytes are to be copied."""
+        """Return the number of bytes that are to be copied."""
 
     def read(self, at: int, size: int) -> bytes:
         """Return exactly `size` bytes from `at` on. Raises OSError. Any thread may call it."""
@@ -38,4 +38,4 @@ class Backup(Protocol):
         """Keep the backup alive. Call this every few seconds, so that an abandoned backup does not hold files indefinitely."""
 
     def end(self, number: int) -> None:
-        """End the backup, which is complete or no longer wanted."""
+        """End the backup, which is complete or no longer needed."""

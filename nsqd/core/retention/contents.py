@@ -1,4 +1,4 @@
-"""What the commit log holds, by file and by topic, in the form that storage returns and HTTP reports."""
+"""The contents of the commit log, by file and by topic, as storage returns and HTTP reports them."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -26,7 +26,7 @@ class TopicContent:
 
 
 class Count(Protocol):
-    """A count that proceeds in portions, in the trio thread. It may or may not include changes made meanwhile."""
+    """A count that proceeds in batches, in the trio thread. It may or may not include changes made meanwhile."""
 
     def count_some(self, most: int) -> bool:
         """Look at about `most` further extents. Returns True if there are more."""
@@ -45,4 +45,4 @@ class Contents(Protocol):
         """Begin to count the contents of the topics with these numbers. In the trio thread."""
 
     def room(self) -> tuple[int, int]:
-        """Return how many bytes of the log's disk the daemon can still use, and its size. Raises OSError. In any thread."""
+        """Return the bytes of the log's disk that the daemon can still use, and its size. Raises OSError. In any thread."""

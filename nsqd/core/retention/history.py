@@ -17,9 +17,9 @@ from nsqd.core.retention.cursors import Cursor
 class Window:
     """The range of offsets that can be read now."""
 
-    log: str  # what the offsets belong to: the log's id and the topic's number; new with each data directory or topic
+    log: str  # owner of the offsets: the log's id and the topic's number; new with each data directory or topic
     first: int  # the lowest offset that can be read
-    next: int  # the offset behind the last message that can be read
+    next: int  # the offset after the last message that can be read
     # the logs that this one was restored from, each with the offset up to which its offsets mean the same messages here
     parents: tuple[tuple[str, int], ...] = ()
 
@@ -50,7 +50,7 @@ class MessageBatch:
 
     @property
     def end(self) -> int:
-        """Return the offset behind the last message."""
+        """Return the offset after the last message."""
         return self.first + self.count
 
     def part(self, first: int, end: int) -> "MessageBatch":
@@ -75,7 +75,7 @@ class Plan(Protocol):
     def read(self) -> tuple[list[MessageBatch], int]:
         """Return the messages, ascending, and the offset at which to continue.
 
-        Messages before that offset that are not among them are damaged. Raises MessagesGone, OSError.
+        Messages before that offset that are not among them are corrupt. Raises MessagesGone, OSError.
         """
 
 
@@ -90,7 +90,7 @@ class History(Protocol):
         """Return the range of the topic's offsets that can be read."""
 
     def amount(self, topic: int) -> Amount:
-        """Return how much can be read of the topic. Looks at every extent."""
+        """Return the amount that can be read of the topic. Looks at every extent."""
 
     def await_messages(self, topic: int, end: int, until: int, ready: Callable[[], None]) -> None:
         """Call `ready` once, in the trio thread, when everything before `end` can be read or the topic is deleted.
@@ -135,7 +135,7 @@ class PastLog(Protocol):
 
     @property
     def history(self) -> History:
-        """Return what reads the log's topics."""
+        """Return the reader of the log's topics."""
 
     def topic(self, name: str) -> PastTopic | None:
         """Return the topic of that name; None if the log has none."""

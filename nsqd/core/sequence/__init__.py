@@ -3,10 +3,10 @@
 Read `store` (the turn) and `journal` (what is recorded of a topic and of a reader), which storage implements; then `intake`
 (published bodies become frames with ids) with `put_batch` (jobs) and `dedup` (what a publisher sends again).
 
-* `offsets`: how far messages are distributed; `delay_lane`: messages that were published with a
+* `offsets`: how far messages are distributed; `delay_queue`: messages that were published with a
   delay.
 * `extent`: stretches of messages as readers get them; `spans` and `finished`: sets of ordinals;
-  `ahead`: what a reader that is emptied had not come to.
+  `ahead`: the messages that an emptied reader had not reached.
 * `mark`: how far the log has come, and the promises that replies wait for; `gate`: what holds messages back until they have
   copies.
 

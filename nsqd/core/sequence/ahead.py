@@ -1,6 +1,6 @@
 """The messages of a topic that a reader has not come to yet, when it gives them up: looked up a few extents at a time.
 
-They need not be listed beforehand, because an extent stays as long as a reader references one of its messages.
+They are not listed beforehand, because an extent stays as long as a reader references one of its messages.
 """
 
 from collections import deque
@@ -28,11 +28,11 @@ class Ahead:
     def spans(self) -> Iterator[list[Span]]:
         """Yield the spans (first, end) of a few extents at a time. Earlier spans may be released meanwhile."""
         position, holes = self.position, self.holes
-        while some := list(islice(self.extents.extents(position, self.distributed), EXTENTS_AT_ONCE)):
-            position = some[-1][1]
+        while parts := list(islice(self.extents.extents(position, self.distributed), EXTENTS_AT_ONCE)):
+            position = parts[-1][1]
             yield [
                 span
-                for first, end, delayed in some
+                for first, end, delayed in parts
                 if self.includes_delayed or not delayed
                 for span in without(first, end, takewhile(lambda hole, end=end: hole[0] < end, holes))  # type: ignore[misc]
             ]

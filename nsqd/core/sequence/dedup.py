@@ -50,7 +50,7 @@ class Dedup:
         self.producers: OrderedDict[str, int] = OrderedDict()  # producer -> its last number, latest last
 
     def admit(self, attributes: Attributes, count: int, now: int) -> int:
-        """Return how many of the first of `count` messages were published before, and remember the others."""
+        """Return the number of the first of `count` messages that were published before, and remember the others."""
         if attributes.key:
             return count if self._is_known(attributes.key, now) else 0
         if not attributes.producer:

@@ -1,4 +1,4 @@
-"""The set of messages of a topic that a reader has finished: all before a floor, and runs behind the floor.
+"""The set of messages of a topic that a reader has finished: all before a floor, and runs after the floor.
 
 The runs may overlap, so that adding one costs the same however many there are.
 """
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from nsqd.core.sequence.spans import united
 
-Span = tuple[int, int]  # ordinals of messages: the first, and the one behind the last
+Span = tuple[int, int]  # ordinals of messages: the first, and the one after the last
 
 
 class Finished:
@@ -66,13 +66,13 @@ class Finished:
         return [ordinal for ordinal in ordinals if not is_finished(ordinal)]
 
     def spans(self, start: int = 0) -> list[Span]:
-        """Return the finished spans behind the floor, from `start` on, disjoint and ascending."""
+        """Return the finished spans after the floor, from `start` on, disjoint and ascending."""
         start = max(start, self.floor)
         return united((max(first, start), end) for first, end in sorted(self.runs.items()) if end > start)
 
     @property
     def end(self) -> int:
-        """Return the ordinal behind the last finished message."""
+        """Return the ordinal after the last finished message."""
         return max(self.floor, *self.runs.values()) if self.runs else self.floor
 
     def __repr__(self) -> str:

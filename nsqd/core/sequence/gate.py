@@ -18,7 +18,7 @@ class Gate:
         `promise` notes that output of this turn waits for marks. Everything before `position` may need copies.
         """
         self.usual = usual
-        # where each of these marks must be: the end of the log behind the newest publish that needs it
+        # where each of these marks must be: the end of the log after the newest publish that needs it
         self._needed: dict[Mark, int] = {} if usual is None else {usual: position}
         self._promise = promise
 
@@ -41,7 +41,7 @@ class Gate:
         return marks
 
     def left_at(self, turn: int, now: int) -> int | None:
-        """Return when messages that were delivered in the turn at `turn` left for their clients; None: not by `now`.
+        """Return the time at which messages delivered in the turn at `turn` left for their clients; None: not by `now`.
 
         The clock of a message runs from then on. Times are monotonic ns.
         """

@@ -4,6 +4,7 @@ A batch of bodies becomes frames with ids when the turn is sealed. Jobs have the
 publisher sends again, and does not take it again.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from nsqd.core.measurement.outcomes import Producers
@@ -39,25 +40,24 @@ class Intake:
     """The intake of one topic. It enters the topic into the agenda as soon as there is something to seal."""
 
     __slots__ = (
-        "_agenda",
-        "_ids",
-        "_pending",
-        "_pending_apart",
-        "_put_batches",
-        "_topic",
-        "dedup",
-        "dropped_count",
-        "duplicate_count",
-        "is_foreign",
-        "message_bytes",
-        "message_count",
-        "producers",
-    )
+        "_agenda", "_ids", "_pending", "_pending_apart", "_promise", "_put_batches", "_topic", "dedup", "dropped_count",
+        "duplicate_count", "is_foreign", "message_bytes", "message_count", "producers",
+    )  # fmt: skip
 
-    def __init__(self, topic: Source, agenda: Agenda, ids: IdSource, dedup: Dedup, producers: Producers | None) -> None:
+    def __init__(
+        self,
+        topic: Source,
+        agenda: Agenda,
+        ids: IdSource,
+        dedup: Dedup,
+        producers: Producers | None,
+        promise: Callable[[], None],
+    ) -> None:
+        """`promise` notes that a reply waits for the records of this turn: TopicJournal.promise."""
         self._topic = topic
         self._agenda = agenda
         self._ids = ids
+        self._promise = promise
         self.dedup = dedup
         self.producers = producers  # who published which message; None: this is not measured
         self.is_foreign = False  # True: messages came from others than clients of beanstalkd
@@ -85,8 +85,24 @@ class Intake:
         self.message_count += len(bodies)
         self.message_bytes += size
 
-    def publish_apart(self, bodies: list[bytes], attributes: Attributes, due: int) -> None:
-        """Take messages with attributes or a delay until `due` (monotonic ns; 0: none), behind the turn's plain messages."""
+    def publish_deferred(self, body: bytes, due: int) -> None:
+        """Take one message, which no channel delivers before `due` (monotonic ns)."""
+        self._publish_apart([body], NONE, due)
+
+    def publish_with(self, bodies: list[bytes], attributes: Attributes, due: int = 0) -> int:
+        """Take messages that have attributes, and with `due` (monotonic ns) a delay.
+
+        They come after the messages of this turn that have no attributes. Returns how many of the first messages are
+        duplicates of earlier publishes and are not taken again. A reply about these waits for this turn's promise, too.
+        """
+        known = self.admit(attributes, len(bodies))
+        if known:
+            self._promise()  # the promise of the first publish may not be kept yet
+        if known < len(bodies):
+            self._publish_apart(bodies[known:], attributes.behind(known), due)
+        return known
+
+    def _publish_apart(self, bodies: list[bytes], attributes: Attributes, due: int) -> None:
         if not self._pending and not self._pending_apart:
             self._agenda.unsealed.append(self._topic)
             self.is_foreign = True
@@ -99,7 +115,7 @@ class Intake:
         self.message_bytes += sum(map(len, bodies))
 
     def admit(self, attributes: Attributes, count: int) -> int:
-        """Return how many of the first of `count` messages are duplicates of earlier ones. Remembers the others."""
+        """Return the number of the first of `count` messages that are duplicates of earlier ones. Remembers the others."""
         duplicates = self.dedup.admit(attributes, count, self._agenda.now)
         self.duplicate_count += duplicates
         return duplicates
@@ -110,8 +126,11 @@ class Intake:
 
     # jobs
 
-    def put(self, bodies: list[bytes], options: JobOptions, key: str) -> int:
-        """Take jobs. Returns the id of the first as a number; the others follow it. `key`: of a single job; "": none."""
+    def put(self, bodies: list[bytes], options: JobOptions, key: str = "") -> int:
+        """Take jobs, which exist from Broker.seal_puts on. Returns the id of the first as a number; the others follow it.
+
+        `key`: the key of a single job, as in Attributes; "": none.
+        """
         self.count(bodies)
         put_batch = self._put_batches[-1] if self._put_batches else None
         if put_batch is None or put_batch.options != options or put_batch.key or key:
@@ -121,15 +140,16 @@ class Intake:
             self._put_batches.append(put_batch)
         return put_batch.add(bodies, self._ids)
 
-    def put_with_id(self, body: bytes, options: JobOptions, sequence: int, created: int) -> PutBatch:
-        """Return a job put elsewhere at `created` (ns since the epoch), which keeps the sequence in its id.
+    def put_with_id(self, body: bytes, options: JobOptions, sequence: int, created: int) -> None:
+        """Take a job that was put elsewhere at `created` (ns since the epoch), which keeps the sequence in its id.
 
-        The sequence must be higher than those of all earlier jobs, and lower than any that is still to be issued.
+        The sequence must be higher than those of all earlier jobs, and lower than any that is still to be issued. The caller
+        seals the jobs at once.
         """
         self.count([body])
         put_batch = PutBatch(options, created)
         put_batch.add_one(body, self._ids.id_number(sequence))
-        return put_batch
+        self._put_batches.append(put_batch)
 
     def take_put_batches(self) -> list[PutBatch]:
         """Return the jobs put since the last call."""
@@ -162,7 +182,7 @@ class Intake:
     def _seal(
         self, sealed: list[Sealed], bodies: list[bytes], wall: int, first: int, room: int, attributes: Attributes
     ) -> int:
-        """Seal messages without a delay into `sealed`. Returns the ordinal behind the last."""
+        """Seal messages without a delay into `sealed`. Returns the ordinal after the last."""
         if len(bodies) > room:
             self.dropped_count += len(bodies) - max(0, room)
             bodies = bodies[: max(0, room)]

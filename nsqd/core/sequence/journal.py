@@ -1,6 +1,6 @@
 """The protocols by which the core records changes and reads messages: storage bound to one topic or to one reader.
 
-The core defines these protocols and never looks behind them. Each verb is one record in the log, or nothing for what is
+The core defines these protocols and knows no implementation. Each verb is one record in the log, or nothing for what is
 ephemeral. Reading is asynchronous: `read` returns at once what is in memory, or None; in that case Broker.read_completed is
 called later.
 """
@@ -32,7 +32,7 @@ class Extents(Protocol):
         """
 
     def cold(self, first: int, end: int) -> int:
-        """Return how many of messages first..end are on disk only."""
+        """Return the number of messages first..end that are on disk only."""
 
     def frame_in_memory(self, ordinal: int, attributes: bool = True) -> bytes:
         """Return the message's frame if it is in memory, else b"". Reads nothing from disk.
@@ -44,7 +44,7 @@ class Extents(Protocol):
         """Return the ordinal before which messages may be shown to clients: those from there on may wait for their copies."""
 
     def published(self, ordinal: int) -> int:
-        """Return when the message was published (ns since the epoch): exact if it is in memory, else approximate.
+        """Return the message's publish time (ns since the epoch): exact if it is in memory, else approximate.
 
         0: the message is released, or the time is not known. Reads nothing from disk.
         """
@@ -74,7 +74,7 @@ class ReaderJournal(Protocol):
     def release(self, first: int, end: int) -> None:
         """Let messages first..end go, with which the reader is done according to `finish_all`. This records nothing.
 
-        Does nothing for messages that are gone because they were damaged, or because the topic was deleted.
+        Does nothing for messages that are gone because they were corrupt, or because the topic was deleted.
         """
 
     def advance(self, cursor: int) -> None:
@@ -111,7 +111,7 @@ class TopicJournal(Extents, Protocol):
 
     @property
     def gate(self) -> Gate | None:
-        """Return what holds the messages back until they have copies; None: nothing does. `set_policy` changes it."""
+        """Return the gate that holds the messages back until they have copies; None: there is none. `set_policy` changes it."""
 
     def promise(self) -> None:
         """Note that a reply waits until the topic's marks have reached the records of this turn."""
@@ -136,7 +136,7 @@ class TopicJournal(Extents, Protocol):
         """
 
     def ask_for_copies(self, count: int, has_limit: bool = False) -> tuple[Mark, ...]:
-        """Have what is published in this turn wait for so many copies, 2 or more. Returns the marks that its replies wait for.
+        """Have what is published in this turn wait for `count` copies, 2 or more. Returns the marks that its replies wait for.
 
         `has_limit`: the replies wait for the last mark, which is that of the copies, until a limit of their own.
         `gate` is not None afterwards.

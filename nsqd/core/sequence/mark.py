@@ -25,9 +25,8 @@ class Mark:
         self.name = name  # of the property, for example "durable"
         self.position = position  # the property holds for every record before this position, which never decreases
         self.broken = False  # True: the mark will never move again
-        self.given_up = (
-            0  # replies that wait for a position up to this one wait no longer, though it may be reached yet
-        )
+        # replies that wait for a position up to this one wait no longer, though it may be reached yet
+        self.given_up = 0
         self.in_vain = 0  # replies with a limit of their own that have waited for the mark until that
         self._waiting: deque[tuple[int, int]] = deque()  # positions that output waits for, and since when
         # output that was held back for long: of which turns, from and until, and when it left
@@ -50,7 +49,7 @@ class Mark:
                 self._late.append((first, waiting[0][1] if waiting else now, now))
 
     def left_at(self, turn: int, now: int) -> int | None:
-        """Return when the output of a turn left that waited for the mark; None: it has not left by `now`."""
+        """Return the time at which the output of a turn left that waited for the mark; None: it has not left by `now`."""
         self.let_go(now)
         if self._waiting and turn >= self._waiting[0][1]:
             return None
@@ -73,7 +72,7 @@ class Promise:
 
     @property
     def is_broken(self) -> bool:
-        """Return True if the promise will never be kept, or nobody waits for it any more."""
+        """Return True if the promise will never be kept, or no reply waits for it now."""
         mark = self.mark
         return (mark.broken or self.position <= mark.given_up) and not self.is_kept
 

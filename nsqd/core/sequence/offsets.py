@@ -7,14 +7,14 @@ offset.
 See docs/contributing/design/channel.md#positions.
 """
 
-from nsqd.core.sequence.delay_lane import DelayLane
+from nsqd.core.sequence.delay_queue import DelayQueue
 from nsqd.core.sequence.gate import Gate
 
 
 class TopicOffsets:
     """The distributed offset and the end of one topic's sequence. Only the topic moves them."""
 
-    __slots__ = ("distributed", "end", "gate", "lane", "ordinary", "put_count")
+    __slots__ = ("delay_queue", "distributed", "end", "gate", "ordinary", "put_count")
 
     def __init__(self, number: int) -> None:
         """Start with an empty sequence. `number`: the topic's number."""
@@ -23,12 +23,12 @@ class TopicOffsets:
         self.ordinary = 0  # how many messages without a delay were ever distributed
         self.put_count = 0  # how many messages were ever distributed
         self.gate: Gate | None = None  # what holds back messages that are delivered; None: nothing does
-        self.lane = DelayLane(number)  # messages published with a delay, until the delay is over
+        self.delay_queue = DelayQueue(number)  # messages published with a delay, until the delay is over
 
     def check(self) -> None:
-        """Raise AssertionError if an invariant of the distributed offset or its delay lane does not hold."""
+        """Raise AssertionError if an invariant of the distributed offset or its delay queue does not hold."""
         assert 0 <= self.distributed <= self.end
-        self.lane.check(self.distributed)
+        self.delay_queue.check(self.distributed)
 
     def __repr__(self) -> str:
         return f"<Edge {self.distributed} of {self.end}>"

@@ -14,12 +14,12 @@ class JobOptions(NamedTuple):
     delay: int = 0  # s
     due: int = 0  # monotonic ns: when the delay is over; 0: there is none
     was_put: bool = False  # True: a client put it as a job, as the message's record says
-    ttl: int = 0  # s after which the job goes, in whatever state it is; 0: never
+    ttl: int = 0  # s after which the job is deleted, in whatever state it is; 0: never
     copies: int = 0  # how many nodes are to have it before the client is answered; 0: as many as the topic asks for
 
     @property
     def packed(self) -> tuple[int, ...]:
-        """Return what the message's record says of the job: what `unpacked` reads."""
+        """Return the fields of the message's record that `unpacked` reads."""
         life = (self.ttl, self.copies) if self.ttl or self.copies else ()
         return self.priority, self.ttr, self.delay, *life
 
@@ -62,7 +62,7 @@ class PutBatch:
         """Return the frames of the jobs, their ids (16 bytes each, end to end), and the bytes of the largest frame."""
         bodies, numbers = self.bodies, self.numbers
         sizes = set(map(len, bodies))
-        if numbers[-1] - numbers[0] == len(numbers) - 1:  # nobody else was issued an id between two of these
+        if numbers[-1] - numbers[0] == len(numbers) - 1:  # no other message was issued an id between two of these
             blocks = ids_from(numbers[0], len(numbers))
             frames, ids = encode(bodies, sizes, blocks, self.created), b"".join([block.joined for block in blocks])
         else:

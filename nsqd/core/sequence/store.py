@@ -2,7 +2,7 @@
 
 The commit log implements it; nsqd/storage/memory.py serves ephemeral topics and tests. The core defines the protocol and never
 looks behind it. Topics and readers are identified by numbers that are never used again, so a topic that is deleted and created
-anew under its old name starts clean.
+again under its old name starts clean.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from shared.histogram import Histogram
 
 @dataclass(frozen=True, slots=True)
 class LogFigures:
-    """The figures of the log at one moment."""
+    """The state of the log at one moment."""
 
     size: int  # bytes of its segments
     segments: int
@@ -24,12 +24,12 @@ class LogFigures:
     checkpoints: int  # checkpoints written since the start
     unsynced: int  # bytes that were written and are not durable yet
     memory: int  # bytes of messages in memory
-    damage: int  # bytes found wrong at the start, and messages found damaged since
+    damage: int  # bytes found wrong at the start, and messages found corrupt since
     torn: int  # bytes cut off at the log's end by the start; they may have been acknowledged
     retries: int  # reads that failed and were repeated: the disk fails, or file descriptors ran out
     replay: float  # s that reading the log took at the start
     syncs: Histogram  # durations of syncs, in ns
-    failed_syncs: int  # since the start; after one nothing becomes durable any more
+    failed_syncs: int  # since the start; after one nothing more becomes durable
 
 
 class Store(Protocol):
@@ -37,7 +37,7 @@ class Store(Protocol):
 
     @property
     def refusal(self) -> str:
-        """Return why nothing more can be published, for example because the disk is full; "" if it can."""
+        """Return the reason for which nothing more can be published, such as a full disk; "": it can."""
 
     def begin(self, now: int, wall: int) -> None:
         """Begin a turn at `now` (monotonic ns) and `wall` (ns since the epoch)."""

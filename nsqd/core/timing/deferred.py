@@ -127,7 +127,7 @@ class Deferred:
         return due
 
     def wake_at(self) -> int | None:
-        """Return when `approach` or `pop_due` has something to do (monotonic ns), or None if no message is deferred.
+        """Return the time at which `approach` or `pop_due` has something to do (monotonic ns); None: no message is deferred.
 
         This is the earliest due time in the timer heap, or the time to move the first page.
         """
@@ -181,7 +181,7 @@ class Deferred:
                 yield due, message_of(ordinal, counts)
 
     def page(self, after: str, limit: int, first: int, end: int) -> tuple[list[tuple[int, int, int]], str]:
-        """Return up to `limit` (ordinal, due, attempts) of messages first..end behind the place `after`, and the next place.
+        """Return up to `limit` (ordinal, due, attempts) of messages first..end after the place `after`, and the next place.
 
         "" is the place of the beginning, and is returned at the end. The timer heap comes first, by due time, then
         the pages by the minute. Raise ValueError if `after` is not a place.
@@ -230,13 +230,13 @@ class Deferred:
         return [in_heap, *(_ordinals_of(bytes(chunk)) for chunk in self._chunks())]
 
     def reclaim(self) -> Iterator[None]:
-        """Free all messages, which nobody needs any more, a part with each step."""
-        while self.pop_some(RECLAIMED_AT_ONCE):
+        """Free all messages, which nothing else uses, a part with each step."""
+        while self.pop_batch(RECLAIMED_AT_ONCE):
             yield
 
-    def pop_some(self, limit: int) -> list[int]:
+    def pop_batch(self, limit: int) -> list[int]:
         """Take out up to `limit` messages, any ones, and return their ordinals. Return [] if no message is left."""
-        ordinals = [message.ordinal for message in self._timer_heap.pop_some(limit)]
+        ordinals = [message.ordinal for message in self._timer_heap.pop_batch(limit)]
         if not ordinals and self._deferred_pages:
             ordinals = list(_ordinals_of(self._pop_of_page(next(reversed(self._deferred_pages)), limit)))
         self.count -= len(ordinals)
@@ -252,14 +252,6 @@ class Deferred:
         loaded += chunks
         self.count += len(page) // PAGED_SIZE
 
-    def clear(self) -> None:
-        self._timer_heap.clear()
-        self._deferred_pages.clear()
-        self.count = 0
-
-    def __len__(self) -> int:
-        return self.count
-
     def __repr__(self) -> str:
         return f"<Deferred: {len(self._timer_heap)} in the heap, {self.count - len(self._timer_heap)} in pages>"
 
@@ -270,7 +262,7 @@ class Deferred:
         return (self.count - in_heap) * PAGED_SIZE + in_heap * TIMER_BYTES
 
     def _approach_at(self, minute: int) -> int:
-        """Return when to begin to move the page of that minute (ns): in the minute before it, at least ten seconds ahead."""
+        """Return the time to begin to move the page of that minute (ns): in the minute before, at least ten seconds ahead."""
         return (minute - 1) * MINUTE + self._phase
 
     def check(self) -> None:

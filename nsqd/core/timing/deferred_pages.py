@@ -4,14 +4,12 @@ Ten million of them as objects would take gigabytes, and a minute to create. A p
 nsqd/core/timing/deferred.py packs them; a due of 0 means at once.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 BLOCK = 4096  # messages per bytearray of flags
-# Messages per page that is read from a checkpoint: a log may be read in a thread beside a running broker, and no built-in
+# Messages per page that is read from a checkpoint: a log may be read in a thread next to a running broker, and no built-in
 # may hold the interpreter for long.
 IN_A_PAGE = 4096
 _PAGE_BYTES = 24 * IN_A_PAGE

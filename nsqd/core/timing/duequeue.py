@@ -51,13 +51,13 @@ class DueQueue(Generic[T]):
         return due
 
     def next_due(self) -> int | None:
-        """Return when the earliest item is due (ns), or None if the queue is empty."""
+        """Return the due time of the earliest item (ns), or None if the queue is empty."""
         heap, items = self._heap, self._items
         while heap and heap[0][1] not in items:
             heappop(heap)
         return heap[0][0] if heap else None
 
-    def pop_some(self, limit: int) -> list[T]:
+    def pop_batch(self, limit: int) -> list[T]:
         """Take out and return up to `limit` items, any ones. Cheap: for an owner that frees the queue bit by bit."""
         heap, items = self._heap, self._items
         popped: list[T] = []

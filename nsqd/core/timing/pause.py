@@ -1,7 +1,5 @@
 """Who paused a topic, a channel or a queue, when, and until when."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -4,7 +4,7 @@ The pool has max(1, min(readers / 4, --queue-scan-worker-pool-max)) cooperative 
 channels and tubes, come and go. A pass serves up to --queue-scan-selection-count queues: those due first, by the node-wide
 index of earliest due times, then some chosen at random, as NSQ does. Each worker takes queues from the selection until it has
 moved WORKER_MESSAGES messages. Another pass follows in the same turn if more than a quarter of the queues was dirty (had
-something due), or if any queue in the index is still due. A turn ends after TURN_MESSAGES messages, and the next one goes on
+something due), or if any queue in the index is still due. A turn ends after TURN_MESSAGES messages, and the next one continues
 after the I/O. Unlike NSQ's pool, this one has no blind spot: a new channel is in the index with its first message, and the
 random choice only adds queues to look at.
 
@@ -19,7 +19,7 @@ from nsqd.core.timing.agenda import Agenda, ScanQueue
 
 RESOLUTION = 25_000_000  # ns between scanning turns when nothing is overdue: at most 40 wake-ups a second
 INTERVAL = 100_000_000  # ns between passes when nothing is due, as in NSQ
-TURN_MESSAGES = 400  # messages after which a turn goes on with I/O, even if more are due: about 10 ms with delivery
+TURN_MESSAGES = 400  # messages after which a turn continues with I/O, even if more are due: about 10 ms with delivery
 WORKER_MESSAGES = 100  # messages that a worker serves in a pass: about 2 ms with delivery
 DIRTY = 0.25  # share of a pass that had something due, above which another pass follows
 
@@ -77,7 +77,7 @@ class ScanPool:
     # serving queues
 
     def next_turn(self) -> int | None:
-        """Return when to call `turn` (monotonic ns), or None if nothing waits for a time."""
+        """Return the time to call `turn` (monotonic ns), or None if nothing waits for a time."""
         due = self._index.next_due()
         return None if due is None else max(due, self._next_turn)
 

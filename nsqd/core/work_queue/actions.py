@@ -54,7 +54,7 @@ def named(tube: Tube, numbers: Iterable[int]) -> list[Job]:
 
 
 def behind(tube: Tube, client_id: int) -> int:
-    """Return the ordinal behind the job that clients name so, even if the job is gone.
+    """Return the ordinal after the job that clients name so, even if the job is gone.
 
     If the tube has shards or is one, jobs come in the order of their numbers: all of a node before those of the next one.
     """

@@ -22,14 +22,14 @@ class Arrivals:
     def __init__(self, offsets: TopicOffsets, extents: Extents) -> None:
         """Begin at the distributed offset.
 
-        Messages past it that wait in the delay lane will have the usual options, and their due times.
+        Messages past it that wait in the delay queue will have the usual options, and their due times.
         """
         self._offsets = offsets
         self._extents = extents
         self.position = offsets.distributed  # messages before this ordinal are jobs, or are gone
         # spans (first, end) from the position on that are not to become jobs, ascending
         self.holes: deque[tuple[int, int]] = deque()
-        waiting = offsets.lane.waiting.items()
+        waiting = offsets.delay_queue.waiting.items()
         # by ordinal, the job options of messages from the position on; the others have the usual options
         self.options = {one.ordinal: JobOptions(due=due) for due, one in waiting if one.ordinal >= self.position}
 
@@ -66,7 +66,7 @@ class Arrivals:
         if extent is None:
             return None
         limit = holes[0][0] if holes else self._offsets.distributed
-        if extent.first > first or not extent.frames:  # the messages between were finished, or damaged on disk
+        if extent.first > first or not extent.frames:  # the messages between were finished, or are corrupt on disk
             self.position = min(extent.first, limit) if extent.frames else limit
             self._forget_options(first, self.position)
             return first, []

@@ -18,7 +18,7 @@ class Entries:
 
     def __init__(self) -> None:
         self.heap: list[int] = []  # the first number of each run; a single number may be pushed here
-        # by first number, of runs of more than one, and of the newest run: the number behind the last
+        # by first number, of runs of more than one, and of the newest run: the number after the last
         self._ends: dict[int, int] = {}
         self._newest = _NONE  # the first number of the run that `add_run` began last
 
@@ -67,18 +67,18 @@ class Entries:
         heapify(self.heap)
         self._ends = {first: end for first, end in runs.items() if first + 1 < end}
 
-    def pop_some(self, most: int) -> bool:
+    def pop_batch(self, most: int) -> bool:
         """Drop up to `most` runs, whichever they are. Return False if there was none."""
-        some = self.heap[-most:]
+        batch = self.heap[-most:]
         del self.heap[-most:]
-        for first in some:
+        for first in batch:
             self._ends.pop(first, None)
-        return bool(some)
+        return bool(batch)
 
     def ascending(self) -> Iterator[int]:
         """Yield all numbers in order. They must not change meanwhile. The first n cost n log n."""
         heap = self.heap
-        # a number, and the place of its run or the negative end of a run that goes on
+        # a number, and the place of its run or the negative end of a run that continues
         ahead = [(heap[0], 0)] if heap else []
         while ahead:
             entry, place = heappop(ahead)

@@ -51,18 +51,18 @@ class Job:
     releases: int = 0
     buries: int = 0
     kicks: int = 0
-    ttl: int = 0  # s from its creation until the job goes, whatever its state is; 0: never
+    ttl: int = 0  # s from its creation until the job is deleted, whatever its state is; 0: never
     copies: int = 0  # how many nodes were to have it before its put was answered; 0: as many as the topic asks for
     failures: int = 0  # reservations that failed, since it was kicked: released, or over before it was finished
     state: JobState = JobState.READY
 
     @property
     def expires(self) -> int:
-        """Return when the job goes, in s since the epoch; 0: never."""
+        """Return the end of the job's time to live, in s since the epoch; 0: it has none."""
         return self.ttl and expiry(self.created, self.ttl)
 
     def is_over(self, wall: int) -> bool:
-        """Return True if the time to live is over at `wall` (ns since the epoch): the job exists for nobody any more."""
+        """Return True if the time to live is over at `wall` (ns since the epoch): then the job no longer exists for clients."""
         return self.ttl > 0 and self.created + self.ttl * SECOND <= wall
 
     def pack(self) -> bytes:
@@ -74,7 +74,7 @@ class Job:
 
 
 def expiry(created: int, ttl: int) -> int:
-    """Return when a job goes that was created at `created` (ns since the epoch) and lives `ttl` s: s since the epoch."""
+    """Return the end (s since the epoch) of the life of a job that was created at `created` (ns since the epoch): `ttl` s."""
     return -(-created // SECOND) + ttl
 
 
@@ -100,7 +100,7 @@ def have_times(rows: bytes | bytearray) -> bool:
 
 
 def row_without_id(options: JobOptions, created: int, state: JobState) -> bytes:
-    """Return what follows the id in the rows of new jobs in that state with these options. `created`: ns since the epoch."""
+    """Return the rows, without the id, of new jobs in that state with these options. `created`: ns since the epoch."""
     priority, ttr, delay, due, _, ttl, copies = options
     row = ROW.pack(0, priority, delay, ttr, created, due, 0, 0, 0, 0, 0, ttl, copies, 0, state)
     return row[_ID.size :]
@@ -112,7 +112,7 @@ def rows_from(ids: Iterable[int], common: bytes) -> list[bytes]:
 
 
 def lives(rows: bytes | bytearray) -> Iterator[tuple[int, int]]:
-    """Yield, for each of the rows (end to end) with a ttl, its index and when its job goes (s since the epoch)."""
+    """Yield, for each of the rows (end to end) with a ttl, its index and when its job's life ends (s since the epoch)."""
     if any(any(rows[_TTL_AT + byte :: ROW.size]) for byte in range(4)):
         for index, (created, ttl) in enumerate(LIFE.iter_unpack(rows)):
             if ttl and rows[index * ROW.size + STATE_AT]:

@@ -43,9 +43,7 @@ class JobIndex(Generic[H]):
         """Add a job: the holder with the number `holder` has it at this ordinal."""
         client_id = job_id & self._bits
         ordinals, holders, at = self._page(client_id)
-        self._counts[client_id // _PAGE] += not ordinals[
-            at
-        ]  # it may have been the id of a job of a holder that is gone
+        self._counts[client_id // _PAGE] += not ordinals[at]  # a job of a holder that is gone may have had the id
         ordinals[at], holders[at] = ordinal + 1, holder
 
     def add_jobs(self, job_ids: list[int], holder: int, first: int) -> None:
@@ -101,7 +99,7 @@ class JobIndex(Generic[H]):
                 self.remove_job(job_id)
 
     def __len__(self) -> int:
-        """Return how many jobs the holders have; those of holders that are gone are not counted. Looks at every job."""
+        """Return the number of jobs of all holders; those of holders that are gone are not counted. Looks at every job."""
         return sum(
             ordinal > 0 and number in self.holders
             for ordinals, numbers in self._pages.values()

@@ -1,8 +1,8 @@
 """The rows of a tube's jobs in packed pages, by ordinal. The pages know no order; each row holds the state of its job.
 
 Jobs that are put together differ only in their ids, which are consecutive. So a page keeps them as *batches* at first: what
-their rows have in common, and the first id. A batch takes 200 bytes, and its rows 63 for each job. Whoever looks at one of
-these jobs, or changes it, has the page become rows, and so it stays: the next one most likely wants the job beside it.
+their rows have in common, and the first id. A batch takes 200 bytes, and its rows 63 for each job. Code that reads or
+changes one of these jobs turns the page into rows, and so it stays: the next call is most likely for the following job.
 """
 
 from bisect import bisect_left, bisect_right
@@ -257,12 +257,12 @@ class JobPages:
 
     @property
     def end(self) -> int:
-        """Return the ordinal behind the last job, or 0 if there is no job."""
+        """Return the ordinal after the last job, or 0 if there is no job."""
         last = max(self._counts, default=0)
         return last * PAGE + len(self._states(last).rstrip(b"\0"))
 
     def states(self) -> dict[JobState, int]:
-        """Count the jobs in each state. This looks at every page."""
+        """Count the jobs in each state. This reads every page."""
         found = dict.fromkeys(JobState, 0)
         for page in self._counts:
             states = self._states(page)
@@ -305,12 +305,12 @@ class JobPages:
         return _sequence(rows, len(rows[STATE_AT :: ROW.size].rstrip(b"\0")) - 1)
 
     def lives(self, page: int) -> list[tuple[int, int]]:
-        """Return when each job of a page with a ttl goes (s since the epoch), and its ordinal."""
+        """Return the end of each life in a page (s since the epoch), with the job's ordinal."""
         return [(at, page * PAGE + index) for index, at in lives(self.page(page))]
 
     @property
     def page_count(self) -> int:
-        """Return how many pages there are."""
+        """Return the number of pages."""
         return len(self._counts)
 
     def has_page(self, number: int) -> bool:

@@ -195,12 +195,12 @@ class JobTable:
             self.urgent += count
 
     def take_apart(self) -> Iterator[tuple[list[int], list[int]]]:
-        """Free everything, which nobody needs any more. Yield the ordinals and the ids of the jobs of each step."""
+        """Free everything, which nothing else uses. Yield the ordinals and the ids of the jobs of each step."""
         while self.jobs.count:
             yield self.jobs.pop_page()
         parts: list[Entries | Lifetimes] = [*self._orders.values(), self.lifetimes]
         while parts:
-            if parts[-1].pop_some(FREED_AT_ONCE):
+            if parts[-1].pop_batch(FREED_AT_ONCE):
                 yield [], []
             else:
                 parts.pop()
@@ -244,7 +244,7 @@ class JobTable:
         return next(iter(self.first_buried()), None) if state is _BURIED else self.head(state)
 
     def next_due(self) -> int | None:
-        """Return when the next delay or reservation ends (ns), or None if there is none."""
+        """Return the end of the next delay or reservation (ns), or None if there is none."""
         delayed, reserved = self.head(_DELAYED), self.head(_RESERVED)
         if delayed is None or reserved is None:
             one = delayed or reserved

@@ -19,7 +19,7 @@ class Lifetimes:
 
     def __init__(self, jobs: JobPages) -> None:
         self._jobs = jobs
-        self._firsts: dict[int, int] = {}  # by number of the page: no job of it goes before this time
+        self._firsts: dict[int, int] = {}  # by number of the page: no life of its jobs ends before this time
         self._heap: list[int] = []  # these times in the high bits, and the numbers of the pages; some are stale
 
     def record(self, first: int, count: int, at: int) -> None:
@@ -30,7 +30,7 @@ class Lifetimes:
                 self._set(page, at)
 
     def restart(self) -> None:
-        """Take note of all jobs, of which none is known."""
+        """Record all jobs, of which none is known."""
         for number in self._jobs.pages():
             if lives := self._jobs.lives(number):
                 self._set(number, min(lives)[0])
@@ -45,7 +45,7 @@ class Lifetimes:
             heapify(heap)
 
     def next(self) -> int | None:
-        """Return a time before which no job goes; None: none goes by itself."""
+        """Return a time before which no job's life ends; None: no job has a time to live."""
         heap, firsts = self._heap, self._firsts
         while heap and firsts.get(heap[0] & _PAGE_NUMBER) != heap[0] >> _BITS:
             heappop(heap)
@@ -64,13 +64,13 @@ class Lifetimes:
                 self._set(page, lives[len(over)][0])
         return found
 
-    def pop_some(self, most: int) -> bool:
+    def pop_batch(self, most: int) -> bool:
         """Drop up to `most` pages, whichever they are. Return False if there was none."""
-        some = self._heap[-most:]
+        batch = self._heap[-most:]
         del self._heap[-most:]
-        for entry in some:
+        for entry in batch:
             self._firsts.pop(entry & _PAGE_NUMBER, None)
-        return bool(some)
+        return bool(batch)
 
     def check(self) -> None:
         """Raise AssertionError if an invariant of this class does not hold."""

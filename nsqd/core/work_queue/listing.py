@@ -13,16 +13,16 @@ from itertools import islice
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.job_table import JobTable, entry_of
 
-FAR = 2000  # entries: walking so many takes 5 ms in a tube of a million; at least as many as a page has
+FAR = 2000  # entries: walking them takes 5 ms in a tube of a million; at least as many as a page has
 
-Page = tuple[list[Job], str]  # the jobs, and the place behind which the next page begins; "": no more
+Page = tuple[list[Job], str]  # the jobs, and the place after which the next page begins; "": no more
 
 
 def list_jobs(table: JobTable, state: JobState, after: str, limit: int) -> Page:
-    """Return up to `limit` jobs behind the place `after` ("": the beginning). Raise ValueError if it is not a place.
+    """Return up to `limit` jobs after the place `after` ("": the beginning). Raise ValueError if it is not a place.
 
     A place is an entry (job_table.entry_of): the jobs up to it have been returned. Or it is an entry, a dot and an ordinal:
-    of the jobs behind the entry, those from that ordinal on have not been returned yet.
+    of the jobs after the entry, those from that ordinal on have not been returned yet.
     """
     entry, dot, ordinal = after.partition(".")
     behind = _number(entry) if after else -1

@@ -12,7 +12,7 @@ class Loan:
     message_id: int
     ttl: int  # s, that the job had at its creation; 0: it has no end
     retry: int  # s; 0: the job is delivered once at most, and its owner has forgotten it
-    reservation: int  # which one of the job it is, counted from 1: nobody else has that one
+    reservation: int  # which one of the job it is, counted from 1: no other client has that one
     nacks: int
     additional_deliveries: int
     body: bytes

@@ -35,7 +35,7 @@ class Pausable(ABC):
 
     @abstractmethod
     def pause_changed(self) -> None:
-        """Take note that jobs may leave, or will at another time."""
+        """React to a changed pause: jobs may leave, or will at another time."""
 
     def pause_for(self, ns: int, now: int) -> None:
         """Pause the tube for `ns`; 0 ends a pause. `now`: monotonic ns.
@@ -67,14 +67,14 @@ class Pausable(ABC):
         self.paused = paused
         self.pause_until = self.pause_asked = ENDLESS if self.is_held else 0
 
-    def inherit_pause(self, home: Pausable) -> None:
+    def inherit_pause(self, local: Pausable) -> None:
         """Take part in the pause of the tube that this one becomes a shard of, unless its own queue keeps its jobs back."""
         if self.is_held:
             return
-        if home.is_held:
-            self._pause_queue(home.paused)
+        if local.is_held:
+            self._pause_queue(local.paused)
         else:
-            self.pause_until, self.pause_asked = home.pause_until, home.pause_asked
+            self.pause_until, self.pause_asked = local.pause_until, local.pause_asked
 
     def _set_paused(self, paused: Pause | None) -> None:
         self.paused = paused
@@ -92,7 +92,7 @@ class Pausable(ABC):
 
     @property
     def pause_end(self) -> int | None:
-        """Return when a pause ends by itself (monotonic ns); None: none does."""
+        """Return the time at which a pause ends by itself (monotonic ns); None: none does."""
         return self.pause_until if self.pause_until and not self.is_held else None
 
     def pause_left(self, now: int) -> int:

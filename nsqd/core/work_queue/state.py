@@ -125,7 +125,7 @@ class TubeState(ReaderState):
         return max(self.start, self.distributed, self.finished.end, self.jobs.end)
 
     def figures(self, distributed: int, plain: list[Span]) -> dict[str, int]:
-        """Return how many jobs are in which state after a start. Messages that are not jobs yet are not counted."""
+        """Return the number of jobs in each state after a start. Messages that are not jobs yet are not counted."""
         found = self.jobs.states()
         ready = found[JobState.READY] + found[JobState.RESERVED]
         return {"ready": ready, "delayed": found[JobState.DELAYED], "buried": found[JobState.BURIED]}
@@ -155,7 +155,7 @@ class TubeState(ReaderState):
         return [number, name, start, start, [], [], None]
 
     @classmethod
-    def load(cls, array: list[Any], offset: int, distributed: int, lane: list[Page], kinds: Kinds) -> TubeState:
+    def load(cls, array: list[Any], offset: int, distributed: int, queued: list[Page], kinds: Kinds) -> TubeState:
         number, name, start, tube_distributed, holes, waiting, paused = array
         options = {
             ordinal: JobOptions(priority, ttr, delay, due + offset if due else 0, *rest)

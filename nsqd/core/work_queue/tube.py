@@ -1,6 +1,6 @@
 """The tube: a reader whose messages are jobs. One worker at a time reserves a job, in the order of priority and id.
 
-A tube exists beside the topic's channels, and the topic calls it as it calls them. Messages become jobs as soon as they can be
+A topic may have a tube and channels, and it calls it as it calls them. Messages become jobs as soon as they can be
 read. For each change of a job the log gets one row. job_table.py knows which job is in which state. Nothing here blocks: if a
 body is on disk only, the tube is `reading`, and the caller asks again when the body has been read.
 
@@ -9,9 +9,14 @@ See docs/contributing/design/channel.md#tubes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
 from nsqd.core.reader import Counts, DistributedBatch, Parts, ReaderKind
+from nsqd.core.sequence.ahead import Ahead
+from nsqd.core.sequence.journal import ReaderJournal
 from nsqd.core.sequence.put_batch import USUAL, JobOptions, PutBatch
+from nsqd.core.sequence.spans import runs
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Message
 from nsqd.core.work_queue.arrivals import Arrivals
@@ -19,7 +24,6 @@ from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.job_index import JobIndex
 from nsqd.core.work_queue.job_pages import JobPages
 from nsqd.core.work_queue.job_table import JobTable
-from nsqd.core.work_queue.leftovers import release_jobs
 from nsqd.core.work_queue.pausable import Pausable
 from nsqd.core.work_queue.tube_list import TubeList
 from nsqd.core.work_queue.waiters import Reading, Waiters
@@ -39,31 +43,10 @@ class Tube(Pausable):
     takes_job_options = True
 
     __slots__ = (
-        "_made_among",
-        "agenda",
-        "arrivals",
-        "delayed",
-        "deleted",
-        "expire_at",
-        "extents",
-        "index",
-        "jobs",
-        "key",
-        "last_over",
-        "listed",
-        "max_attempts",
-        "name",
-        "number",
-        "offsets",
-        "reading",
-        "reserved",
-        "scan_entry",
-        "start",
-        "table",
-        "topic_name",
-        "total",
-        "waiters",
-    )
+        "_made_among", "agenda", "arrivals", "delayed", "deleted", "expire_at", "extents", "index", "jobs", "key",
+        "last_over", "listed", "max_attempts", "name", "number", "offsets", "reading", "reserved", "scan_entry",
+        "start", "table", "topic_name", "total", "waiters",
+    )  # fmt: skip
 
     def __init__(self, parts: Parts, index: JobIndex[Tube], waiters: Waiters[Tube], listed: TubeList) -> None:
         super().__init__()
@@ -80,7 +63,7 @@ class Tube(Pausable):
         self.deleted = False
         self.start = parts.offsets.distributed
         self.arrivals = Arrivals(parts.offsets, parts.extents)
-        self.delayed = 0  # messages that the topic's delay lane counts for this tube; they are jobs already
+        self.delayed = 0  # messages that the topic's delay queue counts for this tube; they are jobs already
         self.table = JobTable()
         self.jobs = self.table.jobs
         self.reserved: dict[int, Worker] = {}  # the worker that has reserved a job, by ordinal
@@ -125,15 +108,15 @@ class Tube(Pausable):
                 self._forget(job)
 
     def release(self, message: Message) -> None:
-        """Count one message less in the topic's delay lane. Nothing else changes: the job itself has its due time."""
+        """Count one message less in the topic's delay queue. Nothing else changes: the job itself has its due time."""
         self.delayed -= 1
 
     def own(self, due: int, message: Message, now: int) -> None:
-        """Count one message less in the topic's delay lane. Nothing else changes: the job waits in this tube already."""
+        """Count one message less in the topic's delay queue. Nothing else changes: the job waits in this tube already."""
         self.delayed -= 1
 
     def read_completed(self) -> None:
-        """Go on after a read from disk: make jobs of new messages, and wake the workers that were blocked."""
+        """Continue after a read from disk: make jobs of new messages, and wake the workers that were blocked."""
         self.reading = False
         self.wake()
         self.waiters.read_completed(self)
@@ -143,7 +126,7 @@ class Tube(Pausable):
         arrivals, left = self.arrivals, ABSORBED_AT_ONCE
         while not arrivals.is_complete and not self.reading:
             if left <= 0:
-                self.agenda.awake[self] = None  # `serve` goes on
+                self.agenda.awake[self] = None  # `serve` continues
                 return
             taken = arrivals.read_next(left)
             if taken is None:
@@ -217,7 +200,7 @@ class Tube(Pausable):
             job = self.table.head()
             if job is None or self.is_deliverable(job):
                 return job
-        self.offer()  # it goes on in the next turn
+        self.offer()  # it continues in the next turn
         return None
 
     def is_deliverable(self, job: Job) -> bool:
@@ -236,7 +219,7 @@ class Tube(Pausable):
         self.listed.expired += 1
 
     def body(self, job: Job) -> bytes | None:
-        """Return the job's body. If it is damaged on disk, forget the job and return None. Raise Reading if it must be read."""
+        """Return the job's body. If it is corrupt on disk, forget the job and return None. Raise Reading if it must be read."""
         extent = self.extents.read(job.ordinal)
         if extent is None:
             self.reading = True
@@ -372,7 +355,7 @@ class Tube(Pausable):
         self._schedule_scan()
 
     def _note_pause(self) -> None:
-        """Let other nodes know whether jobs of this tube are wanted here."""
+        """Let other nodes know whether workers wait for jobs of this tube here."""
         if self.waiters.changed is not None:
             self.waiters.changed.add(self.topic_name)
 
@@ -382,7 +365,7 @@ class Tube(Pausable):
         if due is not None:
             agenda.schedule_scan(self, due)
         if not self.arrivals.is_complete:
-            agenda.awake[self] = None  # `serve` goes on with them
+            agenda.awake[self] = None  # `serve` continues with them
 
     def scan(self, now: int, limit: int) -> int:
         """End up to `limit` delays and reservations that are over at `now`, and the pause if it is over. Return how many."""
@@ -407,7 +390,7 @@ class Tube(Pausable):
         return moved
 
     def _end_of_reservation(self, job: Job, now: int) -> int:
-        """Return when a reservation ends that is due: the time to run begins when the job has left for the client."""
+        """Return the end of a reservation that is due: the time to run begins when the job has left for the client."""
         gate, reserved = self.offsets.gate, job.due - job.ttr * SECOND
         left = gate.left_at(reserved, now) if gate is not None else reserved
         return (now if left is None else left) + job.ttr * SECOND
@@ -428,7 +411,7 @@ class Tube(Pausable):
             self.fail(job)
 
     def next_due(self) -> int | None:
-        """Return when `scan` has something to do (monotonic ns), or None if nothing waits for a time."""
+        """Return the time at which `scan` has something to do (monotonic ns), or None if nothing waits for a time."""
         due = self.table.next_due()
         pause_end = self.pause_end
         if pause_end is not None and (due is None or pause_end < due):
@@ -498,32 +481,32 @@ class Tube(Pausable):
 
     # shards
 
-    def become_shard(self, home: Tube, key: int) -> None:
-        """Let the workers of the node's own tube `home` reserve these jobs, too. No worker may have watched this tube before.
+    def become_shard(self, local: Tube, key: int) -> None:
+        """Let the workers of the node's own tube `local` reserve these jobs, too. No worker may have watched this tube before.
 
         `key`: a negative number that is never used again.
         """
         assert not self.reserved
-        self.key, self.waiters, self.listed = key, home.waiters, home.listed
+        self.key, self.waiters, self.listed = key, local.waiters, local.listed
         self.waiters.sharded[key] = self
-        home.shards += (self,)
-        self.inherit_pause(home)
+        local.shards += (self,)
+        self.inherit_pause(local)
         if self.jobs.count:
             self.listed.show(self.topic_name)
         self._schedule_scan()
         if self.table.counts[JobState.READY]:
             self.offer()
 
-    def end_shard(self, home: Tube | None) -> None:
-        """Take the jobs away from the workers again, also reserved ones. `home`: as before; None: it is deleted."""
-        if home is not None:
-            home.shards = tuple(one for one in home.shards if one is not self)
+    def end_shard(self, local: Tube | None) -> None:
+        """Take the jobs away from the workers again, also reserved ones. `local`: as before; None: it is deleted."""
+        if local is not None:
+            local.shards = tuple(one for one in local.shards if one is not self)
         self._end_reservations()
         self.waiters.sharded.pop(self.key, None)
         self.waiters.forget(self)
 
     def _end_reservations(self) -> None:
-        """Tell the workers that they have no job of this tube any more. The jobs do not change: they go."""
+        """End the workers' reservations of all jobs of this tube. The jobs themselves are dropped, so they do not change."""
         for ordinal, worker in self.reserved.items():
             worker.lost(self.key, ordinal)
         self.reserved = {}
@@ -538,7 +521,7 @@ class Tube(Pausable):
 
     @property
     def pending_count(self) -> int:
-        """Return how many distributed messages are not jobs yet. This is an upper bound: some may be jobs, or finished."""
+        """Return at most how many distributed messages are not jobs yet: some may be jobs, or finished."""
         return self.offsets.distributed - self.arrivals.position
 
     def check(self) -> None:
@@ -553,3 +536,22 @@ class Tube(Pausable):
 
     def __repr__(self) -> str:
         return f"<Tube {self.topic_name}, {self.jobs.count} jobs, {self.arrivals!r}>"
+
+
+def release_jobs(
+    table: JobTable, arrivals: Ahead, index: JobIndex[Tube], number: int, journal: ReaderJournal
+) -> Iterator[None]:
+    """Release the messages of a deleted tube, free its jobs and take them out of the index, a part with each step.
+
+    `arrivals`: messages that were to become jobs, some of which are jobs already; `number`: that of the tube.
+    """
+    for spans in arrivals.spans():
+        for first, end in spans:
+            for start, stop in runs(table.jobs.absent(first, end)):
+                journal.release(start, stop)
+        yield
+    for ordinals, ids in table.take_apart():
+        for first, end in runs(ordinals):
+            journal.release(first, end)
+        index.remove_leftovers(ids, number)
+        yield

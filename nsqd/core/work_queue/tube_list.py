@@ -62,12 +62,12 @@ class TubeList:
         return self.users.setdefault(name, Users())
 
     def leave(self, name: str) -> bool:
-        """Count one worker less that uses the tube. Return True if no worker uses or watches it any more."""
+        """Count one worker less that uses the tube. Return True if no worker uses or watches it now."""
         self.users[name].using -= 1
         return self._is_left(name)
 
     def ignore(self, name: str) -> bool:
-        """Count one worker less that watches the tube. Return True if no worker uses or watches it any more."""
+        """Count one worker less that watches the tube. Return True if no worker uses or watches it now."""
         self.users[name].watching -= 1
         return self._is_left(name)
 

@@ -4,8 +4,6 @@ A worker is given the ready job with the lowest priority number, and among equal
 watches. The worker that has waited longest is served first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -30,7 +28,7 @@ class JobQueue(Protocol):
         """Return the ready job that is to be reserved next; None: there is none now."""
 
     def body(self, job: Job) -> bytes | None:
-        """Return the job's body, or None if it was damaged on disk; then the job is gone. Raise Reading if it must be read."""
+        """Return the job's body, or None if it is corrupt on disk; then the job is gone. Raise Reading if it must be read."""
 
     def reserve(self, job: Job, worker: Worker, now: int) -> None:
         """Reserve a job that is not reserved for the worker. `now`: monotonic ns."""
@@ -79,12 +77,10 @@ class Waiters(Generic[Q]):
         # by the negative numbers with which workers know them: tubes of promoted logs, which are shards of one of `queues`
         self.sharded: dict[int, Q] = {}
         self.awake: dict[Q, None] = {}  # tubes that may have a job for a waiting worker
-        self.names_left = (
-            MOST_NAMES  # how many names workers may still watch that are given jobs in this turn, together
-        )
+        self.names_left = MOST_NAMES  # names that all workers together may still watch that get jobs in this turn
         self.count = 0  # number of workers that wait for a job
         self.guests = 0  # of these, those that stand for another node of the cluster
-        # names of the tubes that more or fewer workers of this node wait for; None: nobody asks for them
+        # names of the tubes that more or fewer workers of this node wait for; None: they are not recorded
         self.changed: set[str] | None = None
         self._by_tube: dict[str, dict[Worker, None]] = {}  # those workers by name of the tube, first come first
         self._blocked: dict[Worker, JobQueue] = {}  # workers that wait for a read from disk, with the tube that reads
@@ -118,7 +114,7 @@ class Waiters(Generic[Q]):
                 self.unregister(worker, name)
 
     def retire(self, worker: Worker) -> bool:
-        """Give the worker no job any more. Returns True if it waited: then `unregister` must follow for all that it watches."""
+        """Give the worker no more jobs. Returns True if it waited: then `unregister` must follow for all that it watches."""
         if not worker.waiting:
             return False
         worker.waiting = False
@@ -145,7 +141,7 @@ class Waiters(Generic[Q]):
         return len(self._by_tube)
 
     def count_at(self, name: str) -> int:
-        """Return how many workers wait for a job of this tube."""
+        """Return the number of workers that wait for a job of this tube."""
         return sum(worker.waiting for worker in self._by_tube.get(name, ()))
 
     def kinds_at(self, name: str) -> WaitingCounts:
@@ -168,7 +164,7 @@ class Waiters(Generic[Q]):
         self._blocked[worker] = queue
 
     def leave(self, worker: Worker) -> bool:
-        """Give a worker that leaves nothing any more, neither a job nor what is read from disk. Returns as `retire`."""
+        """Give a worker that leaves neither a job nor what is read from disk. Returns as `retire`."""
         self._blocked.pop(worker, None)
         return self.retire(worker)
 

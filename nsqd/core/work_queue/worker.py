@@ -72,18 +72,9 @@ class Worker:
     """One client as the tubes see it."""
 
     __slots__ = (
-        "_ends",
-        "holder",
-        "holds",
-        "is_guest",
-        "produces",
-        "sink",
-        "takes_loans",
-        "using",
-        "waiting",
-        "watching",
+        "_ends", "holder", "holds", "is_guest", "produces", "sink", "takes_loans", "using", "waiting", "watching",
         "works",
-    )
+    )  # fmt: skip
 
     def __init__(self, sink: WorkerSink, holder: Worker | None = None) -> None:
         """`holder`: has what this worker reserves, which so stays reserved when the worker leaves; None: the worker itself."""
@@ -115,7 +106,7 @@ class Worker:
         self.holds.pop((tube, ordinal), None)
 
     def warned_at(self) -> int | None:
-        """Return when to warn the worker that its first reservation ends soon (monotonic ns), or None if it has none."""
+        """Return the time to warn the worker that its first reservation ends soon (monotonic ns), or None if it has none."""
         ends, holds = self._ends, self.holds
         while ends and holds.get(ends[0][1:]) != ends[0][0]:
             heappop(ends)
@@ -134,7 +125,7 @@ class Worker:
 
 
 class Holder(Worker):
-    """A worker that never leaves and is never warned, so it need not know what it holds: the tubes do (Tube.reserved)."""
+    """A worker that never leaves and is never warned, so it does not know what it holds: the tubes do (Tube.reserved)."""
 
     __slots__ = ()
 
@@ -142,7 +133,7 @@ class Holder(Worker):
         """Do nothing: the tube knows that the job is held."""
 
     def lost(self, tube: int, ordinal: int) -> None:
-        """Do nothing: the tube knows that the job is not held any more."""
+        """Do nothing: the tube knows that the job is no longer held."""
 
 
 class NobodysSink:
@@ -175,5 +166,5 @@ class CountedHolder(Holder):
         self.jobs.add((tube, ordinal))
 
     def lost(self, tube: int, ordinal: int) -> None:
-        """Note that the job is not held any more."""
+        """Forget the job: it is no longer held."""
         self.jobs.discard((tube, ordinal))

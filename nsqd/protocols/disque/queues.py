@@ -67,7 +67,7 @@ def stat(client: Client, arguments: list[bytes]) -> None:
         (b"blocked", resp.integer(queues.tubes.waiters.count_at(name))),
         (b"import-from", resp.words(map(client.context.ids.node_id, lenders))),
         (b"import-rate", resp.integer(queues.imports.rate(name, now))),
-        (b"jobs-in", resp.integer(sum(tube.total for tube in queues.all_of(name)))),
+        (b"jobs-in", resp.integer(sum(tube.total for tube in queues.tubes.everywhere(name)))),
         (b"jobs-out", resp.integer(use.fetched if use else 0)),
         (b"pause", resp.bulk(_WORDS[queues.pauses(name)])),
     )

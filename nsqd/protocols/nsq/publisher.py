@@ -158,10 +158,10 @@ class Publisher:
         self._access.check("DPUB", name, "", now)
         topic = self._topic(name, "DPUB")
         if delay and attributes:
-            self._published(topic, 1 - topic.publish_with([body], attributes, now + delay * MILLISECOND))
+            self._published(topic, 1 - topic.intake.publish_with([body], attributes, now + delay * MILLISECOND))
             self.size += len(body)
         elif delay:
-            topic.publish_deferred(body, now + delay * MILLISECOND)
+            topic.intake.publish_deferred(body, now + delay * MILLISECOND)
             self._published(topic, 1)
             self.size += len(body)
         else:
@@ -259,7 +259,7 @@ class Publisher:
             topic.publish(bodies, size)
             self._published(topic, len(bodies))
         else:
-            self._published(topic, len(bodies) - topic.publish_with(bodies, attributes))
+            self._published(topic, len(bodies) - topic.intake.publish_with(bodies, attributes))
 
     def _published(self, topic: Topic, count: int) -> None:
         self.counts[topic.name] = self.counts.get(topic.name, 0) + count

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from nsqd.core.channel import commands
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE, Consumer
+from nsqd.core.channel.window import window_of
 from nsqd.core.limits import TooMany
 from nsqd.core.message.frame import CLOSE_WAIT, ID_SIZE, OK
 from nsqd.protocols.account import LOOK_AGAIN
@@ -220,7 +221,7 @@ class Subscription:
         consumer = self.consumer
         if consumer is None:
             return 0
-        members = [(self._channel, consumer)] if consumer.window is None else consumer.window.holders()
+        members = [(self._channel, consumer)] if consumer.window is None else window_of(consumer).holders()
         count = sum(member.in_flight for _, member in members)
         self.disconnected()
         for channel, member in members:

@@ -48,7 +48,7 @@ class PromotedLog:
 
 
 def promote(node: Node, origin: int, topic: str, channel: str, *bodies: bytes) -> PromotedLog:
-    """A log with one channel that owes these messages, attached."""
+    """A log with one channel with these messages, attached."""
     log = PromotedLog(node, origin)
     log.channels(topic, channel)
     log.publish(topic, *bodies)

@@ -20,7 +20,7 @@ def test_a_topic_is_made_and_admitted() -> None:
     assert made == ["t"]
 
 
-def test_while_the_node_takes_nothing_no_topic_is_made_and_those_that_exist_are_shut() -> None:
+def test_while_the_node_takes_nothing_no_topic_is_made_and_existing_ones_are_shut() -> None:
     node = Node()
     topic = node.broker.topic("t")
     node.broker.drain(True)

@@ -1,4 +1,4 @@
-"""How many topics and channels there may be: who is told, who is counted, and what frees a place."""
+"""The limits of topics and channels: errors, counts, and what frees a place."""
 
 import pytest
 

@@ -1,7 +1,7 @@
-"""A stateful model of one topic of a home broker and of up to three promoted logs, the invariants checked after every step.
+"""A stateful model of a topic of the node's own broker and up to three promoted logs, with invariants checked after each step.
 
-The model has a *part* for each channel of each log: which messages are owed there, and in what state, by body, with how many
-attempts, and between which bounds their failures are: which of several that time out has failed depends on when the scan comes
+The model has a *part* for each channel of each log: its unfinished messages by body, in what state, with how many attempts, and
+between which bounds their failures are: which of several that time out has failed depends on when the scan comes
 (channel/test_failures.py has the exact rule). It knows nothing of runs, extents, cursors, heaps and windows, and counts by
 itself what each consumer has in flight.
 """
@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 from nsqd.core.channel import actions, commands, window
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE
-from nsqd.core.channel.window import Shards, Window
+from nsqd.core.channel.window import ShardedWindow, Shards
 from nsqd.core.limits import Limits
 from nsqd.core.topic import Topic
 from nsqd.storage import stored_extent
@@ -46,7 +46,7 @@ NAMES = "abc"
 
 @dataclass
 class Part:
-    """What one channel of one log should owe, by body."""
+    """The messages that one channel of one log should have, by body."""
 
     paused: bool = False
     ready: set[bytes] = field(default_factory=set)
@@ -55,7 +55,7 @@ class Part:
     buried: set[bytes] = field(default_factory=set)
     least: dict[bytes, int] = field(default_factory=dict)  # failures for sure: it was requeued
     most: dict[bytes, int] = field(default_factory=dict)  # failures at most: it came back
-    kicked: set[bytes] = field(default_factory=set)  # ever: they are delivered for the first time anew
+    kicked: set[bytes] = field(default_factory=set)  # ever: they are delivered for the first time again
     owner: dict[bytes, Client] = field(default_factory=dict)  # of those that were delivered
     attempts: dict[bytes, int] = field(default_factory=dict)
     late: set[bytes] = field(default_factory=set)  # published with a delay: they have no order
@@ -69,7 +69,7 @@ class Part:
             state.clear()
 
     def hand_back(self, body: bytes) -> None:
-        """It was in flight, and is not any more: it is ready, or buried as will be seen."""
+        """It was in flight, and no longer is: it is ready, or buried as will be seen."""
         self.most[body] = self.most.get(body, 0) + 1
         self.ready.add(body)
 
@@ -92,11 +92,11 @@ class ModelLog:
     backlog: list[tuple[bytes, int]] = field(default_factory=list)  # (body, due or 0)
     paused: bool = False
     is_going: bool = False  # it is being detached: what clients have of it may count no more
-    is_shared: bool = False  # its channels were made for those of the home topic
+    is_shared: bool = False  # its channels were made for those of the local topic
 
 
 class TopicMachine(RuleBasedStateMachine):
-    """Any history of a home topic and promoted ones."""
+    """Any history of a local topic and promoted ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ class TopicMachine(RuleBasedStateMachine):
     def publish_deferred(self, delay: int) -> None:
         (body,) = self.bodies(HOME, 1)
         due = self.node.now + delay * MS
-        self.topic.publish_deferred(body, due)
+        self.topic.intake.publish_deferred(body, due)
         self.logs[HOME].backlog.append((body, due))
         self.node.turn()
 
@@ -171,7 +171,7 @@ class TopicMachine(RuleBasedStateMachine):
         model.backlog += [(body, 0) for body in bodies]
         for body in self.bodies(number, deferred):
             due = self.node.now + 700 * MS
-            topic.publish_deferred(body, due)
+            topic.intake.publish_deferred(body, due)
             model.backlog.append((body, due))
         self.promoted[number] = theirs
         self.logs[number] = model
@@ -198,7 +198,7 @@ class TopicMachine(RuleBasedStateMachine):
         self._share(model)
 
     def _channel_made(self, but: ModelLog | None = None) -> None:
-        """A channel was made at home: promoted logs that wait for one share what waits, at once."""
+        """A local channel was made: promoted logs that wait for one share what waits, at once."""
         for number in self.promoted:
             log = self.logs[number]
             if log is not but:
@@ -207,7 +207,7 @@ class TopicMachine(RuleBasedStateMachine):
                     self._give(log, body, due)
 
     def _share(self, model: ModelLog) -> None:
-        """What no channel was given goes to the channels of the home topic, if the log had none."""
+        """What no channel was given goes to the channels of the local topic, if the log had none."""
         model.is_shared |= not model.parts
         if model.is_shared and model.backlog:
             for name, part in self.logs[HOME].parts.items():
@@ -396,7 +396,7 @@ class TopicMachine(RuleBasedStateMachine):
     def wait(self, ms: int) -> None:
         self.node.advance(ms * MS)
 
-    # the model's own laws
+    # the model's own invariants
 
     def topic_of(self, number: int) -> Topic:
         return self.topic if number == HOME else self.promoted[number].broker.topics["t"]
@@ -645,11 +645,15 @@ FINISH = commands.finish
 @pytest.mark.parametrize(
     ("owner", "name", "bug"),
     [
-        (Window, "count", lambda self, member: self.rdy - member.in_flight),  # counts only its own channel
-        (Shards, "wake_next", lambda self: self.home.wake()),  # a window that opens wakes only the channel at home
-        (window, "SOMEBODY", {}),  # a message does not wake a channel that had none
+        (ShardedWindow, "count", lambda self, member: self.rdy - member.in_flight),  # counts only its own channel
+        (Shards, "wake_next", lambda self: self.local.wake()),  # a window that opens wakes only the local channel
+        (window, "SOME_CONSUMER", {}),  # a message does not wake a channel that had none
         (Shards, "wake_active", lambda self: None),  # a channel that was served does not wake the others
-        (commands, "finish", lambda channel, consumer, ids: FINISH(channel, consumer, ids, True)),  # looks at home only
+        (
+            commands,
+            "finish",
+            lambda channel, consumer, ids: FINISH(channel, consumer, ids, True),
+        ),  # in the local channel only
     ],
 )
 def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, bug: object) -> None:

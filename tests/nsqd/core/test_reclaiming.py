@@ -1,4 +1,4 @@
-"""Emptied and deleted at once for everybody, and freed bit by bit: channels, topics and tubes with much in them."""
+"""Channels, topics and tubes with much in them are emptied and deleted at once for clients, and freed bit by bit."""
 
 import pytest
 
@@ -67,7 +67,7 @@ def test_messages_that_wait_for_a_time_are_released_too_but_not_for_others(delay
     node.turn()
     late = [b"late%d" % number for number in range(2000)]
     for body in late:
-        node.broker.topic("t").publish_deferred(body, node.now + delay)
+        node.broker.topic("t").intake.publish_deferred(body, node.now + delay)
     node.turn()
     assert (channel.deferred_count, other.deferred_count) == (4500, 2000)
     channel.empty()
@@ -101,7 +101,7 @@ def put_many(node: Node, name: str, count: int) -> int:
     """Put jobs, and return the client id of the first."""
     tubes = node.broker.tubes
     tube = tubes.made(name)
-    job_id = node.broker.topics[tube.topic_name].put([b"job"] * count, JobOptions(5, 60))
+    job_id = node.broker.topics[tube.topic_name].intake.put([b"job"] * count, JobOptions(5, 60))
     node.turn()
     return tubes.index.client_id(job_id)
 

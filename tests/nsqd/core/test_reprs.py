@@ -1,4 +1,4 @@
-"""Whatever stands in a failing test says what it is."""
+"""Every object in the output of a failing test says what it is."""
 
 import importlib
 import inspect

@@ -1,4 +1,4 @@
-"""What is deleted from one promoted log goes from that log alone, by number."""
+"""Deletions from one promoted log concern that log alone, by number."""
 
 from nsqd.core.channel.inflight import NOT_IN_FLIGHT
 from nsqd.core.message.deletion import Deletion, DeletionKind
@@ -37,7 +37,7 @@ def test_a_channel_goes_and_the_home_channel_of_its_name_keeps_its_messages_and_
     assert {*bodies(inbox.take())} == {b"own", b"x"}
     assert consumer.finish(first[0].id) == [(first[0].id, NOT_IN_FLIGHT)]
     assert node.channel("t", "c").shards[1:] == (other.broker.topics["t"].channels["c"],)
-    assert delete(node, log, deletion) == [], "it may be told again"
+    assert delete(node, log, deletion) == [], "it may be repeated"
 
 
 def test_a_channel_that_was_made_again_is_another_one_and_one_that_was_deleted_is_not_made_by_one_at_home(
@@ -49,7 +49,7 @@ def test_a_channel_that_was_made_again_is_another_one_and_one_that_was_deleted_i
     log.broker.directory.delete_channel(log.broker.topics["t"], "c")
     log.publish("t", b"a")
     node.channel("t", "c")
-    log.attach()  # what it had given to nobody goes to the home's channels
+    log.attach()  # messages that no channel had go to the local channels
     assert delete(node, log, deletion) == []
     _, inbox = node.subscribe("t", "c", ready=5)
     assert bodies(inbox.take()) == [b"a"]
@@ -78,7 +78,7 @@ def test_a_channel_is_emptied_of_what_it_had_then(node: Node) -> None:
     assert shard.counts() == (0, 0, 0, 0)
 
 
-def test_a_topic_goes_with_its_tube_and_those_of_their_name_at_home_stay(node: Node) -> None:
+def test_a_topic_is_deleted_with_its_tube_and_the_local_ones_stay(node: Node) -> None:
     _, inbox = node.subscribe("t", "c", ready=1)
     node.broker.tubes.made("t")
     log = PromotedLog(node, 8)
@@ -137,4 +137,4 @@ def test_a_topic_is_emptied_of_what_home_channels_were_given_since_and_of_nothin
     node.turn()
     delete(node, log, Deletion(DeletionKind.TOPIC_EMPTIED, topic.number, 0, 1))
     assert topic.channels["d"].counts() == (0, 0, 0, 0)
-    assert topic.channels["c"].depth == 3, "nothing tells apart what it has"
+    assert topic.channels["c"].depth == 3, "its messages cannot be distinguished"

@@ -195,7 +195,7 @@ def test_topology_and_sampling_hold_for_shards() -> None:
     node.broker.check()
 
 
-def test_what_a_promoted_log_has_is_made_at_home_and_told(node: Node) -> None:
+def test_topics_and_channels_of_a_promoted_log_are_made_and_reported(node: Node) -> None:
     log = PromotedLog(node, 8)
     log.channels("t", "c", "d")
     config = TopicConfig(retention=5 * SECOND)
@@ -481,7 +481,7 @@ def test_what_shards_say_of_themselves(node: Node) -> None:
     consumer, _ = node.subscribe("t", "c", ready=3)
     log = promote(node, 8, "t", "c", b"a")
     channel = node.channel("t", "c")
-    assert repr(consumer.window) == "<Window: RDY 3, 2 free, 2 members>"
+    assert repr(consumer.window) == "<ShardedWindow: RDY 3, 2 free, 2 members>"
     assert repr(consumer.window.members[channel.shards[1]].sink) == f"<ShardSink of {consumer.window!r}>"
     assert repr(channel.dispatch.shards) == "<Shards: 2 of c>"  # type: ignore[attr-defined]
     assert repr(log.attachment).startswith("<Attachment of <Broker: ")

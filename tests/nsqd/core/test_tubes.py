@@ -1,4 +1,4 @@
-"""Tubes beside NSQ's side of their topics, and what must not grow without bound."""
+"""Tubes with NSQ's side of their topics, and what must not grow without bound."""
 
 from collections.abc import Callable
 
@@ -41,10 +41,10 @@ def test_a_topic_goes_with_its_tube_unless_it_has_more_whatever_is_retained() ->
     wire.node.broker.tubes.check()
 
 
-def test_a_message_makes_the_tube_for_those_who_watch_it_also_again() -> None:
+def test_a_message_makes_the_tube_for_its_watchers_also_again() -> None:
     node = Node()
     first, second = Wire(node), Wire(node)
-    assert node.broker.tubes.names_of_all() == []  # `default` is there for everybody, and has nothing
+    assert node.broker.tubes.names_of_all() == []  # `default` is there for every client, and has nothing
     first.send(b"watch q\r\nreserve\r\n")
     node.publish("q", b"from NSQ")
     assert first.said() == b"WATCHING 2\r\nRESERVED 1 8\r\nfrom NSQ\r\n"

@@ -147,7 +147,7 @@ def test_a_page_passes_over_logs_that_have_nothing_to_list(node: Node, http: Htt
 
 def test_where_pages_begin(node: Node, http: Http) -> None:
     parts = parts_of_channel(node.broker, "t", "c")
-    assert [topic.position for topic, _ in parts] == [0, 1, 2]
+    assert [topic.context.position for topic, _ in parts] == [0, 1, 2]
     for index, place in ((0, "r5"), (1, ""), (2, "17")):
         after = following_page(parts, index, place) if place else following_page(parts, index - 1, "")
         assert at_page(parts, after) == (index, place)

@@ -215,7 +215,7 @@ def test_delays_and_calls_over_http_count_from_when_the_bytes_had_come(bench: Be
     bench.connection.socket = LateSocket(bench.connection.socket, bench.node)
     producer.sendall(b"DPUB t 1000\n" + body(b"later"))
     bench.turn(1)
-    assert bench.node.channel("t", "c").offsets.lane.waiting.wake_at() == bench.node.now + SECOND
+    assert bench.node.channel("t", "c").offsets.delay_queue.waiting.wake_at() == bench.node.now + SECOND
     seen, answer = list[int](), bench.reactor._answer_http_requests
     bench.reactor._answer_http_requests = lambda: seen.append(bench.node.broker.now) or answer()
     bench.reactor.wake()

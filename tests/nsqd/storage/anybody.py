@@ -75,14 +75,16 @@ class Anybody:
         self._topic().publish([b"x" * self._random.choice((0, 7, 700))] * count, 700 * count)
 
     def publish_deferred(self) -> None:
-        self._topic().publish_deferred(b"later", self._now + self._random.choice(DELAYS[2:]) * MS)
+        self._topic().intake.publish_deferred(b"later", self._now + self._random.choice(DELAYS[2:]) * MS)
 
     def publish_apart(self) -> None:
         random = self._random
         if random.random() < 0.5:
-            self._topic().publish_with([b"keyed"], Attributes(key=f"k{random.randrange(20)}"), self._due())
+            self._topic().intake.publish_with([b"keyed"], Attributes(key=f"k{random.randrange(20)}"), self._due())
         else:
-            self._topic().publish_with([b"numbered"] * 3, Attributes(producer="p", sequence=random.randrange(40)))
+            self._topic().intake.publish_with(
+                [b"numbered"] * 3, Attributes(producer="p", sequence=random.randrange(40))
+            )
 
     def publish_to_one(self) -> None:
         channel = self._channel()
@@ -158,11 +160,11 @@ class Anybody:
         chosen = random.sample(known, min(len(known), random.choice((1, 1, 2, 5))))
         deed = random.randrange(4)
         if deed == 0:
-            actions.finish(topic, channel, chosen)
+            actions.finish(topic.distribution, channel, chosen)
         elif deed == 1 or not channel.buried:
-            actions.bury(topic, channel, chosen, "by hand")
+            actions.bury(topic.distribution, channel, chosen, "by hand")
         else:
-            actions.requeue(topic, channel, chosen, self._due(), self._now, afresh=deed == 2)
+            actions.requeue(topic.distribution, channel, chosen, self._due(), self._now, afresh=deed == 2)
 
     def subscribe(self) -> None:
         channel = self._channel()
@@ -280,4 +282,4 @@ class Anybody:
         if (tube := self._tube()) is not None and self._random.random() < 0.3:
             self._broker.seal_puts()
             topic = next(topic for topic in self._broker.topics.values() if tube.number in topic.readers)
-            topic._readers.drop(tube)
+            topic.distribution.drop(tube)

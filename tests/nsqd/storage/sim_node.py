@@ -12,7 +12,7 @@ from nsqd.core.message.ids import IdSource
 from nsqd.core.recovery import recover
 from nsqd.core.retention.policy import Durability
 from nsqd.core.sequence.mark import Promise
-from nsqd.core.story import Story
+from nsqd.core.trace import Trace
 from nsqd.core.work_queue.job import Job
 from nsqd.core.work_queue.worker import Worker
 from nsqd.storage.log.cache import Cache, ReadRequest
@@ -172,7 +172,7 @@ class SimNode:
         budget: int = 1 << 30,
         tail_records: int = 1 << 30,
         tail_bytes: int = 1 << 40,
-        story: Story | None = None,
+        trace: Trace | None = None,
         entropy: Callable[[int], bytes] = os.urandom,
         number: int | None = None,
         extend: Extend | None = None,
@@ -204,7 +204,7 @@ class SimNode:
         ids = IdSource(number, max(first_id, self.log.start_results.lease, least_id()), self.store.lease)
         limits = limits or Limits()
         limits = replace(limits, policy=replace(limits.policy, durability=durability))
-        self.broker = Broker(limits, self.store, ids, random.randrange, story)
+        self.broker = Broker(limits, self.store, ids, random.randrange, trace)
         self.eager = False  # True: reads are done at once
         self.waiting: list[tuple[Sequence[Promise], Callable[[], None]]] = []  # replies, with what they wait for
         self.before_seal: Callable[[], None] = lambda: None

@@ -129,12 +129,12 @@ def test_a_channel_that_begins_in_the_past_waits_as_long_as_the_one_that_waits_l
     topic = node.broker.topic("t")
     first, second = topic.channel("a"), topic.channel("b")
     due = node.clock.now + 60 * SECOND
-    node.turn(lambda: topic.publish_deferred(b"x", due))
+    node.turn(lambda: topic.intake.publish_deferred(b"x", due))
 
     def release() -> None:
         frame = topic.journal.frame_in_memory(0)
         assert frame
-        actions.requeue(topic, second, [ChosenMessage(0, message_id(frame))], 0, node.clock.now)
+        actions.requeue(topic.distribution, second, [ChosenMessage(0, message_id(frame))], 0, node.clock.now)
 
     node.turn(release)
     topic.channel_from("c", 0, node.clock.now)
@@ -157,18 +157,18 @@ def test_a_delay_is_forgotten_when_no_reader_waits_for_it(deed: str, is_emptied:
     topic = node.broker.topic("t")
     topic.configure(TopicConfig(retention=86_400 * SECOND))
     channel, due = topic.channel("a"), node.clock.now + 60 * SECOND
-    node.turn(lambda: topic.publish_deferred(b"x", due))
+    node.turn(lambda: topic.intake.publish_deferred(b"x", due))
 
     def act() -> None:
         frame = topic.journal.frame_in_memory(0)
         assert frame
         chosen = [ChosenMessage(0, message_id(frame))]
         if deed == "bury":
-            actions.bury(topic, channel, chosen, "by hand")
+            actions.bury(topic.distribution, channel, chosen, "by hand")
         elif deed == "requeue":
-            actions.requeue(topic, channel, chosen, due, node.clock.now)
+            actions.requeue(topic.distribution, channel, chosen, due, node.clock.now)
         else:
-            actions.finish(topic, channel, chosen)
+            actions.finish(topic.distribution, channel, chosen)
 
     node.turn(act)
     if is_emptied:
@@ -191,7 +191,7 @@ def test_a_delay_from_the_checkpoint_holds_for_a_channel_that_begins_in_the_past
     topic = node.broker.topic("t")
     topic.configure(TopicConfig(retention=86_400 * SECOND))
     channel, due = topic.channel("a"), node.clock.now + 60 * SECOND
-    node.turn(lambda: topic.publish_deferred(b"x", due))
+    node.turn(lambda: topic.intake.publish_deferred(b"x", due))
     whole.checkpoint()
     for _ in range(8):
         node.turn()

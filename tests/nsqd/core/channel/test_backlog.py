@@ -66,8 +66,8 @@ class World:
 
     def take_all(self) -> list[int]:
         found = []
-        while some := self.take(1):
-            found += some
+        while taken := self.take(1):
+            found += taken
         return found
 
     @property
@@ -141,7 +141,7 @@ def test_pulled_ones_are_in_order(world: World, first: int) -> None:
     assert world.take_all() == [one for one in range(5) if one not in (1, 3, first)]
 
 
-def test_delayed_messages_are_left_to_the_lane(world: World) -> None:
+def test_delayed_messages_are_left_to_the_delay_queue(world: World) -> None:
     world.put(2)
     world.put(3, delayed=True)
     world.put(1)
@@ -182,7 +182,7 @@ def test_nothing_is_taken_while_it_is_read(world: World) -> None:
         world.backlog.put_back(Message(1, 1))
 
 
-def test_what_was_damaged_is_passed_over_in_the_retry_lane_by_a_bounded_number_at_once(world: World) -> None:
+def test_corrupt_messages_are_passed_over_in_the_retry_queue_by_a_bounded_number_at_once(world: World) -> None:
     world.put(LOST_AT_ONCE + 5)
     world.take_all()
     world.put(3)
@@ -196,7 +196,7 @@ def test_what_was_damaged_is_passed_over_in_the_retry_lane_by_a_bounded_number_a
     assert world.depth == 0
 
 
-def test_an_operator_takes_from_the_retry_lane(world: World) -> None:
+def test_an_operator_takes_from_the_retry_queue(world: World) -> None:
     world.put(4)
     world.take()
     for ordinal in range(4):

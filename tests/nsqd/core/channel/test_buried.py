@@ -92,7 +92,7 @@ def test_a_message_is_buried_when_the_last_delivery_is_handed_back_and_its_delay
         assert inbox.take() == []
         assert reasons(consumer.channel) == [(1, most, "requeued")]
         assert consumer.channel.requeue_count == consumer.requeue_count == most + 1
-    assert node.held() == 2  # it is still owed
+    assert node.held() == 2  # it is not finished
     node.broker.check()
 
 
@@ -165,7 +165,10 @@ def test_a_kicked_message_begins_anew_and_goes_to_who_waits(node: Node) -> None:
 def test_what_an_operator_requeues_with_its_attempts_may_fail_as_often_again(node: Node) -> None:
     message_id = bury(node, 1)
     consumer, inbox = node.subscribe("t", "c", 1)
-    assert requeue(node.broker.topics["t"], consumer.channel, [ChosenMessage(0, message_id)], 0, node.now) == 1
+    assert (
+        requeue(node.broker.topics["t"].distribution, consumer.channel, [ChosenMessage(0, message_id)], 0, node.now)
+        == 1
+    )
     for attempts in (3, 4):
         node.turn()
         assert [one.attempts for one in inbox.take()] == [attempts]

@@ -137,7 +137,7 @@ def test_messages_published_in_the_turn_of_the_deletion_do_not_harm(node: Node) 
     topic = node.broker.topic("t")
     topic.publish([b"x"], 1)
     node.broker.delete_topic("t")
-    topic.publish([b"y"], 1)  # by somebody who still holds the topic
+    topic.publish([b"y"], 1)  # by a client that still holds the topic
     node.turn()
     assert node.held() == 0
     assert topic.offsets.end == 0  # nothing of it is in the log
@@ -228,7 +228,7 @@ def test_a_starting_topic_hands_out_nothing_until_its_channels_are_known(node: N
     assert node.channel("t", "elsewhere").depth == 1
 
 
-def test_changes_are_told(node: Node) -> None:
+def test_changes_are_reported(node: Node) -> None:
     node.subscribe("t", "c", 0)
     node.broker.pause(node.channel("t", "c"), True)
     node.broker.directory.delete_channel(node.broker.topics["t"], "c")
@@ -244,7 +244,7 @@ def test_changes_are_told(node: Node) -> None:
 @each("mem_queue_size", [0, 10])
 @each("backlog", [0, 300])
 def test_a_delayed_message_finished_before_the_cursor_came_by(mem_queue_size: int, backlog: int) -> None:
-    """It came by the retry lane; what is left of its place in the sequence must neither stop nor mislead the cursor."""
+    """It came by the retry queue; what is left of its place in the sequence must neither stop nor mislead the cursor."""
     node = Node(Limits(mem_queue_size=mem_queue_size))
     consumer, inbox = node.subscribe("t", "c", 1)
     node.publish("t", *(b"%d" % i for i in range(backlog)))

@@ -71,7 +71,7 @@ def test_each_gets_an_equal_share_the_first_the_odd_one_and_the_start_rotates() 
     assert list(to.ready) == [consumers[1], consumers[2], consumers[0]]
 
 
-def test_a_share_that_a_window_bounds_goes_to_those_who_follow() -> None:
+def test_what_a_window_leaves_of_a_share_goes_to_the_next_consumers() -> None:
     to = dispatch()
     narrow, wide = join(to, 5), join(to, 100)
     narrow.in_flight = 3
@@ -93,7 +93,7 @@ def test_each_is_served_in_one_piece_and_room_is_asked_once_and_counted_down() -
     serve(to, pile)
     assert [room for _, room in pile.asked] == [250, 150, 50]
     assert (consumer.message_count, consumer.room) == (3, -50)
-    assert not to.ready  # until somebody refreshes it
+    assert not to.ready  # until it is refreshed
 
 
 def test_who_has_no_room_is_not_asked_again_before_a_refresh() -> None:
@@ -105,7 +105,7 @@ def test_who_has_no_room_is_not_asked_again_before_a_refresh() -> None:
     assert not to.refresh(consumer)
     consumer.sink.space = 1
     assert to.refresh(consumer)
-    assert not to.refresh(consumer)  # it stands there already
+    assert not to.refresh(consumer)  # it is there already
     serve(to, pile)
     assert consumer.message_count == 3
 

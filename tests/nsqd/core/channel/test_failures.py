@@ -1,4 +1,4 @@
-"""What counts as a failure of a delivery: what a consumer had in its hands, and not what lay behind that in its window."""
+"""The failures of deliveries: of messages that a consumer worked on, not of the others in its window."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +27,7 @@ def buried(channel: Channel) -> list[tuple[int, int, int, str]]:
 
 
 def failures(channel: Channel) -> dict[int, int]:
-    """The failures of all that wait in the retry lane and have any, by ordinal."""
+    """The failures of all that wait in the retry queue and have any, by ordinal."""
     return {one.ordinal: one.failures for _, one in channel.backlog.retry if one.failures}
 
 
@@ -99,7 +99,7 @@ def test_what_was_in_the_hands_of_a_lost_consumer() -> None:
     consumer, inbox = node.subscribe("t", "c", 10)
     node.publish("t", *TEN)
     got = inbox.take()
-    consumer.finish(got[0].id + got[3].id)  # 1 and 2 are worked on beside it
+    consumer.finish(got[0].id + got[3].id)  # 1 and 2 are worked on meanwhile
     consumer.touch(got[5].id, TIMEOUT, TIMEOUT, node.now)  # and so is 4
     consumer.leave(node.broker)
     assert failures(consumer.channel) == {1: 1, 2: 1, 4: 1, 5: 1}

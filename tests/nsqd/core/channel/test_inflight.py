@@ -198,7 +198,7 @@ def test_runs_that_are_over_are_not_kept(flight: InFlight, owner: Holder) -> Non
 
 @given(st.data())
 def test_any_order_takes_each_message_once(data: st.DataObject) -> None:
-    """Whatever is named, in batches of any order: what is in flight goes, what is not is told, counts agree."""
+    """Any ids in batches of any order: messages in flight are taken out, others are reported, and counts agree."""
     flight, owners, expected = InFlight(), [Holder(), Holder()], {}
     first = 0
     for _ in range(data.draw(st.integers(1, 5))):

@@ -52,7 +52,7 @@ class Shelf:
 
 
 class Nobody:
-    """A topic in whose delay lane nothing waits."""
+    """A topic in whose delay queue nothing waits."""
 
     def hand_over(self, ordinals: Iterable[int]) -> None:
         pass
@@ -64,8 +64,17 @@ class World:
     def __init__(self, limits: Limits | None = None, attempts: int = 0, bounded: bool = False) -> None:
         self.offsets, self.agenda, self.journal, self.shelf = TopicOffsets(1), Agenda(), Journal(), Shelf()
         self.agenda.now, self.agenda.wall = NOW, WALL
-        parts = Parts("t", 7, self.offsets, self.shelf, self.journal, self.agenda, limits or Limits(), attempts)  # type: ignore[arg-type]
-        self.channel = Channel("c", parts, False, bounded, None, None, lambda below: 99)
+        parts = Parts(
+            "t#ephemeral" if bounded else "t",
+            7,
+            self.offsets,
+            self.shelf,
+            self.journal,
+            self.agenda,
+            limits or Limits(),
+            attempts,
+        )  # type: ignore[arg-type]
+        self.channel = Channel("c", parts, None, None, lambda below: 99)
         self.inbox = Inbox()
         self.consumer = self.channel.subscribe(self.inbox, TIMEOUT, 0)
 
@@ -122,7 +131,7 @@ def test_a_requeue_with_and_without_delay_and_its_redelivery(world: World) -> No
     commands.finish(world.channel, world.consumer, name(3))
     world.journal.take()
     assert world.serve() == [name(1)]
-    assert world.journal.take() == [("requeue", 1, 2, 1, 0)]  # no advance: the cursor stands still
+    assert world.journal.take() == [("requeue", 1, 2, 1, 0)]  # no advance: the cursor does not move
     assert (world.channel.requeue_count, world.consumer.requeue_count) == (2, 2)
 
 

@@ -1,4 +1,4 @@
-"""--requeue-on-disconnect: what a consumer had in flight is ready again when it goes, and not after its timeouts."""
+"""--requeue-on-disconnect: the messages in flight at a consumer are ready again when it leaves, not after their timeouts."""
 
 from nsqd.core.limits import Limits
 from tests.nsqd.core.node import MS, SECOND, Node, bodies, ids
@@ -6,7 +6,7 @@ from tests.nsqd.core.node import MS, SECOND, Node, bodies, ids
 LIMITS = Limits(requeue_on_disconnect=True)
 
 
-def test_it_is_ready_again_at_once_and_counts_as_requeued_and_others_keep_theirs(node: Node) -> None:
+def test_messages_are_ready_at_once_and_count_as_requeued_and_other_consumers_keep_their_own(node: Node) -> None:
     consumer, inbox = node.subscribe("t", "c", 2)
     node.publish("t", b"1", b"2", b"3")
     first = ids(inbox.take())

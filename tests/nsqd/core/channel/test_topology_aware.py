@@ -1,4 +1,4 @@
-"""Topology-aware delivery: the nearest consumers first, and nobody starves.
+"""Topology-aware delivery: the nearest consumers first, and no consumer starves.
 
 See docs/contributing/design/nsq-protocol.md#topology-aware-delivery.
 """
@@ -14,7 +14,7 @@ LIMITS = Limits(topology_aware=True)
 
 
 class Narrow(Inbox):
-    """One that holds so many bytes until they are taken."""
+    """A sink that holds that many bytes until they are taken."""
 
     def room(self) -> int:
         return max(0, self.space - sum(map(len, self.frames)))
@@ -33,7 +33,7 @@ def publish(node: Node, count: int) -> None:
 
 
 @each("order", [(SAME_ZONE, SAME_REGION, ELSEWHERE), (ELSEWHERE, SAME_REGION, SAME_ZONE)])
-def test_the_nearest_first_whoever_came_first(order: tuple[int, ...]) -> None:
+def test_the_nearest_consumers_come_first_in_any_order_of_subscribing(order: tuple[int, ...]) -> None:
     node = Node(LIMITS)
     inboxes = {distance: join(node, distance, 2)[1] for distance in order}
     for expected in (SAME_ZONE, SAME_ZONE, SAME_REGION, SAME_REGION, ELSEWHERE, ELSEWHERE):
@@ -54,14 +54,14 @@ def test_bytes_count_as_room_and_far_ones_get_the_rest_at_once(node: Node) -> No
 def test_near_ones_share_and_take_turns(node: Node) -> None:
     inboxes = [join(node, SAME_ZONE, 100)[1] for _ in range(3)]
     far = join(node, ELSEWHERE, 100)[1]
-    for portion in (30, *[1] * 30):
-        publish(node, portion)
+    for count in (30, *[1] * 30):
+        publish(node, count)
     assert [len(inbox.take()) for inbox in inboxes] == [20, 20, 20]
     assert far.take() == []
 
 
 @each("windows", [(1, 100), (100, 1), (1, 1, 100, 3), (100, 5, 1, 1), (30, 1, 20)])
-def test_nobody_far_gets_what_one_of_the_near_ones_has_room_for(windows: tuple[int, ...]) -> None:
+def test_no_far_consumer_gets_a_message_for_which_a_near_one_has_room(windows: tuple[int, ...]) -> None:
     """Also when the shares of those served first were too small for what the others had no room for."""
     node = Node(LIMITS)
     near = [join(node, SAME_ZONE, window)[1] for window in windows]

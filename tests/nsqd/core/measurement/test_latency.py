@@ -37,7 +37,7 @@ def test_a_clock_that_is_behind_loses_nothing_and_no_latency_is_negative() -> No
     latency = Latency((1,), WINDOW)
     latency.record_many([-5 * SECOND], NOON)  # the wall clock was set back
     assert latency.result(NOON) == {"count": 1, "percentiles": [{"quantile": 1, "value": 0}]}
-    latency.record_many([30], NOON - 1)  # a turn that began before somebody asked
+    latency.record_many([30], NOON - 1)  # a turn that began before the snapshot
     assert latency.result(NOON)["count"] == 2
 
 

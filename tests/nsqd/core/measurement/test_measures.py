@@ -22,7 +22,7 @@ def publish_each_second(node: Node, count: int) -> None:
 
 
 def one_run(node: Node, count: int) -> tuple[Client, list[Delivery]]:
-    """A consumer that is given so many messages at once, of which each was published a second after the one before."""
+    """A consumer that is given that many messages at once, of which each was published a second after the one before."""
     consumer, inbox = node.subscribe("t", "c", 0)
     publish_each_second(node, count)
     consumer.set_ready(10)

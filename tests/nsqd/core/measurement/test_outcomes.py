@@ -1,4 +1,4 @@
-"""What became of messages, by producer and channel, as the statistics topic tells it."""
+"""The outcomes of messages, by producer and channel, as the statistics topic has them."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +32,7 @@ def test_what_is_remembered_of_producers_is_bounded() -> None:
         producers.note_producer(number, f"p{number % 2}")
     last = 3 * MOST_CHANGES - 1
     assert list(producers.parts(last, 1)) == [(last, 1, "p1")]
-    assert list(producers.parts(0, 2)) == [(0, 2, "")]  # nobody's: it is too long ago
+    assert list(producers.parts(0, 2)) == [(0, 2, "")]  # no producer is known: it is too long ago
 
 
 def measured(share: float = 0.0) -> Node:
@@ -56,9 +56,9 @@ def test_each_producer_has_its_own() -> None:
     node = measured()
     topic = node.broker.topic("t")
     consumer, inbox = node.subscribe("t", "c", 100, 2 * SECOND)
-    topic.publish_with([b"1", b"2"], Attributes(producer="ann", sequence=1))
+    topic.intake.publish_with([b"1", b"2"], Attributes(producer="ann", sequence=1))
     node.turn()
-    topic.publish_with([b"3"], Attributes(producer="ben", sequence=7))
+    topic.intake.publish_with([b"3"], Attributes(producer="ben", sequence=7))
     topic.publish([b"0"], 1)
     node.turn()
     got = {delivery.body: delivery for delivery in inbox.take()}
@@ -94,7 +94,7 @@ def test_a_consumer_that_leaves_requeues() -> None:
 def test_events_of_all() -> None:
     node = measured(1.0)
     consumer, inbox = node.subscribe("t", "c", 100, 2 * SECOND)
-    node.broker.topic("t").publish_with([b"1", b"2"], Attributes(producer="ann", sequence=1))
+    node.broker.topic("t").intake.publish_with([b"1", b"2"], Attributes(producer="ann", sequence=1))
     node.turn()
     first, second = inbox.take()
     node.advance(SECOND)
@@ -109,7 +109,7 @@ def test_events_of_all() -> None:
     assert node.broker.context.events.fetch() == []
 
 
-def test_events_of_a_share_are_all_of_a_message_or_none_and_those_that_nobody_fetches_are_counted() -> None:
+def test_events_of_a_share_are_all_of_a_message_or_none_and_dropped_ones_are_counted() -> None:
     names = [b"%016x" % (number * 7919) for number in range(4000)]
     chosen = [name for name in names if Events(0.25).wants(name)]
     assert 800 < len(chosen) < 1200

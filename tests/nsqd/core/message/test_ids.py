@@ -1,4 +1,4 @@
-"""With which id a log begins: above all that its node may have issued before, as far as somebody knows, and by the time."""
+"""The first id of a log: above all that its node may have issued before, as far as is known, and by the time."""
 
 import pytest
 from hypothesis import given

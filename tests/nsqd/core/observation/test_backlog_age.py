@@ -51,7 +51,7 @@ def test_what_is_in_flight_does_not_wait_and_what_came_back_does() -> None:
     node.subscribe("t", "c", ready=9)[0].channel.check()
 
 
-def test_what_is_on_disk_only_is_told_by_the_index() -> None:
+def test_the_index_knows_the_age_of_messages_on_disk() -> None:
     disk, clock = SimDisk(), Clock()
     node = SimNode(disk, Durability.OS, clock, Random(1), Limits())
     topic = node.broker.topic("t")

@@ -1,4 +1,4 @@
-"""A node that drains: who is refused, what goes on, and what is counted until nothing is left."""
+"""A node that drains: refusals, deliveries, and the count of what is left."""
 
 import pytest
 
@@ -14,9 +14,9 @@ from tests.nsqd.protocols.nsq.wire import ERROR, Wire, body, mpub
 X = body(b"x")
 
 
-def left(node: Node, *aside: str) -> DrainStatus:
+def left(node: Node, *excluded: str) -> DrainStatus:
     found = DrainStatus()
-    for one in drain_statuses(node.broker, *aside):
+    for one in drain_statuses(node.broker, *excluded):
         found = found.plus(one)
     node.broker.check()
     return found
@@ -100,7 +100,7 @@ def test_jobs_are_left_while_they_are_ready_reserved_or_delayed(node: Node) -> N
     assert left(node).is_drained
 
 
-def test_some_topics_are_left_aside(node: Node) -> None:
+def test_some_topics_are_left_out(node: Node) -> None:
     node.broker.topic("_stats").publish([b"a", b"b"], 2)
     node.broker.drain(True)
     node.turn()  # what a turn took before is there from the next on

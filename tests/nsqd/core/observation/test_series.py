@@ -1,4 +1,4 @@
-"""What topics and channels did lately: an hour and a day, whether anybody looks or not."""
+"""The recent activity of topics and channels, of an hour and a day, read or not."""
 
 import pytest
 import trio
@@ -123,7 +123,7 @@ def test_an_emptied_and_a_deleted_channel() -> None:
     assert columns(series.hour_of(again))["depth"] == [0]
 
 
-def test_those_that_did_nothing_for_longest_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_subjects_without_a_change_for_longest_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     node, series = Node(), Series()
     monkeypatch.setattr(module, "MOST", 4)
     monkeypatch.setattr(module, "IDLE", 2)

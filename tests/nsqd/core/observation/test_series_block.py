@@ -26,7 +26,7 @@ def put(block: Block[Subject], ring: Ring, at: int) -> None:
 @given(
     st.lists(st.tuples(st.integers(1, 3), st.lists(st.integers(-5, 300), min_size=WIDTH, max_size=WIDTH)), max_size=40)
 )
-def test_rows_tell_what_was_noted(moves: list[tuple[int, list[int]]]) -> None:
+def test_rows_have_what_was_recorded(moves: list[tuple[int, list[int]]]) -> None:
     ring = Ring(10, 8)
     block, at, total = Block[Subject](ring), T0, [0] * WIDTH
     block.enter(3, Subject(), array("q", total), [ring])

@@ -1,4 +1,4 @@
-"""What is told of a topic and a channel whose messages are in several logs: sums, wherever they are told."""
+"""The sums of a topic and a channel over several logs, wherever they are reported. A log that comes or goes is no activity."""
 
 import json
 
@@ -7,8 +7,8 @@ import trio
 
 from nsqd.core.limits import Limits
 from nsqd.core.observation.drain_status import DrainStatus, drain_statuses
-from nsqd.core.observation.series import FINE, Series
-from nsqd.core.observation.sums import channel_sums, is_paused, oldest_of_channel, topic_depth
+from nsqd.core.observation.series import COUNTERS, NAMES, Series
+from nsqd.core.observation.sums import ShardCounts, channel_sums, is_paused, oldest_of_channel, topic_depth
 from nsqd.core.timing.deferred import Message
 from nsqd.http.figures import _walk as walk
 from nsqd.http.overview import COLUMNS, OverviewRows
@@ -19,10 +19,9 @@ from nsqd.statsd.report import Report
 from nsqd.tasks.deliveries import Deliveries
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import SECOND, Node, ids
+from tests.nsqd.core.observation.test_series import T0, columns, last, note
 from tests.nsqd.core.promoted import PromotedLog, promote
 from tests.nsqd.http.asking import http_node
-
-T0 = 1_800_000_000  # s
 
 
 @pytest.fixture
@@ -81,24 +80,7 @@ def test_metrics_statsd_overview_drain_and_series(node: Node, client: Client) ->
     assert left == DrainStatus(2, 5, 2, 1, 0)
 
 
-def test_an_attachment_is_no_step_back_of_what_was_finished() -> None:
-    node, series = Node(), Series()
-    consumer, inbox = node.subscribe("t", "c", ready=1)
-    node.publish("t", b"own")
-    topic = node.broker.topics["t"]
-    list(series.record([topic], T0 + FINE))
-    promote(node, 8, "t", "c", b"a", b"b")
-    consumer.finish(ids(inbox.take()))
-    node.turn()
-    list(series.record([topic], T0 + 2 * FINE))
-    hour = series.hour_of(topic)
-    assert hour is not None
-    columns = hour.columns()
-    assert columns["finished"][-1] == 1
-    assert (columns["depth"][-1] or 0) + (columns["in_flight"][-1] or 0) == 2
-
-
-def test_pauses_and_the_oldest_message_of_all_logs_are_told(node: Node) -> None:
+def test_pauses_and_the_oldest_message_of_all_logs_are_reported(node: Node) -> None:
     log = PromotedLog(node, 8)
     log.channels("t", "c")
     log.publish("t", b"a")
@@ -124,7 +106,7 @@ def test_pauses_and_the_oldest_message_of_all_logs_are_told(node: Node) -> None:
     assert topic_depth(node.broker.topics["u"]) == 1
 
 
-def test_latencies_and_outcomes_of_all_logs_are_one_figure() -> None:
+def test_latencies_and_outcomes_of_all_logs_are_summed() -> None:
     node = Node(Limits(latency_percentiles=(0.5,), measures=True))
     consumer, inbox = node.subscribe("t", "c", ready=9)
     node.publish("t", b"own")
@@ -135,7 +117,66 @@ def test_latencies_and_outcomes_of_all_logs_are_one_figure() -> None:
     assert channel.latency.result(node.now)["count"] == 3
     assert node.broker.context.latencies.count == 3
     task = Deliveries(node.broker, "statistics", 7, lambda: None)
-    told = [json.loads(one) for one in trio.run(task.collect, T0)]
-    (outcome,) = [one for one in told if "channel" in one]
+    records = [json.loads(one) for one in trio.run(task.collect, T0)]
+    (outcome,) = [one for one in records if "channel" in one]
     assert outcome["finished"] == 3
     assert sum(outcome["latency"]["buckets"].values()) == 3
+
+
+def counted(**counts: int) -> dict[str, int]:
+    return dict.fromkeys(NAMES[:COUNTERS], 0) | counts
+
+
+def counts_of(values: dict[str, int | None]) -> dict[str, int | None]:
+    return {name: values[name] for name in NAMES[:COUNTERS]}
+
+
+def test_attaching_a_log_counts_as_nothing_and_what_becomes_of_its_messages_from_then_on() -> None:
+    node, series = Node(), Series()
+    consumer, inbox = node.subscribe("t", "c", ready=4)
+    note(series, node, T0 + 10)
+    log = promote(node, 8, "t", "c", *[b"theirs"] * 4)
+    note(series, node, T0 + 20)
+    values = last(series.hour_of(consumer.channel))
+    assert (counts_of(values), values["in_flight"]) == (counted(), 4)
+    assert last(series.hour_of(node.broker.topics["t"])) == values
+    taken = inbox.take()
+    consumer.set_ready(0)
+    consumer.finish(ids(taken[:1]))
+    consumer.requeue(taken[1].id, 5 * SECOND, node.now)
+    node.turn()
+    note(series, node, T0 + 30)
+    assert counts_of(last(series.hour_of(consumer.channel))) == counted(finished=1, requeued=1)
+    node.publish("t", b"own")
+    log.detach()
+    note(series, node, T0 + 40)
+    values = last(series.hour_of(consumer.channel))
+    assert (counts_of(values), values["depth"], values["in_flight"]) == (counted(published=1), 1, 0)
+    consumer.set_ready(1)
+    node.turn()
+    consumer.finish(ids(inbox.take()))
+    note(series, node, T0 + 50)
+    assert counts_of(last(series.hour_of(consumer.channel))) == counted(finished=1)
+    assert columns(series.hour_of(consumer.channel))["finished"] == [None, 0, 1, 0, 1]
+
+
+def test_messages_that_come_and_go_with_logs_are_reported_and_a_deleted_channel_is_forgotten() -> None:
+    node, counts, series = Node(), ShardCounts(), Series()
+    channel = node.channel("t", "c")
+    node.publish("t", b"own")
+    assert counts.totals(channel) == ((1, 0, 0, 0), 0)
+    log = promote(node, 8, "t", "c", b"a", b"b")
+    other = promote(node, 9, "t", "c", b"c")
+    assert counts.totals(channel) == ((1, 0, 0, 0), 3)
+    assert counts.totals(channel).attached == 0
+    assert repr(counts) == "<ShardCounts of 2 shards>"
+    log.detach()
+    assert counts.totals(channel) == ((1, 0, 0, 0), -2)
+    note(series, node, T0 + 10)
+    assert len(series._sharded) == 1
+    other.detach()
+    assert counts.totals(channel) == ((1, 0, 0, 0), -1)
+    node.broker.topics["t"].delete_channel("c")
+    node.turn()
+    note(series, node, T0 + 20)
+    assert series._sharded == {}

@@ -71,12 +71,12 @@ def test_what_is_published_twice_is_delivered_once_also_with_a_delay() -> None:
     node = Node()
     _, inbox = node.subscribe("t", "c", 100)
     topic = node.broker.topic("t")
-    assert topic.publish_with([b"1"], key("k")) == 0
-    assert topic.publish_with([b"1"], key("k")) == 1  # in the same turn
+    assert topic.intake.publish_with([b"1"], key("k")) == 0
+    assert topic.intake.publish_with([b"1"], key("k")) == 1  # in the same turn
     node.turn()
-    assert topic.publish_with([b"1"], key("k")) == 1
-    assert topic.publish_with([b"2", b"3"], by("p", 7)) == 0
-    assert topic.publish_with([b"3", b"4"], by("p", 8)) == 1
+    assert topic.intake.publish_with([b"1"], key("k")) == 1
+    assert topic.intake.publish_with([b"2", b"3"], by("p", 7)) == 0
+    assert topic.intake.publish_with([b"3", b"4"], by("p", 8)) == 1
     node.turn()
     assert bodies(inbox.take()) == [b"1", b"2", b"3", b"4"]
     assert (topic.intake.message_count, topic.intake.message_bytes, topic.intake.duplicate_count) == (4, 4, 3)
@@ -84,8 +84,8 @@ def test_what_is_published_twice_is_delivered_once_also_with_a_delay() -> None:
     node = Node()
     _, inbox = node.subscribe("t", "c", 100)
     topic = node.broker.topic("t")
-    assert topic.publish_with([b"1"], key("k"), node.now + SECOND) == 0
-    assert topic.publish_with([b"1"], key("k")) == 1
+    assert topic.intake.publish_with([b"1"], key("k"), node.now + SECOND) == 0
+    assert topic.intake.publish_with([b"1"], key("k")) == 1
     node.advance(999 * MS)
     assert inbox.take() == []
     node.advance(200 * MS)
@@ -95,12 +95,12 @@ def test_what_is_published_twice_is_delivered_once_also_with_a_delay() -> None:
 
 def test_topics_remember_apart_a_deleted_one_nothing_and_an_ephemeral_one_keeps_to_its_bound() -> None:
     node = Node(Limits(mem_queue_size=2))
-    assert node.broker.topic("t").publish_with([b"1"], key("k")) == 0
-    assert node.broker.topic("u").publish_with([b"1"], key("k")) == 0
+    assert node.broker.topic("t").intake.publish_with([b"1"], key("k")) == 0
+    assert node.broker.topic("u").intake.publish_with([b"1"], key("k")) == 0
     node.broker.delete_topic("t")
-    assert node.broker.topic("t").publish_with([b"1"], key("k")) == 0
+    assert node.broker.topic("t").intake.publish_with([b"1"], key("k")) == 0
     topic = node.broker.topic("t#ephemeral")
-    assert topic.publish_with([b"1", b"2", b"3"], by("p", 0)) == 0
+    assert topic.intake.publish_with([b"1", b"2", b"3"], by("p", 0)) == 0
     node.turn()
     assert (topic.depth, topic.intake.dropped_count) == (2, 1)
 

@@ -1,4 +1,4 @@
-"""Jobs that are put in a turn get their ids at once and their frames together, whoever else gets ids in between."""
+"""Jobs that are put in a turn get their ids at once and their frames together, whatever else gets ids in between."""
 
 from itertools import chain
 
@@ -13,7 +13,7 @@ puts = st.lists(st.lists(st.binary(min_size=1, max_size=9), min_size=1, max_size
 
 
 @given(puts, st.integers(4080, 4100), st.sets(st.integers(0, 7)))
-def test_frames_and_ids_are_those_of_single_messages(puts: list[list[bytes]], first: int, others: set[int]) -> None:
+def test_frames_and_ids_equal_single_messages(puts: list[list[bytes]], first: int, others: set[int]) -> None:
     ids, put_batch, numbers = IdSource(3, first, lambda ceiling: True), PutBatch(USUAL, 77), list[int]()
     for turn, bodies in enumerate(puts):
         if turn in others:

@@ -25,7 +25,7 @@ def test_near_and_far_come_when_due_and_far_ones_are_packed() -> None:
     deferred = Deferred()
     deferred.push(5 * SECOND, Message(1, 0), 0)
     deferred.push(3600 * SECOND, Message(2, 4), 0)
-    assert len(deferred) == 2
+    assert deferred.count == 2
     assert deferred.wake_at() == 5 * SECOND
     assert drain(deferred, 5 * SECOND) == [1]
     assert deferred.wake_at() == 3600 * SECOND - MINUTE  # its page moves near a minute before
@@ -42,7 +42,7 @@ def test_messages_can_be_taken_out_from_an_ordinal_on_or_a_few_at_a_time() -> No
     for ordinal, due in ((1, SECOND), (2, 3 * MINUTE), (3, 2 * SECOND), (4, 4 * MINUTE)):
         deferred.push(due, Message(ordinal, 0), 0)
     deferred.remove_from(3)
-    assert len(deferred) == 2
+    assert deferred.count == 2
     assert sorted(message.ordinal for _, message in deferred.items()) == [1, 2]
     deferred.check()
     deferred = Deferred()
@@ -50,9 +50,9 @@ def test_messages_can_be_taken_out_from_an_ordinal_on_or_a_few_at_a_time() -> No
         deferred.push((ordinal % 4 + 1) * MINUTE, Message(ordinal, 1), 0)
     assert sorted(one for part in deferred.snapshot() for one in part) == list(range(1000))
     taken: list[int] = []
-    while some := deferred.pop_some(70):
-        assert len(some) <= 70
-        taken += some
+    while ordinals := deferred.pop_batch(70):
+        assert len(ordinals) <= 70
+        taken += ordinals
         deferred.check()
     assert sorted(taken) == list(range(1000))
     assert (deferred.count, deferred.wake_at()) == (0, None)
@@ -64,7 +64,7 @@ def test_each_comes_once_and_never_early(dues: list[int], step: int) -> None:
     for ordinal, due in enumerate(dues):
         deferred.push(due, Message(ordinal, 0), 0)
     now, seen = 0, []
-    while len(deferred):
+    while deferred.count:
         now += step
         for ordinal in drain(deferred, now):
             assert now - step <= dues[ordinal] <= now or dues[ordinal] <= now  # never early

@@ -9,7 +9,7 @@ Entry = tuple[int, int, int]
 
 
 def entries(count: int) -> list[Entry]:
-    """Return (ordinal, due, attempts) of so many messages, some due at once."""
+    """Return (ordinal, due, attempts) of that many messages, some due at once."""
     random = Random(count)
     ordinals = random.sample(range(3 * count), count)
     return [(one, random.choice((0, random.randrange(1, 1 << 60))), random.randrange(5)) for one in ordinals]

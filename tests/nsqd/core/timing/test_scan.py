@@ -1,4 +1,4 @@
-"""The queue-scan worker pool: its size, what a pass serves first, when it goes on, and that nothing is late."""
+"""The queue-scan worker pool: its size, the order of a pass, when another one follows, and that nothing is late."""
 
 from random import Random
 
@@ -119,7 +119,7 @@ def test_nothing_fires_early_or_more_than_100_ms_late_on_hundreds_of_channels() 
     for i in range(300):
         body = b"%d" % i
         due[body] = node.now + random.randrange(1, 4000) * MS
-        node.broker.topic(f"t{random.randrange(30)}").publish_deferred(body, due[body])
+        node.broker.topic(f"t{random.randrange(30)}").intake.publish_deferred(body, due[body])
     node.turn()
 
     def note() -> None:

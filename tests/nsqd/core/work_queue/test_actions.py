@@ -99,7 +99,7 @@ def test_counts_go_on() -> None:
     assert facts(wire.ask(b"stats-job 2\r\n"))["state"] == "ready"
 
 
-def test_a_tube_goes_with_its_last_job_if_nobody_is_there() -> None:
+def test_a_tube_is_deleted_with_its_last_job_if_it_has_no_users() -> None:
     wire = Wire()
     wire.ask(b"use q\r\n" + put(b"x") + b"use default\r\n")
     tube = wire.node.broker.tubes.tube("q")

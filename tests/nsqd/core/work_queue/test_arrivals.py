@@ -15,7 +15,7 @@ from nsqd.core.work_queue.arrivals import Arrivals
 
 
 class Extents:
-    """Messages by ordinal; None: nobody owes it any more. Each extent has `size` of them."""
+    """Messages by ordinal; None: it is finished. Each extent has `size` of them."""
 
     def __init__(self, frames: list[bytes | None], size: int = 4) -> None:
         self.frames = frames
@@ -116,7 +116,7 @@ def test_it_begins_at_the_edge_and_with_the_delays_beyond_it_or_goes_on_where_it
     offsets = TopicOffsets(1)
     offsets.end, offsets.distributed = 9, 5
     for ordinal, due in ((3, 70), (5, 80), (8, 90)):
-        offsets.lane.waiting.push(due, Message(ordinal, 0), 0)
+        offsets.delay_queue.waiting.push(due, Message(ordinal, 0), 0)
     some = Arrivals(offsets, Extents([]))  # type: ignore[arg-type]
     assert some.position == 5
     assert some.options == {5: JobOptions(due=80), 8: JobOptions(due=90)}

@@ -24,7 +24,7 @@ MOVES = st.lists(
 @given(moves=MOVES)
 def test_entries_are_a_sorted_list_of_numbers(moves: list[tuple[str, int | tuple[int, int]]]) -> None:
     entries, model = Entries(), Counter[int]()
-    ends = [0, 1000, 2000]  # a run begins behind the last one of its kind, as those of a priority do
+    ends = [0, 1000, 2000]  # a run begins after the last one of its kind, as those of a priority do
     for move in moves:
         match move:
             case "add", int() as entry:
@@ -73,6 +73,6 @@ def test_runs_that_follow_each_other_are_one_run_until_it_is_over() -> None:
     entries.add_run(61, 62)
     assert [*entries.ascending()] == [60, 61, 70]
     entries.check()
-    assert entries.pop_some(3)
-    assert not entries.pop_some(3)
+    assert entries.pop_batch(3)
+    assert not entries.pop_batch(3)
     assert list(entries.ascending()) == []

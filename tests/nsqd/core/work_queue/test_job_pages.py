@@ -14,7 +14,7 @@ STATES = st.sampled_from(list(JobState))
 
 
 def job_of(ordinal: int, state: JobState = JobState.READY, due: int = 0) -> Job:
-    """A job whose id tells its ordinal. The log had three node numbers."""
+    """A job whose id has its ordinal. The log had three node numbers."""
     return Job(ordinal, ordinal % 3 << 48 | 1000 + ordinal, 5, 1, 60, 77, due, 1, 2, 3, 4, 5, 0, 0, 6, state)
 
 

@@ -26,7 +26,7 @@ MOVES = st.lists(
 
 
 class Model:
-    """A table, and beside it each job's state, priority, due time and number of burial."""
+    """A table, and with it each job's state, priority, due time and number of burial."""
 
     def __init__(self) -> None:
         self.table = JobTable()

@@ -1,4 +1,4 @@
-"""A tube alone: what it makes of messages, tells the log, and does with the jobs that it is told of."""
+"""A tube alone: jobs made of messages, records in the log, and actions on jobs."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from nsqd.core.work_queue.job import Job, JobState, unpack
 from nsqd.core.work_queue.job_index import JobIndex
 from nsqd.core.work_queue.job_pages import JobPages
 from nsqd.core.work_queue.job_table import URGENT
-from nsqd.core.work_queue.tube import ABSORBED_AT_ONCE, Tube
+from nsqd.core.work_queue.tube import ABSORBED_AT_ONCE, Tube, release_jobs
 from nsqd.core.work_queue.tube_list import TubeList
 from nsqd.core.work_queue.waiters import Reading, Waiters
 from nsqd.core.work_queue.worker import Worker
@@ -29,7 +29,7 @@ NOW = 1000 * SECOND
 
 
 class Journal:
-    """Remembers what the log was told. Implements what a tube asks of ReaderJournal."""
+    """Remembers the records. Implements what a tube uses of ReaderJournal."""
 
     def __init__(self) -> None:
         self.rows: dict[int, Job] = {}  # the last of each job
@@ -122,7 +122,7 @@ class Bench:
         assert due is None or (self.tube.scan_entry is not None and self.tube.scan_entry[0] <= due)
 
 
-def test_messages_become_jobs_and_those_that_were_not_put_are_told_to_the_log() -> None:
+def test_messages_become_jobs_and_only_published_ones_are_recorded() -> None:
     bench = Bench()
     put = bench.put(b"a", b"b", priority=URGENT - 1)
     assert not bench.journal.rows  # the record of the publish says that they are jobs
@@ -202,8 +202,8 @@ def test_what_may_become_of_a_reserved_job() -> None:
     worker, _ = bench.worker()
     for job in jobs:
         bench.tube.reserve(job, worker, NOW)
-    drain_all, released, delayed, buried, finished = jobs
-    bench.tube.drain_all(drain_all)
+    let_go, released, delayed, buried, finished = jobs
+    bench.tube.let_go(let_go)
     bench.tube.hand_back(released, 3, 0, NOW)
     bench.tube.hand_back(delayed, 4, 2, NOW)
     bench.tube.bury(buried, 6)
@@ -303,14 +303,14 @@ def test_what_is_on_disk_becomes_a_job_when_it_was_read_unless_it_has_gone() -> 
     bench.extents.on_disk.clear()
     bench.tube.read_completed()
     assert [job.ordinal for job in bench.tube.jobs] == [0, 1, 2, 3]
-    bench.tube.finish(bench.job(2))  # and one that goes behind the position leaves no hole
+    bench.tube.finish(bench.job(2))  # and one that is finished before the position leaves no hole
     assert not bench.tube.arrivals.holes
     bench.check()
 
 
-def test_a_body_is_read_or_waited_for_or_damaged() -> None:
+def test_a_body_is_read_or_waited_for_or_corrupt() -> None:
     bench = Bench()
-    job, damaged = bench.put(b"a", b"b")
+    job, corrupt = bench.put(b"a", b"b")
     worker, hand = bench.worker()
     bench.extents.on_disk = {0}
     with pytest.raises(Reading) as reading:
@@ -322,14 +322,14 @@ def test_a_body_is_read_or_waited_for_or_damaged() -> None:
     assert hand.asked_again == 1
     assert bench.tube.body(job) == b"a"
     bench.extents.frames[1] = None
-    assert bench.tube.body(damaged) is None
+    assert bench.tube.body(corrupt) is None
     assert [one.ordinal for one in bench.tube.jobs] == [0]
     bench.extents.frames[0] = None
     assert bench.tube.body(job) is None
     bench.check()
 
 
-def test_who_waits_is_given_what_comes_and_nobody_is_called_for_nothing() -> None:
+def test_waiting_workers_get_new_jobs_and_are_called_for_nothing_else() -> None:
     bench = Bench()
     bench.put(b"a")
     assert not bench.agenda.awake
@@ -346,7 +346,7 @@ def test_who_waits_is_given_what_comes_and_nobody_is_called_for_nothing() -> Non
     bench.check()
 
 
-def test_a_pause_is_over_when_its_time_is_and_those_who_wait_are_served() -> None:
+def test_a_pause_ends_in_time_and_waiting_workers_are_served() -> None:
     bench = Bench()
     worker, hand = bench.worker()
     bench.tube.pause_for(5 * SECOND, NOW)
@@ -382,7 +382,7 @@ def test_deleted_everything_is_released_also_what_is_no_job_yet_and_nothing_is_l
     bench.tube.skip(6, 7, 0)
     bench.put(b"e")
     assert [job.ordinal for job in bench.tube.jobs] == [0, 1, 2, 3, 8]
-    bench.tube.delayed = 1  # in the topic's delay lane; it is released to nobody who begins behind it
+    bench.tube.delayed = 1  # in the topic's delay queue; it is not released to readers that begin after it
     bench.waiters.block(blocked, bench.tube)
     bench.tube.delete()
     assert (bench.tube.delayed, bench.tube.deleted, bench.journal.dropped, bench.journal.emptied) == (0, True, True, 9)
@@ -407,11 +407,11 @@ def test_after_a_restart_jobs_are_as_they_were_but_not_reserved() -> None:
         Job(3, 4, 5, 0, 60, 77, due=NOW + 150, state=DELAYED),
         Job(4, 5, 5, 0, 60, 77, due=NOW + 50, state=DELAYED),
         Job(7, 8, 5, 0, 60, 77, due=12, state=BURIED),
-        Job(6, 7, 5, 0, 60, 77, due=13, state=BURIED),  # it is behind the position
+        Job(6, 7, 5, 0, 60, 77, due=13, state=BURIED),  # it is past the position
         Job(9, 10, 5, 0, 60, 77),
     ]
     bench.resume(jobs, 5, [(5, 6)], 50)
-    bench.tube.finish(bench.job(9))  # it goes before the position came by, and does not come again
+    bench.tube.finish(bench.job(9))  # it is finished before the position reaches it, and is not made again
     bench.tube.wake()
     assert [(job.ordinal, job.state, job.due) for job in bench.tube.jobs] == [
         (0, READY, 0), (2, READY, 0), (3, DELAYED, NOW + 100), (4, READY, 0), (6, BURIED, 13), (7, BURIED, 12),
@@ -486,3 +486,16 @@ def test_a_life_counts_from_the_creation_also_after_a_restart() -> None:
     bench.tube.scan(NOW, 10)
     assert [job.id for job in bench.tube.jobs] == [1]
     assert bench.tube.next_due() == NOW + 50 * SECOND
+
+
+def test_jobs_and_messages_that_are_no_jobs_yet_are_released_once_each() -> None:
+    bench = Bench(published=3000)
+    tube = bench.tube
+    jobs = tube.jobs.count  # no more become jobs in one turn
+    assert 0 < jobs < 3000
+    steps = list(
+        release_jobs(tube.table, tube.arrivals.give_up(), bench.index, tube.number, bench.journal)  # type: ignore[arg-type]
+    )
+    assert len(steps) > 2
+    assert sorted(bench.journal.released) == list(range(3000))
+    assert len(bench.index) == 0

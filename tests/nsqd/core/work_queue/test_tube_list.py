@@ -1,4 +1,4 @@
-"""Tubes by name: shown while somebody is there, and in beanstalkd's order."""
+"""Tubes by name: shown while they have users, and in beanstalkd's order."""
 
 from nsqd.core.work_queue.tube_list import TubeList
 from nsqd.core.work_queue.worker import Names
@@ -16,7 +16,7 @@ def test_the_place_of_a_name_that_goes_is_taken_by_the_last() -> None:
     assert "b" not in names
 
 
-def test_a_tube_is_shown_while_somebody_is_there_and_default_always() -> None:
+def test_a_tube_is_shown_while_it_has_users_and_default_always() -> None:
     listed = TubeList()
     listed.use("t")
     listed.watch("t")

@@ -1,4 +1,4 @@
-"""Who waits, and who is given which job: with queues that are nothing but a table."""
+"""Waiting workers and the jobs that they get: with queues that are nothing but a table."""
 
 from nsqd.core.sequence.mark import Mark
 from nsqd.core.work_queue.job import Job, JobState
@@ -34,7 +34,7 @@ class Queue:
         self.topic_name = "of a test"
         self.table = JobTable()
         self.pause_until = 0
-        self.damaged: set[int] = set()  # ids
+        self.corrupt: set[int] = set()  # ids
         self.on_disk = False
         for job_id, priority in jobs:
             self.add(job_id, priority)
@@ -48,7 +48,7 @@ class Queue:
     def body(self, job: Job) -> bytes | None:
         if self.on_disk:
             raise Reading(self)
-        if job.id in self.damaged:
+        if job.id in self.corrupt:
             self.table.remove(job)
             return None
         return b"%d" % job.id
@@ -72,7 +72,7 @@ def waiters(**queues: Queue) -> Waiters[Queue]:
     return made
 
 
-def test_the_most_urgent_job_of_all_tubes_comes_first_and_damaged_ones_never() -> None:
+def test_the_most_urgent_job_of_all_tubes_comes_first_and_corrupt_ones_never() -> None:
     pool = waiters(a=Queue((3, 5), (4, 1)), b=Queue((1, 5), (2, 1)), c=Queue((9, 0)))
     one, _ = worker("a", "b", "none")
     order = []
@@ -82,7 +82,7 @@ def test_the_most_urgent_job_of_all_tubes_comes_first_and_damaged_ones_never() -
         order.append((job.id, body))
     assert order == [(2, b"2"), (4, b"4"), (1, b"1"), (3, b"3")]
     queue = Queue((1, 0), (2, 0))
-    queue.damaged = {1}
+    queue.corrupt = {1}
     one, _ = worker("a")
     found = waiters(a=queue).next_for(one, 0)
     assert found is not None
@@ -90,7 +90,7 @@ def test_the_most_urgent_job_of_all_tubes_comes_first_and_damaged_ones_never() -
     assert queue.table.jobs.count == 1
 
 
-def test_a_paused_tube_gives_nothing_until_its_time_is_over_and_nothing_to_those_who_do_not_watch_it() -> None:
+def test_a_paused_tube_gives_nothing_until_its_time_is_over_and_nothing_to_other_workers() -> None:
     queue = Queue((1, 0))
     queue.pause_until = 10
     pool = waiters(a=queue, b=Queue())
@@ -131,7 +131,7 @@ def test_who_waits_longest_is_served_first_and_waits_no_longer() -> None:
     assert counts() == (0, 0, 0, 0)
 
 
-def test_what_is_read_for_one_tube_does_not_keep_others_from_those_who_wait() -> None:
+def test_a_read_for_one_tube_does_not_delay_jobs_of_others() -> None:
     on_disk, queue = Queue((1, 0)), Queue((2, 5))
     on_disk.on_disk = True
     pool = waiters(d=on_disk, a=queue)
@@ -143,7 +143,7 @@ def test_what_is_read_for_one_tube_does_not_keep_others_from_those_who_wait() ->
     assert pool.count == 1
 
 
-def test_who_is_blocked_is_told_once_and_only_of_its_tube() -> None:
+def test_a_blocked_worker_is_notified_once_and_only_for_its_tube() -> None:
     queue, other = Queue(), Queue()
     pool = waiters(a=queue, b=other)
     (one, hand), (two, hand_of_two), (gone, hand_of_gone) = worker("a"), worker("b"), worker("a")
@@ -155,7 +155,7 @@ def test_who_is_blocked_is_told_once_and_only_of_its_tube() -> None:
     pool.read_completed(queue)
     assert (hand.asked_again, hand_of_two.asked_again, hand_of_gone.asked_again) == (1, 0, 0)
     pool.awake[other] = None
-    pool.remove("b", other)  # who waits for its bodies is told, too
+    pool.remove("b", other)  # workers that wait for its bodies are notified, too
     assert hand_of_two.asked_again == 1
     assert not pool.awake
     assert list(pool.queues) == ["a"]

@@ -226,11 +226,11 @@ def test_emptying_a_topic_leaves_what_was_handed_out_on_its_terms(wire: Wire) ->
     broker.tubes.made("q")
     topic = broker.topics["q"]
     broker.pause(topic, True)
-    topic.put([b"x"] * 3000, JobOptions(5, 60, 1000, wire.node.now + 1000 * 10**9, True))
+    topic.intake.put([b"x"] * 3000, JobOptions(5, 60, 1000, wire.node.now + 1000 * 10**9, True))
     wire.node.turn()
     broker.pause(topic, False)  # 2000 become jobs in this turn
     broker.pause(topic, True)
-    topic.put([b"y"], JobOptions(5, 60, 0, 0, True))
+    topic.intake.put([b"y"], JobOptions(5, 60, 0, 0, True))
     broker.seal_puts()
     topic.empty()
     for _ in range(3):

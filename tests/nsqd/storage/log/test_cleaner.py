@@ -73,7 +73,7 @@ def test_a_segment_with_large_attributes_does_not_grow_by_being_cleaned() -> Non
     headers = Attributes(tuple((f"h{number}", "v" * 100) for number in range(20)))
     consumer, inbox = node.subscribe(timeout=600 * SECOND)
     topic = node.broker.topics["t"]
-    node.turn(lambda: topic.publish_with([b"x"] * 900, headers) or None)
+    node.turn(lambda: topic.intake.publish_with([b"x"] * 900, headers) or None)
     for _ in range(5):
         node.turn()
     given = inbox.take()

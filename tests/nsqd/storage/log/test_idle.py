@@ -171,7 +171,7 @@ def test_large_checkpoints_are_no_reason_for_more_of_them(node: SimNode) -> None
     topic.channel("a")
     for _ in range(100):
         for _ in range(20):
-            topic.publish_deferred(b"", node.clock.now + 3600 * SECOND)
+            topic.intake.publish_deferred(b"", node.clock.now + 3600 * SECOND)
         node.turn()
     Backlog(node, 600).finish()
     rest(node, 120)

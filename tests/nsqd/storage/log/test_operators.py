@@ -27,11 +27,11 @@ def test_a_delayed_message_that_was_finished_stays_finished() -> None:
     channel = topic.channel("c")
     for number in range(12):
         if number == 7:
-            node.turn(partial(topic.publish_deferred, b"7", clock.now + 600 * SECOND))
+            node.turn(partial(topic.intake.publish_deferred, b"7", clock.now + 600 * SECOND))
         else:
             node.publish()
-    requeue(topic, channel, chosen(node, topic, 5), 0, clock.now)
-    finish(topic, channel, chosen(node, topic, *range(3, 11)))
+    requeue(topic.distribution, channel, chosen(node, topic, 5), 0, clock.now)
+    finish(topic.distribution, channel, chosen(node, topic, *range(3, 11)))
     node.turn()
     assert (channel.depth, channel.deferred_count) == (4, 0)
     again = start(node.disk.kill(), clock.after(0, clock.now, rebooted=False)).broker.topics["t"].channels["c"]
@@ -76,8 +76,8 @@ def test_a_channel_from_the_past_waits_for_what_others_wait_for_alone() -> None:
     topic.configure(TopicConfig(retention=3600 * SECOND))
     topic.channel("a")
     topic.channel("b")
-    node.turn(partial(topic.publish_deferred, b"later", clock.now + 600 * SECOND))
-    finish(topic, topic.channels["a"], chosen(node, topic, 0))
+    node.turn(partial(topic.intake.publish_deferred, b"later", clock.now + 600 * SECOND))
+    finish(topic.distribution, topic.channels["a"], chosen(node, topic, 0))
     late = topic.channel_from("late", 0, clock.now)
     node.turn()
     assert (late.depth, late.deferred_count) == (0, 1)

@@ -244,7 +244,7 @@ def test_setting_the_wall_clock_moves_no_hold_of_a_cursor(disk: SimDisk, clock: 
 def test_what_was_taken_over_is_retained_from_then_on_over_a_restart_too(disk: SimDisk, clock: Clock) -> None:
     policy = StoragePolicy(retention=HOUR)
     reader = Reader(start(disk, clock, policy))
-    reader.node.turn(lambda: reader.topic.take_in([(clock.wall - DAY, body(0)), (clock.wall - DAY, body(1))], None))
+    reader.node.turn(lambda: reader.topic.append_past([(clock.wall - DAY, body(0)), (clock.wall - DAY, body(1))], None))
     reader.rest(SECOND)
     reader = Reader(start(disk.kill(), clock.after(SECOND, SECOND, rebooted=False), policy))
     reader.rest(0)

@@ -33,11 +33,13 @@ def test_a_topic_is_read_as_it_was_written() -> None:
     topic = one.broker.topic("t")
     topic.configure(TopicConfig(Durability.OS, HOUR, 5, max_attempts=7))
     consumer, inbox = one.subscribe(ready=4)
-    one.turn(lambda: topic.publish([b"x"] * 10, 10), lambda: topic.publish_deferred(b"y", one.clock.now + HOUR))
+    one.turn(lambda: topic.publish([b"x"] * 10, 10), lambda: topic.intake.publish_deferred(b"y", one.clock.now + HOUR))
     taken = inbox.take()
     consumer.requeue(taken[0].id, 30 * SECOND, one.clock.now)
     consumer.requeue(taken[1].id, HOUR, one.clock.now)
-    one.turn(lambda: one.broker.pause(topic, True), lambda: topic.publish_deferred(b"z", one.clock.now + 10 * SECOND))
+    one.turn(
+        lambda: one.broker.pause(topic, True), lambda: topic.intake.publish_deferred(b"z", one.clock.now + 10 * SECOND)
+    )
     wall, offset = one.clock.wall, one.clock.wall - one.clock.now
     state, sequence = read(encode_topic(state_of(topic, one.clock.now), one.store.find_sequence(topic.number), offset))
     assert (state.number, state.name, state.end, state.distributed) == (topic.number, "t", 12, 11)
@@ -110,10 +112,10 @@ def test_a_tube_does_not_give_up_what_a_channel_that_begins_in_the_past_owes() -
     one.broker.tubes.made("t")
     topic = one.broker.topics["t"]
     topic.configure(TopicConfig(retention=HOUR))
-    topic.put([b"job"], JobOptions(was_put=True))
+    topic.intake.put([b"job"], JobOptions(was_put=True))
     one.turn()
     # in an extent of its own
-    topic.put([b"later"], JobOptions(delay=90, due=one.clock.now + 90 * SECOND, was_put=True))
+    topic.intake.put([b"later"], JobOptions(delay=90, due=one.clock.now + 90 * SECOND, was_put=True))
     one.turn()
     tube = one.broker.tubes.tube("t")
     job = tube.jobs.get(0)

@@ -102,7 +102,7 @@ def test_a_message_that_is_moved_is_there_or_here(more: str) -> None:
             other.publish([b"moved"] * len(ordinals), 5 * len(ordinals))
             other.seal(broker.wall)
 
-        assert move(broker.topics["t"], channel, chosen(broker, 0), publish) == 1
+        assert move(broker.topics["t"].distribution, channel, chosen(broker, 0), publish) == 1
         if more == "empty":
             topic.channels["b"].empty()
         elif more == "delete":
@@ -116,7 +116,9 @@ def test_a_message_that_is_moved_is_there_or_here(more: str) -> None:
 
 def test_a_message_that_is_buried_in_the_turn_of_its_delivery_stays_owed() -> None:
     def last(broker: Broker) -> None:
-        assert bury(broker.topics["t"], broker.topics["t"].channels["a"], chosen(broker, 0), "by hand") == 1
+        assert (
+            bury(broker.topics["t"].distribution, broker.topics["t"].channels["a"], chosen(broker, 0), "by hand") == 1
+        )
 
     reasons = [seen["t"].channels["a"].arrivals[b"0."].buried for seen in Torn(with_channels("a"), last).seen()]
     assert reasons == [""] * (len(reasons) - 1) + ["by hand"]
@@ -143,11 +145,11 @@ def test_a_config_is_kept_whole_and_what_it_retains_begins_with_it() -> None:
 def test_jobs_that_are_put_together_come_together_and_one_that_was_deleted_stays_so() -> None:
     def put(broker: Broker) -> None:
         broker.tubes.attach(broker.topic("t"))
-        broker.topics["t"].put([b"0", b"1"], JobOptions(5, 60, 0, 0, True))
+        broker.topics["t"].intake.put([b"0", b"1"], JobOptions(5, 60, 0, 0, True))
 
     def last(broker: Broker) -> None:
         topic = broker.topics["t"]
-        topic.put([b"2", b"3"], JobOptions(5, 60, 0, 0, True))
+        topic.intake.put([b"2", b"3"], JobOptions(5, 60, 0, 0, True))
         broker.seal_puts()
         tube = broker.tubes.tube("t")
         job = tube.jobs.get(0)

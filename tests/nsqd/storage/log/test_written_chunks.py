@@ -44,7 +44,7 @@ class World:
         for message_id in self.ids:
             self.consumer.requeue(message_id, HOUR, self.clock.now)
         for _ in range(COUNT):
-            self.topic.publish_deferred(b"y", self.clock.now + HOUR)
+            self.topic.intake.publish_deferred(b"y", self.clock.now + HOUR)
         self.node.turn(lambda: None)
         self.source = LiveSource(self.node.broker, self.node.store)
 
@@ -81,12 +81,12 @@ def world() -> World:
 def act(world: World, name: str) -> None:
     chosen = [ChosenMessage(ordinal, world.ids[ordinal]) for ordinal in (0, 7, COUNT - 1)]
     if name == "finish":
-        actions.finish(world.topic, world.channel, chosen)
+        actions.finish(world.topic.distribution, world.channel, chosen)
     elif name == "requeue":
-        actions.requeue(world.topic, world.channel, chosen, world.clock.now + 2 * HOUR, world.clock.now)
+        actions.requeue(world.topic.distribution, world.channel, chosen, world.clock.now + 2 * HOUR, world.clock.now)
     elif name == "publish":
         for _ in range(2 * CHUNK):
-            world.topic.publish_deferred(b"z", world.clock.now + HOUR)
+            world.topic.intake.publish_deferred(b"z", world.clock.now + HOUR)
     elif name == "empty":
         world.channel.empty()
     elif name == "approach":

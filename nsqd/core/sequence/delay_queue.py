@@ -1,4 +1,4 @@
-"""A topic's delay lane: each message published with a delay waits here once for all channels.
+"""A topic's delay queue: each message published with a delay waits here once for all channels.
 
 See docs/contributing/design/channel.md#delays.
 """
@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from nsqd.core.timing.deferred import Deferred, Message
 
 
-class DelayLane:
+class DelayQueue:
     """The delayed messages of one topic. The readers know only of those before the topic's distributed offset."""
 
     __slots__ = ("_number", "ahead", "before", "overdue", "waiting")
@@ -69,7 +69,7 @@ class DelayLane:
                 yield message.ordinal
 
     def snapshot(self) -> list[Iterable[int]]:
-        """Return the ordinals of all messages that wait here now, in parts. It stays as it is when the lane changes."""
+        """Return the ordinals of all messages that wait here now, in parts. It stays as it is when the queue changes."""
         return self.waiting.snapshot()
 
     def give_up(self) -> Deferred:
@@ -94,7 +94,7 @@ class DelayLane:
             self.push(ordinal, 1, due, now)
 
     def check(self, distributed: int) -> None:
-        """Raise AssertionError if an invariant of the lane does not hold. `distributed`: the topic's."""
+        """Raise AssertionError if an invariant of the queue does not hold. `distributed`: the topic's."""
         self.waiting.check()
         waiting = [message.ordinal for _, message in self.waiting.items()]
         assert self.before == sum(ordinal < distributed for ordinal in waiting)
@@ -102,4 +102,4 @@ class DelayLane:
         assert all(message.ordinal >= distributed for message in self.overdue)
 
     def __repr__(self) -> str:
-        return f"<DelayLane: {self.waiting.count} wait, {len(self.overdue)} overdue>"
+        return f"<DelayQueue: {self.waiting.count} wait, {len(self.overdue)} overdue>"

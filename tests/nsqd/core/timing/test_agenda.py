@@ -1,9 +1,8 @@
-"""The reclaimer: work is done in the order in which it came, some steps in each turn, and the agenda asks for turns."""
+"""The agenda's reclaimer: work is done in the order in which it came, some steps in each turn."""
 
 from collections.abc import Iterator
 
-from nsqd.core.timing.agenda import Agenda
-from nsqd.core.timing.reclaimer import AT_ONCE
+from nsqd.core.timing.agenda import AT_ONCE, Agenda
 from tests.cases import each
 
 
