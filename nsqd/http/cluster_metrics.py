@@ -76,9 +76,7 @@ def _lending(lending: Mapping[str, int]) -> Iterator[Metric]:
         "nsqd_cluster_jobs_borrowed", "Jobs of other nodes that clients got here", lending["borrowed"]
     )
     yield CounterMetricFamily(
-        "nsqd_cluster_jobs_returned",
-        "Jobs of other nodes that came when clients no longer waited",
-        lending["returned"],
+        "nsqd_cluster_jobs_returned", "Jobs of other nodes that came when clients no longer waited", lending["returned"]
     )
     yield GaugeMetricFamily(
         "nsqd_cluster_kept_acknowledgements",

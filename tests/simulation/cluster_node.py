@@ -27,7 +27,7 @@ from nsqd.cluster.promotion.diverged.salvage import Salvage
 from nsqd.cluster.promotion.promoted_log import SERVING
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.leader import LeaderSide
-from nsqd.cluster.replication.replicas import Directory, Replicas
+from nsqd.cluster.replication.replicas import Replicas
 from nsqd.cluster.wire.frames import FrameKind
 from nsqd.cluster.wire.handshake import Credentials
 from nsqd.cluster.wire.link import Link
@@ -56,7 +56,7 @@ from tests.simulation.promoted import PromotedLogs, SimOldLogs
 from tests.simulation.wide import JOBS, JobClient
 
 if TYPE_CHECKING:
-    from tests.simulation.machine import Machine
+    from tests.simulation.machine import Machine, SimDirectory
 
 T = TypeVar("T")
 # Each mode has a topic; `two` asks for two copies by itself. All have one channel.
@@ -288,7 +288,7 @@ class ClusterNode(SimNode):
         self.told: dict[int, tuple[int, int]] = {}  # by node, how far it has ever said that it has the log
 
     def join(
-        self, own: NodeIdentity, seeds: Iterable[str], facts: ClusterFacts, directory: Directory, machine: Machine
+        self, own: NodeIdentity, seeds: Iterable[str], facts: ClusterFacts, directory: SimDirectory, machine: Machine
     ) -> None:
         """Begin this run's part in the cluster."""
         log, clock, sizes = self.log, self.clock, self.sizes

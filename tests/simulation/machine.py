@@ -102,7 +102,7 @@ class Disks:
 
 
 class SimDirectory:
-    """The directories of a machine's replicas. Implements nsqd.cluster.replication.replicas.Directory."""
+    """The directories of a machine's replicas. In place of ReplicaDirectory."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine, self._disks = machine, machine.disks
@@ -145,11 +145,11 @@ class SimDirectory:
 
 
 class MemoryReplicas:
-    """The replicas of other machines. Implements nsqd.cluster.replication.offers.OtherReplicas."""
+    """The replicas of other machines. In place of nsqd.cluster.replication.asking.NodeReplicas."""
 
     def __init__(self, machine: Machine, others: list[Machine]) -> None:
         self._machine, self._others = machine, others  # those that are asked
-        self.is_anybody_silent = False
+        self.is_incomplete = False
 
     def leases(self) -> list[int]:
         number = self._machine.number
@@ -157,7 +157,7 @@ class MemoryReplicas:
 
     def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
         offers = [self.offers_of(other, log_id) for other in self._others]
-        self.is_anybody_silent = None in offers
+        self.is_incomplete = None in offers
         return [one for found in offers for one in found or ()]
 
     def offers_of(self, other: Machine, log_id: bytes) -> list[Offer] | None:

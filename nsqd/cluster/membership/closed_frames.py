@@ -12,7 +12,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from nsqd.cluster.membership.leader_frames import MOST_POSITION
+from nsqd.cluster.wire.fields import MOST_POSITION
 from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
 from nsqd.cluster.wire.node_identity import LOG_ID_SIZE, MOST_NUMBER
 from nsqd.core.message.epoch import SIZE, Epoch
@@ -37,19 +37,19 @@ class Closed(NamedTuple):
 
 def make_closed(log_id: bytes, end: int, epochs: list[tuple[Epoch, int]]) -> Closed:
     """Return the record of a closed log with these epochs, the latest of which are kept. Raises ValueError."""
-    word = Closed(log_id, end, tuple(epochs[-MOST_EPOCHS:]))
-    starts = [start for _, start in word.epochs]
-    if len(log_id) != LOG_ID_SIZE or not starts or any(epoch.node > MOST_NUMBER for epoch, _ in word.epochs):
+    closed = Closed(log_id, end, tuple(epochs[-MOST_EPOCHS:]))
+    starts = [start for _, start in closed.epochs]
+    if len(log_id) != LOG_ID_SIZE or not starts or any(epoch.node > MOST_NUMBER for epoch, _ in closed.epochs):
         raise ValueError("the epochs of a closed log are not those of a log")
     if starts != sorted(starts) or not 0 <= starts[0] <= starts[-1] <= end <= MOST_POSITION:
         raise ValueError("the epochs of a closed log do not follow each other")
-    return word
+    return closed
 
 
-def pack_closed(word: Closed) -> bytes:
+def pack_closed(closed: Closed) -> bytes:
     """Return the frame that reports a closed log."""
-    epochs = b"".join(_EPOCH.pack(epoch.pack(), start) for epoch, start in word.epochs)
-    return encode(FrameKind.CLOSED, _HEAD.pack(word.log_id, word.end) + epochs)
+    epochs = b"".join(_EPOCH.pack(epoch.pack(), start) for epoch, start in closed.epochs)
+    return encode(FrameKind.CLOSED, _HEAD.pack(closed.log_id, closed.end) + epochs)
 
 
 def unpack_closed(content: bytes) -> Closed:
@@ -63,13 +63,3 @@ def unpack_closed(content: bytes) -> Closed:
         return make_closed(log_id, end, epochs)
     except ValueError as error:
         raise PeerError(str(error)) from None
-
-
-def pack_closed_kept(log_id: bytes) -> bytes:
-    """Return the frame that confirms that the sender has the record of a closed log durably."""
-    return encode(FrameKind.CLOSED, log_id)
-
-
-def is_kept(content: bytes) -> bool:
-    """Return True if a frame confirms that the sender has the record of a closed log durably."""
-    return len(content) == LOG_ID_SIZE

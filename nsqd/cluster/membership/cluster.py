@@ -13,15 +13,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from nsqd.cluster.membership.closed_frames import pack_closed
-from nsqd.cluster.membership.config_frames import MOST_VALUE
-from nsqd.cluster.membership.deletions import Deletions
+from nsqd.cluster.membership.deletions import LostLogDeletions
 from nsqd.cluster.membership.disputes import Disputes
 from nsqd.cluster.membership.facts import NO_FACTS, ClusterFacts
 from nsqd.cluster.membership.leader_frames import Hold, Leadership, pack_leaders, unpack_leaders
 from nsqd.cluster.membership.leaders import Leaders
 from nsqd.cluster.membership.members import Membership
 from nsqd.cluster.membership.salvaged import SalvagedTails
-from nsqd.cluster.membership.topic_configs import TopicConfigs
+from nsqd.cluster.membership.topic_configs import MOST_VALUE, TopicConfigs
 from nsqd.cluster.wire.frames import FrameKind, PeerError
 from nsqd.cluster.wire.handshake import NONCE_SIZE, Credentials
 from nsqd.cluster.wire.link import Link, Superseded, make_link
@@ -88,7 +87,7 @@ class Cluster:
         self.refusals: dict[int, tuple[str, str]] = {}
         self.refused_itself = ""  # why another node rejects this one; "": none does
         self.highest = credentials.own.incarnation  # of the known runs of this node's number: the next is above
-        self.deletions = Deletions(facts.deletions)  # from logs that this node has lost
+        self.deletions = LostLogDeletions(facts.deletions)  # from logs that this node has lost
         self.parts: list[Part] = []
         self.configs = TopicConfigs(self.links, facts.configs, facts.knows_configs, wall, self.parts)  # of topics
         self.salvaged = SalvagedTails(facts.salvaged)  # of logs that this node leads, by other nodes

@@ -17,12 +17,12 @@ from typing import Any
 
 from nsqd.cluster.membership.closed_frames import Closed, make_closed
 from nsqd.cluster.membership.cluster import Cluster
-from nsqd.cluster.membership.config_frames import from_fields, to_fields
-from nsqd.cluster.membership.deletion_frames import pack_content, unpack_deleted
+from nsqd.cluster.membership.deletions import pack_content, unpack_deleted
 from nsqd.cluster.membership.facts import ClusterFacts
-from nsqd.cluster.membership.leader_frames import MOST_POSITION
 from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.membership.salvaged import SalvagedTail
+from nsqd.cluster.membership.topic_configs import from_fields, to_fields
+from nsqd.cluster.wire.fields import MOST_POSITION
 from nsqd.cluster.wire.frames import PeerError
 from nsqd.cluster.wire.node_identity import LOG_ID_SIZE, MOST_INCARNATION, MOST_NUMBER, Member, Standing, unpack
 from nsqd.core.message.epoch import MOST_NUMBER as MOST_EPOCH

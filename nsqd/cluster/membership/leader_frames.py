@@ -1,8 +1,7 @@
 """The frame about the leaders of logs. All numbers are big-endian.
 
-    LEADERS   what the sender knows: for each log its id, the greatest epoch of it, and what the sender has to do with it
-              (Hold).
-             All logs at first, then what is news
+    LEADERS   for each log its id, the greatest epoch that the sender knows, and the relation of the sender to the log (Hold).
+              All logs at first, then changes
 
 See docs/design/cluster.md#elections.
 """
@@ -15,12 +14,11 @@ from struct import Struct
 from typing import NamedTuple, TypeVar
 
 from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
-from nsqd.cluster.wire.node_identity import MOST_NUMBER
+from nsqd.cluster.wire.node_identity import LOG_ID_SIZE, MOST_NUMBER
 from nsqd.core.message.epoch import NO_EPOCH, Epoch
 from nsqd.core.message.epoch import unpack as unpack_epoch
 
 MOST_LOGS = 10_000  # in one frame, and that a node remembers
-MOST_POSITION = (1 << 63) - 1
 _LEADERSHIP = Struct(">16s14sB")
 
 E = TypeVar("E", bound=IntEnum)
@@ -69,19 +67,22 @@ def unpack_leaders(content: bytes) -> list[Leadership]:
     ]
 
 
+def pack_kept(kind: FrameKind, log_id: bytes) -> bytes:
+    """Return the frame CLOSED or DELETED that confirms that the sender has the record about a log durably."""
+    return encode(kind, log_id)
+
+
+def is_kept(content: bytes) -> bool:
+    """Return True if CLOSED or DELETED confirms that the sender has the record about a log, whose id it is, durably."""
+    return len(content) == LOG_ID_SIZE
+
+
 def checked_epoch(data: bytes) -> Epoch:
     """Return the epoch in a frame. Raises PeerError."""
     epoch = unpack_epoch(data)
     if epoch.node > MOST_NUMBER:
         raise PeerError("an epoch is of no node")
     return epoch
-
-
-def checked_position(value: int) -> int:
-    """Return the position in a frame. Raises PeerError."""
-    if value > MOST_POSITION:
-        raise PeerError("a position is not one")
-    return value
 
 
 def checked_member(kind: type[E], value: int) -> E:

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from nsqd.cluster.membership.closed_frames import Closed, is_kept, pack_closed, pack_closed_kept, unpack_closed
+from nsqd.cluster.membership.closed_frames import Closed, pack_closed, unpack_closed
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.facts import Keep
+from nsqd.cluster.membership.leader_frames import is_kept, pack_kept
 from nsqd.cluster.membership.leaders import MOST_CLOSED
 from nsqd.cluster.wire.frames import FrameKind
 from nsqd.cluster.wire.link import Link
@@ -70,7 +71,7 @@ class ClosedLogs(Part):
             return
         self._merge(word, link)
         if self.is_closed(word.log_id):
-            link.send_first(pack_closed_kept(word.log_id))
+            link.send_first(pack_kept(FrameKind.CLOSED, word.log_id))
 
     def _believes(self, link: Link, word: Closed) -> bool:
         """Return True if a log is closed as far as this node knows: copies go then.
@@ -115,7 +116,7 @@ class ClosedLogs(Part):
         self._durable.add(log_id)
         self._durable &= self._leaders.closed.keys()
         for link in self._cluster.links.values():
-            link.send_first(pack_closed_kept(log_id))
+            link.send_first(pack_kept(FrameKind.CLOSED, log_id))
         for part in self._cluster.parts:
             part.log_closed(log_id)
         self._count(log_id)

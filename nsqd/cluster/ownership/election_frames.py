@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
 
-from nsqd.cluster.membership.leader_frames import NO_REPLICA, Extent, checked_epoch, checked_member, checked_position
+from nsqd.cluster.membership.leader_frames import NO_REPLICA, Extent, checked_epoch, checked_member
+from nsqd.cluster.wire.fields import checked_position
 from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
 from nsqd.cluster.wire.node_identity import MOST_NUMBER
 from nsqd.core.message.epoch import Epoch

@@ -11,7 +11,6 @@ See docs/design/cluster.md#closed-logs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from nsqd.cluster.membership.closed_frames import make_closed
 from nsqd.cluster.membership.cluster import Cluster
@@ -20,6 +19,7 @@ from nsqd.cluster.promotion.diverged.arbiter import is_copied
 from nsqd.cluster.promotion.promoted_log import CLOSED, LOST, SERVING, PromotedLog
 from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.replication.copying import Copying
+from nsqd.cluster.replication.directory import OldLogDirectory
 from nsqd.cluster.replication.follower import Work
 from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.wire.node_identity import Standing
@@ -33,16 +33,6 @@ from shared.log import log
 LOOK_EVERY = 5_000_000_000  # ns between two looks at what may be closed or removed
 
 
-class OldLogs(Protocol):
-    """The logs that this node had before: nsqd.cluster.replication.directory.OldLogDirectory."""
-
-    def found(self) -> list[bytes]:
-        """Return the ids of the logs of which something is left. Raises OSError."""
-
-    def remove(self, log_id: bytes) -> None:
-        """Remove all that is left of a log. Raises OSError."""
-
-
 class Closing(Part):
     """The closing of logs on one node. All methods are for the reactor's thread."""
 
@@ -52,7 +42,7 @@ class Closing(Part):
         closed: ClosedLogs,
         promotions: Promotions,
         copying: Copying,
-        old_logs: OldLogs,
+        old_logs: OldLogDirectory,
         work: Work,
         own_end: Callable[[], int],
     ) -> None:
@@ -126,7 +116,7 @@ class Closing(Part):
         led = self._promotions.logs.get(log_id)
         if led is not None and led.state != CLOSED:  # another node has closed what this one had lost without knowing
             self._promotions.lose(log_id)
-            self._promotions.parts.failed(log_id, "the log is closed")  # if it was just being promoted
+            self._promotions.host.failed(log_id, "the log is closed")  # if it was just being promoted
             self._cluster.drop_log(log_id)
 
     def _discard(self, log_id: bytes) -> None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nsqd.cluster.membership.cluster import Cluster
-from nsqd.cluster.membership.deletion_frames import is_kept, pack_deleted_kept, unpack_deleted
+from nsqd.cluster.membership.deletions import unpack_deleted
+from nsqd.cluster.membership.leader_frames import is_kept, pack_kept
 from nsqd.cluster.promotion.promoted_log import ATTACHING, CLOSED, LOST, SERVING, PromotedLog
 from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.wire.frames import FrameKind
@@ -113,4 +114,4 @@ class Deleting(Part):
         if 0 <= notice.position <= writer.durable.position and notice.link is not None:
             link, notice.link = notice.link, None
             if self._cluster.links.get(notice.node) is link:
-                link.send_first(pack_deleted_kept(log_id))
+                link.send_first(pack_kept(FrameKind.DELETED, log_id))

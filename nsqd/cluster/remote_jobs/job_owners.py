@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from nsqd.cluster.membership.cluster import Cluster
-from nsqd.cluster.remote_jobs.lending import Lending
+from nsqd.cluster.remote_jobs.lending import TOO_LARGE, Lending
 from nsqd.core.broker import Broker
 from nsqd.core.limits import TooFewCopies, TooMany
 from nsqd.core.message.ids import SEQUENCE
@@ -26,9 +26,12 @@ from nsqd.core.sequence.mark import Mark
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.listing import list_jobs
+from nsqd.core.work_queue.loan import Loan
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import Worker
+from nsqd.protocols.beanstalk.client import NOT_FOUND, OUT_OF_MEMORY
+from nsqd.protocols.beanstalk.guest import request_of
 from nsqd.protocols.credential import identity_of_another_node
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.ids import ID_SIZE, JobIds
@@ -137,7 +140,7 @@ class JobOwners:
 
     # kept acknowledgements
 
-    def keep_those(self, asked: list[tuple[bytes, int]], rights: bytes) -> None:
+    def keep_all(self, asked: list[tuple[bytes, int]], rights: bytes) -> None:
         """Keep acknowledgements if not all were done, and not all possible owners have responded."""
         for job_id, message_id in asked:
             self._keep(job_id, message_id, rights)
@@ -302,7 +305,47 @@ class _Counting:
         is_refused = any(reply.startswith(NO_PERMISSION) for reply in replies)
         self._is_refused |= is_refused
         if self._command in ACKNOWLEDGES and done < len(asked) and len(counts) < nodes and not is_refused:
-            self._owners.keep_those(asked, self._rights)
+            self._owners.keep_all(asked, self._rights)
         self._left -= 1
         if not self._left:
             self._then(None if self._is_refused else self._done)
+
+
+class TubeOwners:
+    """The other nodes as beanstalkd's clients need them. Implements nsqd.protocols.beanstalk.borrower.OtherNodes."""
+
+    def __init__(self, owners: JobOwners, lending: Lending, ids: JobIds) -> None:
+        """`ids`: those of the cluster, by which acknowledgements are kept."""
+        self._owners = owners
+        self._lending = lending
+        self._ids = ids
+
+    def ask(
+        self, verb: bytes, job_id: int, loan: Loan | None, line: bytes, rights: bytes, then: Callable[[bytes], None]
+    ) -> bool:
+        numbers = self._owners.owners(job_id >> 48)
+        # a deletion that may not have been done is done when its owner can be asked, if the client had the job
+        kept = []
+        if loan is not None and verb == b"delete ":
+            kept = [(self._ids.encode(job_id, loan.ttl, loan.retry), job_id)]
+        if not self._owners.reachable(numbers):
+            self._owners.keep_all(kept, rights)
+            return False
+
+        def answered(replies: list[bytes]) -> None:
+            found = (OUT_OF_MEMORY if one == TOO_LARGE else one for one in replies)
+            answers = [one for one in found if not one.startswith(b"-")]  # other errors say nothing of the job
+            reply = next((one for one in answers if one != NOT_FOUND), NOT_FOUND)
+            if reply == NOT_FOUND and len(answers) < len(numbers):
+                self._owners.keep_all(kept, rights)
+            then(reply)
+
+        request = request_of(loan.reservation if loan is not None else 0, line)
+        self._lending.ask(numbers, rights, request, answered)
+        return True
+
+    def end_loan(self, lender: int, loan: Loan) -> None:
+        self._lending.end_loan(lender, loan)
+
+    def __repr__(self) -> str:
+        return f"<TubeOwners: {self._owners!r}>"

@@ -9,9 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from nsqd.cluster.remote_jobs.job_frames import pack_number, unpack_loan, unpack_number
-from nsqd.cluster.remote_jobs.job_owners import ALLOWED, KEPT, KEPT_WITH_RIGHTS, MOST_REQUEST, JobOwners
+from nsqd.cluster.remote_jobs.job_owners import ALLOWED, KEPT, KEPT_WITH_RIGHTS, MOST_REQUEST, JobOwners, TubeOwners
 from nsqd.cluster.remote_jobs.lending import Lending
-from nsqd.cluster.remote_jobs.tube_owners import TubeOwners
 from nsqd.cluster.wire.frames import KIND_AT, FrameKind
 from nsqd.cluster.wire.part import Part
 from nsqd.net.promised import HttpReplies
@@ -52,11 +51,7 @@ class LentJobs(Part):
     shown_as = "lending"
 
     def __init__(
-        self,
-        broker: Broker,
-        context: DisqueContext,
-        port: Port,
-        tubes_context: BeanstalkContext | None = None,
+        self, broker: Broker, context: DisqueContext, port: Port, tubes_context: BeanstalkContext | None = None
     ) -> None:
         """Take part in the cluster from now on.
 

@@ -32,11 +32,7 @@ class Answers(Part):
     takes = FrameKind.ASK_OFFERS, FrameKind.FETCH
 
     def __init__(
-        self,
-        replicas: Replicas,
-        figures: Callable[[], dict[str, Any]],
-        lease: Callable[[int], int | None],
-        work: Work,
+        self, replicas: Replicas, figures: Callable[[], dict[str, Any]], lease: Callable[[int], int | None], work: Work
     ) -> None:
         """`figures` returns what /cluster shows of logs and replicas.
 

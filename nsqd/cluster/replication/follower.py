@@ -1,4 +1,4 @@
-"""A follower as the leader of a log sees it, the batch for followers that keep up, and the interfaces that the leader uses.
+"""A follower as the leader of a log sees it, the batch for followers that keep up, and `Work`, which runs work that takes time.
 
 See docs/design/cluster.md#replicas.
 """
@@ -11,43 +11,9 @@ from typing import Protocol, TypeVar
 
 from nsqd.cluster.replication import stream
 from nsqd.cluster.wire.link import Link
-from nsqd.core.message.epoch import Epoch
 from nsqd.storage.log.files import SegmentFile
-from nsqd.storage.log.followers import Followers
 
 T = TypeVar("T")
-
-
-class Source(Protocol):
-    """The log that is copied: nsqd.storage.log.copying.LogSource."""
-
-    @property
-    def log_id(self) -> bytes: ...
-    @property
-    def epoch(self) -> Epoch: ...
-    def time(self) -> int: ...
-    @property
-    def end(self) -> int: ...
-    @property
-    def durable(self) -> int: ...
-    @property
-    def is_broken(self) -> bool: ...
-    def epochs(self) -> list[tuple[bytes, int]]: ...
-    @property
-    def followers(self) -> Followers: ...
-    def state_followers(self, followers: Followers) -> int: ...
-    def bases(self) -> list[int]: ...
-    def file(self, base: int) -> SegmentFile: ...
-    def file_end(self, base: int, following: int | None) -> int: ...
-    def header(self, file: SegmentFile) -> bytes: ...
-    def read(self, file: SegmentFile, at: int, end: int, size: int) -> tuple[bytes, int]: ...
-    def read_mended(self, base: int, file: SegmentFile, at: int, end: int, size: int) -> tuple[bytes, int]:
-        """Return the same after damage was replaced by what other nodes have, which may take seconds. Any thread may call it.
-
-        Raises OSError, also while a replica that may have the bytes cannot be reached.
-        """
-
-    def hold(self, node: int, ns: int, first: int = 0, last: int | None = None) -> None: ...
 
 
 class Work(Protocol):

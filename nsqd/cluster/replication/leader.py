@@ -3,7 +3,7 @@
 A follower that keeps up gets each group when it is written. One that does not gets the log from its files, until it has
 reached the end: then it keeps up. A follower first reports what it has; the epochs of both copies show what it lacks.
 
-Nothing here does input or output by itself: files are read by `Source`, work that takes time goes to `Work`.
+Nothing here does input or output by itself: files are read by `LogSource`, work that takes time goes to `Work`.
 
 See docs/design/cluster.md#replicas.
 """
@@ -18,13 +18,14 @@ from nsqd.cluster.membership.leader_frames import Extent
 from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.choosing import Followed, KnownNode, best_first, chosen
 from nsqd.cluster.replication.common_point import common_end, continued, first_missing
-from nsqd.cluster.replication.follower import Batch, Follower, Source, Work
+from nsqd.cluster.replication.follower import Batch, Follower, Work
 from nsqd.cluster.replication.in_sync import InSync
 from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
 from nsqd.cluster.wire.link import Link
 from nsqd.core.message.epoch import NO_EPOCH
 from nsqd.core.message.epoch import unpack as unpack_epoch
 from nsqd.storage.log.copies import Copies
+from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.files import SegmentFile
 from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader
 from shared.log import log
@@ -51,7 +52,7 @@ class LeaderSide:
     def __init__(
         self,
         cluster: Cluster,
-        source: Source,
+        source: LogSource,
         copies: Copies,
         work: Work,
         replicas: int,
@@ -175,7 +176,7 @@ class LeaderSide:
             if number not in wanted and self._dropped.get(number) is not link:
                 self._dropped[number] = link
                 self.followers.pop(number, None)
-                self._send(link, stream.pack_drop(self.source.epochs()))
+                self._send(link, stream.pack_epochs(FrameKind.DROP, self.source.epochs()))
         self._count()
 
     def receive(self, link: Link, kind: FrameKind, content: bytes) -> None:
@@ -233,7 +234,7 @@ class LeaderSide:
             follower.is_anew = False
             follower.base, follower.at = place
             follower.file = source.file(follower.base) if follower.at else None
-            self._send(follower.link, stream.pack_resume(epochs))
+            self._send(follower.link, stream.pack_epochs(FrameKind.RESUME, epochs))
         else:
             follower.is_anew = True
             follower.base, follower.at, follower.file = first_missing(source, bases, common, have), 0, None

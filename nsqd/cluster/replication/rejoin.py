@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
+from nsqd.cluster.replication.asking import NodeReplicas
 from nsqd.cluster.replication.common_point import Epochs, common_end
-from nsqd.cluster.replication.offers import Fetched, Offer, OtherReplicas, TransferError
+from nsqd.cluster.replication.offers import Fetched, Offer, TransferError
 from nsqd.cluster.replication.repair import replace_damage
 from nsqd.core.message.epoch import MOST_NUMBER
 from nsqd.core.message.ids import ClockError, first_of_new_log
@@ -80,7 +81,7 @@ def _epoch_of_another(offer: Offer, own: Epoch, node: int) -> Epoch | None:
 
 
 def is_led_by_another(
-    replicas: OtherReplicas,
+    replicas: NodeReplicas,
     log_id: bytes,
     epochs: Iterable[Epoch],
     node: int,
@@ -98,7 +99,7 @@ def is_led_by_another(
     return failed_over(replicas.ask(log_id, followers), epochs, node) is not None
 
 
-def mend_promoted(disk: Disk, reading: LogReading, replicas: OtherReplicas) -> bool:
+def repair_promoted(disk: Disk, reading: LogReading, replicas: NodeReplicas) -> bool:
     """Replace what is damaged in a log that another node has published into. Returns True if the log has changed.
 
     Asks other nodes only if something is damaged. Raises OSError.
@@ -117,7 +118,7 @@ class Rejoin:
 
     def __init__(
         self,
-        replicas: OtherReplicas,
+        replicas: NodeReplicas,
         node: int,
         lease: int,
         wall: Callable[[], int],
@@ -173,7 +174,7 @@ class Rejoin:
             self.least_id = max(self.least_id, self._first_id([known]))
         common = {offer: common_end(own, end, offer.epochs, offer.end) for offer in offers}
         replaced, left = replace_damage(disk, reading.log_records, self._replicas, common)
-        if left and taken is None and self._replicas.is_anybody_silent and not self._is_last_try:
+        if left and taken is None and self._replicas.is_incomplete and not self._is_last_try:
             raise LeaderSilentError(
                 f"{left} ranges of its log are damaged, and a node that may have them does not answer"
             )

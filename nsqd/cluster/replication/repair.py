@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import groupby
 
-from nsqd.cluster.replication.offers import Offer, OtherReplicas, TransferError
+from nsqd.cluster.replication.asking import NodeReplicas
+from nsqd.cluster.replication.offers import Offer, TransferError
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.files import SegmentFile, segment_name
 from nsqd.storage.log.followers import Followers
@@ -27,7 +28,7 @@ MOST_FAILURES = 1000  # that are remembered
 PATIENCE = 600_000_000_000  # ns for which a message that is damaged here waits for a replica that cannot be reached
 
 
-class Mending:
+class LogRepair:
     """Replaces what a read of a log in use found damaged. Implements nsqd.storage.log.files.Mend; any thread may call it.
 
     Whoever asks waits for WITHIN at most: what comes later is there for the next read. While nodes do not answer, nobody waits.
@@ -37,7 +38,7 @@ class Mending:
         self,
         disk: Disk,
         log_id: bytes,
-        find: Callable[[], OtherReplicas],
+        find: Callable[[], NodeReplicas],
         clock: Callable[[], int],
         may_be_more: Callable[[int], bool] = lambda offered: False,
     ) -> None:
@@ -111,7 +112,7 @@ class Mending:
 
 
 def replace_damage(
-    disk: Disk, records: LogRecords, replicas: OtherReplicas, common: Mapping[Offer, int]
+    disk: Disk, records: LogRecords, replicas: NodeReplicas, common: Mapping[Offer, int]
 ) -> tuple[int, int]:
     """Replace, durably, what the reading of a log has found damaged. Raises OSError.
 
@@ -148,7 +149,7 @@ def _wrong_ranges(data: bytes, start: int, seed: int) -> Iterator[tuple[int, int
 
 def replace_bytes(
     disk: Disk,
-    replicas: OtherReplicas,
+    replicas: NodeReplicas,
     offers: Iterable[Offer],
     log_id: bytes,
     segment: tuple[int, str, int],
@@ -187,7 +188,7 @@ def replace_bytes(
 
 
 def _restore_segments(
-    disk: Disk, replicas: OtherReplicas, offers: Iterable[Offer], log_id: bytes, position: int, size: int
+    disk: Disk, replicas: NodeReplicas, offers: Iterable[Offer], log_id: bytes, position: int, size: int
 ) -> bool:
     """Write segments that are missing from a position on, `size` bytes of records, durably. Raises OSError.
 
@@ -215,7 +216,7 @@ def _restore_segments(
 
 
 def _fetch_segments(
-    replicas: OtherReplicas, offer: Offer, log_id: bytes, position: int, stop: int
+    replicas: NodeReplicas, offer: Offer, log_id: bytes, position: int, stop: int
 ) -> list[tuple[str, bytes]]:
     """Return the segments of a replica between two positions, by file name; none if it does not have them all.
 
@@ -248,7 +249,7 @@ def _end_of(data: bytes, log_id: bytes, base: int) -> int:
     return end if end > HEADER_SIZE else 0
 
 
-def _fetch_range(replicas: OtherReplicas, offer: Offer, log_id: bytes, base: int, start: int, stop: int) -> bytes:
+def _fetch_range(replicas: NodeReplicas, offer: Offer, log_id: bytes, base: int, start: int, stop: int) -> bytes:
     """Return the bytes of a segment from offset `start` to `stop` of a replica. Raises TransferError."""
     data = b""
     for fetched in replicas.fetch(offer, log_id, base + start - HEADER_SIZE):

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.common_point import common_end
+from nsqd.cluster.replication.directory import ReplicaDirectory
 from nsqd.cluster.replication.follower import Work
 from nsqd.cluster.replication.manifest import ManifestError
 from nsqd.cluster.replication.replica import Replica, ReplicaError, ReplicaSync
@@ -33,22 +34,6 @@ TELL_AFTER = 1024 * 1024  # bytes after which the leader gets the replica's posi
 SYNC_EVERY = 1_000_000_000  # ns until a sync for which no client waits
 RETRY_AFTER = 10_000_000_000  # ns after a failure
 QUICK = 1_000_000  # ns: a sync that takes less is done in the turn
-
-
-class Directory(Protocol):
-    """Where the replicas are, one directory for each log id: nsqd.cluster.replication.directory.ReplicaDirectory."""
-
-    def found(self) -> list[tuple[bytes, int]]:
-        """Return the id of each log of which there is a replica, with its leader's node number. Raises OSError."""
-
-    def open(self, log_id: bytes) -> Disk:
-        """Return the directory of a log's replica, which is made if it does not exist. Raises OSError."""
-
-    def keep_diverged(self, log_id: bytes) -> str:
-        """Rename a log's replica, because it holds what the log does not have. Returns the new name. Raises OSError."""
-
-    def remove(self, log_id: bytes) -> None:
-        """Remove a log's replica. Raises OSError."""
 
 
 @dataclass(slots=True)
@@ -84,7 +69,7 @@ class Replicas:
 
     def __init__(
         self,
-        directory: Directory,
+        directory: ReplicaDirectory,
         work: Work,
         clock: Callable[[], int],
         may_write: Callable[[int, bytes], bool] | None = None,
@@ -99,8 +84,9 @@ class Replicas:
         self._work = work
         self._clock = clock
         self.may_write = may_write
-        # returns True if this node itself leads a log, or is promoting it
-        self.is_promoted: Callable[[bytes], bool] = lambda log_id: False
+        self.promoted: set[bytes] = (
+            set()
+        )  # logs that this node has promoted, or is promoting: it keeps no replica of them
         self.failures = 0  # how often a replica was stopped for a while, since the start
         self._average = 0  # moving average of the duration of syncs, ns
         for log_id, node in directory.found():
@@ -130,7 +116,7 @@ class Replicas:
             self._answer(kept)
             return
         if kind is FrameKind.DROP:
-            kept.dropped = stream.unpack_drop(content)
+            kept.dropped = stream.unpack_epochs(content)
             self._drop(kept, kept.dropped)
             return
         replica = kept.replica
@@ -148,7 +134,7 @@ class Replicas:
     def _is_leader(self, link: Link, log_id: bytes) -> bool:
         """Return True if the peer may write the replica of a log."""
         assert link.peer is not None
-        if self.is_promoted(log_id):
+        if log_id in self.promoted:
             return False
         if self.may_write is None:
             return log_id == link.peer.log_id
@@ -170,7 +156,7 @@ class Replicas:
             replica.begin_segment(content)
             kept.node = replica.manifest.node
         elif kind is FrameKind.RESUME:
-            epochs = stream.unpack_resume(content)
+            epochs = stream.unpack_epochs(content)
             if self._part(kept, replica, epochs):
                 raise PeerError("the replica holds what the log does not have: it cannot be continued")
             kept.is_resumed = kept.must_tell = True

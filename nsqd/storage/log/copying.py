@@ -18,7 +18,7 @@ MOST_RECORD = 64 * 1024 * 1024  # bytes: a chunk grows up to this until it holds
 
 
 class LogSource:
-    """The segments of a log in use. Implements nsqd.cluster.replication.follower.Source."""
+    """The segments of a log in use, which nsqd.cluster.replication.leader sends to followers."""
 
     def __init__(self, disk: Disk, writer: Writer, syncer: Syncer, tidying: Tidying) -> None:
         self._disk = disk

@@ -101,7 +101,7 @@ def asking(address: str, files: Path | None = None, secret: bytes = SECRET, numb
 def answers(replicas: NodeReplicas) -> bool:
     """Return whether the node answers; it has no replica of the log that is asked for."""
     assert replicas.ask(LOG_ID, Followers()) == []
-    return not replicas.is_anybody_silent
+    return not replicas.is_incomplete
 
 
 @pytest.mark.process

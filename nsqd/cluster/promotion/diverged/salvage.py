@@ -8,7 +8,7 @@ here and the leader agrees.
 The old log of this node, which another node has promoted, is such a copy, too: it was salvaged when the node made its new
 log. It is removed when its log is closed (closing.py). Until then another leader may have less: then it is salvaged once more.
 
-Nothing here does input or output by itself: `Directory` and `Work` do.
+Nothing here does input or output by itself: `DivergedDirectory` and `Work` do.
 
 See docs/design/cluster.md#diverged-copies.
 """
@@ -18,12 +18,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.promotion.diverged.arbiter import Arbiter, epochs_of, is_copied, packed
+from nsqd.cluster.promotion.diverged.directory import DivergedCopy, DivergedDirectory
 from nsqd.cluster.promotion.diverged.note import CopyExtent, Note
-from nsqd.cluster.promotion.diverged.salvage_frames import Answer, Question, Verdict, pack_answer, pack_question, unpack
+from nsqd.cluster.promotion.diverged.salvage_frames import (
+    Decision,
+    SalvageReply,
+    SalvageRequest,
+    pack_reply,
+    pack_request,
+    unpack,
+)
 from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.replication.common_point import common_end
 from nsqd.cluster.replication.copying import Copying
@@ -42,40 +50,6 @@ NO_LEADER = (
 LOOK_EVERY = 5_000_000_000  # ns between two scans of the directories, and two requests about one copy
 RETRY_AFTER = 60_000_000_000  # ns after a copy could not be read, or not be salvaged
 MOST_SERIAL = 1 << 32
-
-
-class DivergedCopy(NamedTuple):
-    """A diverged copy in the data directory."""
-
-    name: str  # of its directory, below the data directory
-    log_id: bytes
-    note: Note | None
-    is_own: bool = False  # this node had published into it
-
-
-class Directory(Protocol):
-    """The diverged copies on disk: DivergedDirectory of `directory`. For any thread, one method at a time."""
-
-    def finish(self) -> list[bytes]:
-        """Do what a kill has interrupted: put logs in place that a note names, and remove what was only begun.
-
-        Returns the ids of the logs that were put in place. Raises OSError.
-        """
-
-    def found(self) -> list[DivergedCopy]:
-        """Return the copies at the start. Raises OSError."""
-
-    def read(self, name: str) -> CopyExtent:
-        """Return the extent of a copy. Raises OSError if it cannot be read, or no log can be made of it."""
-
-    def salvage(self, name: str, held: CopyExtent, start: int) -> Salvaged | None:
-        """Make a promoted log of a copy from a position on, durably, and write the note next to the copy.
-
-        Returns None if that part has no unfinished or retained messages: then only the note is written. Raises OSError.
-        """
-
-    def remove(self, name: str) -> None:
-        """Remove a copy and its note. Raises OSError."""
 
 
 @dataclass(slots=True)
@@ -109,7 +83,7 @@ class Salvage(Part):
         copying: Copying,
         promotions: Promotions,
         arbiter: Arbiter,
-        directory: Directory,
+        directory: DivergedDirectory,
         work: Work,
         clock: Callable[[], int],
         unclean_after: int,
@@ -173,18 +147,18 @@ class Salvage(Part):
         if copy.held is None:
             self._run(partial(self._directory.read, copy.name), partial(self._was_read, copy))
             return
-        question = self._question(copy, copy.held)
+        request = self._question(copy, copy.held)
         end = self._end_without_leader(copy, now)
         if end is not None:
             own, position = end
             common = common_end(own, position, packed(copy.held.epochs), copy.held.end)
-            self._decide(copy, question, common)
+            self._decide(copy, request, common)
             return
         own_number, asked = self._cluster.own.number, self._whom(copy.log_id)
         if asked is None or asked == own_number:
-            self._arbiter.answer(own_number, question, partial(self._answered, own_number))
+            self._arbiter.answer(own_number, request, partial(self._answered, own_number))
         elif (link := self._cluster.links.get(asked)) is not None:
-            link.send_first(pack_question(question))
+            link.send_first(pack_request(request))
         else:
             copy.due = now  # it is asked as soon as it is connected: another node may ask about the same tail
 
@@ -202,12 +176,14 @@ class Salvage(Part):
 
     # requests and replies
 
-    def _question(self, copy: Copy, held: CopyExtent) -> Question:
+    def _question(self, copy: Copy, held: CopyExtent) -> SalvageRequest:
         self._serial = copy.serial = (self._serial + 1) % MOST_SERIAL
         note = copy.note
         if note is None:
-            return Question(copy.serial, copy.log_id, held.end, held.epochs)
-        return Question(copy.serial, copy.log_id, held.end, held.epochs, note.start, self._is_made_copied(copy, note))
+            return SalvageRequest(copy.serial, copy.log_id, held.end, held.epochs)
+        return SalvageRequest(
+            copy.serial, copy.log_id, held.end, held.epochs, note.start, self._is_made_copied(copy, note)
+        )
 
     def _is_made_copied(self, copy: Copy, note: Note) -> bool:
         """Return True if the log that was made of a copy has its copies, or is no longer needed."""
@@ -268,10 +244,10 @@ class Salvage(Part):
             return True
         return leader.node in cluster.links and leaders.said(leader.node, word.node.incarnation, log_id) is None
 
-    def _decide(self, copy: Copy, question: Question, common: int) -> None:
+    def _decide(self, copy: Copy, request: SalvageRequest, common: int) -> None:
         """Decide about a copy of a log without a node to ask."""
         note = copy.note
-        if common >= question.end or (note is not None and note.start <= common and question.is_copied):
+        if common >= request.end or (note is not None and note.start <= common and request.is_copied):
             self._let_go(copy)
         elif note is None or note.start > common:
             self._salvage(copy, common)
@@ -279,21 +255,21 @@ class Salvage(Part):
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         assert link.peer is not None
         number, said = link.peer.number, unpack(content)
-        if isinstance(said, Question):
-            self._arbiter.answer(number, said, lambda answer: link.send_first(pack_answer(answer)))
+        if isinstance(said, SalvageRequest):
+            self._arbiter.answer(number, said, lambda answer: link.send_first(pack_reply(answer)))
         else:
             self._answered(number, said)
 
-    def _answered(self, number: int, answer: Answer) -> None:
+    def _answered(self, number: int, answer: SalvageReply) -> None:
         copies = self.copies.values()
         copy = next((one for one in copies if (one.serial, one.log_id) == (answer.serial, answer.log_id)), None)
         if copy is None or copy.held is None or self._is_busy or self._whom(answer.log_id) not in (None, number):
             return  # it is asked again
         if answer.log_id in self._cluster.leaders.closed:
             copy.orphaned = None
-        if answer.verdict is Verdict.LET_GO:
+        if answer.decision is Decision.LET_GO:
             self._let_go(copy)
-        elif answer.verdict is Verdict.SALVAGE:
+        elif answer.decision is Decision.SALVAGE:
             if answer.start >= copy.held.end:
                 raise PeerError("there is nothing to salvage behind the end of a copy")
             self._salvage(copy, answer.start)

@@ -2,8 +2,8 @@
 
 from nsqd.cluster.membership.closed_frames import Closed
 from nsqd.cluster.membership.cluster import Cluster
-from nsqd.cluster.membership.deletion_frames import pack_deleted, pack_deleted_kept
-from nsqd.cluster.membership.deletions import AGAIN, MOST_LOGS, Deletions, with_deletions
+from nsqd.cluster.membership.deletions import AGAIN, MOST_LOGS, LostLogDeletions, pack_deleted, with_deletions
+from nsqd.cluster.membership.leader_frames import pack_kept
 from nsqd.cluster.wire.frames import FrameKind
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.part import Part
@@ -20,7 +20,7 @@ def three() -> tuple[Network, list[SimMember]]:
     """Three nodes, of which the first has lost a log to the second."""
     network = Network(1)
     members = network.meet(3)
-    members[0].cluster.deletions = Deletions([(LOG, WORD)])
+    members[0].cluster.deletions = LostLogDeletions([(LOG, WORD)])
     members[0].cluster.leaders.learn(LOG, LEADER)
     return network, members
 
@@ -78,7 +78,7 @@ def test_nobody_is_told_of_a_closed_log_or_of_one_whose_leader_is_not_there() ->
 
 
 def test_an_answer_about_an_unknown_log_is_ignored() -> None:
-    deletions = Deletions()
+    deletions = LostLogDeletions()
     deletions.answered(LOG, LEADER, 1)
     deletions.answered(LOG, None, 1)
     assert deletions.known == {}
@@ -99,7 +99,7 @@ def test_frames_are_passed_to_whoever_deletes() -> None:
     found: list[bytes] = []
     second.cluster.add(_Found(found))
     first.cluster.links[1].send_first(pack_deleted(LOG, WORD))
-    first.cluster.links[1].send_first(pack_deleted_kept(LOG))
+    first.cluster.links[1].send_first(pack_kept(FrameKind.DELETED, LOG))
     network.run(1)
     assert found == [pack_deleted(LOG, WORD)[5:], LOG]
 

@@ -7,11 +7,10 @@ import pytest
 from nsqd.cluster.membership import members
 from nsqd.cluster.membership.closed_frames import Closed, pack_closed
 from nsqd.cluster.membership.cluster import MOST_RUNS_AHEAD
-from nsqd.cluster.membership.config_frames import MOST_VALUE, VersionedConfig, pack_configs
 from nsqd.cluster.membership.leader_frames import Hold, Leadership, pack_leaders
 from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.membership.members import MOST_UNPROVED
-from nsqd.cluster.membership.topic_configs import AHEAD
+from nsqd.cluster.membership.topic_configs import AHEAD, MOST_VALUE, VersionedConfig, pack_configs
 from nsqd.cluster.ownership.closed_logs import ClosedLogs
 from nsqd.cluster.wire.frames import FrameKind
 from nsqd.cluster.wire.node_identity import Member, Standing

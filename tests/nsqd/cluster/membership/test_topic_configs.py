@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 
 from nsqd.cluster.joining import CopyGate
 from nsqd.cluster.membership.cluster import Cluster
-from nsqd.cluster.membership.config_frames import MOST_CONFIGS, MOST_IN_FRAME, MOST_VALUE, VersionedConfig
-from nsqd.cluster.membership.topic_configs import TopicConfigs, use
+from nsqd.cluster.membership.topic_configs import (
+    MOST_CONFIGS,
+    MOST_IN_FRAME,
+    MOST_VALUE,
+    TopicConfigs,
+    VersionedConfig,
+    use,
+)
 from nsqd.cluster.wire.handshake import Credentials
 from nsqd.cluster.wire.part import Part
 from nsqd.core.limits import TooFewCopies

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from nsqd.cluster.membership.closed_frames import Closed, pack_closed, pack_closed_kept
+from nsqd.cluster.membership.closed_frames import Closed, pack_closed
+from nsqd.cluster.membership.leader_frames import pack_kept
 from nsqd.cluster.membership.leaders import MOST_CLOSED, Leaders
 from nsqd.cluster.ownership.closed_logs import AGAIN, ClosedLogs
 from nsqd.cluster.wire.frames import FrameKind
@@ -130,7 +131,7 @@ def test_a_word_that_another_leader_makes_void_lets_nothing_be_removed() -> None
     first.write()
     first.member.cluster.leaders.learn(WORD.log_id, Epoch(201, 1, bytes(8)))
     link: Link = first.member.cluster.links[1]
-    first.closed.receive(link, FrameKind.CLOSED, pack_closed_kept(WORD.log_id)[5:], 0)
+    first.closed.receive(link, FrameKind.CLOSED, pack_kept(FrameKind.CLOSED, WORD.log_id)[5:], 0)
     first.closed.tick(first.member.now + AGAIN)
     assert first.removable == []
     assert not first.closed.is_closed(WORD.log_id)
@@ -166,7 +167,7 @@ def test_a_word_that_is_no_news_is_answered_all_the_same() -> None:
     link = second.member.cluster.links[0]
     second.closed.receive(link, FrameKind.CLOSED, pack_closed(WORD)[5:], 0)
     second.write()
-    assert bytes(link.output).endswith(pack_closed_kept(WORD.log_id))
+    assert bytes(link.output).endswith(pack_kept(FrameKind.CLOSED, WORD.log_id))
 
 
 def test_a_word_that_replaces_one_is_kept_before_it_counts() -> None:

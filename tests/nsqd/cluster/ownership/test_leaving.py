@@ -6,8 +6,7 @@ from typing import Self
 import pytest
 
 from nsqd.cluster.ownership.elections import Quorum
-from nsqd.cluster.ownership.leaving import ASK_AGAIN, Leaving, LeavingState, Transfers
-from nsqd.cluster.ownership.transfer_frames import pack_transfer
+from nsqd.cluster.ownership.leaving import ASK_AGAIN, Leaving, LeavingState, Transfers, pack_transfer
 from nsqd.cluster.replication.choosing import Followed, best_first
 from nsqd.cluster.wire.node_identity import Standing
 from nsqd.core.message.epoch import Epoch

@@ -12,6 +12,7 @@ from nsqd.cluster.ownership.replica_states import InSyncTeller, KeptReplicas, st
 from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.in_sync import InSync
+from nsqd.cluster.wire.frames import FrameKind
 from nsqd.cluster.wire.handshake import Credentials
 from nsqd.core.message.epoch import NO_EPOCH, Epoch
 from nsqd.storage.log.followers import Followers
@@ -48,12 +49,12 @@ def test_a_replica_ends_when_its_connection_is_gone_and_when_it_is_asked_for_ane
     side.connect()
     side.say(stream.pack_follow(2))
     assert state(side, view).ended_at == 20  # it was asked for, and does not go on yet
-    side.say(stream.pack_resume([(FIRST.pack(), 0)]))
+    side.say(stream.pack_epochs(FrameKind.RESUME, [(FIRST.pack(), 0)]))
     assert state(side, view).ended_at is None
     side.now = 70
     side.say(stream.pack_anew(0, [(FIRST.pack(), 0)]))
     assert state(side, view).ended_at == 70  # what comes is written aside
-    side.say(stream.pack_drop([(FIRST.pack(), 0)]))
+    side.say(stream.pack_epochs(FrameKind.DROP, [(FIRST.pack(), 0)]))
     assert list(view.replicas()) == []
 
 

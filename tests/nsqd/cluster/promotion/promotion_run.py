@@ -7,7 +7,7 @@ broker must be what a start of the log gives that ends at the same place.
 from dataclasses import dataclass
 from random import Random
 
-from nsqd.cluster.promotion.promoted_log import SERVING, Parts
+from nsqd.cluster.promotion.promoted_log import SERVING, PromotionHost
 from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.replication import leader as leader_module
 from nsqd.cluster.replication.copying import Copying
@@ -95,7 +95,7 @@ class Places:
 
 
 class PromotedPlaces:
-    """The promoted logs among Places. Implements nsqd.cluster.promotion.promotions.Directory."""
+    """The promoted logs among Places. In place of PromotedDirectory."""
 
     def __init__(self, places: Places) -> None:
         self._places = places
@@ -148,13 +148,16 @@ class NewLeader:
         self.announced: list[Epoch] = []
         self.replicas = Replicas(self.places, self.work, lambda: self.clock.now)
         self.own_cache = SteppedCache(self.places.disk, None, 1 << 20, lambda: None)
-        parts = Parts(
+        host = PromotionHost(
             open=self._open, make_broker=self._broker, copy=lambda opened: None, end_copying=lambda log_id: None,
             clocks=lambda: (self.clock.now, self.clock.wall), cache=self.own_cache, budget=1 << 20, node=NEW_LEADER,
-            announce=self._announce,
+            announce=self._announce, resume=lambda log_id: None, step_down=lambda log_id: None,
+            attach=lambda broker, deletions: lambda: False, detach=lambda broker: lambda: False, watch=lambda: None,
+            noted=lambda log_id: None, is_closed=lambda log_id: False, failed=lambda log_id, why: None,
+            is_lost=lambda *log: False, repair=lambda disk, reading: False,
         )  # fmt: skip
         self.directory = PromotedPlaces(self.places)
-        self.promotions = Promotions(self.directory, self.replicas, self.work, parts)
+        self.promotions = Promotions(self.directory, self.replicas, self.work, host)
 
     def _open(self, disk: Disk, promoted: Promoted, extend: Extend | None) -> OpenLog:
         parts = Simulated(
@@ -180,6 +183,14 @@ class NewLeader:
     def run(self) -> None:
         while self.work.step(self.random):
             pass
+
+    def tick(self) -> None:
+        """Do the turns of the promoted logs, as the reactor does, and then what is due."""
+        for led in self.promotions.logs.values():
+            if led.state == SERVING and led.broker is not None:
+                led.broker.begin(self.clock.now, self.clock.wall)
+                led.broker.commit()
+        self.promotions.tick(self.clock.now)
 
 
 def told_on_disk(disk: SimDisk) -> tuple[int, list[Epoch]]:

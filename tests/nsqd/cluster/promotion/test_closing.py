@@ -83,7 +83,7 @@ class ClosingNode:
     def reopen(self) -> None:
         """Begin the next run."""
         self.node.promotions.logs.clear()
-        self.node.promotions.parts.is_closed = self.closed.is_closed
+        self.node.promotions.host.is_closed = self.closed.is_closed
         self.node.promotions.reopen()
 
     def look(self) -> None:
@@ -135,7 +135,7 @@ def test_its_files_stay_until_another_member_has_that_durably() -> None:
     assert node.node.promotions.logs[node.log_id].state == CLOSED
     assert node.node.promotions.logs[node.log_id].log is None
     assert node.node.places.promoted is not None
-    assert node.node.replicas.is_promoted(node.log_id), "no replica of it is begun"
+    assert node.log_id in node.node.replicas.promoted, "no replica of it is begun"
 
 
 @each("standing", list(Standing))
@@ -176,7 +176,7 @@ def test_a_node_that_is_told_that_its_promoted_log_is_closed_serves_it_no_more()
     node = closing_node(owes=True)
     word = node.cluster.leaders
     failed: list[bytes] = []
-    node.node.promotions.parts.failed = lambda log_id, why: failed.append(log_id)
+    node.node.promotions.host.failed = lambda log_id, why: failed.append(log_id)
     word.close(make_closed(node.log_id, 100, [(node.node.announced[-1]._replace(number=170, node=2), 0)]))
     node.look()
     assert node.node.places.promoted is None

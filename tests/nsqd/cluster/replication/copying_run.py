@@ -166,7 +166,7 @@ class _NoReplicas:
 
 
 class SimDirectory:
-    """The directories of a follower's replicas. Implements nsqd.cluster.replication.replicas.Directory."""
+    """The directories of a follower's replicas. In place of ReplicaDirectory."""
 
     def __init__(self, run: CopyingRun, disks: dict[bytes, SimDisk]) -> None:
         self.disks = disks

@@ -197,7 +197,7 @@ def test_what_was_read_for_a_place_is_not_sent_as_if_it_stood_elsewhere() -> Non
     finally:
         leader_module.LAST = before
     assert sent == [
-        (FrameKind.RESUME, stream.pack_resume([(FIRST.pack(), 0)])[5:]),
+        (FrameKind.RESUME, stream.pack_epochs(FrameKind.RESUME, [(FIRST.pack(), 0)])[5:]),
         *_bytes(second, HEADER_SIZE + end - second, log.files[second][HEADER_SIZE + end - second :]),
     ]
 
@@ -328,7 +328,7 @@ def test_a_node_that_is_chosen_once_more_for_a_while_is_told_again_that_it_is_no
                 for kind, content in FrameReader().feed(b"".join(link.drain())):
                     if kind is FrameKind.DROP:
                         told.append(number)
-                        assert stream.unpack_drop(content) == [(FIRST.pack(), 0)]
+                        assert stream.unpack_epochs(content) == [(FIRST.pack(), 0)]
 
     lives_on()
     (first,) = side.leader_side.followers

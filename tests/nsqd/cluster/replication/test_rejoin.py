@@ -23,9 +23,9 @@ FIRST = first_of_new_log(WALL, 0)
 
 
 class Told:
-    """Other nodes, whose answers the test gives. Implements nsqd.cluster.replication.offers.OtherReplicas."""
+    """Other nodes, whose answers the test gives. In place of nsqd.cluster.replication.asking.NodeReplicas."""
 
-    is_anybody_silent = False
+    is_incomplete = False
 
     def __init__(self, *offers: Offer, leases: list[int] | None = None) -> None:
         self.offers, self._leases = list(offers), leases or []
@@ -263,7 +263,7 @@ def test_a_damaged_log_waits_for_nodes_that_may_have_what_is_damaged(is_silent: 
     reading = LogReading(disk.kill(), 1 << 40)
     assert reading.log_records.damage.spots
     others = Told()
-    others.is_anybody_silent = is_silent
+    others.is_incomplete = is_silent
     rejoin = Rejoin(others, NODE, 0, lambda: WALL, is_last_try=is_last_try)
     if is_silent and not is_last_try:
         with pytest.raises(LeaderSilentError, match="damaged"):

@@ -288,7 +288,7 @@ def test_segments_before_what_is_written_aside_stay() -> None:
 
 
 @each("then", ["resume", "anew", "kill"])
-def test_what_was_written_aside_is_given_up(then: str) -> None:
+def test_what_was_written_aside_has_stepped_down(then: str) -> None:
     log, replica, disk = begun(b"one")
     end = replica.end
     log.write(b"two")

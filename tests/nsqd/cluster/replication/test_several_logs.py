@@ -33,7 +33,7 @@ WALL = 1_800_000_100 * SECOND
 
 
 class Directories:
-    """The directories of a node's replicas. Implements nsqd.cluster.replication.replicas.Directory."""
+    """The directories of a node's replicas. In place of ReplicaDirectory."""
 
     def __init__(self, disks: dict[bytes, SimDisk]) -> None:
         self.disks = disks
@@ -123,7 +123,7 @@ class Pair:
         self.a_disks = Directories({})
         self.a.replicas._directory = self.a_disks
         self.new_leader.replicas.kept[self.log_id].disk = promoted
-        self.new_leader.promotions.parts.copy = self._copy
+        self.new_leader.promotions.host.copy = self._copy
         self.a.connect(self.b.own)
         self.b.connect(self.a.own)
         self.new_leader.promotions.won(self.log_id, 70)
@@ -221,13 +221,13 @@ def test_a_replica_that_has_more_than_the_new_leader_is_kept_as_a_diverged_copy(
 
 def test_a_log_that_is_let_go_is_not_copied_any_more() -> None:
     pair = Pair()
-    pair.new_leader.promotions.parts.end_copying = pair.a.copying.remove
+    pair.new_leader.promotions.host.end_copying = pair.a.copying.remove
     pair.run()
     pair.new_leader.promotions.lose(pair.log_id)
     assert list(pair.a.copying.leader_sides) == [pair.a.own.log_id]
     pair.a.copying.receive(pair.a.link, FrameKind.COPIED, stream.pack_copied(1 << 40, 1 << 40)[5:], pair.now)
     pair.new_leader.run()
-    assert not pair.a.replicas.is_promoted(pair.log_id)
+    assert pair.log_id not in pair.a.replicas.promoted
 
 
 def test_frames_about_a_log_that_this_node_does_not_own_are_ignored() -> None:

@@ -16,10 +16,10 @@ from tests.cases import each
 LARGEST = (1 << 63) - 1
 UNPACKERS: dict[FrameKind, Callable[[bytes], object]] = {
     FrameKind.LOG: stream.unpack_log,
-    FrameKind.FOLLOW: stream.unpack_follow, FrameKind.HAVE: stream.unpack_have, FrameKind.RESUME: stream.unpack_resume,
+    FrameKind.FOLLOW: stream.unpack_follow, FrameKind.HAVE: stream.unpack_have, FrameKind.RESUME: stream.unpack_epochs,
     FrameKind.ANEW: stream.unpack_anew, FrameKind.BYTES: stream.unpack_bytes, FrameKind.KEEP: stream.unpack_keep,
     FrameKind.SWITCH: stream.unpack_switch, FrameKind.COPIED: stream.unpack_copied,
-    FrameKind.GAVE_UP: stream.unpack_gave_up, FrameKind.DROP: stream.unpack_drop,
+    FrameKind.GAVE_UP: stream.unpack_gave_up, FrameKind.DROP: stream.unpack_epochs,
 }  # fmt: skip
 EPOCH = bytes(EPOCH_SIZE)
 
