@@ -46,7 +46,7 @@ class EarlyPort:
         self._socket, self._visits = sock, visits
         self._replicas = Replicas(ReplicaDirectory(data_path), AtOnce(), time.monotonic_ns)
         self.led = EarlyLed(data_path)
-        self._closed = [describe_closed(word) for word in read_facts(data_path).closed]
+        self._closed = [describe_closed(record) for record in read_facts(data_path).closed]
         self._answers = Answers(self._replicas, self._figures, lambda number: None, AtOnce())
         self._over = threading.Event()
         self._free = threading.BoundedSemaphore(MOST_AT_ONCE)

@@ -23,7 +23,7 @@ from nsqd.cluster.ownership.closed_logs import ClosedLogs
 from nsqd.cluster.ownership.elections import Elections, Quorum
 from nsqd.cluster.ownership.leaving import Leaving, Transfers
 from nsqd.cluster.ownership.paused import Standstill
-from nsqd.cluster.ownership.replica_states import InSyncTellers, KeptReplicas
+from nsqd.cluster.ownership.replica_states import InSyncReports, KeptReplicas
 from nsqd.cluster.port import ClusterPort
 from nsqd.cluster.promotion.closing import Closing
 from nsqd.cluster.promotion.deleting import Deleting
@@ -95,7 +95,7 @@ def join_cluster(
     )
     leading = Leading(options, port, copying, opened, threads, as_visitor(options, listeners))
     leading.begin(own)
-    cluster.add(copying, Transfers(cluster, elections), InSyncTellers(cluster, elections, copying), elections)
+    cluster.add(copying, Transfers(cluster, elections), InSyncReports(cluster, elections, copying), elections)
     times = LogTimes(cluster, copying, own.clock.clocks, threads)
     promotions = Promotions(
         PromotedDirectory(directory), copying.replicas, threads, leading.host(times.noted, elections.promotion_failed)

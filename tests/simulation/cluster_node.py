@@ -19,7 +19,7 @@ from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.ownership.closed_logs import ClosedLogs
 from nsqd.cluster.ownership.elections import Elections, Quorum
 from nsqd.cluster.ownership.leaving import Leaving, LeavingState, Transfers
-from nsqd.cluster.ownership.replica_states import InSyncTellers, KeptReplicas
+from nsqd.cluster.ownership.replica_states import InSyncReports, KeptReplicas
 from nsqd.cluster.promotion.closing import Closing
 from nsqd.cluster.promotion.deleting import Deleting
 from nsqd.cluster.promotion.diverged.arbiter import Arbiter
@@ -321,7 +321,7 @@ class ClusterNode(SimNode):
             cluster, kept, keep, witnesses, sizes.quorum, SUSPECT_AFTER, sizes.unclean_after, side.randbytes, clock.now
         )
         cluster.add(
-            _Watch(self), Transfers(cluster, elections), InSyncTellers(cluster, elections, self.copying), elections
+            _Watch(self), Transfers(cluster, elections), InSyncReports(cluster, elections, self.copying), elections
         )
         self.fence: tuple[bytes, Epoch] | None = None  # another node leads the log, by that epoch
         self.promoted = PromotedLogs(self, machine)
@@ -365,7 +365,7 @@ class ClusterNode(SimNode):
     def copied_group(self, leader_side: LeaderSide, is_awaited: bool, is_durable: bool) -> None:
         """What the port does when a group of a log was written."""
         if is_awaited:
-            leader_side.ask_for_word(is_durable)
+            leader_side.request_sync(is_durable)
         self.flush()
 
     # a turn

@@ -272,7 +272,7 @@ class Machine:
         closed = self.disks.facts.closed if leaders is None else leaders.closed.values()
         figures["closed"] = [describe_closed(word) for word in closed]
         if self.node is not None:
-            words, leases = self.node.cluster.membership.words.items(), self.node.cluster.leases
+            words, leases = self.node.cluster.membership.records.items(), self.node.cluster.leases
             figures["nodes"] = [
                 {
                     "node": number,

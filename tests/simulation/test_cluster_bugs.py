@@ -76,7 +76,7 @@ def marks_of_the_leader_side_are_believed(patch: Patch) -> None:
     def believing(self: Replica, base: int, at: int, data: memoryview) -> None:
         append(self, base, at, data)
         content, place = bytes(data), 0
-        while len(content) - place > PREFIX_SIZE + GROUP.size and not self.is_aside:
+        while len(content) - place > PREFIX_SIZE + GROUP.size and not self.is_resyncing:
             if content[place + PREFIX_SIZE] == RecordKind.GROUP:
                 mark = GROUP.unpack_from(content, place + PREFIX_SIZE + 1)[0]
                 self.durable = max(self.durable, min(self.end, mark))

@@ -76,7 +76,7 @@ class Cluster:
         self.own, self.name = credentials.own, credentials.cluster
         self.membership = Membership(credentials.own, suspect_after)
         self.membership.merge(facts.members, now)
-        self.membership.proved.update(word.node.number for word in facts.members)
+        self.membership.proved.update(record.node.number for record in facts.members)
         self.lease = 0
         self.leases: dict[int, int] = dict(facts.leases)  # the latest lease of each node, by its number
         self.is_full = False  # this node has no space for another replica
@@ -109,7 +109,7 @@ class Cluster:
         # by node number: records of others that a connected node has left or was forgotten
         self._doubted: dict[int, Member] = {}
         # numbers of nodes that have closed their connection, or have not had one since this node started
-        self._ended = {word.node.number for word in facts.members} - {self.own.number}
+        self._ended = {record.node.number for record in facts.members} - {self.own.number}
         self._back_in = 0  # ms: the grace that was announced; 0: none
 
     def add(self, *parts: Part) -> None:
@@ -133,12 +133,14 @@ class Cluster:
     @property
     def is_any_member_away(self) -> bool:
         """Return True if this node has no connection to some member. Any thread may ask."""
-        others = {number for number, word in list(self.membership.words.items()) if word.standing is Standing.MEMBER}
+        others = {
+            number for number, record in list(self.membership.records.items()) if record.standing is Standing.MEMBER
+        }
         return not others <= {self.own.number, *list(self.links)}
 
     def take_due(self, now: int) -> str | None:
         """Return an address to dial now, or None. `dialed` or `dial_failed` must follow."""
-        if self.membership.words[self.own.number].standing is not Standing.MEMBER:
+        if self.membership.records[self.own.number].standing is not Standing.MEMBER:
             return None  # this node has left
         busy = [dial.link for dial in self._dials.values() if dial.is_busy]
         if sum(link is None or link.peer is None for link in busy) >= MOST_DIALS:
@@ -211,27 +213,31 @@ class Cluster:
             del self.links[number]
             if by_peer:
                 self._ended.add(number)
-            word = self._withheld.pop(number, None)
-            if word is not None:
-                self._pass_on(link, self.membership.merge([word], now))
+            record = self._withheld.pop(number, None)
+            if record is not None:
+                self._pass_on(link, self.membership.merge([record], now))
         for part in self.parts:
             part.closed(link)
 
     # calls of links
 
-    def words(self) -> list[Member]:
-        return self.membership.all_words()
+    def members(self) -> list[Member]:
+        return self.membership.all_records()
 
-    def words_to_keep(self) -> list[Member]:
+    def members_to_keep(self) -> list[Member]:
         """Return the member records for the next run of this node: only of nodes that proved their identity."""
         proved = self.membership.proved_members()
-        return [word for word in self.words() if word.standing is not Standing.MEMBER or word.node.number in proved]
+        return [
+            record
+            for record in self.members()
+            if record.standing is not Standing.MEMBER or record.node.number in proved
+        ]
 
     def proved(self, link: Link, peer: NodeIdentity, now: int) -> None:
         self._check(peer)
         other = self.links.get(peer.number)
         if other is not None:
-            self.membership.heard(peer.number, now)  # a node that is refused is alive, too
+            self.membership.note_contact(peer.number, now)  # a node that is refused is alive, too
             is_better = _rank(other, self.own, peer) > _rank(link, self.own, peer)
             if is_better and not other.closing and now - other.received_at < _ALIVE:
                 raise PeerError(SECOND_CONNECTION)
@@ -243,7 +249,7 @@ class Cluster:
         self.refusals.pop(peer.number, None)
         self._ended.discard(peer.number)
         self._pass_on(link, self.membership.merge([Member(peer)], now))
-        self.membership.heard(peer.number, now)
+        self.membership.note_contact(peer.number, now)
         if self._back_in:
             link.announce_restart(self._back_in)
 
@@ -261,7 +267,7 @@ class Cluster:
         clash = self._clash(peer)
         if clash:
             raise PeerError(clash)
-        known = self.membership.words.get(number)
+        known = self.membership.records.get(number)
         if known is None or known == Member(peer):
             return
         if not Member(peer).is_later_than(known):
@@ -293,47 +299,47 @@ class Cluster:
         ):
             self.refusals[peer.number] = peer.address, link.closing
 
-    def receive_words(self, link: Link, words: list[Member], now: int) -> None:
-        words = self._within_room([word for word in words if self._is_plausible(link, word)])
-        contradiction = self.membership.contradiction(words)
+    def receive_members(self, link: Link, records: list[Member], now: int) -> None:
+        records = self._within_room([record for record in records if self._is_plausible(link, record)])
+        contradiction = self.membership.contradiction(records)
         if contradiction is not None:
             self.refused_itself = _why_not(contradiction, self.own)
             self.highest = max(self.highest, contradiction.node.incarnation)
         logs = {node.log_id: node.number for node in self.membership.members}
         believed = []
-        for word in words:
-            number = word.node.number
-            if logs.get(word.node.log_id, number) != number or (
-                word.standing is Standing.MEMBER and self._clash(word.node)
+        for record in records:
+            number = record.node.number
+            if logs.get(record.node.log_id, number) != number or (
+                record.standing is Standing.MEMBER and self._clash(record.node)
             ):
                 continue
             other = self.links.get(number)
-            if other is not None and other.peer != word.node and not self._is_believed(word, other.peer):
+            if other is not None and other.peer != record.node and not self._is_believed(record, other.peer):
                 known = self._withheld.get(number)
-                if known is None or word.is_later_than(known):
-                    self._withheld[number] = word
+                if known is None or record.is_later_than(known):
+                    self._withheld[number] = record
                 continue
-            believed.append(word)
+            believed.append(record)
         self._pass_on(link, self.membership.merge(believed, now))
 
-    def _within_room(self, words: list[Member]) -> list[Member]:
+    def _within_room(self, records: list[Member]) -> list[Member]:
         """Leave out unproved members, as far as there are too many of them."""
-        room, known = self.membership.room(), self.membership.words
-        new = [word for word in words if word.standing is Standing.MEMBER and word.node.number not in known]
-        return [word for word in words if word not in new[room:]] if len(new) > room else words
+        room, known = self.membership.room(), self.membership.records
+        new = [record for record in records if record.standing is Standing.MEMBER and record.node.number not in known]
+        return [record for record in records if record not in new[room:]] if len(new) > room else records
 
-    def _is_plausible(self, link: Link, word: Member) -> bool:
+    def _is_plausible(self, link: Link, record: Member) -> bool:
         """Return False if a node's record of another one is impossible, or only that node may send it."""
-        node, known = word.node, self.membership.words.get(word.node.number)
+        node, known = record.node, self.membership.records.get(record.node.number)
         latest = max(self.own.incarnation, known.node.incarnation if known is not None else 0)
         if node.incarnation > latest + MOST_RUNS_AHEAD:
             return False
         other = self.links.get(node.number)
-        if other is None or other is link or word.standing is Standing.MEMBER:
+        if other is None or other is link or record.standing is Standing.MEMBER:
             return True
         if self.membership.is_going(node.number) or other.peer is None or other.peer.log_id != node.log_id:
             return True
-        self._doubted[node.number] = word
+        self._doubted[node.number] = record
         return False
 
     def _take_doubted(self, now: int) -> None:
@@ -341,25 +347,25 @@ class Cluster:
         for number in self._doubted.keys() & self.membership.suspected:
             self._pass_on(None, self.membership.merge([self._doubted.pop(number)], now))
 
-    def _is_believed(self, word: Member, connected: NodeIdentity | None) -> bool:
+    def _is_believed(self, record: Member, connected: NodeIdentity | None) -> bool:
         """Return True if a record is accepted though another run of its node is `connected`: that run ends, or is not meant."""
-        if self.membership.is_going(word.node.number):
+        if self.membership.is_going(record.node.number):
             return True
-        is_of_log = connected is not None and connected.log_id == word.node.log_id
-        is_older = connected is not None and word.node.incarnation < connected.incarnation
-        return word.standing is Standing.FORGOTTEN and (is_of_log or is_older)
+        is_of_log = connected is not None and connected.log_id == record.node.log_id
+        is_older = connected is not None and record.node.incarnation < connected.incarnation
+        return record.standing is Standing.FORGOTTEN and (is_of_log or is_older)
 
     def _pass_on(self, source: Link | None, news: list[Member]) -> None:
         """Forward records to all peers except their source. A connection to a node that is gone ends."""
-        for word in news:
-            link = self.links.get(word.node.number)
-            if link is None or link.peer is None or link.peer.log_id != word.node.log_id:
+        for record in news:
+            link = self.links.get(record.node.number)
+            if link is None or link.peer is None or link.peer.log_id != record.node.log_id:
                 continue
-            if word.standing is not Standing.MEMBER:
+            if record.standing is not Standing.MEMBER:
                 link.closing = link.closing or "the node has left, or was forgotten"
         for link in self.links.values():
             if link is not source:
-                link.send_words(news)
+                link.send_members(news)
 
     def forget(self, number: int, now: int) -> None:
         """Forget a node on an operator's order, and notify all nodes. Its log is never accepted again.
@@ -367,7 +373,7 @@ class Cluster:
         Raises KeyError if no node has that number, ValueError if it is this node or one that may be up: it is connected, or
         its connection broke lately, as those do that are about to be replaced.
         """
-        known = self.membership.words[number]
+        known = self.membership.records[number]
         if known.node is self.own or number in self.links or self.membership.is_awaited(number):
             raise ValueError(f"node {number} may be up")
         self._withheld.pop(number, None)
@@ -375,10 +381,10 @@ class Cluster:
 
     def leave(self) -> None:
         """Announce that this node has left: it counts in no majority and gets no replicas. A later run may join."""
-        word = Member(self.own, Standing.LEFT)
-        self.membership.words[self.own.number] = word
+        record = Member(self.own, Standing.LEFT)
+        self.membership.records[self.own.number] = record
         for link in self.links.values():
-            link.send_words([word])
+            link.send_members([record])
 
     # the leaders of logs
 
@@ -392,7 +398,7 @@ class Cluster:
             return  # the log was never led by this node
         self.leaders.hold(log_id, epoch)
         is_news = self.leaders.learn(log_id, epoch)
-        self._tell_leaders(None, [log_id])
+        self._send_leaders(None, [log_id])
         if is_news:
             self.led(log_id, epoch)
 
@@ -414,7 +420,7 @@ class Cluster:
         `asked`: the number of the node that is to lead it, None: any.
         """
         self.leaders.stepped_down[log_id] = asked
-        self._tell_leaders(None, [log_id])
+        self._send_leaders(None, [log_id])
 
     def drop_log(self, log_id: bytes) -> None:
         """Record that this node no longer holds a log that another node leads."""
@@ -433,7 +439,7 @@ class Cluster:
         return has_proved and (leader is None or leader.number == 0)
 
     def admitted(self, link: Link) -> None:
-        link.send_first(pack_leaders(self.leaders.words()))
+        link.send_first(pack_leaders(self.leaders.leaderships()))
         for closed in self.leaders.closed.values():
             link.send_first(pack_closed(closed))
         for part in self.parts:
@@ -447,19 +453,19 @@ class Cluster:
         elif kind in self._takers:
             self._takers[kind].receive(link, kind, content, now)
 
-    def _receive_leaders(self, link: Link, words: list[Leadership]) -> None:
+    def _receive_leaders(self, link: Link, records: list[Leadership]) -> None:
         assert link.peer is not None
         number, news = link.peer.number, []
-        for word in words:
-            if word.hold is not Hold.KNOWS and word.epoch.node != number:
+        for record in records:
+            if record.hold is not Hold.KNOWS and record.epoch.node != number:
                 raise PeerError("a node says that it leads a log by an epoch of another node")
-            is_publisher = word.epoch.node == number and link.peer.log_id == word.log_id
-            is_believed = self.disputes.believes(number, word.log_id, word.epoch, is_publisher)
-            is_news = is_believed and self.leaders.learn(word.log_id, word.epoch)
+            is_publisher = record.epoch.node == number and link.peer.log_id == record.log_id
+            is_believed = self.disputes.believes(number, record.log_id, record.epoch, is_publisher)
+            is_news = is_believed and self.leaders.learn(record.log_id, record.epoch)
             if is_news:
-                news.append(word.log_id)
-        self.leaders.note_said(number, link.peer.incarnation, words)
-        self._tell_leaders(link, news)
+                news.append(record.log_id)
+        self.leaders.note_said(number, link.peer.incarnation, records)
+        self._send_leaders(link, news)
         for log_id in news:
             self.led(log_id, self.leaders.epochs[log_id])
 
@@ -467,35 +473,35 @@ class Cluster:
         """Apply updates that were refused when they came, and are accepted now."""
         settled = self.disputes.settled()
         news = [log_id for log_id, epoch in settled if self.leaders.learn(log_id, epoch)]
-        self._tell_leaders(None, news)
+        self._send_leaders(None, news)
         for log_id in news:
             self.led(log_id, self.leaders.epochs[log_id])
 
-    def tell_leader(self, link: Link, log_id: bytes) -> None:
+    def send_leader(self, link: Link, log_id: bytes) -> None:
         """Send one node the leader of a log."""
         if log_id in self.leaders.epochs:
-            link.send_first(pack_leaders([self.leaders.word(log_id)]))
+            link.send_first(pack_leaders([self.leaders.leadership(log_id)]))
 
-    def _tell_leaders(self, source: Link | None, log_ids: list[bytes]) -> None:
+    def _send_leaders(self, source: Link | None, log_ids: list[bytes]) -> None:
         """Send all peers except the source the leaders of some logs."""
-        words = [self.leaders.word(log_id) for log_id in log_ids if log_id in self.leaders.epochs]
+        records = [self.leaders.leadership(log_id) for log_id in log_ids if log_id in self.leaders.epochs]
         for link in self.links.values():
-            if link is not source and words:
-                link.send_first(pack_leaders(words))
+            if link is not source and records:
+                link.send_first(pack_leaders(records))
 
-    def heard_of_space(self, link: Link, is_full: bool) -> None:
+    def note_space(self, link: Link, is_full: bool) -> None:
         assert link.peer is not None
         if is_full:
             self.full.add(link.peer.number)
         else:
             self.full.discard(link.peer.number)
 
-    def heard(self, link: Link, lease: int | None, back_by: int | None, now: int) -> None:
+    def note_contact(self, link: Link, lease: int | None, back_by: int | None, now: int) -> None:
         assert link.peer is not None
         number = link.peer.number
-        if self.links.get(number) is not link or self.membership.words[number].node != link.peer:
+        if self.links.get(number) is not link or self.membership.records[number].node != link.peer:
             return
-        self.membership.heard(number, now)
+        self.membership.note_contact(number, now)
         if lease is not None:
             self.leases[number] = max(lease, self.leases.get(number, 0))
         if back_by is not None:

@@ -77,10 +77,10 @@ def content_of(facts: ClusterFacts) -> bytes:
         "leases": facts.leases,
         "leaders": [(log_id.hex(), epoch.pack().hex()) for log_id, epoch in facts.leaders],
         "votes": [(log_id.hex(), *vote) for log_id, vote in facts.votes],
-        "closed": [describe_closed(word) for word in facts.closed],
-        "configs": [to_fields(word) for word in facts.configs],
+        "closed": [describe_closed(record) for record in facts.closed],
+        "configs": [to_fields(record) for record in facts.configs],
         "knows_configs": facts.knows_configs,
-        "deletions": [pack_content(log_id, word).hex() for log_id, word in facts.deletions],
+        "deletions": [pack_content(log_id, record).hex() for log_id, record in facts.deletions],
         "salvaged": [_describe_salvaged(tail) for tail in facts.salvaged],
     }
     return seal(content)
@@ -116,10 +116,10 @@ def _member(fields: dict[str, Any]) -> Member:
     return Member(unpack(list(fields.values())), standing)
 
 
-def describe_closed(word: Closed) -> dict[str, Any]:
+def describe_closed(record: Closed) -> dict[str, Any]:
     """Return the entry of a closed log in cluster.json and /cluster."""
-    epochs = [(epoch.pack().hex(), start) for epoch, start in word.epochs]
-    return {"log_id": word.log_id.hex(), "node": word.epoch.node, "epochs": epochs, "end": word.end}
+    epochs = [(epoch.pack().hex(), start) for epoch, start in record.epochs]
+    return {"log_id": record.log_id.hex(), "node": record.epoch.node, "epochs": epochs, "end": record.end}
 
 
 def _closed(fields: dict[str, Any]) -> Closed:
@@ -166,12 +166,12 @@ def facts_of(cluster: Cluster) -> ClusterFacts:
     leaders = cluster.leaders
     return ClusterFacts(
         cluster.highest,
-        known_members(cluster.words_to_keep()),
+        known_members(cluster.members_to_keep()),
         tuple(sorted(cluster.leases.items())),
         tuple(sorted(leaders.epochs.items())),
         tuple(sorted(leaders.votes.items())),
         tuple(leaders.closed.values()),
-        tuple(sorted(cluster.configs.known.values(), key=lambda word: word.topic)),
+        tuple(sorted(cluster.configs.known.values(), key=lambda record: record.topic)),
         cluster.configs.is_complete,
         tuple(cluster.deletions.known.items()),
         tuple(cluster.salvaged.known),

@@ -49,7 +49,7 @@ class LostLogDeletions:
 
         `links`: to the other nodes, by their numbers; `now`: monotonic ns.
         """
-        for log_id, word in list(self.known.items()):
+        for log_id, record in list(self.known.items()):
             if log_id in leaders.closed:
                 del self.known[log_id]
                 self._notices.pop(log_id, None)
@@ -62,15 +62,15 @@ class LostLogDeletions:
             notice = self._notices.get(log_id)
             if notice is None or notice[0] != leader or notice[1] is not link or now >= notice[2]:
                 self._notices[log_id] = leader, link, now + AGAIN
-                link.send_first(pack_deleted(log_id, word))
+                link.send_first(pack_deleted(log_id, record))
 
 
 def with_deletions(
-    known: Iterable[tuple[bytes, LogDeletions]], log_id: bytes, word: LogDeletions | None
+    known: Iterable[tuple[bytes, LogDeletions]], log_id: bytes, record: LogDeletions | None
 ) -> tuple[tuple[bytes, LogDeletions], ...]:
-    """Return the deletions to keep when a log is lost. `word`: the deletions in it, or None."""
+    """Return the deletions to keep when a log is lost. `record`: the deletions in it, or None."""
     others = [one for one in known if one[0] != log_id]
-    return tuple(others if word is None else [*others[-(MOST_LOGS - 1) :], (log_id, word)])
+    return tuple(others if record is None else [*others[-(MOST_LOGS - 1) :], (log_id, record)])
 
 
 def pack_deleted(log_id: bytes, lost: LogDeletions) -> bytes:

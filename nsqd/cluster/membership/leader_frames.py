@@ -50,10 +50,10 @@ class Extent(NamedTuple):
 NO_REPLICA = Extent()
 
 
-def pack_leaders(words: Iterable[Leadership]) -> bytes:
+def pack_leaders(records: Iterable[Leadership]) -> bytes:
     """Return the frame about up to MOST_LOGS logs."""
     return encode(
-        FrameKind.LEADERS, b"".join(_LEADERSHIP.pack(one.log_id, one.epoch.pack(), one.hold) for one in words)
+        FrameKind.LEADERS, b"".join(_LEADERSHIP.pack(one.log_id, one.epoch.pack(), one.hold) for one in records)
     )
 
 

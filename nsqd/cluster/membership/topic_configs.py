@@ -73,7 +73,7 @@ class TopicConfigs(Part):
         `links`: the connections to other nodes, by their numbers; `wall`: returns the time in ms since the epoch;
         `parts`: are notified when another node has sent all its configurations.
         """
-        self.known: dict[str, VersionedConfig] = {word.topic: word for word in known}  # by topic
+        self.known: dict[str, VersionedConfig] = {record.topic: record for record in known}  # by topic
         self.is_complete = is_complete  # another node has sent all its configurations, or this is the first one
         self.ignorant: set[int] = set()  # numbers of nodes that have reported that they do not know them either
         self._links, self._wall = links, wall
@@ -86,16 +86,16 @@ class TopicConfigs(Part):
         """Send a connected node all configurations, and whether they are complete."""
         assert link.peer is not None
         self.ignorant.discard(link.peer.number)  # it says so again
-        self._tell(link, self.known.values())
+        self._send(link, self.known.values())
         link.send_first(pack_configs([] if self.is_complete else None))
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         assert link.peer is not None
-        words = unpack_configs(content)
-        if words is None:
+        records = unpack_configs(content)
+        if records is None:
             self.ignorant.add(link.peer.number)
-        elif words:
-            self._learn(link, [word for word in words if word.at <= self._wall() + AHEAD])
+        elif records:
+            self._learn(link, [record for record in records if record.at <= self._wall() + AHEAD])
         else:
             self.ignorant.discard(link.peer.number)
             self.complete()
@@ -116,36 +116,36 @@ class TopicConfigs(Part):
         """
         self._learn(None, [self.change(topic, config, at, node)])
 
-    def _learn(self, source: Link | None, words: list[VersionedConfig]) -> None:
+    def _learn(self, source: Link | None, records: list[VersionedConfig]) -> None:
         """Record configurations, and send changes to all nodes except their source."""
-        news = [word for word in words if self.learn(word)]
+        news = [record for record in records if self.learn(record)]
         for link in self._links.values():
             if link is not source:
-                self._tell(link, news)
+                self._send(link, news)
         for broker in self._brokers:
-            for word in news:
-                use(word, broker)
+            for record in news:
+                use(record, broker)
 
     @staticmethod
-    def _tell(link: Link, words: Iterable[VersionedConfig]) -> None:
+    def _send(link: Link, records: Iterable[VersionedConfig]) -> None:
         """Send a node configurations, if there are any."""
-        rest = iter(words)
-        while some := list(islice(rest, MOST_IN_FRAME)):
-            link.send_first(pack_configs(some))
+        rest = iter(records)
+        while batch := list(islice(rest, MOST_IN_FRAME)):
+            link.send_first(pack_configs(batch))
 
     # what holds
 
-    def learn(self, word: VersionedConfig) -> bool:
+    def learn(self, record: VersionedConfig) -> bool:
         """Note the configuration of a topic. Returns True if it is news."""
-        known = self.known.get(word.topic)
-        if known is not None and known.version >= word.version:
+        known = self.known.get(record.topic)
+        if known is not None and known.version >= record.version:
             return False
         if known is None and len(self.known) >= MOST_CONFIGS:
             oldest = min(self.known.values(), key=lambda one: (one.version, one.topic))
-            if (oldest.version, oldest.topic) > (word.version, word.topic):
+            if (oldest.version, oldest.topic) > (record.version, record.topic):
                 return False
             del self.known[oldest.topic]
-        self.known[word.topic] = word
+        self.known[record.topic] = record
         return True
 
     def change(self, topic: str, config: TopicConfig, at: int, node: int) -> VersionedConfig:
@@ -163,32 +163,32 @@ class TopicConfigs(Part):
     def attached(self, broker: Broker) -> None:
         """Have the topics of a log as they are configured, from now on."""
         self._brokers.append(broker)
-        for word in self.known.values():
-            use(word, broker)
+        for record in self.known.values():
+            use(record, broker)
 
     def detached(self, broker: Broker) -> None:
         self._brokers.remove(broker)
 
     def use_for(self, topic: Topic) -> None:
         """Have a topic that was created as it is configured in the cluster, within a turn."""
-        word = self.known.get(topic.name)
-        if word is not None:
-            _use(word, topic)
+        record = self.known.get(topic.name)
+        if record is not None:
+            _use(record, topic)
 
 
-def use(word: VersionedConfig, broker: Broker) -> None:
-    """Have a topic of a log as `word` says, if the log has it, within a turn."""
-    topic = broker.topics.get(word.topic)
+def use(record: VersionedConfig, broker: Broker) -> None:
+    """Have a topic of a log as `record` says, if the log has it, within a turn."""
+    topic = broker.topics.get(record.topic)
     if topic is not None:
-        _use(word, topic)
+        _use(record, topic)
 
 
-def _use(word: VersionedConfig, topic: Topic) -> None:
-    """Have a topic as `word` says.
+def _use(record: VersionedConfig, topic: Topic) -> None:
+    """Have a topic as `record` says.
 
-    A part that `word` leaves to the node's setting stays as the log has it: a default never discards retained messages.
+    A part that `record` leaves to the node's setting stays as the log has it: a default never discards retained messages.
     """
-    given = {name: value for name, value in asdict(word.config).items() if value is not None}
+    given = {name: value for name, value in asdict(record.config).items() if value is not None}
     config = replace(topic.config, **given)
     if config != topic.config and not topic.ephemeral:
         topic.configure(config)

@@ -100,7 +100,7 @@ class Cases:
 
     # state
 
-    def look_at_replicas(self) -> None:
+    def update_replicas(self) -> None:
         """Update the states of this node's replicas, and drop logs that are no longer known."""
         found = {replica.log_id: replica for replica in self.replicas.replicas()}
         for log_id, replica in found.items():
@@ -152,7 +152,7 @@ class Cases:
         for case in self.by_log.values():
             case.retry, case.retry_at = FIRST_RETRY, min(case.retry_at, now + FIRST_RETRY)
 
-    def stood_still(self) -> None:
+    def handle_pause(self) -> None:
         """Note that this node did: the leaders may have gone on without it."""
         for case in self.by_log.values():
             case.is_fresh = False
@@ -183,18 +183,18 @@ class Cases:
         membership, number = self.cluster.membership, leader.node
         if number == self.cluster.own.number:
             return None if self.leaders.holds(log_id) else now
-        word = membership.words.get(number)
+        record = membership.records.get(number)
         if log_id in membership.forgotten and membership.forgotten[log_id].node.number == number:
             return now
-        if word is None or word.standing is not Standing.MEMBER or number in membership.suspected:
+        if record is None or record.standing is not Standing.MEMBER or number in membership.suspected:
             return now
         return now if self.is_without(log_id) else None
 
     def is_without(self, log_id: bytes) -> bool:
         """Return True if the leader of a log is connected but does not lead it: it has stepped down, or has lost the log."""
         leader = self.leaders.epochs[log_id]
-        word = self.cluster.membership.words.get(leader.node)
-        return word is not None and self.leaders.is_without(leader.node, word.node.incarnation, log_id)
+        record = self.cluster.membership.records.get(leader.node)
+        return record is not None and self.leaders.is_without(leader.node, record.node.incarnation, log_id)
 
 
 def extent_of(replica: ReplicaState | None) -> Extent:

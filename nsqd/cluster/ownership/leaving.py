@@ -76,9 +76,7 @@ class Leaving(Part):
         self.state = LeavingState.STAYING
         self._keep, self._elections, self._node = keep, elections, node
         self.lacking: list[bytes] = []  # logs that another node leads now, of which it may lack what this node has
-        self.left_behind: list[
-            bytes
-        ] = []  # logs that no node leads, because their leaders are lost, and that are whole here
+        self.left_behind: list[bytes] = []  # logs that are whole here, and that no node leads: their leaders are lost
         self._cluster = cluster
         self._limit = self._begun = 0  # ns; when it began
         self._in_flight = 0

@@ -47,10 +47,10 @@ class Voter:
         """Record that another node promotes a log, and reply if it must not."""
         assert link.peer is not None
         if case.epoch > request.lost:
-            self._cluster.tell_leader(link, request.log_id)
+            self._cluster.send_leader(link, request.log_id)
             return
         if self._cases.is_there(request.log_id, now):
-            self._send_vote(link, case, request, Answer.HEARD, now)
+            self._send_vote(link, case, request, Answer.IN_CONTACT, now)
             return
         attempt, number = self._candidate.attempt, link.peer.number
         if attempt is not None and attempt.is_won and attempt.case is case:
@@ -64,7 +64,7 @@ class Voter:
         if case.epoch > request.lost or request.number <= case.epoch.number or case.log_id in self._leaders.closed:
             return Answer.LED
         if self._cases.is_there(case.log_id, now):
-            return Answer.HEARD
+            return Answer.IN_CONTACT
         if self._gave_up(case) and (answer := self._answer_for_own(number, case, request)) is not Answer.GRANTED:
             return answer
         voted = self._leaders.votes.get(case.log_id, Vote(0, number))
@@ -81,9 +81,7 @@ class Voter:
         if request.number > voted.number or voted == Vote(request.number, number):
             return Answer.GRANTED
         if attempt is not None and attempt.case is case and number < self._cluster.own.number:
-            case.yields_until = (
-                now + YIELD
-            )  # both are candidates at once: the other one tries again, under a greater number
+            case.yields_until = now + YIELD  # of two candidates, the other one tries again, under a greater number
             self._candidate.fail(attempt, "another node is a candidate", now)
         return Answer.TAKEN
 
@@ -138,8 +136,8 @@ class Voter:
 
     def _send_vote(self, link: Link, case: Case, request: VoteRequest, answer: Answer, now: int) -> None:
         if answer is Answer.LED:
-            self._cluster.tell_leader(link, case.log_id)
-        heard = self._cluster.membership.heard_at(request.lost.node)
+            self._cluster.send_leader(link, case.log_id)
+        contact = self._cluster.membership.last_contact(request.lost.node)
         voted = self._leaders.votes.get(case.log_id)
         reply = VoteReply(
             case.log_id,
@@ -147,7 +145,7 @@ class Voter:
             request.serial,
             answer,
             voted.number if voted is not None else 0,
-            NEVER if heard is None else max(0, now - heard),
+            NEVER if contact is None else max(0, now - contact),
             self._cases.replicas.own_extent(case.log_id) if self._gave_up(case) else extent_of(case.replica),
             case.in_sync,
         )

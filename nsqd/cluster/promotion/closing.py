@@ -54,12 +54,12 @@ class Closing(Part):
         self._start = own_end()  # the end of the own log at the start of this run
         for log_id, led in promotions.logs.items():
             if led.state == CLOSED:  # the last run has closed it, or learned that it is closed, and has not removed it
-                self._go_on_closing(log_id)
+                self._continue_closing(log_id)
 
-    def _go_on_closing(self, log_id: bytes) -> None:
-        word = self._cluster.leaders.closed[log_id]
-        if word.epoch.node == self._cluster.own.number:
-            self._closed.close(word, self._copying.leader_side.in_sync.stated.most)
+    def _continue_closing(self, log_id: bytes) -> None:
+        record = self._cluster.leaders.closed[log_id]
+        if record.epoch.node == self._cluster.own.number:
+            self._closed.close(record, self._copying.leader_side.in_sync.stated.most)
         else:
             self._promotions.lose(log_id)
 
@@ -89,20 +89,19 @@ class Closing(Part):
     def _is_published(self, led: PromotedLog) -> bool:
         """Return True if the node that published into a log may return with what it has published since."""
         membership = self._cluster.membership
-        word = membership.words.get(led.node)
-        if word is None:
+        record = membership.records.get(led.node)
+        if record is None:
             return led.log_id not in membership.forgotten
-        return word.standing is Standing.MEMBER and word.node.log_id == led.log_id
+        return record.standing is Standing.MEMBER and record.node.log_id == led.log_id
 
     def _close(self, log_id: bytes, node: int, leader_side: LeaderSide) -> None:
-        state = leader_side.led()
-        epochs = [(unpack(bytes.fromhex(epoch)), start) for epoch, start in state["epochs"]]
-        copies = max(leader_side.in_sync.stated.most, leader_side.copies.asked[1])
-        word = make_closed(log_id, state["end"], epochs)
+        source, copies = leader_side.source, max(leader_side.in_sync.stated.most, leader_side.copies.asked[1])
+        epochs = [(unpack(epoch), start) for epoch, start in source.epochs()]
+        record = make_closed(log_id, source.end, epochs)
         log.info("CLUSTER: closed the log %s of node %d: it has no unfinished messages", log_id.hex(), node)
         self._promotions.end(log_id)
         self._cluster.drop_log(log_id)
-        self._closed.close(word, copies)
+        self._closed.close(record, copies)
 
     def _is_void(self, log_id: bytes) -> bool:
         """Return True if another node leads a log that this one has closed, by a later epoch."""

@@ -31,7 +31,7 @@ MOST_NAMED = 10  # deletions that one line of the log names
 class _Notice:
     """What another node has deleted from a log that this one leads."""
 
-    word: LogDeletions
+    record: LogDeletions
     node: int  # number of that node
     link: Link | None  # over which it is answered; None: it is this node itself
     opened: OpenLog | None = None  # the log in which it was done; None: it waits
@@ -55,15 +55,15 @@ class Deleting(Part):
         if is_kept(content):
             self._cluster.deletions.answered(content, self._cluster.leaders.leader(content), number)
             return
-        log_id, word = unpack_deleted(content)
+        log_id, record = unpack_deleted(content)
         if self._led(log_id) is not None:
-            self._tell(log_id, _Notice(word, number, link))
+            self._accept(log_id, _Notice(record, number, link))
 
     def _led(self, log_id: bytes) -> PromotedLog | None:
         led = self._promotions.logs.get(log_id)
         return led if led is not None and led.state not in (LOST, CLOSED) else None
 
-    def _tell(self, log_id: bytes, notice: _Notice) -> None:
+    def _accept(self, log_id: bytes, notice: _Notice) -> None:
         self._notices[log_id, notice.node] = notice
         led = self._led(log_id)
         if led is not None and led.state in (ATTACHING, SERVING):
@@ -80,10 +80,10 @@ class Deleting(Part):
         opened, broker = led.log, led.broker
         if opened is None or broker is None or broker not in self._home.logs:
             return
-        if not notice.word.holds_for(opened.writer.all_epochs()):
+        if not notice.record.holds_for(opened.writer.all_epochs()):
             return  # this copy has diverged from that one elsewhere: what both mean by a number may differ
         notice.opened, notice.before, notice.position = opened, opened.writer.written.position, -1
-        done = delete_from_promoted(self._home, broker, notice.word.deletions)
+        done = delete_from_promoted(self._home, broker, notice.record.deletions)
         if done:
             more = f", and {len(done) - MOST_NAMED} more" if len(done) > MOST_NAMED else ""
             log.warning(
@@ -97,10 +97,10 @@ class Deleting(Part):
         """Send deletions to other leaders, and confirm durable ones. Call it several times a second; `now` in monotonic ns."""
         cluster = self._cluster
         cluster.deletions.tick(cluster.leaders, cluster.links, now)
-        for log_id, word in cluster.deletions.known.items():
+        for log_id, record in cluster.deletions.known.items():
             own = cluster.own.number
             if self._led(log_id) is not None and (log_id, own) not in self._notices:
-                self._tell(log_id, _Notice(word, own, None))
+                self._accept(log_id, _Notice(record, own, None))
         for (log_id, number), notice in list(self._notices.items()):
             if self._led(log_id) is None:
                 del self._notices[log_id, number]

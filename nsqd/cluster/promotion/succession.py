@@ -61,9 +61,7 @@ def succeed_taken(
         old.release()  # a copy needs no space in reserve
     _keep_deletions(path, made)
     held = CopyExtent(made.parent.position, made.epochs)
-    write_note(
-        path / LOG / OWN_NOTE, Note(made.log_id, made.common, held)
-    )  # for nsqd/cluster/promotion/diverged/salvage.py
+    write_note(path / LOG / OWN_NOTE, Note(made.log_id, made.common, held))  # for diverged/salvage.py
     for _ in replace_log(path, made.parent.log_id):
         pass
     _report(taken, made)

@@ -151,7 +151,7 @@ class _Guest:
 
 
 @dataclass(slots=True)
-class _Question:
+class _Request:
     """A request to other nodes about jobs, until all have replied or its time is over."""
 
     waiting: set[int]  # numbers of the nodes that have not replied
@@ -189,8 +189,8 @@ class Lending:
         self._returns: dict[int, tuple[int, deque[bytes]]] = {}
         self._repeat_due = 0  # monotonic ns: when all WANTs are sent again
         self._unplaced: list[Loan] = []  # jobs that are this node's, and that no queue takes now
-        self._questions: dict[int, _Question] = {}
-        self._last_question = 0
+        self._requests: dict[int, _Request] = {}
+        self._last_serial = 0
         queues.tubes.waiters.changed = set()
 
     # connections
@@ -229,8 +229,8 @@ class Lending:
             return
         guest.leave()
         self._known.pop(number, None)
-        for question in self._questions.values():
-            question.waiting.discard(number)
+        for request in self._requests.values():
+            request.waiting.discard(number)
 
     def _take_back(self, guest: _Guest, behind: int, last: int) -> None:
         """Take back the loans with numbers above `behind`, up to `last`, that no client has got."""
@@ -258,10 +258,10 @@ class Lending:
             case FrameKind.RETURN:
                 self._take_return(number, *unpack_return(content))
             case FrameKind.ASK:
-                question, rights, request = unpack_ask(content)
-                self._execute(rights, request, lambda reply: self._say(link, question, reply))
+                serial, rights, request = unpack_ask(content)
+                self._execute(rights, request, lambda reply: self._reply(link, serial, reply))
             case FrameKind.SAID:
-                self._said(number, *unpack_number(content))
+                self._take_reply(number, *unpack_number(content))
 
     # the lender's side
 
@@ -429,27 +429,27 @@ class Lending:
         node before it is done.
         """
         asked = {number: self._links[number] for number in numbers if number in self._links}
-        self._last_question += 1
+        self._last_serial += 1
         for link in asked.values():
-            self.output.append((link, pack_ask(self._last_question, rights, request)))
-        self._questions[self._last_question] = _Question(set(asked), then, self.now + wait + ANSWER_WITHIN)
+            self.output.append((link, pack_ask(self._last_serial, rights, request)))
+        self._requests[self._last_serial] = _Request(set(asked), then, self.now + wait + ANSWER_WITHIN)
 
-    def _say(self, link: Link, question: int, reply: bytes) -> None:
+    def _reply(self, link: Link, serial: int, reply: bytes) -> None:
         self.output.append(
-            (link, pack_number(FrameKind.SAID, question, reply if len(reply) <= MOST_REPLY else TOO_LARGE))
+            (link, pack_number(FrameKind.SAID, serial, reply if len(reply) <= MOST_REPLY else TOO_LARGE))
         )
 
-    def _said(self, number: int, question: int, reply: bytes) -> None:
-        asked = self._questions.get(question)
+    def _take_reply(self, number: int, serial: int, reply: bytes) -> None:
+        asked = self._requests.get(serial)
         if asked is not None and number in asked.waiting:
             asked.waiting.discard(number)
             asked.replies.append(reply)
 
     def conclude(self) -> None:
         """Finish the requests to which all nodes have replied, or that are due."""
-        over = [one for one, asked in self._questions.items() if not asked.waiting or asked.due <= self.now]
+        over = [one for one, asked in self._requests.items() if not asked.waiting or asked.due <= self.now]
         for one in over:
-            asked = self._questions.pop(one)
+            asked = self._requests.pop(one)
             asked.then(asked.replies)
 
     def resume(self) -> None:

@@ -208,9 +208,9 @@ def without_final(frames: Iterable[tuple[Link, bytes]]) -> list[tuple[Link, byte
 def without_id(frame: bytes) -> bytes:
     """Return the frame, or the one with an error in its place if it answers an ADDJOB with the id of the job."""
     if frame[KIND_AT] == FrameKind.SAID:
-        question, reply = unpack_number(frame[KIND_AT + 1 :])
+        serial, reply = unpack_number(frame[KIND_AT + 1 :])
         if reply.startswith(b"+D-"):
-            return pack_number(FrameKind.SAID, question, resp.error(COPIES_TOO_LATE))
+            return pack_number(FrameKind.SAID, serial, resp.error(COPIES_TOO_LATE))
     return frame
 
 

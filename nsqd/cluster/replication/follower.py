@@ -48,7 +48,7 @@ class Follower:
     asked: int = 0  # how often it was asked what it has
     is_asked: bool = True  # it has not said yet what it has
     is_live: bool = False  # it has everything, and gets each group when it is written
-    is_anew: bool = False  # a full resync: it writes the bytes apart, until SWITCH
+    is_resyncing: bool = False  # a full resync: it writes the bytes apart, until SWITCH
     is_reading: bool = False  # bytes are being read for it
     is_caught_up: bool = False  # it has had everything since it was asked; it may lag since
     has_replica: bool = False  # what it says that it has counts

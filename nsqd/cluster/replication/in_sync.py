@@ -88,9 +88,6 @@ class InSync:
         having = sum(position >= self._position for position in concerned)
         if having < min(self.stated.most - 1, len(concerned)):
             return False
-        self.named, self.fewest, self._position = (
-            frozenset(self.stated.numbers) - {self._leader},
-            self.stated.fewest,
-            None,
-        )
+        self.named = frozenset(self.stated.numbers) - {self._leader}
+        self.fewest, self._position = self.stated.fewest, None
         return True

@@ -5,6 +5,7 @@ A start takes only what the manifest names. It is replaced atomically, so a repl
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from nsqd.storage.log.disk import Disk, read_from
@@ -87,11 +88,8 @@ def write_manifest(disk: Disk, manifest: Manifest) -> None:
         "files": [(file.base, file.generation, file.copy) for file in manifest.files],
         "won": manifest.won,
     }
-    file = disk.create(_TEMPORARY)
-    try:
+    with closing(disk.create(_TEMPORARY)) as file:
         file.append([seal(content)], 0)
         file.sync()
-    finally:
-        file.close()
     disk.rename(_TEMPORARY, NAME)
     disk.sync_directory()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from functools import partial
 from itertools import groupby
 
@@ -173,12 +174,9 @@ def replace_bytes(
             continue
         if not _is_right(data, start, seed):
             continue
-        file = disk.open(name)
-        try:
+        with closing(disk.open(name)) as file:
             file.append([data], start)
             file.sync()
-        finally:
-            file.close()
         log.warning(
             "CLUSTER: %d damaged bytes of %s from %d on are replaced by those of %s",
             stop - start, name, start, offer.address,
@@ -203,12 +201,9 @@ def _restore_segments(
         if not found:
             continue
         for name, data in found:
-            file = disk.create(name)
-            try:
+            with closing(disk.create(name)) as file:
                 file.append([data], 0)
                 file.sync()
-            finally:
-                file.close()
             log.warning("CLUSTER: the segment %s was missing, and is that of %s", name, offer.address)
         disk.sync_directory()
         return True

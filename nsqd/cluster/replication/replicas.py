@@ -30,7 +30,7 @@ from nsqd.storage.log.epochs import unpack
 from nsqd.storage.log.space import reserve_of
 from shared.log import log
 
-TELL_AFTER = 1024 * 1024  # bytes after which the leader gets the replica's position, even if no client waits
+REPORT_AFTER = 1024 * 1024  # bytes after which the leader gets the replica's position, even if no client waits
 SYNC_EVERY = 1_000_000_000  # ns until a sync for which no client waits
 RETRY_AFTER = 10_000_000_000  # ns after a failure
 QUICK = 1_000_000  # ns: a sync that takes less is done in the turn
@@ -48,12 +48,12 @@ class Kept:
     is_opening: bool = False
     running: ReplicaSync | None = None  # the sync that runs in a thread
     is_awaited: bool = False  # a client waits for a sync
-    must_tell: bool = False  # a client waits for the next COPIED
+    must_report: bool = False  # a client waits for the next COPIED
     sync_due: int = 0
     asked: int = 0  # number of the leader's latest FOLLOW
     is_asked: bool = False  # the leader waits for HAVE
     must_reopen: bool = False  # the replica may end within a record, and is to be cut to a whole one
-    is_resumed: bool = False  # the leader has sent RESUME or ANEW, so COPIED may be sent
+    is_resumed: bool = False  # the leader has sent RESUME or RESYNC, so COPIED may be sent
     reported: tuple[int, int] = (-1, -1)  # positions of the last COPIED
     failure: str = ""
     retry_at: int = 0
@@ -84,9 +84,7 @@ class Replicas:
         self._work = work
         self._clock = clock
         self.may_write = may_write
-        self.promoted: set[bytes] = (
-            set()
-        )  # logs that this node has promoted, or is promoting: it keeps no replica of them
+        self.promoted: set[bytes] = set()  # logs that this node promotes or has promoted: it keeps no replica of them
         self.failures = 0  # how often a replica was stopped for a while, since the start
         self._average = 0  # moving average of the duration of syncs, ns
         for log_id, node in directory.found():
@@ -122,7 +120,7 @@ class Replicas:
         replica = kept.replica
         if kept.link is not link or replica is None or kept.failure:
             return  # it was sent before the leader could know
-        if not kept.is_resumed and kind not in (FrameKind.RESUME, FrameKind.ANEW):
+        if not kept.is_resumed and kind not in (FrameKind.RESUME, FrameKind.RESYNC):
             return
         try:
             self._receive(kept, replica, kind, content)
@@ -150,7 +148,7 @@ class Replicas:
             kept.must_reopen = True
             replica.append(*stream.unpack_bytes(content))
         elif kind is FrameKind.SYNC:
-            kept.must_tell = True
+            kept.must_report = True
             kept.is_awaited |= stream.unpack_sync(content)
         elif kind is FrameKind.SEGMENT:
             replica.begin_segment(content)
@@ -159,15 +157,15 @@ class Replicas:
             epochs = stream.unpack_epochs(content)
             if self._part(kept, replica, epochs):
                 raise PeerError("the replica holds what the log does not have: it cannot be continued")
-            kept.is_resumed = kept.must_tell = True
+            kept.is_resumed = kept.must_report = True
             replica.resume([(unpack(epoch), start) for epoch, start in epochs])
-        elif kind is FrameKind.ANEW:
-            base, epochs = stream.unpack_anew(content)
+        elif kind is FrameKind.RESYNC:
+            base, epochs = stream.unpack_resync(content)
             diverged = self._part(kept, replica, epochs)
             if diverged:
                 replica = self._begin_again(kept, replica, diverged)
-            kept.is_resumed = kept.must_tell = True
-            replica.anew(base, [(unpack(epoch), start) for epoch, start in epochs])
+            kept.is_resumed = kept.must_report = True
+            replica.resync(base, [(unpack(epoch), start) for epoch, start in epochs])
         elif kind is FrameKind.SWITCH:
             replica.switch(stream.unpack_switch(content))
             kept.is_awaited = True
@@ -253,11 +251,11 @@ class Replicas:
                 if kept.is_awaited:
                     self._sync(kept, kept.replica, now)
                 if kept.replica is not None:  # the sync has not failed
-                    self._tell(kept, kept.replica)
+                    self._send_copied(kept, kept.replica)
 
     def _sync(self, kept: Kept, replica: Replica, now: int) -> None:
         if kept.running is not None or (kept.link is not None and not kept.is_resumed):
-            return  # its leader may send another RESUME or ANEW at any moment, which needs the files
+            return  # its leader may send another RESUME or RESYNC at any moment, which needs the files
         kept.is_awaited = False
         job = replica.sync_job()
         if job is None:
@@ -303,22 +301,22 @@ class Replicas:
         if kept.on_released is not None:
             self._release(kept)
             return
-        kept.must_tell = True
+        kept.must_report = True
         self._answer(kept)  # if the leader has asked meanwhile
         if job.manifest is not None and kept.link is not None:
             log.info("REPLICA: the replica of node %d is complete: %d bytes", kept.node, replica.end)
-        self._tell(kept, replica)
+        self._send_copied(kept, replica)
 
     def _note_duration(self, ns: int) -> None:
         self._average += (min(ns, 2 * QUICK) - self._average) // 8
 
-    def _tell(self, kept: Kept, replica: Replica) -> None:
+    def _send_copied(self, kept: Kept, replica: Replica) -> None:
         """Send COPIED to the leader, except during a full resync."""
         positions = replica.end, replica.durable
-        if not kept.is_resumed or replica.is_aside or positions == kept.reported or kept.link is None:
+        if not kept.is_resumed or replica.is_resyncing or positions == kept.reported or kept.link is None:
             return
-        if kept.must_tell or replica.end - kept.reported[0] > TELL_AFTER:
-            kept.must_tell, kept.reported = False, positions
+        if kept.must_report or replica.end - kept.reported[0] > REPORT_AFTER:
+            kept.must_report, kept.reported = False, positions
             self._send(kept.link, kept.log_id, stream.pack_copied(*positions))
 
     def tick(self, now: int) -> None:
@@ -339,8 +337,8 @@ class Replicas:
                     self._fail(kept, NO_SPACE)
                 elif now >= kept.sync_due:
                     self._sync(kept, replica, now)
-                    kept.must_tell = True
-                    self._tell(kept, replica)
+                    kept.must_report = True
+                    self._send_copied(kept, replica)
 
     def _lacks_space(self, kept: Kept) -> bool:
         """Return True if a replica must stop: less than twice the reserve for this node's own log is free."""
@@ -362,7 +360,7 @@ class Replicas:
         if kept.replica is not None and kept.running is None:
             if why == NO_SPACE:
                 with suppress(OSError):
-                    kept.replica.give_up_aside()
+                    kept.replica.give_up_resync()
             kept.replica.close()
         kept.replica, kept.is_resumed, kept.reported = None, False, (-1, -1)
         kept.failure = why
@@ -486,7 +484,7 @@ class Replicas:
             if kept.replica is not None and kept.running is None:
                 try:
                     job = kept.replica.sync_job()
-                    if job is not None and not kept.replica.is_aside:
+                    if job is not None and not kept.replica.is_resyncing:
                         job.run()
                         kept.replica.synced(job)
                     kept.replica.note_durable()

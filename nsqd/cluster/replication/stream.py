@@ -4,7 +4,7 @@
     follower  HAVE      what the replica holds: [number, end, [[epoch, start], ...], [[base, edition], ...]], with the number of
                         the latest FOLLOW. It is sent again, unasked, when a replica that was stopped can be continued
     leader    RESUME    bytes follow from the replica's end on: [[epoch, start], ...], the epochs of the log
-    leader    ANEW      a full resync: the replica differs from a base on, or has a gap there: [base, [[epoch, start], ...]].
+    leader    RESYNC      a full resync: the replica differs from a base on, or has a gap there: [base, [[epoch, start], ...]].
                         The bytes that follow are written apart
     leader    SEGMENT   a segment begins; its header of HEADER bytes
     leader    BYTES     bytes of a segment: its base, their offset in the file, and the bytes
@@ -98,12 +98,12 @@ def unpack_epochs(content: bytes) -> Epochs:
     return checked_epochs(_fields(content, 1)[0])
 
 
-def pack_anew(base: int, epochs: Epochs) -> bytes:
+def pack_resync(base: int, epochs: Epochs) -> bytes:
     """Return the frame that begins a full resync: the log's segments from `base` on follow."""
-    return _pack(FrameKind.ANEW, [base, epochs])
+    return _pack(FrameKind.RESYNC, [base, epochs])
 
 
-def unpack_anew(content: bytes) -> tuple[int, Epochs]:
+def unpack_resync(content: bytes) -> tuple[int, Epochs]:
     """Return the base from which the resync begins, and the epochs of the log. Raises PeerError."""
     base, epochs = _fields(content, 2)
     return checked_position(base), checked_epochs(epochs)

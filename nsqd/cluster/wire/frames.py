@@ -36,7 +36,7 @@ class FrameKind(IntEnum):
     FOLLOW = 9
     HAVE = 10
     RESUME = 11
-    ANEW = 12
+    RESYNC = 12
     SEGMENT = 13
     BYTES = 14
     SWITCH = 15

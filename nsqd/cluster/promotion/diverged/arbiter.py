@@ -68,38 +68,37 @@ class Arbiter:
             self._asked.add(log_id)
         is_taken = taken is not None and taken <= had
 
-        def tell(decision: Decision) -> None:
+        def decide(decision: Decision) -> None:
             then(SalvageReply(request.serial, log_id, decision, had))
 
         if had < request.end and not is_taken:
-            tell(Decision.WAIT if self._must_wait_for(publisher, number, log_id) else self._take(number, request))
+            decide(Decision.WAIT if self._must_wait_for(publisher, number, log_id) else self._take(number, request))
             return
         if is_taken and had < request.end:
             assert taken is not None
             if not request.is_copied:
                 self._pending[log_id] = Pending(number, request, self._clock() + PATIENCE)
-                tell(Decision.WAIT)
+                decide(Decision.WAIT)
                 return
             self._cluster.salvaged.add(tail_of(log_id, number, taken, request.end, request.epochs))
         if self._is_pending_of(number, request):
             del self._pending[log_id]
         leader_side = self._leader_sides.get(log_id)
-        if leader_side is None or is_copied(
-            leader_side, common, self._cluster
-        ):  # a closed log has no unfinished messages of it
-            self._keep(lambda is_kept: tell(Decision.LET_GO if is_kept else Decision.WAIT))
+        # a closed log has no unfinished messages of it
+        if leader_side is None or is_copied(leader_side, common, self._cluster):
+            self._keep(lambda is_kept: decide(Decision.LET_GO if is_kept else Decision.WAIT))
         else:
-            tell(Decision.WAIT)
+            decide(Decision.WAIT)
 
     def _extent(self, log_id: bytes) -> tuple[Epochs, int] | None:
         """Return the epochs and the end of a log that is open here, or that this node has closed. None otherwise."""
         leader_side = self._leader_sides.get(log_id)
         if leader_side is not None:
-            return None if leader_side.is_broken else epochs_of(leader_side)
-        word = self._cluster.leaders.closed.get(log_id)
-        if word is None or word.epoch.node != self._cluster.own.number:
+            return None if leader_side.is_broken else (leader_side.source.epochs(), leader_side.source.end)
+        record = self._cluster.leaders.closed.get(log_id)
+        if record is None or record.epoch.node != self._cluster.own.number:
             return None
-        return packed(word.epochs), word.end
+        return packed(record.epochs), record.end
 
     def _had(self, request: SalvageRequest, common: int) -> int:
         """Return the position up to which the copy's bytes are in the log, or in salvaged tails that adjoin it."""
@@ -137,12 +136,6 @@ class Arbiter:
 def packed(epochs: Iterable[tuple[Epoch, int]]) -> Epochs:
     """Return the epochs of a copy as `common_end` compares them."""
     return [(epoch.pack(), start) for epoch, start in epochs]
-
-
-def epochs_of(leader_side: LeaderSide) -> tuple[Epochs, int]:
-    """Return the epochs of a log that this node leads, and its end."""
-    figures = leader_side.led()
-    return [(bytes.fromhex(epoch), start) for epoch, start in figures["epochs"]], figures["end"]
 
 
 def is_copied(leader_side: LeaderSide, position: int, cluster: Cluster) -> bool:

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from nsqd.cluster.membership.cluster import Cluster
-from nsqd.cluster.promotion.diverged.arbiter import Arbiter, epochs_of, is_copied, packed
+from nsqd.cluster.promotion.diverged.arbiter import Arbiter, is_copied, packed
 from nsqd.cluster.promotion.diverged.directory import DivergedCopy, DivergedDirectory
 from nsqd.cluster.promotion.diverged.note import CopyExtent, Note
 from nsqd.cluster.promotion.diverged.salvage_frames import (
@@ -44,9 +44,8 @@ from nsqd.core.message.epoch import Epoch
 from nsqd.storage.log.succession import Salvaged
 from shared.log import log
 
-NO_LEADER = (
-    3  # times -unclean-after without a leader, until the wait ends: a node with a replica promotes the log before
-)
+# times -unclean-after without a leader, until the wait ends: a node with a replica promotes the log before
+NO_LEADER = 3
 LOOK_EVERY = 5_000_000_000  # ns between two scans of the directories, and two requests about one copy
 RETRY_AFTER = 60_000_000_000  # ns after a copy could not be read, or not be salvaged
 MOST_SERIAL = 1 << 32
@@ -65,9 +64,7 @@ class Copy:
     due: int = 0  # when there is something to do again, monotonic ns
     made_end: int | None = None  # where the log that was made ended when it was first served in this run
     failure: str = ""
-    orphaned: int | None = (
-        None  # since when its log has no leader, or the node that closed it does not reply, monotonic ns
-    )
+    orphaned: int | None = None  # monotonic ns since which its log has no leader, or the node that closed it is silent
     agreed: Epoch | None = None  # the leader of its log that lacks none of it. If `is_own`, it stays anyway
 
 
@@ -111,7 +108,7 @@ class Salvage(Part):
         for copy in list(self.copies.values()):
             is_news = copy.agreed is not None and copy.agreed != self._cluster.leaders.leader(copy.log_id)
             if (now >= copy.due or is_news) and not self._is_busy:
-                self._go_on(copy, now)
+                self._continue(copy, now)
 
     def _run(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         self._is_busy = True
@@ -141,7 +138,7 @@ class Salvage(Part):
         for name in self.copies.keys() - {one.name for one in found}:
             del self.copies[name]  # an operator has removed it
 
-    def _go_on(self, copy: Copy, now: int) -> None:
+    def _continue(self, copy: Copy, now: int) -> None:
         """Read a copy, or ask about it."""
         copy.due, copy.agreed = now + LOOK_EVERY, None
         if copy.held is None:
@@ -154,7 +151,7 @@ class Salvage(Part):
             common = common_end(own, position, packed(copy.held.epochs), copy.held.end)
             self._decide(copy, request, common)
             return
-        own_number, asked = self._cluster.own.number, self._whom(copy.log_id)
+        own_number, asked = self._cluster.own.number, self._node_to_ask(copy.log_id)
         if asked is None or asked == own_number:
             self._arbiter.answer(own_number, request, partial(self._answered, own_number))
         elif (link := self._cluster.links.get(asked)) is not None:
@@ -194,31 +191,31 @@ class Salvage(Part):
         if leader_side is None:
             return leader is not None and leader.node != self._cluster.own.number
         if copy.made_end is None:
-            copy.made_end = epochs_of(leader_side)[1]
+            copy.made_end = leader_side.source.end
         return is_copied(leader_side, copy.made_end, self._cluster)
 
-    def _whom(self, log_id: bytes) -> int | None:
+    def _node_to_ask(self, log_id: bytes) -> int | None:
         """Return the number of the node to ask about a log: its leader, or the node that closed it. None if unknown."""
         leaders = self._cluster.leaders
-        word, leader = leaders.closed.get(log_id), leaders.leader(log_id)
-        return word.epoch.node if word is not None else leader.node if leader is not None else None
+        record, leader = leaders.closed.get(log_id), leaders.leader(log_id)
+        return record.epoch.node if record is not None else leader.node if leader is not None else None
 
     def _end_without_leader(self, copy: Copy, now: int) -> tuple[list[tuple[bytes, int]], int] | None:
         """Return the epochs and the end of a closed log if no node can be asked about it. None otherwise."""
-        word = self._cluster.leaders.closed.get(copy.log_id)
-        if word is not None and not self._is_member(word.epoch.node):
-            return list(packed(word.epochs)), word.end
-        if word is None and not self._is_orphan(copy.log_id):
+        record = self._cluster.leaders.closed.get(copy.log_id)
+        if record is not None and not self._is_member(record.epoch.node):
+            return list(packed(record.epochs)), record.end
+        if record is None and not self._is_orphan(copy.log_id):
             copy.orphaned = None
             return None
         copy.orphaned = now if copy.orphaned is None else copy.orphaned
         if now - copy.orphaned < NO_LEADER * self._unclean_after:
             return None
-        return ([], 0) if word is None else (list(packed(word.epochs)), word.end)
+        return ([], 0) if record is None else (list(packed(record.epochs)), record.end)
 
     def _is_member(self, number: int) -> bool:
-        word = self._cluster.membership.words.get(number)
-        return word is not None and word.standing is Standing.MEMBER
+        record = self._cluster.membership.records.get(number)
+        return record is not None and record.standing is Standing.MEMBER
 
     def _is_orphan(self, log_id: bytes) -> bool:
         """Return True if a log has no leader: it was forgotten, has left, or runs without leading the log.
@@ -235,20 +232,20 @@ class Salvage(Part):
         leader = leaders.leader(log_id)
         if leader is None or leader.node == cluster.own.number:
             return True
-        gone, word = membership.forgotten.get(log_id), membership.words.get(leader.node)
+        gone, record = membership.forgotten.get(log_id), membership.records.get(leader.node)
         if (
-            word is None
-            or word.standing is not Standing.MEMBER
+            record is None
+            or record.standing is not Standing.MEMBER
             or (gone is not None and gone.node.number == leader.node)
         ):
             return True
-        return leader.node in cluster.links and leaders.said(leader.node, word.node.incarnation, log_id) is None
+        return leader.node in cluster.links and leaders.said(leader.node, record.node.incarnation, log_id) is None
 
     def _decide(self, copy: Copy, request: SalvageRequest, common: int) -> None:
         """Decide about a copy of a log without a node to ask."""
         note = copy.note
         if common >= request.end or (note is not None and note.start <= common and request.is_copied):
-            self._let_go(copy)
+            self._discard(copy)
         elif note is None or note.start > common:
             self._salvage(copy, common)
 
@@ -263,12 +260,12 @@ class Salvage(Part):
     def _answered(self, number: int, answer: SalvageReply) -> None:
         copies = self.copies.values()
         copy = next((one for one in copies if (one.serial, one.log_id) == (answer.serial, answer.log_id)), None)
-        if copy is None or copy.held is None or self._is_busy or self._whom(answer.log_id) not in (None, number):
+        if copy is None or copy.held is None or self._is_busy or self._node_to_ask(answer.log_id) not in (None, number):
             return  # it is asked again
         if answer.log_id in self._cluster.leaders.closed:
             copy.orphaned = None
         if answer.decision is Decision.LET_GO:
-            self._let_go(copy)
+            self._discard(copy)
         elif answer.decision is Decision.SALVAGE:
             if answer.start >= copy.held.end:
                 raise PeerError("there is nothing to salvage behind the end of a copy")
@@ -300,7 +297,7 @@ class Salvage(Part):
         )  # fmt: skip
         self._promotions.serve_salvaged(result.log_id)
 
-    def _let_go(self, copy: Copy) -> None:
+    def _discard(self, copy: Copy) -> None:
         copy.serial, copy.agreed = 0, self._cluster.leaders.leader(copy.log_id)
         if copy.is_own:
             copy.due = self._clock() + RETRY_AFTER

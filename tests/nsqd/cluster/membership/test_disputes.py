@@ -102,12 +102,12 @@ def test_invented_members_are_few_and_go(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(members, "UNPROVED_FOR", 60 * SECOND)
     network = Network(3)
     nodes = network.meet(3)
-    nodes[1].cluster.links[0].send_words([invented(number) for number in range(3, 1000)])
+    nodes[1].cluster.links[0].send_members([invented(number) for number in range(3, 1000)])
     network.collect(nodes[1])
     network.run(1)
     membership = nodes[0].cluster.membership
     assert len(membership.members) == 3 + MOST_UNPROVED
-    assert {word.node.number for word in nodes[0].cluster.words_to_keep()} == {0, 1, 2}
+    assert {word.node.number for word in nodes[0].cluster.members_to_keep()} == {0, 1, 2}
     network.run(80)
     for node in nodes:
         assert [one.number for one in node.cluster.membership.members] == [0, 1, 2]
@@ -118,7 +118,7 @@ def test_one_node_says_in_vain_that_another_is_gone(standing: Standing) -> None:
     network = Network(4)
     nodes = network.meet(3)
     for number in (0, 2):
-        nodes[1].cluster.links[number].send_words([Member(nodes[0].own, standing)])
+        nodes[1].cluster.links[number].send_members([Member(nodes[0].own, standing)])
     network.collect(nodes[1])
     network.run(30)
     assert set(nodes[2].cluster.links) == {0, 1}
@@ -129,7 +129,7 @@ def test_a_run_that_cannot_be_is_none() -> None:
     network = Network(5)
     nodes = network.meet(3)
     for number in (0, 2):
-        nodes[1].cluster.links[number].send_words([Member(replace(nodes[0].own, incarnation=(1 << 63) - 1))])
+        nodes[1].cluster.links[number].send_members([Member(replace(nodes[0].own, incarnation=(1 << 63) - 1))])
     network.collect(nodes[1])
     network.run(2)
     assert nodes[0].cluster.highest < MOST_RUNS_AHEAD

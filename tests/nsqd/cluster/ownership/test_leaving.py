@@ -90,7 +90,7 @@ def test_a_log_is_handed_over_at_once_whatever_the_quorum_and_then_the_node_has_
     assert leaver.leaving.state is LeavingState.LEFT
     others = [node.cluster for node in leaver.nodes[1:]]
     assert {one.leaders.epochs[LOG].node for one in others} <= ({2} if quorum is Quorum.NONE else {1, 2})
-    assert all(one.membership.words[0].standing is Standing.LEFT for one in others)
+    assert all(one.membership.records[0].standing is Standing.LEFT for one in others)
     assert all(0 not in one.links for one in others)
     assert [node.number for node in others[0].membership.members] == [1, 2]
 
@@ -118,7 +118,7 @@ def test_a_log_of_which_nobody_has_everything_is_kept_and_the_node_gives_up() ->
     assert leaver.node.cluster.leaders.holds(LOG), "it was not given up either"
     leaver.advance(20)
     assert leaver.ended == [False]
-    assert leaver.node.cluster.membership.words[0].standing is Standing.MEMBER
+    assert leaver.node.cluster.membership.records[0].standing is Standing.MEMBER
     leaver.advance(2)
     assert leaver.ended == [False]
 
@@ -281,7 +281,7 @@ def test_a_node_that_was_cut_off_has_not_left_if_who_took_its_log_over_may_lack_
     assert leaving.lacking == ([] if is_whole else [LOG])
     assert leaving.state is (LeavingState.LEFT if is_whole else LeavingState.GAVE_UP)
     standing = Standing.LEFT if is_whole else Standing.MEMBER
-    assert leaver.nodes[1].cluster.membership.words[0].standing is standing
+    assert leaver.nodes[1].cluster.membership.records[0].standing is standing
 
 
 def test_a_node_has_left_too_if_another_one_with_all_of_its_log_was_faster_than_the_one_that_it_asked() -> None:

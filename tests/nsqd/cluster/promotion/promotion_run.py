@@ -176,7 +176,7 @@ class NewLeader:
 
     def _announce(self, log_id: bytes, epoch: Epoch) -> None:
         disk = self.places.disk.crash(Random(1))  # what survives a power cut at this moment
-        _, epochs = told_on_disk(disk)
+        _, epochs = epochs_on_disk(disk)
         assert epoch in epochs, "an epoch is announced that is not durable"
         self.announced.append(epoch)
 
@@ -193,7 +193,7 @@ class NewLeader:
         self.promotions.tick(self.clock.now)
 
 
-def told_on_disk(disk: SimDisk) -> tuple[int, list[Epoch]]:
+def epochs_on_disk(disk: SimDisk) -> tuple[int, list[Epoch]]:
     """Return the end of a log, and its epochs."""
     reading = LogReading(disk)
     return reading.log_records.end, [epoch for epoch, _ in reading.replay.epochs]
@@ -264,7 +264,9 @@ class Third:
     def end(self) -> int:
         """Return how far the replica is complete."""
         kept = self.replicas.kept.get(self.log_id)
-        return kept.replica.end if kept is not None and kept.replica is not None and not kept.replica.is_aside else -1
+        return (
+            kept.replica.end if kept is not None and kept.replica is not None and not kept.replica.is_resyncing else -1
+        )
 
     # nsqd.cluster.replication.replicas.Directory
 
@@ -351,7 +353,7 @@ class PromotingRun(CopyingRun):
         expected = told(known.broker, known.store)
         assert told(broker, log_opened.store) == expected, "the new leader does not own what the log owed"
         new_leader.promotions.close()
-        stop, _ = told_on_disk(places.disk.kill())
+        stop, _ = epochs_on_disk(places.disk.kill())
         found, frames = _state(places.disk.kill(), stop)[0][1], _state(cut, end)[0][1]
         assert found == frames, "messages cannot be read from the promoted log"
         places.restarted(random.random() < 0.5, random)

@@ -25,15 +25,15 @@ from tests.nsqd.storage.sim_node import NODE
 class FakeOrigin:
     """The copies of a log whose epochs are those that were announced."""
 
-    def __init__(self, node: NewLeader, log_id: bytes) -> None:
-        self._node, self._log_id = node, log_id
+    def __init__(self, node: NewLeader) -> None:
+        self._node = node
         self.in_sync = SimpleNamespace(stated=Followers(), counting=frozenset({2}))
         self.copies = Copies(0)
         self.followers: dict[int, Any] = {}
 
-    def led(self) -> dict[str, Any]:
-        epochs = [(epoch.pack().hex(), 0) for epoch in self._node.announced]
-        return {"log_id": self._log_id.hex(), "epochs": epochs, "end": 100}
+    @property
+    def source(self) -> SimpleNamespace:
+        return SimpleNamespace(epochs=lambda: [(epoch.pack(), 0) for epoch in self._node.announced], end=100)
 
 
 @dataclass
@@ -55,8 +55,8 @@ class ClosingNode:
         self.cluster = Network(1).start(1).cluster
         self.closed = ClosedLogs(self.cluster, lambda then: then(True))
         self.old_logs, self.own_end = FakeOldLogs([bytes(16), self.log_id]), 50
-        self.own = FakeOrigin(self.node, b"o" * 16)
-        leader_sides = {self.log_id: FakeOrigin(self.node, self.log_id)}
+        self.own = FakeOrigin(self.node)
+        leader_sides = {self.log_id: FakeOrigin(self.node)}
         self.copying = SimpleNamespace(leader_side=self.own, leader_sides=leader_sides, replicas=self.node.replicas)
         self.now = 0
         self.closing = self.make()
@@ -166,7 +166,7 @@ def test_a_start_removes_what_the_last_run_has_closed_and_does_not_serve_it() ->
     node.reopen()
     node.node.run()
     assert node.node.promotions.logs[node.log_id].state == CLOSED
-    node.cluster.membership.words.pop(NODE)
+    node.cluster.membership.records.pop(NODE)
     node.closing = node.make()
     node.node.run()
     assert node.node.places.promoted is None

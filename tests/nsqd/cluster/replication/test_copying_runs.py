@@ -62,9 +62,9 @@ def durable_is_told_before_the_switch(patch: Patch) -> None:
 
     def telling(self: Replicas, kept: Kept, replica: Replica) -> None:
         tell(self, kept, replica)
-        is_aside = replica.is_aside and replica._aside and replica._file is not None
-        if kept.is_resumed and is_aside and kept.link is not None:
-            position = replica._aside[-1].base + replica._size - HEADER_SIZE
+        is_resyncing = replica.is_resyncing and replica._resync_files and replica._file is not None
+        if kept.is_resumed and is_resyncing and kept.link is not None:
+            position = replica._resync_files[-1].base + replica._size - HEADER_SIZE
             kept.reported = position, position
             kept.link.send(stream.pack_copied(position, position))
 

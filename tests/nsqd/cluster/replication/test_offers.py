@@ -6,7 +6,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from nsqd.cluster.joined import told_of_promoted
+from nsqd.cluster.joined import promoted_log_status
 from nsqd.cluster.membership.closed_frames import Closed
 from nsqd.cluster.membership.cluster_json import describe_closed
 from nsqd.cluster.replication import offers
@@ -64,9 +64,9 @@ def test_a_replica_that_is_not_complete_has_nothing_and_of_one_that_cannot_be_re
 def test_a_log_that_a_node_has_lost_to_another_one_is_not_its_own_and_one_that_is_opened_is_waited_for() -> None:
     entry: dict[str, Any] = {"log_id": LOG_ID.hex(), "node": 2, "topics": 0, "failure": ""}
     for state, expected in (("lost", []), ("closed", []), ("reading", None), ("failed", None)):
-        assert offers_of(led=[told_of_promoted(entry | {"state": state}, None)]) == expected
+        assert offers_of(led=[promoted_log_status(entry | {"state": state}, None)]) == expected
     begun = {"log_id": LOG_ID.hex(), "epochs": LED["epochs"], "end": 500}
-    (offer,) = offers_of(led=[told_of_promoted(entry | {"state": "serving"}, begun)]) or []
+    (offer,) = offers_of(led=[promoted_log_status(entry | {"state": "serving"}, begun)]) or []
     assert offer.end == 500
 
 

@@ -203,7 +203,7 @@ def test_a_segment_that_begins_while_the_mark_is_due_is_not_forgotten(monkeypatc
 
 def anew(log: Log, replica: Replica, first: int = 0) -> None:
     """Write the log aside from the segment at `first` on."""
-    replica.anew(first, [(log.epoch, 0)])
+    replica.resync(first, [(log.epoch, 0)])
     for base in [base for base in log.files if base >= first]:
         replica.begin_segment(log.files[base][:HEADER_SIZE])
         if log.files[base][HEADER_SIZE:]:
@@ -223,14 +223,14 @@ def test_what_is_written_aside_is_nothing_until_it_is_switched_and_synced() -> N
     log, disk = two_segments(), new_disk()
     replica = opened(disk)
     anew(log, replica)
-    assert (replica.end, replica.is_aside) == (0, True)
+    assert (replica.end, replica.is_resyncing) == (0, True)
     sync(replica)  # a file that is complete
     assert (replica.end, replica.durable) == (0, 0)
     assert opened(disk.kill()).end == 0
     replica.switch(log.end)
     assert replica.end == 0
     sync(replica)
-    assert (replica.end, replica.durable, replica.is_aside) == (log.end, log.end, False)
+    assert (replica.end, replica.durable, replica.is_resyncing) == (log.end, log.end, False)
     check(log, disk, replica)
     for seed in range(20):
         again = opened(crashed := disk.crash(Random(seed)))
@@ -508,7 +508,7 @@ def test_what_does_not_follow_is_refused() -> None:
 def test_what_does_not_follow_aside_is_refused() -> None:
     log, disk = two_segments(), new_disk()
     replica = opened(disk)
-    replica.anew(0, [(FIRST, 0)])
+    replica.resync(0, [(FIRST, 0)])
     with pytest.raises(ReplicaError):
         replica.switch(0)
     with pytest.raises(ReplicaError):

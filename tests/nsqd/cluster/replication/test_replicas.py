@@ -81,7 +81,7 @@ class Side:
         """Begin a replica with one record."""
         ((kind, content),) = self.say(stream.pack_follow(1))
         assert (kind, stream.unpack_have(content)) == (FrameKind.HAVE, stream.Have(0, [], {}))
-        frames = [stream.pack_anew(0, [(FIRST.pack(), 0)]), encode(FrameKind.SEGMENT, self.log.begin())]
+        frames = [stream.pack_resync(0, [(FIRST.pack(), 0)]), encode(FrameKind.SEGMENT, self.log.begin())]
         frames += _bytes(*self.log.write(b"one"))
         assert self.say(*frames) == []
         end = self.log.end
@@ -160,7 +160,7 @@ def test_a_replica_that_holds_what_the_log_does_not_have_is_kept_as_a_diverged_c
     side = following()
     side.say(stream.pack_follow(1))
     other = FIRST._replace(number=2).pack()
-    assert side.say(stream.pack_anew(0, [(FIRST.pack(), 0), (other, 5)])) == []
+    assert side.say(stream.pack_resync(0, [(FIRST.pack(), 0), (other, 5)])) == []
     assert len(side.directory.aside) == 1
     assert stream.unpack_have(side.say(stream.pack_follow(1))[0][1]).end == 0
 

@@ -173,7 +173,7 @@ def test_a_replica_goes_on_with_the_new_leader_of_its_log_from_where_it_was(ahea
     pair = settled(ahead)
     sent = pair.kinds(pair.a, pair.log_id)
     assert FrameKind.RESUME in sent
-    assert FrameKind.ANEW not in sent
+    assert FrameKind.RESYNC not in sent
     begins = [
         stream.unpack_bytes(content)[:2]
         for log, kind, content in pair.a.sent

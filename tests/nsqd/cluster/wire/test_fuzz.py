@@ -27,7 +27,7 @@ from nsqd.cluster.replication import offers, stream
 from nsqd.cluster.wire.fields import MOST_POSITION
 from nsqd.cluster.wire.frames import AFTER_PROOF, FrameKind, FrameReader, PeerError, encode
 from nsqd.cluster.wire.handshake import PROOF_SIZE
-from nsqd.cluster.wire.link import _unpack_words
+from nsqd.cluster.wire.link import _unpack_members
 from nsqd.cluster.wire.node_identity import Member, NodeIdentity, Standing, pack, unpack
 from nsqd.core.message.deletion import Deletion, DeletionKind, LogDeletions
 from nsqd.core.message.epoch import MOST_NUMBER as MOST_EPOCH
@@ -283,12 +283,12 @@ PARSERS = [
     Parser("handover", lambda random: (random.randbytes(16), epoch(random)),
            frame(K.TRANSFER, transfers.pack_transfer, spread=True), transfers.unpack_transfer),
     Parser("configs", configurations, frame(K.CONFIGS, configs.pack_configs), configs.unpack_configs, True),
-    Parser("members", members, pack_members, _unpack_words, True),
+    Parser("members", members, pack_members, _unpack_members, True),
     Parser("identity", identity, lambda one: msgpack.packb(pack(one)), lambda data: unpack(msgpack.unpackb(data)), True),
     Parser("have", have, frame(K.HAVE, stream.pack_have), stream.unpack_have, True),
     Parser("resume", epochs, frame(K.RESUME, partial(stream.pack_epochs, K.RESUME)), stream.unpack_epochs, True),
     Parser("anew", lambda random: (position(random), epochs(random)),
-           frame(K.ANEW, stream.pack_anew, spread=True), stream.unpack_anew, True),
+           frame(K.RESYNC, stream.pack_resync, spread=True), stream.unpack_resync, True),
     Parser("keep", lambda random: (position(random), [position(random)] * random.randrange(3)),
            frame(K.KEEP, stream.pack_keep, spread=True), stream.unpack_keep, True),
     Parser("bytes", lambda random: (position(random), position(random), random.randbytes(random.randrange(1, 30))),

@@ -70,7 +70,7 @@ def test_a_heartbeat_goes_each_second() -> None:
     ours.lease = 77
     link.tick(NOW + SECOND - 1)
     assert frames(link) == []
-    link.send_words([Member(node(2))])  # it does not take the place of one: it tells no lease
+    link.send_members([Member(node(2))])  # it does not take the place of one: it tells no lease
     link.tick(NOW + SECOND)
     assert [kind for kind, _ in frames(link)] == [FrameKind.MEMBERS, FrameKind.HEARTBEAT]
     link.tick(NOW + 2 * SECOND)
@@ -118,7 +118,7 @@ def test_a_frame_that_is_not_allowed_ends_the_link_with_the_reason(kind: FrameKi
     assert frames(link) == [(FrameKind.REFUSED, link.closing.encode())]
     link.receive(encode(FrameKind.MEMBERS, words(Member(node(2)))), NOW)  # what comes after it is not read
     ours.closed(link, NOW)
-    assert (ours.links, sorted(ours.membership.words)) == ({}, [0, 1])
+    assert (ours.links, sorted(ours.membership.records)) == ({}, [0, 1])
 
 
 @each("sent, why", [
@@ -154,7 +154,7 @@ def test_a_word_that_this_node_is_gone_is_noted_and_not_believed() -> None:
     ours, link = linked()
     link.receive(encode(FrameKind.MEMBERS, words(Member(node(0), Standing.FORGOTTEN))), NOW)
     assert "node 0 was forgotten" in ours.refused_itself
-    assert ours.membership.words[0] == Member(node(0))
+    assert ours.membership.records[0] == Member(node(0))
     assert not link.closing
 
 

@@ -54,7 +54,7 @@ def in_sync(log_id: bytes, position: int, *numbers: int) -> InSyncReplicas:
         in_sync(LOG, 0, *range(17)), in_sync(LOG, 0, 1024), in_sync(LOG, 1 << 63),
     ]],
     (elections.unpack_vote_reply,
-     elections.pack_vote_reply(VoteReply(LOG, 1, 1, Answer.HEARD, in_sync=in_sync(bytes(16), 0)))[HEAD:], ""),
+     elections.pack_vote_reply(VoteReply(LOG, 1, 1, Answer.IN_CONTACT, in_sync=in_sync(bytes(16), 0)))[HEAD:], ""),
     (elections.unpack_vote_request, b"", ""),
     *[(unpack_leaders, content, "") for content in [
         pack_leaders([Leadership(LOG, NOBODYS)])[HEAD:], pack_leaders([Leadership(LOG, FIRST)])[HEAD:-1] + b"\x09",

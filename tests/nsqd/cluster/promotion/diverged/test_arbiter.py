@@ -28,8 +28,9 @@ class FakeOrigin:
         self.copies = SimpleNamespace(asked=(0, 1))
         self.followers: dict[int, Any] = {2: SimpleNamespace(has_replica=True, durable=2000)}
 
-    def led(self) -> dict[str, Any]:
-        return {"epochs": [(epoch.pack().hex(), start) for epoch, start in self.epochs], "end": self.end}
+    @property
+    def source(self) -> SimpleNamespace:
+        return SimpleNamespace(epochs=lambda: [(epoch.pack(), start) for epoch, start in self.epochs], end=self.end)
 
 
 class Leader:

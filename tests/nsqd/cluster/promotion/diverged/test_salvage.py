@@ -128,7 +128,7 @@ class Holder:
             in_sync=SimpleNamespace(stated=SimpleNamespace(most=2), counting=frozenset({2})),
             copies=SimpleNamespace(asked=(0, 1)),
             followers={2: SimpleNamespace(has_replica=True, durable=950 if is_copied else 949)},
-            led=lambda: {"epochs": [], "end": 950},
+            source=SimpleNamespace(epochs=list, end=950),
         )
         self.leader_sides[MADE] = leader_side
 
