@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from nsqd.cluster.ownership.leaving import Leaving, LeavingState
 from nsqd.cluster.promotion.promotions import Promotions
-from nsqd.cluster.replication.choosing import Followed
 from nsqd.cluster.replication.copying import Copying
+from nsqd.cluster.replication.follower import Followed
 from nsqd.core.broker import Broker
 from nsqd.core.observation.drain_status import count_in_flight
 from nsqd.storage.log.opening import OpenLog

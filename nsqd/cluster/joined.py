@@ -125,7 +125,7 @@ class Joined:
         return figures
 
     def offered(self) -> dict[str, Any]:
-        """Return what of /cluster says which logs and replicas this node has: visitors ask for it."""
+        """Return the entries of /cluster about logs and replicas of this node. Visitors ask for them."""
         closed = [describe_closed(record) for record in self.cluster.leaders.closed.values()]
         return {"replicas": self.copying.replicas.states(), "led": self._led(), "closed": closed}
 

@@ -64,7 +64,7 @@ from shared.values import SECOND
 
 AT_ONCE = 5  # channels of a promoted log that are attached between two looks at the clock
 SLICE = 2_000_000  # ns of a turn for which channels are attached or detached: each consumer of a channel takes 5 us
-REPAIR_WITHIN = 2.0  # s for other nodes to report whether they have bytes that are damaged here
+REPAIR_WITHIN = 2.0  # s for other nodes to report whether they have bytes that are corrupt here
 
 
 def join_cluster(
@@ -149,7 +149,7 @@ class DaemonPart(Part):
 
 
 def copies_to_wait_for(options: NsqdOptions, joined: Joined, has_disque: bool) -> int:
-    """Return how many nodes must be able to have a copy before this node, which starts, can keep its promises to clients.
+    """Return the number of nodes that must be able to have a copy before this node, which starts, can take publishes.
 
     `has_disque`: clients of Disque ask for USUAL_COPIES.
     """

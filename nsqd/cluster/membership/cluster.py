@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from nsqd.cluster.membership.closed_frames import pack_closed
 from nsqd.cluster.membership.deletions import LostLogDeletions
 from nsqd.cluster.membership.disputes import Disputes
 from nsqd.cluster.membership.facts import NO_FACTS, ClusterFacts
-from nsqd.cluster.membership.leader_frames import Hold, Leadership, pack_leaders, unpack_leaders
+from nsqd.cluster.membership.leader_frames import Hold, Leadership, pack_closed, pack_leaders, unpack_leaders
 from nsqd.cluster.membership.leaders import Leaders
 from nsqd.cluster.membership.members import Membership
 from nsqd.cluster.membership.salvaged import SalvagedTails
@@ -113,7 +112,7 @@ class Cluster:
         self._back_in = 0  # ms: the grace that was announced; 0: none
 
     def add(self, *parts: Part) -> None:
-        """Give parts the frames that they take, and have them called behind the others from now on."""
+        """Give parts the frames that they take. They are called after the parts that were added before."""
         for part in parts:
             self.parts.append(part)
             self._takers |= dict.fromkeys(part.takes, part)
@@ -277,7 +276,7 @@ class Cluster:
             raise PeerError(f"node number {number} is that of the node at {known.node.address}, which may be alive")
 
     def _clash(self, node: NodeIdentity) -> str:
-        """Return why the message ids in a node's log exclude it from the cluster, or ""."""
+        """Return the reason why the message ids in a node's log exclude it from the cluster, or ""."""
         for other in self.membership.members:
             number = common_number(node.ids, other.ids) if other.number != node.number else None
             if number is not None:
@@ -290,13 +289,8 @@ class Cluster:
         return ""
 
     def _note_refusal(self, link: Link) -> None:
-        peer = link.handshake.peer
-        if (
-            link.peer is None
-            and peer is not None
-            and link.handshake.has_proof
-            and not link.closing.endswith(SECOND_CONNECTION)
-        ):
+        peer, is_second = link.handshake.peer, link.closing.endswith(SECOND_CONNECTION)
+        if link.peer is None and peer is not None and link.handshake.has_proof and not is_second:
             self.refusals[peer.number] = peer.address, link.closing
 
     def receive_members(self, link: Link, records: list[Member], now: int) -> None:
@@ -309,9 +303,8 @@ class Cluster:
         believed = []
         for record in records:
             number = record.node.number
-            if logs.get(record.node.log_id, number) != number or (
-                record.standing is Standing.MEMBER and self._clash(record.node)
-            ):
+            is_member = record.standing is Standing.MEMBER
+            if logs.get(record.node.log_id, number) != number or (is_member and self._clash(record.node)):
                 continue
             other = self.links.get(number)
             if other is not None and other.peer != record.node and not self._is_believed(record, other.peer):
@@ -359,9 +352,8 @@ class Cluster:
         """Forward records to all peers except their source. A connection to a node that is gone ends."""
         for record in news:
             link = self.links.get(record.node.number)
-            if link is None or link.peer is None or link.peer.log_id != record.node.log_id:
-                continue
-            if record.standing is not Standing.MEMBER:
+            is_peer = link is not None and link.peer is not None and link.peer.log_id == record.node.log_id
+            if link is not None and is_peer and record.standing is not Standing.MEMBER:
                 link.closing = link.closing or "the node has left, or was forgotten"
         for link in self.links.values():
             if link is not source:
@@ -454,26 +446,20 @@ class Cluster:
             self._takers[kind].receive(link, kind, content, now)
 
     def _receive_leaders(self, link: Link, records: list[Leadership]) -> None:
-        assert link.peer is not None
-        number, news = link.peer.number, []
+        number, news = link.node.number, []
         for record in records:
             if record.hold is not Hold.KNOWS and record.epoch.node != number:
                 raise PeerError("a node says that it leads a log by an epoch of another node")
-            is_publisher = record.epoch.node == number and link.peer.log_id == record.log_id
+            is_publisher = record.epoch.node == number and link.node.log_id == record.log_id
             is_believed = self.disputes.believes(number, record.log_id, record.epoch, is_publisher)
-            is_news = is_believed and self.leaders.learn(record.log_id, record.epoch)
-            if is_news:
+            if is_believed and self.leaders.learn(record.log_id, record.epoch):
                 news.append(record.log_id)
-        self.leaders.note_said(number, link.peer.incarnation, records)
-        self._send_leaders(link, news)
-        for log_id in news:
-            self.led(log_id, self.leaders.epochs[log_id])
+        self.leaders.note_said(number, link.node.incarnation, records)
+        self._forward_leaders(link, news)
 
-    def _settle_disputes(self) -> None:
-        """Apply updates that were refused when they came, and are accepted now."""
-        settled = self.disputes.settled()
-        news = [log_id for log_id, epoch in settled if self.leaders.learn(log_id, epoch)]
-        self._send_leaders(None, news)
+    def _forward_leaders(self, source: Link | None, news: list[bytes]) -> None:
+        """Notify all peers except the source, and all parts, of logs with new leaders."""
+        self._send_leaders(source, news)
         for log_id in news:
             self.led(log_id, self.leaders.epochs[log_id])
 
@@ -490,15 +476,10 @@ class Cluster:
                 link.send_first(pack_leaders(records))
 
     def note_space(self, link: Link, is_full: bool) -> None:
-        assert link.peer is not None
-        if is_full:
-            self.full.add(link.peer.number)
-        else:
-            self.full.discard(link.peer.number)
+        (self.full.add if is_full else self.full.discard)(link.node.number)
 
     def note_contact(self, link: Link, lease: int | None, back_by: int | None, now: int) -> None:
-        assert link.peer is not None
-        number = link.peer.number
+        number = link.node.number
         if self.links.get(number) is not link or self.membership.records[number].node != link.peer:
             return
         self.membership.note_contact(number, now)
@@ -522,7 +503,8 @@ class Cluster:
                 link.give_up("no heartbeat from the node")
         for link in (*self.strangers, *self.links.values()):
             link.tick(now)
-        self._settle_disputes()
+        settled = self.disputes.settled()
+        self._forward_leaders(None, [log_id for log_id, epoch in settled if self.leaders.learn(log_id, epoch)])
         if not self.configs.is_complete and self._is_first():
             self.configs.complete()
         return silent
@@ -552,7 +534,7 @@ def _rank(link: Link, own: NodeIdentity, peer: NodeIdentity) -> tuple[bool, byte
 
 
 def _why_not(known: Member, node: NodeIdentity) -> str:
-    """Return why a run of a node is not accepted, given a later record of its number."""
+    """Return the reason why a run of a node is not accepted, given a later record of its number."""
     if known.standing is Standing.FORGOTTEN and known.node.log_id == node.log_id:
         return f"node {node.number} was forgotten: its log is not taken back, start it with a new data directory"
     if known.standing is Standing.LEFT and known.node == node:

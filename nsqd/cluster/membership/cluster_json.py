@@ -1,4 +1,4 @@
-"""`cluster.json` in the data directory: what a node must know of its cluster before it is connected.
+"""`cluster.json` in the data directory: the facts about its cluster that a node needs before it is connected.
 
 It holds the number of the last run (the incarnation), the latest record of each node, the message ids that each may have
 issued, the leader of each log, the votes of this node, which logs are closed, what was deleted
@@ -15,10 +15,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from nsqd.cluster.membership.closed_frames import Closed, make_closed
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.deletions import pack_content, unpack_deleted
 from nsqd.cluster.membership.facts import ClusterFacts
+from nsqd.cluster.membership.leader_frames import Closed, make_closed
 from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.membership.salvaged import SalvagedTail
 from nsqd.cluster.membership.topic_configs import from_fields, to_fields
@@ -59,7 +59,7 @@ def read_facts(directory: Path) -> ClusterFacts:
         return ClusterFacts()
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, PeerError) as error:
         raise DirectoryError(
-            f"failed to read {path} - {error}: remove it if it is damaged, the other nodes send its content again"
+            f"failed to read {path} - {error}: remove it if it is corrupt: the other nodes send its content again"
         ) from None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nsqd.cluster.membership.closed_frames import Closed
+from nsqd.cluster.membership.leader_frames import Closed
 from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.membership.salvaged import SalvagedTail
 from nsqd.cluster.membership.topic_configs import VersionedConfig

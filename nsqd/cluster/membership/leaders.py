@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from nsqd.cluster.membership.closed_frames import Closed
-from nsqd.cluster.membership.leader_frames import MOST_LOGS, Hold, Leadership
+from nsqd.cluster.membership.leader_frames import MOST_LOGS, Closed, Hold, Leadership
 from nsqd.core.message.epoch import Epoch
 
 MOST_CLOSED = 1000  # closed logs that a node remembers

@@ -131,7 +131,7 @@ class Membership:
             self._suspected.discard(number)
 
     def last_contact(self, number: int) -> int | None:
-        """Return when a byte came from a node, or its present run became known, in monotonic ns. None if never."""
+        """Return the time of the last byte from a node, or of the discovery of its run, in monotonic ns. None if unknown."""
         return self._contacts.get(number)
 
     def note_contact(self, number: int, now: int) -> None:

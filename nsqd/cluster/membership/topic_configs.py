@@ -84,20 +84,18 @@ class TopicConfigs(Part):
 
     def admitted(self, link: Link) -> None:
         """Send a connected node all configurations, and whether they are complete."""
-        assert link.peer is not None
-        self.ignorant.discard(link.peer.number)  # it says so again
+        self.ignorant.discard(link.node.number)  # it says so again
         self._send(link, self.known.values())
         link.send_first(pack_configs([] if self.is_complete else None))
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
-        assert link.peer is not None
         records = unpack_configs(content)
         if records is None:
-            self.ignorant.add(link.peer.number)
+            self.ignorant.add(link.node.number)
         elif records:
             self._learn(link, [record for record in records if record.at <= self._wall() + AHEAD])
         else:
-            self.ignorant.discard(link.peer.number)
+            self.ignorant.discard(link.node.number)
             self.complete()
 
     def complete(self) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from nsqd.cluster.membership.facts import Keep
 from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.ownership.cases import (
     FIRST_RETRY,
@@ -74,19 +73,13 @@ class Attempt:
 class Candidate:
     """The elections of one node. All times are monotonic ns."""
 
-    def __init__(
-        self, cases: Cases, quorum: Quorum, random: Callable[[int], bytes], keep: Keep, witnesses: Witnesses
-    ) -> None:
+    def __init__(self, cases: Cases, random: Callable[[int], bytes], witnesses: Witnesses) -> None:
         """`random` returns the given number of random bytes."""
         self.attempt: Attempt | None = None
         self.won = {"clean": 0, "unclean": 0}  # how many elections were won, since the start
         self.failed = self.called_off = self.postponed = 0
-        self._cases = cases
-        self._cluster = cases.cluster
-        self._leaders = cases.leaders
-        self._quorum = quorum
-        self._random = random
-        self._keep, self._ask_witnesses = keep, witnesses
+        self._cases, self._cluster, self._leaders = cases, cases.cluster, cases.leaders
+        self._random, self._ask_witnesses = random, witnesses
         self._serial = 0
 
     # time
@@ -163,15 +156,14 @@ class Candidate:
         attempt = self.attempt
         if attempt is None or (reply.log_id, reply.serial) != (attempt.case.log_id, attempt.serial):
             return
-        assert link.peer is not None
         if attempt.is_won:
             if reply.answer is Answer.IN_CONTACT and attempt.stage is Stage.CLEAN:
                 self.call_off(attempt, "another node is in contact with the leader")
             return
         if attempt.has_asked:
-            attempt.replies[link.peer.number] = reply
+            attempt.replies[link.node.number] = reply
             if reply.contact_age != NEVER:
-                attempt.contacts[link.peer.number] = now - reply.contact_age
+                attempt.contacts[link.node.number] = now - reply.contact_age
             self._judge(attempt, now)
 
     # elections
@@ -182,7 +174,7 @@ class Candidate:
             self._begin(self._cases.by_log[min(due)[1]], now)
 
     def _due(self, case: Case, now: int) -> int | None:
-        """Return when an election for a log is to begin. None if it must not, as far as is known now."""
+        """Return the time at which an election for a log is to begin. None if it must not, as far as is known now."""
         replica, lost = case.replica, case.lost_since
         if lost is None or replica is None or not replica.is_complete or self._leaders.holds(case.log_id):
             return None
@@ -192,7 +184,7 @@ class Candidate:
             return None
         if case.is_ordered:
             return case.retry_at
-        if self._quorum is Quorum.NONE:
+        if self._cases.quorum is Quorum.NONE:
             return None
         if case.invitation is not None and now < case.invitation.until:
             return case.retry_at
@@ -202,7 +194,7 @@ class Candidate:
         return max(begun, case.retry_at)
 
     def waits_for(self, case: Case) -> str:
-        """Return why this node is no candidate for a log without a leader. "" if it may be one, or has no copy."""
+        """Return the reason why this node is no candidate for a log. "" if it may be one, or has no replica."""
         replica, lost = case.replica, case.lost_since
         if lost is None or replica is None or case.log_id in self._leaders.closed:
             return ""
@@ -210,7 +202,7 @@ class Candidate:
             return "the copy here is not complete"
         if case.is_ordered:
             return case.why
-        if self._quorum is Quorum.NONE:
+        if self._cases.quorum is Quorum.NONE:
             return "-failover-quorum is none: an operator may order the promotion"
         left = lost + self._cases.unclean_after - self._cases.now
         if not self._cases.seems_clean(case, replica) and left > 0:
@@ -279,7 +271,7 @@ class Candidate:
         attempt.awaits_witness, attempt.deadline = False, self._cases.now + VOTE_WITHIN
         case.number = attempt.number
         self._leaders.vote(case.log_id, own)
-        self._keep(lambda is_kept: self._ask(attempt) if is_kept else None)
+        self._cases.keep(lambda is_kept: self._ask(attempt) if is_kept else None)
 
     def _ask(self, attempt: Attempt) -> None:
         """Ask all nodes for their vote: this node's own one is durable."""
@@ -315,7 +307,7 @@ class Candidate:
             self._win(attempt, now)
 
     def _why_not(self, attempt: Attempt) -> str:
-        """Return why an election is not won with the replies so far, or ""."""
+        """Return the reason why an election is not won with the replies so far, or ""."""
         case, answers = attempt.case, {number: reply.answer for number, reply in attempt.replies.items()}
         most = attempt.number + MOST_AHEAD  # a higher number is reached in steps, by this node and the voters alike
         for reply in attempt.replies.values():
@@ -335,14 +327,14 @@ class Candidate:
         ):
             if blocks in found:
                 return why
-        if Answer.IN_CONTACT in found and (attempt.stage is Stage.CLEAN or self._quorum is Quorum.ANY):
+        if Answer.IN_CONTACT in found and (attempt.stage is Stage.CLEAN or self._cases.quorum is Quorum.ANY):
             return "another node is in contact with the leader"
         voted = {number for number, answer in answers.items() if answer is Answer.GRANTED}
         voted.add(self._cluster.own.number)
-        if self._quorum is Quorum.ANY:
+        if self._cases.quorum is Quorum.ANY:
             if found - {Answer.GRANTED}:
                 return "not all reachable nodes have voted"
-        elif len(voted & (voters := self._voters(attempt))) <= len(voters) // 2:
+        elif not _is_majority(voted, self._voters(attempt)):
             return "no majority has voted for it"
         if attempt.stage is Stage.CLEAN and not self._is_clean(attempt, case.replica):
             return "the replica may lack messages"
@@ -439,3 +431,7 @@ class Candidate:
 def _in_contact(attempt: Attempt) -> list[int]:
     """Return the numbers of the voters that are in contact with the leader."""
     return [number for number, reply in attempt.replies.items() if reply.answer is Answer.IN_CONTACT]
+
+
+def _is_majority(voted: set[int], voters: set[int]) -> bool:
+    return len(voted & voters) > len(voters) // 2

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from nsqd.cluster.membership.cluster import Cluster
+from nsqd.cluster.membership.facts import Keep
 from nsqd.cluster.membership.leader_frames import MOST_LOGS, NO_REPLICA, Extent
 from nsqd.cluster.ownership.election_frames import InSyncReplicas, Stage
 from nsqd.cluster.wire.link import Link
@@ -88,15 +89,21 @@ class Cases:
     """The logs that may be promoted, as one node knows them. All times are monotonic ns."""
 
     def __init__(
-        self, cluster: Cluster, replicas: ReplicaView, failover_after: int, unclean_after: int, now: int
+        self,
+        cluster: Cluster,
+        replicas: ReplicaView,
+        keep: Keep,
+        quorum: Quorum,
+        failover_after: int,
+        unclean_after: int,
+        now: int,
     ) -> None:
         """Begin at `now`. For the times see Elections."""
-        self.cluster = cluster
-        self.leaders = cluster.leaders
+        self.cluster, self.leaders, self.replicas = cluster, cluster.leaders, replicas
+        self.keep, self.quorum = keep, quorum
         self.failover_after, self.unclean_after = failover_after, unclean_after
         self.by_log: dict[bytes, Case] = {}
         self.now = now  # of the latest tick
-        self.replicas = replicas
 
     # state
 
@@ -141,8 +148,7 @@ class Cases:
 
     def note_in_sync(self, link: Link, in_sync: InSyncReplicas) -> None:
         """Record the in-sync followers that the leader of a log has reported."""
-        assert link.peer is not None
-        if in_sync.epoch.node != link.peer.number or self.leaders.leader(in_sync.log_id) != in_sync.epoch:
+        if in_sync.epoch.node != link.node.number or self.leaders.leader(in_sync.log_id) != in_sync.epoch:
             return
         case = self.case(in_sync.log_id)
         case.in_sync, case.is_fresh = in_sync, True
@@ -175,7 +181,7 @@ class Cases:
         return self._lost_since(log_id, now) is None
 
     def _lost_since(self, log_id: bytes, now: int) -> int | None:
-        """Return when the leader of a log was lost, at most `now`. None if it is connected.
+        """Return the time at which the leader of a log was lost, at most `now`. None if it is connected.
 
         A connected leader that has reported its logs without this one has lost the log: its disk was replaced.
         """

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from nsqd.cluster.membership.closed_frames import Closed, pack_closed, unpack_closed
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.facts import Keep
-from nsqd.cluster.membership.leader_frames import is_kept, pack_kept
+from nsqd.cluster.membership.leader_frames import Closed, is_kept, pack_closed, pack_kept, unpack_closed
 from nsqd.cluster.membership.leaders import MOST_CLOSED
 from nsqd.cluster.wire.frames import FrameKind
 from nsqd.cluster.wire.link import Link
@@ -78,9 +77,8 @@ class ClosedLogs(Part):
 
         The node that has closed it says so itself. If that is a member and has not said so, two other nodes have to.
         """
-        assert link.peer is not None
         leaders, membership = self._leaders, self._cluster.membership
-        number, log_id, closer = link.peer.number, record.log_id, record.epoch.node
+        number, log_id, closer = link.node.number, record.log_id, record.epoch.node
         known = leaders.closed.get(log_id)
         if known is not None and known.epoch >= record.epoch:
             return True

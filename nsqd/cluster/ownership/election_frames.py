@@ -1,6 +1,6 @@
 """The frames by which nodes elect who leads a log that lost its leader. All numbers are big-endian.
 
-    IN_SYNC       from the leader of a log: its id, its epoch; the position from which on its in-sync followers count, whether
+    IN_SYNC       from the leader of a log: its id, its epoch; the position from which on its followers are in sync, whether
                   the receiver has everything, and the numbers of the in-sync followers
     VOTE_REQUEST  the sender wants to lead a log: its id, a number for the next epoch, a serial number of the election, the
                   epoch that ends, the last epoch and the end of the sender's replica, how many ns ago its stream ended, and

@@ -56,10 +56,9 @@ class Elections(Part):
         now: int,
     ) -> None:
         """Begin at `now`. `random` returns the given number of random bytes; `failover_after` and `unclean_after` are in ns."""
-        self.quorum = quorum
-        self.cases = Cases(cluster, replicas, failover_after, unclean_after, now)
-        self.candidate = Candidate(self.cases, quorum, random, keep, witnesses)
-        self.voter = Voter(self.cases, self.candidate, quorum, keep)
+        self.cases = Cases(cluster, replicas, keep, quorum, failover_after, unclean_after, now)
+        self.candidate = Candidate(self.cases, random, witnesses)
+        self.voter = Voter(self.cases, self.candidate)
         self._cluster = cluster
         self._leaders = cluster.leaders
         cluster.disputes.needs_majority = quorum is not Quorum.ANY
@@ -119,8 +118,7 @@ class Elections(Part):
 
         `position`: the log's end when they began to count; `is_whole`: the node has everything, and keeps up.
         """
-        assert link.peer is not None
-        number, in_sync = link.peer.number, InSyncReplicas(log_id, epoch, position, frozenset(named), is_whole)
+        number, in_sync = link.node.number, InSyncReplicas(log_id, epoch, position, frozenset(named), is_whole)
         known, logs = self._sent.get(number, (None, {}))
         if known is not link:
             self._sent[number] = link, (logs := {})
@@ -188,7 +186,7 @@ class Elections(Part):
         """Return the leaders of logs and the elections, for /cluster. A closed log needs no leader."""
         closed = self._leaders.closed
         return {
-            "quorum": self.quorum.value,
+            "quorum": self.cases.quorum.value,
             "won": dict(self.candidate.won),
             "failed": self.candidate.failed,
             "called_off": self.candidate.called_off,

@@ -24,7 +24,7 @@ from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.facts import Keep
 from nsqd.cluster.membership.leader_frames import checked_epoch
 from nsqd.cluster.ownership.elections import Elections
-from nsqd.cluster.replication.choosing import Followed
+from nsqd.cluster.replication.follower import Followed
 from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.part import Part
@@ -63,7 +63,7 @@ class LeavingNode(Protocol):
         """Return the logs that this node is promoting and has not announced yet."""
 
     def transfer(self, log_id: bytes) -> None:
-        """Note that another node is asked to lead a log: what is recorded in it from now on may not reach that node."""
+        """Note that another node is asked to lead a log: later records of this node may not reach it."""
 
     def end(self, leaving: Leaving) -> None:
         """End the process: `leaving` is over."""
@@ -187,8 +187,7 @@ class Transfers(Part):
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         log_id, epoch = unpack_transfer(content)
-        assert link.peer is not None
-        is_leader = epoch.node == link.peer.number and self._is_leader(log_id, epoch)
+        is_leader = epoch.node == link.node.number and self._is_leader(log_id, epoch)
         if is_leader and len(self._asked) < MOST_ASKED and not self._cluster.is_leaving:
             self._asked[log_id] = epoch, self._now + ASKED_FOR
 

@@ -44,7 +44,7 @@ class KeptReplicas:
         return ReplicaState(kept.log_id, kept.node, end, epoch, end > 0 and not kept.failure, self._ended_at(kept))
 
     def _ended_at(self, kept: Kept) -> int | None:
-        """Return when the stream of bytes to the replica of a log ended. None if they still come."""
+        """Return the time at which the stream of bytes to a replica ended. None if they still come."""
         log_id, link = kept.log_id, kept.link
         if link is not None:
             self._links[log_id] = link

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nsqd.cluster.membership.closed_frames import make_closed
 from nsqd.cluster.membership.cluster import Cluster
+from nsqd.cluster.membership.leader_frames import make_closed
 from nsqd.cluster.ownership.closed_logs import ClosedLogs
 from nsqd.cluster.promotion.diverged.arbiter import is_copied
 from nsqd.cluster.promotion.promoted_log import CLOSED, LOST, SERVING, PromotedLog

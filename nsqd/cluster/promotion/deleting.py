@@ -29,13 +29,13 @@ MOST_NAMED = 10  # deletions that one line of the log names
 
 @dataclass(slots=True)
 class _Notice:
-    """What another node has deleted from a log that this one leads."""
+    """Deletions by another node in a log that this one leads."""
 
     record: LogDeletions
     node: int  # number of that node
     link: Link | None  # over which it is answered; None: it is this node itself
     opened: OpenLog | None = None  # the log in which it was done; None: it waits
-    before: int = 0  # position behind which it was recorded
+    before: int = 0  # position after which it was recorded
     position: int = -1  # that has to be durable; -1: the records are not written yet
 
 
@@ -50,8 +50,7 @@ class Deleting(Part):
         self._notices: dict[tuple[bytes, int], _Notice] = {}  # by log id and number of the sender
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
-        assert link.peer is not None
-        number = link.peer.number
+        number = link.node.number
         if is_kept(content):
             self._cluster.deletions.answered(content, self._cluster.leaders.leader(content), number)
             return

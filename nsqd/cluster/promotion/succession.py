@@ -107,7 +107,7 @@ def keep_diverged(path: Path, log: Path, log_id: bytes) -> Path:
 
 
 def free_path(path: Path) -> Path:
-    """Return the path, or, if it exists, one with a number behind it."""
+    """Return the path, or, if it exists, one with a number appended."""
     if not os.path.lexists(path):
         return path
     return next(

@@ -74,7 +74,7 @@ class JobOwners:
         """Return the numbers of the other nodes that may own a job of that node's number."""
         cluster = self._cluster
         own_logs = {node.number: node.log_id for node in cluster.membership.members}
-        # The log of a lost node counts as that member's own, whichever node has promoted it, until it returns with another one.
+        # A lost member keeps its log in `own_logs`, whichever node has promoted it, until it returns with another one.
         epochs = cluster.leaders.epochs.items()
         new_leaders = {epoch.node for log_id, epoch in epochs if own_logs.get(epoch.node) != log_id and epoch.number}
         return {number, *new_leaders} - {cluster.own.number}
@@ -96,8 +96,22 @@ class JobOwners:
                 groups.setdefault(numbers, []).append((job_id, message_id))
             elif command in ACKNOWLEDGES:
                 self._keep(job_id, message_id, rights)
-        if groups:
-            _Counting(self, command, rights, then).ask(groups)
+        totals: list[int] = []  # of the groups whose owners have replied
+        refusals: list[bytes] = []
+
+        def answered(asked: list[tuple[bytes, int]], nodes: int, replies: list[bytes]) -> None:
+            counts = [int(reply[1:]) for reply in replies if _COUNT.fullmatch(reply)]  # an error does not count
+            refused = [reply for reply in replies if reply.startswith(NO_PERMISSION)]
+            if command in ACKNOWLEDGES and sum(counts) < len(asked) and len(counts) < nodes and not refused:
+                self.keep_all(asked, rights)
+            totals.append(sum(counts))
+            refusals.extend(refused)
+            if len(totals) == len(groups):
+                then(None if refusals else sum(totals))
+
+        for numbers, asked in groups.items():
+            request = resp.words([command, *(job_id for job_id, _ in asked)])
+            self._lending.ask(set(numbers), rights, request, partial(answered, asked, len(numbers)))
         return bool(groups)
 
     def add(self, words: list[bytes], wait: int, then: Callable[[bytes | None], None]) -> bool:
@@ -131,12 +145,6 @@ class JobOwners:
 
     def request_of_all(self, words: list[bytes]) -> None:
         self._lending.ask(set(self._cluster.links), b"", resp.words(words), lambda replies: None)
-
-    def request(
-        self, numbers: frozenset[int], words: list[bytes], rights: bytes, then: Callable[[list[bytes]], None]
-    ) -> None:
-        """Have those of these nodes do a command that can be asked."""
-        self._lending.ask(set(numbers), rights, resp.words(words), then)
 
     # kept acknowledgements
 
@@ -277,38 +285,6 @@ def acknowledged_by(kept: Job) -> int:
 def may_acknowledge(rights: bytes, queue: str) -> bool:
     """Return whether a client with these rights (Rights.dump) may acknowledge jobs of that queue."""
     return not rights or identity_of_another_node(rights).rights.may(Verb.CONSUME, queue)
-
-
-class _Counting:
-    """A command about several jobs whose owners were asked."""
-
-    def __init__(self, owners: JobOwners, command: bytes, rights: bytes, then: Callable[[int | None], None]) -> None:
-        self._owners = owners
-        self._command = command
-        self._rights = rights
-        self._then = then
-        self._done = self._left = 0
-        self._is_refused = False
-
-    def ask(self, groups: dict[frozenset[int], list[tuple[bytes, int]]]) -> None:
-        """Ask the owners of each group of jobs, (id, message id)."""
-        self._left = len(groups)
-        for numbers, asked in groups.items():
-            words = [self._command, *(job_id for job_id, _ in asked)]
-            self._owners.request(numbers, words, self._rights, partial(self._answered, asked, len(numbers)))
-
-    def _answered(self, asked: list[tuple[bytes, int]], nodes: int, replies: list[bytes]) -> None:
-        """Count the replies; `nodes`: how many nodes were asked."""
-        counts = [int(reply[1:]) for reply in replies if _COUNT.fullmatch(reply)]  # an error does not count
-        done = sum(counts)
-        self._done += done
-        is_refused = any(reply.startswith(NO_PERMISSION) for reply in replies)
-        self._is_refused |= is_refused
-        if self._command in ACKNOWLEDGES and done < len(asked) and len(counts) < nodes and not is_refused:
-            self._owners.keep_all(asked, self._rights)
-        self._left -= 1
-        if not self._left:
-            self._then(None if self._is_refused else self._done)
 
 
 class TubeOwners:

@@ -93,7 +93,7 @@ class _Credit:
                     tube.offer()
 
     def wait_for(self, marks: tuple[Mark, ...]) -> None:
-        """Do nothing: loans of a turn are sent when all promises of that turn are kept."""
+        """Do nothing: loans of a turn are sent when all ack conditions of that turn are met."""
 
     def read_completed(self) -> None:
         """Do nothing: the tube offers the job again."""
@@ -178,7 +178,7 @@ class Lending:
         self._links = links
         self._execute = execute
         self.now = 0  # monotonic ns of this turn
-        self.output: list[tuple[Link, bytes]] = []  # frames to send when the promises of this turn are kept
+        self.output: list[tuple[Link, bytes]] = []  # frames to send when the ack conditions of this turn are met
         self.lent = self.borrowed = self.returned = 0  # loans since the start
         self._guests: dict[int, _Guest] = {}  # by node number
         self._known: dict[int, dict[str, int]] = {}  # the WANTs of this node that each node has
@@ -197,8 +197,7 @@ class Lending:
 
     def admitted(self, link: Link) -> None:
         """Send a newly connected node which of its loans came, and the WANTs of this node."""
-        assert link.peer is not None
-        number, incarnation = link.peer.number, link.peer.incarnation
+        number, incarnation = link.node.number, link.node.incarnation
         guest = self._guests.get(number)
         if guest is not None and guest.incarnation != incarnation:
             guest.leave()
@@ -241,8 +240,7 @@ class Lending:
 
     def receive(self, link: Link, kind: FrameKind, content: bytes) -> None:
         """Take a frame about jobs that came from another node. Raises PeerError."""
-        assert link.peer is not None
-        number = link.peer.number
+        number = link.node.number
         match kind:
             case FrameKind.WANT:
                 self._wanted(number, *unpack_want(content))
@@ -363,8 +361,7 @@ class Lending:
 
     def _borrow(self, link: Link, loan: Loan) -> None:
         """Give a loan to the client that has waited longest; if none waits, return it."""
-        assert link.peer is not None
-        number = link.peer.number
+        number = link.node.number
         announced = self._known.get(number, {})
         if loan.queue in announced:  # the lender has counted it
             announced[loan.queue] -= 1
@@ -388,7 +385,7 @@ class Lending:
         else:  # its owner has forgotten it
             self._unplaced.append(loan)
             self.keep_unplaced()
-        self._came[number] = link.peer.incarnation, loan.number
+        self._came[number] = link.node.incarnation, loan.number
         self.output.append((link, pack_number(FrameKind.TOOK, loan.number, b"\1" if is_held else b"")))
 
     def keep_unplaced(self) -> None:
@@ -458,7 +455,7 @@ class Lending:
             guest.resume()
 
     def take_output(self) -> list[tuple[Link, bytes]]:
-        """Return the frames to send when the promises of this turn are kept, and forget them."""
+        """Return the frames to send when the ack conditions of this turn are met, and forget them."""
         for guest in self._guests.values():
             guest.queued = 0
         output, self.output = self.output, []

@@ -64,7 +64,7 @@ class LentJobs(Part):
         self._for_others = replace(context, proofs=None, audit=None, until_registered=None, has_limits=False)
         self._tubes_for_others = replace(tubes_context, proofs=None, audit=None, until_registered=None)
         self._asked: list[_Asked[Any]] = []  # commands of other nodes that wait for the disk
-        self._held: deque[_Held] = deque()  # of the turns whose promises are not kept, or after such a turn
+        self._held: deque[_Held] = deque()  # of the turns whose ack conditions are not met, or after such a turn
         self.lending = Lending(context.queues, port.cluster.links, self._execute)
         self.owners = JobOwners(port.cluster, self.lending, context.queues, context.ids)
         context.others = self.owners
@@ -87,8 +87,7 @@ class LentJobs(Part):
         self.lending.admitted(link)
 
     def closed(self, link: Link) -> None:
-        assert link.peer is not None
-        self.lending.closed(link.peer.number, link)
+        self.lending.closed(link.node.number, link)
 
     def attached(self, broker: Broker) -> None:
         self.owners.apply_kept(broker)
@@ -140,7 +139,7 @@ class LentJobs(Part):
         self.owners.tick(self._broker.now)
 
     def replies(self) -> HttpReplies | None:
-        """Send frames without a promise. Return those to send when the promises of this turn are kept, or None.
+        """Send frames that wait for no ack condition. Return those to send when the conditions of this turn are met, or None.
 
         The group of the turn is written, so nothing may change from now on.
         """
@@ -186,7 +185,7 @@ class LentJobs(Part):
 
 @dataclass(slots=True)
 class _Held:
-    """Frames to other nodes that are sent when the promises of one turn are kept."""
+    """Frames to other nodes that are sent when the ack conditions of one turn are met."""
 
     frames: list[tuple[Link, bytes]] = field(default_factory=list)
     is_ready: bool = False
@@ -266,4 +265,4 @@ class _Asked(Generic[P]):
         raise AssertionError("other nodes have no limits")
 
     def hand_over(self, rest: bytes, head_due: int = 0) -> None:
-        raise AssertionError("nothing is behind this to take the connection")
+        raise AssertionError("there is no server to take the connection")

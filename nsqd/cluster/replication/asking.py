@@ -29,7 +29,7 @@ from nsqd.cluster.wire.visit import Visits
 from nsqd.storage.log.followers import Followers
 from shared.log import log
 
-ASK_EVERY = 0.1  # s between two questions to nodes that do not answer
+ASK_EVERY = 0.1  # s between two requests to nodes that do not reply
 LEAST_PATIENCE = 0.2  # s for an answer
 MOST_NODES = 32  # that are asked
 TRANSFER = 30.0  # s without receiving a byte of a replica
@@ -70,7 +70,7 @@ class NodeReplicas:
     def _ask_all(
         self, ask_one: Callable[[str, float], T | None], is_over: Callable[[Collection[int]], bool]
     ) -> list[T]:
-        """Return what other nodes answer. Those that do not answer (None) are asked again until the time is over.
+        """Return the replies of other nodes. Nodes without one (None) are asked again until the time is over.
 
         `is_over` is given the numbers of those that have answered, and may end it earlier.
         """

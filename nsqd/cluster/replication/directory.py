@@ -20,7 +20,7 @@ from shared.log import log
 NAME = "replicas"  # in the data directory
 PROMOTED = "promoted"  # logs that this node has promoted
 DIVERGED = "diverged"  # logs that this node had before
-NOTE = ".salvaged"  # behind the name of a diverged copy: the file that says what was made of it
+NOTE = ".salvaged"  # suffix of a diverged copy's name: the file that names the log made of it
 _LOG_ID = re.compile(r"[0-9a-f]{32}")
 
 

@@ -16,9 +16,8 @@ from typing import Any
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.leader_frames import Extent
 from nsqd.cluster.replication import stream
-from nsqd.cluster.replication.choosing import Followed, KnownNode, best_first, chosen
 from nsqd.cluster.replication.common_point import common_end, continued, first_missing
-from nsqd.cluster.replication.follower import Batch, Follower, Work
+from nsqd.cluster.replication.follower import Batch, Followed, Follower, KnownNode, Work, best_first, chosen
 from nsqd.cluster.replication.in_sync import InSync
 from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
 from nsqd.cluster.wire.link import Link
@@ -180,8 +179,7 @@ class LeaderSide:
 
     def receive(self, link: Link, kind: FrameKind, content: bytes) -> None:
         """Take what a follower says. Raises PeerError."""
-        assert link.peer is not None
-        follower = self.followers.get(link.peer.number)
+        follower = self.followers.get(link.node.number)
         if follower is None or follower.link is not link:
             return  # it was let go meanwhile
         if kind is FrameKind.HAVE:

@@ -42,10 +42,9 @@ class LogTimes(Part):
         if len(content) != _TIME.size:
             raise PeerError("TIME is not whole")
         log_id, steady = _TIME.unpack(content)
-        assert link.peer is not None
         if steady > MOST_TIME:
             raise PeerError("a time is beyond all times")
-        if log_id not in self._copying.replicas.kept or not self._cluster.may_write_replica(link.peer.number, log_id):
+        if log_id not in self._copying.replicas.kept or not self._cluster.may_write_replica(link.node.number, log_id):
             return
         self._notes.pop(log_id, None)
         if len(self._notes) >= MOST_NOTES:

@@ -5,7 +5,7 @@
     visitor   FETCH       log id and position
     visited   FETCHED     [segment, offset, bytes], or nil: it has no replica that can be read
 
-A visitor waits for the answer before its next question. Bytes that begin a segment
+A visitor waits for the reply before its next request. Bytes that begin a segment
 have the segment's header before them. At the end of the replica there are none.
 
 See docs/design/cluster.md#visits.
@@ -46,7 +46,7 @@ class Offer:
     address: str  # host:port at which that node is visited
     end: int
     epochs: tuple[tuple[bytes, int], ...]
-    lease: int = 0  # message id below which that node was told that this one may have issued ids
+    lease: int = 0  # message id below which this node may have issued ids, as that node knows it
     leader: int | None = None  # number of that node, if it says that it leads the log; None: it has a replica
 
 
@@ -64,16 +64,15 @@ class Fetched(NamedTuple):
         return int(match[1]) if match is not None and match[2] == "0" else None
 
 
-def is_enough(followers: Followers, heard: Collection[int]) -> bool:
-    """Return True if one of those that have answered holds whatever clients were told that n nodes have, for every n in use.
+def is_enough(followers: Followers, replied: Collection[int]) -> bool:
+    """Return True if the nodes that have replied include one with every publish that was acknowledged with n copies.
 
-    `heard`: numbers of the nodes that have answered. Of k followers, n - 1 have such a publish, so k - n + 2 answers contain
-    one of them.
+    `replied`: numbers of these nodes. Of k followers, n - 1 have such a publish, so k - n + 2 replies contain one of them.
     """
-    return len(set(followers.numbers) & set(heard)) >= len(followers.numbers) - max(0, followers.fewest - 2)
+    return len(set(followers.numbers) & set(replied)) >= len(followers.numbers) - max(0, followers.fewest - 2)
 
 
-# what a node has, from what /cluster shows of it
+# offers in the content of /cluster
 
 
 def find_offers(address: str, figures: dict[str, Any], log_id: bytes, lease: int = 0) -> list[Offer] | None:
@@ -120,7 +119,7 @@ def pack_offers(lease: int | None, offers: list[Offer] | None) -> bytes:
 
 
 def unpack_offers(address: str, content: bytes) -> tuple[int | None, list[Offer] | None]:
-    """Return what the node at `address` has answered: the lease, and the offers. Raises PeerError."""
+    """Return the lease and the offers in the reply of the node at `address`. Raises PeerError."""
     lease, offers = unpack_fields(content, 2, MOST_EPOCHS)
     if lease is not None:
         checked_int(lease, MOST_LEASE)
@@ -161,7 +160,7 @@ def pack_fetched(fetched: Fetched | None) -> bytes:
 
 
 def unpack_fetched(content: bytes) -> Fetched | None:
-    """Return what was sent. Raises PeerError."""
+    """Return the fetched bytes, or None. Raises PeerError."""
     fields = unpack_message(content)
     if fields is None:
         return None

@@ -1,10 +1,10 @@
-"""At the start of a node: ask others what it has lost: the end of its log, bytes that are damaged, or which ids it has issued.
+"""Fetch from other nodes, at a start, what this node has lost: the end of its log, corrupt bytes, or the ids it has issued.
 
-After a power cut a node may have lost what it had not synced, while its followers have it. In a mode that does not wait for
-the node's own disk, clients may have been told that it is kept. So the other nodes are asked before the log goes on: bytes that
-follow the log's end, in the same epoch, are appended to it.
+After a power cut a node may have lost bytes that it had not synced, while its followers have them. In a mode that does not wait
+for the node's own disk, these may be acknowledged. So the node asks the others before it continues its log, and appends the
+bytes that follow the log's end in the same epoch.
 
-The same answers tell whether another node leads the log by now, because it has taken it over. Then the log is not continued.
+The replies also show whether another node has promoted the log and leads it by now. Then the log is not continued.
 
 See docs/design/cluster.md#the-return-of-a-node and docs/design/cluster.md#return-after-a-failover.
 """
@@ -34,7 +34,7 @@ NEVER_LEASED = 1  # the lease of a log that has issued no id
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What is known of the failover of a log."""
+    """The failover of a log, as far as it is known."""
 
     epoch: Epoch  # the leader's, by which it is the leader
     address: str  # of the node that answered so; "": none did, and the leader may have any part
@@ -56,11 +56,11 @@ class FailedOver(Exception):
 
 
 class LeaderSilentError(Exception):
-    """Nobody says what another node has of the log that this one lacks: its leader, or a node that may have what is damaged."""
+    """The leader of the log, or a node that may have the bytes that are corrupt here, does not reply."""
 
 
 def failed_over(offers: Iterable[Offer], epochs: Iterable[Epoch], node: int) -> Taken | None:
-    """Return by whom a log is led, according to what other nodes answer; None: by nobody with a greater epoch.
+    """Return the failover of a log that the replies of other nodes show. None if no node leads it by a greater epoch.
 
     `epochs`: those that the log knows; `node`: the number of this node, which leads it by the last of them. A node that says
     that it leads the log is believed, and so is a replica: if it holds an epoch of another node, that node led the log.
@@ -90,8 +90,8 @@ def is_led_by_another(
 ) -> bool:
     """Return True if a node other than `node` leads a log by a greater epoch than these, as far as that can be found out.
 
-    `followers`: those that count, as the log states it: so many answers are waited for as for the log of this node. `known`: by
-    which epoch the log is led, as this node has learned before; None: nothing was learned. See `failed_over`.
+    `followers`: the in-sync ones, as the log states them: as many replies are waited for as for this node's own log. `known`:
+    the latest epoch of the log that this node knows, or None. See `failed_over`.
     """
     epochs = list(epochs)
     if known is not None and known.node != node and known[:2] > max(epochs, default=NO_EPOCH)[:2]:
@@ -100,9 +100,9 @@ def is_led_by_another(
 
 
 def repair_promoted(disk: Disk, reading: LogReading, replicas: NodeReplicas) -> bool:
-    """Replace what is damaged in a log that another node has published into. Returns True if the log has changed.
+    """Replace corrupt bytes of a log that another node has published into. Returns True if the log has changed.
 
-    Asks other nodes only if something is damaged. Raises OSError.
+    Asks other nodes only if bytes are corrupt. Raises OSError.
     """
     identity = reading.identity
     if identity is None or not reading.log_records.damage.spots:
@@ -125,10 +125,10 @@ class Rejoin:
         leaders: Mapping[bytes, Epoch] | None = None,
         is_last_try: bool = False,
     ) -> None:
-        """`node`: number of this node; `lease`: what is known of the message ids that it has leased.
+        """`node`: number of this node; `lease`: the greatest known lease of its message ids.
 
-        `wall` returns ns since the epoch. `leaders`: the epochs of logs that are known, by log id. `is_last_try`: if nobody
-        says how much of the log its leader has, suppose that it has nothing; go on without what is damaged.
+        `wall` returns ns since the epoch. `leaders`: the known epochs of logs, by log id. `is_last_try`: if no node says how
+        much of the log its leader has, assume that it has nothing, and continue without the corrupt bytes.
         """
         self._leaders, self._is_last_try = leaders or {}, is_last_try
         self._replicas = replicas
@@ -140,7 +140,7 @@ class Rejoin:
         self.least_id = 0  # sequence below which no message id is issued, because an earlier log of the node may have
 
     def __call__(self, disk: Disk, reading: LogReading) -> bool:
-        """Replace damaged bytes by those of a replica, and append what a replica has beyond the log's end.
+        """Replace corrupt bytes by those of a replica, and append the bytes of a replica after the log's end.
 
         Returns True if the log may have changed. Raises LogError, OSError, FailedOver, LeaderSilentError.
         """
@@ -176,7 +176,7 @@ class Rejoin:
         replaced, left = replace_damage(disk, reading.log_records, self._replicas, common)
         if left and taken is None and self._replicas.is_incomplete and not self._is_last_try:
             raise LeaderSilentError(
-                f"{left} ranges of its log are damaged, and a node that may have them does not answer"
+                f"{left} ranges of its log are corrupt, and a node that may have them does not reply"
             )
         longer = [offer for offer in offers if offer.end > end == common[offer]]
         for offer in sorted(longer, key=lambda offer: (offer.epochs[-1][0], offer.end), reverse=True):
@@ -211,12 +211,12 @@ class Rejoin:
 
 
 def _append(disk: Disk, segment: str, found: Iterable[Fetched], end: int) -> int:
-    """Write the bytes of a segment behind the log's end, and return the log's new end. Raises OSError, TransferError."""
+    """Append the bytes of a segment to the log, and return the log's new end. Raises OSError, TransferError."""
     file = None
     try:
         for base, offset, data in ((fetched.base, fetched.offset, fetched.data) for fetched in found):
             if base is None or base + max(0, offset - HEADER_SIZE) != end:
-                raise TransferError("what the replica has sent does not follow the end of the log")
+                raise TransferError("the bytes of the replica do not follow the end of the log")
             if file is None:
                 file = disk.open(segment) if offset else disk.create(segment)
             file.append([data], offset)

@@ -1,4 +1,4 @@
-"""Replace damaged bytes of a log by those of a replica: when the log is opened, and when a read finds them.
+"""Replace corrupt bytes of a log by those of a replica: when the log is opened, and when a read finds them.
 
 Records have a CRC that is bound to log, segment, epoch and offset, so whatever passes it is what was written there.
 
@@ -26,13 +26,13 @@ from shared.log import log
 WITHIN = 5.0  # s
 TRY_AGAIN = 60_000_000_000  # ns after which bytes are looked for again that no replica had
 MOST_FAILURES = 1000  # that are remembered
-PATIENCE = 600_000_000_000  # ns for which a message that is damaged here waits for a replica that cannot be reached
+PATIENCE = 600_000_000_000  # ns for which a message that is corrupt here waits for a replica that cannot be reached
 
 
 class LogRepair:
-    """Replaces what a read of a log in use found damaged. Implements nsqd.storage.log.files.Mend; any thread may call it.
+    """Replaces bytes that a read of a log in use found corrupt. Implements nsqd.storage.log.files.Mend; any thread may call it.
 
-    Whoever asks waits for WITHIN at most: what comes later is there for the next read. While nodes do not answer, nobody waits.
+    A caller waits for WITHIN at most: later replies serve the next read. While nodes do not reply, no caller waits.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class LogRepair:
         self._clock = clock
         self._failed: dict[tuple[str, int], int] = {}  # when it was tried in vain, by file and offset
         self._late_at = -TRY_AGAIN  # when nodes did not answer in time
-        self._thread: threading.Thread | None = None  # the one that asks, also when nobody waits for it any more
+        self._thread: threading.Thread | None = None  # the one that asks, also when no caller waits for it any longer
         self._lock = threading.Lock()
 
     def __call__(self, base: int, file: SegmentFile, start: int, stop: int) -> bool:
@@ -115,7 +115,7 @@ class LogRepair:
 def replace_damage(
     disk: Disk, records: LogRecords, replicas: NodeReplicas, common: Mapping[Offer, int]
 ) -> tuple[int, int]:
-    """Replace, durably, what the reading of a log has found damaged. Raises OSError.
+    """Replace, durably, the bytes that the reading of a log has found corrupt. Raises OSError.
 
     Returns how many ranges were replaced, and how many are left that a replica may have. `common`: the position up to which
     each replica holds the same as the log.
@@ -138,7 +138,7 @@ def replace_damage(
 
 
 def _wrong_ranges(data: bytes, start: int, seed: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of a segment that hold no right records. `data` is what stands in it from offset `start` on."""
+    """Yield the ranges of a segment that hold no right records. `data`: its bytes from offset `start` on."""
     at = 0
     while at < len(data):
         after = decode(data, at, seed, start)
@@ -159,7 +159,7 @@ def replace_bytes(
 ) -> bool | None:
     """Replace the bytes of a segment (base, name, seed) from offset `start` to `stop`, durably. Raises OSError.
 
-    Returns False if no replica has records that may stand there, None if one that may have them does not send them.
+    Returns False if no replica has valid records for that place, None if a replica that may have them does not send them.
     """
     base, name, seed = segment
     is_failed = False

@@ -52,8 +52,8 @@ class Replica:
     def __init__(self, disk: Disk, log_id: bytes, node: int, trusted: int | None = None) -> None:
         """Open or begin the replica of the log `log_id` of the node `node`.
 
-        `trusted`: a sync has failed, so nothing can be trusted behind this position, up to which the replica was durable, or
-        behind the mark; None: no sync has failed. Raises OSError, ManifestError, ReplicaError.
+        `trusted`: a sync has failed, so nothing can be trusted after this position, up to which the replica was durable, or
+        after the mark; None: no sync has failed. Raises OSError, ManifestError, ReplicaError.
         """
         self._disk = disk
         self.manifest = read_manifest(disk) or Manifest(log_id, node)

@@ -18,9 +18,8 @@ from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.common_point import common_end
 from nsqd.cluster.replication.directory import ReplicaDirectory
 from nsqd.cluster.replication.follower import Work
-from nsqd.cluster.replication.manifest import ManifestError
+from nsqd.cluster.replication.manifest import ManifestError, replica_parts
 from nsqd.cluster.replication.replica import Replica, ReplicaError, ReplicaSync
-from nsqd.cluster.replication.replica_disk import replica_parts
 from nsqd.cluster.replication.stream import NO_SPACE
 from nsqd.cluster.wire.frames import FrameKind, PeerError
 from nsqd.cluster.wire.link import Link
@@ -94,8 +93,7 @@ class Replicas:
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         """Do what the leader of a log asks for. Raises PeerError."""
-        assert link.peer is not None
-        log_id = link.log_received or link.peer.log_id
+        log_id = link.log_received or link.node.log_id
         number = stream.unpack_follow(content) if kind is FrameKind.FOLLOW else 0
         if not self._is_leader(link, log_id):
             if kind is FrameKind.FOLLOW:
@@ -103,13 +101,13 @@ class Replicas:
             return
         if kind is not FrameKind.FOLLOW and log_id not in self.kept:
             return
-        kept = self.kept.setdefault(log_id, Kept(log_id, link.peer.number))
+        kept = self.kept.setdefault(log_id, Kept(log_id, link.node.number))
         if kept.on_released is not None:
             return
         if kind is FrameKind.FOLLOW:
             kept.link, kept.asked = link, number
-            if log_id == link.peer.log_id:
-                kept.node = link.peer.number
+            if log_id == link.node.log_id:
+                kept.node = link.node.number
             kept.is_asked, kept.is_resumed, kept.dropped = True, False, None
             self._answer(kept)
             return
@@ -131,17 +129,15 @@ class Replicas:
 
     def _is_leader(self, link: Link, log_id: bytes) -> bool:
         """Return True if the peer may write the replica of a log."""
-        assert link.peer is not None
         if log_id in self.promoted:
             return False
         if self.may_write is None:
-            return log_id == link.peer.log_id
-        return self.may_write(link.peer.number, log_id)
+            return log_id == link.node.log_id
+        return self.may_write(link.node.number, log_id)
 
     def _send(self, link: Link, log_id: bytes, frame: bytes) -> None:
         """Send a frame about a log to its leader."""
-        assert link.peer is not None
-        link.send_of(log_id, link.peer.log_id, frame)
+        link.send_of(log_id, link.node.log_id, frame)
 
     def _receive(self, kept: Kept, replica: Replica, kind: FrameKind, content: bytes) -> None:
         if kind is FrameKind.BYTES:
@@ -228,7 +224,7 @@ class Replicas:
         self._release(kept)
 
     def _part(self, kept: Kept, replica: Replica, epochs: stream.Epochs) -> int:
-        """Return how many bytes at the replica's end the log does not have, given the log's epochs."""
+        """Return the number of bytes at the replica's end that the log lacks. `epochs`: those of the log."""
         own = [(epoch.pack(), start) for epoch, start in replica.manifest.epochs]
         if not replica.end:
             return 0

@@ -168,7 +168,7 @@ def pack_gave_up(reason: str) -> bytes:
 
 
 def unpack_gave_up(content: bytes) -> str:
-    """Return why the peer cannot continue its replica."""
+    """Return the reason why the peer cannot continue its replica."""
     return "".join(filter(str.isprintable, content[:MOST_REASON].decode(errors="replace")))
 
 

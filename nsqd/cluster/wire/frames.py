@@ -51,7 +51,7 @@ class FrameKind(IntEnum):
     IN_SYNC = 23
     VOTE_REQUEST = 24
     VOTE_REPLY = 25
-    CLOSED = 26  # a log that is closed: see closed_frames.py
+    CLOSED = 26  # a log that is closed: see leader_frames.py
     CONFIGS = 27  # the configurations of topics: see topic_configs.py
     TRANSFER = 28  # a node that leaves asks the receiver to lead a log: see leaving.py
     TIME = 29  # from the leader of a log: the log's id and time, in ns

@@ -23,7 +23,7 @@ from shared.tls.node_certificates import certified_number
 
 HEARTBEAT_EVERY = 1_000_000_000  # ns
 HANDSHAKE_WITHIN = 5_000_000_000  # ns
-VISIT_IDLE = 30_000_000_000  # ns without a question, after which a visit ends
+VISIT_IDLE = 30_000_000_000  # ns without a request, after which a visit ends
 MOST_OUTPUT = 64 << 20  # bytes that the peer may leave unread; one group of a log may have nearly as many
 MOST_GRACE = 600_000  # ms
 _BEAT = Struct(">Q?Q")  # lease, no space for another replica, the sender's monotonic clock in ns
@@ -93,11 +93,17 @@ class Link:
     # of the latest heartbeats: by how much this node's monotonic clock was ahead of the peer's when it came, in ns
     clocks: deque[int] = field(default_factory=lambda: deque(maxlen=BEATS))
     is_visit: bool = False  # one side has not read its log: see visit.py
-    is_answering: bool = False  # a question of a visitor is being answered in a thread
+    is_answering: bool = False  # the reply to a visitor is being read in a thread
     certified: int | None = None  # the node number in the peer's certificate; None: the connection has no TLS
     # the id of the log that the latest frame LOG has named, of those sent and of those received; b"": there was none
     log_sent: bytes = b""
     log_received: bytes = b""
+
+    @property
+    def node(self) -> NodeIdentity:
+        """Return the identity of the peer, which is proved: frames of other peers reach no part."""
+        assert self.peer is not None
+        return self.peer
 
     def certify(self, uris: Iterable[str]) -> None:
         """Set the URIs of the peer's certificate, before any frame. The peer must be the node that they name."""
@@ -165,7 +171,7 @@ class Link:
             self.is_visit = True
             self.output += answer
             if self.is_dialer:
-                self.reader.limit = AFTER_PROOF  # of answers: questions are short
+                self.reader.limit = AFTER_PROOF  # of replies: requests are short
             return
         try:
             self.listener.proved(self, self.handshake.peer, now)
@@ -200,7 +206,7 @@ class Link:
             return
         if self.is_visit:
             if now - self.received_at > VISIT_IDLE:
-                self.give_up("a visit without a question")
+                self.give_up("a visit without a request")
         elif self.peer is None:
             if now - self.begun > HANDSHAKE_WITHIN:
                 self.refuse(PeerError("the handshake took too long"))
@@ -214,7 +220,7 @@ class Link:
 
     @property
     def backlog(self) -> int:
-        """Return how many bytes wait to be sent."""
+        """Return the number of bytes that wait to be sent."""
         return len(self.output) + self.queued + self.unsent
 
     def send(self, frame: bytes) -> None:

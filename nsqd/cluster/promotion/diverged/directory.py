@@ -20,9 +20,8 @@ from typing import NamedTuple
 
 from nsqd.cluster.promotion.diverged.note import OWN_NOTE, CopyExtent, Note, read_note, write_note
 from nsqd.cluster.replication.directory import DIVERGED, NAME, NOTE, PROMOTED
-from nsqd.cluster.replication.manifest import ManifestError, read_manifest
+from nsqd.cluster.replication.manifest import ManifestError, ReplicaDisk, read_manifest
 from nsqd.cluster.replication.replica import Replica, ReplicaError
-from nsqd.cluster.replication.replica_disk import ReplicaDisk
 from nsqd.cluster.replication.replica_to_log import Refused, check_replay
 from nsqd.storage.log.clocks import read_note as read_clocks
 from nsqd.storage.log.disk import Disk, RealDisk
@@ -76,7 +75,7 @@ def make_log(
     simulated: Simulated | None = None,
     interrupt: Callable[[], None] = lambda: None,
 ) -> Salvaged | None:
-    """Make a log on the empty disk `target` of what a copy holds behind the position `start`, as `salvage`. Raises OSError.
+    """Make a log on the empty disk `target` of the bytes of a copy after the position `start`, as `salvage`. Raises OSError.
 
     The copy was read by `read_copy`. `leader`: number of this node; `interrupt` as there.
     """

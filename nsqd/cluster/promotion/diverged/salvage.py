@@ -144,7 +144,7 @@ class Salvage(Part):
         if copy.held is None:
             self._run(partial(self._directory.read, copy.name), partial(self._was_read, copy))
             return
-        request = self._question(copy, copy.held)
+        request = self._request(copy, copy.held)
         end = self._end_without_leader(copy, now)
         if end is not None:
             own, position = end
@@ -173,7 +173,7 @@ class Salvage(Part):
 
     # requests and replies
 
-    def _question(self, copy: Copy, held: CopyExtent) -> SalvageRequest:
+    def _request(self, copy: Copy, held: CopyExtent) -> SalvageRequest:
         self._serial = copy.serial = (self._serial + 1) % MOST_SERIAL
         note = copy.note
         if note is None:
@@ -250,8 +250,7 @@ class Salvage(Part):
             self._salvage(copy, common)
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
-        assert link.peer is not None
-        number, said = link.peer.number, unpack(content)
+        number, said = link.node.number, unpack(content)
         if isinstance(said, SalvageRequest):
             self._arbiter.answer(number, said, lambda answer: link.send_first(pack_reply(answer)))
         else:
@@ -268,7 +267,7 @@ class Salvage(Part):
             self._discard(copy)
         elif answer.decision is Decision.SALVAGE:
             if answer.start >= copy.held.end:
-                raise PeerError("there is nothing to salvage behind the end of a copy")
+                raise PeerError("there is nothing to salvage after the end of a copy")
             self._salvage(copy, answer.start)
 
     # steps

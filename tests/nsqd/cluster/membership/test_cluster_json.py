@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd.cluster.membership.closed_frames import Closed
 from nsqd.cluster.membership.cluster_json import NAME, content_of, next_incarnation, read_facts, write_facts
 from nsqd.cluster.membership.facts import ClusterFacts
+from nsqd.cluster.membership.leader_frames import Closed
 from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.membership.salvaged import SalvagedTail
 from nsqd.cluster.wire.node_identity import Member, Standing

@@ -1,9 +1,8 @@
 """What was deleted from a log that this node has lost: which leader is told, how often, and until when."""
 
-from nsqd.cluster.membership.closed_frames import Closed
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.deletions import AGAIN, MOST_LOGS, LostLogDeletions, pack_deleted, with_deletions
-from nsqd.cluster.membership.leader_frames import pack_kept
+from nsqd.cluster.membership.leader_frames import Closed, pack_kept
 from nsqd.cluster.wire.frames import FrameKind
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.part import Part

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from nsqd.cluster.membership import members
-from nsqd.cluster.membership.closed_frames import Closed, pack_closed
 from nsqd.cluster.membership.cluster import MOST_RUNS_AHEAD
-from nsqd.cluster.membership.leader_frames import Hold, Leadership, pack_leaders
+from nsqd.cluster.membership.leader_frames import Closed, Hold, Leadership, pack_closed, pack_leaders
 from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.membership.members import MOST_UNPROVED
 from nsqd.cluster.membership.topic_configs import AHEAD, MOST_VALUE, VersionedConfig, pack_configs

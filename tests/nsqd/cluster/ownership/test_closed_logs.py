@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-from nsqd.cluster.membership.closed_frames import Closed, pack_closed
-from nsqd.cluster.membership.leader_frames import pack_kept
+from nsqd.cluster.membership.leader_frames import Closed, pack_closed, pack_kept
 from nsqd.cluster.membership.leaders import MOST_CLOSED, Leaders
 from nsqd.cluster.ownership.closed_logs import AGAIN, ClosedLogs
 from nsqd.cluster.wire.frames import FrameKind

@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nsqd.cluster.membership.closed_frames import make_closed
-from nsqd.cluster.membership.leader_frames import Extent
+from nsqd.cluster.membership.leader_frames import Extent, make_closed
 from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.ownership import elections as elections
 from nsqd.cluster.ownership.candidate import MOST_AHEAD, STEP

@@ -7,7 +7,7 @@ import pytest
 
 from nsqd.cluster.ownership.elections import Quorum
 from nsqd.cluster.ownership.leaving import ASK_AGAIN, Leaving, LeavingState, Transfers, pack_transfer
-from nsqd.cluster.replication.choosing import Followed, best_first
+from nsqd.cluster.replication.follower import Followed, best_first
 from nsqd.cluster.wire.node_identity import Standing
 from nsqd.core.message.epoch import Epoch
 from tests.nsqd.cluster.network import SECOND

@@ -12,9 +12,8 @@ from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.replication import leader as leader_module
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.leader import LeaderSide
-from nsqd.cluster.replication.manifest import read_manifest
+from nsqd.cluster.replication.manifest import ReplicaDisk, read_manifest
 from nsqd.cluster.replication.replica import Replica
-from nsqd.cluster.replication.replica_disk import ReplicaDisk
 from nsqd.cluster.replication.replica_to_log import name_replica_files
 from nsqd.cluster.replication.replicas import Replicas
 from nsqd.core.broker import Broker

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
-from nsqd.cluster.membership.closed_frames import make_closed
+from nsqd.cluster.membership.leader_frames import make_closed
 from nsqd.cluster.ownership.closed_logs import ClosedLogs
 from nsqd.cluster.promotion.closing import LOOK_EVERY, Closing
 from nsqd.cluster.promotion.promotions import CLOSED, SERVING

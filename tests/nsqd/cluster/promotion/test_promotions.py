@@ -8,9 +8,8 @@ from random import Random
 from nsqd.cluster.promotion.opening import Interrupted
 from nsqd.cluster.promotion.promoted_log import ATTACHING, FAILED, READING, SERVING, WAITING
 from nsqd.cluster.promotion.promotions import RETRY_AFTER, STEP_DOWN_AFTER, TIMER_EVERY, shares
-from nsqd.cluster.replication.manifest import read_manifest
+from nsqd.cluster.replication.manifest import ReplicaDisk, read_manifest
 from nsqd.cluster.replication.replica import Replica
-from nsqd.cluster.replication.replica_disk import ReplicaDisk
 from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
 from nsqd.core.message.ids import IdSource

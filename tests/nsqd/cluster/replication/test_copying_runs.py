@@ -8,12 +8,12 @@ from random import Random
 
 import pytest
 
-from nsqd.cluster.replication import common_point as common
 from nsqd.cluster.replication import leader as leader_side
 from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.manifest import ReplicaFile
 from nsqd.cluster.replication.replica import Replica, ReplicaSync
 from nsqd.cluster.replication.replicas import Kept, Replicas
+from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.records import HEADER_SIZE
 from tests.effort import seeds
 from tests.nsqd.cluster.replication.copying_run import CopyingRun
@@ -58,17 +58,17 @@ def durable_is_told_without_a_sync(patch: Patch) -> None:
 
 
 def durable_is_told_before_the_switch(patch: Patch) -> None:
-    tell = Replicas._tell
+    send_copied = Replicas._send_copied
 
-    def telling(self: Replicas, kept: Kept, replica: Replica) -> None:
-        tell(self, kept, replica)
+    def early(self: Replicas, kept: Kept, replica: Replica) -> None:
+        send_copied(self, kept, replica)
         is_resyncing = replica.is_resyncing and replica._resync_files and replica._file is not None
         if kept.is_resumed and is_resyncing and kept.link is not None:
             position = replica._resync_files[-1].base + replica._size - HEADER_SIZE
             kept.reported = position, position
             kept.link.send(stream.pack_copied(position, position))
 
-    patch.setattr(Replicas, "_tell", telling)
+    patch.setattr(Replicas, "_send_copied", early)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_file_that_is_complete_is_not_synced_again(monkeypatch: Patch) -> None
 
 
 def test_a_replica_that_is_kept_as_a_diverged_copy_is_sent_only_what_it_lacked(monkeypatch: Patch) -> None:
-    def first_missing(log: common.Segments, bases: Sequence[int], end: int, have: stream.Have) -> int:
+    def first_missing(log: LogSource, bases: Sequence[int], end: int, have: stream.Have) -> int:
         following = [*bases[1:], 1 << 62]
         return next(
             base for base, stop in zip(bases, following, strict=True) if base not in have.segments or stop > end

@@ -7,8 +7,8 @@ import msgpack
 import pytest
 
 from nsqd.cluster.joined import promoted_log_status
-from nsqd.cluster.membership.closed_frames import Closed
 from nsqd.cluster.membership.cluster_json import describe_closed
+from nsqd.cluster.membership.leader_frames import Closed
 from nsqd.cluster.replication import offers
 from nsqd.cluster.wire.frames import PeerError
 from nsqd.core.message.ids import MOST_LEASE

@@ -10,9 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqd.cluster.replication import replica as replica_module
-from nsqd.cluster.replication.manifest import NAME, Manifest, ManifestError, ReplicaFile, read_manifest, write_manifest
+from nsqd.cluster.replication.manifest import (
+    NAME,
+    Manifest,
+    ManifestError,
+    ReplicaDisk,
+    ReplicaFile,
+    read_manifest,
+    write_manifest,
+)
 from nsqd.cluster.replication.replica import Replica, ReplicaError
-from nsqd.cluster.replication.replica_disk import ReplicaDisk
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.records import HEADER_SIZE, VERSION, SegmentHeader, decode, encode
 from shared.sealed_json import seal

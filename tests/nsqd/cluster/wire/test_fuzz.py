@@ -13,9 +13,9 @@ from typing import Any
 
 import msgpack
 
-from nsqd.cluster.membership import closed_frames as closed
 from nsqd.cluster.membership import deletions as deleted
 from nsqd.cluster.membership import leader_frames
+from nsqd.cluster.membership import leader_frames as closed
 from nsqd.cluster.membership import topic_configs as configs
 from nsqd.cluster.membership.leader_frames import Extent, Hold, Leadership
 from nsqd.cluster.ownership import election_frames as elections

@@ -6,12 +6,12 @@ from typing import Any
 import msgpack
 import pytest
 
-from nsqd.cluster.membership import closed_frames as closed
 from nsqd.cluster.membership import deletions as deleted
+from nsqd.cluster.membership import leader_frames as closed
 from nsqd.cluster.membership import topic_configs as configs
-from nsqd.cluster.membership.closed_frames import Closed
 from nsqd.cluster.membership.leader_frames import (
     MOST_LOGS,
+    Closed,
     Leadership,
     is_kept,
     pack_kept,

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from nsqd.cluster.membership.closed_frames import make_closed
+from nsqd.cluster.membership.leader_frames import make_closed
 from nsqd.cluster.promotion.diverged.arbiter import PATIENCE, PUBLISHER_WITHIN, Arbiter
 from nsqd.cluster.promotion.diverged.salvage_frames import Decision, SalvageReply, SalvageRequest
 from nsqd.cluster.wire.node_identity import Member

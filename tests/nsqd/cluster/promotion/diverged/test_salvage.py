@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from nsqd.cluster.membership.closed_frames import make_closed
-from nsqd.cluster.membership.leader_frames import Hold, Leadership
+from nsqd.cluster.membership.leader_frames import Hold, Leadership, make_closed
 from nsqd.cluster.promotion.diverged.directory import DivergedCopy
 from nsqd.cluster.promotion.diverged.note import CopyExtent, Note
 from nsqd.cluster.promotion.diverged.salvage import LOOK_EVERY, NO_LEADER, RETRY_AFTER, Salvage
@@ -85,7 +84,7 @@ class Holder:
         self.cluster.membership.merge([Member(identity(2))], 0)
         self.cluster.leaders.learn(LOG, LEADERS)
         self.sent: list[bytes] = []
-        self.link = SimpleNamespace(send_first=self.sent.append, peer=identity(2))
+        self.link = SimpleNamespace(send_first=self.sent.append, node=identity(2))
         self.cluster.links[2] = self.link
         self.leader_sides: dict[bytes, Any] = {}
         self.replicas: dict[bytes, Any] = {LOG: "a replica that is made anew"}

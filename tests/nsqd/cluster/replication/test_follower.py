@@ -1,6 +1,6 @@
 """Which nodes keep a copy of a log."""
 
-from nsqd.cluster.replication.choosing import KnownNode, chosen
+from nsqd.cluster.replication.follower import KnownNode, chosen
 
 LOG = b"a log id of 16 b"
 
