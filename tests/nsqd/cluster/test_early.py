@@ -155,7 +155,7 @@ def test_who_does_not_know_the_secret_is_not_answered(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_with_certificates_only_nodes_that_show_theirs_are_answered(tmp_path: Path) -> None:
+def test_with_certificates_only_nodes_that_present_one_are_answered(tmp_path: Path) -> None:
     files, other = tmp_path / "files", tmp_path / "other"
     for directory in (files, other):
         authority = Authority(directory, 10)

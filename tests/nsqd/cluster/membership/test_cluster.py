@@ -37,7 +37,7 @@ def test_nodes_find_each_other_through_one_of_them(pieces: int) -> None:
     assert all(member.suspicions == [] for member in network.running())
 
 
-def test_a_node_that_dies_is_suspected_by_all_in_time_and_nobody_else_is() -> None:
+def test_a_node_that_dies_is_suspected_by_all_in_time_and_no_other_node_is() -> None:
     for seed in SEEDS:
         network = started(seed, 4)
         dead, at = network.members["node2:4152"], network.now
@@ -52,7 +52,7 @@ def test_a_node_that_dies_is_suspected_by_all_in_time_and_nobody_else_is() -> No
 
 
 @each("drains", [1, 4])  # s, in which heartbeats go on
-def test_an_announced_restart_suspects_nobody(drains: int) -> None:
+def test_an_announced_restart_causes_no_suspicion(drains: int) -> None:
     network = started(1)
     restarting = network.members["node1:4152"]
     restarting.cluster.announce_restart(30_000)
@@ -68,7 +68,7 @@ def test_an_announced_restart_suspects_nobody(drains: int) -> None:
 
 
 @pytest.mark.parametrize("still", [3, 4, 40])
-def test_a_node_that_stands_still_suspects_nobody_when_it_goes_on(still: int) -> None:
+def test_a_paused_node_suspects_no_node_when_it_continues(still: int) -> None:
     for seed in SEEDS:
         network = started(seed)
         stopped = network.members["node0:4152"]
@@ -180,7 +180,7 @@ def test_a_crowd_of_strangers_is_bounded_and_goes() -> None:
     assert member.cluster.accepted(member.now) is not None
 
 
-def test_a_node_is_told_that_it_was_forgotten() -> None:
+def test_a_node_learns_that_it_was_forgotten() -> None:
     network = started(1)
     first = network.members["node0:4152"]
     for number in (0, 1, 2):
@@ -274,7 +274,7 @@ def test_a_peer_that_reads_nothing_is_closed() -> None:
 def partitions_find_it() -> bool:
     try:
         test_any_partitions_kills_and_stops_end_in_agreement()
-        test_a_node_that_stands_still_suspects_nobody_when_it_goes_on(40)
+        test_a_paused_node_suspects_no_node_when_it_continues(40)
     except AssertionError:
         return True
     return False
@@ -298,7 +298,7 @@ def test_that_another_run_of_a_living_node_is_believed_is_found(monkeypatch: pyt
         test_a_second_node_with_a_number_is_refused_while_the_first_one_lives()
 
 
-def test_a_run_that_was_begun_with_a_clock_that_was_set_back_is_told_above_which_one_the_next_must_be() -> None:
+def test_a_run_that_began_with_a_clock_that_was_set_back_learns_the_incarnation_that_the_next_must_exceed() -> None:
     network = started(1)
     network.kill(network.members["node1:4152"])
     network.run(20)

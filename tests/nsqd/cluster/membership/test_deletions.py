@@ -32,7 +32,7 @@ def told(cluster: Cluster, now: int) -> list[int]:
     return [number for number, link in cluster.links.items() if link.output[before[number] :] == frame]
 
 
-def test_the_leader_is_told_until_it_answers() -> None:
+def test_the_leader_is_notified_until_it_confirms() -> None:
     _, (first, *_) = three()
     cluster = first.cluster
     assert told(cluster, 0) == [1]
@@ -45,7 +45,7 @@ def test_the_leader_is_told_until_it_answers() -> None:
     assert cluster.deletions.known == {LOG: WORD}
 
 
-def test_each_later_leader_is_told_for_the_one_before_may_have_lost_it() -> None:
+def test_each_later_leader_is_notified_because_the_one_before_may_have_lost_it() -> None:
     _, (first, *_) = three()
     cluster = first.cluster
     told(cluster, 0)
@@ -56,7 +56,7 @@ def test_each_later_leader_is_told_for_the_one_before_may_have_lost_it() -> None
     assert told(cluster, 1 + AGAIN) == [2], "an answer of the one before says nothing of it"
 
 
-def test_a_connection_that_takes_the_place_of_another_is_told_at_once() -> None:
+def test_a_connection_that_replaces_another_one_is_sent_everything_at_once() -> None:
     network, (first, *_) = three()
     assert told(first.cluster, 0) == [1]
     network.close(next(number for number, link in first.ends.items() if link is first.cluster.links[1]), first)
@@ -65,7 +65,7 @@ def test_a_connection_that_takes_the_place_of_another_is_told_at_once() -> None:
     assert told(first.cluster, 2) == [1]
 
 
-def test_nobody_is_told_of_a_closed_log_or_of_one_whose_leader_is_not_there() -> None:
+def test_no_node_is_notified_of_a_closed_log_or_without_a_connected_leader() -> None:
     _, (first, *_) = three()
     cluster = first.cluster
     cluster.leaders.learn(LOG, Epoch(201, 7, bytes(8)))
@@ -93,7 +93,7 @@ class _Found(Part):
         self._found.append(content)
 
 
-def test_frames_are_passed_to_whoever_deletes() -> None:
+def test_frames_are_passed_to_the_part_that_deletes() -> None:
     network, (first, second, _) = three()
     found: list[bytes] = []
     second.cluster.add(_Found(found))

@@ -34,7 +34,7 @@ def say(run: ElectionRun, source: int, word: Leadership, *targets: int) -> None:
     (2, 1000, 0, Hold.KNOWS), (2, 1000, 1, Hold.LEADS), (2, 1000, 900, Hold.KNOWS), (2, 1000, 1, Hold.STEPPED_DOWN),
     (5, (1 << 32) - 1, 1, Hold.LEADS),
 ])  # fmt: skip
-def test_a_false_word_changes_no_leader_while_the_others_hear_each_other(
+def test_a_false_update_changes_no_leader_while_the_others_are_connected(
     size: int, candidate: int, number: int, hold: Hold
 ) -> None:
     run, nodes = started(size=size)
@@ -60,7 +60,7 @@ def test_a_log_whose_leader_is_lost_after_a_false_word_is_promoted() -> None:
     assert leader(run) in (1, 2)
 
 
-def test_a_word_is_believed_when_those_who_do_not_say_it_have_no_majority() -> None:
+def test_an_update_is_accepted_when_the_nodes_without_it_have_no_majority() -> None:
     run, nodes = started(size=5)
     taken = Epoch(101, 1, b"\x01" * 8)
     say(run, 1, Leadership(LOG, taken, Hold.LEADS), 0, 2, 3, 4)
@@ -139,7 +139,7 @@ def test_a_run_that_cannot_be_is_none() -> None:
     assert set(again.cluster.links) == {1, 2}
 
 
-def test_a_log_is_closed_by_its_leader_and_nobody_else() -> None:
+def test_a_log_is_closed_only_by_its_leader() -> None:
     network = Network(6)
     nodes = network.meet(3)
     closed = {node.own.number: ClosedLogs(node.cluster, lambda then: then(False)) for node in nodes}

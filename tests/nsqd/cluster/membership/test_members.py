@@ -86,7 +86,7 @@ def test_only_news_are_passed_on(first: list[Member], second: list[Member]) -> N
     assert other.records == found.records, "news are enough for those who knew as much"
 
 
-def test_a_later_run_replaces_an_earlier_one_and_whoever_left_is_no_member() -> None:
+def test_a_later_run_replaces_an_earlier_one_and_a_node_that_left_is_no_member() -> None:
     found = membership(1, 2, 3)
     found.merge([Member(node(1, 2)), Member(node(2), Standing.LEFT), Member(node(3), Standing.FORGOTTEN)], 1)
     assert [one.number for one in found.members] == [0, 1]
@@ -94,7 +94,7 @@ def test_a_later_run_replaces_an_earlier_one_and_whoever_left_is_no_member() -> 
     assert found.merge([Member(node(1, 1), Standing.LEFT), Member(node(2)), Member(node(3))], 1) == []  # old words
 
 
-def test_a_node_at_whose_address_nobody_listens_is_suspected_sooner() -> None:
+def test_a_node_whose_address_refuses_connections_is_suspected_sooner() -> None:
     found = membership(1, 2)
     look(found, 1, 4, heard=(1, 2))
     found.dialed(node(1).address, is_refused=True)
@@ -112,7 +112,7 @@ def test_a_node_that_listens_again_is_waited_for_as_ever() -> None:
     assert look(found, 4, 20) == {3 + AFTER // SECOND: [1]}
 
 
-def test_a_node_that_was_heard_a_moment_ago_is_not_suspected_though_it_refuses() -> None:
+def test_a_node_with_a_recent_contact_is_not_suspected_though_it_refuses() -> None:
     found = membership(1)
     look(found, 1, 10, heard=(1,))
     found.dialed(node(1).address, is_refused=True)
@@ -171,14 +171,14 @@ def test_the_logs_that_are_remembered_are_bounded() -> None:
         (Member(node(1, 9)), False),
     ],
 )
-def test_nobody_else_says_what_this_node_is_but_it_is_told(word: Member, contradicts: bool) -> None:
+def test_only_this_node_decides_its_record_but_it_learns_of_others(word: Member, contradicts: bool) -> None:
     found = membership(1)
     found.merge([word], 1)
     assert found.records[0] == Member(node(0))
     assert (found.contradiction([word]) is not None) == contradicts
 
 
-def test_a_silent_member_is_suspected_once_until_it_is_heard() -> None:
+def test_an_unresponsive_member_is_suspected_once_until_a_contact() -> None:
     found = membership(1, 2)
     assert look(found, 1, 9, heard=(1,)) == {6: [2]}
     assert found.suspected == {2}
@@ -187,7 +187,7 @@ def test_a_silent_member_is_suspected_once_until_it_is_heard() -> None:
     assert look(found, 10, 20, heard=(1,)) == {14: [2]}
 
 
-def test_whoever_left_or_is_a_new_run_is_not_suspected() -> None:
+def test_a_node_that_left_or_is_a_new_run_is_not_suspected() -> None:
     found = membership(1, 2, 3)
     assert look(found, 1, 7) == {6: [1, 2, 3]}
     found.merge([Member(node(1, 2)), Member(node(2), Standing.LEFT)], 7 * SECOND)
@@ -207,7 +207,7 @@ def test_an_announced_restart_is_waited_for() -> None:
 
 
 @each("still", [4, 40])
-def test_a_node_that_stood_still_suspects_nobody_before_it_has_read(still: int) -> None:
+def test_a_paused_node_suspects_no_node_before_it_has_read(still: int) -> None:
     """SIGSTOP: to the node that was stopped, all others were silent."""
     found = membership(1, 2)
     assert look(found, 1, 4, heard=(1, 2)) == {}

@@ -76,7 +76,7 @@ def test_one_other_node_has_it_even_if_nothing_was_copied_but_not_more_nodes_tha
     assert alone.removable == [WORD.log_id]
 
 
-def test_a_node_that_comes_later_is_told_by_any_other() -> None:
+def test_a_node_that_comes_later_learns_of_it_from_any_other() -> None:
     network = Network(4)
     first, second = nodes_of(network, 2)
     first.closed.close(WORD, 2)
@@ -137,7 +137,7 @@ def test_a_word_that_another_leader_makes_void_lets_nothing_be_removed() -> None
     assert second.removable == []
 
 
-def test_nobody_claims_a_closed_log_or_promises_it() -> None:
+def test_a_closed_log_has_no_candidate_and_no_votes() -> None:
     run, nodes = started()
     epoch = nodes[1].cluster.leaders.epochs[LOG]
     run.network.kill(nodes[0])

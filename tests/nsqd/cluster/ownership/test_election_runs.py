@@ -143,7 +143,7 @@ def test_a_planted_bug_is_found(bug: Callable[[Patch], None], first: int, monkey
 
 
 @pytest.mark.campaign
-def test_that_epochs_of_one_number_are_told_as_equal_is_found(monkeypatch: Patch) -> None:
+def test_that_epochs_of_one_number_count_as_equal_is_found(monkeypatch: Patch) -> None:
     """With a majority, only an election that a leader has reached by its restarts has the number of another epoch."""
     epochs_of_one_number_are_told_as_equal(monkeypatch)
     assert is_found(17, Quorum.ANY)

@@ -43,7 +43,7 @@ class Frozen:
             self.links[number] = SimpleNamespace(received_at=self.node.now)
 
 
-def test_what_is_due_after_a_standstill_is_held_until_all_were_heard() -> None:
+def test_deliveries_after_a_pause_are_held_until_a_contact_with_all_nodes() -> None:
     one = Frozen()
     one.stand_still()
     one.hear(1, 2)  # what had waited in their connections
@@ -69,7 +69,7 @@ def test_who_is_gone_is_waited_for_no_longer_than_for_a_silent_node() -> None:
     assert len(one.inbox.frames) == 1
 
 
-def test_nobody_is_waited_for_after_a_short_pause_or_alone() -> None:
+def test_no_node_is_waited_for_after_a_short_pause_or_alone() -> None:
     one = Frozen()
     one.node.now += 9 * SECOND
     one.node.broker.agenda.longest_gap = 9 * SECOND

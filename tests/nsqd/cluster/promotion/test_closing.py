@@ -172,7 +172,7 @@ def test_a_start_removes_what_the_last_run_has_closed_and_does_not_serve_it() ->
     assert node.node.places.promoted is None
 
 
-def test_a_node_that_is_told_that_its_promoted_log_is_closed_serves_it_no_more() -> None:
+def test_a_node_that_learns_that_its_promoted_log_is_closed_stops_serving_it() -> None:
     node = closing_node(owes=True)
     word = node.cluster.leaders
     failed: list[bytes] = []

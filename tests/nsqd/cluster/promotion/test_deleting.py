@@ -121,7 +121,7 @@ def test_a_channel_goes_and_the_answer_comes_when_that_is_durable(caplog: pytest
     assert node.answers(2) == 0
 
 
-def test_what_is_told_again_does_nothing_and_is_answered_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_repeated_deletion_does_nothing_and_is_confirmed_again(caplog: pytest.LogCaptureFixture) -> None:
     node = served()
     word = node.word(node.channel())
     for _ in range(2):
@@ -131,7 +131,7 @@ def test_what_is_told_again_does_nothing_and_is_answered_again(caplog: pytest.Lo
     assert caplog.text.count("the deletions of node 0") == 1
 
 
-def test_what_is_told_before_the_log_is_open_is_done_before_anything_is_delivered_of_it() -> None:
+def test_a_deletion_before_the_log_is_open_is_applied_before_any_delivery() -> None:
     node = served()
     word = node.word(node.channel())
     parts = node.node.promotions.host
@@ -167,7 +167,7 @@ def test_what_was_lost_before_it_was_durable_is_done_again_when_the_log_is_opene
     assert node.answers() == 1
 
 
-def test_a_copy_that_diverged_elsewhere_is_left_as_it_is_and_nobody_is_answered() -> None:
+def test_a_copy_that_diverged_elsewhere_is_left_as_it_is_without_a_reply() -> None:
     node = served()
     for behind in (-1, 1):
         node.tell(node.word(node.channel(), behind=behind))
@@ -198,7 +198,7 @@ def test_a_log_that_is_lost_is_answered_for_no_more() -> None:
     assert node.answers() == 0
 
 
-def test_an_answer_ends_what_this_node_tells() -> None:
+def test_a_confirmation_ends_the_notices_of_this_node() -> None:
     node = DeletingNode()
     word = LogDeletions(Epoch(1, 0, bytes(8)), 1, (Deletion(DeletionKind.TOPIC_DELETED, 1),))
     node.cluster.deletions = LostLogDeletions([(node.log_id, word)])

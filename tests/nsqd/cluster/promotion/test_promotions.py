@@ -121,7 +121,7 @@ def test_a_log_that_was_made_here_and_is_closed_is_not_served() -> None:
     assert node.promotions.logs == {}
 
 
-def test_a_start_gives_back_no_message_ids_and_tells_which_logs_it_will_open() -> None:
+def test_a_start_gives_back_no_message_ids_and_announces_the_logs_to_open() -> None:
     node, log_id = serving()
     node.promotions.close()
     next_life = again(node)
@@ -295,7 +295,7 @@ def test_a_promotion_that_waits_is_called_off() -> None:
 
 
 @each("cut_in", range(0, 30, 3))
-def test_a_kill_before_the_epoch_is_told_leaves_a_replica_for_the_next_run(cut_in: int) -> None:
+def test_a_kill_before_the_epoch_is_announced_leaves_a_replica_for_the_next_run(cut_in: int) -> None:
     node, log_id = new_leader()
     node.places.disk.cut_in = cut_in
     node.promotions.won(log_id, 70)
@@ -561,7 +561,7 @@ def test_a_promoted_log_that_cannot_be_written_for_long_may_be_taken_over_and_go
     assert words == ["gave up", "leads"]
 
 
-def test_what_nobody_waits_for_is_synced_by_the_clock() -> None:
+def test_records_without_a_waiting_client_are_synced_by_the_clock() -> None:
     node, log_id = serving()
     led = node.promotions.logs[log_id]
     led.broker.begin(node.clock.now, node.clock.wall)

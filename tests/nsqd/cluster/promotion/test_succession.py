@@ -157,7 +157,7 @@ def test_a_tail_that_deletes_nothing_leaves_the_facts_as_they_are(tmp_path: Path
     assert not (tmp_path / NAME).exists()
 
 
-def test_if_nobody_tells_what_the_leader_has_everything_that_is_owed_is_in_the_new_log_and_is_counted(
+def test_if_the_leaders_part_is_unknown_everything_unfinished_is_in_the_new_log_and_is_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     taken_log(tmp_path)

@@ -257,7 +257,7 @@ def wrote(side: Side, *contents: bytes) -> tuple[FrameKind, bytes]:
     return _bytes(base, at, data)[0]
 
 
-def test_what_nobody_waits_for_is_sent_together() -> None:
+def test_bytes_without_a_waiting_client_are_sent_together() -> None:
     side = live()
     wrote(side, b"four")
     wrote(side, b"five")
@@ -271,7 +271,7 @@ def test_what_nobody_waits_for_is_sent_together() -> None:
     assert bytes(data).count(b"four") == bytes(data).count(b"five") == 1
 
 
-def test_much_and_what_somebody_waits_for_is_sent_at_once() -> None:
+def test_large_batches_and_awaited_bytes_are_sent_at_once() -> None:
     side = live()
     frame = wrote(side, b"four")
     side.leader_side.request_sync(is_durable=False)
@@ -302,7 +302,7 @@ def test_a_follower_that_reaches_the_end_is_not_sent_it_twice() -> None:
     assert FrameKind.BYTES not in kinds
 
 
-def test_a_node_that_is_chosen_once_more_for_a_while_is_told_again_that_it_is_not_needed() -> None:
+def test_a_node_that_is_chosen_once_more_for_a_while_is_sent_drop_again() -> None:
     log, second = two_segments()
     side = Side(log)
     cluster = side.leader_side._cluster

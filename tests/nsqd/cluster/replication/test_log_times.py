@@ -39,7 +39,7 @@ def kept(log_id: bytes) -> Any:
     return SimpleNamespace(log_id=log_id, disk=new_disk(), failure="")
 
 
-def test_a_follower_notes_the_time_that_the_leader_tells_it_and_keeps_it() -> None:
+def test_a_follower_records_the_time_that_the_leader_sends_and_keeps_it() -> None:
     network, (leader, follower) = two()
     there, here = Times(leader), Times(follower)
     log_id = leader.own.log_id
@@ -56,7 +56,7 @@ def test_a_follower_notes_the_time_that_the_leader_tells_it_and_keeps_it() -> No
     assert read_note(here.kept[log_id].disk) == Anchor(77, 1000, 10, BOOT)
 
 
-def test_the_time_is_told_each_5_s_and_over_each_new_connection() -> None:
+def test_the_time_is_sent_every_5_s_and_over_each_new_connection() -> None:
     _, (leader, _) = two()
     there = Times(leader)
     link = leader.cluster.links[1]

@@ -18,7 +18,7 @@ from nsqd.storage.log.records import HEADER_SIZE
 from tests.cases import each
 
 
-def test_without_followers_nobody_is_waited_for() -> None:
+def test_without_followers_no_node_is_waited_for() -> None:
     assert offers.is_enough(Followers(), set())
 
 
@@ -47,7 +47,7 @@ def offers_of(*, replicas: Any = (), led: Any = (), closed: Any = (), lease: int
     return offers.find_offers("h:1", {"replicas": replicas, "led": led, "closed": closed}, LOG_ID, lease)
 
 
-def test_a_log_that_a_node_leads_is_told_apart_from_a_replica() -> None:
+def test_a_log_that_a_node_leads_is_distinguished_from_a_replica() -> None:
     leads = offers.Offer("h:1", 500, ((EPOCH, 0),), leader=2)
     assert offers_of(led=[LED | {"log_id": "00" * 16}, LED]) == [leads]
     assert offers_of() == []

@@ -62,7 +62,7 @@ def test_a_new_log_begins_above_what_is_known_and_above_the_time() -> None:
     assert asked(SimDisk(Random(1)), lease=FIRST) == FIRST + SAFE_LEASES * LEASE
 
 
-def test_the_highest_lease_that_others_tell_counts() -> None:
+def test_the_highest_lease_that_others_know_counts() -> None:
     assert asked(SimDisk(Random(1)), leases=[FIRST, FIRST + 1, 0]) == FIRST + 1 + SAFE_LEASES * LEASE
 
 
@@ -95,7 +95,7 @@ def test_another_number_is_refused() -> None:
         asked(node.disk.kill(), NODE + 1)
 
 
-def test_an_old_log_goes_on_above_what_others_were_told_of_it() -> None:
+def test_an_old_log_continues_above_the_ids_that_others_know() -> None:
     old, reading = published()
     leased = reading.start_results.leased
     assert begins(old, leased) == 0
@@ -190,7 +190,7 @@ def test_as_many_answers_are_waited_for_as_the_log_of_a_node_that_returns_needs(
     assert asked == [Followers((1, 2), 2, 2)]
 
 
-def test_a_log_that_is_known_to_be_taken_over_is_not_opened_if_nobody_tells_of_it() -> None:
+def test_a_log_that_is_known_to_be_failed_over_is_not_opened_without_a_reply_about_it() -> None:
     disk, reading = published()
     leaders = {reading.identity.log_id: epoch(103, 1)}
     with pytest.raises(LeaderSilentError, match="node 1 has"):
@@ -198,7 +198,7 @@ def test_a_log_that_is_known_to_be_taken_over_is_not_opened_if_nobody_tells_of_i
     assert not Rejoin(Told(), NODE, 0, lambda: WALL, {bytes(16): epoch(103, 1)})(disk, reading)
 
 
-def test_an_old_copy_of_a_log_goes_on_in_an_epoch_above_those_that_others_know_of_its_node() -> None:
+def test_an_old_copy_of_a_log_continues_in_an_epoch_above_all_known_ones_of_its_node() -> None:
     disk, reading = published()
     (first, begun), *_ = reading.replay.epochs
     epochs = (first.pack(), begun), (Epoch(7, NODE, bytes(8)).pack(), 900)
@@ -239,7 +239,7 @@ def test_a_later_run_of_the_node_itself_is_no_leader_that_is_waited_for() -> Non
     assert rejoin.least_epoch == 42
 
 
-def test_if_nobody_says_in_the_end_how_much_the_leader_has_it_is_supposed_to_have_nothing() -> None:
+def test_if_no_node_says_in_the_end_how_much_the_leader_has_it_is_assumed_to_have_nothing() -> None:
     disk, reading = published()
     leader = Epoch(101, NODE + 1, bytes(8))
     leaders = {reading.identity.log_id: leader}
@@ -266,7 +266,7 @@ def test_a_damaged_log_waits_for_nodes_that_may_have_what_is_damaged(is_silent: 
     others.is_incomplete = is_silent
     rejoin = Rejoin(others, NODE, 0, lambda: WALL, is_last_try=is_last_try)
     if is_silent and not is_last_try:
-        with pytest.raises(LeaderSilentError, match="damaged"):
+        with pytest.raises(LeaderSilentError, match="corrupt"):
             rejoin(disk, reading)
     else:
         assert not rejoin(disk, reading)

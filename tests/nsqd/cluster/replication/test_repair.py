@@ -145,7 +145,7 @@ def test_damage_from_the_first_record_of_a_segment_on_is_mended(world: World) ->
     assert world.node.disk.content(name) == before
 
 
-def test_nobody_waits_for_long_for_nodes_that_do_not_answer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_read_waits_for_long_for_nodes_that_do_not_reply(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mending, "WITHIN", 0.01)
     answers, asked = Event(), []
 

@@ -364,7 +364,7 @@ def test_segments_behind_the_decision_stay() -> None:
     assert [file.base for file in replica.manifest.files] == [*left, decided]
 
 
-def test_what_is_left_is_told_before_the_switch_and_done_after_it() -> None:
+def test_keep_before_the_switch_is_applied_after_it() -> None:
     log, replica, disk, left = with_old_segments()
     anew(log, replica, left[1])
     replica.switch(log.end)
@@ -374,7 +374,7 @@ def test_what_is_left_is_told_before_the_switch_and_done_after_it() -> None:
     assert opened(disk.kill()).manifest.files == replica.manifest.files
 
 
-def test_what_was_told_over_another_connection_does_not_count() -> None:
+def test_a_report_over_another_connection_does_not_count() -> None:
     """The log has lost its end since, and has begun segments there of which nothing was told."""
     log, replica, _, left = with_old_segments()
     replica.keep(log.end, left)
@@ -405,7 +405,7 @@ def marked(monkeypatch: pytest.MonkeyPatch) -> tuple[Log, Replica, SimDisk]:
     return log, replica, disk
 
 
-def test_damage_before_the_mark_is_told_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damage_before_the_mark_is_reported_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     log, replica, disk = marked(monkeypatch)
     spoilt(disk, replica.manifest.files[0].name, HEADER_SIZE + 11)
     again = opened(disk)

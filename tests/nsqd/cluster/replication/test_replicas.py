@@ -109,7 +109,7 @@ def test_only_a_node_that_asks_for_a_replica_gets_one() -> None:
     assert side.replicas.kept == {}
 
 
-def test_written_and_durable_are_told_when_a_client_waits() -> None:
+def test_written_and_durable_are_reported_when_a_client_waits() -> None:
     side = following()
     before = side.log.end
     frames = _bytes(*side.log.write(b"two")) + _bytes(*side.log.write(b"three"))

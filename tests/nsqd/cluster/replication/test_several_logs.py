@@ -239,7 +239,7 @@ def test_frames_about_a_log_that_this_node_does_not_own_are_ignored() -> None:
         pair.a.copying.receive(pair.a.link, FrameKind.COPIED, b"wrong", 0)
 
 
-def test_who_is_not_told_yet_that_the_log_has_another_leader_is_asked_again() -> None:
+def test_a_node_that_does_not_know_the_new_leader_yet_is_asked_again() -> None:
     pair = Pair()
     leads, pair.b.replicas.may_write = pair.b.replicas.may_write, lambda number, log_id: log_id != pair.log_id
     pair.run()

@@ -48,7 +48,7 @@ def test_the_node_is_suspected_for_its_silence_and_the_connection_given_up_witho
     assert (link.closing, made.take_output()) == ("no heartbeat from the node", [])
 
 
-def test_another_node_is_heard_as_before() -> None:
+def test_another_node_stays_in_contact() -> None:
     ours, link, made, _, cuts = cut_link()
     cuts.end([1])
     cuts.begin(2, UNTIL_HEALED)

@@ -85,14 +85,14 @@ def test_an_answer_is_only_the_id_of_the_log() -> None:
     assert is_kept(pack_kept(FrameKind.DELETED, LOG)[HEAD:])
 
 
-def test_of_many_epochs_the_latest_are_told_and_more_are_refused() -> None:
+def test_of_many_epochs_the_latest_are_sent_and_more_are_refused() -> None:
     epochs = [(Epoch(number, 0, bytes(8)), number) for number in range(1, closed.MOST_EPOCHS + 3)]
     assert closed.make_closed(LOG, 10_000, epochs).epochs == tuple(epochs[2:])
     with pytest.raises(PeerError, match="whole"):
         closed.unpack_closed(closed.pack_closed(Closed(LOG, 10_000, tuple(epochs)))[HEAD:])
 
 
-def test_more_deletions_than_a_log_may_have_are_not_told_and_refused() -> None:
+def test_more_deletions_than_a_log_may_have_are_not_sent_and_refused() -> None:
     frame = deleted.pack_deleted(LOG, LogDeletions(FIRST, 9, (ONE,) * (MOST_DELETIONS + 1)))
     assert len(deleted.unpack_deleted(frame[HEAD:])[1].deletions) == MOST_DELETIONS
     assert len(frame) < AFTER_PROOF
@@ -125,7 +125,7 @@ def test_what_is_no_list_of_configurations_is_refused(content: Any) -> None:
         configs.unpack_configs(msgpack.packb(content))
 
 
-def test_as_many_configurations_as_are_told_at_once_fit_into_a_frame() -> None:
+def test_as_many_configurations_as_are_sent_at_once_fit_into_a_frame() -> None:
     words = [CONFIG._replace(topic=f"{number:064}", at=configs.MOST_VALUE) for number in range(configs.MOST_IN_FRAME)]
     frame = configs.pack_configs(words)
     assert len(frame) < 1 << 20

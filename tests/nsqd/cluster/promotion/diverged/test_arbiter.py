@@ -95,7 +95,7 @@ def test_a_second_node_waits_until_what_the_first_has_made_has_its_copies_and_ta
     assert leader.ask(3, 950) == (Decision.SALVAGE, 900)
 
 
-def test_a_node_of_which_nothing_is_heard_any_more_is_not_waited_for() -> None:
+def test_a_node_without_heartbeats_is_not_waited_for() -> None:
     leader = Leader()
     assert leader.ask(2, 900) == (Decision.SALVAGE, 500)
     leader.now += PATIENCE - 1
@@ -167,7 +167,7 @@ def leader_of_another_nodes_log() -> Leader:
     return leader
 
 
-def test_others_wait_until_the_node_that_published_has_told_what_it_took_along() -> None:
+def test_others_wait_until_the_node_that_published_has_asked_about_its_own_tail() -> None:
     leader = leader_of_another_nodes_log()
     epochs = leader.leader_side.epochs[:2]
     assert leader.ask(3, 900, epochs=epochs) == (Decision.WAIT, 500)

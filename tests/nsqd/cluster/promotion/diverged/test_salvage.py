@@ -280,7 +280,7 @@ def test_who_has_closed_a_log_is_waited_for_as_long_as_it_answers() -> None:
     assert holder.directory.deeds == ["read"]
 
 
-def test_all_of_a_copy_is_salvaged_when_nobody_is_to_own_its_log_any_more() -> None:
+def test_all_of_a_copy_is_salvaged_when_its_log_has_no_leader_any_longer() -> None:
     for why in ("forgotten", "disk replaced", "left"):
         holder = Holder()
         holder.replicas.clear()
@@ -295,7 +295,7 @@ def test_all_of_a_copy_is_salvaged_when_nobody_is_to_own_its_log_any_more() -> N
         assert holder.directory.deeds == ["read", 0], why
 
 
-def test_a_log_that_somebody_leads_or_may_promote_is_not_salvaged_as_a_whole() -> None:
+def test_a_log_that_a_node_leads_or_may_promote_is_not_salvaged_as_a_whole() -> None:
     for why in ("a replica is here", "it is being promoted", "its leader says so"):
         holder = Holder()
         if why != "a replica is here":
@@ -309,7 +309,7 @@ def test_a_log_that_somebody_leads_or_may_promote_is_not_salvaged_as_a_whole() -
         assert holder.directory.deeds == ["read"], why
 
 
-def test_a_copy_that_cannot_be_read_is_kept_told_of_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_copy_that_cannot_be_read_is_kept_reported_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     holder = Holder()
     holder.directory.error = OSError("the replica is empty")
     for _ in range(3):
