@@ -36,7 +36,7 @@ from shared.log import log
 
 MOST_AT_ONCE = 32  # visitors
 PATIENCE = 5.0  # s for a step of a handshake, and between two requests
-LOOK_EVERY = 0.05  # s between two looks at whether the start is over
+CHECK_EVERY = 0.05  # s between two checks whether the start is over
 
 
 class EarlyPort:
@@ -72,7 +72,7 @@ class EarlyPort:
 
     def _serve(self) -> None:
         while not self._over.is_set():
-            if select.select([self._socket], [], [], LOOK_EVERY)[0] and self._free.acquire(timeout=LOOK_EVERY):
+            if select.select([self._socket], [], [], CHECK_EVERY)[0] and self._free.acquire(timeout=CHECK_EVERY):
                 try:
                     connection, _ = self._socket.accept()
                 except OSError:

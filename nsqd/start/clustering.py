@@ -22,7 +22,7 @@ from nsqd.cluster.ownership.candidate import Witnesses
 from nsqd.cluster.ownership.closed_logs import ClosedLogs
 from nsqd.cluster.ownership.elections import Elections, Quorum
 from nsqd.cluster.ownership.leaving import Leaving, Transfers
-from nsqd.cluster.ownership.paused import Standstill
+from nsqd.cluster.ownership.paused import PausedDeliveries
 from nsqd.cluster.ownership.replica_states import InSyncReports, KeptReplicas
 from nsqd.cluster.port import ClusterPort
 from nsqd.cluster.promotion.closing import Closing
@@ -62,7 +62,7 @@ from shared.log import log
 from shared.process.listen import display
 from shared.values import SECOND
 
-AT_ONCE = 5  # channels of a promoted log that are attached between two looks at the clock
+AT_ONCE = 5  # channels of a promoted log that are attached between two checks of the clock
 SLICE = 2_000_000  # ns of a turn for which channels are attached or detached: each consumer of a channel takes 5 us
 REPAIR_WITHIN = 2.0  # s for other nodes to report whether they have bytes that are corrupt here
 
@@ -114,7 +114,8 @@ def join_cluster(
     departure = Departure(broker, own, copying, promotions, daemon.hold, daemon.end)
     leaving = Leaving(cluster, facts.keep, elections, departure)
     cluster.add(
-        Deleting(cluster, promotions, broker), Standstill(cluster, broker, options.failover_after), times, closed, closing,
+        Deleting(cluster, promotions, broker), PausedDeliveries(cluster, broker, options.failover_after), times,
+        closed, closing,
         Salvage(cluster, copying, promotions, arbiter, diverged, threads, now, options.unclean_after), leaving, daemon,
     )  # fmt: skip
     own.store.copies.patience = options.replicate_timeout

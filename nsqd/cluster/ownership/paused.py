@@ -18,7 +18,7 @@ from shared.log import log
 SETTLED = 1_250_000_000  # ns after the pause from which on frames are new; nodes send a heartbeat every second
 
 
-class Standstill(Part):
+class PausedDeliveries(Part):
     """Holds and releases the deliveries of one node."""
 
     def __init__(self, cluster: Cluster, broker: Broker, failover_after: int) -> None:

@@ -30,7 +30,7 @@ from nsqd.storage.log.epochs import unpack
 from nsqd.storage.log.opening import OpenLog
 from shared.log import log
 
-LOOK_EVERY = 5_000_000_000  # ns between two looks at what may be closed or removed
+CHECK_EVERY = 5_000_000_000  # ns between two checks of what may be closed or removed
 
 
 class Closing(Part):
@@ -49,7 +49,7 @@ class Closing(Part):
         """`own_end`: returns the end position of this node's own log."""
         self._cluster, self._closed, self._promotions = cluster, closed, promotions
         self._copying, self._old_logs, self._work = copying, old_logs, work
-        self._look_due = 0
+        self._check_due = 0
         self._is_busy = False  # old logs are being removed
         self._start = own_end()  # the end of the own log at the start of this run
         for log_id, led in promotions.logs.items():
@@ -65,16 +65,16 @@ class Closing(Part):
 
     def tick(self, now: int) -> None:
         """Close what may be closed, and remove what is not needed, unless this node leaves."""
-        if now < self._look_due or self._cluster.is_leaving:
+        if now < self._check_due or self._cluster.is_leaving:
             return
-        self._look_due = now + LOOK_EVERY
+        self._check_due = now + CHECK_EVERY
         for log_id in [one for one in self._copying.replicas.kept if self._closed.is_closed(one)]:
             self._discard(log_id)  # it was begun before this node knew, or in use
         for led in list(self._promotions.logs.values()):
-            self._look_at(led)
-        self._look_at_old_logs()
+            self._check(led)
+        self._check_old_logs()
 
-    def _look_at(self, led: PromotedLog) -> None:
+    def _check(self, led: PromotedLog) -> None:
         log_id = led.log_id
         if led.state != SERVING or led.log is None or led.broker is None:
             if led.state not in (LOST, CLOSED) and self._closed.is_closed(log_id):
@@ -83,7 +83,7 @@ class Closing(Part):
                 self._promotions.lose(log_id)
             return
         leader_side = self._copying.leader_sides.get(log_id)
-        if leader_side is not None and not self._is_published(led) and owes_nothing(led.log, led.broker):
+        if leader_side is not None and not self._is_published(led) and has_no_unfinished(led.log, led.broker):
             self._close(log_id, led.node, leader_side)
 
     def _is_published(self, led: PromotedLog) -> bool:
@@ -124,7 +124,7 @@ class Closing(Part):
 
     # old logs
 
-    def _look_at_old_logs(self) -> None:
+    def _check_old_logs(self) -> None:
         """Remove the diverged copies of closed logs, if the followers have this node's own log as it was at the start."""
         if not self._is_busy and is_copied(self._copying.leader_side, self._start, self._cluster):
             self._is_busy = True
@@ -146,7 +146,7 @@ class Closing(Part):
             log.info("CLUSTER: removed the diverged copy of the closed log %s", log_id.hex())
 
 
-def owes_nothing(opened: OpenLog, broker: Broker) -> bool:
+def has_no_unfinished(opened: OpenLog, broker: Broker) -> bool:
     """Return True if a log has no unfinished messages, including buried ones, and retains none.
 
     Messages lost to damage here may be intact in a replica, so a log with damage is kept.

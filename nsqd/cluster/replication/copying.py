@@ -23,7 +23,7 @@ TO_FOLLOWER = (
     FrameKind.FOLLOW, FrameKind.RESUME, FrameKind.RESYNC, FrameKind.SEGMENT, FrameKind.BYTES, FrameKind.SWITCH, FrameKind.KEEP,
     FrameKind.SYNC, FrameKind.DROP,
 )  # fmt: skip
-TICK = 1_000_000_000  # ns between two looks at what replicas have not synced
+TICK = 1_000_000_000  # ns between two checks of what replicas have not synced
 
 T = TypeVar("T")
 

@@ -41,7 +41,7 @@ ASK_OTHERWISE = 5_000_000_000  # ns after which a follower that knows another le
 NO_ROOM_FOR = 600_000_000_000
 HOLD = 30_000_000_000  # ns for which segments are kept after some bytes were sent
 OUT_OF_SYNC = 5_000_000_000  # ns after which a follower that does not keep up is removed from the in-sync ones
-KEEP_EVERY = 1_000_000_000  # ns between two looks at which segments are gone
+KEEP_EVERY = 1_000_000_000  # ns between two checks of which segments are gone
 
 
 class LeaderSide:

@@ -33,7 +33,7 @@ NEVER_LEASED = 1  # the lease of a log that has issued no id
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Failover:
     """The failover of a log, as far as it is known."""
 
     epoch: Epoch  # the leader's, by which it is the leader
@@ -47,19 +47,19 @@ class Taken:
         return common_end(epochs, end, self.epochs, self.end)
 
 
-class FailedOver(Exception):
+class FailedOverError(Exception):
     """Another node leads the log. This node makes another one."""
 
-    def __init__(self, taken: Taken) -> None:
-        super().__init__(f"node {taken.epoch.node} has promoted the log")
-        self.taken = taken
+    def __init__(self, failover: Failover) -> None:
+        super().__init__(f"node {failover.epoch.node} has promoted the log")
+        self.failover = failover
 
 
 class LeaderSilentError(Exception):
     """The leader of the log, or a node that may have the bytes that are corrupt here, does not reply."""
 
 
-def failed_over(offers: Iterable[Offer], epochs: Iterable[Epoch], node: int) -> Taken | None:
+def failed_over(offers: Iterable[Offer], epochs: Iterable[Epoch], node: int) -> Failover | None:
     """Return the failover of a log that the replies of other nodes show. None if no node leads it by a greater epoch.
 
     `epochs`: those that the log knows; `node`: the number of this node, which leads it by the last of them. A node that says
@@ -71,7 +71,7 @@ def failed_over(offers: Iterable[Offer], epochs: Iterable[Epoch], node: int) -> 
     if not greater:
         return None
     epoch, best = max(greater, key=lambda one: (one[0], one[1].leader is not None, one[1].end))
-    return Taken(epoch, best.address, best.epochs, best.end, max(offer.lease for offer in offers))
+    return Failover(epoch, best.address, best.epochs, best.end, max(offer.lease for offer in offers))
 
 
 def _epoch_of_another(offer: Offer, own: Epoch, node: int) -> Epoch | None:
@@ -142,7 +142,7 @@ class Rejoin:
     def __call__(self, disk: Disk, reading: LogReading) -> bool:
         """Replace corrupt bytes by those of a replica, and append the bytes of a replica after the log's end.
 
-        Returns True if the log may have changed. Raises LogError, OSError, FailedOver, LeaderSilentError.
+        Returns True if the log may have changed. Raises LogError, OSError, FailedOverError, LeaderSilentError.
         """
         identity = reading.identity
         if identity is not None and identity.node != self._node:
@@ -161,20 +161,20 @@ class Rejoin:
         known_epochs = [*reading.epochs, *(epoch for epoch, _ in reading.replay.epochs), learned]
         leader = max(known_epochs)  # another node, if this is a copy that was made after a failover
         latest = max((epoch for epoch in known_epochs if epoch.node == self._node), default=NO_EPOCH)
-        taken = failed_over(offers, [latest], self._node)
-        if taken is not None:
+        failover = failed_over(offers, [latest], self._node)
+        if failover is not None:
             offers = [offer for offer in offers if _epoch_of_another(offer, latest, self._node) is None]
         self.least_epoch = self._above([leader, *(unpack(packed) for offer in offers for packed, _ in offer.epochs)])
-        if taken is None and leader[:2] > latest[:2]:
+        if failover is None and leader[:2] > latest[:2]:
             if self._is_last_try:
-                raise FailedOver(Taken(leader, "", (), 0))
+                raise FailedOverError(Failover(leader, "", (), 0))
             raise LeaderSilentError(f"no node says how much of this node's log node {leader.node} has")
         known = max((offer.lease for offer in offers), default=0)
         if known > reading.start_results.leased:  # the log is an old one: what it has leased since is not in it
             self.least_id = max(self.least_id, self._first_id([known]))
         common = {offer: common_end(own, end, offer.epochs, offer.end) for offer in offers}
         replaced, left = replace_damage(disk, reading.log_records, self._replicas, common)
-        if left and taken is None and self._replicas.is_incomplete and not self._is_last_try:
+        if left and failover is None and self._replicas.is_incomplete and not self._is_last_try:
             raise LeaderSilentError(
                 f"{left} ranges of its log are corrupt, and a node that may have them does not reply"
             )
@@ -188,8 +188,8 @@ class Rejoin:
                 break
             except TransferError as error:
                 log.error("CLUSTER: cannot fetch the end of this node's log from %s: %s", offer.address, error)
-        if taken is not None:  # what others had of the tail is in the log now
-            raise FailedOver(taken)
+        if failover is not None:  # what others had of the tail is in the log now
+            raise FailedOverError(failover)
         return bool(longer) or replaced > 0
 
     def _above(self, epochs: list[Epoch]) -> int:

@@ -181,7 +181,7 @@ def test_a_node_that_has_its_log_is_refused_and_a_visitor_may_do_nothing_but_ask
         for frame in (encode(FrameKind.LEADERS), encode(FrameKind.FETCHED), pack_ask(bytes(15))):
             with visits(2).dial(address, 5.0) as visit, pytest.raises(PeerError):
                 visit.ask(frame, FrameKind.OFFERS)
-        with visits(2).dial(address, 5.0) as visit, pytest.raises(PeerError, match="before the answer"):
+        with visits(2).dial(address, 5.0) as visit, pytest.raises(PeerError, match="before the reply"):
             visit.ask(pack_ask(LOG_ID) * 2, FrameKind.FETCHED)
 
 

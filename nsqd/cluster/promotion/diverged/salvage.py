@@ -46,7 +46,7 @@ from shared.log import log
 
 # times -unclean-after without a leader, until the wait ends: a node with a replica promotes the log before
 NO_LEADER = 3
-LOOK_EVERY = 5_000_000_000  # ns between two scans of the directories, and two requests about one copy
+CHECK_EVERY = 5_000_000_000  # ns between two scans of the directories, and two requests about one copy
 RETRY_AFTER = 60_000_000_000  # ns after a copy could not be read, or not be salvaged
 MOST_SERIAL = 1 << 32
 
@@ -90,7 +90,7 @@ class Salvage(Part):
         self._cluster, self._copying, self._promotions, self._arbiter = cluster, copying, promotions, arbiter
         self._directory, self._work, self._clock = directory, work, clock
         self._unclean_after = unclean_after
-        self._look_due = 0
+        self._scan_due = 0
         self._serial = 0
         self._is_busy = False  # the directory is in use
         self._is_finished = False  # the unfinished steps of the last run were finished
@@ -101,9 +101,9 @@ class Salvage(Part):
         """Look after the diverged copies, unless this node leaves."""
         if self._is_busy or self._cluster.is_leaving:
             return
-        if now >= self._look_due:
-            self._look_due = now + LOOK_EVERY
-            self._run(self._look, self._looked)
+        if now >= self._scan_due:
+            self._scan_due = now + CHECK_EVERY
+            self._run(self._scan, self._scanned)
             return
         for copy in list(self.copies.values()):
             is_news = copy.agreed is not None and copy.agreed != self._cluster.leaders.leader(copy.log_id)
@@ -119,11 +119,11 @@ class Salvage(Part):
 
         self._work.run(work, finished)
 
-    def _look(self) -> tuple[list[bytes], list[DivergedCopy]]:
+    def _scan(self) -> tuple[list[bytes], list[DivergedCopy]]:
         made = [] if self._is_finished else self._directory.finish()
         return made, self._directory.found()
 
-    def _looked(self, result: tuple[list[bytes], list[DivergedCopy]] | OSError) -> None:
+    def _scanned(self, result: tuple[list[bytes], list[DivergedCopy]] | OSError) -> None:
         if isinstance(result, OSError):
             log.error("CLUSTER: cannot list the diverged copies: %s; trying again", result)
             return
@@ -140,7 +140,7 @@ class Salvage(Part):
 
     def _continue(self, copy: Copy, now: int) -> None:
         """Read a copy, or ask about it."""
-        copy.due, copy.agreed = now + LOOK_EVERY, None
+        copy.due, copy.agreed = now + CHECK_EVERY, None
         if copy.held is None:
             self._run(partial(self._directory.read, copy.name), partial(self._was_read, copy))
             return

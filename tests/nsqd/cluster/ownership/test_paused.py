@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from nsqd.cluster.ownership.paused import SETTLED, Standstill
+from nsqd.cluster.ownership.paused import SETTLED, PausedDeliveries
 from tests.nsqd.core.node import MS, SECOND, Inbox, Node
 from tests.nsqd.protocols.beanstalk.wire import Wire
 
@@ -18,7 +18,7 @@ class Frozen:
         self.links = {number: SimpleNamespace(received_at=self.node.now) for number in (1, 2)}
         members = [SimpleNamespace(number=number) for number in (0, 1, 2)]
         cluster: Any = SimpleNamespace(links=self.links, membership=SimpleNamespace(members=members))
-        self.standstill = Standstill(cluster, self.node.broker, AFTER)
+        self.standstill = PausedDeliveries(cluster, self.node.broker, AFTER)
         self.inbox: Inbox
         _, self.inbox = self.node.subscribe("t", "c", 10)
         self.node.publish_deferred("t", b"x", 10 * SECOND)

@@ -6,7 +6,7 @@ from typing import Any
 
 from nsqd.cluster.membership.leader_frames import make_closed
 from nsqd.cluster.ownership.closed_logs import ClosedLogs
-from nsqd.cluster.promotion.closing import LOOK_EVERY, Closing
+from nsqd.cluster.promotion.closing import CHECK_EVERY, Closing
 from nsqd.cluster.promotion.promotions import CLOSED, SERVING
 from nsqd.cluster.wire.node_identity import Member, Standing
 from nsqd.core.broker import Broker
@@ -87,7 +87,7 @@ class ClosingNode:
         self.node.promotions.reopen()
 
     def look(self) -> None:
-        self.now += LOOK_EVERY
+        self.now += CHECK_EVERY
         self.closed.tick(self.now)
         self.closing.tick(self.now)
         self.node.run()
@@ -120,7 +120,7 @@ def following() -> ClosingNode:
     return node
 
 
-def test_a_log_that_owes_nothing_is_closed_when_its_node_publishes_into_another_one() -> None:
+def test_a_log_without_unfinished_messages_is_closed_when_its_node_publishes_into_another_one() -> None:
     node = closing_node(standing=Standing.LEFT)  # so that nobody else must have the word
     assert node.closed.is_closed(node.log_id)
     assert node.cluster.leaders.closed[node.log_id].epoch == node.node.announced[-1]

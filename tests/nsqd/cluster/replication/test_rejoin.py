@@ -6,7 +6,14 @@ from random import Random
 import pytest
 
 from nsqd.cluster.replication.offers import Fetched, Offer
-from nsqd.cluster.replication.rejoin import FailedOver, LeaderSilentError, Rejoin, Taken, failed_over, is_led_by_another
+from nsqd.cluster.replication.rejoin import (
+    FailedOverError,
+    Failover,
+    LeaderSilentError,
+    Rejoin,
+    failed_over,
+    is_led_by_another,
+)
 from nsqd.core.message.ids import LEASE, SAFE_LEASES, first_of_new_log
 from nsqd.storage.log.epochs import Epoch, EpochTable
 from nsqd.storage.log.followers import Followers
@@ -150,7 +157,7 @@ def test_a_greater_epoch_of_another_node_is_a_failover() -> None:
 def test_the_leader_is_believed_before_a_replica_that_may_be_shorter() -> None:
     replica, leader = offer(OWN, epoch(103, 1), end=50, lease=9), offer(OWN, epoch(103, 1), leader=1, end=90)
     found = failed_over([replica, leader], [OWN], NODE)
-    assert found == Taken(epoch(103, 1), "1:1", leader.epochs, 90, 9)
+    assert found == Failover(epoch(103, 1), "1:1", leader.epochs, 90, 9)
     assert found.common([(OWN.pack(), 0)], 70) == 10
     assert found.common([(OWN.pack(), 0)], 5) == 5
     assert found.common([(epoch(1, 1).pack(), 0)], 70) == 0
@@ -162,9 +169,9 @@ def test_a_log_that_was_taken_over_is_not_opened_and_gets_of_its_tail_what_other
     own, its = (first.pack(), begun), (epoch(103, 1).pack(), end)
     leader, replica = Offer("1:1", end + 500, (own, its), 0, 1), Offer("2:1", end + 100, (own,))
     others = Told(leader, replica)
-    with pytest.raises(FailedOver) as raised:
+    with pytest.raises(FailedOverError) as raised:
         Rejoin(others, NODE, 0, lambda: WALL)(disk, reading)
-    assert raised.value.taken.epoch == epoch(103, 1)
+    assert raised.value.failover.epoch == epoch(103, 1)
     assert others.fetched == ["2:1"], "the leader's bytes behind the end are not this node's"
     assert is_led_by_another(Told(leader), b"", [first], NODE, Followers())
     assert not is_led_by_another(Told(replica), b"", [first], NODE, Followers())
@@ -213,9 +220,9 @@ def test_a_copy_that_was_made_after_a_failover_is_not_continued() -> None:
     new_leader = epoch(101, NODE + 1)
     reading.replay.epochs.begin(new_leader, end)  # the copy is of the new leader's time, and ends where its log ends
     own, its = (first.pack(), begun), (new_leader.pack(), end)
-    with pytest.raises(FailedOver) as caught:
+    with pytest.raises(FailedOverError) as caught:
         Rejoin(Told(Offer("1:1", end + 100, (own, its), 0, NODE + 1)), NODE, 0, lambda: WALL)(disk, reading)
-    assert caught.value.taken.epoch == new_leader
+    assert caught.value.failover.epoch == new_leader
     with pytest.raises(LeaderSilentError, match=f"node {NODE + 1} has"):
         Rejoin(Told(), NODE, 0, lambda: WALL)(disk, reading)
     again = epoch(102, NODE)  # this node has won it back since
@@ -245,11 +252,11 @@ def test_if_no_node_says_in_the_end_how_much_the_leader_has_it_is_assumed_to_hav
     leaders = {reading.identity.log_id: leader}
     with pytest.raises(LeaderSilentError, match=f"node {NODE + 1} has"):
         Rejoin(Told(), NODE, 0, lambda: WALL, leaders)(disk, reading)
-    with pytest.raises(FailedOver) as caught:
+    with pytest.raises(FailedOverError) as caught:
         Rejoin(Told(), NODE, 0, lambda: WALL, leaders, is_last_try=True)(disk, reading)
-    taken = caught.value.taken
-    assert taken.epoch == leader
-    assert taken.common([(epoch.pack(), start) for epoch, start in reading.replay.epochs], 900) == 0
+    failover = caught.value.failover
+    assert failover.epoch == leader
+    assert failover.common([(epoch.pack(), start) for epoch, start in reading.replay.epochs], 900) == 0
 
 
 @each("is_last_try", [False, True])

@@ -10,7 +10,7 @@ import pytest
 from nsqd.cluster.membership.leader_frames import Hold, Leadership, make_closed
 from nsqd.cluster.promotion.diverged.directory import DivergedCopy
 from nsqd.cluster.promotion.diverged.note import CopyExtent, Note
-from nsqd.cluster.promotion.diverged.salvage import LOOK_EVERY, NO_LEADER, RETRY_AFTER, Salvage
+from nsqd.cluster.promotion.diverged.salvage import CHECK_EVERY, NO_LEADER, RETRY_AFTER, Salvage
 from nsqd.cluster.promotion.diverged.salvage_frames import Decision, SalvageReply, SalvageRequest, pack_reply, unpack
 from nsqd.cluster.replication.follower import AtOnce
 from nsqd.cluster.wire.frames import FrameKind, PeerError
@@ -25,7 +25,7 @@ LOG, MADE = b"l" * 16, b"m" * 16
 OLD, LEADERS = Epoch(1, 2, bytes(8)), Epoch(2, 2, b"12345678")
 HELD = CopyExtent(900, ((OLD, 0),))
 NAME, OWN = f"replicas/{LOG.hex()}.diverged-1", f"diverged/{LOG.hex()}"
-UNCLEAN_AFTER = 10 * LOOK_EVERY
+UNCLEAN_AFTER = 10 * CHECK_EVERY
 
 
 class FakeDirectory:
@@ -101,7 +101,7 @@ class Holder:
             AtOnce(), lambda: self.now, UNCLEAN_AFTER,
         )  # fmt: skip
 
-    def look(self, ns: int = LOOK_EVERY) -> None:
+    def look(self, ns: int = CHECK_EVERY) -> None:
         """Let so much time pass, and everything be done that is due then."""
         self.now += ns
         for _ in range(4):
@@ -237,7 +237,7 @@ def test_a_leader_without_a_connection_is_waited_for() -> None:
     holder.look(1)  # and is asked at once then
     assert holder.request().log_id == LOG
     asked = len(holder.sent)
-    holder.look(LOOK_EVERY - 1)
+    holder.look(CHECK_EVERY - 1)
     assert len(holder.sent) == asked
 
 
