@@ -111,4 +111,4 @@ def test_a_replica_that_is_kept_as_a_diverged_copy_is_sent_only_what_it_lacked(m
         )
 
     monkeypatch.setattr(leader_side, "first_missing", first_missing)
-    assert_found(1833)
+    assert_found(2127)
