@@ -4,7 +4,7 @@ Nodes that start at the same time ask each other for the ends of their logs; if 
 would wait for it. Replies name the promoted logs as well: otherwise such a log could get two leaders. Until a promoted log has
 been read, its end is unknown, and the visitor asks again.
 
-See docs/design/cluster.md#visits.
+See docs/contributing/design/cluster-protocol.md#visits.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The node's cluster port: it dials and accepts connections, and drives the node's view of its cluster by the clock.
 
-See docs/design/cluster.md#connections.
+See docs/contributing/design/cluster-protocol.md#connections.
 """
 
 from __future__ import annotations

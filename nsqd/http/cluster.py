@@ -36,7 +36,7 @@ last election failed. `led` are the logs that this node leads, first the one
 into which it publishes, then the promoted ones: `node` has published into it, `epochs` have the position where each begins, and
 `state` is starting, waiting, reading, filling, attaching, serving, failed, lost or closed. `closed` are the logs without
 unfinished messages, which are removed: `node` led it last. `failovers`: the duration of this node's last failover, in
-seconds, and the messages that may be delivered twice because a log has another leader; docs/guarantees.md
+seconds, and the messages that may be delivered twice because a log has another leader; docs/explanation/guarantees.md
 explains the reasons. `diverged`: copies with bytes that the leader of their log may lack, by the names of their directories;
 `made` is the log that was made of them, and is among `led`. A node that is in no cluster returns 404 NO_CLUSTER.
 

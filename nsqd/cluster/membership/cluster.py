@@ -4,7 +4,7 @@ It does no input or output: its owner makes connections, gives each one's bytes 
 `tick` every TICK. Each pair of nodes keeps one connection. If both have dialed, the one that the node with the lower number
 dialed stays.
 
-See docs/design/cluster.md#connections.
+See docs/contributing/design/cluster-protocol.md#connections.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ connection, and when another node leads the log; recorded deletions have no effe
              ordinal
     DELETED  the leader of a log has the deletions durably: the log's id, and nothing else
 
-See docs/design/cluster.md#deletions.
+See docs/contributing/design/cluster-protocol.md#deletions.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ If the leader is not connected, or does not report that it leads the log, the up
 
 A refused update is kept, and checked again until it is accepted or replaced by a greater one.
 
-See docs/design/cluster.md#elections.
+See docs/contributing/design/cluster-protocol.md#elections.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
               position at which it begins
     CLOSED    the sender has durably that a log is closed: its id, and nothing else
 
-See docs/design/cluster.md#elections and docs/design/cluster.md#closed-logs.
+See docs/contributing/design/cluster-protocol.md#elections and docs/contributing/design/cluster-protocol.md#closed-logs.
 """
 
 from __future__ import annotations

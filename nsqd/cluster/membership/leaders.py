@@ -3,7 +3,7 @@
 Epochs are merged by maximum, so their order and number do not matter, and connected nodes agree. The leader is
 the node of that epoch. Votes are kept apart: the candidates for which this node has voted. A vote changes no leader.
 
-See docs/design/cluster.md#elections.
+See docs/contributing/design/cluster-protocol.md#elections.
 """
 
 from __future__ import annotations

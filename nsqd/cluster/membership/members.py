@@ -8,7 +8,7 @@ A member is suspected when no byte came from it for a time, by the clock of this
 connections, because then its process has ended. If this node itself was paused, it first reads what waits in its connections,
 and restarts every timeout.
 
-See docs/design/cluster.md#membership.
+See docs/contributing/design/cluster-protocol.md#membership.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A node may forget a tail: then messages are delivered twice.
 
-See docs/design/cluster.md#diverged-copies.
+See docs/contributing/design/cluster-protocol.md#diverged-copies.
 """
 
 from __future__ import annotations

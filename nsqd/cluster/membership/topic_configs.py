@@ -10,7 +10,7 @@ it has them from another node, unless it is the first of its cluster: no node th
              number), and its own settings by name (shared/topic_config.py). An empty list: the end. nil: the sender does
              not know them, because it has only begun
 
-See docs/design/cluster.md#configurations-of-topics.
+See docs/contributing/design/cluster-protocol.md#configurations-of-topics.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 It is a candidate for one log at a time, until it has begun its epoch in it.
 
-See docs/design/cluster.md#elections.
+See docs/contributing/design/cluster-protocol.md#elections.
 """
 
 from __future__ import annotations

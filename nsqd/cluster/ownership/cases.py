@@ -1,6 +1,6 @@
 """The logs that may be promoted, as a node knows them: their leaders, its replicas of them, and the in-sync followers.
 
-See docs/design/cluster.md#elections.
+See docs/contributing/design/cluster-protocol.md#elections.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ nodes have it, the leader removes the log; the others remove their replicas as s
 returns with a copy learns of it from any of them. Records are merged by union; of two about one log, the greater epoch wins.
 A record is void if the log has a later leader than the one that has closed it.
 
-See docs/design/cluster.md#closed-logs.
+See docs/contributing/design/cluster-protocol.md#closed-logs.
 """
 
 from __future__ import annotations

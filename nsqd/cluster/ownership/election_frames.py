@@ -9,7 +9,7 @@
                   which the voter has voted, ns since its last contact with the leader, the last epoch and the end of its
                   replica, and the latest IN_SYNC that it has received from the leader of the epoch that ends
 
-See docs/design/cluster.md#elections.
+See docs/contributing/design/cluster-protocol.md#elections.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ the log has another one when the candidate begins an epoch with the number, once
 
 `cases` has the states of logs, `candidate` begins elections, and `voter` replies to the candidates of other nodes.
 
-See docs/design/cluster.md#elections.
+See docs/contributing/design/cluster-protocol.md#elections.
 """
 
 from __future__ import annotations

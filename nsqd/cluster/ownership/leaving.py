@@ -10,7 +10,7 @@ Nothing here does input or output, or reads a clock.
 
     TRANSFER  the sender led a log by an epoch, and has stepped down: its id, and the epoch. The receiver is to lead the log
 
-See docs/design/cluster.md#leaving.
+See docs/contributing/design/cluster-protocol.md#leaving.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Their frames wait in its connections, or they have closed these. So all deliveri
 until each connected node has sent a frame that is certainly new; at most for
 `-failover-after`.
 
-See docs/design/cluster.md#membership.
+See docs/contributing/design/cluster-protocol.md#membership.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What elections need of replication: the states of this node's replicas, and for followers, the in-sync ones.
 
-See docs/design/cluster.md#elections.
+See docs/contributing/design/cluster-protocol.md#elections.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The voter: replies to the candidates of other nodes. A vote is durable before the reply is sent.
 
-See docs/design/cluster.md#elections.
+See docs/contributing/design/cluster-protocol.md#elections.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ another one, has left, or was forgotten. It is no longer served; its files are r
 durably. The node that had published into it removes its copy in diverged/ once the followers of its new log have everything
 that this log held at the start.
 
-See docs/design/cluster.md#closed-logs.
+See docs/contributing/design/cluster-protocol.md#closed-logs.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Deletions in a log that is not open yet wait until it has joined this node's broker, and are done before any of its messages
 are delivered. They become ordinary records of the log. When these are durable, the sender gets its confirmation.
 
-See docs/design/cluster.md#deletions.
+See docs/contributing/design/cluster-protocol.md#deletions.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The epoch is not announced before its first record is durable. If the opening ends before that, after a failure, the return of
 the leader or the end of this node, the directory is a replica, or the next start makes it one again.
 
-See docs/design/cluster.md#promotion.
+See docs/contributing/design/cluster-protocol.md#promotion.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A log that this node has promoted or is promoting, and the node's calls for it.
 
-See docs/design/cluster.md#promotion.
+See docs/contributing/design/cluster-protocol.md#promotion.
 """
 
 from __future__ import annotations

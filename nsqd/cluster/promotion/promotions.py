@@ -7,7 +7,7 @@ opens the promoted logs again, each in a new epoch.
 
 Nothing here does input or output by itself: `PromotedDirectory`, `PromotionHost` and `Work` do.
 
-See docs/design/cluster.md#promotion.
+See docs/contributing/design/cluster-protocol.md#promotion.
 """
 
 from __future__ import annotations

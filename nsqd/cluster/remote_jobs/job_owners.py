@@ -7,7 +7,7 @@ a retry time and a delay, so the owner of the acknowledged job is known without 
 If the client may not consume all queues, the owner of the job has to know which ones. Such acknowledgements are in another
 queue, and in the body the rights follow the id.
 
-See docs/design/cluster.md#lending.
+See docs/contributing/design/cluster-protocol.md#lending.
 """
 
 from __future__ import annotations

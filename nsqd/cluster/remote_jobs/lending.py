@@ -8,7 +8,7 @@ A loan that came when no client waited is returned at once: RETURN; so is one wh
 protocol keep jobs only while they are connected. A loan that did not come, because a connection was lost, is taken back when
 the other node reports which loans came: TOOK.
 
-See docs/design/cluster.md#lending.
+See docs/contributing/design/cluster-protocol.md#lending.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Replies to visitors: the replicas and logs of this node, and the bytes of its replicas.
 
-See docs/design/cluster.md#visits.
+See docs/contributing/design/cluster-protocol.md#visits.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Ask other nodes, on visits, which replicas they have of a log, and fetch them. It blocks its thread.
 
-See docs/design/cluster.md#visits.
+See docs/contributing/design/cluster-protocol.md#visits.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A follower as the leader of a log sees it, and which nodes become followers. `Work` runs what takes time.
 
-See docs/design/cluster.md#replicas.
+See docs/contributing/design/cluster-protocol.md#replicas.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 So after the leader is lost, any copy of the log shows which nodes had all acknowledged messages. Pure: the leader's side of
 copying reports the state of the followers, and writes the record that `wanted` returns.
 
-See docs/design/cluster.md#in-sync-replicas.
+See docs/contributing/design/cluster-protocol.md#in-sync-replicas.
 """
 
 from __future__ import annotations

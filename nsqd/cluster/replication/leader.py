@@ -5,7 +5,7 @@ reached the end: then it keeps up. A follower first reports what it has; the epo
 
 Nothing here does input or output by itself: files are read by `LogSource`, work that takes time goes to `Work`.
 
-See docs/design/cluster.md#replicas.
+See docs/contributing/design/cluster-protocol.md#replicas.
 """
 
 from __future__ import annotations

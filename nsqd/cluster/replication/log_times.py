@@ -3,7 +3,7 @@
 Due times are in the log's time. The node that promotes the log continues from the stored time, by its own clocks. With the
 log's last anchor, which has the clocks of another machine, a difference between two wall clocks would move every delay.
 
-See docs/design/log.md#clocks.
+See docs/contributing/design/log.md#clocks.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 A visitor waits for the reply before its next request. Bytes that begin a segment
 have the segment's header before them. At the end of the replica there are none.
 
-See docs/design/cluster.md#visits.
+See docs/contributing/design/cluster-protocol.md#visits.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ bytes that follow the log's end in the same epoch.
 
 The replies also show whether another node has promoted the log and leads it by now. Then the log is not continued.
 
-See docs/design/cluster.md#the-return-of-a-node and docs/design/cluster.md#return-after-a-failover.
+See docs/contributing/design/cluster-protocol.md#the-return-of-a-node and docs/contributing/design/cluster-protocol.md#return-after-a-failover.
 """
 
 from __future__ import annotations

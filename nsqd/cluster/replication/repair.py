@@ -2,7 +2,7 @@
 
 Records have a CRC that is bound to log, segment, epoch and offset, so whatever passes it is what was written there.
 
-See docs/design/cluster.md#the-return-of-a-node.
+See docs/contributing/design/cluster-protocol.md#the-return-of-a-node.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ wrong byte after the mark. Wrong bytes before the mark stay: the leader replaces
 
 A full resync is written apart, to files that the manifest does not name, until `switch`.
 
-See docs/design/cluster.md#replicas.
+See docs/contributing/design/cluster-protocol.md#replicas.
 """
 
 from __future__ import annotations

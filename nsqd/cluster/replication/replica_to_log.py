@@ -10,7 +10,7 @@
 Before step 5 has ended, no other node knows of the epoch, and `name_replica_files` and a rename revert the steps: an
 election does not outlive the run of its node.
 
-See docs/design/cluster.md#promotion.
+See docs/contributing/design/cluster-protocol.md#promotion.
 """
 
 from __future__ import annotations

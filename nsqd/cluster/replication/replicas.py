@@ -3,7 +3,7 @@
 A connection may write only the replica of the log id that its peer has proved, and of logs that the peer has promoted. A
 failing disk affects only this replica, for a while: its leader is notified, and it is opened again later.
 
-See docs/design/cluster.md#replicas.
+See docs/contributing/design/cluster-protocol.md#replicas.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@
     both      LOG       the frames that follow in this direction are about the log with this id, of 16 bytes; before the
                         first LOG, they are about the log that the leader publishes into
 
-A position counts the bytes of records of the log, as in docs/design/log.md. See docs/design/cluster.md#replicas.
+A position counts the bytes of records of the log, as in docs/contributing/design/log.md. See docs/contributing/design/cluster-protocol.md#replicas.
 """
 
 from __future__ import annotations

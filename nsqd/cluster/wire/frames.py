@@ -5,7 +5,7 @@
        4   1  kind
        5   .  content, by kind
 
-See docs/design/cluster.md#connections.
+See docs/contributing/design/cluster-protocol.md#connections.
 """
 
 from __future__ import annotations

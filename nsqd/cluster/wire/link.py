@@ -1,6 +1,6 @@
 """One connection to another node: handshake, heartbeats, and what both know of the members. Bytes in, bytes out.
 
-See docs/design/cluster.md#connections.
+See docs/contributing/design/cluster-protocol.md#connections.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class NodeIdentity:
     number: int
     incarnation: int  # greater than that of every earlier run of a node with this number
     log_id: bytes  # LOG_ID_SIZE bytes
-    epoch: bytes  # the epoch of the log that began with this run, packed (docs/design/log.md#epochs)
+    epoch: bytes  # the epoch of the log that began with this run, packed (docs/contributing/design/log.md#epochs)
     address: str  # host:port of -cluster-address
     http: str = ""  # host:port of its HTTP clients; "": it serves none
     zone: str = ""  # -topology-zone; "": none is known

@@ -3,7 +3,7 @@
 A node visits others before it has read its log, and is visited then; later it visits them from threads. Both sides prove
 themselves as on every connection, and the visitor's identity has no log.
 
-See docs/design/cluster.md#visits.
+See docs/contributing/design/cluster-protocol.md#visits.
 """
 
 from __future__ import annotations

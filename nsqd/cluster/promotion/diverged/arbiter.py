@@ -9,7 +9,7 @@ asked, others wait for some seconds.
 
 The node that has closed a log continues to reply about it: it knows which tails were salvaged.
 
-See docs/design/cluster.md#diverged-copies.
+See docs/contributing/design/cluster-protocol.md#diverged-copies.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ durable. Then a note is written next to the copy, `<copy>.salvaged`, which names
 puts it in its place, DATA-PATH/promoted/<its id>. A start that finds a note and a log that waits for that rename does it, and
 removes what no note names.
 
-See docs/design/cluster.md#diverged-copies.
+See docs/contributing/design/cluster-protocol.md#diverged-copies.
 """
 
 from __future__ import annotations

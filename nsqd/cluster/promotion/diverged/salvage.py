@@ -10,7 +10,7 @@ log. It is removed when its log is closed (closing.py). Until then another leade
 
 Nothing here does input or output by itself: `DivergedDirectory` and `Work` do.
 
-See docs/design/cluster.md#diverged-copies.
+See docs/contributing/design/cluster-protocol.md#diverged-copies.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
              copied, and the copy's epochs, each with the position at which it begins
     SALVAGE  the reply of the log's leader: the serial number of the request, the id of the log, a decision, and a position
 
-See docs/design/cluster.md#diverged-copies.
+See docs/contributing/design/cluster-protocol.md#diverged-copies.
 """
 
 from __future__ import annotations
