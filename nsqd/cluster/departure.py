@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from nsqd.cluster.ownership.leaving import Leaving, LeavingState
 from nsqd.cluster.promotion.promotions import Promotions
-from nsqd.cluster.replication.choosing import Followed
 from nsqd.cluster.replication.copying import Copying
+from nsqd.cluster.replication.follower import Followed
 from nsqd.core.broker import Broker
 from nsqd.core.observation.drain_status import count_in_flight
 from nsqd.storage.log.opening import OpenLog
@@ -57,7 +57,7 @@ class Departure:
                 "CLUSTER: this node has left the cluster, and ends; other nodes lead the logs in its data directory"
             )
         else:
-            _tell_why_not(leaving)
+            _report_failure(leaving)
         if leaving.left_behind:
             behind = ", ".join(log_id.hex() for log_id in leaving.left_behind)
             log.warning(
@@ -66,7 +66,7 @@ class Departure:
         self._end_process()
 
 
-def _tell_why_not(leaving: Leaving) -> None:
+def _report_failure(leaving: Leaving) -> None:
     for log_id in leaving.lacking:
         log.error(
             "CLUSTER: this node ends, and has not left: the node that leads the log %s now may lack messages that are here",

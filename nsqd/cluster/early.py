@@ -1,8 +1,8 @@
-"""The cluster port before this node has read its log: it answers visitors, and refuses everybody else.
+"""The cluster port before this node has read its log: it replies to visitors, and refuses all other connections.
 
-Nodes that start at the same time ask each other for the ends of their logs; one that waited for its own end first would let
-all others wait. What a node has promoted counts there as well: otherwise the log would have two leaders. Until such a log has
-been read, the answer is that it cannot be said yet, and the visitor asks again.
+Nodes that start at the same time ask each other for the ends of their logs; if a node read its own log first, all others
+would wait for it. Replies name the promoted logs as well: otherwise such a log could get two leaders. Until a promoted log has
+been read, its end is unknown, and the visitor asks again.
 
 See docs/contributing/design/cluster-protocol.md#visits.
 """
@@ -35,8 +35,8 @@ from nsqd.storage.log.segments import LogError
 from shared.log import log
 
 MOST_AT_ONCE = 32  # visitors
-PATIENCE = 5.0  # s for a step of a handshake, and between two questions
-LOOK_EVERY = 0.05  # s between two looks at whether the start is over
+PATIENCE = 5.0  # s for a step of a handshake, and between two requests
+CHECK_EVERY = 0.05  # s between two checks whether the start is over
 
 
 class EarlyPort:
@@ -46,7 +46,7 @@ class EarlyPort:
         self._socket, self._visits = sock, visits
         self._replicas = Replicas(ReplicaDirectory(data_path), AtOnce(), time.monotonic_ns)
         self.led = EarlyLed(data_path)
-        self._closed = [describe_closed(word) for word in read_facts(data_path).closed]
+        self._closed = [describe_closed(record) for record in read_facts(data_path).closed]
         self._answers = Answers(self._replicas, self._figures, lambda number: None, AtOnce())
         self._over = threading.Event()
         self._free = threading.BoundedSemaphore(MOST_AT_ONCE)
@@ -64,15 +64,15 @@ class EarlyPort:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Accept nobody more. Visitors that are being answered read on, while they ask."""
+        """Accept no more connections. Visitors that are connected may continue to ask."""
         self._over.set()
         self._thread.join()
-        self._reader.join()  # it ends with the records at hand
+        self._reader.join()  # it ends with the current record
         self._replicas.close()
 
     def _serve(self) -> None:
         while not self._over.is_set():
-            if select.select([self._socket], [], [], LOOK_EVERY)[0] and self._free.acquire(timeout=LOOK_EVERY):
+            if select.select([self._socket], [], [], CHECK_EVERY)[0] and self._free.acquire(timeout=CHECK_EVERY):
                 try:
                     connection, _ = self._socket.accept()
                 except OSError:

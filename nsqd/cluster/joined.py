@@ -53,13 +53,8 @@ class Joined:
         stop: Stop,
     ) -> None:
         self.cluster, self.port, self.copying = port.cluster, port, copying
-        self._facts, self._elections, self._promotions, self._leaving, self._stop = (
-            facts,
-            elections,
-            promotions,
-            leaving,
-            stop,
-        )
+        self._facts, self._elections, self._promotions = facts, elections, promotions
+        self._leaving, self._stop = leaving, stop
 
     async def run(self, nursery: trio.Nursery) -> None:
         """Take part in the cluster, until cancelled."""
@@ -130,8 +125,8 @@ class Joined:
         return figures
 
     def offered(self) -> dict[str, Any]:
-        """Return what of /cluster says which logs and replicas this node has: visitors ask for it."""
-        closed = [describe_closed(word) for word in self.cluster.leaders.closed.values()]
+        """Return the entries of /cluster about logs and replicas of this node. Visitors ask for them."""
+        closed = [describe_closed(record) for record in self.cluster.leaders.closed.values()]
         return {"replicas": self.copying.replicas.states(), "led": self._led(), "closed": closed}
 
     def _led(self) -> list[dict[str, object]]:
@@ -139,7 +134,7 @@ class Joined:
         own = {"node": self.cluster.own.number, "state": SERVING, **self.copying.leader_side.led()}
         promoted = self._promotions.figures()
         begun = {log_id.hex(): leader_side.led() for log_id, leader_side in self.copying.leader_sides.items()}
-        return [own, *(told_of_promoted(one, begun.get(str(one["log_id"]))) for one in promoted)]
+        return [own, *(promoted_log_status(one, begun.get(str(one["log_id"]))) for one in promoted)]
 
     def replica(self, log_id: bytes) -> tuple[Sequence[BackupPart], Mapping[str, bytes]]:
         kept = self.copying.replicas.kept[log_id]
@@ -173,17 +168,17 @@ class Joined:
         return [
             {
                 "node": number,
-                "address": word.node.address,
-                "http_address": word.node.http,
-                "standing": Standing(word.standing).name.lower(),
+                "address": record.node.address,
+                "http_address": record.node.http,
+                "standing": Standing(record.standing).name.lower(),
                 "connected": number in cluster.links,
                 "suspected": number in suspected,
                 "restarting": cluster.membership.is_going(number) and number not in suspected,
-                "incarnation": word.node.incarnation,
-                "log_id": word.node.log_id.hex(),
-                "lease": cluster.lease if word.node is cluster.own else cluster.leases.get(number, 0),
+                "incarnation": record.node.incarnation,
+                "log_id": record.node.log_id.hex(),
+                "lease": cluster.lease if record.node is cluster.own else cluster.leases.get(number, 0),
             }
-            for number, word in sorted(cluster.membership.words.items())
+            for number, record in sorted(cluster.membership.records.items())
         ]
 
 
@@ -201,7 +196,7 @@ def safe_id(cluster: Cluster, number: int, wall: int) -> int:
         return lease + SAFE_LEASES * LEASE
 
 
-def told_of_promoted(promoted: dict[str, Any], begun: dict[str, Any] | None) -> dict[str, object]:
+def promoted_log_status(promoted: dict[str, Any], begun: dict[str, Any] | None) -> dict[str, object]:
     """Return the entry of a promoted log in /cluster. `begun`: its epochs and its end, or None if it is not open."""
     if begun is not None:
         return {"opening": False, **begun, **promoted}

@@ -117,7 +117,7 @@ class ClusterPort:
         waits are sent together with the next groups, within SEND_WITHIN.
         """
         if is_awaited:
-            leader_side.ask_for_word(is_durable)
+            leader_side.request_sync(is_durable)
         elif leader_side.has_batch:
             self._wake_by(self._reactor.now + SEND_WITHIN)
         for peer in self._peers:
@@ -249,13 +249,13 @@ class ClusterPort:
             log.warning("CLUSTER: refused: %s:%s: %s", peer.remote_ip, peer.port, peer.link.closing)
 
     def _address(self, number: int) -> str:
-        word = self.cluster.membership.words.get(number)
-        return word.node.address if word is not None else "an unknown address"
+        record = self.cluster.membership.records.get(number)
+        return record.node.address if record is not None else "an unknown address"
 
     def addresses(self) -> dict[int, str]:
         """Return the addresses of the cluster ports of the connected nodes, by node number. Any thread may ask."""
-        words = self.cluster.membership.words
-        return {number: words[number].node.address for number in list(self.cluster.links) if number in words}
+        records = self.cluster.membership.records
+        return {number: records[number].node.address for number in list(self.cluster.links) if number in records}
 
 
 def _connect(address: str) -> socket.socket:

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nsqd.cluster.replication.manifest import NAME as MANIFEST
-from nsqd.cluster.replication.manifest import ManifestError, read_manifest
-from nsqd.cluster.replication.replica_disk import ReplicaDisk
+from nsqd.cluster.replication.manifest import ManifestError, ReplicaDisk, read_manifest
 from nsqd.core.reader import ReaderKind
 from nsqd.storage.directory import DataDirectory, DirectoryError
 from nsqd.storage.log.disk import Disk, RealDisk

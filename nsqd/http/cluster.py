@@ -125,10 +125,7 @@ class ClusterRoute:
 
     def _figures(self) -> dict[str, Any]:
         refusing = sorted(name for name, topic in self._node.broker.topics.items() if topic.lacks_copies)
-        return {
-            **self._view().figures(),
-            "refusing": {"count": len(refusing), "topics": refusing[:MOST_REFUSING]},
-        }
+        return {**self._view().figures(), "refusing": {"count": len(refusing), "topics": refusing[:MOST_REFUSING]}}
 
     async def forget(self, request: Request) -> Response:
         """Have the cluster forget a node, and answer when this is durable here."""

@@ -71,15 +71,12 @@ def _copies(figures: Mapping[str, Any]) -> Iterator[Metric]:
 
 def _lending(lending: Mapping[str, int]) -> Iterator[Metric]:
     """Yield how many jobs went to clients of other nodes, and what is kept for other nodes."""
-    yield CounterMetricFamily("nsqd_cluster_jobs_lent", "Jobs that clients of other nodes got", lending["lent"])
-    yield CounterMetricFamily(
-        "nsqd_cluster_jobs_borrowed", "Jobs of other nodes that clients got here", lending["borrowed"]
-    )
-    yield CounterMetricFamily(
-        "nsqd_cluster_jobs_returned",
-        "Jobs of other nodes that came when clients no longer waited",
-        lending["returned"],
-    )
+    for name, text, key in (
+        ("jobs_lent", "Jobs that clients of other nodes got", "lent"),
+        ("jobs_borrowed", "Jobs of other nodes that clients got here", "borrowed"),
+        ("jobs_returned", "Jobs of other nodes that came when clients no longer waited", "returned"),
+    ):
+        yield CounterMetricFamily(f"nsqd_cluster_{name}", text, lending[key])
     yield GaugeMetricFamily(
         "nsqd_cluster_kept_acknowledgements",
         "Acknowledgements that wait for the leaders of their jobs",

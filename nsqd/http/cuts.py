@@ -1,10 +1,10 @@
-"""/debug/cluster/cut and /heal: silence between this node and another one, for rehearsals. Only with -debug-routes.
+"""/debug/cluster/cut and /heal: a partition between this node and another one, for failover drills. Only with -debug-routes.
 
-    POST /debug/cluster/cut?node=1&for=30s      be silent towards node 1 for 30 s; without `for`, until it is healed
-    POST /debug/cluster/heal?node=1             end the silence; without `node`, that towards all nodes
+    POST /debug/cluster/cut?node=1&for=30s      partition this node from node 1 for 30 s; without `for`, until it is healed
+    POST /debug/cluster/heal?node=1             end the partition; without `node`, all partitions
 
-Both answer {"cut_off": [1]}: the numbers of the nodes that this one is cut off from now. `penstock chaos partition` asks both
-sides. The silence is that of the cluster port alone: clients, nsqlookupd and HTTP are as before, and a restart ends it. 404
+Both return {"cut_off": [1]}: the numbers of the nodes that this one is partitioned from. `penstock chaos partition` asks both
+sides. Only the cluster port is partitioned: clients, nsqlookupd and HTTP are as before. A restart ends the partition. 404
 NO_CLUSTER on a node that is in no cluster; 400 MISSING_ARG_NODE, INVALID_ARG_NODE, also for the node's own number, and
 INVALID_ARG_FOR.
 """
@@ -25,7 +25,7 @@ LONGEST = 24 * 3600 * SECOND  # ns that a cut may last, if it ends by itself
 
 
 class CutRoutes:
-    """The two routes for silence between nodes."""
+    """The two routes for partitions."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -39,11 +39,13 @@ class CutRoutes:
                 "node, ?for",
                 "Partition this node from another node of the cluster",
             ),
-            Route("POST /debug/cluster/heal", self.heal, ADMIN, "?node", "End the silence towards one node, or all"),
+            Route(
+                "POST /debug/cluster/heal", self.heal, ADMIN, "?node", "End the partition from one node, or from all"
+            ),
         ]
 
     async def cut(self, request: Request) -> Response:
-        """Cut this node off from another one."""
+        """Partition this node from another one."""
         arguments = query(request)
         if "node" not in arguments:
             raise HttpError(400, "MISSING_ARG_NODE")
@@ -55,11 +57,11 @@ class CutRoutes:
             except ValueError:
                 raise HttpError(400, "INVALID_ARG_NODE") from None
 
-        # not `call`: its reply waits for copies, perhaps on the node that is cut off
+        # not `call`: its reply waits for copies, perhaps on the partitioned node
         return json_response({"cut_off": await self._node.bridge.observe(begin)})
 
     async def heal(self, request: Request) -> Response:
-        """End the silence towards a node, or all."""
+        """End the partition from a node, or from all."""
         arguments = query(request)
         number = bounded(arguments, "node", 0, MOST_NUMBER) if "node" in arguments else None
         return json_response({"cut_off": await self._node.bridge.observe(lambda: self._view().heal(number))})

@@ -22,23 +22,24 @@ from nsqd.cluster.ownership.candidate import Witnesses
 from nsqd.cluster.ownership.closed_logs import ClosedLogs
 from nsqd.cluster.ownership.elections import Elections, Quorum
 from nsqd.cluster.ownership.leaving import Leaving, Transfers
-from nsqd.cluster.ownership.paused import Standstill
-from nsqd.cluster.ownership.replica_states import InSyncTellers, KeptReplicas
+from nsqd.cluster.ownership.paused import PausedDeliveries
+from nsqd.cluster.ownership.replica_states import InSyncReports, KeptReplicas
 from nsqd.cluster.port import ClusterPort
 from nsqd.cluster.promotion.closing import Closing
 from nsqd.cluster.promotion.deleting import Deleting
 from nsqd.cluster.promotion.diverged.arbiter import Arbiter
 from nsqd.cluster.promotion.diverged.directory import DivergedDirectory
 from nsqd.cluster.promotion.diverged.salvage import Salvage
-from nsqd.cluster.promotion.promotions import Parts, Promotions
+from nsqd.cluster.promotion.promoted_log import PromotionHost
+from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.replication.answers import Answers
 from nsqd.cluster.replication.asking import NodeReplicas
 from nsqd.cluster.replication.copying import Copying, Threads
 from nsqd.cluster.replication.directory import OldLogDirectory, PromotedDirectory
 from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.replication.log_times import LogTimes
-from nsqd.cluster.replication.rejoin import is_led_by_another, mend_promoted
-from nsqd.cluster.replication.repair import Mending
+from nsqd.cluster.replication.rejoin import is_led_by_another, repair_promoted
+from nsqd.cluster.replication.repair import LogRepair
 from nsqd.cluster.wire.node_identity import MOST_ZONE
 from nsqd.cluster.wire.part import Part
 from nsqd.cluster.wire.visit import Visits
@@ -54,18 +55,16 @@ from nsqd.start.opening import Opened, clocks, make_promoted_broker, open_promot
 from nsqd.storage.directory import DirectoryError
 from nsqd.storage.log.clocks import Anchor
 from nsqd.storage.log.copying import LogSource
-from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.opening import OpenLog
-from nsqd.storage.log.reading import LogReading
 from shared.log import log
 from shared.process.listen import display
 from shared.values import SECOND
 
-AT_ONCE = 5  # channels of a promoted log that are attached between two looks at the clock
+AT_ONCE = 5  # channels of a promoted log that are attached between two checks of the clock
 SLICE = 2_000_000  # ns of a turn for which channels are attached or detached: each consumer of a channel takes 5 us
-MEND_WITHIN = 2.0  # s for other nodes to report whether they have bytes that are damaged here
+REPAIR_WITHIN = 2.0  # s for other nodes to report whether they have bytes that are corrupt here
 
 
 def join_cluster(
@@ -96,13 +95,10 @@ def join_cluster(
     )
     leading = Leading(options, port, copying, opened, threads, as_visitor(options, listeners))
     leading.begin(own)
-    cluster.add(copying, Transfers(cluster, elections), InSyncTellers(cluster, elections, copying), elections)
+    cluster.add(copying, Transfers(cluster, elections), InSyncReports(cluster, elections, copying), elections)
     times = LogTimes(cluster, copying, own.clock.clocks, threads)
     promotions = Promotions(
-        PromotedDirectory(directory),
-        copying.replicas,
-        threads,
-        leading.parts(times.noted, elections.promotion_failed),
+        PromotedDirectory(directory), copying.replicas, threads, leading.host(times.noted, elections.promotion_failed)
     )
     try:
         promotions.reopen()
@@ -118,7 +114,8 @@ def join_cluster(
     departure = Departure(broker, own, copying, promotions, daemon.hold, daemon.end)
     leaving = Leaving(cluster, facts.keep, elections, departure)
     cluster.add(
-        Deleting(cluster, promotions, broker), Standstill(cluster, broker, options.failover_after), times, closed, closing,
+        Deleting(cluster, promotions, broker), PausedDeliveries(cluster, broker, options.failover_after), times,
+        closed, closing,
         Salvage(cluster, copying, promotions, arbiter, diverged, threads, now, options.unclean_after), leaving, daemon,
     )  # fmt: skip
     own.store.copies.patience = options.replicate_timeout
@@ -153,7 +150,7 @@ class DaemonPart(Part):
 
 
 def copies_to_wait_for(options: NsqdOptions, joined: Joined, has_disque: bool) -> int:
-    """Return how many nodes must be able to have a copy before this node, which starts, can keep its promises to clients.
+    """Return the number of nodes that must be able to have a copy before this node, which starts, can take publishes.
 
     `has_disque`: clients of Disque ask for USUAL_COPIES.
     """
@@ -197,10 +194,10 @@ class Leading:
         self._opened, self._threads, self._visits = opened, threads, visits
         self._attachments: dict[Broker, Attachment] = {}
 
-    def parts(self, noted: Callable[[bytes], Anchor | None], failed: Callable[[bytes, str], None]) -> Parts:
-        """Return it as nsqd.cluster.promotion.promotions calls it. `noted` and `failed` as there."""
+    def host(self, noted: Callable[[bytes], Anchor | None], failed: Callable[[bytes, str], None]) -> PromotionHost:
+        """Return the calls for nsqd.cluster.promotion.promotions. `noted` and `failed` as there."""
         opened, cluster, copying = self._opened, self._port.cluster, self._copying
-        return Parts(
+        return PromotionHost(
             open=partial(open_promoted, self._options, opened.wake),
             make_broker=partial(make_promoted_broker, opened.broker),
             copy=self.begin,
@@ -211,14 +208,14 @@ class Leading:
             node=self._options.node_id,
             announce=cluster.announce_leader,
             resume=cluster.resume_leader,
-            give_up=cluster.step_down,
+            step_down=cluster.step_down,
             attach=self._attach,
             detach=self._detach,
             watch=partial(Deletions, opened.broker),
             noted=noted,
             failed=failed,
             is_lost=self._is_lost,
-            mend=self._mend,
+            repair=lambda disk, reading: repair_promoted(disk, reading, self._others()),
             is_closed=cluster.leaders.closed.__contains__,
         )
 
@@ -237,14 +234,23 @@ class Leading:
         number, known = self._options.node_id, self._port.cluster.leaders.leader(log_id)
         return is_led_by_another(self._others(), log_id, epochs, number, followers, known)
 
-    def _mend(self, disk: Disk, reading: LogReading) -> bool:
-        return mend_promoted(disk, reading, self._others())
-
     def _others(self) -> NodeReplicas:
         """Return the replicas of the other members."""
         cluster, number = self._port.cluster, self._options.node_id
         addresses = {node.number: node.address for node in cluster.membership.members if node.number != number}
         return NodeReplicas(self._visits, addresses, self._options.rejoin_timeout / SECOND)
+
+    def _repair(self, opened: OpenLog) -> LogRepair:
+        """Return the repair of a log's damaged bytes from the replicas of connected nodes."""
+        port, writer = self._port, opened.writer
+
+        def find() -> NodeReplicas:
+            return NodeReplicas(self._visits, port.addresses(), REPAIR_WITHIN)
+
+        def may_be_more(offered: int) -> bool:
+            return offered < len(writer.followers.numbers) or port.cluster.is_any_member_away
+
+        return LogRepair(opened.disk, opened.identity.log_id, find, time.monotonic_ns, may_be_more)
 
     def begin(self, opened: OpenLog) -> None:
         """Begin to copy a log to its followers, and to repair it from their replicas."""
@@ -255,24 +261,13 @@ class Leading:
         source.tap(leader_side)
         opened.store.after_write = partial(self._port.send_group, leader_side)
         self._copying.add(leader_side)
-        opened.writer.files.mend = _mending(self._port, opened, self._visits)
+        opened.writer.files.mend = self._repair(opened)
 
 
-def _mending(port: ClusterPort, opened: OpenLog, visits: Visits) -> Mending:
-    """Return the repair of a log's damaged bytes from the replicas of other nodes."""
-    others = partial(NodeReplicas, visits, timeout=MEND_WITHIN)
-    log_id, writer = opened.identity.log_id, opened.writer
-
-    def may_be_more(offered: int) -> bool:
-        return offered < len(writer.followers.numbers) or port.cluster.is_any_member_away
-
-    return Mending(opened.disk, log_id, lambda: others(port.addresses()), time.monotonic_ns, may_be_more)
-
-
-def for_a_slice(some: Callable[[int], bool], clock: Callable[[], int] = time.monotonic_ns) -> bool:
-    """Call `some` with AT_ONCE until it returns False, for a SLICE at most. Returns True if there is more to do."""
+def for_a_slice(attach: Callable[[int], bool], clock: Callable[[], int] = time.monotonic_ns) -> bool:
+    """Call `attach` with AT_ONCE until it returns False, for a SLICE at most. Returns True if there is more to do."""
     until = clock() + SLICE
-    while some(AT_ONCE):
+    while attach(AT_ONCE):
         if clock() >= until:
             return True
     return False

@@ -109,19 +109,19 @@ class Members:
 
     def nodes(self) -> Sequence[NodeFacts]:
         cluster = self._joined.cluster
-        words = cluster.membership.words
+        words = cluster.membership.records
         others = [number for number in sorted(words) if words[number].standing is not Standing.FORGOTTEN]
         numbers = [self.number, *(number for number in others if number != self.number)]
         return [self._facts(number) for number in numbers]
 
     def size(self) -> int:
-        words = self._joined.cluster.membership.words
+        words = self._joined.cluster.membership.records
         others = (word.standing is not Standing.FORGOTTEN for number, word in words.items() if number != self.number)
         return 1 + sum(others)
 
     def _facts(self, number: int) -> NodeFacts:
         cluster = self._joined.cluster
-        word = cluster.membership.words[number]
+        word = cluster.membership.records[number]
         is_leaving = word.standing is Standing.LEFT
         if number == self.number:
             is_leaving = is_leaving or self._joined.cluster.is_leaving
@@ -136,7 +136,7 @@ class Members:
         host, port = (address.host, address.port) if address is not None else ("", 0)
         if number == self.number:
             return NodeFacts(number, host, self._disque_port, priority, is_leaving)
-        heard = cluster.membership.heard_at(number)
+        heard = cluster.membership.last_contact(number)
         heard_ms = 0 if heard is None else int(time.time() * 1000) - (time.monotonic_ns() - heard) // MILLISECOND
         silent_ms = 0 if number in cluster.links else heard_ms + HEARTBEAT_EVERY // MILLISECOND
         return NodeFacts(number, host, port, priority, is_leaving, silent_ms, heard_ms)
@@ -149,7 +149,7 @@ class Members:
         membership, links = self._joined.cluster.membership, self._joined.cluster.links
         members = [member.number for member in membership.members]
         reached = 1 + sum(one in links for one in members)
-        heard = membership.heard_at(number)
+        heard = membership.last_contact(number)
         if number not in membership.suspected or heard is None or reached <= len(members) // 2:
             return False
         return time.monotonic_ns() - heard >= 2 * membership.suspect_after

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nsqd.auth.servers import AuthServers
-    from nsqd.cluster.replication.rejoin import Rejoin, Taken
+    from nsqd.cluster.replication.rejoin import Failover, Rejoin
     from nsqd.start.beanstalk import FrontEnd
     from nsqd.start.disque import FrontEnd as DisqueFrontEnd
     from nsqd.start.shared_port import SharedPort
@@ -142,7 +142,7 @@ def open_in_cluster(
 
 def _begin(options: NsqdOptions, directory: DataDirectory, rejoin: Rejoin, lease: int) -> Opened:
     """Read the log as far as other nodes have it, or begin another one if one of them has promoted it."""
-    from nsqd.cluster.replication.rejoin import FailedOver
+    from nsqd.cluster.replication.rejoin import FailedOverError
 
     opening = partial(
         open_directory,
@@ -154,8 +154,8 @@ def _begin(options: NsqdOptions, directory: DataDirectory, rejoin: Rejoin, lease
     )
     try:
         return opening()
-    except FailedOver as error:
-        twice = _succeed(directory, error.taken, lease)
+    except FailedOverError as error:
+        twice = _succeed(directory, error.failover, lease)
         opened = opening()
         opened.possible_duplicates.update(twice)
         return opened
@@ -187,24 +187,24 @@ def _resume_succession(path: Path) -> None:
         raise DirectoryError(f"failed to put {path / 'log.partial'} in place - {error}") from None
 
 
-def _succeed(directory: DataDirectory, taken: Taken, lease: int) -> Counter[str]:
+def _succeed(directory: DataDirectory, failover: Failover, lease: int) -> Counter[str]:
     """Begin another log, because another node has promoted the one of the directory. Raises DirectoryError.
 
     Returns how many messages may be delivered twice because of that, by reason.
     """
     from nsqd.cluster.promotion.duplicates import of_return
-    from nsqd.cluster.promotion.succession import succeed_taken
+    from nsqd.cluster.promotion.succession import succeed_failover
     from nsqd.core.message.ids import ClockError, first_of_new_log
     from nsqd.storage.log.segments import LogError
 
     try:
         least_id = first_of_new_log(time.time_ns(), 0)
-        made = succeed_taken(directory.path, taken, least_id, max(lease, load_metadata(directory).ids))
+        made = succeed_failover(directory.path, failover, least_id, max(lease, load_metadata(directory).ids))
     except (ClockError, LogError, OSError) as error:
         raise DirectoryError(
-            f"node {taken.epoch.node} has promoted the log in {directory.path}, and another one cannot be made - {error}"
+            f"node {failover.epoch.node} has promoted the log in {directory.path}, and another one cannot be made - {error}"
         ) from None
-    return of_return(made, bool(taken.address))
+    return of_return(made, bool(failover.address))
 
 
 def listen_to_beanstalk(reactor: Reactor, listeners: Listeners, front_end: FrontEnd, proof_timeout: int) -> None:

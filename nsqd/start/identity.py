@@ -21,7 +21,7 @@ CAPABILITIES = ["log"]  # nsqlookupd passes them on; `log`: topics can be read b
 
 
 def node_info(options: NsqdOptions, listeners: Listeners) -> Info:
-    """Return what the node tells its HTTP clients in /info."""
+    """Return the content of /info for HTTP clients."""
     hostname = socket.gethostname()
     return Info(
         version=NSQ_VERSION,
@@ -41,7 +41,7 @@ def cluster_address(listeners: Listeners, info: Info) -> str:
 
 
 def as_visitor(options: NsqdOptions, listeners: Listeners) -> Visits:
-    """Return how this node asks other nodes of its cluster what they have of logs, and is asked before it has read its own."""
+    """Return the visits by which nodes of the cluster ask each other for logs, also before this node has read its own."""
     from nsqd.cluster.wire.handshake import Credentials
     from nsqd.cluster.wire.node_identity import visitor
     from nsqd.cluster.wire.visit import Visits
@@ -65,7 +65,7 @@ def _reached_at(listener: Listener | None, info: Info) -> str:
 
 
 def lookup_identity(options: NsqdOptions, listeners: Listeners, info: Info, log_id: bytes) -> dict[str, object]:
-    """Return what the node tells nsqlookupd in IDENTIFY. `log_id`: of the log that it publishes into."""
+    """Return the content of IDENTIFY for nsqlookupd. `log_id`: of the log that the node publishes into."""
     identity: dict[str, object] = {
         "version": info.version,
         "tcp_port": info.tcp_port,

@@ -159,7 +159,7 @@ def test_the_nodes_of_a_secure_cluster_ask_each_other_over_tls(tmp_path: Path) -
         os.kill(child(process.pid, "-node-id=0"), signal.SIGKILL)
         eventually(lambda: "HTTPS: listening" in log.read_text()[before:])
         again = log.read_text()[before:]
-        silent = set(re.findall(r"(\S+) does not say what it knows of this node's log", again))
+        silent = set(re.findall(r"(\S+) does not answer what it has of this node's log", again))
         assert len(silent) < 2, again  # a slow machine may answer too late, not both others
         command = [*LAUNCH, "penstock", "recover", str(tmp_path / "copy"), "--node", "0", "--json"]
         command += ["--from", f"{HOST}:{nodes[1].http_port}", "--tls-root-ca-file", str(files.path("ca.pem"))]

@@ -100,10 +100,8 @@ TRIED_BY = {
         "nsqd.protocols.nsq.introduction", "nsqd.protocols.nsq.liveness", "nsqd.protocols.nsq.settings",
         "nsqd.protocols.transport",
     ),
-    "nsqd/cluster/wire/test_fuzz.py": ("nsqd.cluster.ownership.transfer_frames",),
     "nsqd/cluster/wire/test_refused_frames.py": (
-        "nsqd.cluster.membership.closed_frames", "nsqd.cluster.membership.config_frames",
-        "nsqd.cluster.membership.deletion_frames", "nsqd.cluster.membership.leader_frames",
+        "nsqd.cluster.membership.leader_frames",
         "nsqd.cluster.ownership.election_frames", "nsqd.cluster.promotion.diverged.salvage_frames",
     ),
     "nsqd/cluster/remote_jobs/test_job_frames.py": ("nsqd.core.work_queue.loan",),
@@ -121,12 +119,9 @@ TRIED_BY = {
     "nsqd/cluster/test_early.py": (
         "nsqd.cluster.replication.answers", "nsqd.cluster.replication.asking", "nsqd.cluster.wire.visit",
     ),
-    "nsqd/cluster/replication/test_log_times.py": ("nsqd.cluster.replication.follower",),
     "nsqd/cluster/replication/test_offers.py": ("nsqd.cluster.joined",),
     "nsqd/cluster/promotion/diverged/test_directory.py": ("nsqd.cluster.promotion.diverged.note",),
-    "nsqd/cluster/remote_jobs/test_tube_owners.py": (
-        "nsqd.protocols.beanstalk.borrower", "nsqd.protocols.beanstalk.guest", "nsqd.cluster.remote_jobs.job_owners",
-    ),
+    "nsqd/cluster/remote_jobs/test_job_owners.py": ("nsqd.protocols.beanstalk.borrower", "nsqd.protocols.beanstalk.guest",),
     "nsqd/statsd/test_report.py": ("nsqd.option_values",),
     "nsqd/storage/log/test_contents.py": ("nsqd.core.retention.contents",),
     "nsqd/storage/log/test_damage.py": ("nsqd.storage.log.verify",),
@@ -151,7 +146,7 @@ TRIED_BY = {
     "nsqd/storage/log/test_written_chunks.py": (
         "nsqd.core.channel.unfinished", "nsqd.core.written_chunks", "nsqd.storage.log.sources",
     ),
-    "nsqd/cluster/replication/test_replica.py": ("nsqd.cluster.replication.manifest", "nsqd.cluster.replication.replica_disk",),
+    "nsqd/cluster/replication/test_replica.py": ("nsqd.cluster.replication.manifest",),
     "nsqd/storage/test_disque_import.py": ("nsqd.storage.data_import",),
     "nsqd/storage/test_memory.py": ("nsqd.storage.sequence",),
     "nsqd/storage/test_one_state_machine.py": ("nsqd.core.reader_state", "nsqd.core.recovery",),

@@ -19,7 +19,7 @@ from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.ownership.closed_logs import ClosedLogs
 from nsqd.cluster.ownership.elections import Elections, Quorum
 from nsqd.cluster.ownership.leaving import Leaving, LeavingState, Transfers
-from nsqd.cluster.ownership.replica_states import InSyncTellers, KeptReplicas
+from nsqd.cluster.ownership.replica_states import InSyncReports, KeptReplicas
 from nsqd.cluster.promotion.closing import Closing
 from nsqd.cluster.promotion.deleting import Deleting
 from nsqd.cluster.promotion.diverged.arbiter import Arbiter
@@ -27,7 +27,7 @@ from nsqd.cluster.promotion.diverged.salvage import Salvage
 from nsqd.cluster.promotion.promoted_log import SERVING
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.leader import LeaderSide
-from nsqd.cluster.replication.replicas import Directory, Replicas
+from nsqd.cluster.replication.replicas import Replicas
 from nsqd.cluster.wire.frames import FrameKind
 from nsqd.cluster.wire.handshake import Credentials
 from nsqd.cluster.wire.link import Link
@@ -56,7 +56,7 @@ from tests.simulation.promoted import PromotedLogs, SimOldLogs
 from tests.simulation.wide import JOBS, JobClient
 
 if TYPE_CHECKING:
-    from tests.simulation.machine import Machine
+    from tests.simulation.machine import Machine, SimDirectory
 
 T = TypeVar("T")
 # Each mode has a topic; `two` asks for two copies by itself. All have one channel.
@@ -288,7 +288,7 @@ class ClusterNode(SimNode):
         self.told: dict[int, tuple[int, int]] = {}  # by node, how far it has ever said that it has the log
 
     def join(
-        self, own: NodeIdentity, seeds: Iterable[str], facts: ClusterFacts, directory: Directory, machine: Machine
+        self, own: NodeIdentity, seeds: Iterable[str], facts: ClusterFacts, directory: SimDirectory, machine: Machine
     ) -> None:
         """Begin this run's part in the cluster."""
         log, clock, sizes = self.log, self.clock, self.sizes
@@ -321,7 +321,7 @@ class ClusterNode(SimNode):
             cluster, kept, keep, witnesses, sizes.quorum, SUSPECT_AFTER, sizes.unclean_after, side.randbytes, clock.now
         )
         cluster.add(
-            _Watch(self), Transfers(cluster, elections), InSyncTellers(cluster, elections, self.copying), elections
+            _Watch(self), Transfers(cluster, elections), InSyncReports(cluster, elections, self.copying), elections
         )
         self.fence: tuple[bytes, Epoch] | None = None  # another node leads the log, by that epoch
         self.promoted = PromotedLogs(self, machine)
@@ -365,7 +365,7 @@ class ClusterNode(SimNode):
     def copied_group(self, leader_side: LeaderSide, is_awaited: bool, is_durable: bool) -> None:
         """Run the port's work after a group of a log was written."""
         if is_awaited:
-            leader_side.ask_for_word(is_durable)
+            leader_side.request_sync(is_durable)
         self.flush()
 
     # a turn

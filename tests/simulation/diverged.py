@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nsqd.cluster.promotion.diverged.directory import make_log, read_copy
+from nsqd.cluster.promotion.diverged.directory import DivergedCopy, make_log, read_copy
 from nsqd.cluster.promotion.diverged.note import CopyExtent, Note
-from nsqd.cluster.promotion.diverged.salvage import DivergedCopy
 from nsqd.storage.log.succession import Salvaged
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 

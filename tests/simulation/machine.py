@@ -22,7 +22,7 @@ from nsqd.cluster.promotion.duplicates import of_return
 from nsqd.cluster.replication.follower import AtOnce
 from nsqd.cluster.replication.manifest import ManifestError, read_manifest
 from nsqd.cluster.replication.offers import MOST_FETCHED, Fetched, Offer, TransferError, find_offers
-from nsqd.cluster.replication.rejoin import FailedOver, LeaderSilentError, Rejoin, Taken, is_led_by_another
+from nsqd.cluster.replication.rejoin import FailedOverError, Failover, LeaderSilentError, Rejoin, is_led_by_another
 from nsqd.cluster.replication.replicas import Replicas
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.node_identity import Standing
@@ -103,7 +103,7 @@ class Disks:
 
 
 class SimDirectory:
-    """The directories of a machine's replicas. Implements nsqd.cluster.replication.replicas.Directory."""
+    """The directories of a machine's replicas. In place of ReplicaDirectory."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine, self._disks = machine, machine.disks
@@ -146,11 +146,11 @@ class SimDirectory:
 
 
 class MemoryReplicas:
-    """The replicas of other machines. Implements nsqd.cluster.replication.offers.OtherReplicas."""
+    """The replicas of other machines. In place of nsqd.cluster.replication.asking.NodeReplicas."""
 
     def __init__(self, machine: Machine, others: list[Machine]) -> None:
         self._machine, self._others = machine, others  # those that are asked
-        self.is_anybody_silent = False
+        self.is_incomplete = False
 
     def leases(self) -> list[int]:
         number = self._machine.number
@@ -158,7 +158,7 @@ class MemoryReplicas:
 
     def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
         offers = [self.offers_of(other, log_id) for other in self._others]
-        self.is_anybody_silent = None in offers
+        self.is_incomplete = None in offers
         return [one for found in offers for one in found or ()]
 
     def offers_of(self, other: Machine, log_id: bytes) -> list[Offer] | None:
@@ -273,7 +273,7 @@ class Machine:
         closed = self.disks.facts.closed if leaders is None else leaders.closed.values()
         figures["closed"] = [describe_closed(word) for word in closed]
         if self.node is not None:
-            words, leases = self.node.cluster.membership.words.items(), self.node.cluster.leases
+            words, leases = self.node.cluster.membership.records.items(), self.node.cluster.leases
             figures["nodes"] = [
                 {
                     "node": number,
@@ -343,9 +343,9 @@ class Machine:
         run = self.run
         try:
             node = self._opened(others)
-        except FailedOver as error:
+        except FailedOverError as error:
             expected = channels_of(self.disks.log)
-            self._succeed(error.taken)
+            self._succeed(error.failover)
             node = self._opened(others)
             found = {(topic.name, one.name) for topic in node.broker.topics.values() for one in topic.readers.values()}
             lacking = expected - found
@@ -400,7 +400,7 @@ class Machine:
                 assert len(having) >= publish.n - 1, f"let go before there are copies: {publish}"
 
     def _opened(self, others: list[Machine]) -> ClusterNode:
-        """Return a node whose log is open. Raises FailedOver, LeaderSilentError, LogError."""
+        """Return a node whose log is open. Raises FailedOverError, LeaderSilentError, LogError."""
         run, disks = self.run, self.disks
         archive = run.archive_of(self.log_id, self)
         replicas, leaders = MemoryReplicas(self, others), dict([self.fence]) if self.fence is not None else {}
@@ -420,7 +420,7 @@ class Machine:
         replicas = MemoryReplicas(self, self.others())
         return is_led_by_another(replicas, log_id, epochs, self.number, followers, known)
 
-    def _succeed(self, taken: Taken) -> None:
+    def _succeed(self, failover: Failover) -> None:
         """Begin another log, because another node leads this one. The machine may die on the way."""
         run, random, disks = self.run, self.run.side, self.disks
         partial = self.new_disk()
@@ -429,7 +429,7 @@ class Machine:
             partial.cut_in = random.randrange(40)
         parts = run.sizes.simulated(self.clock, run.random)
         least = first_of_new_log(self.clock.true, 0)
-        made = succeed(disks.log, partial, taken.common, least, max(taken.lease, disks.first_id), parts)
+        made = succeed(disks.log, partial, failover.common, least, max(failover.lease, disks.first_id), parts)
         partial.cut_in = None
         if is_unlucky and random.random() < 0.1:
             raise PowerCut  # nothing was renamed yet, so the next start removes what was made
@@ -441,8 +441,8 @@ class Machine:
         run.books.moved(old, made.log_id, made.common, self.name, files)
         run.books.counts["successions"] += 1
         run.books.counts["deletions to be told"] += len(made.deletions.deletions) if made.deletions is not None else 0
-        self._possible(of_return(made, bool(taken.address)))
-        if not taken.address:  # the leader is silent, so this takes over what it has
+        self._possible(of_return(made, bool(failover.address)))
+        if not failover.address:  # the leader is silent, so this takes over what it has
             run.jobs.books.failovers.append((old, run.now, self.name, frozenset({self.name})))
         run.note(f"{self.name} begins {made.log_id.hex()[:6]} after {old.hex()[:6]}, common {made.common}")
         if is_unlucky and random.random() < 0.1:

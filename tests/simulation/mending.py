@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nsqd.cluster.replication.repair import Mending
+from nsqd.cluster.replication.repair import LogRepair
 from nsqd.storage.log.files import SegmentFile
 from nsqd.storage.log.opening import OpenLog
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.simulation.machine import Machine
 
 
-class SimMending(Mending):
+class SimMending(LogRepair):
     """Asks the nodes that run. Implements nsqd.storage.log.files.Mend."""
 
     def __init__(self, machine: Machine, opened: OpenLog) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nsqd.cluster.promotion.promoted_log import ATTACHING
 from nsqd.core.broker import Broker
 from nsqd.storage.log.locations import read_frames
 from nsqd.storage.log.opening import OpenLog
@@ -46,7 +47,9 @@ def _logs(machine: Machine) -> list[tuple[bytes, Broker, OpenLog]]:
     if node is None:
         return []
     promoted = [
-        (log_id, one.broker, one.log) for log_id, one in node.promoted.promotions.logs.items() if one.is_attached
+        (log_id, one.broker, one.log)
+        for log_id, one in node.promoted.promotions.logs.items()
+        if one.broker in node.broker.logs and one.state != ATTACHING
     ]
     return [
         (machine.log_id, node.broker, node.log),

@@ -7,10 +7,10 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from nsqd.cluster.promotion.promoted_log import Parts
+from nsqd.cluster.promotion.promoted_log import PromotionHost
 from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.replication.leader import LeaderSide
-from nsqd.cluster.replication.rejoin import mend_promoted
+from nsqd.cluster.replication.rejoin import repair_promoted
 from nsqd.cluster.replication.replica_to_log import name_replica_files
 from nsqd.core.broker import Broker
 from nsqd.core.message.epoch import Epoch
@@ -35,7 +35,7 @@ AT_ONCE = 3  # topics or channels that are attached in one turn
 
 
 class SimPromoted:
-    """The directories of the logs that a machine has taken over. Implements nsqd.cluster.promotion.promotions.Directory."""
+    """The directories of the logs that a machine has taken over. In place of PromotedDirectory."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine, self._disks = machine, machine.disks
@@ -75,7 +75,7 @@ class SimPromoted:
 
 
 class SimOldLogs:
-    """The logs that a machine's node had before. Implements nsqd.cluster.promotion.closing.OldLogs."""
+    """The logs that a machine's node had before. In place of OldLogDirectory."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine, self._disks = machine, machine.disks
@@ -125,15 +125,16 @@ class PromotedLogs:
         self.logs: dict[bytes, OpenedLog] = {}  # those that are copied to followers
         self._opening: dict[bytes, OpenedLog] = {}
         self._attachments: dict[Broker, Attachment] = {}
-        parts = Parts(
+        host = PromotionHost(
             open=self._open, make_broker=self._make_broker, copy=self._copy, end_copying=self._end_copying,
             clocks=lambda: (node.clock.now, node.clock.wall), cache=node.log.cache, budget=node.sizes.budget,
-            node=node.number, announce=self._announce, resume=node.cluster.resume_leader, give_up=node.cluster.step_down,
+            node=node.number, announce=self._announce, resume=node.cluster.resume_leader, step_down=node.cluster.step_down,
             attach=self._attach, detach=self._detach, watch=lambda: Deletions(node.broker), is_lost=self._is_lost,
-            mend=lambda disk, reading: mend_promoted(disk, reading, machine.find_replicas()),
+            repair=lambda disk, reading: repair_promoted(disk, reading, machine.find_replicas()),
             failed=node.elections.promotion_failed, is_closed=node.cluster.leaders.closed.__contains__,
+            noted=lambda log_id: None,
         )  # fmt: skip
-        self.promotions = Promotions(SimPromoted(machine), node.replicas, node.work, parts)
+        self.promotions = Promotions(SimPromoted(machine), node.replicas, node.work, host)
         self.promotions.reopen()
 
     # Parts

@@ -76,7 +76,7 @@ def marks_of_the_leader_side_are_believed(patch: Patch) -> None:
     def believing(self: Replica, base: int, at: int, data: memoryview) -> None:
         append(self, base, at, data)
         content, place = bytes(data), 0
-        while len(content) - place > PREFIX_SIZE + GROUP.size and not self.is_aside:
+        while len(content) - place > PREFIX_SIZE + GROUP.size and not self.is_resyncing:
             if content[place + PREFIX_SIZE] == RecordKind.GROUP:
                 mark = GROUP.unpack_from(content, place + PREFIX_SIZE + 1)[0]
                 self.durable = max(self.durable, min(self.end, mark))
@@ -234,7 +234,7 @@ def shards_are_found_by_number(patch: Patch) -> None:
 
 
 def a_log_that_owes_something_is_closed(patch: Patch) -> None:
-    patch.setattr(closing, "owes_nothing", lambda opened, broker: True)
+    patch.setattr(closing, "has_no_unfinished", lambda opened, broker: True)
 
 
 def deletions_are_of_names(patch: Patch) -> None:
@@ -258,7 +258,7 @@ def an_old_log_goes_before_the_new_log_has_copies(patch: Patch) -> None:
             self._is_busy = True
             self._work.run(self._remove_old_logs, self._removed_old_logs)
 
-    patch.setattr(closing.Closing, "_look_at_old_logs", at_once)
+    patch.setattr(closing.Closing, "_check_old_logs", at_once)
 
 
 def without_record(patch: Patch, kind: RecordKind) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from nsqd.cluster.membership.members import Membership
 from nsqd.cluster.replication import repair as mending
-from nsqd.cluster.replication.repair import Mending
+from nsqd.cluster.replication.repair import LogRepair
 from nsqd.cluster.wire.node_identity import Standing
 from nsqd.storage.log.cache import Cache
 from nsqd.storage.log.copies import Copies
@@ -34,11 +34,11 @@ Patch = pytest.MonkeyPatch
 
 
 def a_promoted_log_is_not_mended(patch: Patch) -> None:
-    patch.setattr(promoted, "mend_promoted", lambda disk, reading, replicas: False)
+    patch.setattr(promoted, "repair_promoted", lambda disk, reading, replicas: False)
 
 
 def damaged_messages_do_not_wait(patch: Patch) -> None:
-    patch.setattr(Mending, "is_awaited", lambda self, file, start: False)
+    patch.setattr(LogRepair, "is_awaited", lambda self, file, start: False)
 
 
 def damaged_bytes_are_sent(patch: Patch) -> None:

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from nsqd.cluster.membership.config_frames import VersionedConfig
+from nsqd.cluster.membership.topic_configs import VersionedConfig
+from nsqd.cluster.promotion.promoted_log import ATTACHING
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.history import MessagesGone
 from nsqd.core.retention.policy import TopicConfig
@@ -235,7 +236,8 @@ class Wide:
         """Return the topic with the cursor in each log that a node serves, with what reads it back."""
         logs = [(node.broker, node.log)]
         promoted = node.promoted.promotions.logs.values()
-        logs += [(one.broker, one.log) for one in promoted if one.is_attached and one.broker and one.log]
+        attached = [one for one in promoted if one.broker in node.broker.logs and one.state != ATTACHING]
+        logs += [(one.broker, one.log) for one in attached if one.log is not None]
         return [(broker.topics[READ], log.history()) for broker, log in logs if READ in broker.topics]
 
     def _read_on(self, node: ClusterNode) -> None:

@@ -2,9 +2,10 @@
 
 * `cluster`: the connections, which addresses to dial and when, and which updates to forward. Start here.
 * `members`: the members of the cluster, and which of them are suspected.
-* `leaders`: the leader of each log, by the greatest epoch (`leader_frames`). `disputes`: which of its updates to accept.
-* `topic_configs`: the configurations of topics (`config_frames`).
-* `closed_frames`: closed logs. `deletions`: deletions in logs that this node has lost (`deletion_frames`).
+* `leaders`: the leader of each log, by the greatest epoch, and closed logs (`leader_frames`). `disputes`: which of these
+  updates to accept.
+* `topic_configs`: the configurations of topics.
+* `deletions`: deletions in logs that this node has lost.
 * `salvaged`: the tails that other nodes have salvaged and this node's logs lack.
 * `facts`: the facts that a node must know at its start; `cluster_json` is their JSON, and `facts_file` keeps it on disk.
 """

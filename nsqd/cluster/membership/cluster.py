@@ -12,16 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from nsqd.cluster.membership.closed_frames import pack_closed
-from nsqd.cluster.membership.config_frames import MOST_VALUE
-from nsqd.cluster.membership.deletions import Deletions
+from nsqd.cluster.membership.deletions import LostLogDeletions
 from nsqd.cluster.membership.disputes import Disputes
 from nsqd.cluster.membership.facts import NO_FACTS, ClusterFacts
-from nsqd.cluster.membership.leader_frames import Hold, Leadership, pack_leaders, unpack_leaders
+from nsqd.cluster.membership.leader_frames import Hold, Leadership, pack_closed, pack_leaders, unpack_leaders
 from nsqd.cluster.membership.leaders import Leaders
 from nsqd.cluster.membership.members import Membership
 from nsqd.cluster.membership.salvaged import SalvagedTails
-from nsqd.cluster.membership.topic_configs import TopicConfigs
+from nsqd.cluster.membership.topic_configs import MOST_VALUE, TopicConfigs
 from nsqd.cluster.wire.frames import FrameKind, PeerError
 from nsqd.cluster.wire.handshake import NONCE_SIZE, Credentials
 from nsqd.cluster.wire.link import Link, Superseded, make_link
@@ -77,7 +75,7 @@ class Cluster:
         self.own, self.name = credentials.own, credentials.cluster
         self.membership = Membership(credentials.own, suspect_after)
         self.membership.merge(facts.members, now)
-        self.membership.proved.update(word.node.number for word in facts.members)
+        self.membership.proved.update(record.node.number for record in facts.members)
         self.lease = 0
         self.leases: dict[int, int] = dict(facts.leases)  # the latest lease of each node, by its number
         self.is_full = False  # this node has no space for another replica
@@ -88,7 +86,7 @@ class Cluster:
         self.refusals: dict[int, tuple[str, str]] = {}
         self.refused_itself = ""  # why another node rejects this one; "": none does
         self.highest = credentials.own.incarnation  # of the known runs of this node's number: the next is above
-        self.deletions = Deletions(facts.deletions)  # from logs that this node has lost
+        self.deletions = LostLogDeletions(facts.deletions)  # from logs that this node has lost
         self.parts: list[Part] = []
         self.configs = TopicConfigs(self.links, facts.configs, facts.knows_configs, wall, self.parts)  # of topics
         self.salvaged = SalvagedTails(facts.salvaged)  # of logs that this node leads, by other nodes
@@ -110,11 +108,11 @@ class Cluster:
         # by node number: records of others that a connected node has left or was forgotten
         self._doubted: dict[int, Member] = {}
         # numbers of nodes that have closed their connection, or have not had one since this node started
-        self._ended = {word.node.number for word in facts.members} - {self.own.number}
+        self._ended = {record.node.number for record in facts.members} - {self.own.number}
         self._back_in = 0  # ms: the grace that was announced; 0: none
 
     def add(self, *parts: Part) -> None:
-        """Give parts the frames that they take, and have them called behind the others from now on."""
+        """Give parts the frames that they take. They are called after the parts that were added before."""
         for part in parts:
             self.parts.append(part)
             self._takers |= dict.fromkeys(part.takes, part)
@@ -134,12 +132,14 @@ class Cluster:
     @property
     def is_any_member_away(self) -> bool:
         """Return True if this node has no connection to some member. Any thread may ask."""
-        others = {number for number, word in list(self.membership.words.items()) if word.standing is Standing.MEMBER}
+        others = {
+            number for number, record in list(self.membership.records.items()) if record.standing is Standing.MEMBER
+        }
         return not others <= {self.own.number, *list(self.links)}
 
     def take_due(self, now: int) -> str | None:
         """Return an address to dial now, or None. `dialed` or `dial_failed` must follow."""
-        if self.membership.words[self.own.number].standing is not Standing.MEMBER:
+        if self.membership.records[self.own.number].standing is not Standing.MEMBER:
             return None  # this node has left
         busy = [dial.link for dial in self._dials.values() if dial.is_busy]
         if sum(link is None or link.peer is None for link in busy) >= MOST_DIALS:
@@ -212,27 +212,31 @@ class Cluster:
             del self.links[number]
             if by_peer:
                 self._ended.add(number)
-            word = self._withheld.pop(number, None)
-            if word is not None:
-                self._pass_on(link, self.membership.merge([word], now))
+            record = self._withheld.pop(number, None)
+            if record is not None:
+                self._pass_on(link, self.membership.merge([record], now))
         for part in self.parts:
             part.closed(link)
 
     # calls of links
 
-    def words(self) -> list[Member]:
-        return self.membership.all_words()
+    def members(self) -> list[Member]:
+        return self.membership.all_records()
 
-    def words_to_keep(self) -> list[Member]:
+    def members_to_keep(self) -> list[Member]:
         """Return the member records for the next run of this node: only of nodes that proved their identity."""
         proved = self.membership.proved_members()
-        return [word for word in self.words() if word.standing is not Standing.MEMBER or word.node.number in proved]
+        return [
+            record
+            for record in self.members()
+            if record.standing is not Standing.MEMBER or record.node.number in proved
+        ]
 
     def proved(self, link: Link, peer: NodeIdentity, now: int) -> None:
         self._check(peer)
         other = self.links.get(peer.number)
         if other is not None:
-            self.membership.heard(peer.number, now)  # a node that is refused is alive, too
+            self.membership.note_contact(peer.number, now)  # a node that is refused is alive, too
             is_better = _rank(other, self.own, peer) > _rank(link, self.own, peer)
             if is_better and not other.closing and now - other.received_at < _ALIVE:
                 raise PeerError(SECOND_CONNECTION)
@@ -244,7 +248,7 @@ class Cluster:
         self.refusals.pop(peer.number, None)
         self._ended.discard(peer.number)
         self._pass_on(link, self.membership.merge([Member(peer)], now))
-        self.membership.heard(peer.number, now)
+        self.membership.note_contact(peer.number, now)
         if self._back_in:
             link.announce_restart(self._back_in)
 
@@ -262,7 +266,7 @@ class Cluster:
         clash = self._clash(peer)
         if clash:
             raise PeerError(clash)
-        known = self.membership.words.get(number)
+        known = self.membership.records.get(number)
         if known is None or known == Member(peer):
             return
         if not Member(peer).is_later_than(known):
@@ -272,7 +276,7 @@ class Cluster:
             raise PeerError(f"node number {number} is that of the node at {known.node.address}, which may be alive")
 
     def _clash(self, node: NodeIdentity) -> str:
-        """Return why the message ids in a node's log exclude it from the cluster, or ""."""
+        """Return the reason why the message ids in a node's log exclude it from the cluster, or ""."""
         for other in self.membership.members:
             number = common_number(node.ids, other.ids) if other.number != node.number else None
             if number is not None:
@@ -285,56 +289,50 @@ class Cluster:
         return ""
 
     def _note_refusal(self, link: Link) -> None:
-        peer = link.handshake.peer
-        if (
-            link.peer is None
-            and peer is not None
-            and link.handshake.has_proof
-            and not link.closing.endswith(SECOND_CONNECTION)
-        ):
+        peer, is_second = link.handshake.peer, link.closing.endswith(SECOND_CONNECTION)
+        if link.peer is None and peer is not None and link.handshake.has_proof and not is_second:
             self.refusals[peer.number] = peer.address, link.closing
 
-    def receive_words(self, link: Link, words: list[Member], now: int) -> None:
-        words = self._within_room([word for word in words if self._is_plausible(link, word)])
-        contradiction = self.membership.contradiction(words)
+    def receive_members(self, link: Link, records: list[Member], now: int) -> None:
+        records = self._within_room([record for record in records if self._is_plausible(link, record)])
+        contradiction = self.membership.contradiction(records)
         if contradiction is not None:
             self.refused_itself = _why_not(contradiction, self.own)
             self.highest = max(self.highest, contradiction.node.incarnation)
         logs = {node.log_id: node.number for node in self.membership.members}
         believed = []
-        for word in words:
-            number = word.node.number
-            if logs.get(word.node.log_id, number) != number or (
-                word.standing is Standing.MEMBER and self._clash(word.node)
-            ):
+        for record in records:
+            number = record.node.number
+            is_member = record.standing is Standing.MEMBER
+            if logs.get(record.node.log_id, number) != number or (is_member and self._clash(record.node)):
                 continue
             other = self.links.get(number)
-            if other is not None and other.peer != word.node and not self._is_believed(word, other.peer):
+            if other is not None and other.peer != record.node and not self._is_believed(record, other.peer):
                 known = self._withheld.get(number)
-                if known is None or word.is_later_than(known):
-                    self._withheld[number] = word
+                if known is None or record.is_later_than(known):
+                    self._withheld[number] = record
                 continue
-            believed.append(word)
+            believed.append(record)
         self._pass_on(link, self.membership.merge(believed, now))
 
-    def _within_room(self, words: list[Member]) -> list[Member]:
+    def _within_room(self, records: list[Member]) -> list[Member]:
         """Leave out unproved members, as far as there are too many of them."""
-        room, known = self.membership.room(), self.membership.words
-        new = [word for word in words if word.standing is Standing.MEMBER and word.node.number not in known]
-        return [word for word in words if word not in new[room:]] if len(new) > room else words
+        room, known = self.membership.room(), self.membership.records
+        new = [record for record in records if record.standing is Standing.MEMBER and record.node.number not in known]
+        return [record for record in records if record not in new[room:]] if len(new) > room else records
 
-    def _is_plausible(self, link: Link, word: Member) -> bool:
+    def _is_plausible(self, link: Link, record: Member) -> bool:
         """Return False if a node's record of another one is impossible, or only that node may send it."""
-        node, known = word.node, self.membership.words.get(word.node.number)
+        node, known = record.node, self.membership.records.get(record.node.number)
         latest = max(self.own.incarnation, known.node.incarnation if known is not None else 0)
         if node.incarnation > latest + MOST_RUNS_AHEAD:
             return False
         other = self.links.get(node.number)
-        if other is None or other is link or word.standing is Standing.MEMBER:
+        if other is None or other is link or record.standing is Standing.MEMBER:
             return True
         if self.membership.is_going(node.number) or other.peer is None or other.peer.log_id != node.log_id:
             return True
-        self._doubted[node.number] = word
+        self._doubted[node.number] = record
         return False
 
     def _take_doubted(self, now: int) -> None:
@@ -342,25 +340,24 @@ class Cluster:
         for number in self._doubted.keys() & self.membership.suspected:
             self._pass_on(None, self.membership.merge([self._doubted.pop(number)], now))
 
-    def _is_believed(self, word: Member, connected: NodeIdentity | None) -> bool:
+    def _is_believed(self, record: Member, connected: NodeIdentity | None) -> bool:
         """Return True if a record is accepted though another run of its node is `connected`: that run ends, or is not meant."""
-        if self.membership.is_going(word.node.number):
+        if self.membership.is_going(record.node.number):
             return True
-        is_of_log = connected is not None and connected.log_id == word.node.log_id
-        is_older = connected is not None and word.node.incarnation < connected.incarnation
-        return word.standing is Standing.FORGOTTEN and (is_of_log or is_older)
+        is_of_log = connected is not None and connected.log_id == record.node.log_id
+        is_older = connected is not None and record.node.incarnation < connected.incarnation
+        return record.standing is Standing.FORGOTTEN and (is_of_log or is_older)
 
     def _pass_on(self, source: Link | None, news: list[Member]) -> None:
         """Forward records to all peers except their source. A connection to a node that is gone ends."""
-        for word in news:
-            link = self.links.get(word.node.number)
-            if link is None or link.peer is None or link.peer.log_id != word.node.log_id:
-                continue
-            if word.standing is not Standing.MEMBER:
+        for record in news:
+            link = self.links.get(record.node.number)
+            is_peer = link is not None and link.peer is not None and link.peer.log_id == record.node.log_id
+            if link is not None and is_peer and record.standing is not Standing.MEMBER:
                 link.closing = link.closing or "the node has left, or was forgotten"
         for link in self.links.values():
             if link is not source:
-                link.send_words(news)
+                link.send_members(news)
 
     def forget(self, number: int, now: int) -> None:
         """Forget a node on an operator's order, and notify all nodes. Its log is never accepted again.
@@ -368,7 +365,7 @@ class Cluster:
         Raises KeyError if no node has that number, ValueError if it is this node or one that may be up: it is connected, or
         its connection broke lately, as those do that are about to be replaced.
         """
-        known = self.membership.words[number]
+        known = self.membership.records[number]
         if known.node is self.own or number in self.links or self.membership.is_awaited(number):
             raise ValueError(f"node {number} may be up")
         self._withheld.pop(number, None)
@@ -376,10 +373,10 @@ class Cluster:
 
     def leave(self) -> None:
         """Announce that this node has left: it counts in no majority and gets no replicas. A later run may join."""
-        word = Member(self.own, Standing.LEFT)
-        self.membership.words[self.own.number] = word
+        record = Member(self.own, Standing.LEFT)
+        self.membership.records[self.own.number] = record
         for link in self.links.values():
-            link.send_words([word])
+            link.send_members([record])
 
     # the leaders of logs
 
@@ -393,7 +390,7 @@ class Cluster:
             return  # the log was never led by this node
         self.leaders.hold(log_id, epoch)
         is_news = self.leaders.learn(log_id, epoch)
-        self._tell_leaders(None, [log_id])
+        self._send_leaders(None, [log_id])
         if is_news:
             self.led(log_id, epoch)
 
@@ -415,7 +412,7 @@ class Cluster:
         `asked`: the number of the node that is to lead it, None: any.
         """
         self.leaders.stepped_down[log_id] = asked
-        self._tell_leaders(None, [log_id])
+        self._send_leaders(None, [log_id])
 
     def drop_log(self, log_id: bytes) -> None:
         """Record that this node no longer holds a log that another node leads."""
@@ -434,7 +431,7 @@ class Cluster:
         return has_proved and (leader is None or leader.number == 0)
 
     def admitted(self, link: Link) -> None:
-        link.send_first(pack_leaders(self.leaders.words()))
+        link.send_first(pack_leaders(self.leaders.leaderships()))
         for closed in self.leaders.closed.values():
             link.send_first(pack_closed(closed))
         for part in self.parts:
@@ -448,55 +445,44 @@ class Cluster:
         elif kind in self._takers:
             self._takers[kind].receive(link, kind, content, now)
 
-    def _receive_leaders(self, link: Link, words: list[Leadership]) -> None:
-        assert link.peer is not None
-        number, news = link.peer.number, []
-        for word in words:
-            if word.hold is not Hold.KNOWS and word.epoch.node != number:
+    def _receive_leaders(self, link: Link, records: list[Leadership]) -> None:
+        number, news = link.node.number, []
+        for record in records:
+            if record.hold is not Hold.KNOWS and record.epoch.node != number:
                 raise PeerError("a node says that it leads a log by an epoch of another node")
-            is_publisher = word.epoch.node == number and link.peer.log_id == word.log_id
-            is_believed = self.disputes.believes(number, word.log_id, word.epoch, is_publisher)
-            is_news = is_believed and self.leaders.learn(word.log_id, word.epoch)
-            if is_news:
-                news.append(word.log_id)
-        self.leaders.note_said(number, link.peer.incarnation, words)
-        self._tell_leaders(link, news)
+            is_publisher = record.epoch.node == number and link.node.log_id == record.log_id
+            is_believed = self.disputes.believes(number, record.log_id, record.epoch, is_publisher)
+            if is_believed and self.leaders.learn(record.log_id, record.epoch):
+                news.append(record.log_id)
+        self.leaders.note_said(number, link.node.incarnation, records)
+        self._forward_leaders(link, news)
+
+    def _forward_leaders(self, source: Link | None, news: list[bytes]) -> None:
+        """Notify all peers except the source, and all parts, of logs with new leaders."""
+        self._send_leaders(source, news)
         for log_id in news:
             self.led(log_id, self.leaders.epochs[log_id])
 
-    def _settle_disputes(self) -> None:
-        """Apply updates that were refused when they came, and are accepted now."""
-        settled = self.disputes.settled()
-        news = [log_id for log_id, epoch in settled if self.leaders.learn(log_id, epoch)]
-        self._tell_leaders(None, news)
-        for log_id in news:
-            self.led(log_id, self.leaders.epochs[log_id])
-
-    def tell_leader(self, link: Link, log_id: bytes) -> None:
+    def send_leader(self, link: Link, log_id: bytes) -> None:
         """Send one node the leader of a log."""
         if log_id in self.leaders.epochs:
-            link.send_first(pack_leaders([self.leaders.word(log_id)]))
+            link.send_first(pack_leaders([self.leaders.leadership(log_id)]))
 
-    def _tell_leaders(self, source: Link | None, log_ids: list[bytes]) -> None:
+    def _send_leaders(self, source: Link | None, log_ids: list[bytes]) -> None:
         """Send all peers except the source the leaders of some logs."""
-        words = [self.leaders.word(log_id) for log_id in log_ids if log_id in self.leaders.epochs]
+        records = [self.leaders.leadership(log_id) for log_id in log_ids if log_id in self.leaders.epochs]
         for link in self.links.values():
-            if link is not source and words:
-                link.send_first(pack_leaders(words))
+            if link is not source and records:
+                link.send_first(pack_leaders(records))
 
-    def heard_of_space(self, link: Link, is_full: bool) -> None:
-        assert link.peer is not None
-        if is_full:
-            self.full.add(link.peer.number)
-        else:
-            self.full.discard(link.peer.number)
+    def note_space(self, link: Link, is_full: bool) -> None:
+        (self.full.add if is_full else self.full.discard)(link.node.number)
 
-    def heard(self, link: Link, lease: int | None, back_by: int | None, now: int) -> None:
-        assert link.peer is not None
-        number = link.peer.number
-        if self.links.get(number) is not link or self.membership.words[number].node != link.peer:
+    def note_contact(self, link: Link, lease: int | None, back_by: int | None, now: int) -> None:
+        number = link.node.number
+        if self.links.get(number) is not link or self.membership.records[number].node != link.peer:
             return
-        self.membership.heard(number, now)
+        self.membership.note_contact(number, now)
         if lease is not None:
             self.leases[number] = max(lease, self.leases.get(number, 0))
         if back_by is not None:
@@ -517,7 +503,8 @@ class Cluster:
                 link.give_up("no heartbeat from the node")
         for link in (*self.strangers, *self.links.values()):
             link.tick(now)
-        self._settle_disputes()
+        settled = self.disputes.settled()
+        self._forward_leaders(None, [log_id for log_id, epoch in settled if self.leaders.learn(log_id, epoch)])
         if not self.configs.is_complete and self._is_first():
             self.configs.complete()
         return silent
@@ -547,7 +534,7 @@ def _rank(link: Link, own: NodeIdentity, peer: NodeIdentity) -> tuple[bool, byte
 
 
 def _why_not(known: Member, node: NodeIdentity) -> str:
-    """Return why a run of a node is not accepted, given a later record of its number."""
+    """Return the reason why a run of a node is not accepted, given a later record of its number."""
     if known.standing is Standing.FORGOTTEN and known.node.log_id == node.log_id:
         return f"node {node.number} was forgotten: its log is not taken back, start it with a new data directory"
     if known.standing is Standing.LEFT and known.node == node:

@@ -1,4 +1,4 @@
-"""`cluster.json` in the data directory: what a node must know of its cluster before it is connected.
+"""`cluster.json` in the data directory: the facts about its cluster that a node needs before it is connected.
 
 It holds the number of the last run (the incarnation), the latest record of each node, the message ids that each may have
 issued, the leader of each log, the votes of this node, which logs are closed, what was deleted
@@ -15,14 +15,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from nsqd.cluster.membership.closed_frames import Closed, make_closed
 from nsqd.cluster.membership.cluster import Cluster
-from nsqd.cluster.membership.config_frames import from_fields, to_fields
-from nsqd.cluster.membership.deletion_frames import pack_content, unpack_deleted
+from nsqd.cluster.membership.deletions import pack_content, unpack_deleted
 from nsqd.cluster.membership.facts import ClusterFacts
-from nsqd.cluster.membership.leader_frames import MOST_POSITION
+from nsqd.cluster.membership.leader_frames import Closed, make_closed
 from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.membership.salvaged import SalvagedTail
+from nsqd.cluster.membership.topic_configs import from_fields, to_fields
+from nsqd.cluster.wire.fields import MOST_POSITION
 from nsqd.cluster.wire.frames import PeerError
 from nsqd.cluster.wire.node_identity import LOG_ID_SIZE, MOST_INCARNATION, MOST_NUMBER, Member, Standing, unpack
 from nsqd.core.message.epoch import MOST_NUMBER as MOST_EPOCH
@@ -59,7 +59,7 @@ def read_facts(directory: Path) -> ClusterFacts:
         return ClusterFacts()
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, PeerError) as error:
         raise DirectoryError(
-            f"failed to read {path} - {error}: remove it if it is damaged, the other nodes send its content again"
+            f"failed to read {path} - {error}: remove it if it is corrupt: the other nodes send its content again"
         ) from None
 
 
@@ -77,10 +77,10 @@ def content_of(facts: ClusterFacts) -> bytes:
         "leases": facts.leases,
         "leaders": [(log_id.hex(), epoch.pack().hex()) for log_id, epoch in facts.leaders],
         "votes": [(log_id.hex(), *vote) for log_id, vote in facts.votes],
-        "closed": [describe_closed(word) for word in facts.closed],
-        "configs": [to_fields(word) for word in facts.configs],
+        "closed": [describe_closed(record) for record in facts.closed],
+        "configs": [to_fields(record) for record in facts.configs],
         "knows_configs": facts.knows_configs,
-        "deletions": [pack_content(log_id, word).hex() for log_id, word in facts.deletions],
+        "deletions": [pack_content(log_id, record).hex() for log_id, record in facts.deletions],
         "salvaged": [_describe_salvaged(tail) for tail in facts.salvaged],
     }
     return seal(content)
@@ -116,10 +116,10 @@ def _member(fields: dict[str, Any]) -> Member:
     return Member(unpack(list(fields.values())), standing)
 
 
-def describe_closed(word: Closed) -> dict[str, Any]:
+def describe_closed(record: Closed) -> dict[str, Any]:
     """Return the entry of a closed log in cluster.json and /cluster."""
-    epochs = [(epoch.pack().hex(), start) for epoch, start in word.epochs]
-    return {"log_id": word.log_id.hex(), "node": word.epoch.node, "epochs": epochs, "end": word.end}
+    epochs = [(epoch.pack().hex(), start) for epoch, start in record.epochs]
+    return {"log_id": record.log_id.hex(), "node": record.epoch.node, "epochs": epochs, "end": record.end}
 
 
 def _closed(fields: dict[str, Any]) -> Closed:
@@ -166,12 +166,12 @@ def facts_of(cluster: Cluster) -> ClusterFacts:
     leaders = cluster.leaders
     return ClusterFacts(
         cluster.highest,
-        known_members(cluster.words_to_keep()),
+        known_members(cluster.members_to_keep()),
         tuple(sorted(cluster.leases.items())),
         tuple(sorted(leaders.epochs.items())),
         tuple(sorted(leaders.votes.items())),
         tuple(leaders.closed.values()),
-        tuple(sorted(cluster.configs.known.values(), key=lambda word: word.topic)),
+        tuple(sorted(cluster.configs.known.values(), key=lambda record: record.topic)),
         cluster.configs.is_complete,
         tuple(cluster.deletions.known.items()),
         tuple(cluster.salvaged.known),

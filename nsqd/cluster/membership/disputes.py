@@ -57,10 +57,10 @@ class Disputes:
             or not self._is_there(known, log_id)
         ):
             return True
-        words = self.refuted.get(log_id, {})
+        records = self.refuted.get(log_id, {})
         if log_id in self.refuted or len(self.refuted) < MOST_LOGS:
-            self.refuted[log_id] = words
-        words[number] = epoch
+            self.refuted[log_id] = records
+        records[number] = epoch
         return not self._is_refuted(known, log_id, epoch)
 
     def _is_refuted(self, known: Epoch, log_id: bytes, epoch: Epoch) -> bool:
@@ -69,7 +69,7 @@ class Disputes:
         if known.node == own and not leaders.holds(log_id):
             return False  # this node has stepped down, or has not opened the log
         members = self._membership.proved_members()
-        tellers = {number for number, words in self.refuted.get(log_id, {}).items() if words >= epoch}
+        tellers = {number for number, records in self.refuted.get(log_id, {}).items() if records >= epoch}
         voted = leaders.votes.get(log_id)
         if known.node != own and voted is not None:
             has_voted_so = voted.node == epoch.node and voted.number > known.number
@@ -94,23 +94,23 @@ class Disputes:
 
     def _gave_up(self, known: Epoch, log_id: bytes) -> bool:
         """Return True if the leader of a log has stepped down, or is no longer a member."""
-        word = self._membership.words.get(known.node)
-        if word is None or known.node not in self._membership.proved_members():
+        record = self._membership.records.get(known.node)
+        if record is None or known.node not in self._membership.proved_members():
             return True
-        return self._leaders.said(known.node, word.node.incarnation, log_id) is Hold.STEPPED_DOWN
+        return self._leaders.said(known.node, record.node.incarnation, log_id) is Hold.STEPPED_DOWN
 
     def settled(self) -> list[tuple[bytes, Epoch]]:
         """Return the updates that are accepted by now, each with the log, and forget those that are void."""
         found = []
-        for log_id, words in list(self.refuted.items()):
+        for log_id, records in list(self.refuted.items()):
             known = self._leaders.leader(log_id)
-            for number, epoch in list(words.items()):
+            for number, epoch in list(records.items()):
                 if known is None or known >= epoch:
-                    del words[number]
-            epochs = sorted(set(words.values()), reverse=True)
+                    del records[number]
+            epochs = sorted(set(records.values()), reverse=True)
             believed = next((one for one in epochs if known and not self._is_refuted(known, log_id, one)), None)
             if believed is not None:
                 found.append((log_id, believed))
-            if not words:
+            if not records:
                 del self.refuted[log_id]
         return found

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nsqd.cluster.membership.closed_frames import Closed
-from nsqd.cluster.membership.config_frames import VersionedConfig
+from nsqd.cluster.membership.leader_frames import Closed
 from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.membership.salvaged import SalvagedTail
+from nsqd.cluster.membership.topic_configs import VersionedConfig
 from nsqd.cluster.wire.node_identity import Member
 from nsqd.core.message.deletion import LogDeletions
 from nsqd.core.message.epoch import Epoch

@@ -1,10 +1,12 @@
-"""The frame about the leaders of logs. All numbers are big-endian.
+"""The frames about the leaders of logs, and about closed logs. All numbers are big-endian.
 
-    LEADERS   what the sender knows: for each log its id, the greatest epoch of it, and what the sender has to do with it
-              (Hold).
-             All logs at first, then what is news
+    LEADERS   for each log its id, the greatest epoch that the sender knows, and the relation of the sender to the log (Hold).
+              All logs at first, then changes
+    CLOSED    a log has no unfinished messages, and no node publishes into it: its id, its end, and its epochs, each with the
+              position at which it begins
+    CLOSED    the sender has durably that a log is closed: its id, and nothing else
 
-See docs/contributing/design/cluster-protocol.md#elections.
+See docs/contributing/design/cluster-protocol.md#elections and docs/contributing/design/cluster-protocol.md#closed-logs.
 """
 
 from __future__ import annotations
@@ -14,14 +16,16 @@ from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple, TypeVar
 
+from nsqd.cluster.wire.fields import MOST_POSITION
 from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
-from nsqd.cluster.wire.node_identity import MOST_NUMBER
-from nsqd.core.message.epoch import NO_EPOCH, Epoch
+from nsqd.cluster.wire.node_identity import LOG_ID_SIZE, MOST_NUMBER
+from nsqd.core.message.epoch import NO_EPOCH, SIZE, Epoch
 from nsqd.core.message.epoch import unpack as unpack_epoch
 
 MOST_LOGS = 10_000  # in one frame, and that a node remembers
-MOST_POSITION = (1 << 63) - 1
 _LEADERSHIP = Struct(">16s14sB")
+MOST_EPOCHS = 512  # of one log, the latest ones
+_CLOSED, _EPOCH = Struct(">16sQ"), Struct(f">{SIZE}sQ")
 
 E = TypeVar("E", bound=IntEnum)
 
@@ -52,10 +56,23 @@ class Extent(NamedTuple):
 NO_REPLICA = Extent()
 
 
-def pack_leaders(words: Iterable[Leadership]) -> bytes:
+class Closed(NamedTuple):
+    """A closed log, as its leader reports it: it has no unfinished messages. With the end of the leader's copy."""
+
+    log_id: bytes
+    end: int  # position at which its leader's copy ends
+    epochs: tuple[tuple[Epoch, int], ...]  # with the position at which each begins, ascending; 1 to MOST_EPOCHS
+
+    @property
+    def epoch(self) -> Epoch:
+        """Return the greatest epoch: that of the leader that has closed the log."""
+        return max(epoch for epoch, _ in self.epochs)
+
+
+def pack_leaders(records: Iterable[Leadership]) -> bytes:
     """Return the frame about up to MOST_LOGS logs."""
     return encode(
-        FrameKind.LEADERS, b"".join(_LEADERSHIP.pack(one.log_id, one.epoch.pack(), one.hold) for one in words)
+        FrameKind.LEADERS, b"".join(_LEADERSHIP.pack(one.log_id, one.epoch.pack(), one.hold) for one in records)
     )
 
 
@@ -69,19 +86,52 @@ def unpack_leaders(content: bytes) -> list[Leadership]:
     ]
 
 
+def make_closed(log_id: bytes, end: int, epochs: list[tuple[Epoch, int]]) -> Closed:
+    """Return the record of a closed log with these epochs, the latest of which are kept. Raises ValueError."""
+    closed = Closed(log_id, end, tuple(epochs[-MOST_EPOCHS:]))
+    starts = [start for _, start in closed.epochs]
+    if len(log_id) != LOG_ID_SIZE or not starts or any(epoch.node > MOST_NUMBER for epoch, _ in closed.epochs):
+        raise ValueError("the epochs of a closed log are not those of a log")
+    if starts != sorted(starts) or not 0 <= starts[0] <= starts[-1] <= end <= MOST_POSITION:
+        raise ValueError("the epochs of a closed log do not follow each other")
+    return closed
+
+
+def pack_closed(closed: Closed) -> bytes:
+    """Return the frame that reports a closed log."""
+    epochs = b"".join(_EPOCH.pack(epoch.pack(), start) for epoch, start in closed.epochs)
+    return encode(FrameKind.CLOSED, _CLOSED.pack(closed.log_id, closed.end) + epochs)
+
+
+def unpack_closed(content: bytes) -> Closed:
+    """Return the closed log. Raises PeerError."""
+    size = len(content) - _CLOSED.size
+    if not 0 < size <= MOST_EPOCHS * _EPOCH.size or size % _EPOCH.size:
+        raise PeerError("CLOSED is not whole")
+    log_id, end = _CLOSED.unpack_from(content)
+    epochs = [(unpack_epoch(epoch), start) for epoch, start in _EPOCH.iter_unpack(content[_CLOSED.size :])]
+    try:
+        return make_closed(log_id, end, epochs)
+    except ValueError as error:
+        raise PeerError(str(error)) from None
+
+
+def pack_kept(kind: FrameKind, log_id: bytes) -> bytes:
+    """Return the frame CLOSED or DELETED that confirms that the sender has the record about a log durably."""
+    return encode(kind, log_id)
+
+
+def is_kept(content: bytes) -> bool:
+    """Return True if CLOSED or DELETED confirms that the sender has the record about a log, whose id it is, durably."""
+    return len(content) == LOG_ID_SIZE
+
+
 def checked_epoch(data: bytes) -> Epoch:
     """Return the epoch in a frame. Raises PeerError."""
     epoch = unpack_epoch(data)
     if epoch.node > MOST_NUMBER:
         raise PeerError("an epoch is of no node")
     return epoch
-
-
-def checked_position(value: int) -> int:
-    """Return the position in a frame. Raises PeerError."""
-    if value > MOST_POSITION:
-        raise PeerError("a position is not one")
-    return value
 
 
 def checked_member(kind: type[E], value: int) -> E:

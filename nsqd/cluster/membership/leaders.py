@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from nsqd.cluster.membership.closed_frames import Closed
-from nsqd.cluster.membership.leader_frames import MOST_LOGS, Hold, Leadership
+from nsqd.cluster.membership.leader_frames import MOST_LOGS, Closed, Hold, Leadership
 from nsqd.core.message.epoch import Epoch
 
 MOST_CLOSED = 1000  # closed logs that a node remembers
@@ -37,7 +36,9 @@ class Leaders:
         """`known`, `votes` and `closed`: the facts of an earlier run of this node, and its votes."""
         self.epochs: dict[bytes, Epoch] = dict(known)  # by log id, at most MOST_LOGS
         self.votes: dict[bytes, Vote] = dict(votes)  # by log id, at most MOST_LOGS
-        self.closed: dict[bytes, Closed] = {word.log_id: word for word in closed}  # by log id, at most MOST_CLOSED
+        self.closed: dict[bytes, Closed] = {
+            record.log_id: record for record in closed
+        }  # by log id, at most MOST_CLOSED
         self.held: dict[bytes, Epoch] = {}  # the logs that this node leads in this run, or of which it has stepped down
         # those of which it has stepped down, each with the number of the node that it asked to lead it; None: any
         self.stepped_down: dict[bytes, int | None] = {}
@@ -73,14 +74,14 @@ class Leaders:
             del self.votes[next(iter(self.votes))]
         self.votes[log_id] = vote
 
-    def close(self, word: Closed) -> bool:
+    def close(self, record: Closed) -> bool:
         """Record that the leader of a log has closed it: it is never promoted again. Returns True if that changes something."""
-        known, leader = self.closed.get(word.log_id), self.epochs.get(word.log_id)
-        if (known is not None and known.epoch >= word.epoch) or (leader is not None and leader > word.epoch):
+        known, leader = self.closed.get(record.log_id), self.epochs.get(record.log_id)
+        if (known is not None and known.epoch >= record.epoch) or (leader is not None and leader > record.epoch):
             return False
         if known is None and len(self.closed) >= MOST_CLOSED:
             del self.closed[next(iter(self.closed))]
-        self.closed[word.log_id] = word
+        self.closed[record.log_id] = record
         return True
 
     # the logs that nodes report to lead
@@ -94,14 +95,14 @@ class Leaders:
         """Return True if this node leads a log and has not stepped down."""
         return log_id in self.held and log_id not in self.stepped_down
 
-    def note_said(self, number: int, incarnation: int, words: Iterable[Leadership]) -> None:
+    def note_said(self, number: int, incarnation: int, records: Iterable[Leadership]) -> None:
         """Record the relation of a run of a node to its logs. Its first update names all of its logs."""
         run, said = self._said.get(number, (0, {}))
         if run != incarnation:
             self._said[number] = incarnation, (said := {})
-        for word in words:
-            if word.hold is not Hold.KNOWS and (word.log_id in said or len(said) < MOST_LOGS):
-                said[word.log_id] = word.epoch, word.hold
+        for record in records:
+            if record.hold is not Hold.KNOWS and (record.log_id in said or len(said) < MOST_LOGS):
+                said[record.log_id] = record.epoch, record.hold
 
     def said(self, number: int, incarnation: int, log_id: bytes) -> Hold | None:
         """Return the relation that a run of a node has reported to a log that it leads by the greatest epoch. None if none.
@@ -125,11 +126,11 @@ class Leaders:
             Hold.STEPPED_DOWN,
         )
 
-    def words(self) -> list[Leadership]:
+    def leaderships(self) -> list[Leadership]:
         """Return all updates for a newly connected node."""
-        return [self.word(log_id) for log_id in self.epochs]
+        return [self.leadership(log_id) for log_id in self.epochs]
 
-    def word(self, log_id: bytes) -> Leadership:
+    def leadership(self, log_id: bytes) -> Leadership:
         """Return the update about a log. Raises KeyError if it is not known."""
         epoch = self.epochs[log_id]
         if self.held.get(log_id) != epoch:

@@ -21,9 +21,8 @@ from nsqd.cluster.wire.node_identity import Member, NodeIdentity, Standing
 LEAST_SUSPICION = 3_000_000_000  # ns
 GONE_AFTER = 2_000_000_000  # ns without contact until a node is suspected whose address refuses connections
 MOST_UNPROVED = 64  # members that have not proved their identity to this node
-UNPROVED_FOR = (
-    120_000_000_000  # ns without contact after which such a member is dropped: nodes dial each other every 30 s
-)
+# ns without contact after which such a member is dropped: nodes dial each other every 30 s
+UNPROVED_FOR = 120_000_000_000
 MOST_FORGOTTEN = 1000  # logs; with a record of each node number, they fit into one frame
 
 
@@ -35,32 +34,29 @@ class Membership:
         if suspect_after < LEAST_SUSPICION:
             raise ValueError("two heartbeats may be 3 s apart")
         self.own = own
-        self.words: dict[int, Member] = {
-            own.number: Member(own)
-        }  # the latest record of each node number, also of former members
+        # the latest record of each node number, also of former members
+        self.records: dict[int, Member] = {own.number: Member(own)}
         self.forgotten: dict[bytes, Member] = {}  # a record of each forgotten log, by its id; never this node's
         self.suspect_after = suspect_after
         self.proved: set[int] = set()  # numbers of the nodes that have proved their identity to this node, in some run
-        self._heard: dict[int, int] = {}  # when a byte came from each node, or its present run became known
+        self._contacts: dict[int, int] = {}  # when a byte came from each node, or its present run became known
         self._back_by: dict[int, int] = {}  # until when a node that announced a restart is waited for
         self._checked = 0  # time of the last check; 0: none yet
         self._suspected: set[int] = set()
-        self._refusing: set[int] = (
-            set()
-        )  # numbers of nodes whose addresses have refused a connection since their last byte
+        self._refusing: set[int] = set()  # nodes whose addresses have refused a connection since their last byte
 
     @property
     def members(self) -> list[NodeIdentity]:
         """Return the members by their numbers, this node included."""
-        return [word.node for _, word in sorted(self.words.items()) if word.standing is Standing.MEMBER]
+        return [record.node for _, record in sorted(self.records.items()) if record.standing is Standing.MEMBER]
 
     def proved_members(self) -> set[int]:
         """Return the numbers of the members that have proved their identity to this node, and its own."""
-        words = self.words.items()
+        records = self.records.items()
         return {
             number
-            for number, word in words
-            if word.standing is Standing.MEMBER and (number in self.proved or number == self.own.number)
+            for number, record in records
+            if record.standing is Standing.MEMBER and (number in self.proved or number == self.own.number)
         }
 
     @property
@@ -68,78 +64,79 @@ class Membership:
         """Return the numbers of the members without contact for too long."""
         return frozenset(self._suspected)
 
-    def merge(self, words: Iterable[Member], now: int) -> list[Member]:
+    def merge(self, records: Iterable[Member], now: int) -> list[Member]:
         """Merge member records from a peer. Return those that changed, to be forwarded.
 
         A run of a node that was not known before counts as contacted now: only the earlier run was suspected.
         """
         news: dict[int, Member] = {}
         forgotten = []
-        for given in words:
+        for given in records:
             if self._forget(given):
                 forgotten.append(given)
             is_forgotten = given.node.log_id in self.forgotten
-            word = replace(given, standing=Standing.FORGOTTEN) if is_forgotten else given
-            number = word.node.number
-            known = self.words.get(number)
-            if number == self.own.number or (known is not None and not word.is_later_than(known)):
+            record = replace(given, standing=Standing.FORGOTTEN) if is_forgotten else given
+            number = record.node.number
+            known = self.records.get(number)
+            if number == self.own.number or (known is not None and not record.is_later_than(known)):
                 continue
-            if known is None or known.node != word.node:
+            if known is None or known.node != record.node:
                 self._back_by.pop(number, None)
-                self.heard(number, now)
-            if word.standing is not Standing.MEMBER:
+                self.note_contact(number, now)
+            if record.standing is not Standing.MEMBER:
                 self._suspected.discard(number)
-            self.words[number] = news[number] = word
+            self.records[number] = news[number] = record
         return list(dict.fromkeys([*forgotten, *news.values()]))
 
-    def _forget(self, word: Member) -> bool:
+    def _forget(self, record: Member) -> bool:
         """Record a forgotten log, if the record has one. Returns False if that changes nothing."""
-        log_id = word.node.log_id
-        if word.standing is not Standing.FORGOTTEN or log_id in self.forgotten or log_id == self.own.log_id:
+        log_id = record.node.log_id
+        if record.standing is not Standing.FORGOTTEN or log_id in self.forgotten or log_id == self.own.log_id:
             return False
-        self.forgotten[log_id] = word
+        self.forgotten[log_id] = record
         if len(self.forgotten) > MOST_FORGOTTEN:
             oldest = min(self.forgotten.values(), key=lambda one: (one.node.incarnation, one.node.log_id))
             del self.forgotten[oldest.node.log_id]
-        for number, known in self.words.items():
+        for number, known in self.records.items():
             if known.node.log_id == log_id and known.standing is not Standing.FORGOTTEN:
-                self.words[number] = replace(known, standing=Standing.FORGOTTEN)
+                self.records[number] = replace(known, standing=Standing.FORGOTTEN)
                 self._suspected.discard(number)
         return log_id in self.forgotten
 
-    def all_words(self) -> list[Member]:
+    def all_records(self) -> list[Member]:
         """Return all records for a newly connected node: the latest ones, and those of forgotten logs."""
-        return list(dict.fromkeys([*self.words.values(), *self.forgotten.values()]))
+        return list(dict.fromkeys([*self.records.values(), *self.forgotten.values()]))
 
-    def contradiction(self, words: Iterable[Member]) -> Member | None:
+    def contradiction(self, records: Iterable[Member]) -> Member | None:
         """Return a record later than this node's own: this node was forgotten, or another run has its number. None if none."""
-        own = self.words[self.own.number]
-        return next((word for word in words if self._contradicts(word, own)), None)
-
-    def _contradicts(self, word: Member, own: Member) -> bool:
-        if word.node.log_id == own.node.log_id and word.standing is Standing.FORGOTTEN:
-            return True
-        return word.node.number == own.node.number and word.is_later_than(own)
+        own = self.records[self.own.number]
+        for record in records:
+            is_forgotten = record.node.log_id == own.node.log_id and record.standing is Standing.FORGOTTEN
+            if is_forgotten or (record.node.number == own.node.number and record.is_later_than(own)):
+                return record
+        return None
 
     def room(self) -> int:
         """Return the number of further unproved members that may be added."""
-        known = sum(word.standing is Standing.MEMBER for word in self.words.values())
+        known = sum(record.standing is Standing.MEMBER for record in self.records.values())
         return max(0, MOST_UNPROVED - known + len(self.proved_members()))
 
     def drop_unproved(self, now: int) -> None:
         """Forget members that only others have reported, and with which this node had no contact for too long."""
         proved = self.proved_members()
-        for number in [one for one in self._suspected if one not in proved and now - self._heard[one] >= UNPROVED_FOR]:
-            del self.words[number], self._heard[number]
+        for number in [
+            one for one in self._suspected if one not in proved and now - self._contacts[one] >= UNPROVED_FOR
+        ]:
+            del self.records[number], self._contacts[number]
             self._suspected.discard(number)
 
-    def heard_at(self, number: int) -> int | None:
-        """Return when a byte came from a node, or its present run became known, in monotonic ns. None if never."""
-        return self._heard.get(number)
+    def last_contact(self, number: int) -> int | None:
+        """Return the time of the last byte from a node, or of the discovery of its run, in monotonic ns. None if unknown."""
+        return self._contacts.get(number)
 
-    def heard(self, number: int, now: int) -> None:
+    def note_contact(self, number: int, now: int) -> None:
         """Note that bytes came from the present run of a node."""
-        self._heard[number] = now
+        self._contacts[number] = now
         self._suspected.discard(number)
         self._refusing.discard(number)
 
@@ -159,8 +156,8 @@ class Membership:
 
     def is_awaited(self, number: int) -> bool:
         """Return True if a member may be up: it is not suspected, and has not announced that it stops."""
-        word = self.words.get(number)
-        return word is not None and word.standing is Standing.MEMBER and not self.is_going(number)
+        record = self.records.get(number)
+        return record is not None and record.standing is Standing.MEMBER and not self.is_going(number)
 
     def must_read_first(self, now: int) -> bool:
         """Return True if this node was paused since the last check: it must first read its connections."""
@@ -172,11 +169,11 @@ class Membership:
         After a pause without checks, every timeout restarts.
         """
         if self.must_read_first(now):
-            self._heard = {number: at if number in self._suspected else now for number, at in self._heard.items()}
+            self._contacts = {number: at if number in self._suspected else now for number, at in self._contacts.items()}
         self._checked = now
         silent = [
             number
-            for number, at in self._heard.items()
+            for number, at in self._contacts.items()
             if now - at >= (GONE_AFTER if number in self._refusing else self.suspect_after)
             and self._is_awaited(number, now)
         ]
@@ -186,5 +183,5 @@ class Membership:
 
     def _is_awaited(self, number: int, now: int) -> bool:
         """Return True if heartbeats of a node are expected: it is a member, and not in an announced restart."""
-        word = self.words.get(number)
-        return word is not None and word.standing is Standing.MEMBER and self._back_by.get(number, now) <= now
+        record = self.records.get(number)
+        return record is not None and record.standing is Standing.MEMBER and self._back_by.get(number, now) <= now

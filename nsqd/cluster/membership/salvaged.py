@@ -25,12 +25,12 @@ class SalvagedTail(NamedTuple):
     end: int
     epochs: tuple[
         tuple[Epoch, int], ...
-    ]  # of the copy, with the position at which each begins: those that the tail has bytes of
+    ]  # of which the tail has bytes, with the position at which each begins in the copy
 
 
 def tail_of(log_id: bytes, node: int, start: int, end: int, epochs: tuple[tuple[Epoch, int], ...]) -> SalvagedTail:
     """Return the tail of a copy with these epochs from `start` to `end`."""
-    first = max([place for place, (_, at) in enumerate(epochs) if at <= start], default=0)
+    first = max([index for index, (_, at) in enumerate(epochs) if at <= start], default=0)
     return SalvagedTail(log_id, node, start, end, epochs[first:])
 
 

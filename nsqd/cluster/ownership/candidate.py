@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from nsqd.cluster.membership.facts import Keep
 from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.ownership.cases import (
     FIRST_RETRY,
@@ -44,7 +43,7 @@ VOTE_WITHIN = 2_000_000_000  # ns to wait for replies
 PATIENT = 3  # failed elections of its own after which a node votes for a shorter replica
 SOON = 100_000_000  # ns after the last node should have lost the leader, until an election is repeated
 AFTER_FAILURE = 5_000_000_000  # ns for which a log whose promotion has failed here is left to others
-TELL_EVERY = 1_000_000_000  # ns between two announcements that a log is being promoted
+ANNOUNCE_EVERY = 1_000_000_000  # ns between two announcements that a log is being promoted
 
 # asks all nsqlookupds about a node, by its number, and reports how many ns ago one had contact with it, None: none had
 Witnesses = Callable[[int, Callable[[int | None], None]], None]
@@ -63,31 +62,24 @@ class Attempt:
     deadline: int
     asked: frozenset[int] = frozenset()  # numbers of nodes
     replies: dict[int, VoteReply] = field(default_factory=dict)
-    heard_at: dict[int, int] = field(
-        default_factory=dict
-    )  # each voter's last contact with the leader, by this node's clock
+    # each voter's last contact with the leader, by this node's clock
+    contacts: dict[int, int] = field(default_factory=dict)
     awaits_witness: bool = False  # the nsqlookupds are asked first; no node has voted yet
     has_asked: bool = False  # this node's own vote is durable, and the others are asked
     is_won: bool = False
-    tell_due: int = 0
+    announce_due: int = 0
 
 
 class Candidate:
     """The elections of one node. All times are monotonic ns."""
 
-    def __init__(
-        self, cases: Cases, quorum: Quorum, random: Callable[[int], bytes], keep: Keep, witnesses: Witnesses
-    ) -> None:
+    def __init__(self, cases: Cases, random: Callable[[int], bytes], witnesses: Witnesses) -> None:
         """`random` returns the given number of random bytes."""
         self.attempt: Attempt | None = None
         self.won = {"clean": 0, "unclean": 0}  # how many elections were won, since the start
         self.failed = self.called_off = self.postponed = 0
-        self._cases = cases
-        self._cluster = cases.cluster
-        self._leaders = cases.leaders
-        self._quorum = quorum
-        self._random = random
-        self._keep, self._ask_witnesses = keep, witnesses
+        self._cases, self._cluster, self._leaders = cases, cases.cluster, cases.leaders
+        self._random, self._ask_witnesses = random, witnesses
         self._serial = 0
 
     # time
@@ -98,14 +90,14 @@ class Candidate:
         if attempt is None:
             self._begin_one(now)
         elif attempt.is_won:
-            self._go_on(attempt, now)
+            self._announce(attempt, now)
         elif attempt.awaits_witness:
             if now >= attempt.deadline:
                 self._vote(attempt)
         else:
             self._judge(attempt, now)
 
-    def stood_still(self) -> None:
+    def handle_pause(self) -> None:
         """Handle that this node was paused: the reports of others about the leader are old."""
         if self.attempt is not None and not self.attempt.is_won:
             self.fail(self.attempt, "this node was paused", self._cases.now)
@@ -162,20 +154,16 @@ class Candidate:
     def count(self, link: Link, reply: VoteReply, now: int) -> None:
         """Handle the reply of a voter."""
         attempt = self.attempt
-        if (
-            attempt is None
-            or (reply.log_id, reply.serial) != (attempt.case.log_id, attempt.serial)
-            or link.peer is None
-        ):
+        if attempt is None or (reply.log_id, reply.serial) != (attempt.case.log_id, attempt.serial):
             return
         if attempt.is_won:
-            if reply.answer is Answer.HEARD and attempt.stage is Stage.CLEAN:
+            if reply.answer is Answer.IN_CONTACT and attempt.stage is Stage.CLEAN:
                 self.call_off(attempt, "another node is in contact with the leader")
             return
         if attempt.has_asked:
-            attempt.replies[link.peer.number] = reply
-            if reply.heard != NEVER:
-                attempt.heard_at[link.peer.number] = now - reply.heard
+            attempt.replies[link.node.number] = reply
+            if reply.contact_age != NEVER:
+                attempt.contacts[link.node.number] = now - reply.contact_age
             self._judge(attempt, now)
 
     # elections
@@ -186,7 +174,7 @@ class Candidate:
             self._begin(self._cases.by_log[min(due)[1]], now)
 
     def _due(self, case: Case, now: int) -> int | None:
-        """Return when an election for a log is to begin. None if it must not, as far as is known now."""
+        """Return the time at which an election for a log is to begin. None if it must not, as far as is known now."""
         replica, lost = case.replica, case.lost_since
         if lost is None or replica is None or not replica.is_complete or self._leaders.holds(case.log_id):
             return None
@@ -196,7 +184,7 @@ class Candidate:
             return None
         if case.is_ordered:
             return case.retry_at
-        if self._quorum is Quorum.NONE:
+        if self._cases.quorum is Quorum.NONE:
             return None
         if case.invitation is not None and now < case.invitation.until:
             return case.retry_at
@@ -206,7 +194,7 @@ class Candidate:
         return max(begun, case.retry_at)
 
     def waits_for(self, case: Case) -> str:
-        """Return why this node is no candidate for a log without a leader. "" if it may be one, or has no copy."""
+        """Return the reason why this node is no candidate for a log. "" if it may be one, or has no replica."""
         replica, lost = case.replica, case.lost_since
         if lost is None or replica is None or case.log_id in self._leaders.closed:
             return ""
@@ -214,7 +202,7 @@ class Candidate:
             return "the copy here is not complete"
         if case.is_ordered:
             return case.why
-        if self._quorum is Quorum.NONE:
+        if self._cases.quorum is Quorum.NONE:
             return "-failover-quorum is none: an operator may order the promotion"
         left = lost + self._cases.unclean_after - self._cases.now
         if not self._cases.seems_clean(case, replica) and left > 0:
@@ -262,7 +250,7 @@ class Candidate:
     def _needs_witness(self, attempt: Attempt) -> bool:
         """Return True if the nsqlookupds are to be asked: the leader is unreachable, and has not stepped down."""
         membership, number = self._cluster.membership, attempt.lost.node
-        is_silent = number not in membership.words or number in membership.suspected
+        is_silent = number not in membership.records or number in membership.suspected
         return is_silent and not self._cases.is_without(attempt.case.log_id)
 
     def _witnessed(self, attempt: Attempt, ago: int | None) -> None:
@@ -283,7 +271,7 @@ class Candidate:
         attempt.awaits_witness, attempt.deadline = False, self._cases.now + VOTE_WITHIN
         case.number = attempt.number
         self._leaders.vote(case.log_id, own)
-        self._keep(lambda is_kept: self._ask(attempt) if is_kept else None)
+        self._cases.keep(lambda is_kept: self._ask(attempt) if is_kept else None)
 
     def _ask(self, attempt: Attempt) -> None:
         """Ask all nodes for their vote: this node's own one is durable."""
@@ -306,7 +294,7 @@ class Candidate:
     def _judge(self, attempt: Attempt, now: int) -> None:
         """Decide an election, if all have replied or the time is over."""
         missing = attempt.asked & self._cluster.links.keys() - attempt.replies.keys()
-        is_refused = attempt.stage is Stage.CLEAN and any(map(_hears, attempt.replies.values()))
+        is_refused = attempt.stage is Stage.CLEAN and bool(_in_contact(attempt))
         if now < attempt.deadline and (missing or not attempt.has_asked) and not is_refused:
             return
         if not attempt.has_asked:
@@ -319,7 +307,7 @@ class Candidate:
             self._win(attempt, now)
 
     def _why_not(self, attempt: Attempt) -> str:
-        """Return why an election is not won with the replies so far, or ""."""
+        """Return the reason why an election is not won with the replies so far, or ""."""
         case, answers = attempt.case, {number: reply.answer for number, reply in attempt.replies.items()}
         most = attempt.number + MOST_AHEAD  # a higher number is reached in steps, by this node and the voters alike
         for reply in attempt.replies.values():
@@ -339,11 +327,11 @@ class Candidate:
         ):
             if blocks in found:
                 return why
-        if Answer.HEARD in found and (attempt.stage is Stage.CLEAN or self._quorum is Quorum.ANY):
+        if Answer.IN_CONTACT in found and (attempt.stage is Stage.CLEAN or self._cases.quorum is Quorum.ANY):
             return "another node is in contact with the leader"
         voted = {number for number, answer in answers.items() if answer is Answer.GRANTED}
         voted.add(self._cluster.own.number)
-        if self._quorum is Quorum.ANY:
+        if self._cases.quorum is Quorum.ANY:
             if found - {Answer.GRANTED}:
                 return "not all reachable nodes have voted"
         elif not _is_majority(voted, self._voters(attempt)):
@@ -354,8 +342,8 @@ class Candidate:
 
     def _newest_in_sync(self, attempt: Attempt) -> InSyncReplicas | None:
         """Return the newest list of in-sync followers that this node or a voter has received."""
-        heard = [reply.in_sync for reply in attempt.replies.values()]
-        known = [one for one in (attempt.case.in_sync, *heard) if one is not None and one.epoch == attempt.lost]
+        reported = [reply.in_sync for reply in attempt.replies.values()]
+        known = [one for one in (attempt.case.in_sync, *reported) if one is not None and one.epoch == attempt.lost]
         if not known:
             return None
         newest = max(known, key=lambda one: one.position)
@@ -370,7 +358,7 @@ class Candidate:
         membership = self._cluster.membership
         in_sync = self._newest_in_sync(attempt)
         named = in_sync.named if in_sync is not None else frozenset()
-        gone = {number for number, word in membership.words.items() if word.standing is not Standing.MEMBER}
+        gone = {number for number, record in membership.records.items() if record.standing is not Standing.MEMBER}
         return {node.number for node in membership.members} | (named - gone)
 
     def _is_clean(self, attempt: Attempt, replica: ReplicaState) -> bool:
@@ -384,13 +372,11 @@ class Candidate:
         ended_at = None
         if self._cases.seems_clean(case, replica) and self._cluster.own.number in newest.named:
             ended_at = replica.ended_at if not self._cases.is_without(case.log_id) else self._cases.now
-        elif (
-            invitation is not None and invitation.node in newest.named
-        ):  # that node has everything, and this replica is longer
-            ended_at = invitation.ended_at
+        elif invitation is not None and invitation.node in newest.named:
+            ended_at = invitation.ended_at  # that node has everything, and this replica is longer
         if ended_at is None:
             return False
-        return all(at <= ended_at + self._cases.failover_after for at in attempt.heard_at.values())
+        return all(at <= ended_at + self._cases.failover_after for at in attempt.contacts.values())
 
     def fail(self, attempt: Attempt, why: str, now: int) -> None:
         """End an election that is not won. It is repeated after a pause."""
@@ -400,7 +386,7 @@ class Candidate:
         nearest = max((reply.voted for reply in attempt.replies.values() if reply.answer is Answer.CANNOT), default=0)
         climbs, case.nearest = case.nearest < nearest < attempt.number, nearest
         case.failures += attempt.stage is not Stage.CLEAN and not climbs
-        until = max((at for number, at in attempt.heard_at.items() if _hears(attempt.replies[number])), default=0)
+        until = max((attempt.contacts.get(number, 0) for number in _in_contact(attempt)), default=0)
         if attempt.stage is Stage.CLEAN and until + self._cases.failover_after > now:
             case.retry_at = until + self._cases.failover_after + SOON  # then the others will have lost the leader, too
             return
@@ -417,17 +403,17 @@ class Candidate:
 
     def _win(self, attempt: Attempt, now: int) -> None:
         case = attempt.case
-        attempt.is_won, attempt.tell_due = True, now
+        attempt.is_won, attempt.announce_due = True, now
         case.number = 0  # no other election has this number
         self.won["clean" if attempt.stage is Stage.CLEAN else "unclean"] += 1
-        self._go_on(attempt, now)
+        self._announce(attempt, now)
         for part in self._cluster.parts:
             part.won(case.log_id, attempt.number, attempt.stage is Stage.CLEAN)
 
-    def _go_on(self, attempt: Attempt, now: int) -> None:
+    def _announce(self, attempt: Attempt, now: int) -> None:
         """Announce to all nodes that the log is being promoted."""
-        if now >= attempt.tell_due:
-            attempt.tell_due = now + TELL_EVERY
+        if now >= attempt.announce_due:
+            attempt.announce_due = now + ANNOUNCE_EVERY
             for link in self._cluster.links.values():
                 self._send_request(attempt, link, Stage.PROMOTING)
 
@@ -442,8 +428,9 @@ class Candidate:
             part.called_off(case.log_id)
 
 
-def _hears(reply: VoteReply) -> bool:
-    return reply.answer is Answer.HEARD
+def _in_contact(attempt: Attempt) -> list[int]:
+    """Return the numbers of the voters that are in contact with the leader."""
+    return [number for number, reply in attempt.replies.items() if reply.answer is Answer.IN_CONTACT]
 
 
 def _is_majority(voted: set[int], voters: set[int]) -> bool:

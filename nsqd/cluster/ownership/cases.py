@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from nsqd.cluster.membership.cluster import Cluster
+from nsqd.cluster.membership.facts import Keep
 from nsqd.cluster.membership.leader_frames import MOST_LOGS, NO_REPLICA, Extent
 from nsqd.cluster.ownership.election_frames import InSyncReplicas, Stage
 from nsqd.cluster.wire.link import Link
@@ -88,19 +89,25 @@ class Cases:
     """The logs that may be promoted, as one node knows them. All times are monotonic ns."""
 
     def __init__(
-        self, cluster: Cluster, replicas: ReplicaView, failover_after: int, unclean_after: int, now: int
+        self,
+        cluster: Cluster,
+        replicas: ReplicaView,
+        keep: Keep,
+        quorum: Quorum,
+        failover_after: int,
+        unclean_after: int,
+        now: int,
     ) -> None:
         """Begin at `now`. For the times see Elections."""
-        self.cluster = cluster
-        self.leaders = cluster.leaders
+        self.cluster, self.leaders, self.replicas = cluster, cluster.leaders, replicas
+        self.keep, self.quorum = keep, quorum
         self.failover_after, self.unclean_after = failover_after, unclean_after
         self.by_log: dict[bytes, Case] = {}
         self.now = now  # of the latest tick
-        self.replicas = replicas
 
     # state
 
-    def look_at_replicas(self) -> None:
+    def update_replicas(self) -> None:
         """Update the states of this node's replicas, and drop logs that are no longer known."""
         found = {replica.log_id: replica for replica in self.replicas.replicas()}
         for log_id, replica in found.items():
@@ -141,8 +148,7 @@ class Cases:
 
     def note_in_sync(self, link: Link, in_sync: InSyncReplicas) -> None:
         """Record the in-sync followers that the leader of a log has reported."""
-        assert link.peer is not None
-        if in_sync.epoch.node != link.peer.number or self.leaders.leader(in_sync.log_id) != in_sync.epoch:
+        if in_sync.epoch.node != link.node.number or self.leaders.leader(in_sync.log_id) != in_sync.epoch:
             return
         case = self.case(in_sync.log_id)
         case.in_sync, case.is_fresh = in_sync, True
@@ -152,7 +158,7 @@ class Cases:
         for case in self.by_log.values():
             case.retry, case.retry_at = FIRST_RETRY, min(case.retry_at, now + FIRST_RETRY)
 
-    def stood_still(self) -> None:
+    def handle_pause(self) -> None:
         """Note that this node did: the leaders may have gone on without it."""
         for case in self.by_log.values():
             case.is_fresh = False
@@ -175,7 +181,7 @@ class Cases:
         return self._lost_since(log_id, now) is None
 
     def _lost_since(self, log_id: bytes, now: int) -> int | None:
-        """Return when the leader of a log was lost, at most `now`. None if it is connected.
+        """Return the time at which the leader of a log was lost, at most `now`. None if it is connected.
 
         A connected leader that has reported its logs without this one has lost the log: its disk was replaced.
         """
@@ -183,18 +189,18 @@ class Cases:
         membership, number = self.cluster.membership, leader.node
         if number == self.cluster.own.number:
             return None if self.leaders.holds(log_id) else now
-        word = membership.words.get(number)
+        record = membership.records.get(number)
         if log_id in membership.forgotten and membership.forgotten[log_id].node.number == number:
             return now
-        if word is None or word.standing is not Standing.MEMBER or number in membership.suspected:
+        if record is None or record.standing is not Standing.MEMBER or number in membership.suspected:
             return now
         return now if self.is_without(log_id) else None
 
     def is_without(self, log_id: bytes) -> bool:
         """Return True if the leader of a log is connected but does not lead it: it has stepped down, or has lost the log."""
         leader = self.leaders.epochs[log_id]
-        word = self.cluster.membership.words.get(leader.node)
-        return word is not None and self.leaders.is_without(leader.node, word.node.incarnation, log_id)
+        record = self.cluster.membership.records.get(leader.node)
+        return record is not None and self.leaders.is_without(leader.node, record.node.incarnation, log_id)
 
 
 def extent_of(replica: ReplicaState | None) -> Extent:

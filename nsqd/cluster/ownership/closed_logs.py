@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from nsqd.cluster.membership.closed_frames import Closed, is_kept, pack_closed, pack_closed_kept, unpack_closed
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.facts import Keep
+from nsqd.cluster.membership.leader_frames import Closed, is_kept, pack_closed, pack_kept, unpack_closed
 from nsqd.cluster.membership.leaders import MOST_CLOSED
 from nsqd.cluster.wire.frames import FrameKind
 from nsqd.cluster.wire.link import Link
@@ -46,66 +46,65 @@ class ClosedLogs(Part):
         self._durable = set(cluster.leaders.closed)  # ids of the logs whose record this node has durably
         self._own: dict[bytes, _Own] = {}
         # by log id: the epoch of a record that is not accepted yet, and the numbers of the nodes that report it
-        self._told: dict[bytes, tuple[Epoch, set[int]]] = {}
+        self._reported: dict[bytes, tuple[Epoch, set[int]]] = {}
         self._again_due = 0
 
     def is_closed(self, log_id: bytes) -> bool:
         """Return True if a log is closed, and this node has that durably."""
         return log_id in self._durable and log_id in self._leaders.closed
 
-    def close(self, word: Closed, copies: int) -> None:
+    def close(self, record: Closed, copies: int) -> None:
         """Close a log that this node leads. `copies`: how many nodes must have the record before the log is removed."""
-        self._own[word.log_id] = _Own(copies)
-        self._merge(word, None)
+        self._own[record.log_id] = _Own(copies)
+        self._merge(record, None)
         for link in self._cluster.links.values():  # those that have it confirm it again
-            link.send_first(pack_closed(word))
-        self._count(word.log_id)
+            link.send_first(pack_closed(record))
+        self._count(record.log_id)
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         if is_kept(content):
             self._note_kept(link, content)
             return
-        word = unpack_closed(content)
-        if not self._believes(link, word):
+        record = unpack_closed(content)
+        if not self._believes(link, record):
             return
-        self._merge(word, link)
-        if self.is_closed(word.log_id):
-            link.send_first(pack_closed_kept(word.log_id))
+        self._merge(record, link)
+        if self.is_closed(record.log_id):
+            link.send_first(pack_kept(FrameKind.CLOSED, record.log_id))
 
-    def _believes(self, link: Link, word: Closed) -> bool:
+    def _believes(self, link: Link, record: Closed) -> bool:
         """Return True if a log is closed as far as this node knows: copies go then.
 
         The node that has closed it says so itself. If that is a member and has not said so, two other nodes have to.
         """
-        assert link.peer is not None
         leaders, membership = self._leaders, self._cluster.membership
-        number, log_id, closer = link.peer.number, word.log_id, word.epoch.node
+        number, log_id, closer = link.node.number, record.log_id, record.epoch.node
         known = leaders.closed.get(log_id)
-        if known is not None and known.epoch >= word.epoch:
+        if known is not None and known.epoch >= record.epoch:
             return True
-        if not self._cluster.disputes.believes(number, log_id, word.epoch):
+        if not self._cluster.disputes.believes(number, log_id, record.epoch):
             return False
-        if leaders.holds(log_id) and word.epoch == leaders.leader(log_id):
+        if leaders.holds(log_id) and record.epoch == leaders.leader(log_id):
             return False
         if number == closer or closer not in membership.proved_members():
             return True
-        epoch, tellers = self._told.get(log_id, (word.epoch, set()))
-        tellers = {*tellers, number} if epoch == word.epoch else {number}
-        if log_id in self._told or len(self._told) < MOST_CLOSED:
-            self._told[log_id] = word.epoch, tellers
+        epoch, tellers = self._reported.get(log_id, (record.epoch, set()))
+        tellers = {*tellers, number} if epoch == record.epoch else {number}
+        if log_id in self._reported or len(self._reported) < MOST_CLOSED:
+            self._reported[log_id] = record.epoch, tellers
         return len(tellers) >= LEAST_COPIES
 
-    def _merge(self, word: Closed, source: Link | None) -> None:
+    def _merge(self, record: Closed, source: Link | None) -> None:
         """Merge the record of a closed log, and forward it if it is new."""
-        log_id = word.log_id
-        self._told.pop(log_id, None)
-        if self._leaders.learn(log_id, word.epoch):
-            self._cluster.led(log_id, word.epoch)  # a node that has lost the log learns it from this, too
-        if self._leaders.close(word):
+        log_id = record.log_id
+        self._reported.pop(log_id, None)
+        if self._leaders.learn(log_id, record.epoch):
+            self._cluster.led(log_id, record.epoch)  # a node that has lost the log learns it from this, too
+        if self._leaders.close(record):
             self._durable.discard(log_id)  # an earlier record of it may have been void
             for link in self._cluster.links.values():
                 if link is not source and source is not None:
-                    link.send_first(pack_closed(word))
+                    link.send_first(pack_closed(record))
         if log_id not in self._durable and log_id in self._leaders.closed:
             self._keep(lambda is_written: self._kept(log_id) if is_written else None)
 
@@ -115,7 +114,7 @@ class ClosedLogs(Part):
         self._durable.add(log_id)
         self._durable &= self._leaders.closed.keys()
         for link in self._cluster.links.values():
-            link.send_first(pack_closed_kept(log_id))
+            link.send_first(pack_kept(FrameKind.CLOSED, log_id))
         for part in self._cluster.parts:
             part.log_closed(log_id)
         self._count(log_id)

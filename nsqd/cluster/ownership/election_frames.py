@@ -1,6 +1,6 @@
 """The frames by which nodes elect who leads a log that lost its leader. All numbers are big-endian.
 
-    IN_SYNC       from the leader of a log: its id, its epoch; the position from which on its in-sync followers count, whether
+    IN_SYNC       from the leader of a log: its id, its epoch; the position from which on its followers are in sync, whether
                   the receiver has everything, and the numbers of the in-sync followers
     VOTE_REQUEST  the sender wants to lead a log: its id, a number for the next epoch, a serial number of the election, the
                   epoch that ends, the last epoch and the end of the sender's replica, how many ns ago its stream ended, and
@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
 
-from nsqd.cluster.membership.leader_frames import NO_REPLICA, Extent, checked_epoch, checked_member, checked_position
+from nsqd.cluster.membership.leader_frames import NO_REPLICA, Extent, checked_epoch, checked_member
+from nsqd.cluster.wire.fields import checked_position
 from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
 from nsqd.cluster.wire.node_identity import MOST_NUMBER
 from nsqd.core.message.epoch import Epoch
@@ -44,7 +45,7 @@ class Answer(IntEnum):
     """The answer of a voter to a request."""
 
     GRANTED = 0  # it has voted, durably: it grants no lower number, and this one to no other node
-    HEARD = 1  # it is in contact with the leader, or waits for a restart that the leader has announced
+    IN_CONTACT = 1  # it is in contact with the leader, or waits for a restart that the leader has announced
     LONGER = 2  # its own replica is longer: it is a candidate itself
     TAKEN = 3  # it has granted this number to another node, or a greater one
     LED = 4  # it knows a greater epoch, which it sends
@@ -85,7 +86,7 @@ class VoteReply:
     serial: int
     answer: Answer
     voted: int = 0  # the greatest number for which the voter has voted; 0: none
-    heard: int = NEVER  # ns since the voter's last contact with the leader
+    contact_age: int = NEVER  # ns since the voter's last contact with the leader
     replica: Extent = NO_REPLICA
     in_sync: InSyncReplicas | None = None
 
@@ -125,8 +126,8 @@ def unpack_vote_request(content: bytes) -> VoteRequest:
 def pack_vote_reply(reply: VoteReply) -> bytes:
     """Return the frame of a reply."""
     epoch, end = reply.replica
-    heard = min(reply.heard, NEVER)
-    fields = reply.log_id, reply.number, reply.serial, reply.answer, reply.voted, heard, epoch.pack(), end
+    contact_age = min(reply.contact_age, NEVER)
+    fields = reply.log_id, reply.number, reply.serial, reply.answer, reply.voted, contact_age, epoch.pack(), end
     in_sync = _in_sync(reply.in_sync) if reply.in_sync is not None else b""
     return encode(FrameKind.VOTE_REPLY, _VOTE_REPLY.pack(*fields) + in_sync)
 
@@ -135,13 +136,13 @@ def unpack_vote_reply(content: bytes) -> VoteReply:
     """Return the reply of a peer. Raises PeerError."""
     if len(content) < _VOTE_REPLY.size:
         raise PeerError("VOTE_REPLY is not whole")
-    log_id, number, serial, answer, voted, heard, epoch, end = _VOTE_REPLY.unpack_from(content)
+    log_id, number, serial, answer, voted, contact_age, epoch, end = _VOTE_REPLY.unpack_from(content)
     rest = content[_VOTE_REPLY.size :]
     in_sync = unpack_in_sync(rest) if rest else None
     if in_sync is not None and in_sync.log_id != log_id:
         raise PeerError("VOTE_REPLY is about two logs")
     replica = Extent(checked_epoch(epoch), checked_position(end))
-    return VoteReply(log_id, number, serial, checked_member(Answer, answer), voted, heard, replica, in_sync)
+    return VoteReply(log_id, number, serial, checked_member(Answer, answer), voted, contact_age, replica, in_sync)
 
 
 def _in_sync(in_sync: InSyncReplicas) -> bytes:

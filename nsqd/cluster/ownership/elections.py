@@ -56,10 +56,9 @@ class Elections(Part):
         now: int,
     ) -> None:
         """Begin at `now`. `random` returns the given number of random bytes; `failover_after` and `unclean_after` are in ns."""
-        self.quorum = quorum
-        self.cases = Cases(cluster, replicas, failover_after, unclean_after, now)
-        self.candidate = Candidate(self.cases, quorum, random, keep, witnesses)
-        self.voter = Voter(self.cases, self.candidate, quorum, keep)
+        self.cases = Cases(cluster, replicas, keep, quorum, failover_after, unclean_after, now)
+        self.candidate = Candidate(self.cases, random, witnesses)
+        self.voter = Voter(self.cases, self.candidate)
         self._cluster = cluster
         self._leaders = cluster.leaders
         cluster.disputes.needs_majority = quorum is not Quorum.ANY
@@ -79,27 +78,25 @@ class Elections(Part):
         """Do what is due. Call it several times a second, after Cluster.tick."""
         cases = self.cases
         if now - cases.now > cases.failover_after // 2:
-            cases.stood_still()
-            self.candidate.stood_still()
+            cases.handle_pause()
+            self.candidate.handle_pause()
         cases.now = now
         links = self._cluster.links
         if any(self._links.get(number) is not link for number, link in links.items()):
             cases.met(now)
         self._links = dict(links)
-        cases.look_at_replicas()
+        cases.update_replicas()
         for case in cases.by_log.values():
             if cases.watch(case, now):
                 self.candidate.leader_is_back(case, now)
-        self._tell_fences()
+        self._notify_fenced()
         self._elect(now)
         self._forget_connections()
 
     def _elect(self, now: int) -> None:
         attempt = self.candidate.attempt
-        if not self._cluster.is_leaving or (
-            attempt is not None and attempt.is_won
-        ):  # a won election leads to a promotion
-            self.candidate.tick(now)
+        if not self._cluster.is_leaving or (attempt is not None and attempt.is_won):
+            self.candidate.tick(now)  # also of a node that leaves: a won election leads to a promotion
         elif attempt is not None:
             self.candidate.fail(attempt, "this node leaves the cluster", now)
 
@@ -121,8 +118,7 @@ class Elections(Part):
 
         `position`: the log's end when they began to count; `is_whole`: the node has everything, and keeps up.
         """
-        assert link.peer is not None
-        number, in_sync = link.peer.number, InSyncReplicas(log_id, epoch, position, frozenset(named), is_whole)
+        number, in_sync = link.node.number, InSyncReplicas(log_id, epoch, position, frozenset(named), is_whole)
         known, logs = self._sent.get(number, (None, {}))
         if known is not link:
             self._sent[number] = link, (logs := {})
@@ -156,9 +152,9 @@ class Elections(Part):
         """Handle a new leader of a log."""
         if self.candidate.learned(log_id, epoch):
             self._fence(log_id, epoch)
-        self._tell_fences()
+        self._notify_fenced()
 
-    def _tell_fences(self) -> None:
+    def _notify_fenced(self) -> None:
         """Notify the parts of each log that this node held and another one leads, once."""
         for log_id, epoch in self._leaders.lost():
             if self._fenced.get(log_id) != epoch:
@@ -190,7 +186,7 @@ class Elections(Part):
         """Return the leaders of logs and the elections, for /cluster. A closed log needs no leader."""
         closed = self._leaders.closed
         return {
-            "quorum": self.quorum.value,
+            "quorum": self.cases.quorum.value,
             "won": dict(self.candidate.won),
             "failed": self.candidate.failed,
             "called_off": self.candidate.called_off,

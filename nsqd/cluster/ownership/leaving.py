@@ -8,6 +8,8 @@ part of it, because the node was partitioned, it does not leave: its disk may ha
 
 Nothing here does input or output, or reads a clock.
 
+    TRANSFER  the sender led a log by an epoch, and has stepped down: its id, and the epoch. The receiver is to lead the log
+
 See docs/contributing/design/cluster-protocol.md#leaving.
 """
 
@@ -15,14 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from struct import Struct
 from typing import Any, Protocol
 
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.facts import Keep
+from nsqd.cluster.membership.leader_frames import checked_epoch
 from nsqd.cluster.ownership.elections import Elections
-from nsqd.cluster.ownership.transfer_frames import pack_transfer, unpack_transfer
-from nsqd.cluster.replication.choosing import Followed
-from nsqd.cluster.wire.frames import FrameKind
+from nsqd.cluster.replication.follower import Followed
+from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.part import Part
 from nsqd.core.message.epoch import Epoch
@@ -30,6 +33,7 @@ from nsqd.core.message.epoch import Epoch
 ASK_AGAIN = 5_000_000_000  # ns after which another follower is asked
 ASKED_FOR = 10_000_000_000  # ns for which a node that was asked tries to begin an election
 MOST_ASKED = 1000  # logs that a node is asked to lead at a time
+_TRANSFER = Struct(">16s14s")
 
 
 class LeavingState(StrEnum):
@@ -59,7 +63,7 @@ class LeavingNode(Protocol):
         """Return the logs that this node is promoting and has not announced yet."""
 
     def transfer(self, log_id: bytes) -> None:
-        """Note that another node is asked to lead a log: what is recorded in it from now on may not reach that node."""
+        """Note that another node is asked to lead a log: later records of this node may not reach it."""
 
     def end(self, leaving: Leaving) -> None:
         """End the process: `leaving` is over."""
@@ -72,9 +76,7 @@ class Leaving(Part):
         self.state = LeavingState.STAYING
         self._keep, self._elections, self._node = keep, elections, node
         self.lacking: list[bytes] = []  # logs that another node leads now, of which it may lack what this node has
-        self.left_behind: list[
-            bytes
-        ] = []  # logs that no node leads, because their leaders are lost, and that are whole here
+        self.left_behind: list[bytes] = []  # logs that are whole here, and that no node leads: their leaders are lost
         self._cluster = cluster
         self._limit = self._begun = 0  # ns; when it began
         self._in_flight = 0
@@ -185,8 +187,7 @@ class Transfers(Part):
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         log_id, epoch = unpack_transfer(content)
-        assert link.peer is not None
-        is_leader = epoch.node == link.peer.number and self._is_leader(log_id, epoch)
+        is_leader = epoch.node == link.node.number and self._is_leader(log_id, epoch)
         if is_leader and len(self._asked) < MOST_ASKED and not self._cluster.is_leaving:
             self._asked[log_id] = epoch, self._now + ASKED_FOR
 
@@ -205,3 +206,16 @@ class Transfers(Part):
             except (KeyError, ValueError):  # the replica is being opened, or the leader's update was not handled yet
                 continue
             del self._asked[log_id]
+
+
+def pack_transfer(log_id: bytes, epoch: Epoch) -> bytes:
+    """Return the frame that asks the receiver to lead a log which the sender led by `epoch`."""
+    return encode(FrameKind.TRANSFER, _TRANSFER.pack(log_id, epoch.pack()))
+
+
+def unpack_transfer(content: bytes) -> tuple[bytes, Epoch]:
+    """Return the id of the log, and the epoch by which the sender led it. Raises PeerError."""
+    if len(content) != _TRANSFER.size:
+        raise PeerError("TRANSFER is not whole")
+    log_id, epoch = _TRANSFER.unpack(content)
+    return log_id, checked_epoch(epoch)

@@ -18,7 +18,7 @@ from shared.log import log
 SETTLED = 1_250_000_000  # ns after the pause from which on frames are new; nodes send a heartbeat every second
 
 
-class Standstill(Part):
+class PausedDeliveries(Part):
     """Holds and releases the deliveries of one node."""
 
     def __init__(self, cluster: Cluster, broker: Broker, failover_after: int) -> None:
@@ -35,8 +35,8 @@ class Standstill(Part):
             self._broker.agenda.longest_gap = self._failover_after // 2  # except at the start, which may take long
             return
         members = {node.number for node in self._cluster.membership.members}
-        heard = {number for number, link in links.items() if link.received_at >= since + SETTLED}
-        if now < since + self._failover_after and self._linked & members - heard:
+        current = {number for number, link in links.items() if link.received_at >= since + SETTLED}
+        if now < since + self._failover_after and self._linked & members - current:
             return
         log.info("CLUSTER: this node was paused, and held its deliveries for %.1f s", (now - since) / 1e9)
         self._broker.resume()

@@ -44,11 +44,11 @@ class KeptReplicas:
         return ReplicaState(kept.log_id, kept.node, end, epoch, end > 0 and not kept.failure, self._ended_at(kept))
 
     def _ended_at(self, kept: Kept) -> int | None:
-        """Return when the stream of bytes to the replica of a log ended. None if they still come."""
+        """Return the time at which the stream of bytes to a replica ended. None if they still come."""
         log_id, link = kept.log_id, kept.link
         if link is not None:
             self._links[log_id] = link
-        if link is not None and kept.is_resumed and kept.replica is not None and not kept.replica.is_aside:
+        if link is not None and kept.is_resumed and kept.replica is not None and not kept.replica.is_resyncing:
             self._ended.pop(log_id, None)
             return None
         last = self._links.get(log_id)
@@ -69,39 +69,23 @@ def step_down_broken(cluster: Cluster, leader_side: LeaderSide) -> None:
         cluster.step_down(log_id)
 
 
-class InSyncTellers(Part):
-    """Send all nodes the in-sync followers of this node's logs, and step down from its own log after a failed sync."""
+class InSyncReports(Part):
+    """Sends all nodes the in-sync followers of this node's logs, and steps down from its own log after a failed sync."""
 
     def __init__(self, cluster: Cluster, elections: Elections, copying: Copying) -> None:
         self._cluster, self._elections, self._copying = cluster, elections, copying
-        self._tellers: dict[LeaderSide, InSyncTeller] = {}
+        # the in-sync followers of each log, and the log's end when they began to count
+        self._counting: dict[LeaderSide, tuple[frozenset[int], int]] = {}
 
     def tick(self, now: int) -> None:
-        """Send each connected node the in-sync followers that have changed."""
         step_down_broken(self._cluster, self._copying.leader_side)
-        before, self._tellers = self._tellers, {}
+        before, self._counting = self._counting, {}
         for leader_side in self._copying.leader_sides.values():
-            teller = before.get(leader_side) or InSyncTeller(self._elections, leader_side)
-            self._tellers[leader_side] = teller
-            teller.tick(self._cluster.links.items())
-
-
-class InSyncTeller:
-    """Sends all nodes the in-sync followers of one log that this node leads."""
-
-    def __init__(self, elections: Elections, leader_side: LeaderSide) -> None:
-        self._elections = elections
-        self._leader_side = leader_side
-        self._counting: frozenset[int] | None = None
-        self._position = 0  # end of the log when these began to count
-
-    def tick(self, links: Iterable[tuple[int, Link]]) -> None:
-        """Send changes to the connected nodes, by node number. Call it several times a second."""
-        leader_side, source = self._leader_side, self._leader_side.source
-        counting = leader_side.in_sync.counting
-        if counting != self._counting:
-            self._counting, self._position = counting, source.end
-        for number, link in links:
-            follower = leader_side.followers.get(number)
-            is_whole = follower is not None and follower.link is link and follower.is_caught_up
-            self._elections.in_sync(source.log_id, source.epoch, self._position, counting, link, is_whole)
+            source, counting = leader_side.source, leader_side.in_sync.counting
+            known, position = before.get(leader_side, (None, 0))
+            position = position if known == counting else source.end
+            self._counting[leader_side] = counting, position
+            for number, link in self._cluster.links.items():
+                follower = leader_side.followers.get(number)
+                is_whole = follower is not None and follower.link is link and follower.is_caught_up
+                self._elections.in_sync(source.log_id, source.epoch, position, counting, link, is_whole)

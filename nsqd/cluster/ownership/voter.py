@@ -5,7 +5,6 @@ See docs/contributing/design/cluster-protocol.md#elections.
 
 from __future__ import annotations
 
-from nsqd.cluster.membership.facts import Keep
 from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.ownership.candidate import MOST_AHEAD, PATIENT, Candidate
 from nsqd.cluster.ownership.cases import Case, Cases, Invitation, Quorum, extent_of
@@ -19,25 +18,20 @@ INVITED = 10_000_000_000  # ns for which a node with a longer replica becomes a 
 class Voter:
     """The votes of one node. All times are monotonic ns."""
 
-    def __init__(self, cases: Cases, candidate: Candidate, quorum: Quorum, keep: Keep) -> None:
+    def __init__(self, cases: Cases, candidate: Candidate) -> None:
         """`candidate`: this node's own elections, which may have to yield."""
-        self._cases = cases
-        self._cluster = cases.cluster
-        self._leaders = cases.leaders
+        self._cases, self._cluster, self._leaders = cases, cases.cluster, cases.leaders
         self._candidate = candidate
-        self._quorum = quorum
-        self._keep = keep
 
     def vote(self, link: Link, request: VoteRequest, now: int) -> None:
         """Reply to the vote request of another node."""
-        assert link.peer is not None
         if self._leaders.leader(request.log_id) is None:
             self._leaders.learn(request.log_id, request.lost)
         case = self._cases.case(request.log_id)
         if request.stage is Stage.PROMOTING:
             self._yield(link, case, request, now)
             return
-        answer = self._answer(link.peer.number, case, request, now)
+        answer = self._answer(link.node.number, case, request, now)
         if answer is Answer.GRANTED:
             self._vote(link, case, request, now)
         else:
@@ -45,14 +39,13 @@ class Voter:
 
     def _yield(self, link: Link, case: Case, request: VoteRequest, now: int) -> None:
         """Record that another node promotes a log, and reply if it must not."""
-        assert link.peer is not None
         if case.epoch > request.lost:
-            self._cluster.tell_leader(link, request.log_id)
+            self._cluster.send_leader(link, request.log_id)
             return
         if self._cases.is_there(request.log_id, now):
-            self._send_vote(link, case, request, Answer.HEARD, now)
+            self._send_vote(link, case, request, Answer.IN_CONTACT, now)
             return
-        attempt, number = self._candidate.attempt, link.peer.number
+        attempt, number = self._candidate.attempt, link.node.number
         if attempt is not None and attempt.is_won and attempt.case is case:
             if (request.number, number) < (attempt.number, self._cluster.own.number):
                 return
@@ -64,7 +57,7 @@ class Voter:
         if case.epoch > request.lost or request.number <= case.epoch.number or case.log_id in self._leaders.closed:
             return Answer.LED
         if self._cases.is_there(case.log_id, now):
-            return Answer.HEARD
+            return Answer.IN_CONTACT
         if self._gave_up(case) and (answer := self._answer_for_own(number, case, request)) is not Answer.GRANTED:
             return answer
         voted = self._leaders.votes.get(case.log_id, Vote(0, number))
@@ -81,9 +74,7 @@ class Voter:
         if request.number > voted.number or voted == Vote(request.number, number):
             return Answer.GRANTED
         if attempt is not None and attempt.case is case and number < self._cluster.own.number:
-            case.yields_until = (
-                now + YIELD
-            )  # both are candidates at once: the other one tries again, under a greater number
+            case.yields_until = now + YIELD  # of two candidates, the other one tries again, under a greater number
             self._candidate.fail(attempt, "another node is a candidate", now)
         return Answer.TAKEN
 
@@ -109,7 +100,7 @@ class Voter:
     def _is_longer(self, case: Case, request: VoteRequest) -> bool:
         """Return True if this node's replica is longer than a candidate's, and this node can be expected to promote it."""
         if extent_of(case.replica) <= request.replica or (
-            self._quorum is Quorum.NONE and request.stage is not Stage.ORDERED
+            self._cases.quorum is Quorum.NONE and request.stage is not Stage.ORDERED
         ):
             return False
         return request.stage is Stage.CLEAN or case.failures < PATIENT
@@ -120,7 +111,6 @@ class Voter:
         If the number is too far above what is known, the greatest allowed one is granted instead: nodes that a partition kept
         from a majority have outbid each other, and come within reach when they repeat their elections.
         """
-        assert link.peer is not None
         voted = self._leaders.votes.get(case.log_id)
         most = max(case.epoch.number, voted.number if voted is not None else 0) + MOST_AHEAD
         number = min(request.number, most)
@@ -128,18 +118,18 @@ class Voter:
         if attempt is not None and attempt.case is case:
             self._candidate.fail(attempt, "another node is a candidate", now)
         case.yields_until, case.new_leader = now + YIELD, None
-        self._leaders.vote(case.log_id, Vote(number, link.peer.number))
+        self._leaders.vote(case.log_id, Vote(number, link.node.number))
 
         def kept(is_kept: bool) -> None:
             answer = Answer.GRANTED if is_kept and number == request.number else Answer.CANNOT
             self._send_vote(link, case, request, answer, self._cases.now)
 
-        self._keep(kept)
+        self._cases.keep(kept)
 
     def _send_vote(self, link: Link, case: Case, request: VoteRequest, answer: Answer, now: int) -> None:
         if answer is Answer.LED:
-            self._cluster.tell_leader(link, case.log_id)
-        heard = self._cluster.membership.heard_at(request.lost.node)
+            self._cluster.send_leader(link, case.log_id)
+        contact = self._cluster.membership.last_contact(request.lost.node)
         voted = self._leaders.votes.get(case.log_id)
         reply = VoteReply(
             case.log_id,
@@ -147,7 +137,7 @@ class Voter:
             request.serial,
             answer,
             voted.number if voted is not None else 0,
-            NEVER if heard is None else max(0, now - heard),
+            NEVER if contact is None else max(0, now - contact),
             self._cases.replicas.own_extent(case.log_id) if self._gave_up(case) else extent_of(case.replica),
             case.in_sync,
         )

@@ -11,15 +11,15 @@ See docs/contributing/design/cluster-protocol.md#closed-logs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
-from nsqd.cluster.membership.closed_frames import make_closed
 from nsqd.cluster.membership.cluster import Cluster
+from nsqd.cluster.membership.leader_frames import make_closed
 from nsqd.cluster.ownership.closed_logs import ClosedLogs
 from nsqd.cluster.promotion.diverged.arbiter import is_copied
 from nsqd.cluster.promotion.promoted_log import CLOSED, LOST, SERVING, PromotedLog
 from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.replication.copying import Copying
+from nsqd.cluster.replication.directory import OldLogDirectory
 from nsqd.cluster.replication.follower import Work
 from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.wire.node_identity import Standing
@@ -30,17 +30,7 @@ from nsqd.storage.log.epochs import unpack
 from nsqd.storage.log.opening import OpenLog
 from shared.log import log
 
-LOOK_EVERY = 5_000_000_000  # ns between two looks at what may be closed or removed
-
-
-class OldLogs(Protocol):
-    """The logs that this node had before: nsqd.cluster.replication.directory.OldLogDirectory."""
-
-    def found(self) -> list[bytes]:
-        """Return the ids of the logs of which something is left. Raises OSError."""
-
-    def remove(self, log_id: bytes) -> None:
-        """Remove all that is left of a log. Raises OSError."""
+CHECK_EVERY = 5_000_000_000  # ns between two checks of what may be closed or removed
 
 
 class Closing(Part):
@@ -52,39 +42,39 @@ class Closing(Part):
         closed: ClosedLogs,
         promotions: Promotions,
         copying: Copying,
-        old_logs: OldLogs,
+        old_logs: OldLogDirectory,
         work: Work,
         own_end: Callable[[], int],
     ) -> None:
         """`own_end`: returns the end position of this node's own log."""
         self._cluster, self._closed, self._promotions = cluster, closed, promotions
         self._copying, self._old_logs, self._work = copying, old_logs, work
-        self._look_due = 0
+        self._check_due = 0
         self._is_busy = False  # old logs are being removed
         self._start = own_end()  # the end of the own log at the start of this run
         for log_id, led in promotions.logs.items():
             if led.state == CLOSED:  # the last run has closed it, or learned that it is closed, and has not removed it
-                self._go_on_closing(log_id)
+                self._continue_closing(log_id)
 
-    def _go_on_closing(self, log_id: bytes) -> None:
-        word = self._cluster.leaders.closed[log_id]
-        if word.epoch.node == self._cluster.own.number:
-            self._closed.close(word, self._copying.leader_side.in_sync.stated.most)
+    def _continue_closing(self, log_id: bytes) -> None:
+        record = self._cluster.leaders.closed[log_id]
+        if record.epoch.node == self._cluster.own.number:
+            self._closed.close(record, self._copying.leader_side.in_sync.stated.most)
         else:
             self._promotions.lose(log_id)
 
     def tick(self, now: int) -> None:
         """Close what may be closed, and remove what is not needed, unless this node leaves."""
-        if now < self._look_due or self._cluster.is_leaving:
+        if now < self._check_due or self._cluster.is_leaving:
             return
-        self._look_due = now + LOOK_EVERY
+        self._check_due = now + CHECK_EVERY
         for log_id in [one for one in self._copying.replicas.kept if self._closed.is_closed(one)]:
             self._discard(log_id)  # it was begun before this node knew, or in use
         for led in list(self._promotions.logs.values()):
-            self._look_at(led)
-        self._look_at_old_logs()
+            self._check(led)
+        self._check_old_logs()
 
-    def _look_at(self, led: PromotedLog) -> None:
+    def _check(self, led: PromotedLog) -> None:
         log_id = led.log_id
         if led.state != SERVING or led.log is None or led.broker is None:
             if led.state not in (LOST, CLOSED) and self._closed.is_closed(log_id):
@@ -93,26 +83,25 @@ class Closing(Part):
                 self._promotions.lose(log_id)
             return
         leader_side = self._copying.leader_sides.get(log_id)
-        if leader_side is not None and not self._is_published(led) and owes_nothing(led.log, led.broker):
+        if leader_side is not None and not self._is_published(led) and has_no_unfinished(led.log, led.broker):
             self._close(log_id, led.node, leader_side)
 
     def _is_published(self, led: PromotedLog) -> bool:
         """Return True if the node that published into a log may return with what it has published since."""
         membership = self._cluster.membership
-        word = membership.words.get(led.node)
-        if word is None:
+        record = membership.records.get(led.node)
+        if record is None:
             return led.log_id not in membership.forgotten
-        return word.standing is Standing.MEMBER and word.node.log_id == led.log_id
+        return record.standing is Standing.MEMBER and record.node.log_id == led.log_id
 
     def _close(self, log_id: bytes, node: int, leader_side: LeaderSide) -> None:
-        state = leader_side.led()
-        epochs = [(unpack(bytes.fromhex(epoch)), start) for epoch, start in state["epochs"]]
-        copies = max(leader_side.in_sync.stated.most, leader_side.copies.asked[1])
-        word = make_closed(log_id, state["end"], epochs)
+        source, copies = leader_side.source, max(leader_side.in_sync.stated.most, leader_side.copies.asked[1])
+        epochs = [(unpack(epoch), start) for epoch, start in source.epochs()]
+        record = make_closed(log_id, source.end, epochs)
         log.info("CLUSTER: closed the log %s of node %d: it has no unfinished messages", log_id.hex(), node)
         self._promotions.end(log_id)
         self._cluster.drop_log(log_id)
-        self._closed.close(word, copies)
+        self._closed.close(record, copies)
 
     def _is_void(self, log_id: bytes) -> bool:
         """Return True if another node leads a log that this one has closed, by a later epoch."""
@@ -126,7 +115,7 @@ class Closing(Part):
         led = self._promotions.logs.get(log_id)
         if led is not None and led.state != CLOSED:  # another node has closed what this one had lost without knowing
             self._promotions.lose(log_id)
-            self._promotions.parts.failed(log_id, "the log is closed")  # if it was just being promoted
+            self._promotions.host.failed(log_id, "the log is closed")  # if it was just being promoted
             self._cluster.drop_log(log_id)
 
     def _discard(self, log_id: bytes) -> None:
@@ -135,7 +124,7 @@ class Closing(Part):
 
     # old logs
 
-    def _look_at_old_logs(self) -> None:
+    def _check_old_logs(self) -> None:
         """Remove the diverged copies of closed logs, if the followers have this node's own log as it was at the start."""
         if not self._is_busy and is_copied(self._copying.leader_side, self._start, self._cluster):
             self._is_busy = True
@@ -157,7 +146,7 @@ class Closing(Part):
             log.info("CLUSTER: removed the diverged copy of the closed log %s", log_id.hex())
 
 
-def owes_nothing(opened: OpenLog, broker: Broker) -> bool:
+def has_no_unfinished(opened: OpenLog, broker: Broker) -> bool:
     """Return True if a log has no unfinished messages, including buried ones, and retains none.
 
     Messages lost to damage here may be intact in a replica, so a log with damage is kept.

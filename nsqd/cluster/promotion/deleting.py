@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nsqd.cluster.membership.cluster import Cluster
-from nsqd.cluster.membership.deletion_frames import is_kept, pack_deleted_kept, unpack_deleted
+from nsqd.cluster.membership.deletions import unpack_deleted
+from nsqd.cluster.membership.leader_frames import is_kept, pack_kept
 from nsqd.cluster.promotion.promoted_log import ATTACHING, CLOSED, LOST, SERVING, PromotedLog
 from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.wire.frames import FrameKind
@@ -28,13 +29,13 @@ MOST_NAMED = 10  # deletions that one line of the log names
 
 @dataclass(slots=True)
 class _Notice:
-    """What another node has deleted from a log that this one leads."""
+    """Deletions by another node in a log that this one leads."""
 
-    word: LogDeletions
+    record: LogDeletions
     node: int  # number of that node
     link: Link | None  # over which it is answered; None: it is this node itself
     opened: OpenLog | None = None  # the log in which it was done; None: it waits
-    before: int = 0  # position behind which it was recorded
+    before: int = 0  # position after which it was recorded
     position: int = -1  # that has to be durable; -1: the records are not written yet
 
 
@@ -49,20 +50,19 @@ class Deleting(Part):
         self._notices: dict[tuple[bytes, int], _Notice] = {}  # by log id and number of the sender
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
-        assert link.peer is not None
-        number = link.peer.number
+        number = link.node.number
         if is_kept(content):
             self._cluster.deletions.answered(content, self._cluster.leaders.leader(content), number)
             return
-        log_id, word = unpack_deleted(content)
+        log_id, record = unpack_deleted(content)
         if self._led(log_id) is not None:
-            self._tell(log_id, _Notice(word, number, link))
+            self._accept(log_id, _Notice(record, number, link))
 
     def _led(self, log_id: bytes) -> PromotedLog | None:
         led = self._promotions.logs.get(log_id)
         return led if led is not None and led.state not in (LOST, CLOSED) else None
 
-    def _tell(self, log_id: bytes, notice: _Notice) -> None:
+    def _accept(self, log_id: bytes, notice: _Notice) -> None:
         self._notices[log_id, notice.node] = notice
         led = self._led(log_id)
         if led is not None and led.state in (ATTACHING, SERVING):
@@ -79,10 +79,10 @@ class Deleting(Part):
         opened, broker = led.log, led.broker
         if opened is None or broker is None or broker not in self._home.logs:
             return
-        if not notice.word.holds_for(opened.writer.all_epochs()):
+        if not notice.record.holds_for(opened.writer.all_epochs()):
             return  # this copy has diverged from that one elsewhere: what both mean by a number may differ
         notice.opened, notice.before, notice.position = opened, opened.writer.written.position, -1
-        done = delete_from_promoted(self._home, broker, notice.word.deletions)
+        done = delete_from_promoted(self._home, broker, notice.record.deletions)
         if done:
             more = f", and {len(done) - MOST_NAMED} more" if len(done) > MOST_NAMED else ""
             log.warning(
@@ -96,10 +96,10 @@ class Deleting(Part):
         """Send deletions to other leaders, and confirm durable ones. Call it several times a second; `now` in monotonic ns."""
         cluster = self._cluster
         cluster.deletions.tick(cluster.leaders, cluster.links, now)
-        for log_id, word in cluster.deletions.known.items():
+        for log_id, record in cluster.deletions.known.items():
             own = cluster.own.number
             if self._led(log_id) is not None and (log_id, own) not in self._notices:
-                self._tell(log_id, _Notice(word, own, None))
+                self._accept(log_id, _Notice(record, own, None))
         for (log_id, number), notice in list(self._notices.items()):
             if self._led(log_id) is None:
                 del self._notices[log_id, number]
@@ -113,4 +113,4 @@ class Deleting(Part):
         if 0 <= notice.position <= writer.durable.position and notice.link is not None:
             link, notice.link = notice.link, None
             if self._cluster.links.get(notice.node) is link:
-                link.send_first(pack_deleted_kept(log_id))
+                link.send_first(pack_kept(FrameKind.DELETED, log_id))

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from nsqd.cluster.promotion.duplicates import delivered_before, unfinished
-from nsqd.cluster.promotion.promoted_log import LOST, Directory, Parts, PromotedLog
+from nsqd.cluster.promotion.promoted_log import LOST, PromotedLog, PromotionHost
+from nsqd.cluster.replication.directory import PromotedDirectory
 from nsqd.cluster.replication.manifest import ManifestError
 from nsqd.cluster.replication.replica import Replica, ReplicaError
 from nsqd.cluster.replication.replica_to_log import Refused, check_replay, drop_manifest, name_files, note_won
@@ -55,10 +56,10 @@ _CALLED_OFF = Unopened("it was called off", is_called_off=True)
 class Openings:
     """Opens promoted logs. All methods are for any thread, for one log at a time."""
 
-    def __init__(self, directory: Directory, parts: Parts) -> None:
+    def __init__(self, directory: PromotedDirectory, host: PromotionHost) -> None:
         self.is_over = False  # this node stops: the thread ends soon
         self._directory = directory
-        self._parts = parts
+        self._host = host
 
     def failover(self, led: PromotedLog, disk: Disk) -> OpenLog | Unopened:
         """Make a log of the replica in the directory `disk`, and open it. If that fails, it is a replica again."""
@@ -67,7 +68,7 @@ class Openings:
             replica.close()
             check_replay(disk, replica.manifest, partial(self._interrupt, led))
             self._interrupt(led)
-            note = self._parts.noted(led.log_id)
+            note = self._host.noted(led.log_id)
             if note is not None:
                 write_note(disk, note)
             note_won(disk, replica.manifest, led.number)
@@ -103,13 +104,13 @@ class Openings:
         return failed.as_replica()
 
     def _open(self, led: PromotedLog) -> OpenLog | Unopened:
-        """Open a promoted log, and make the first record of the new epoch durable. Raises _OwnedByAnotherError."""
+        """Open a promoted log, and make the first record of the new epoch durable. Raises _LedByAnotherError."""
         try:
             disk = self._directory.open(led.log_id)
             manifest = name_files(disk)
             least, durable = (manifest.won, manifest.mark) if manifest else (0, 0)
-            promoted = Promoted(self._parts.node, max(led.least, least), durable, partial(self._interrupt, led))
-            opened = self._parts.open(disk, promoted, self._parts.mend if manifest else partial(self._ask, led))
+            promoted = Promoted(self._host.node, max(led.least, least), durable, partial(self._interrupt, led))
+            opened = self._host.open(disk, promoted, self._host.repair if manifest else partial(self._ask, led))
             try:
                 self._interrupt(led)
                 opened.writer.append_anchor()
@@ -127,16 +128,16 @@ class Openings:
         return opened
 
     def _ask(self, led: PromotedLog, disk: Disk, reading: LogReading) -> bool:
-        """Ask other nodes, before the next epoch begins, whether one of them leads the log; mend it. Implements Extend."""
+        """Repair a log before its next epoch begins, unless another node leads it by now. Implements Extend."""
         epochs = [*reading.epochs, *(epoch for epoch, _ in reading.replay.epochs)]
-        if self._parts.is_lost(led.log_id, epochs, reading.replay.followers):
+        if self._host.is_lost(led.log_id, epochs, reading.replay.followers):
             raise _LedByAnotherError
-        return self._parts.mend(disk, reading)
+        return self._host.repair(disk, reading)
 
     def fill(self, led: PromotedLog, opened: OpenLog) -> Broker | None:
         """Return a broker with the unfinished messages of a log. None if the log is no longer needed."""
-        broker = self._parts.make_broker(opened)
-        broker.begin(*self._parts.clocks())
+        broker = self._host.make_broker(opened)
+        broker.begin(*self._host.clocks())
         snapshot = opened.take_snapshot()
         assert snapshot is not None
         led.delivered = delivered_before(snapshot.topics)

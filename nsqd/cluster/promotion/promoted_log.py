@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from nsqd.core.broker import Broker
 from nsqd.core.shards import Deletions
@@ -24,79 +23,39 @@ CLOSING = "closing"
 FAILED, LOST, CLOSED = "failed", "lost", "closed"
 
 
-class Directory(Protocol):
-    """Where the promoted logs are, one directory for each log id: nsqd.cluster.replication.directory.PromotedDirectory."""
-
-    def found(self) -> list[bytes]:
-        """Return the ids of the logs that this node has promoted. Raises OSError."""
-
-    def move_replica(self, log_id: bytes) -> Disk:
-        """Make the directory of a replica that of a promoted log, in one step and durably. Raises OSError."""
-
-    def put_back(self, log_id: bytes) -> int | None:
-        """Make a promoted log a replica again, durably, if no epoch of this node in it was announced.
-
-        Returns the number of the node that published into it; None: such an epoch has begun. Raises ManifestError, OSError.
-        """
-
-    def open(self, log_id: bytes) -> Disk:
-        """Return the directory of a promoted log. Raises OSError."""
-
-    def keep_diverged(self, log_id: bytes) -> str:
-        """Rename a promoted log, because another node leads it now. Returns the new name. Raises OSError."""
-
-    def remove(self, log_id: bytes) -> None:
-        """Remove a log that is closed. Raises OSError."""
-
-
-def _not_lost(log_id: bytes, epochs: Sequence[Epoch], followers: Followers) -> bool:
-    return False
-
-
-def _not_mended(disk: Disk, reading: LogReading) -> bool:
-    return False
-
-
-def _no_steps(broker: Broker) -> Callable[[], bool]:
-    return lambda: False
-
-
 @dataclass(slots=True)
-class Parts:
-    """The node's calls for a log that it promotes."""
+class PromotionHost:
+    """The calls by which the node opens, serves and announces promoted logs. The reactor's thread, if not said otherwise."""
 
-    # opens a log, see nsqd.start.opening.open_promoted; any thread calls it. The leader in Promoted is this node
-    open: Callable[[Disk, Promoted, Extend | None], OpenLog]
-    make_broker: Callable[[OpenLog], Broker]  # returns an empty broker for a log; any thread calls it
-    copy: Callable[[OpenLog], None]  # begins to send the log to its followers
-    end_copying: Callable[[bytes], None]  # ends that
-    clocks: Callable[[], tuple[int, int]]  # monotonic ns, and ns since the epoch
+    clocks: Callable[[], tuple[int, int]]  # monotonic ns, and ns since the epoch; any thread
     cache: Cache  # that of the node's own log
     budget: int  # bytes of memory for the messages of all logs
     node: int  # number of this node
-    # This node leads the log in that epoch from now on.
-    announce: Callable[[bytes, Epoch], None] = lambda log_id, epoch: None
-    # This node is about to open a log again that it led in its last run.
-    resume: Callable[[bytes], None] = lambda log_id: None
-    # Begins to deliver the messages of a broker; the result is called until it returns False, a slice of a turn each time. Then
-    # the reactor begins, serves and commits the turns of that broker. None: it does not, so `tick` does what is needed.
-    # Topics and channels that were deleted since `watch` are not recreated (law R9).
-    attach: Callable[[Broker, Deletions | None], Callable[[], bool]] | None = None
-    detach: Callable[[Broker], Callable[[], bool]] = _no_steps  # ends that, in slices, too
-    watch: Callable[[], Deletions | None] = lambda: None  # records deletions from now on
-    # Returns the latest recorded time of a log from its leader, or None. Any thread calls it.
-    noted: Callable[[bytes], Anchor | None] = lambda log_id: None
-    is_closed: Callable[[bytes], bool] = lambda log_id: False  # returns True if a log is closed
-    # a log cannot be promoted after a won election; it is a replica again
-    failed: Callable[[bytes, str], None] = lambda log_id, why: None
-    # This node steps down as the leader of a log: another one may promote it. `announce` reverts that.
-    give_up: Callable[[bytes], None] = lambda log_id: None
-    # Asks at a start, in a thread, whether another node has promoted the log since: the log has these epochs, and these
-    # in-sync followers.
-    is_lost: Callable[[bytes, Sequence[Epoch], Followers], bool] = _not_lost
-    # Replaces, in a thread, what is damaged in a log that is being opened by what other nodes have. Returns True if the log has
-    # changed. Raises OSError.
-    mend: Callable[[Disk, LogReading], bool] = _not_mended
+    open: Callable[
+        [Disk, Promoted, Extend | None], OpenLog
+    ]  # opens a log, see nsqd.start.opening.open_promoted; any thread
+    make_broker: Callable[[OpenLog], Broker]  # returns an empty broker for a log; any thread
+    copy: Callable[[OpenLog], None]  # begins to send the log to its followers
+    end_copying: Callable[[bytes], None]
+    announce: Callable[[bytes, Epoch], None]  # this node leads the log in that epoch from now on
+    resume: Callable[[bytes], None]  # this node is about to open a log again that it led in its last run
+    step_down: Callable[[bytes], None]  # another node may promote the log; `announce` and `resume` revert that
+    # Begins to deliver the messages of a broker, whose turns the reactor does from then on. The result is called until it
+    # returns False, a slice of a turn each time. Topics and channels deleted since `watch` are not recreated (law R9).
+    attach: Callable[[Broker, Deletions | None], Callable[[], bool]]
+    detach: Callable[[Broker], Callable[[], bool]]  # ends that, in slices, too
+    watch: Callable[[], Deletions]  # records deletions from now on
+    noted: Callable[
+        [bytes], Anchor | None
+    ]  # returns the latest recorded time of a log from its leader, or None; any thread
+    is_closed: Callable[[bytes], bool]
+    failed: Callable[[bytes, str], None]  # a log cannot be promoted after a won election; it is a replica again
+    # Returns True if another node has promoted a log with these epochs and in-sync followers since. Called at a start, in a
+    # thread.
+    is_lost: Callable[[bytes, Sequence[Epoch], Followers], bool]
+    # Replaces damaged bytes of a log that is being opened by those of other nodes. Returns True if the log has changed. Raises
+    # OSError. Called in a thread.
+    repair: Callable[[Disk, LogReading], bool]
 
 
 @dataclass(slots=True)
@@ -109,7 +68,6 @@ class PromotedLog:
     state: str = WAITING
     log: OpenLog | None = None
     broker: Broker | None = None
-    is_attached: bool = False  # the reactor does the turns of the broker
     deletions: Deletions | None = None  # deletions while this node leads the log and it is not attached
     is_announced: bool = False  # this node's leadership was announced, in this run or an earlier one
     is_called_off: bool = False  # its leader came back before the announcement
@@ -124,4 +82,4 @@ class PromotedLog:
     began: int = 0  # when its opening was begun, monotonic ns
     least: int = 0  # the lowest number of the next epoch in which this node leads it
     failing_since: int | None = None  # since when its records cannot be written, monotonic ns; None: they can
-    is_given_up: bool = False  # this node has stepped down because of that
+    has_stepped_down: bool = False  # this node has stepped down because of that

@@ -5,7 +5,7 @@ durably. Then this node announces that it leads the log. The thread also fills a
 access yet, so no turn of the reactor waits for it. It delivers when it is attached to the node's own broker, in slices. A start
 opens the promoted logs again, each in a new epoch.
 
-Nothing here does input or output by itself: `Directory`, `Parts` and `Work` do.
+Nothing here does input or output by itself: `PromotedDirectory`, `PromotionHost` and `Work` do.
 
 See docs/contributing/design/cluster-protocol.md#promotion.
 """
@@ -29,9 +29,9 @@ from nsqd.cluster.promotion.promoted_log import (
     SERVING,
     WAITING,
     PromotedLog,
+    PromotionHost,
 )
-from nsqd.cluster.promotion.promoted_log import Directory as Directory
-from nsqd.cluster.promotion.promoted_log import Parts as Parts
+from nsqd.cluster.replication.directory import PromotedDirectory
 from nsqd.cluster.replication.follower import Work
 from nsqd.cluster.replication.replicas import Replicas
 from nsqd.cluster.wire.part import Part
@@ -44,23 +44,22 @@ from shared.log import log
 TIMER_EVERY = 750_000_000  # ns between two syncs without a waiting client, and two checks of the memory: with the time
 # between two ticks it is a second
 RETRY_AFTER = 10_000_000_000  # ns after which a log is opened again that could not be opened
-GIVE_UP_AFTER = 10_000_000_000  # ns for which a log cannot be written until this node steps down
+STEP_DOWN_AFTER = 10_000_000_000  # ns for which a log cannot be written until this node steps down
 
 
 class Promotions(Part):
     """The logs that this node has promoted. All methods are for the reactor's thread."""
 
-    def __init__(self, directory: Directory, replicas: Replicas, work: Work, parts: Parts) -> None:
+    def __init__(self, directory: PromotedDirectory, replicas: Replicas, work: Work, host: PromotionHost) -> None:
         self.logs: dict[bytes, PromotedLog] = {}  # by log id
-        self.parts = parts
+        self.host = host
         self.failovers = FailoverFigures()
         self._directory = directory
         self._replicas = replicas
         self._work = work
-        self._openings = Openings(directory, parts)
+        self._openings = Openings(directory, host)
         self._current: PromotedLog | None = None  # the one that is being opened or filled
         self._timer_due = 0
-        replicas.is_promoted = self.leads
 
     # decisions of the cluster
 
@@ -71,29 +70,29 @@ class Promotions(Part):
         """
         kept = self._replicas.kept.get(log_id)
         if log_id in self.logs:
-            self.parts.failed(log_id, "it is being promoted, or kept as a diverged copy")
+            self.host.failed(log_id, "it is being promoted, or kept as a diverged copy")
             return
         if kept is None:
-            self.parts.failed(log_id, "this node has no replica of it")
+            self.host.failed(log_id, "this node has no replica of it")
             log.error("CLUSTER: cannot promote the log %s: this node keeps no replica of it", log_id.hex())
             return
-        self.logs[log_id] = PromotedLog(log_id, number, kept.node, is_clean=is_clean)
+        self._add(PromotedLog(log_id, number, kept.node, is_clean=is_clean))
         self._begin_next()
 
     def reopen(self) -> None:
         """Open the logs again that earlier runs of this node have promoted. Raises OSError if they cannot be listed."""
         for log_id in self._directory.found():
-            self.logs[log_id] = led = PromotedLog(log_id, 0, -1, deletions=self.parts.watch())
-            if self.parts.is_closed(log_id):
+            led = self._add(PromotedLog(log_id, 0, -1, deletions=self.host.watch()))
+            if self.host.is_closed(log_id):
                 led.state = CLOSED
             else:
-                self.parts.resume(log_id)
+                self.host.resume(log_id)
         self._begin_next()
 
     def serve_salvaged(self, log_id: bytes) -> None:
         """Serve a log that this node has made of what another log's leader lacks. It is in the directory, durably."""
-        if log_id not in self.logs and not self.parts.is_closed(log_id):
-            self.logs[log_id] = PromotedLog(log_id, 0, -1, deletions=self.parts.watch(), is_new=True)
+        if log_id not in self.logs and not self.host.is_closed(log_id):
+            self._add(PromotedLog(log_id, 0, -1, deletions=self.host.watch(), is_new=True))
             self._begin_next()
 
     def called_off(self, log_id: bytes) -> None:
@@ -103,10 +102,10 @@ class Promotions(Part):
             return
         led.is_called_off = True
         if led.state == WAITING and log_id in self._replicas.kept:
-            del self.logs[log_id]
+            self._forget(led)
 
     def fenced(self, log_id: bytes, epoch: Epoch) -> None:
-        if epoch.node == self.parts.node:
+        if epoch.node == self.host.node:
             self.begin_again(log_id, epoch.number + 1)
         else:
             self.lose(log_id)
@@ -173,7 +172,7 @@ class Promotions(Part):
         led = next((one for one in self.logs.values() if one.state == WAITING), None)
         if led is None:
             return
-        self._current, led.state, led.began = led, READING, self.parts.clocks()[0]
+        self._current, led.state, led.began = led, READING, self.host.clocks()[0]
         if led.number and led.log_id in self._replicas.kept:
             self._replicas.release(led.log_id, partial(self._released, led))
         else:
@@ -193,14 +192,14 @@ class Promotions(Part):
                 self._failed(led, result)
             return
         led.log, led.node, led.failure = result, result.identity.node, ""
-        led.failing_since, led.is_given_up = None, False
+        led.failing_since, led.has_stepped_down = None, False
         if led.state == LOST:
             self._end(led)
             return
         led.state, led.is_announced = FILLING, True
         if led.deletions is None:
-            led.deletions = self.parts.watch()
-        self.parts.announce(led.log_id, result.identity.epoch)
+            led.deletions = self.host.watch()
+        self.host.announce(led.log_id, result.identity.epoch)
         self._work.run(partial(self._openings.fill, led, result), partial(self._filled, led, result))
 
     def _filled(self, led: PromotedLog, opened: OpenLog, broker: Broker | OSError | None) -> None:
@@ -215,13 +214,9 @@ class Promotions(Part):
         led.state, led.broker = ATTACHING, broker
         opened.serve(broker)
         self._share()
-        self.parts.copy(opened)
-        if self.parts.attach is None:
-            self._serve(led)
-        else:
-            deletions, led.deletions = led.deletions, None
-            attach_some = self.parts.attach(broker, deletions)
-            self._attach(led, attach_some)
+        self.host.copy(opened)
+        deletions, led.deletions = led.deletions, None
+        self._attach(led, self.host.attach(broker, deletions))
 
     def _failed(self, led: PromotedLog, failed: Unopened) -> None:
         if failed.is_lost or (led.state == LOST and failed.is_taken):
@@ -231,13 +226,9 @@ class Promotions(Part):
         self._current, led.failure = None, failed.why
         if failed.is_taken:
             led.state = FAILED
-            log.error(
-                "CLUSTER: cannot open the promoted log %s: %s; trying again",
-                led.log_id.hex(),
-                failed.why,
-            )
-            led.retry_at = self.parts.clocks()[0] + RETRY_AFTER
-            self.parts.give_up(led.log_id)
+            log.error("CLUSTER: cannot open the promoted log %s: %s; trying again", led.log_id.hex(), failed.why)
+            led.retry_at = self.host.clocks()[0] + RETRY_AFTER
+            self.host.step_down(led.log_id)
         else:
             node = led.node if failed.node < 0 else failed.node
             if failed.is_called_off:
@@ -247,25 +238,24 @@ class Promotions(Part):
             self._forget(led)
             if led.log_id not in self._replicas.kept:
                 self._replicas.put_back(led.log_id, node)
-        self.parts.failed(led.log_id, failed.why)
+        self.host.failed(led.log_id, failed.why)
         self._begin_next()
 
     # serving
 
-    def _attach(self, led: PromotedLog, attach_some: Callable[[], bool]) -> None:
+    def _attach(self, led: PromotedLog, attach_slice: Callable[[], bool]) -> None:
         if led.state != ATTACHING:
             return
-        if attach_some():
-            self._work.run(_nothing, lambda result: self._attach(led, attach_some))  # in another turn
-            return
-        led.is_attached = True
-        self._serve(led)
+        if attach_slice():
+            self._work.run(_nothing, lambda result: self._attach(led, attach_slice))  # in another turn
+        else:
+            self._serve(led)
 
     def _serve(self, led: PromotedLog) -> None:
         led.state, self._current = SERVING, None
         assert led.log is not None
         assert led.broker is not None
-        took, epoch = self.parts.clocks()[0] - led.began, led.log.identity.epoch.number
+        took, epoch = self.host.clocks()[0] - led.began, led.log.identity.epoch.number
         figures = led.node, epoch, len(led.broker.topics), took / 1e9
         if epoch < led.least:
             self.begin_again(led.log_id, led.least)
@@ -291,16 +281,16 @@ class Promotions(Part):
         if led.broker is None:
             self._close(led)
             return
-        self.parts.end_copying(led.log_id)
-        led.deletions = self.parts.watch()
-        self._detach(led, self.parts.detach(led.broker))
+        self.host.end_copying(led.log_id)
+        led.deletions = self.host.watch()
+        self._detach(led, self.host.detach(led.broker))
 
-    def _detach(self, led: PromotedLog, detach_some: Callable[[], bool]) -> None:
-        if detach_some():
-            self._work.run(_nothing, lambda result: self._detach(led, detach_some))  # in another turn
-            return
-        led.broker, led.is_attached = None, False
-        self._close(led)
+    def _detach(self, led: PromotedLog, detach_slice: Callable[[], bool]) -> None:
+        if detach_slice():
+            self._work.run(_nothing, lambda result: self._detach(led, detach_slice))  # in another turn
+        else:
+            led.broker = None
+            self._close(led)
 
     def _close(self, led: PromotedLog) -> None:
         opened = led.log  # it stays there until it is closed: if this node stops before, `close` closes it
@@ -341,8 +331,14 @@ class Promotions(Part):
             self._replicas.put_back(led.log_id, led.node)
         self._begin_next()
 
+    def _add(self, led: PromotedLog) -> PromotedLog:
+        self.logs[led.log_id] = led
+        self._replicas.promoted.add(led.log_id)
+        return led
+
     def _forget(self, led: PromotedLog) -> None:
         del self.logs[led.log_id]
+        self._replicas.promoted.discard(led.log_id)
         if led.deletions is not None:
             led.deletions.end()
 
@@ -365,49 +361,42 @@ class Promotions(Part):
         for led in self.logs.values():
             if led.state == FAILED and now >= led.retry_at and not led.is_ending:
                 led.state = WAITING
-            if led.state == SERVING and led.broker is not None and not led.is_attached:
-                led.broker.begin(*self.parts.clocks())
-                led.broker.commit()
         if now >= self._timer_due:
             self._timer_due = now + TIMER_EVERY
             for led in self.logs.values():
                 if led.log is not None and led.broker is not None:
                     led.log.timer()
-                    self._look_at_disk(led, led.log, now)
+                    self._check_disk(led, led.log, now)
             self._share()
         self._begin_next()
 
-    def _look_at_disk(self, led: PromotedLog, opened: OpenLog, now: int) -> None:
+    def _check_disk(self, led: PromotedLog, opened: OpenLog, now: int) -> None:
         """Step down from a log that this node cannot write (law R19). After a failed sync, open it again later."""
         failure = opened.writer.failure
         if led.state != SERVING:
             return
         if not failure:
             led.failing_since = None
-            if led.is_given_up:  # and no other node has promoted it
-                led.is_given_up = False
-                self.parts.resume(led.log_id)
+            if led.has_stepped_down:  # and no other node has promoted it
+                led.has_stepped_down = False
+                self.host.resume(led.log_id)
             return
         led.failing_since = now if led.failing_since is None else led.failing_since
         is_broken = opened.writer.durable.broken
-        if (is_broken or now - led.failing_since >= GIVE_UP_AFTER) and not led.is_given_up:
+        if (is_broken or now - led.failing_since >= STEP_DOWN_AFTER) and not led.has_stepped_down:
             log.error(
-                "CLUSTER: cannot write the promoted log %s: %s; another node may promote it",
-                led.log_id.hex(),
-                failure,
+                "CLUSTER: cannot write the promoted log %s: %s; another node may promote it", led.log_id.hex(), failure
             )
-            led.is_given_up = True
-            self.parts.give_up(led.log_id)
+            led.has_stepped_down = True
+            self.host.step_down(led.log_id)
         if is_broken:
             led.state, led.failure, led.retry_at = FAILED, failure, now + RETRY_AFTER
             self._end(led)
 
     def _share(self) -> None:
         """Divide the memory among all logs of this node."""
-        caches = [self.parts.cache, *(led.log.cache for led in self.logs.values() if led.log is not None)]
-        for cache, part in zip(
-            caches, shares(self.parts.budget, [cache.cached_bytes for cache in caches]), strict=True
-        ):
+        caches = [self.host.cache, *(led.log.cache for led in self.logs.values() if led.log is not None)]
+        for cache, part in zip(caches, shares(self.host.budget, [cache.cached_bytes for cache in caches]), strict=True):
             cache.budget = part
 
     # queries

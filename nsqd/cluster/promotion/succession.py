@@ -20,7 +20,7 @@ from nsqd.cluster.membership.cluster_json import read_facts, write_facts
 from nsqd.cluster.membership.deletions import with_deletions
 from nsqd.cluster.promotion.diverged.note import OWN_NOTE, CopyExtent, Note, write_note
 from nsqd.cluster.replication.directory import DIVERGED
-from nsqd.cluster.replication.rejoin import Taken
+from nsqd.cluster.replication.rejoin import Failover
 from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.opening import Simulated
 from nsqd.storage.log.succession import Succession, succeed
@@ -44,8 +44,8 @@ def resume_succession(path: Path) -> None:
     sync_directory(path)
 
 
-def succeed_taken(
-    path: Path, taken: Taken, least_id: int, known_lease: int, simulated: Simulated | None = None
+def succeed_failover(
+    path: Path, failover: Failover, least_id: int, known_lease: int, simulated: Simulated | None = None
 ) -> Succession:
     """Replace the log of the data directory `path` by one that succeeds it, and keep the old one as a diverged copy.
 
@@ -55,18 +55,16 @@ def succeed_taken(
     old = RealDisk(path / LOG)
     with suppress(FileNotFoundError):
         shutil.rmtree(path / PARTIAL)
-    lease = max(known_lease, taken.lease)
-    made = succeed(old, RealDisk(path / PARTIAL), taken.common, least_id, lease, simulated)
+    lease = max(known_lease, failover.lease)
+    made = succeed(old, RealDisk(path / PARTIAL), failover.common, least_id, lease, simulated)
     if old.reserved():
         old.release()  # a copy needs no space in reserve
     _keep_deletions(path, made)
     held = CopyExtent(made.parent.position, made.epochs)
-    write_note(
-        path / LOG / OWN_NOTE, Note(made.log_id, made.common, held)
-    )  # for nsqd/cluster/promotion/diverged/salvage.py
+    write_note(path / LOG / OWN_NOTE, Note(made.log_id, made.common, held))  # for diverged/salvage.py
     for _ in replace_log(path, made.parent.log_id):
         pass
-    _report(taken, made)
+    _report(failover, made)
     return made
 
 
@@ -109,7 +107,7 @@ def keep_diverged(path: Path, log: Path, log_id: bytes) -> Path:
 
 
 def free_path(path: Path) -> Path:
-    """Return the path, or, if it exists, one with a number behind it."""
+    """Return the path, or, if it exists, one with a number appended."""
     if not os.path.lexists(path):
         return path
     return next(
@@ -117,13 +115,13 @@ def free_path(path: Path) -> Path:
     )
 
 
-def _report(taken: Taken, made: Succession) -> None:
-    if not taken.address:
+def _report(failover: Failover, made: Succession) -> None:
+    if not failover.address:
         log.warning(
             "CLUSTER: node %d leads this node's log %s, and no node has reported how much of it that node has. This node"
             " continues with the log %s, and with all %d unfinished messages of the old one: those that the other node has,"
             " too, are delivered twice. The old log is kept in %s",
-            taken.epoch.node, made.parent.log_id.hex(), made.log_id.hex(), made.messages,
+            failover.epoch.node, made.parent.log_id.hex(), made.log_id.hex(), made.messages,
             f"{DIVERGED}/{made.parent.log_id.hex()}",
         )  # fmt: skip
         return
@@ -132,6 +130,6 @@ def _report(taken: Taken, made: Succession) -> None:
         "CLUSTER: node %d has promoted this node's log %s, and has it up to position %d. This node continues with the log %s,"
         " and with the %d unfinished messages after that position. Left out, because the other node delivers these messages:"
         " %s. The old log is kept in %s%s",
-        taken.epoch.node, made.parent.log_id.hex(), made.common, made.log_id.hex(), made.messages, left_out,
+        failover.epoch.node, made.parent.log_id.hex(), made.common, made.log_id.hex(), made.messages, left_out,
         f"{DIVERGED}/{made.parent.log_id.hex()}", "" if made.is_exact else IN_DOUBT,
     )  # fmt: skip

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from nsqd.cluster.membership.cluster import Cluster
-from nsqd.cluster.remote_jobs.lending import Lending
+from nsqd.cluster.remote_jobs.lending import TOO_LARGE, Lending
 from nsqd.core.broker import Broker
 from nsqd.core.limits import TooFewCopies, TooMany
 from nsqd.core.message.ids import SEQUENCE
@@ -26,9 +26,12 @@ from nsqd.core.sequence.mark import Mark
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.listing import list_jobs
+from nsqd.core.work_queue.loan import Loan
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import Worker
+from nsqd.protocols.beanstalk.client import NOT_FOUND, OUT_OF_MEMORY
+from nsqd.protocols.beanstalk.guest import request_of
 from nsqd.protocols.credential import identity_of_another_node
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.ids import ID_SIZE, JobIds
@@ -71,7 +74,7 @@ class JobOwners:
         """Return the numbers of the other nodes that may own a job of that node's number."""
         cluster = self._cluster
         own_logs = {node.number: node.log_id for node in cluster.membership.members}
-        # The log of a lost node counts as that member's own, whichever node has promoted it, until it returns with another one.
+        # A lost member keeps its log in `own_logs`, whichever node has promoted it, until it returns with another one.
         epochs = cluster.leaders.epochs.items()
         new_leaders = {epoch.node for log_id, epoch in epochs if own_logs.get(epoch.node) != log_id and epoch.number}
         return {number, *new_leaders} - {cluster.own.number}
@@ -93,8 +96,22 @@ class JobOwners:
                 groups.setdefault(numbers, []).append((job_id, message_id))
             elif command in ACKNOWLEDGES:
                 self._keep(job_id, message_id, rights)
-        if groups:
-            _Counting(self, command, rights, then).ask(groups)
+        totals: list[int] = []  # of the groups whose owners have replied
+        refusals: list[bytes] = []
+
+        def answered(asked: list[tuple[bytes, int]], nodes: int, replies: list[bytes]) -> None:
+            counts = [int(reply[1:]) for reply in replies if _COUNT.fullmatch(reply)]  # an error does not count
+            refused = [reply for reply in replies if reply.startswith(NO_PERMISSION)]
+            if command in ACKNOWLEDGES and sum(counts) < len(asked) and len(counts) < nodes and not refused:
+                self.keep_all(asked, rights)
+            totals.append(sum(counts))
+            refusals.extend(refused)
+            if len(totals) == len(groups):
+                then(None if refusals else sum(totals))
+
+        for numbers, asked in groups.items():
+            request = resp.words([command, *(job_id for job_id, _ in asked)])
+            self._lending.ask(set(numbers), rights, request, partial(answered, asked, len(numbers)))
         return bool(groups)
 
     def add(self, words: list[bytes], wait: int, then: Callable[[bytes | None], None]) -> bool:
@@ -129,15 +146,9 @@ class JobOwners:
     def request_of_all(self, words: list[bytes]) -> None:
         self._lending.ask(set(self._cluster.links), b"", resp.words(words), lambda replies: None)
 
-    def request(
-        self, numbers: frozenset[int], words: list[bytes], rights: bytes, then: Callable[[list[bytes]], None]
-    ) -> None:
-        """Have those of these nodes do a command that can be asked."""
-        self._lending.ask(set(numbers), rights, resp.words(words), then)
-
     # kept acknowledgements
 
-    def keep_those(self, asked: list[tuple[bytes, int]], rights: bytes) -> None:
+    def keep_all(self, asked: list[tuple[bytes, int]], rights: bytes) -> None:
         """Keep acknowledgements if not all were done, and not all possible owners have responded."""
         for job_id, message_id in asked:
             self._keep(job_id, message_id, rights)
@@ -276,33 +287,41 @@ def may_acknowledge(rights: bytes, queue: str) -> bool:
     return not rights or identity_of_another_node(rights).rights.may(Verb.CONSUME, queue)
 
 
-class _Counting:
-    """A command about several jobs whose owners were asked."""
+class TubeOwners:
+    """The other nodes as beanstalkd's clients need them. Implements nsqd.protocols.beanstalk.borrower.OtherNodes."""
 
-    def __init__(self, owners: JobOwners, command: bytes, rights: bytes, then: Callable[[int | None], None]) -> None:
+    def __init__(self, owners: JobOwners, lending: Lending, ids: JobIds) -> None:
+        """`ids`: those of the cluster, by which acknowledgements are kept."""
         self._owners = owners
-        self._command = command
-        self._rights = rights
-        self._then = then
-        self._done = self._left = 0
-        self._is_refused = False
+        self._lending = lending
+        self._ids = ids
 
-    def ask(self, groups: dict[frozenset[int], list[tuple[bytes, int]]]) -> None:
-        """Ask the owners of each group of jobs, (id, message id)."""
-        self._left = len(groups)
-        for numbers, asked in groups.items():
-            words = [self._command, *(job_id for job_id, _ in asked)]
-            self._owners.request(numbers, words, self._rights, partial(self._answered, asked, len(numbers)))
+    def ask(
+        self, verb: bytes, job_id: int, loan: Loan | None, line: bytes, rights: bytes, then: Callable[[bytes], None]
+    ) -> bool:
+        numbers = self._owners.owners(job_id >> 48)
+        # a deletion that may not have been done is done when its owner can be asked, if the client had the job
+        kept = []
+        if loan is not None and verb == b"delete ":
+            kept = [(self._ids.encode(job_id, loan.ttl, loan.retry), job_id)]
+        if not self._owners.reachable(numbers):
+            self._owners.keep_all(kept, rights)
+            return False
 
-    def _answered(self, asked: list[tuple[bytes, int]], nodes: int, replies: list[bytes]) -> None:
-        """Count the replies; `nodes`: how many nodes were asked."""
-        counts = [int(reply[1:]) for reply in replies if _COUNT.fullmatch(reply)]  # an error does not count
-        done = sum(counts)
-        self._done += done
-        is_refused = any(reply.startswith(NO_PERMISSION) for reply in replies)
-        self._is_refused |= is_refused
-        if self._command in ACKNOWLEDGES and done < len(asked) and len(counts) < nodes and not is_refused:
-            self._owners.keep_those(asked, self._rights)
-        self._left -= 1
-        if not self._left:
-            self._then(None if self._is_refused else self._done)
+        def answered(replies: list[bytes]) -> None:
+            found = (OUT_OF_MEMORY if one == TOO_LARGE else one for one in replies)
+            answers = [one for one in found if not one.startswith(b"-")]  # other errors say nothing of the job
+            reply = next((one for one in answers if one != NOT_FOUND), NOT_FOUND)
+            if reply == NOT_FOUND and len(answers) < len(numbers):
+                self._owners.keep_all(kept, rights)
+            then(reply)
+
+        request = request_of(loan.reservation if loan is not None else 0, line)
+        self._lending.ask(numbers, rights, request, answered)
+        return True
+
+    def end_loan(self, lender: int, loan: Loan) -> None:
+        self._lending.end_loan(lender, loan)
+
+    def __repr__(self) -> str:
+        return f"<TubeOwners: {self._owners!r}>"

@@ -93,7 +93,7 @@ class _Credit:
                     tube.offer()
 
     def wait_for(self, marks: tuple[Mark, ...]) -> None:
-        """Do nothing: loans of a turn are sent when all promises of that turn are kept."""
+        """Do nothing: loans of a turn are sent when all ack conditions of that turn are met."""
 
     def read_completed(self) -> None:
         """Do nothing: the tube offers the job again."""
@@ -151,7 +151,7 @@ class _Guest:
 
 
 @dataclass(slots=True)
-class _Question:
+class _Request:
     """A request to other nodes about jobs, until all have replied or its time is over."""
 
     waiting: set[int]  # numbers of the nodes that have not replied
@@ -178,7 +178,7 @@ class Lending:
         self._links = links
         self._execute = execute
         self.now = 0  # monotonic ns of this turn
-        self.output: list[tuple[Link, bytes]] = []  # frames to send when the promises of this turn are kept
+        self.output: list[tuple[Link, bytes]] = []  # frames to send when the ack conditions of this turn are met
         self.lent = self.borrowed = self.returned = 0  # loans since the start
         self._guests: dict[int, _Guest] = {}  # by node number
         self._known: dict[int, dict[str, int]] = {}  # the WANTs of this node that each node has
@@ -189,16 +189,15 @@ class Lending:
         self._returns: dict[int, tuple[int, deque[bytes]]] = {}
         self._repeat_due = 0  # monotonic ns: when all WANTs are sent again
         self._unplaced: list[Loan] = []  # jobs that are this node's, and that no queue takes now
-        self._questions: dict[int, _Question] = {}
-        self._last_question = 0
+        self._requests: dict[int, _Request] = {}
+        self._last_serial = 0
         queues.tubes.waiters.changed = set()
 
     # connections
 
     def admitted(self, link: Link) -> None:
         """Send a newly connected node which of its loans came, and the WANTs of this node."""
-        assert link.peer is not None
-        number, incarnation = link.peer.number, link.peer.incarnation
+        number, incarnation = link.node.number, link.node.incarnation
         guest = self._guests.get(number)
         if guest is not None and guest.incarnation != incarnation:
             guest.leave()
@@ -229,8 +228,8 @@ class Lending:
             return
         guest.leave()
         self._known.pop(number, None)
-        for question in self._questions.values():
-            question.waiting.discard(number)
+        for request in self._requests.values():
+            request.waiting.discard(number)
 
     def _take_back(self, guest: _Guest, behind: int, last: int) -> None:
         """Take back the loans with numbers above `behind`, up to `last`, that no client has got."""
@@ -241,8 +240,7 @@ class Lending:
 
     def receive(self, link: Link, kind: FrameKind, content: bytes) -> None:
         """Take a frame about jobs that came from another node. Raises PeerError."""
-        assert link.peer is not None
-        number = link.peer.number
+        number = link.node.number
         match kind:
             case FrameKind.WANT:
                 self._wanted(number, *unpack_want(content))
@@ -258,10 +256,10 @@ class Lending:
             case FrameKind.RETURN:
                 self._take_return(number, *unpack_return(content))
             case FrameKind.ASK:
-                question, rights, request = unpack_ask(content)
-                self._execute(rights, request, lambda reply: self._say(link, question, reply))
+                serial, rights, request = unpack_ask(content)
+                self._execute(rights, request, lambda reply: self._reply(link, serial, reply))
             case FrameKind.SAID:
-                self._said(number, *unpack_number(content))
+                self._take_reply(number, *unpack_number(content))
 
     # the lender's side
 
@@ -363,8 +361,7 @@ class Lending:
 
     def _borrow(self, link: Link, loan: Loan) -> None:
         """Give a loan to the client that has waited longest; if none waits, return it."""
-        assert link.peer is not None
-        number = link.peer.number
+        number = link.node.number
         announced = self._known.get(number, {})
         if loan.queue in announced:  # the lender has counted it
             announced[loan.queue] -= 1
@@ -388,7 +385,7 @@ class Lending:
         else:  # its owner has forgotten it
             self._unplaced.append(loan)
             self.keep_unplaced()
-        self._came[number] = link.peer.incarnation, loan.number
+        self._came[number] = link.node.incarnation, loan.number
         self.output.append((link, pack_number(FrameKind.TOOK, loan.number, b"\1" if is_held else b"")))
 
     def keep_unplaced(self) -> None:
@@ -429,27 +426,27 @@ class Lending:
         node before it is done.
         """
         asked = {number: self._links[number] for number in numbers if number in self._links}
-        self._last_question += 1
+        self._last_serial += 1
         for link in asked.values():
-            self.output.append((link, pack_ask(self._last_question, rights, request)))
-        self._questions[self._last_question] = _Question(set(asked), then, self.now + wait + ANSWER_WITHIN)
+            self.output.append((link, pack_ask(self._last_serial, rights, request)))
+        self._requests[self._last_serial] = _Request(set(asked), then, self.now + wait + ANSWER_WITHIN)
 
-    def _say(self, link: Link, question: int, reply: bytes) -> None:
+    def _reply(self, link: Link, serial: int, reply: bytes) -> None:
         self.output.append(
-            (link, pack_number(FrameKind.SAID, question, reply if len(reply) <= MOST_REPLY else TOO_LARGE))
+            (link, pack_number(FrameKind.SAID, serial, reply if len(reply) <= MOST_REPLY else TOO_LARGE))
         )
 
-    def _said(self, number: int, question: int, reply: bytes) -> None:
-        asked = self._questions.get(question)
+    def _take_reply(self, number: int, serial: int, reply: bytes) -> None:
+        asked = self._requests.get(serial)
         if asked is not None and number in asked.waiting:
             asked.waiting.discard(number)
             asked.replies.append(reply)
 
     def conclude(self) -> None:
         """Finish the requests to which all nodes have replied, or that are due."""
-        over = [one for one, asked in self._questions.items() if not asked.waiting or asked.due <= self.now]
+        over = [one for one, asked in self._requests.items() if not asked.waiting or asked.due <= self.now]
         for one in over:
-            asked = self._questions.pop(one)
+            asked = self._requests.pop(one)
             asked.then(asked.replies)
 
     def resume(self) -> None:
@@ -458,7 +455,7 @@ class Lending:
             guest.resume()
 
     def take_output(self) -> list[tuple[Link, bytes]]:
-        """Return the frames to send when the promises of this turn are kept, and forget them."""
+        """Return the frames to send when the ack conditions of this turn are met, and forget them."""
         for guest in self._guests.values():
             guest.queued = 0
         output, self.output = self.output, []

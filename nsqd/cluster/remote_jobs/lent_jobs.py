@@ -9,9 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from nsqd.cluster.remote_jobs.job_frames import pack_number, unpack_loan, unpack_number
-from nsqd.cluster.remote_jobs.job_owners import ALLOWED, KEPT, KEPT_WITH_RIGHTS, MOST_REQUEST, JobOwners
+from nsqd.cluster.remote_jobs.job_owners import ALLOWED, KEPT, KEPT_WITH_RIGHTS, MOST_REQUEST, JobOwners, TubeOwners
 from nsqd.cluster.remote_jobs.lending import Lending
-from nsqd.cluster.remote_jobs.tube_owners import TubeOwners
 from nsqd.cluster.wire.frames import KIND_AT, FrameKind
 from nsqd.cluster.wire.part import Part
 from nsqd.net.promised import HttpReplies
@@ -52,11 +51,7 @@ class LentJobs(Part):
     shown_as = "lending"
 
     def __init__(
-        self,
-        broker: Broker,
-        context: DisqueContext,
-        port: Port,
-        tubes_context: BeanstalkContext | None = None,
+        self, broker: Broker, context: DisqueContext, port: Port, tubes_context: BeanstalkContext | None = None
     ) -> None:
         """Take part in the cluster from now on.
 
@@ -69,7 +64,7 @@ class LentJobs(Part):
         self._for_others = replace(context, proofs=None, audit=None, until_registered=None, has_limits=False)
         self._tubes_for_others = replace(tubes_context, proofs=None, audit=None, until_registered=None)
         self._asked: list[_Asked[Any]] = []  # commands of other nodes that wait for the disk
-        self._held: deque[_Held] = deque()  # of the turns whose promises are not kept, or after such a turn
+        self._held: deque[_Held] = deque()  # of the turns whose ack conditions are not met, or after such a turn
         self.lending = Lending(context.queues, port.cluster.links, self._execute)
         self.owners = JobOwners(port.cluster, self.lending, context.queues, context.ids)
         context.others = self.owners
@@ -92,8 +87,7 @@ class LentJobs(Part):
         self.lending.admitted(link)
 
     def closed(self, link: Link) -> None:
-        assert link.peer is not None
-        self.lending.closed(link.peer.number, link)
+        self.lending.closed(link.node.number, link)
 
     def attached(self, broker: Broker) -> None:
         self.owners.apply_kept(broker)
@@ -145,7 +139,7 @@ class LentJobs(Part):
         self.owners.tick(self._broker.now)
 
     def replies(self) -> HttpReplies | None:
-        """Send frames without a promise. Return those to send when the promises of this turn are kept, or None.
+        """Send frames that wait for no ack condition. Return those to send when the conditions of this turn are met, or None.
 
         The group of the turn is written, so nothing may change from now on.
         """
@@ -191,7 +185,7 @@ class LentJobs(Part):
 
 @dataclass(slots=True)
 class _Held:
-    """Frames to other nodes that are sent when the promises of one turn are kept."""
+    """Frames to other nodes that are sent when the ack conditions of one turn are met."""
 
     frames: list[tuple[Link, bytes]] = field(default_factory=list)
     is_ready: bool = False
@@ -213,9 +207,9 @@ def without_final(frames: Iterable[tuple[Link, bytes]]) -> list[tuple[Link, byte
 def without_id(frame: bytes) -> bytes:
     """Return the frame, or the one with an error in its place if it answers an ADDJOB with the id of the job."""
     if frame[KIND_AT] == FrameKind.SAID:
-        question, reply = unpack_number(frame[KIND_AT + 1 :])
+        serial, reply = unpack_number(frame[KIND_AT + 1 :])
         if reply.startswith(b"+D-"):
-            return pack_number(FrameKind.SAID, question, resp.error(COPIES_TOO_LATE))
+            return pack_number(FrameKind.SAID, serial, resp.error(COPIES_TOO_LATE))
     return frame
 
 
@@ -271,4 +265,4 @@ class _Asked(Generic[P]):
         raise AssertionError("other nodes have no limits")
 
     def hand_over(self, rest: bytes, head_due: int = 0) -> None:
-        raise AssertionError("nothing is behind this to take the connection")
+        raise AssertionError("there is no server to take the connection")

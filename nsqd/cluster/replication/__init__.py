@@ -1,10 +1,8 @@
 """Copy a log to the followers of its leader, byte for byte, and repair it from their replicas.
 
-* `leader`: the leader's side: it sends the log to each `follower`. `choosing` selects the followers, `in_sync` has the
-  in-sync ones.
+* `leader`: the leader's side: it chooses followers, and sends the log to each `follower`. `in_sync` has the in-sync ones.
 * `replicas`: the follower's side: the replicas of other nodes' logs, each a `replica` with a `manifest` that names its files.
-  `replica_disk` presents them with their names in the log, `past` reads topics back from them, and `replica_to_log` turns
-  one into a log. `directory` has their paths.
+  `past` reads topics back from them, and `replica_to_log` turns one into a log. `directory` has their paths.
 * `copying`: both sides. `stream`: the frames between them. `common_point`: where two copies diverge. `log_times`: the time in
   a log.
 * At a start, `rejoin` fetches the lost end of this node's log, and `repair` replaces damaged bytes, also later. `offers` has

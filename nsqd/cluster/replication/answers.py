@@ -1,4 +1,4 @@
-"""What a node answers to visitors: which replicas and logs it has, and the bytes of its replicas.
+"""Replies to visitors: the replicas and logs of this node, and the bytes of its replicas.
 
 See docs/contributing/design/cluster-protocol.md#visits.
 """
@@ -27,16 +27,12 @@ from nsqd.cluster.wire.part import Part
 
 
 class Answers(Part):
-    """The part that answers. Implements nsqd.cluster.wire.visit.Receiver, too."""
+    """The part that replies. Implements nsqd.cluster.wire.visit.Receiver, too."""
 
     takes = FrameKind.ASK_OFFERS, FrameKind.FETCH
 
     def __init__(
-        self,
-        replicas: Replicas,
-        figures: Callable[[], dict[str, Any]],
-        lease: Callable[[int], int | None],
-        work: Work,
+        self, replicas: Replicas, figures: Callable[[], dict[str, Any]], lease: Callable[[int], int | None], work: Work
     ) -> None:
         """`figures` returns what /cluster shows of logs and replicas.
 
@@ -46,14 +42,14 @@ class Answers(Part):
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         if link.is_answering or link.queued or link.unsent > 2 * MOST_FETCHED:
-            raise PeerError("a question came before the answer to the last one was read")
+            raise PeerError("a request came before the reply to the last one was read")
         if kind is FrameKind.FETCH:
             link.is_answering = True
             self._work.run(partial(self._read, *unpack_fetch(content)), partial(_send_fetched, link))
         elif kind is FrameKind.ASK_OFFERS:
             link.send(self._offers(link, unpack_ask(content)))
         else:
-            raise PeerError(f"{kind.name} is not a question")
+            raise PeerError(f"{kind.name} is not a request")
 
     def _offers(self, link: Link, log_id: bytes) -> bytes:
         assert link.handshake.peer is not None

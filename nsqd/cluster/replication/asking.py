@@ -29,7 +29,7 @@ from nsqd.cluster.wire.visit import Visits
 from nsqd.storage.log.followers import Followers
 from shared.log import log
 
-ASK_EVERY = 0.1  # s between two questions to nodes that do not answer
+ASK_EVERY = 0.1  # s between two requests to nodes that do not reply
 LEAST_PATIENCE = 0.2  # s for an answer
 MOST_NODES = 32  # that are asked
 TRANSFER = 30.0  # s without receiving a byte of a replica
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class NodeReplicas:
-    """The replicas of other nodes. Implements nsqd.cluster.replication.offers.OtherReplicas."""
+    """The replicas of other nodes."""
 
     def __init__(self, visits: Visits, addresses: Mapping[int, str], timeout: float) -> None:
         """`addresses`: host:port of the -cluster-address of other nodes, by node number.
@@ -46,19 +46,19 @@ class NodeReplicas:
         """
         self._visits, self._addresses = visits, dict(islice(addresses.items(), MOST_NODES))
         self._timeout = timeout
-        self.is_anybody_silent = False
+        self.is_incomplete = False  # a node has not answered the last request: it may have a replica, too
 
     def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
-        """Return the replicas of a log that other nodes offer.
+        """Return the replicas of a log that other nodes offer. `followers`: the in-sync ones, as the log states them.
 
-        Those that do not answer are asked again until as many have answered as are needed, or the time is over.
+        Nodes that do not answer are asked again until as many have answered as are needed, or the time is over.
         """
         answers = self._ask_all(lambda *at: self._answer(log_id, *at)[1], partial(is_enough, followers))
         return [offer for answer in answers for offer in answer]
 
     def leases(self) -> list[int]:
         """Return the lease of this node's message ids as each other node knows it; 0: it knows none."""
-        return self._ask_all(lambda *at: self._answer(NO_LOG, *at)[0], lambda heard: False)
+        return self._ask_all(lambda *at: self._answer(NO_LOG, *at)[0], lambda answered: False)
 
     def _answer(self, log_id: bytes, address: str, timeout: float) -> tuple[int | None, list[Offer] | None]:
         try:
@@ -70,7 +70,7 @@ class NodeReplicas:
     def _ask_all(
         self, ask_one: Callable[[str, float], T | None], is_over: Callable[[Collection[int]], bool]
     ) -> list[T]:
-        """Return what other nodes answer. Those that do not answer (None) are asked again until the time is over.
+        """Return the replies of other nodes. Nodes without one (None) are asked again until the time is over.
 
         `is_over` is given the numbers of those that have answered, and may end it earlier.
         """
@@ -86,9 +86,9 @@ class NodeReplicas:
             if not waiting or is_over(self._addresses.keys() - waiting.keys()) or time.monotonic() > deadline:
                 break
             time.sleep(ASK_EVERY)
-        self.is_anybody_silent = bool(waiting)
+        self.is_incomplete = bool(waiting)
         for address in waiting.values():
-            log.info("CLUSTER: %s does not say what it knows of this node's log", address)
+            log.info("CLUSTER: %s does not answer what it has of this node's log", address)
         return found
 
     def fetch(self, offer: Offer, log_id: bytes, start: int) -> Iterator[Fetched]:

@@ -20,10 +20,10 @@ from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.part import Part
 
 TO_FOLLOWER = (
-    FrameKind.FOLLOW, FrameKind.RESUME, FrameKind.ANEW, FrameKind.SEGMENT, FrameKind.BYTES, FrameKind.SWITCH, FrameKind.KEEP,
+    FrameKind.FOLLOW, FrameKind.RESUME, FrameKind.RESYNC, FrameKind.SEGMENT, FrameKind.BYTES, FrameKind.SWITCH, FrameKind.KEEP,
     FrameKind.SYNC, FrameKind.DROP,
 )  # fmt: skip
-TICK = 1_000_000_000  # ns between two looks at what replicas have not synced
+TICK = 1_000_000_000  # ns between two checks of what replicas have not synced
 
 T = TypeVar("T")
 

@@ -20,17 +20,18 @@ from shared.log import log
 NAME = "replicas"  # in the data directory
 PROMOTED = "promoted"  # logs that this node has promoted
 DIVERGED = "diverged"  # logs that this node had before
-NOTE = ".salvaged"  # behind the name of a diverged copy: the file that says what was made of it
+NOTE = ".salvaged"  # suffix of a diverged copy's name: the file that names the log made of it
 _LOG_ID = re.compile(r"[0-9a-f]{32}")
 
 
 class ReplicaDirectory:
-    """The directory of a node's replicas. Implements nsqd.cluster.replication.replicas.Directory."""
+    """The directory of a node's replicas, with one directory for each log. All methods raise OSError."""
 
     def __init__(self, data_path: Path) -> None:
         self.path = data_path / NAME
 
     def found(self) -> list[tuple[bytes, int]]:
+        """Return the id of each log of which there is a replica, with the number of the node that publishes into it."""
         if not self.path.is_dir():
             return []
         logs = []
@@ -47,12 +48,14 @@ class ReplicaDirectory:
         return logs
 
     def open(self, log_id: bytes) -> Disk:
+        """Return the directory of a log's replica, which is made if it does not exist."""
         if not self.path.is_dir():
             self.path.mkdir(mode=0o700)
             sync_directory(self.path.parent)
         return RealDisk(self.path / log_id.hex())
 
     def keep_diverged(self, log_id: bytes) -> str:
+        """Rename a replica, because it has bytes that the log lacks. Returns the new name."""
         return _keep_diverged(self.path, log_id)
 
     def remove(self, log_id: bytes) -> None:
@@ -61,13 +64,14 @@ class ReplicaDirectory:
 
 
 class PromotedDirectory:
-    """The directories of promoted logs. Implements nsqd.cluster.promotion.promotions.Directory."""
+    """The directories of promoted logs, one for each log. All methods raise OSError."""
 
     def __init__(self, data_path: Path) -> None:
         self.path = data_path / PROMOTED
         self._replicas = data_path / NAME
 
     def found(self) -> list[bytes]:
+        """Return the ids of the promoted logs."""
         if not self.path.is_dir():
             return []
         names = [path.name for path in self.path.iterdir() if _LOG_ID.fullmatch(path.name) and (path / "log").is_dir()]
@@ -77,6 +81,7 @@ class PromotedDirectory:
         return RealDisk(self.place(log_id))
 
     def move_replica(self, log_id: bytes) -> Disk:
+        """Make the directory of a replica that of a promoted log, in one step and durably."""
         target = self.place(log_id)
         for path in (self.path, target.parent):
             if not path.is_dir():
@@ -88,6 +93,10 @@ class PromotedDirectory:
         return RealDisk(target)
 
     def put_back(self, log_id: bytes) -> int | None:
+        """Make a promoted log a replica again, durably, unless an epoch of this node has begun in it.
+
+        Returns the number of the node that published into it; None: the epoch has begun. Raises ManifestError, OSError.
+        """
         manifest = name_replica_files(self.open(log_id))
         if manifest is None:
             return None
@@ -107,10 +116,11 @@ class PromotedDirectory:
                     )
 
     def keep_diverged(self, log_id: bytes) -> str:
+        """Rename a promoted log, because another node leads it now. Returns the new name."""
         return _keep_diverged(self.path, log_id)
 
     def remove(self, log_id: bytes) -> None:
-        """Remove a closed log. A diverged copy of it may hold what its leader did not have, and stays. Raises OSError."""
+        """Remove a closed log. Diverged copies of it stay: they may have bytes that its leader lacked."""
         path = self.path / log_id.hex()
         if path.is_dir():
             shutil.rmtree(path)
@@ -122,12 +132,13 @@ class PromotedDirectory:
 
 
 class OldLogDirectory:
-    """The logs that a node had before. Implements nsqd.cluster.promotion.closing.OldLogs."""
+    """The diverged copies of logs that this node published into. All methods raise OSError."""
 
     def __init__(self, data_path: Path) -> None:
         self.path = data_path / DIVERGED
 
     def found(self) -> list[bytes]:
+        """Return the ids of the logs of which there are copies."""
         return sorted({log_id for _, log_id in self._all()})
 
     def remove(self, log_id: bytes) -> None:
@@ -136,7 +147,7 @@ class OldLogDirectory:
         sync_directory(self.path)
 
     def _all(self) -> list[tuple[Path, bytes]]:
-        """Return the directories, each with the id of its log; several may be of one log. Raises OSError."""
+        """Return the directories, each with the id of its log. Several may be of one log."""
         if not self.path.is_dir():
             return []
         found = [(path, _LOG_ID.fullmatch(path.name.partition(".")[0])) for path in self.path.iterdir()]
@@ -146,9 +157,9 @@ class OldLogDirectory:
 def _keep_diverged(path: Path, log_id: bytes) -> str:
     """Rename the directory of a log below `path`, durably. Returns the new name. Raises OSError."""
     number = 1
-    while (aside := path / f"{log_id.hex()}.diverged-{number}").exists() or (path / f"{aside.name}{NOTE}").exists():
+    while (copy := path / f"{log_id.hex()}.diverged-{number}").exists() or (path / f"{copy.name}{NOTE}").exists():
         number += 1  # a note that was left is not about this copy
     (path / log_id.hex() / "log" / RESERVE_NAME).unlink(missing_ok=True)  # nothing more is written to it
-    (path / log_id.hex()).rename(aside)
+    (path / log_id.hex()).rename(copy)
     sync_directory(path)
-    return str(aside)
+    return str(copy)

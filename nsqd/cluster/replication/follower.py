@@ -1,53 +1,20 @@
-"""A follower as the leader of a log sees it, the batch for followers that keep up, and the interfaces that the leader uses.
+"""A follower as the leader of a log sees it, and which nodes become followers. `Work` runs what takes time.
 
 See docs/contributing/design/cluster-protocol.md#replicas.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Protocol, TypeVar
 
 from nsqd.cluster.replication import stream
 from nsqd.cluster.wire.link import Link
-from nsqd.core.message.epoch import Epoch
 from nsqd.storage.log.files import SegmentFile
-from nsqd.storage.log.followers import Followers
 
 T = TypeVar("T")
-
-
-class Source(Protocol):
-    """The log that is copied: nsqd.storage.log.copying.LogSource."""
-
-    @property
-    def log_id(self) -> bytes: ...
-    @property
-    def epoch(self) -> Epoch: ...
-    def time(self) -> int: ...
-    @property
-    def end(self) -> int: ...
-    @property
-    def durable(self) -> int: ...
-    @property
-    def is_broken(self) -> bool: ...
-    def epochs(self) -> list[tuple[bytes, int]]: ...
-    @property
-    def followers(self) -> Followers: ...
-    def state_followers(self, followers: Followers) -> int: ...
-    def bases(self) -> list[int]: ...
-    def file(self, base: int) -> SegmentFile: ...
-    def file_end(self, base: int, following: int | None) -> int: ...
-    def header(self, file: SegmentFile) -> bytes: ...
-    def read(self, file: SegmentFile, at: int, end: int, size: int) -> tuple[bytes, int]: ...
-    def read_mended(self, base: int, file: SegmentFile, at: int, end: int, size: int) -> tuple[bytes, int]:
-        """Return the same after damage was replaced by what other nodes have, which may take seconds. Any thread may call it.
-
-        Raises OSError, also while a replica that may have the bytes cannot be reached.
-        """
-
-    def hold(self, node: int, ns: int, first: int = 0, last: int | None = None) -> None: ...
 
 
 class Work(Protocol):
@@ -82,7 +49,7 @@ class Follower:
     asked: int = 0  # how often it was asked what it has
     is_asked: bool = True  # it has not said yet what it has
     is_live: bool = False  # it has everything, and gets each group when it is written
-    is_anew: bool = False  # a full resync: it writes the bytes apart, until SWITCH
+    is_resyncing: bool = False  # a full resync: it writes the bytes apart, until SWITCH
     is_reading: bool = False  # bytes are being read for it
     is_caught_up: bool = False  # it has had everything since it was asked; it may lag since
     has_replica: bool = False  # what it says that it has counts
@@ -114,3 +81,41 @@ class Batch:
         frames = stream.pack_bytes(self.segment, self.at, self._buffers, self.size)
         self._buffers, self.size = [], 0
         return frames
+
+
+@dataclass(frozen=True, slots=True)
+class KnownNode:
+    """A node that may become a follower."""
+
+    number: int  # of the node
+    is_here: bool = True  # it has a connection, or had one lately
+    has_room: bool = True  # there is space for another replica, or it has this log's already
+    is_apart: bool = True  # it is in another zone than the leader, or no zone is known
+
+
+def chosen(log_id: bytes, nodes: Iterable[KnownNode], count: int) -> list[int]:
+    """Return the numbers of the `count` nodes to place a replica on, best first.
+
+    Nodes that are here come first, of these those with room, then those in other zones. A hash of log and node decides the
+    rest, so the logs of many nodes are spread.
+    """
+
+    def rank(one: KnownNode) -> tuple[bool, bool, bool, bytes]:
+        order = sha256(log_id + one.number.to_bytes(2)).digest()
+        return not one.is_here, not one.has_room, not one.is_apart, order
+
+    return [one.number for one in sorted(nodes, key=rank)[:count]]
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A log that a node leads, and the nodes that have all of it."""
+
+    log_id: bytes
+    whole: tuple[int, ...]  # numbers of the nodes that have all of it durably, the best first
+
+
+def best_first(followers: Iterable[tuple[int, bool, int]], end: int) -> tuple[int, ...]:
+    """Return the nodes that have a log up to `end` durably: of each its number, whether it counts, and how far it has it."""
+    whole = [(not counts, number) for number, counts, durable in followers if durable >= end]
+    return tuple(number for _, number in sorted(whole))

@@ -17,7 +17,7 @@ class InSync:
     """The in-sync followers, and the change that is not in effect yet."""
 
     def __init__(self, stated: Followers, position: int, patience: int, leader: int = -1) -> None:
-        """Begin with the record in the log. No follower counts until enough copies have the log up to `position`, its end.
+        """Begin with the record in the log. No follower is in sync until enough copies have the log up to `position`, its end.
 
         `patience`: ns for which a follower may be out of sync before it is removed; `leader`: number of the node
         that leads the log. If it has promoted the log, the log may name it: it is no longer a follower.
@@ -33,7 +33,7 @@ class InSync:
 
     @property
     def counting(self) -> frozenset[int]:
-        """Return the numbers of the nodes that count now: not those that a pending change removes."""
+        """Return the numbers of the in-sync nodes, without those that a pending change removes."""
         return self.named & frozenset(self.stated.numbers)
 
     @property
@@ -88,9 +88,6 @@ class InSync:
         having = sum(position >= self._position for position in concerned)
         if having < min(self.stated.most - 1, len(concerned)):
             return False
-        self.named, self.fewest, self._position = (
-            frozenset(self.stated.numbers) - {self._leader},
-            self.stated.fewest,
-            None,
-        )
+        self.named = frozenset(self.stated.numbers) - {self._leader}
+        self.fewest, self._position = self.stated.fewest, None
         return True

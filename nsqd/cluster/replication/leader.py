@@ -3,7 +3,7 @@
 A follower that keeps up gets each group when it is written. One that does not gets the log from its files, until it has
 reached the end: then it keeps up. A follower first reports what it has; the epochs of both copies show what it lacks.
 
-Nothing here does input or output by itself: files are read by `Source`, work that takes time goes to `Work`.
+Nothing here does input or output by itself: files are read by `LogSource`, work that takes time goes to `Work`.
 
 See docs/contributing/design/cluster-protocol.md#replicas.
 """
@@ -16,15 +16,15 @@ from typing import Any
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.leader_frames import Extent
 from nsqd.cluster.replication import stream
-from nsqd.cluster.replication.choosing import Followed, KnownNode, best_first, chosen
 from nsqd.cluster.replication.common_point import common_end, continued, first_missing
-from nsqd.cluster.replication.follower import Batch, Follower, Source, Work
+from nsqd.cluster.replication.follower import Batch, Followed, Follower, KnownNode, Work, best_first, chosen
 from nsqd.cluster.replication.in_sync import InSync
 from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
 from nsqd.cluster.wire.link import Link
 from nsqd.core.message.epoch import NO_EPOCH
 from nsqd.core.message.epoch import unpack as unpack_epoch
 from nsqd.storage.log.copies import Copies
+from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.files import SegmentFile
 from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader
 from shared.log import log
@@ -37,12 +37,11 @@ CHUNK = 512 * 1024  # bytes that are read at a time
 LAST = 64 * 1024  # bytes: the last ones are read in the turn, so that a follower reaches the end of a log that grows
 ASK_AFTER = 1_000_000_000  # ns after which a follower is asked once more, if the log could not be read for it
 ASK_OTHERWISE = 5_000_000_000  # ns after which a follower that knows another leader is asked again
-NO_ROOM_FOR = (
-    600_000_000_000  # ns for which a node that stopped for lack of space is not chosen, unless there is no other
-)
+# ns for which a node that stopped for lack of space is not chosen, unless there is no other
+NO_ROOM_FOR = 600_000_000_000
 HOLD = 30_000_000_000  # ns for which segments are kept after some bytes were sent
 OUT_OF_SYNC = 5_000_000_000  # ns after which a follower that does not keep up is removed from the in-sync ones
-KEEP_EVERY = 1_000_000_000  # ns between two looks at which segments are gone
+KEEP_EVERY = 1_000_000_000  # ns between two checks of which segments are gone
 
 
 class LeaderSide:
@@ -51,7 +50,7 @@ class LeaderSide:
     def __init__(
         self,
         cluster: Cluster,
-        source: Source,
+        source: LogSource,
         copies: Copies,
         work: Work,
         replicas: int,
@@ -112,7 +111,7 @@ class LeaderSide:
         self._release(wanted)
         if now >= self._keep_due:
             self._keep_due = now + KEEP_EVERY
-            self._tell_segments()
+            self._send_segments()
         self.copies.expire(now)
         self.pump()
 
@@ -175,13 +174,12 @@ class LeaderSide:
             if number not in wanted and self._dropped.get(number) is not link:
                 self._dropped[number] = link
                 self.followers.pop(number, None)
-                self._send(link, stream.pack_drop(self.source.epochs()))
+                self._send(link, stream.pack_epochs(FrameKind.DROP, self.source.epochs()))
         self._count()
 
     def receive(self, link: Link, kind: FrameKind, content: bytes) -> None:
         """Take what a follower says. Raises PeerError."""
-        assert link.peer is not None
-        follower = self.followers.get(link.peer.number)
+        follower = self.followers.get(link.node.number)
         if follower is None or follower.link is not link:
             return  # it was let go meanwhile
         if kind is FrameKind.HAVE:
@@ -230,21 +228,21 @@ class LeaderSide:
         bases = source.bases()
         place = continued(source, bases, common, have)
         if place is not None:
-            follower.is_anew = False
+            follower.is_resyncing = False
             follower.base, follower.at = place
             follower.file = source.file(follower.base) if follower.at else None
-            self._send(follower.link, stream.pack_resume(epochs))
+            self._send(follower.link, stream.pack_epochs(FrameKind.RESUME, epochs))
         else:
-            follower.is_anew = True
+            follower.is_resyncing = True
             follower.base, follower.at, follower.file = first_missing(source, bases, common, have), 0, None
-            self._send(follower.link, stream.pack_anew(follower.base, epochs))
+            self._send(follower.link, stream.pack_resync(follower.base, epochs))
         self._hold(follower)
         log.info(
             "CLUSTER: node %d copies %s, %s: %d bytes behind",
             follower.number,
             self._whose,
-            "from scratch" if follower.is_anew else "from where it was",
-            source.end - (follower.base if follower.is_anew else common),
+            "from scratch" if follower.is_resyncing else "from where it was",
+            source.end - (follower.base if follower.is_resyncing else common),
         )
         self.pump()
 
@@ -289,7 +287,7 @@ class LeaderSide:
                 self._send(link, frame)
             follower.at = at + size
 
-    def ask_for_word(self, is_durable: bool) -> None:
+    def request_sync(self, is_durable: bool) -> None:
         """Send SYNC: a client waits until the followers have written, or have durably, the bytes so far."""
         self.send_batch()
         frame = stream.pack_sync(is_durable)
@@ -333,7 +331,7 @@ class LeaderSide:
             return False  # nothing was ever written
         following = next((base for base in bases if base > follower.base), None)
         file = source.file(follower.base)
-        if not follower.is_anew and file.generation:
+        if not follower.is_resyncing and file.generation:
             raise FileNotFoundError("the segment was rewritten before it was reached")
         if follower.at == 0:
             self._send(link, encode(FrameKind.SEGMENT, source.header(file)))
@@ -357,14 +355,14 @@ class LeaderSide:
             self._work.run(read, partial(self._read, follower, file, follower.at))
             return False
         if following is not None:
-            if not follower.is_anew and end != HEADER_SIZE + following - follower.base:
+            if not follower.is_resyncing and end != HEADER_SIZE + following - follower.base:
                 raise FileNotFoundError("a segment was removed before it was reached")
             follower.base, follower.at, follower.file = following, 0, None
             self._hold(follower)
             return True
-        if follower.is_anew:
+        if follower.is_resyncing:
             self._send(link, stream.pack_switch(source.end))
-            follower.is_anew = False
+            follower.is_resyncing = False
         follower.is_live = True
         source.hold(follower.number, 0)
         self._send(link, stream.pack_sync(True))  # replies may wait for what was sent from the files
@@ -374,7 +372,7 @@ class LeaderSide:
 
     def _hold(self, follower: Follower) -> None:
         """Hold the segments that a follower still needs. A full resync can use later segments as they will be then."""
-        last = follower.base if follower.is_anew else None
+        last = follower.base if follower.is_resyncing else None
         self.source.hold(follower.number, HOLD, follower.base, last)
 
     def _read(self, follower: Follower, file: SegmentFile, at: int, result: tuple[bytes, int] | OSError) -> None:
@@ -405,13 +403,13 @@ class LeaderSide:
         """Return the position up to which the log was sent, if the current segment was never rewritten."""
         return follower.base + max(0, follower.at - HEADER_SIZE)
 
-    def _tell_segments(self) -> None:
+    def _send_segments(self) -> None:
         """Send KEEP to the followers, if segments were removed."""
         if not self.followers:
             return
         bases = self.source.bases()
         for follower in self.followers.values():
-            if follower.has_replica and not (follower.is_asked or follower.is_anew) and follower.kept != bases:
+            if follower.has_replica and not (follower.is_asked or follower.is_resyncing) and follower.kept != bases:
                 if not set(follower.kept) <= set(bases) or not follower.kept:
                     self._send(follower.link, stream.pack_keep(self.source.end, bases))
                 follower.kept = bases
@@ -455,7 +453,7 @@ class LeaderSide:
         change = self.in_sync.wanted(caught_up, expected, needed, (fewest, min(most, 1 + self.wanted)), now)
         if change is not None:
             self.in_sync.change(change, self.source.state_followers(change))
-            self.ask_for_word(is_durable=True)
+            self.request_sync(is_durable=True)
 
     def led(self) -> dict[str, Any]:
         """Return the entry of a log that this node leads, for /cluster: its epochs in hex with their positions, and its end."""

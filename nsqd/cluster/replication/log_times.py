@@ -20,7 +20,7 @@ from nsqd.cluster.wire.part import Part
 from nsqd.storage.log.clocks import Anchor, Clocks, note_of, write_note
 from shared.log import log
 
-TELL_EVERY = 5_000_000_000  # ns
+SEND_EVERY = 5_000_000_000  # ns
 WRITE_EVERY = 60_000_000_000  # ns: a follower that is killed has what it noted by then
 MOST_NOTES = 1000
 MOST_TIME = (1 << 63) - 1
@@ -35,17 +35,16 @@ class LogTimes(Part):
     def __init__(self, cluster: Cluster, copying: Copying, clocks: Clocks, work: Work) -> None:
         self._notes: dict[bytes, Anchor] = {}  # by log id, at most MOST_NOTES
         self._cluster, self._copying, self._clocks, self._work = cluster, copying, clocks, work
-        self._told: dict[tuple[bytes, int], tuple[Link, int]] = {}  # by log and node: over which connection, and when
+        self._sent: dict[tuple[bytes, int], tuple[Link, int]] = {}  # by log and node: over which connection, and when
         self._write_due = 0
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         if len(content) != _TIME.size:
             raise PeerError("TIME is not whole")
         log_id, steady = _TIME.unpack(content)
-        assert link.peer is not None
         if steady > MOST_TIME:
             raise PeerError("a time is beyond all times")
-        if log_id not in self._copying.replicas.kept or not self._cluster.may_write_replica(link.peer.number, log_id):
+        if log_id not in self._copying.replicas.kept or not self._cluster.may_write_replica(link.node.number, log_id):
             return
         self._notes.pop(log_id, None)
         if len(self._notes) >= MOST_NOTES:
@@ -61,11 +60,11 @@ class LogTimes(Part):
         leader_sides = self._copying.leader_sides
         for log_id, leader_side in leader_sides.items():
             for follower in leader_side.followers.values():
-                known, at = self._told.get((log_id, follower.number), (None, 0))
-                if follower.has_replica and (known is not follower.link or now - at >= TELL_EVERY):
-                    self._told[log_id, follower.number] = follower.link, now
+                known, at = self._sent.get((log_id, follower.number), (None, 0))
+                if follower.has_replica and (known is not follower.link or now - at >= SEND_EVERY):
+                    self._sent[log_id, follower.number] = follower.link, now
                     follower.link.send_first(encode(FrameKind.TIME, _TIME.pack(log_id, leader_side.source.time())))
-        self._told = {key: at for key, at in self._told.items() if key[0] in leader_sides}
+        self._sent = {key: at for key, at in self._sent.items() if key[0] in leader_sides}
         if now >= self._write_due:
             self._write_due = now + WRITE_EVERY
             for kept in self._copying.replicas.kept.values():

@@ -5,7 +5,7 @@
     visitor   FETCH       log id and position
     visited   FETCHED     [segment, offset, bytes], or nil: it has no replica that can be read
 
-A visitor waits for the answer before its next question. Bytes that begin a segment
+A visitor waits for the reply before its next request. Bytes that begin a segment
 have the segment's header before them. At the end of the replica there are none.
 
 See docs/contributing/design/cluster-protocol.md#visits.
@@ -13,16 +13,17 @@ See docs/contributing/design/cluster-protocol.md#visits.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from struct import Struct
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgpack
 
-from nsqd.cluster.wire.fields import checked_int, is_int, unpack_fields, unpack_message
+from nsqd.cluster.replication.stream import checked_epochs
+from nsqd.cluster.wire.fields import checked_int, checked_position, is_int, unpack_fields, unpack_message
 from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
-from nsqd.cluster.wire.node_identity import EPOCH_SIZE, LOG_ID_SIZE, MOST_NUMBER
+from nsqd.cluster.wire.node_identity import LOG_ID_SIZE, MOST_NUMBER
 from nsqd.core.message.ids import MOST_LEASE
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.records import HEADER_SIZE
@@ -30,7 +31,6 @@ from nsqd.storage.log.segments import SEGMENT_FILE
 
 MOST_OFFERS = 1024  # of a log, by one node
 MOST_EPOCHS = 10_000  # of a log
-MOST_POSITION = (1 << 63) - 1  # in a log
 MOST_FETCHED = 512 * 1024  # bytes, at most
 _FETCH = Struct(f">{LOG_ID_SIZE}sQ")
 
@@ -46,7 +46,7 @@ class Offer:
     address: str  # host:port at which that node is visited
     end: int
     epochs: tuple[tuple[bytes, int], ...]
-    lease: int = 0  # message id below which that node was told that this one may have issued ids
+    lease: int = 0  # message id below which this node may have issued ids, as that node knows it
     leader: int | None = None  # number of that node, if it says that it leads the log; None: it has a replica
 
 
@@ -64,33 +64,15 @@ class Fetched(NamedTuple):
         return int(match[1]) if match is not None and match[2] == "0" else None
 
 
-class OtherReplicas(Protocol):
-    """The replicas that other nodes have."""
+def is_enough(followers: Followers, replied: Collection[int]) -> bool:
+    """Return True if the nodes that have replied include one with every publish that was acknowledged with n copies.
 
-    def leases(self) -> list[int]:
-        """Return the lease of this node's message ids as each other node knows it; 0: it knows none."""
-
-    def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
-        """Return the replicas of a log that other nodes offer; `followers`: those that count, as the log states it."""
-
-    @property
-    def is_anybody_silent(self) -> bool:
-        """Return True if a node has not answered what was asked last: it may have a replica, too."""
-
-    def fetch(self, offer: Offer, log_id: bytes, start: int) -> Iterator[Fetched]:
-        """Yield the bytes of a replica from the position `start` on. Raises TransferError."""
-
-
-def is_enough(followers: Followers, heard: Collection[int]) -> bool:
-    """Return True if one of those that have answered holds whatever clients were told that n nodes have, for every n in use.
-
-    `heard`: numbers of the nodes that have answered. Of k followers, n - 1 have such a publish, so k - n + 2 answers contain
-    one of them.
+    `replied`: numbers of these nodes. Of k followers, n - 1 have such a publish, so k - n + 2 replies contain one of them.
     """
-    return len(set(followers.numbers) & set(heard)) >= len(followers.numbers) - max(0, followers.fewest - 2)
+    return len(set(followers.numbers) & set(replied)) >= len(followers.numbers) - max(0, followers.fewest - 2)
 
 
-# what a node has, from what /cluster shows of it
+# offers in the content of /cluster
 
 
 def find_offers(address: str, figures: dict[str, Any], log_id: bytes, lease: int = 0) -> list[Offer] | None:
@@ -137,7 +119,7 @@ def pack_offers(lease: int | None, offers: list[Offer] | None) -> bytes:
 
 
 def unpack_offers(address: str, content: bytes) -> tuple[int | None, list[Offer] | None]:
-    """Return what the node at `address` has answered: the lease, and the offers. Raises PeerError."""
+    """Return the lease and the offers in the reply of the node at `address`. Raises PeerError."""
     lease, offers = unpack_fields(content, 2, MOST_EPOCHS)
     if lease is not None:
         checked_int(lease, MOST_LEASE)
@@ -149,19 +131,14 @@ def unpack_offers(address: str, content: bytes) -> tuple[int | None, list[Offer]
 
 
 def _unpack_offer(address: str, fields: Any, lease: int) -> Offer:
-    if not isinstance(fields, list) or len(fields) != 3 or not isinstance(fields[1], list):
+    if not isinstance(fields, list) or len(fields) != 3:
         raise PeerError("an offer has three fields")
-    end, epochs, leader = fields
-    if leader is not None and (not is_int(leader, MOST_NUMBER) or not epochs):
-        raise PeerError("a leader is not one")
-    latest = 0
-    for epoch in epochs:
-        if not isinstance(epoch, list) or len(epoch) != 2 or type(epoch[0]) is not bytes or len(epoch[0]) != EPOCH_SIZE:
-            raise PeerError("an epoch is not one")
-        latest = checked_int(epoch[1], MOST_POSITION, latest)
-    return Offer(
-        address, checked_int(end, MOST_POSITION), tuple(map(tuple, epochs)), lease if leader is None else 0, leader
-    )
+    end, leader = checked_position(fields[0]), fields[2]
+    epochs = checked_epochs(fields[1])
+    starts = [start for _, start in epochs]
+    if starts != sorted(starts) or (leader is not None and (not is_int(leader, MOST_NUMBER) or not epochs)):
+        raise PeerError("an offer is not that of a log")
+    return Offer(address, end, tuple(epochs), lease if leader is None else 0, leader)
 
 
 def pack_fetch(log_id: bytes, position: int) -> bytes:
@@ -183,7 +160,7 @@ def pack_fetched(fetched: Fetched | None) -> bytes:
 
 
 def unpack_fetched(content: bytes) -> Fetched | None:
-    """Return what was sent. Raises PeerError."""
+    """Return the fetched bytes, or None. Raises PeerError."""
     fields = unpack_message(content)
     if fields is None:
         return None
@@ -192,7 +169,7 @@ def unpack_fetched(content: bytes) -> Fetched | None:
     segment, offset, data = fields
     if type(segment) is not str or type(data) is not bytes or (data and SEGMENT_FILE.fullmatch(segment) is None):
         raise PeerError("FETCHED has no bytes of a segment")
-    return Fetched(segment, checked_int(offset, MOST_POSITION), data)
+    return Fetched(segment, checked_position(offset), data)
 
 
 def following(fetched: Fetched) -> int:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from nsqd.cluster.replication.manifest import Manifest, ReplicaFile
-from nsqd.cluster.replication.replica_disk import ReplicaDisk
+from nsqd.cluster.replication.manifest import Manifest, ReplicaDisk, ReplicaFile
 from nsqd.cluster.replication.replica_to_log import Refused, check_replay
 from nsqd.core.retention.history import History, PastTopic
 from nsqd.storage.log.disk import Disk
@@ -26,7 +25,7 @@ from nsqd.storage.sequence import Sequence
 
 
 class _EndedDisk(FrozenDisk):
-    """The directory of a replica as if nothing had been written to it behind a position. It is never changed."""
+    """The directory of a replica as if nothing had been written to it after a position. It is never changed."""
 
     def __init__(self, disk: Disk, newest: ReplicaFile, end: int) -> None:
         super().__init__(disk)

@@ -1,10 +1,10 @@
-"""At the start of a node: ask others what it has lost: the end of its log, bytes that are damaged, or which ids it has issued.
+"""Fetch from other nodes, at a start, what this node has lost: the end of its log, corrupt bytes, or the ids it has issued.
 
-After a power cut a node may have lost what it had not synced, while its followers have it. In a mode that does not wait for
-the node's own disk, clients may have been told that it is kept. So the other nodes are asked before the log goes on: bytes that
-follow the log's end, in the same epoch, are appended to it.
+After a power cut a node may have lost bytes that it had not synced, while its followers have them. In a mode that does not wait
+for the node's own disk, these may be acknowledged. So the node asks the others before it continues its log, and appends the
+bytes that follow the log's end in the same epoch.
 
-The same answers tell whether another node leads the log by now, because it has taken it over. Then the log is not continued.
+The replies also show whether another node has promoted the log and leads it by now. Then the log is not continued.
 
 See docs/contributing/design/cluster-protocol.md#the-return-of-a-node and
 docs/contributing/design/cluster-protocol.md#return-after-a-failover.
@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
+from nsqd.cluster.replication.asking import NodeReplicas
 from nsqd.cluster.replication.common_point import Epochs, common_end
-from nsqd.cluster.replication.offers import Fetched, Offer, OtherReplicas, TransferError
+from nsqd.cluster.replication.offers import Fetched, Offer, TransferError
 from nsqd.cluster.replication.repair import replace_damage
 from nsqd.core.message.epoch import MOST_NUMBER
 from nsqd.core.message.ids import ClockError, first_of_new_log
@@ -33,8 +34,8 @@ NEVER_LEASED = 1  # the lease of a log that has issued no id
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """What is known of the failover of a log."""
+class Failover:
+    """The failover of a log, as far as it is known."""
 
     epoch: Epoch  # the leader's, by which it is the leader
     address: str  # of the node that answered so; "": none did, and the leader may have any part
@@ -47,20 +48,20 @@ class Taken:
         return common_end(epochs, end, self.epochs, self.end)
 
 
-class FailedOver(Exception):
+class FailedOverError(Exception):
     """Another node leads the log. This node makes another one."""
 
-    def __init__(self, taken: Taken) -> None:
-        super().__init__(f"node {taken.epoch.node} has promoted the log")
-        self.taken = taken
+    def __init__(self, failover: Failover) -> None:
+        super().__init__(f"node {failover.epoch.node} has promoted the log")
+        self.failover = failover
 
 
 class LeaderSilentError(Exception):
-    """Nobody says what another node has of the log that this one lacks: its leader, or a node that may have what is damaged."""
+    """The leader of the log, or a node that may have the bytes that are corrupt here, does not reply."""
 
 
-def failed_over(offers: Iterable[Offer], epochs: Iterable[Epoch], node: int) -> Taken | None:
-    """Return by whom a log is led, according to what other nodes answer; None: by nobody with a greater epoch.
+def failed_over(offers: Iterable[Offer], epochs: Iterable[Epoch], node: int) -> Failover | None:
+    """Return the failover of a log that the replies of other nodes show. None if no node leads it by a greater epoch.
 
     `epochs`: those that the log knows; `node`: the number of this node, which leads it by the last of them. A node that says
     that it leads the log is believed, and so is a replica: if it holds an epoch of another node, that node led the log.
@@ -71,7 +72,7 @@ def failed_over(offers: Iterable[Offer], epochs: Iterable[Epoch], node: int) -> 
     if not greater:
         return None
     epoch, best = max(greater, key=lambda one: (one[0], one[1].leader is not None, one[1].end))
-    return Taken(epoch, best.address, best.epochs, best.end, max(offer.lease for offer in offers))
+    return Failover(epoch, best.address, best.epochs, best.end, max(offer.lease for offer in offers))
 
 
 def _epoch_of_another(offer: Offer, own: Epoch, node: int) -> Epoch | None:
@@ -81,7 +82,7 @@ def _epoch_of_another(offer: Offer, own: Epoch, node: int) -> Epoch | None:
 
 
 def is_led_by_another(
-    replicas: OtherReplicas,
+    replicas: NodeReplicas,
     log_id: bytes,
     epochs: Iterable[Epoch],
     node: int,
@@ -90,8 +91,8 @@ def is_led_by_another(
 ) -> bool:
     """Return True if a node other than `node` leads a log by a greater epoch than these, as far as that can be found out.
 
-    `followers`: those that count, as the log states it: so many answers are waited for as for the log of this node. `known`: by
-    which epoch the log is led, as this node has learned before; None: nothing was learned. See `failed_over`.
+    `followers`: the in-sync ones, as the log states them: as many replies are waited for as for this node's own log. `known`:
+    the latest epoch of the log that this node knows, or None. See `failed_over`.
     """
     epochs = list(epochs)
     if known is not None and known.node != node and known[:2] > max(epochs, default=NO_EPOCH)[:2]:
@@ -99,10 +100,10 @@ def is_led_by_another(
     return failed_over(replicas.ask(log_id, followers), epochs, node) is not None
 
 
-def mend_promoted(disk: Disk, reading: LogReading, replicas: OtherReplicas) -> bool:
-    """Replace what is damaged in a log that another node has published into. Returns True if the log has changed.
+def repair_promoted(disk: Disk, reading: LogReading, replicas: NodeReplicas) -> bool:
+    """Replace corrupt bytes of a log that another node has published into. Returns True if the log has changed.
 
-    Asks other nodes only if something is damaged. Raises OSError.
+    Asks other nodes only if bytes are corrupt. Raises OSError.
     """
     identity = reading.identity
     if identity is None or not reading.log_records.damage.spots:
@@ -118,17 +119,17 @@ class Rejoin:
 
     def __init__(
         self,
-        replicas: OtherReplicas,
+        replicas: NodeReplicas,
         node: int,
         lease: int,
         wall: Callable[[], int],
         leaders: Mapping[bytes, Epoch] | None = None,
         is_last_try: bool = False,
     ) -> None:
-        """`node`: number of this node; `lease`: what is known of the message ids that it has leased.
+        """`node`: number of this node; `lease`: the greatest known lease of its message ids.
 
-        `wall` returns ns since the epoch. `leaders`: the epochs of logs that are known, by log id. `is_last_try`: if nobody
-        says how much of the log its leader has, suppose that it has nothing; go on without what is damaged.
+        `wall` returns ns since the epoch. `leaders`: the known epochs of logs, by log id. `is_last_try`: if no node says how
+        much of the log its leader has, assume that it has nothing, and continue without the corrupt bytes.
         """
         self._leaders, self._is_last_try = leaders or {}, is_last_try
         self._replicas = replicas
@@ -140,9 +141,9 @@ class Rejoin:
         self.least_id = 0  # sequence below which no message id is issued, because an earlier log of the node may have
 
     def __call__(self, disk: Disk, reading: LogReading) -> bool:
-        """Replace damaged bytes by those of a replica, and append what a replica has beyond the log's end.
+        """Replace corrupt bytes by those of a replica, and append the bytes of a replica after the log's end.
 
-        Returns True if the log may have changed. Raises LogError, OSError, FailedOver, LeaderSilentError.
+        Returns True if the log may have changed. Raises LogError, OSError, FailedOverError, LeaderSilentError.
         """
         identity = reading.identity
         if identity is not None and identity.node != self._node:
@@ -161,22 +162,22 @@ class Rejoin:
         known_epochs = [*reading.epochs, *(epoch for epoch, _ in reading.replay.epochs), learned]
         leader = max(known_epochs)  # another node, if this is a copy that was made after a failover
         latest = max((epoch for epoch in known_epochs if epoch.node == self._node), default=NO_EPOCH)
-        taken = failed_over(offers, [latest], self._node)
-        if taken is not None:
+        failover = failed_over(offers, [latest], self._node)
+        if failover is not None:
             offers = [offer for offer in offers if _epoch_of_another(offer, latest, self._node) is None]
         self.least_epoch = self._above([leader, *(unpack(packed) for offer in offers for packed, _ in offer.epochs)])
-        if taken is None and leader[:2] > latest[:2]:
+        if failover is None and leader[:2] > latest[:2]:
             if self._is_last_try:
-                raise FailedOver(Taken(leader, "", (), 0))
+                raise FailedOverError(Failover(leader, "", (), 0))
             raise LeaderSilentError(f"no node says how much of this node's log node {leader.node} has")
         known = max((offer.lease for offer in offers), default=0)
         if known > reading.start_results.leased:  # the log is an old one: what it has leased since is not in it
             self.least_id = max(self.least_id, self._first_id([known]))
         common = {offer: common_end(own, end, offer.epochs, offer.end) for offer in offers}
         replaced, left = replace_damage(disk, reading.log_records, self._replicas, common)
-        if left and taken is None and self._replicas.is_anybody_silent and not self._is_last_try:
+        if left and failover is None and self._replicas.is_incomplete and not self._is_last_try:
             raise LeaderSilentError(
-                f"{left} ranges of its log are damaged, and a node that may have them does not answer"
+                f"{left} ranges of its log are corrupt, and a node that may have them does not reply"
             )
         longer = [offer for offer in offers if offer.end > end == common[offer]]
         for offer in sorted(longer, key=lambda offer: (offer.epochs[-1][0], offer.end), reverse=True):
@@ -188,8 +189,8 @@ class Rejoin:
                 break
             except TransferError as error:
                 log.error("CLUSTER: cannot fetch the end of this node's log from %s: %s", offer.address, error)
-        if taken is not None:  # what others had of the tail is in the log now
-            raise FailedOver(taken)
+        if failover is not None:  # what others had of the tail is in the log now
+            raise FailedOverError(failover)
         return bool(longer) or replaced > 0
 
     def _above(self, epochs: list[Epoch]) -> int:
@@ -211,12 +212,12 @@ class Rejoin:
 
 
 def _append(disk: Disk, segment: str, found: Iterable[Fetched], end: int) -> int:
-    """Write the bytes of a segment behind the log's end, and return the log's new end. Raises OSError, TransferError."""
+    """Append the bytes of a segment to the log, and return the log's new end. Raises OSError, TransferError."""
     file = None
     try:
         for base, offset, data in ((fetched.base, fetched.offset, fetched.data) for fetched in found):
             if base is None or base + max(0, offset - HEADER_SIZE) != end:
-                raise TransferError("what the replica has sent does not follow the end of the log")
+                raise TransferError("the bytes of the replica do not follow the end of the log")
             if file is None:
                 file = disk.open(segment) if offset else disk.create(segment)
             file.append([data], offset)

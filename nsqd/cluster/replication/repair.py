@@ -1,4 +1,4 @@
-"""Replace damaged bytes of a log by those of a replica: when the log is opened, and when a read finds them.
+"""Replace corrupt bytes of a log by those of a replica: when the log is opened, and when a read finds them.
 
 Records have a CRC that is bound to log, segment, epoch and offset, so whatever passes it is what was written there.
 
@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from functools import partial
 from itertools import groupby
 
-from nsqd.cluster.replication.offers import Offer, OtherReplicas, TransferError
+from nsqd.cluster.replication.asking import NodeReplicas
+from nsqd.cluster.replication.offers import Offer, TransferError
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.files import SegmentFile, segment_name
 from nsqd.storage.log.followers import Followers
@@ -24,20 +26,20 @@ from shared.log import log
 WITHIN = 5.0  # s
 TRY_AGAIN = 60_000_000_000  # ns after which bytes are looked for again that no replica had
 MOST_FAILURES = 1000  # that are remembered
-PATIENCE = 600_000_000_000  # ns for which a message that is damaged here waits for a replica that cannot be reached
+PATIENCE = 600_000_000_000  # ns for which a message that is corrupt here waits for a replica that cannot be reached
 
 
-class Mending:
-    """Replaces what a read of a log in use found damaged. Implements nsqd.storage.log.files.Mend; any thread may call it.
+class LogRepair:
+    """Replaces bytes that a read of a log in use found corrupt. Implements nsqd.storage.log.files.Mend; any thread may call it.
 
-    Whoever asks waits for WITHIN at most: what comes later is there for the next read. While nodes do not answer, nobody waits.
+    A caller waits for WITHIN at most: later replies serve the next read. While nodes do not reply, no caller waits.
     """
 
     def __init__(
         self,
         disk: Disk,
         log_id: bytes,
-        find: Callable[[], OtherReplicas],
+        find: Callable[[], NodeReplicas],
         clock: Callable[[], int],
         may_be_more: Callable[[int], bool] = lambda offered: False,
     ) -> None:
@@ -54,7 +56,7 @@ class Mending:
         self._clock = clock
         self._failed: dict[tuple[str, int], int] = {}  # when it was tried in vain, by file and offset
         self._late_at = -TRY_AGAIN  # when nodes did not answer in time
-        self._thread: threading.Thread | None = None  # the one that asks, also when nobody waits for it any more
+        self._thread: threading.Thread | None = None  # the one that asks, also when no caller waits for it any longer
         self._lock = threading.Lock()
 
     def __call__(self, base: int, file: SegmentFile, start: int, stop: int) -> bool:
@@ -111,9 +113,9 @@ class Mending:
 
 
 def replace_damage(
-    disk: Disk, records: LogRecords, replicas: OtherReplicas, common: Mapping[Offer, int]
+    disk: Disk, records: LogRecords, replicas: NodeReplicas, common: Mapping[Offer, int]
 ) -> tuple[int, int]:
-    """Replace, durably, what the reading of a log has found damaged. Raises OSError.
+    """Replace, durably, the bytes that the reading of a log has found corrupt. Raises OSError.
 
     Returns how many ranges were replaced, and how many are left that a replica may have. `common`: the position up to which
     each replica holds the same as the log.
@@ -136,7 +138,7 @@ def replace_damage(
 
 
 def _wrong_ranges(data: bytes, start: int, seed: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of a segment that hold no right records. `data` is what stands in it from offset `start` on."""
+    """Yield the ranges of a segment that hold no right records. `data`: its bytes from offset `start` on."""
     at = 0
     while at < len(data):
         after = decode(data, at, seed, start)
@@ -148,7 +150,7 @@ def _wrong_ranges(data: bytes, start: int, seed: int) -> Iterator[tuple[int, int
 
 def replace_bytes(
     disk: Disk,
-    replicas: OtherReplicas,
+    replicas: NodeReplicas,
     offers: Iterable[Offer],
     log_id: bytes,
     segment: tuple[int, str, int],
@@ -157,7 +159,7 @@ def replace_bytes(
 ) -> bool | None:
     """Replace the bytes of a segment (base, name, seed) from offset `start` to `stop`, durably. Raises OSError.
 
-    Returns False if no replica has records that may stand there, None if one that may have them does not send them.
+    Returns False if no replica has valid records for that place, None if a replica that may have them does not send them.
     """
     base, name, seed = segment
     is_failed = False
@@ -172,12 +174,9 @@ def replace_bytes(
             continue
         if not _is_right(data, start, seed):
             continue
-        file = disk.open(name)
-        try:
+        with closing(disk.open(name)) as file:
             file.append([data], start)
             file.sync()
-        finally:
-            file.close()
         log.warning(
             "CLUSTER: %d damaged bytes of %s from %d on are replaced by those of %s",
             stop - start, name, start, offer.address,
@@ -187,7 +186,7 @@ def replace_bytes(
 
 
 def _restore_segments(
-    disk: Disk, replicas: OtherReplicas, offers: Iterable[Offer], log_id: bytes, position: int, size: int
+    disk: Disk, replicas: NodeReplicas, offers: Iterable[Offer], log_id: bytes, position: int, size: int
 ) -> bool:
     """Write segments that are missing from a position on, `size` bytes of records, durably. Raises OSError.
 
@@ -202,12 +201,9 @@ def _restore_segments(
         if not found:
             continue
         for name, data in found:
-            file = disk.create(name)
-            try:
+            with closing(disk.create(name)) as file:
                 file.append([data], 0)
                 file.sync()
-            finally:
-                file.close()
             log.warning("CLUSTER: the segment %s was missing, and is that of %s", name, offer.address)
         disk.sync_directory()
         return True
@@ -215,7 +211,7 @@ def _restore_segments(
 
 
 def _fetch_segments(
-    replicas: OtherReplicas, offer: Offer, log_id: bytes, position: int, stop: int
+    replicas: NodeReplicas, offer: Offer, log_id: bytes, position: int, stop: int
 ) -> list[tuple[str, bytes]]:
     """Return the segments of a replica between two positions, by file name; none if it does not have them all.
 
@@ -248,7 +244,7 @@ def _end_of(data: bytes, log_id: bytes, base: int) -> int:
     return end if end > HEADER_SIZE else 0
 
 
-def _fetch_range(replicas: OtherReplicas, offer: Offer, log_id: bytes, base: int, start: int, stop: int) -> bytes:
+def _fetch_range(replicas: NodeReplicas, offer: Offer, log_id: bytes, base: int, start: int, stop: int) -> bytes:
     """Return the bytes of a segment from offset `start` to `stop` of a replica. Raises TransferError."""
     data = b""
     for fetched in replicas.fetch(offer, log_id, base + start - HEADER_SIZE):

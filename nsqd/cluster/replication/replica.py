@@ -11,6 +11,7 @@ See docs/contributing/design/cluster-protocol.md#replicas.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from nsqd.cluster.replication.manifest import NAME, Manifest, ReplicaFile, read_manifest, write_manifest
@@ -51,8 +52,8 @@ class Replica:
     def __init__(self, disk: Disk, log_id: bytes, node: int, trusted: int | None = None) -> None:
         """Open or begin the replica of the log `log_id` of the node `node`.
 
-        `trusted`: a sync has failed, so nothing can be trusted behind this position, up to which the replica was durable, or
-        behind the mark; None: no sync has failed. Raises OSError, ManifestError, ReplicaError.
+        `trusted`: a sync has failed, so nothing can be trusted after this position, up to which the replica was durable, or
+        after the mark; None: no sync has failed. Raises OSError, ManifestError, ReplicaError.
         """
         self._disk = disk
         self.manifest = read_manifest(disk) or Manifest(log_id, node)
@@ -63,9 +64,9 @@ class Replica:
         self._remove_others()
         self.end = self._check(trusted)  # position up to which the replica is written
         self.durable = self.end  # position up to which it survives a power cut
-        self.is_aside = False  # True during a full resync: bytes are written apart
-        self._aside: list[ReplicaFile] = []
-        self._aside_epochs: tuple[tuple[Epoch, int], ...] = ()
+        self.is_resyncing = False  # True during a full resync: bytes are written apart
+        self._resync_files: list[ReplicaFile] = []
+        self._resync_epochs: tuple[tuple[Epoch, int], ...] = ()
         self._switch_at: int | None = None  # the resync is complete up to this position, and is to be synced
         self._file: File | None = None  # the file that is written; None: none was opened since the start
         self._size = 0  # bytes of that file
@@ -102,7 +103,8 @@ class Replica:
                 break  # its header cannot be trusted either
             if file.name not in names:
                 break  # it is lost, and what follows it continues nothing
-            self._sync(file)
+            with closing(self._disk.open(file.name)) as opened:
+                opened.sync()
             limit = following if last is None else last
             stop = self._checked_end(file, limit)
             if stop < file.base:
@@ -120,13 +122,6 @@ class Replica:
             if file.name in names:
                 self._disk.remove(file.name)
         return end
-
-    def _sync(self, file: ReplicaFile) -> None:
-        opened = self._disk.open(file.name)
-        try:
-            opened.sync()
-        finally:
-            opened.close()
 
     def _checked_end(self, file: ReplicaFile, limit: int | None) -> int:
         """Return the position up to which a file's records are right, and cut it there; less than its base: it has no header.
@@ -151,36 +146,33 @@ class Replica:
             at = after
         at = min(at, stop)
         if at < len(data):
-            opened = self._disk.open(file.name)
-            try:
+            with closing(self._disk.open(file.name)) as opened:
                 opened.truncate(at)
                 opened.sync()
-            finally:
-                opened.close()
         return file.base + at - HEADER_SIZE
 
     # frames of the leader
 
     def resume(self, epochs: list[tuple[Epoch, int]]) -> None:
         """Note that the bytes that come continue the replica. `epochs`: those of the log."""
-        self._drop_aside()
+        self._drop_resync()
         self._leaving.clear()  # the log may have other segments now; the leader says again which
         self.manifest = replace(self.manifest, epochs=tuple((epoch, at) for epoch, at in epochs if at <= self.end))
         self._write_manifest()
 
-    def anew(self, base: int, epochs: list[tuple[Epoch, int]]) -> None:
+    def resync(self, base: int, epochs: list[tuple[Epoch, int]]) -> None:
         """Begin a full resync, from the segment at `base` on. `epochs`: those of the log."""
-        self._drop_aside()
+        self._drop_resync()
         job = self.sync_job()
         if job is not None:  # its files are closed now; perhaps the replica is continued later anyway
             job.run()
             self.synced(job)
-        self._close_files()
+        self.close()
         self._leaving.clear()
-        self.is_aside = True
+        self.is_resyncing = True
         files = self.manifest.files  # the newest one is whole only if the log continues where it ends
-        self._aside = [file for file in (files if base == self.end else files[:-1]) if file.base < base]
-        self._aside_epochs = tuple(epochs)
+        self._resync_files = [file for file in (files if base == self.end else files[:-1]) if file.base < base]
+        self._resync_epochs = tuple(epochs)
         self._copy += 1
 
     def begin_segment(self, data: bytes) -> None:
@@ -189,15 +181,15 @@ class Replica:
             header = decode_header(data[:HEADER_SIZE])
         except (NotASegment, WrongVersion) as error:
             raise ReplicaError(f"the header of a segment cannot be read: {error}") from None
-        files = self._aside if self.is_aside else self.manifest.files
+        files = self._resync_files if self.is_resyncing else self.manifest.files
         if len(data) != HEADER_SIZE or header.log_id != self.manifest.log_id:
             raise ReplicaError("a segment is of another log, or more than its header came")
-        if not self.is_aside and header.generation:
+        if not self.is_resyncing and header.generation:
             raise ReplicaError("a segment that was rewritten does not continue the replica")
         if files and header.base == files[-1].base and not header.generation and self._is_bare(files[-1]):
             self._rewrite_header(files[-1], data, header)
             return
-        if (files and header.base <= files[-1].base) or (not self.is_aside and header.base != self.end):
+        if (files and header.base <= files[-1].base) or (not self.is_resyncing and header.base != self.end):
             raise ReplicaError("a segment does not follow the one before")
         name = ReplicaFile(header.base, header.generation, self._copy)
         file = self._disk.create(name.name)
@@ -211,8 +203,8 @@ class Replica:
         self._file, self._size = file, HEADER_SIZE
         if not header.generation:  # the sender may be another node, which has promoted the log
             self.manifest = replace(self.manifest, node=header.node)
-        if self.is_aside:
-            self._aside.append(name)
+        if self.is_resyncing:
+            self._resync_files.append(name)
             return
         self._note_epoch(header)
         self._name((*self.manifest.files, name))  # so that a kill does not lose what is written to the file from now on
@@ -227,7 +219,7 @@ class Replica:
             self._file = self._disk.open(newest.name)
             self._size = HEADER_SIZE
         self._file.append([data], 0)
-        if not self.is_aside:
+        if not self.is_resyncing:
             self._note_epoch(header)
             self._write_manifest()
 
@@ -237,11 +229,11 @@ class Replica:
 
     def append(self, base: int, at: int, data: memoryview) -> None:
         """Write bytes that stand from offset `at` of the file of the segment at `base` on. Raises ReplicaError, OSError."""
-        files = self._aside if self.is_aside else self.manifest.files
+        files = self._resync_files if self.is_resyncing else self.manifest.files
         if not files or files[-1].base != base:
             raise ReplicaError("bytes are not of the newest segment")
         if self._file is None:
-            if self.is_aside:
+            if self.is_resyncing:
                 raise ReplicaError("bytes came before their segment")
             self._file = self._disk.open(files[-1].name)
             self._size = HEADER_SIZE + self.end - base
@@ -249,7 +241,7 @@ class Replica:
             raise ReplicaError(f"bytes at {at} do not follow {self._size}")
         self._file.append([data], at)
         self._size += len(data)
-        if not self.is_aside:
+        if not self.is_resyncing:
             self.end += len(data)
 
     def switch(self, position: int) -> None:
@@ -257,20 +249,20 @@ class Replica:
 
         Raises ReplicaError.
         """
-        if not self.is_aside or self._file is None or self._switch_at is not None:
+        if not self.is_resyncing or self._file is None or self._switch_at is not None:
             raise ReplicaError("there is nothing to switch to")
-        newest = self._aside[-1]
+        newest = self._resync_files[-1]
         if newest.generation or newest.base + self._size - HEADER_SIZE != position:
             raise ReplicaError("the resync does not end there")
         self._switch_at = position
 
     def _switched(self, job: ReplicaSync) -> None:
         assert job.manifest is not None
-        replaced = set(self.manifest.files) - set(self._aside)
+        replaced = set(self.manifest.files) - set(self._resync_files)
         self.manifest, self.durable = job.manifest, job.position
-        self.end = self._aside[-1].base + self._size - HEADER_SIZE
-        files = tuple(self._aside)
-        self.is_aside, self._aside, self._switch_at = False, [], None
+        self.end = self._resync_files[-1].base + self._size - HEADER_SIZE
+        files = tuple(self._resync_files)
+        self.is_resyncing, self._resync_files, self._switch_at = False, [], None
         if files != self.manifest.files:  # segments were begun meanwhile
             self._name(files)
         for gone in replaced:
@@ -285,20 +277,20 @@ class Replica:
 
     def sync_job(self) -> ReplicaSync | None:
         """Return the sync to run now. None if everything is durable."""
-        if self.is_aside:
-            return self._aside_job()
+        if self.is_resyncing:
+            return self._resync_job()
         if self._file is None or self.durable >= self.end:
             return None
         return ReplicaSync(self.end, [*self._unsynced, self._file], self._disk, None)
 
-    def _aside_job(self) -> ReplicaSync | None:
+    def _resync_job(self) -> ReplicaSync | None:
         """Return the sync of a resync: its complete files or, with a switch, all of them."""
         if self._switch_at is None:
             return ReplicaSync(0, list(self._unsynced), self._disk, None) if self._unsynced else None
         assert self._file is not None
         at = self._switch_at
-        epochs = tuple((epoch, start) for epoch, start in self._aside_epochs if start <= at)
-        manifest = replace(self.manifest, files=tuple(self._aside), mark=at, epochs=epochs)
+        epochs = tuple((epoch, start) for epoch, start in self._resync_epochs if start <= at)
+        manifest = replace(self.manifest, files=tuple(self._resync_files), mark=at, epochs=epochs)
         return ReplicaSync(at, [*self._unsynced, self._file], self._disk, manifest)
 
     def synced(self, job: ReplicaSync) -> None:
@@ -307,7 +299,7 @@ class Replica:
         Raises OSError if the manifest cannot be written or files cannot be removed.
         """
         if job.manifest is not None:
-            if not self.is_aside or self._switch_at != job.position:
+            if not self.is_resyncing or self._switch_at != job.position:
                 return  # it was stopped meanwhile
             self._switched(job)
         self.durable = max(self.durable, job.position)
@@ -316,7 +308,7 @@ class Replica:
             if file in self._unsynced:
                 self._unsynced.remove(file)
                 file.close()
-        if self.is_aside:
+        if self.is_resyncing:
             return
         self._remove_leaving()
         if self.durable - self.manifest.mark >= MARK_EVERY:  # not in the job: segments may have begun meanwhile
@@ -324,7 +316,7 @@ class Replica:
 
     def _remove_leaving(self) -> None:
         ready = [one for one in self._leaving if one[0] <= self.durable]
-        if not ready or self.is_aside:
+        if not ready or self.is_resyncing:
             return
         self._leaving = [one for one in self._leaving if one[0] > self.durable]
         files = self.manifest.files
@@ -356,28 +348,25 @@ class Replica:
 
     def note_durable(self) -> None:
         """Write the durable position, so that the next start does not check the bytes before it. Raises OSError."""
-        if not self.is_aside and self.manifest.mark < self.durable:
+        if not self.is_resyncing and self.manifest.mark < self.durable:
             self.manifest = replace(self.manifest, mark=self.durable)
             self._write_manifest()
 
+    def give_up_resync(self) -> None:
+        """Remove the files of a resync, unless it is complete: then it may be the replica already. Raises OSError."""
+        if self.is_resyncing and self._switch_at is None:
+            self._drop_resync()
+
+    def _drop_resync(self) -> None:
+        """Discard an unfinished resync."""
+        if self.is_resyncing:
+            self.close()
+            for file in set(self._resync_files) - set(self.manifest.files):
+                self._disk.remove(file.name)
+        self.is_resyncing, self._resync_files, self._switch_at = False, [], None
+
     def close(self) -> None:
         """Close the files without a sync."""
-        self._close_files()
-
-    def give_up_aside(self) -> None:
-        """Remove the files of a resync, unless it is complete: then it may be the replica already. Raises OSError."""
-        if self.is_aside and self._switch_at is None:
-            self._drop_aside()
-
-    def _drop_aside(self) -> None:
-        """Discard an unfinished resync."""
-        if self.is_aside:
-            self._close_files()
-            for file in set(self._aside) - set(self.manifest.files):
-                self._disk.remove(file.name)
-        self.is_aside, self._aside, self._switch_at = False, [], None
-
-    def _close_files(self) -> None:
         for file in (*self._unsynced, *([self._file] if self._file else [])):
             file.close()
         self._file, self._unsynced = None, []

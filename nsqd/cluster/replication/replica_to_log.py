@@ -19,8 +19,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from nsqd.cluster.replication.manifest import NAME, Manifest, read_manifest, write_manifest
-from nsqd.cluster.replication.replica_disk import ReplicaDisk
+from nsqd.cluster.replication.manifest import NAME, Manifest, ReplicaDisk, read_manifest, write_manifest
 from nsqd.core.records import RecordKind
 from nsqd.storage.log.clocks import drop_note
 from nsqd.storage.log.disk import Disk
@@ -39,7 +38,7 @@ class Refused(Exception):
 def check_replay(disk: Disk, manifest: Manifest, interrupt: Callable[[], None] = lambda: None) -> None:
     """Raise Refused if replay of a replica would not begin at a complete checkpoint, or at the beginning of the log.
 
-    The replica is durable to its end, and the manifest says so. A checkpoint counts only if no bytes are missing behind it:
+    The replica is durable to its end, and the manifest says so. A checkpoint counts only if no bytes are missing after it:
     then the state that follows from it is that of the log. `interrupt` as for LogReading. Raises OSError.
     """
     try:

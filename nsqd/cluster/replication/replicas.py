@@ -12,14 +12,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.common_point import common_end
+from nsqd.cluster.replication.directory import ReplicaDirectory
 from nsqd.cluster.replication.follower import Work
-from nsqd.cluster.replication.manifest import ManifestError
+from nsqd.cluster.replication.manifest import ManifestError, replica_parts
 from nsqd.cluster.replication.replica import Replica, ReplicaError, ReplicaSync
-from nsqd.cluster.replication.replica_disk import replica_parts
 from nsqd.cluster.replication.stream import NO_SPACE
 from nsqd.cluster.wire.frames import FrameKind, PeerError
 from nsqd.cluster.wire.link import Link
@@ -29,26 +29,10 @@ from nsqd.storage.log.epochs import unpack
 from nsqd.storage.log.space import reserve_of
 from shared.log import log
 
-TELL_AFTER = 1024 * 1024  # bytes after which the leader gets the replica's position, even if no client waits
+REPORT_AFTER = 1024 * 1024  # bytes after which the leader gets the replica's position, even if no client waits
 SYNC_EVERY = 1_000_000_000  # ns until a sync for which no client waits
 RETRY_AFTER = 10_000_000_000  # ns after a failure
 QUICK = 1_000_000  # ns: a sync that takes less is done in the turn
-
-
-class Directory(Protocol):
-    """Where the replicas are, one directory for each log id: nsqd.cluster.replication.directory.ReplicaDirectory."""
-
-    def found(self) -> list[tuple[bytes, int]]:
-        """Return the id of each log of which there is a replica, with its leader's node number. Raises OSError."""
-
-    def open(self, log_id: bytes) -> Disk:
-        """Return the directory of a log's replica, which is made if it does not exist. Raises OSError."""
-
-    def keep_diverged(self, log_id: bytes) -> str:
-        """Rename a log's replica, because it holds what the log does not have. Returns the new name. Raises OSError."""
-
-    def remove(self, log_id: bytes) -> None:
-        """Remove a log's replica. Raises OSError."""
 
 
 @dataclass(slots=True)
@@ -63,12 +47,12 @@ class Kept:
     is_opening: bool = False
     running: ReplicaSync | None = None  # the sync that runs in a thread
     is_awaited: bool = False  # a client waits for a sync
-    must_tell: bool = False  # a client waits for the next COPIED
+    must_report: bool = False  # a client waits for the next COPIED
     sync_due: int = 0
     asked: int = 0  # number of the leader's latest FOLLOW
     is_asked: bool = False  # the leader waits for HAVE
     must_reopen: bool = False  # the replica may end within a record, and is to be cut to a whole one
-    is_resumed: bool = False  # the leader has sent RESUME or ANEW, so COPIED may be sent
+    is_resumed: bool = False  # the leader has sent RESUME or RESYNC, so COPIED may be sent
     reported: tuple[int, int] = (-1, -1)  # positions of the last COPIED
     failure: str = ""
     retry_at: int = 0
@@ -84,7 +68,7 @@ class Replicas:
 
     def __init__(
         self,
-        directory: Directory,
+        directory: ReplicaDirectory,
         work: Work,
         clock: Callable[[], int],
         may_write: Callable[[int, bytes], bool] | None = None,
@@ -99,8 +83,7 @@ class Replicas:
         self._work = work
         self._clock = clock
         self.may_write = may_write
-        # returns True if this node itself leads a log, or is promoting it
-        self.is_promoted: Callable[[bytes], bool] = lambda log_id: False
+        self.promoted: set[bytes] = set()  # logs that this node promotes or has promoted: it keeps no replica of them
         self.failures = 0  # how often a replica was stopped for a while, since the start
         self._average = 0  # moving average of the duration of syncs, ns
         for log_id, node in directory.found():
@@ -110,8 +93,7 @@ class Replicas:
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         """Do what the leader of a log asks for. Raises PeerError."""
-        assert link.peer is not None
-        log_id = link.log_received or link.peer.log_id
+        log_id = link.log_received or link.node.log_id
         number = stream.unpack_follow(content) if kind is FrameKind.FOLLOW else 0
         if not self._is_leader(link, log_id):
             if kind is FrameKind.FOLLOW:
@@ -119,24 +101,24 @@ class Replicas:
             return
         if kind is not FrameKind.FOLLOW and log_id not in self.kept:
             return
-        kept = self.kept.setdefault(log_id, Kept(log_id, link.peer.number))
+        kept = self.kept.setdefault(log_id, Kept(log_id, link.node.number))
         if kept.on_released is not None:
             return
         if kind is FrameKind.FOLLOW:
             kept.link, kept.asked = link, number
-            if log_id == link.peer.log_id:
-                kept.node = link.peer.number
+            if log_id == link.node.log_id:
+                kept.node = link.node.number
             kept.is_asked, kept.is_resumed, kept.dropped = True, False, None
             self._answer(kept)
             return
         if kind is FrameKind.DROP:
-            kept.dropped = stream.unpack_drop(content)
+            kept.dropped = stream.unpack_epochs(content)
             self._drop(kept, kept.dropped)
             return
         replica = kept.replica
         if kept.link is not link or replica is None or kept.failure:
             return  # it was sent before the leader could know
-        if not kept.is_resumed and kind not in (FrameKind.RESUME, FrameKind.ANEW):
+        if not kept.is_resumed and kind not in (FrameKind.RESUME, FrameKind.RESYNC):
             return
         try:
             self._receive(kept, replica, kind, content)
@@ -147,41 +129,39 @@ class Replicas:
 
     def _is_leader(self, link: Link, log_id: bytes) -> bool:
         """Return True if the peer may write the replica of a log."""
-        assert link.peer is not None
-        if self.is_promoted(log_id):
+        if log_id in self.promoted:
             return False
         if self.may_write is None:
-            return log_id == link.peer.log_id
-        return self.may_write(link.peer.number, log_id)
+            return log_id == link.node.log_id
+        return self.may_write(link.node.number, log_id)
 
     def _send(self, link: Link, log_id: bytes, frame: bytes) -> None:
         """Send a frame about a log to its leader."""
-        assert link.peer is not None
-        link.send_of(log_id, link.peer.log_id, frame)
+        link.send_of(log_id, link.node.log_id, frame)
 
     def _receive(self, kept: Kept, replica: Replica, kind: FrameKind, content: bytes) -> None:
         if kind is FrameKind.BYTES:
             kept.must_reopen = True
             replica.append(*stream.unpack_bytes(content))
         elif kind is FrameKind.SYNC:
-            kept.must_tell = True
+            kept.must_report = True
             kept.is_awaited |= stream.unpack_sync(content)
         elif kind is FrameKind.SEGMENT:
             replica.begin_segment(content)
             kept.node = replica.manifest.node
         elif kind is FrameKind.RESUME:
-            epochs = stream.unpack_resume(content)
+            epochs = stream.unpack_epochs(content)
             if self._part(kept, replica, epochs):
                 raise PeerError("the replica holds what the log does not have: it cannot be continued")
-            kept.is_resumed = kept.must_tell = True
+            kept.is_resumed = kept.must_report = True
             replica.resume([(unpack(epoch), start) for epoch, start in epochs])
-        elif kind is FrameKind.ANEW:
-            base, epochs = stream.unpack_anew(content)
+        elif kind is FrameKind.RESYNC:
+            base, epochs = stream.unpack_resync(content)
             diverged = self._part(kept, replica, epochs)
             if diverged:
                 replica = self._begin_again(kept, replica, diverged)
-            kept.is_resumed = kept.must_tell = True
-            replica.anew(base, [(unpack(epoch), start) for epoch, start in epochs])
+            kept.is_resumed = kept.must_report = True
+            replica.resync(base, [(unpack(epoch), start) for epoch, start in epochs])
         elif kind is FrameKind.SWITCH:
             replica.switch(stream.unpack_switch(content))
             kept.is_awaited = True
@@ -244,7 +224,7 @@ class Replicas:
         self._release(kept)
 
     def _part(self, kept: Kept, replica: Replica, epochs: stream.Epochs) -> int:
-        """Return how many bytes at the replica's end the log does not have, given the log's epochs."""
+        """Return the number of bytes at the replica's end that the log lacks. `epochs`: those of the log."""
         own = [(epoch.pack(), start) for epoch, start in replica.manifest.epochs]
         if not replica.end:
             return 0
@@ -267,11 +247,11 @@ class Replicas:
                 if kept.is_awaited:
                     self._sync(kept, kept.replica, now)
                 if kept.replica is not None:  # the sync has not failed
-                    self._tell(kept, kept.replica)
+                    self._send_copied(kept, kept.replica)
 
     def _sync(self, kept: Kept, replica: Replica, now: int) -> None:
         if kept.running is not None or (kept.link is not None and not kept.is_resumed):
-            return  # its leader may send another RESUME or ANEW at any moment, which needs the files
+            return  # its leader may send another RESUME or RESYNC at any moment, which needs the files
         kept.is_awaited = False
         job = replica.sync_job()
         if job is None:
@@ -317,22 +297,22 @@ class Replicas:
         if kept.on_released is not None:
             self._release(kept)
             return
-        kept.must_tell = True
+        kept.must_report = True
         self._answer(kept)  # if the leader has asked meanwhile
         if job.manifest is not None and kept.link is not None:
             log.info("REPLICA: the replica of node %d is complete: %d bytes", kept.node, replica.end)
-        self._tell(kept, replica)
+        self._send_copied(kept, replica)
 
     def _note_duration(self, ns: int) -> None:
         self._average += (min(ns, 2 * QUICK) - self._average) // 8
 
-    def _tell(self, kept: Kept, replica: Replica) -> None:
+    def _send_copied(self, kept: Kept, replica: Replica) -> None:
         """Send COPIED to the leader, except during a full resync."""
         positions = replica.end, replica.durable
-        if not kept.is_resumed or replica.is_aside or positions == kept.reported or kept.link is None:
+        if not kept.is_resumed or replica.is_resyncing or positions == kept.reported or kept.link is None:
             return
-        if kept.must_tell or replica.end - kept.reported[0] > TELL_AFTER:
-            kept.must_tell, kept.reported = False, positions
+        if kept.must_report or replica.end - kept.reported[0] > REPORT_AFTER:
+            kept.must_report, kept.reported = False, positions
             self._send(kept.link, kept.log_id, stream.pack_copied(*positions))
 
     def tick(self, now: int) -> None:
@@ -353,8 +333,8 @@ class Replicas:
                     self._fail(kept, NO_SPACE)
                 elif now >= kept.sync_due:
                     self._sync(kept, replica, now)
-                    kept.must_tell = True
-                    self._tell(kept, replica)
+                    kept.must_report = True
+                    self._send_copied(kept, replica)
 
     def _lacks_space(self, kept: Kept) -> bool:
         """Return True if a replica must stop: less than twice the reserve for this node's own log is free."""
@@ -376,7 +356,7 @@ class Replicas:
         if kept.replica is not None and kept.running is None:
             if why == NO_SPACE:
                 with suppress(OSError):
-                    kept.replica.give_up_aside()
+                    kept.replica.give_up_resync()
             kept.replica.close()
         kept.replica, kept.is_resumed, kept.reported = None, False, (-1, -1)
         kept.failure = why
@@ -500,7 +480,7 @@ class Replicas:
             if kept.replica is not None and kept.running is None:
                 try:
                     job = kept.replica.sync_job()
-                    if job is not None and not kept.replica.is_aside:
+                    if job is not None and not kept.replica.is_resyncing:
                         job.run()
                         kept.replica.synced(job)
                     kept.replica.note_durable()

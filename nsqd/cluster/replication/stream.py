@@ -4,7 +4,7 @@
     follower  HAVE      what the replica holds: [number, end, [[epoch, start], ...], [[base, edition], ...]], with the number of
                         the latest FOLLOW. It is sent again, unasked, when a replica that was stopped can be continued
     leader    RESUME    bytes follow from the replica's end on: [[epoch, start], ...], the epochs of the log
-    leader    ANEW      a full resync: the replica differs from a base on, or has a gap there: [base, [[epoch, start], ...]].
+    leader    RESYNC      a full resync: the replica differs from a base on, or has a gap there: [base, [[epoch, start], ...]].
                         The bytes that follow are written apart
     leader    SEGMENT   a segment begins; its header of HEADER bytes
     leader    BYTES     bytes of a segment: its base, their offset in the file, and the bytes
@@ -29,18 +29,16 @@ from typing import Any
 
 import msgpack
 
-from nsqd.cluster.wire.fields import unpack_fields
+from nsqd.cluster.wire.fields import checked_position, unpack_fields
 from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
-from nsqd.cluster.wire.node_identity import EPOCH_SIZE
+from nsqd.cluster.wire.node_identity import EPOCH_SIZE, LOG_ID_SIZE
 
 HEADER = 64  # bytes of a segment's header
 MOST_BYTES = 256 * 1024  # of a log in one frame: a heartbeat waits for no more than this
 MOST_SEGMENTS = 65536  # of a log: 4 TiB
 NO_SPACE = "too little space is free"  # a reason for GAVE_UP: another node is to keep the replica
 NOT_LEADER = "another node leads this log"  # a reason for GAVE_UP
-LOG_ID_SIZE = 16  # bytes
 MOST_REASON = 500  # bytes
-_MOST_POSITION = (1 << 63) - 1
 _PLACE = Struct(">QQ")  # base of a segment, offset in its file
 _BYTES_HEAD = Struct(">IBQQ")  # the head of a frame, and a place
 _POSITIONS = Struct(">QQ")
@@ -58,11 +56,6 @@ class Have:
     epochs: Epochs
     segments: dict[int, int]  # base -> generation
     asked: int = 1  # number of the FOLLOW that it answers
-
-
-def pack_log(log_id: bytes) -> bytes:
-    """Return the frame that names the log that the frames after it are about."""
-    return encode(FrameKind.LOG, log_id)
 
 
 def unpack_log(content: bytes) -> bytes:
@@ -92,38 +85,29 @@ def pack_have(have: Have) -> bytes:
 def unpack_have(content: bytes) -> Have:
     """Return the content of the peer's replica. Raises PeerError."""
     asked, end, epochs, segments = _fields(content, 4)
-    return Have(_position(end), _epochs(epochs), dict(_pair(pair) for pair in _list(segments)), _position(asked))
+    generations = dict(map(_pair, _list(segments)))
+    return Have(checked_position(end), checked_epochs(epochs), generations, checked_position(asked))
 
 
-def pack_resume(epochs: Epochs) -> bytes:
-    """Return the frame after which the log's bytes follow from the replica's end on."""
-    return _pack(FrameKind.RESUME, [epochs])
+def pack_epochs(kind: FrameKind, epochs: Epochs) -> bytes:
+    """Return the frame RESUME or DROP with the epochs of the log."""
+    return _pack(kind, [epochs])
 
 
-def unpack_resume(content: bytes) -> Epochs:
-    """Return the epochs of the log that will be continued. Raises PeerError."""
-    return _epochs(_fields(content, 1)[0])
+def unpack_epochs(content: bytes) -> Epochs:
+    """Return the epochs of the log in RESUME or DROP. Raises PeerError."""
+    return checked_epochs(_fields(content, 1)[0])
 
 
-def pack_drop(epochs: Epochs) -> bytes:
-    """Return the frame that says that a replica is not needed. `epochs`: those of the log; one that holds more is kept."""
-    return _pack(FrameKind.DROP, [epochs])
-
-
-def unpack_drop(content: bytes) -> Epochs:
-    """Return the epochs of a log whose replica is not needed. Raises PeerError."""
-    return _epochs(_fields(content, 1)[0])
-
-
-def pack_anew(base: int, epochs: Epochs) -> bytes:
+def pack_resync(base: int, epochs: Epochs) -> bytes:
     """Return the frame that begins a full resync: the log's segments from `base` on follow."""
-    return _pack(FrameKind.ANEW, [base, epochs])
+    return _pack(FrameKind.RESYNC, [base, epochs])
 
 
-def unpack_anew(content: bytes) -> tuple[int, Epochs]:
+def unpack_resync(content: bytes) -> tuple[int, Epochs]:
     """Return the base from which the resync begins, and the epochs of the log. Raises PeerError."""
     base, epochs = _fields(content, 2)
-    return _position(base), _epochs(epochs)
+    return checked_position(base), checked_epochs(epochs)
 
 
 def pack_bytes(base: int, at: int, buffers: list[bytes], size: int) -> list[bytes]:
@@ -140,7 +124,7 @@ def unpack_bytes(content: bytes) -> tuple[int, int, memoryview]:
     if len(content) <= _PLACE.size:
         raise PeerError("BYTES without bytes")
     base, at = _PLACE.unpack_from(content)
-    return _position(base), _position(at), memoryview(content)[_PLACE.size :]
+    return checked_position(base), checked_position(at), memoryview(content)[_PLACE.size :]
 
 
 def pack_keep(position: int, bases: list[int]) -> bytes:
@@ -151,7 +135,7 @@ def pack_keep(position: int, bases: list[int]) -> bytes:
 def unpack_keep(content: bytes) -> tuple[int, list[int]]:
     """Return the position and the bases of the segments that the log has. Raises PeerError."""
     position, bases = _fields(content, 2)
-    return _position(position), [_position(base) for base in _list(bases)]
+    return checked_position(position), [checked_position(base) for base in _list(bases)]
 
 
 def pack_switch(position: int) -> bytes:
@@ -163,7 +147,7 @@ def unpack_switch(content: bytes) -> int:
     """Return the position up to which everything was sent. Raises PeerError."""
     if len(content) != _POSITION.size:
         raise PeerError("SWITCH is not one position")
-    return _position(_POSITION.unpack(content)[0])
+    return checked_position(_POSITION.unpack(content)[0])
 
 
 def pack_copied(written: int, durable: int) -> bytes:
@@ -176,7 +160,7 @@ def unpack_copied(content: bytes) -> tuple[int, int]:
     if len(content) != _POSITIONS.size:
         raise PeerError("COPIED is not two positions")
     written, durable = _POSITIONS.unpack(content)
-    return _position(written), _position(durable)
+    return checked_position(written), checked_position(durable)
 
 
 def pack_gave_up(reason: str) -> bytes:
@@ -185,7 +169,7 @@ def pack_gave_up(reason: str) -> bytes:
 
 
 def unpack_gave_up(content: bytes) -> str:
-    """Return why the peer cannot continue its replica."""
+    """Return the reason why the peer cannot continue its replica."""
     return "".join(filter(str.isprintable, content[:MOST_REASON].decode(errors="replace")))
 
 
@@ -203,24 +187,19 @@ def _list(value: Any) -> list[Any]:
     return value
 
 
-def _position(value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= _MOST_POSITION:
-        raise PeerError("a position is not one")
-    return value
-
-
 def _pair(value: Any) -> tuple[int, int]:
     if not isinstance(value, list) or len(value) != 2:
         raise PeerError("a pair is not one")
-    return _position(value[0]), _position(value[1])
+    return checked_position(value[0]), checked_position(value[1])
 
 
-def _epochs(value: Any) -> Epochs:
+def checked_epochs(value: Any) -> Epochs:
+    """Return a field that must be a list of packed epochs, each with a position. Raises PeerError."""
     epochs = []
     for pair in _list(value):
         if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) is not bytes or len(pair[0]) != EPOCH_SIZE:
             raise PeerError("an epoch is not one")
-        epochs.append((pair[0], _position(pair[1])))
+        epochs.append((pair[0], checked_position(pair[1])))
     return epochs
 
 

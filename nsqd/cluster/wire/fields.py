@@ -10,6 +10,7 @@ from nsqd.cluster.wire.frames import PeerError
 
 MOST_BYTES = 1 << 20  # of a field: no frame has more
 MOST_FIELDS = 2048  # of a list: there are 1,024 node numbers
+MOST_POSITION = (1 << 63) - 1  # in a log
 
 
 def unpack_message(content: bytes, most: int = MOST_FIELDS, longest: int = MOST_BYTES, most_keys: int = 0) -> Any:
@@ -41,3 +42,8 @@ def checked_int(value: Any, most: int, least: int = 0) -> int:
     if not is_int(value, most, least):
         raise PeerError("a number in a frame is not one")
     return int(value)
+
+
+def checked_position(value: Any) -> int:
+    """Return a field that must be a position in a log. Raises PeerError."""
+    return checked_int(value, MOST_POSITION)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from struct import Struct
 
-AFTER_PROOF = 1 << 20  # bytes of a frame after its length, at most: what is known of 1,024 nodes takes less than half
+AFTER_PROOF = 1 << 20  # bytes of a frame after its length, at most: the records of 1,024 nodes take less than half
 BEFORE_PROOF = 1024  # bytes after the length, at most, until the peer has proved its identity
 KIND_AT = 4  # offset of the kind in a frame
 _HEAD = Struct(">IB")
@@ -36,7 +36,7 @@ class FrameKind(IntEnum):
     FOLLOW = 9
     HAVE = 10
     RESUME = 11
-    ANEW = 12
+    RESYNC = 12
     SEGMENT = 13
     BYTES = 14
     SWITCH = 15
@@ -51,11 +51,11 @@ class FrameKind(IntEnum):
     IN_SYNC = 23
     VOTE_REQUEST = 24
     VOTE_REPLY = 25
-    CLOSED = 26  # a log that is closed: see closed_frames.py
-    CONFIGS = 27  # the configurations of topics: see config_frames.py
-    TRANSFER = 28  # a node that leaves asks the receiver to lead a log: see transfer_frames.py
+    CLOSED = 26  # a log that is closed: see leader_frames.py
+    CONFIGS = 27  # the configurations of topics: see topic_configs.py
+    TRANSFER = 28  # a node that leaves asks the receiver to lead a log: see leaving.py
     TIME = 29  # from the leader of a log: the log's id and time, in ns
-    DELETED = 30  # deletions in a log at a node that no longer led it: see deletion_frames.py
+    DELETED = 30  # deletions in a log at a node that no longer led it: see deletions.py
     SALVAGE = 32  # about bytes of a copy that the log's leader lacks: see salvage_frames.py
     # Lent jobs and remote commands: see job_frames.py
     WANT = 40
@@ -65,7 +65,7 @@ class FrameKind(IntEnum):
     RETURN = 44
     ASK = 45
     SAID = 46
-    # What a node asks before it has read its log: see replication/offers.py
+    # Requests of a node that has not read its log yet: see replication/offers.py
     ASK_OFFERS = 50
     OFFERS = 51
     FETCH = 52

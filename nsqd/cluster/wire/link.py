@@ -23,13 +23,11 @@ from shared.tls.node_certificates import certified_number
 
 HEARTBEAT_EVERY = 1_000_000_000  # ns
 HANDSHAKE_WITHIN = 5_000_000_000  # ns
-VISIT_IDLE = 30_000_000_000  # ns without a question, after which a visit ends
+VISIT_IDLE = 30_000_000_000  # ns without a request, after which a visit ends
 MOST_OUTPUT = 64 << 20  # bytes that the peer may leave unread; one group of a log may have nearly as many
 MOST_GRACE = 600_000  # ms
-_BEAT, _GRACE = (
-    Struct(">Q?Q"),
-    Struct(">I"),
-)  # lease, no space for another replica, the sender's monotonic clock in ns; ms
+_BEAT = Struct(">Q?Q")  # lease, no space for another replica, the sender's monotonic clock in ns
+_GRACE = Struct(">I")  # ms
 BEATS = 30  # heartbeats by which the clock of the peer is known
 _MS = 1_000_000  # ns
 
@@ -37,9 +35,9 @@ _MS = 1_000_000  # ns
 class Superseded(PeerError):
     """The peer is refused because of a later record of its node number, which is sent to it."""
 
-    def __init__(self, reason: str, word: Member) -> None:
+    def __init__(self, reason: str, record: Member) -> None:
         super().__init__(reason)
-        self.word = word
+        self.record = record
 
 
 class Listener(Protocol):
@@ -48,13 +46,13 @@ class Listener(Protocol):
     lease: int  # message ids of this node below it may be issued
     is_full: bool  # this node has no space for another replica
 
-    def words(self) -> list[Member]:
+    def members(self) -> list[Member]:
         """Return all that this node knows of nodes."""
 
     def proved(self, link: Link, peer: NodeIdentity, now: int) -> None:
         """Handle the proved identity of the peer. Raises PeerError to refuse it."""
 
-    def receive_words(self, link: Link, words: list[Member], now: int) -> None:
+    def receive_members(self, link: Link, records: list[Member], now: int) -> None:
         """Merge the peer's member records."""
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
@@ -63,10 +61,10 @@ class Listener(Protocol):
     def admitted(self, link: Link) -> None:
         """Send the peer everything else that this node knows: it is proved, and has the member records."""
 
-    def heard_of_space(self, link: Link, is_full: bool) -> None:
+    def note_space(self, link: Link, is_full: bool) -> None:
         """Record whether the peer has no space for another replica."""
 
-    def heard(self, link: Link, lease: int | None, back_by: int | None, now: int) -> None:
+    def note_contact(self, link: Link, lease: int | None, back_by: int | None, now: int) -> None:
         """Record that bytes of the peer came, its lease, and when it will be back from a restart. None if not sent."""
 
 
@@ -95,11 +93,17 @@ class Link:
     # of the latest heartbeats: by how much this node's monotonic clock was ahead of the peer's when it came, in ns
     clocks: deque[int] = field(default_factory=lambda: deque(maxlen=BEATS))
     is_visit: bool = False  # one side has not read its log: see visit.py
-    is_answering: bool = False  # a question of a visitor is being answered in a thread
+    is_answering: bool = False  # the reply to a visitor is being read in a thread
     certified: int | None = None  # the node number in the peer's certificate; None: the connection has no TLS
     # the id of the log that the latest frame LOG has named, of those sent and of those received; b"": there was none
     log_sent: bytes = b""
     log_received: bytes = b""
+
+    @property
+    def node(self) -> NodeIdentity:
+        """Return the identity of the peer, which is proved: frames of other peers reach no part."""
+        assert self.peer is not None
+        return self.peer
 
     def certify(self, uris: Iterable[str]) -> None:
         """Set the URIs of the peer's certificate, before any frame. The peer must be the node that they name."""
@@ -114,7 +118,7 @@ class Link:
         is_first, self.has_received, self.received_at = not self.has_received, True, now
         try:
             if self.peer is not None:
-                self.listener.heard(self, None, None, now)
+                self.listener.note_contact(self, None, None, now)
             elif is_first:
                 _check_protocol(data)
             for kind, content in self.reader.feed(data):
@@ -140,13 +144,13 @@ class Link:
             lease, is_full, sent = _BEAT.unpack(content)
             if lease > MOST_LEASE:
                 raise PeerError("a lease of message ids is beyond all ids")
-            self.listener.heard(self, lease, None, now)
-            self.listener.heard_of_space(self, is_full)
+            self.listener.note_contact(self, lease, None, now)
+            self.listener.note_space(self, is_full)
             self.clocks.append(now - sent)
         elif kind is FrameKind.MEMBERS:
-            self.listener.receive_words(self, _unpack_words(content), now)
+            self.listener.receive_members(self, _unpack_members(content), now)
         elif kind is FrameKind.RESTARTS and len(content) == _GRACE.size:
-            self.listener.heard(self, None, now + min(_GRACE.unpack(content)[0], MOST_GRACE) * _MS, now)
+            self.listener.note_contact(self, None, now + min(_GRACE.unpack(content)[0], MOST_GRACE) * _MS, now)
         elif kind in HANDSHAKE or kind in VISIT:
             raise PeerError(f"{kind.name} is not allowed here")
         else:
@@ -167,25 +171,25 @@ class Link:
             self.is_visit = True
             self.output += answer
             if self.is_dialer:
-                self.reader.limit = AFTER_PROOF  # of answers: questions are short
+                self.reader.limit = AFTER_PROOF  # of replies: requests are short
             return
         try:
             self.listener.proved(self, self.handshake.peer, now)
         except Superseded as error:
             self.output += answer
-            self.send_words([error.word])
+            self.send_members([error.record])
             raise
         self.reader.limit = AFTER_PROOF
         self.peer = self.handshake.peer
         self.output += answer
-        self.send_words(self.listener.words())
+        self.send_members(self.listener.members())
         self.listener.admitted(self)
         self.tick(now)  # the first heartbeat has the lease
 
-    def send_words(self, words: list[Member]) -> None:
+    def send_members(self, records: list[Member]) -> None:
         """Send member records."""
-        if words:
-            content = msgpack.packb([[*pack(word.node), word.standing] for word in words])
+        if records:
+            content = msgpack.packb([[*pack(record.node), record.standing] for record in records])
             self._add(encode(FrameKind.MEMBERS, content))
 
     def announce_restart(self, grace: int) -> None:
@@ -202,7 +206,7 @@ class Link:
             return
         if self.is_visit:
             if now - self.received_at > VISIT_IDLE:
-                self.give_up("a visit without a question")
+                self.give_up("a visit without a request")
         elif self.peer is None:
             if now - self.begun > HANDSHAKE_WITHIN:
                 self.refuse(PeerError("the handshake took too long"))
@@ -216,7 +220,7 @@ class Link:
 
     @property
     def backlog(self) -> int:
-        """Return how many bytes wait to be sent."""
+        """Return the number of bytes that wait to be sent."""
         return len(self.output) + self.queued + self.unsent
 
     def send(self, frame: bytes) -> None:
@@ -270,14 +274,14 @@ def _check_protocol(data: bytes) -> None:
         raise PeerError(f"the peer sent {found}")
 
 
-def _unpack_words(content: bytes) -> list[Member]:
+def _unpack_members(content: bytes) -> list[Member]:
     fields = unpack_message(content)
     if not isinstance(fields, list):
         raise PeerError("MEMBERS is not a list")
-    return [_unpack_word(word) for word in fields]
+    return [_unpack_member(record) for record in fields]
 
 
-def _unpack_word(word: Any) -> Member:
-    if not isinstance(word, list) or not word or type(word[-1]) is not int or word[-1] not in list(Standing):
+def _unpack_member(record: Any) -> Member:
+    if not isinstance(record, list) or not record or type(record[-1]) is not int or record[-1] not in list(Standing):
         raise PeerError("a member record has no standing")
-    return Member(unpack(word[:-1]), Standing(word[-1]))
+    return Member(unpack(record[:-1]), Standing(record[-1]))

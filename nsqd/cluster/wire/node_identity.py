@@ -1,4 +1,4 @@
-"""The identity of a node, and its standing in the cluster."""
+"""The identity of a node, and its membership in the cluster."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class Visit:
             raise PeerError(self._link.closing)
 
     def ask(self, frame: bytes, kind: FrameKind) -> bytes:
-        """Send a question, and return the content of the answer, a frame of this kind. Raises OSError, PeerError."""
+        """Send a request, and return the content of the reply, a frame of this kind. Raises OSError, PeerError."""
         self._link.send(frame)
         while not self._answers:
             self.step()

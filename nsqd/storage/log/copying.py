@@ -21,7 +21,7 @@ MOST_RECORD = 64 * 1024 * 1024  # bytes: a chunk grows up to this until it holds
 
 @dataclass(frozen=True, slots=True)
 class LogSource:
-    """The segments of a log in use. Implements nsqd.cluster.replication.follower.Source."""
+    """The segments of a log in use, which nsqd.cluster.replication.leader sends to followers."""
 
     _disk: Disk
     _writer: Writer

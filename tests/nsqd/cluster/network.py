@@ -168,7 +168,7 @@ class Network:
         """All that run know the same of all nodes, have one connection to each other, and suspect nobody of them."""
         running = self.running()
         numbers = {member.own.number for member in running}
-        words = [member.cluster.membership.words for member in running]
+        words = [member.cluster.membership.records for member in running]
         return (
             all(one == words[0] for one in words)
             and all(set(member.cluster.links) == numbers - {member.own.number} for member in running)

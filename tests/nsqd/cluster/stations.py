@@ -26,7 +26,7 @@ from tests.nsqd.protocols.disque.wire import Wire, request
 class End:
     """One end of a connection, as a Link of nsqd/cluster is one: what is sent stays until the network carries it."""
 
-    peer: Any
+    node: Any  # the identity of the peer
     sent: list[bytes] = field(default_factory=list)
     backlog: int = 0  # bytes that the network has not taken
     delay: int = 0  # ns that frames are on their way

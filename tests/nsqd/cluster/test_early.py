@@ -101,7 +101,7 @@ def asking(address: str, files: Path | None = None, secret: bytes = SECRET, numb
 def answers(replicas: NodeReplicas) -> bool:
     """Return whether the node answers; it has no replica of the log that is asked for."""
     assert replicas.ask(LOG_ID, Followers()) == []
-    return not replicas.is_anybody_silent
+    return not replicas.is_incomplete
 
 
 @pytest.mark.process
@@ -155,7 +155,7 @@ def test_who_does_not_know_the_secret_is_not_answered(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_with_certificates_only_nodes_that_show_theirs_are_answered(tmp_path: Path) -> None:
+def test_with_certificates_only_nodes_that_present_one_are_answered(tmp_path: Path) -> None:
     files, other = tmp_path / "files", tmp_path / "other"
     for directory in (files, other):
         authority = Authority(directory, 10)
@@ -181,7 +181,7 @@ def test_a_node_that_has_its_log_is_refused_and_a_visitor_may_do_nothing_but_ask
         for frame in (encode(FrameKind.LEADERS), encode(FrameKind.FETCHED), pack_ask(bytes(15))):
             with visits(2).dial(address, 5.0) as visit, pytest.raises(PeerError):
                 visit.ask(frame, FrameKind.OFFERS)
-        with visits(2).dial(address, 5.0) as visit, pytest.raises(PeerError, match="before the answer"):
+        with visits(2).dial(address, 5.0) as visit, pytest.raises(PeerError, match="before the reply"):
             visit.ask(pack_ask(LOG_ID) * 2, FrameKind.FETCHED)
 
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.facts import Keep
 from nsqd.cluster.membership.salvaged import tail_of
-from nsqd.cluster.promotion.diverged.salvage_frames import Answer, Question, Verdict
+from nsqd.cluster.promotion.diverged.salvage_frames import Decision, SalvageReply, SalvageRequest
 from nsqd.cluster.replication.common_point import Epochs, common_end
 from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.core.message.epoch import Epoch
@@ -34,7 +34,7 @@ class Pending(NamedTuple):
     """A tail that a node is salvaging."""
 
     node: int
-    question: Question
+    request: SalvageRequest
     until: int  # monotonic ns
 
 
@@ -42,11 +42,7 @@ class Arbiter:
     """The answers of one node about the logs that it leads, and about those that it has closed."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        leader_sides: Mapping[bytes, LeaderSide],
-        keep: Keep,
-        clock: Callable[[], int],
+        self, cluster: Cluster, leader_sides: Mapping[bytes, LeaderSide], keep: Keep, clock: Callable[[], int]
     ) -> None:
         """`leader_sides`: by log id; `clock` returns monotonic ns."""
         self._cluster, self._leader_sides, self._keep, self._clock = cluster, leader_sides, keep, clock
@@ -54,63 +50,62 @@ class Arbiter:
         self._asked: set[bytes] = set()  # logs about which the nodes that published into them have asked
         self._waited: dict[bytes, int] = {}  # since when others wait for that, monotonic ns, by log id
 
-    def answer(self, number: int, question: Question, then: Callable[[Answer], None]) -> None:
+    def answer(self, number: int, request: SalvageRequest, then: Callable[[SalvageReply], None]) -> None:
         """Pass the reply to a request of the node `number` to `then`, at once or later.
 
         There is none if the log is not open here, and this node has not closed it.
         """
-        log_id = question.log_id
+        log_id = request.log_id
         extent = self._extent(log_id)
         if extent is None:
             return
         own, end = extent
-        common = common_end(own, end, packed(question.epochs), question.end)
-        had = self._had(question, common)
+        common = common_end(own, end, packed(request.epochs), request.end)
+        had = self._had(request, common)
         publisher = unpack(own[0][0]).node if own else None
-        taken = question.taken_from
+        taken = request.salvaged_from
         if number == publisher and taken is not None:
             self._asked.add(log_id)
         is_taken = taken is not None and taken <= had
 
-        def tell(verdict: Verdict) -> None:
-            then(Answer(question.serial, log_id, verdict, had))
+        def decide(decision: Decision) -> None:
+            then(SalvageReply(request.serial, log_id, decision, had))
 
-        if had < question.end and not is_taken:
-            tell(Verdict.WAIT if self._must_wait_for(publisher, number, log_id) else self._take(number, question))
+        if had < request.end and not is_taken:
+            decide(Decision.WAIT if self._must_wait_for(publisher, number, log_id) else self._take(number, request))
             return
-        if is_taken and had < question.end:
+        if is_taken and had < request.end:
             assert taken is not None
-            if not question.is_copied:
-                self._pending[log_id] = Pending(number, question, self._clock() + PATIENCE)
-                tell(Verdict.WAIT)
+            if not request.is_copied:
+                self._pending[log_id] = Pending(number, request, self._clock() + PATIENCE)
+                decide(Decision.WAIT)
                 return
-            self._cluster.salvaged.add(tail_of(log_id, number, taken, question.end, question.epochs))
-        if self._is_pending_of(number, question):
+            self._cluster.salvaged.add(tail_of(log_id, number, taken, request.end, request.epochs))
+        if self._is_pending_of(number, request):
             del self._pending[log_id]
         leader_side = self._leader_sides.get(log_id)
-        if leader_side is None or is_copied(
-            leader_side, common, self._cluster
-        ):  # a closed log has no unfinished messages of it
-            self._keep(lambda is_kept: tell(Verdict.LET_GO if is_kept else Verdict.WAIT))
+        # a closed log has no unfinished messages of it
+        if leader_side is None or is_copied(leader_side, common, self._cluster):
+            self._keep(lambda is_kept: decide(Decision.LET_GO if is_kept else Decision.WAIT))
         else:
-            tell(Verdict.WAIT)
+            decide(Decision.WAIT)
 
     def _extent(self, log_id: bytes) -> tuple[Epochs, int] | None:
         """Return the epochs and the end of a log that is open here, or that this node has closed. None otherwise."""
         leader_side = self._leader_sides.get(log_id)
         if leader_side is not None:
-            return None if leader_side.is_broken else epochs_of(leader_side)
-        word = self._cluster.leaders.closed.get(log_id)
-        if word is None or word.epoch.node != self._cluster.own.number:
+            return None if leader_side.is_broken else (leader_side.source.epochs(), leader_side.source.end)
+        record = self._cluster.leaders.closed.get(log_id)
+        if record is None or record.epoch.node != self._cluster.own.number:
             return None
-        return packed(word.epochs), word.end
+        return packed(record.epochs), record.end
 
-    def _had(self, question: Question, common: int) -> int:
+    def _had(self, request: SalvageRequest, common: int) -> int:
         """Return the position up to which the copy's bytes are in the log, or in salvaged tails that adjoin it."""
         had = common
-        for tail in self._cluster.salvaged.of_log(question.log_id):
+        for tail in self._cluster.salvaged.of_log(request.log_id):
             if tail.start <= had:
-                had = max(had, common_end(packed(tail.epochs), tail.end, packed(question.epochs), question.end))
+                had = max(had, common_end(packed(tail.epochs), tail.end, packed(request.epochs), request.end))
         return had
 
     def _must_wait_for(self, publisher: int | None, number: int, log_id: bytes) -> bool:
@@ -120,33 +115,27 @@ class Arbiter:
         now = self._clock()
         return now - self._waited.setdefault(log_id, now) < PUBLISHER_WITHIN
 
-    def _take(self, number: int, question: Question) -> Verdict:
+    def _take(self, number: int, request: SalvageRequest) -> Decision:
         """Return whether a node salvages its copy, or waits because another tail of the log is being salvaged."""
-        now, pending = self._clock(), self._pending.get(question.log_id)
-        if pending is not None and now < pending.until and not self._is_pending_of(number, question):
-            return Verdict.WAIT
-        if pending is None or not self._is_pending_of(number, question):
-            self._pending[question.log_id] = Pending(number, question, now + PATIENCE)
-        return Verdict.SALVAGE
+        now, pending = self._clock(), self._pending.get(request.log_id)
+        if pending is not None and now < pending.until and not self._is_pending_of(number, request):
+            return Decision.WAIT
+        if pending is None or not self._is_pending_of(number, request):
+            self._pending[request.log_id] = Pending(number, request, now + PATIENCE)
+        return Decision.SALVAGE
 
-    def _is_pending_of(self, number: int, question: Question) -> bool:
+    def _is_pending_of(self, number: int, request: SalvageRequest) -> bool:
         """Return True if it is this copy that is being salvaged."""
-        pending = self._pending.get(question.log_id)
+        pending = self._pending.get(request.log_id)
         if pending is None:
             return False
-        other = pending.question
-        return (pending.node, other.end, other.epochs) == (number, question.end, question.epochs)
+        other = pending.request
+        return (pending.node, other.end, other.epochs) == (number, request.end, request.epochs)
 
 
 def packed(epochs: Iterable[tuple[Epoch, int]]) -> Epochs:
     """Return the epochs of a copy as `common_end` compares them."""
     return [(epoch.pack(), start) for epoch, start in epochs]
-
-
-def epochs_of(leader_side: LeaderSide) -> tuple[Epochs, int]:
-    """Return the epochs of a log that this node leads, and its end."""
-    figures = leader_side.led()
-    return [(bytes.fromhex(epoch), start) for epoch, start in figures["epochs"]], figures["end"]
 
 
 def is_copied(leader_side: LeaderSide, position: int, cluster: Cluster) -> bool:

@@ -16,13 +16,12 @@ import shutil
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from nsqd.cluster.promotion.diverged.note import OWN_NOTE, CopyExtent, Note, read_note, write_note
-from nsqd.cluster.promotion.diverged.salvage import DivergedCopy
 from nsqd.cluster.replication.directory import DIVERGED, NAME, NOTE, PROMOTED
-from nsqd.cluster.replication.manifest import ManifestError, read_manifest
+from nsqd.cluster.replication.manifest import ManifestError, ReplicaDisk, read_manifest
 from nsqd.cluster.replication.replica import Replica, ReplicaError
-from nsqd.cluster.replication.replica_disk import ReplicaDisk
 from nsqd.cluster.replication.replica_to_log import Refused, check_replay
 from nsqd.storage.log.clocks import read_note as read_clocks
 from nsqd.storage.log.disk import Disk, RealDisk
@@ -37,6 +36,15 @@ BEGUN, WAITING = "salvage.partial", ".partial"
 _COPY = re.compile(r"([0-9a-f]{32})")
 _DIVERGED, _OLD_LOG = re.compile(r"([0-9a-f]{32})\.diverged-\d+"), re.compile(r"([0-9a-f]{32})(\.\d+)?")
 _WAITING = re.compile(r"([0-9a-f]{32})\.partial")
+
+
+class DivergedCopy(NamedTuple):
+    """A diverged copy in the data directory."""
+
+    name: str  # of its directory, below the data directory
+    log_id: bytes
+    note: Note | None
+    is_own: bool = False  # this node had published into it
 
 
 def read_copy(disk: Disk, log_id: bytes, is_replica: bool, interrupt: Callable[[], None] = lambda: None) -> CopyExtent:
@@ -67,7 +75,7 @@ def make_log(
     simulated: Simulated | None = None,
     interrupt: Callable[[], None] = lambda: None,
 ) -> Salvaged | None:
-    """Make a log on the empty disk `target` of what a copy holds behind the position `start`, as `salvage`. Raises OSError.
+    """Make a log on the empty disk `target` of the bytes of a copy after the position `start`, as `salvage`. Raises OSError.
 
     The copy was read by `read_copy`. `leader`: number of this node; `interrupt` as there.
     """
@@ -82,7 +90,7 @@ def make_log(
 
 
 class DivergedDirectory:
-    """The diverged copies in the data directory of a node. Implements nsqd.cluster.promotion.diverged.salvage.Directory."""
+    """The diverged copies in the data directory of a node. For any thread, one method at a time. All raise OSError."""
 
     def __init__(self, data_path: Path, number: int, interrupt: Callable[[], None] = lambda: None) -> None:
         """Begin. `number`: that of this node; `interrupt` is called while a copy is read; what it raises ends that."""
@@ -90,6 +98,10 @@ class DivergedDirectory:
         self._promoted = data_path / PROMOTED
 
     def finish(self) -> list[bytes]:
+        """Do what a kill has interrupted: put logs in place that a note names, and remove what was only begun.
+
+        Returns the ids of the logs that were put in place.
+        """
         if not self._promoted.is_dir():
             return []
         noted = {one.note.log_id.hex() for one in self.found() if one.note is not None}
@@ -106,6 +118,7 @@ class DivergedDirectory:
         return made
 
     def found(self) -> list[DivergedCopy]:
+        """Return the diverged copies."""
         found = []
         for parent in (self._path / NAME, self._promoted, self._path / DIVERGED):
             is_own = parent.name == DIVERGED
@@ -119,11 +132,16 @@ class DivergedDirectory:
         return found
 
     def read(self, name: str) -> CopyExtent:
+        """Return the extent of a copy, as `read_copy`."""
         disk, is_replica = self._disk(name)
         with closing(disk):
             return read_copy(disk, _log_id(name), is_replica, self._interrupt)
 
     def salvage(self, name: str, held: CopyExtent, start: int) -> Salvaged | None:
+        """Make a promoted log of a copy from a position on, durably, and write the note next to the copy.
+
+        Returns None if that part has no unfinished or retained messages: then only the note is written.
+        """
         begun = self._promoted / BEGUN
         _remove(begun)
         for path in (self._promoted, begun):
@@ -153,7 +171,7 @@ class DivergedDirectory:
             return make_log(source, is_replica, target, start, self._number, interrupt=self._interrupt)
 
     def _note(self, name: str, note: Note, waiting: Path) -> None:
-        """Write the note of a copy. If that fails, the log made of it is removed, unless the note exists anyway."""
+        """Write the note of a copy. If that fails, remove the log made of it, unless the note exists anyway."""
         path = note_of(self._path / name)
         try:
             write_note(path, note)
@@ -163,6 +181,7 @@ class DivergedDirectory:
             raise
 
     def remove(self, name: str) -> None:
+        """Remove a copy and its note."""
         path = self._path / name
         _remove(path)
         sync_directory(path.parent)  # a copy without its note would be salvaged again

@@ -8,7 +8,7 @@ here and the leader agrees.
 The old log of this node, which another node has promoted, is such a copy, too: it was salvaged when the node made its new
 log. It is removed when its log is closed (closing.py). Until then another leader may have less: then it is salvaged once more.
 
-Nothing here does input or output by itself: `Directory` and `Work` do.
+Nothing here does input or output by itself: `DivergedDirectory` and `Work` do.
 
 See docs/contributing/design/cluster-protocol.md#diverged-copies.
 """
@@ -18,12 +18,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from nsqd.cluster.membership.cluster import Cluster
-from nsqd.cluster.promotion.diverged.arbiter import Arbiter, epochs_of, is_copied, packed
+from nsqd.cluster.promotion.diverged.arbiter import Arbiter, is_copied, packed
+from nsqd.cluster.promotion.diverged.directory import DivergedCopy, DivergedDirectory
 from nsqd.cluster.promotion.diverged.note import CopyExtent, Note
-from nsqd.cluster.promotion.diverged.salvage_frames import Answer, Question, Verdict, pack_answer, pack_question, unpack
+from nsqd.cluster.promotion.diverged.salvage_frames import (
+    Decision,
+    SalvageReply,
+    SalvageRequest,
+    pack_reply,
+    pack_request,
+    unpack,
+)
 from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.replication.common_point import common_end
 from nsqd.cluster.replication.copying import Copying
@@ -36,46 +44,11 @@ from nsqd.core.message.epoch import Epoch
 from nsqd.storage.log.succession import Salvaged
 from shared.log import log
 
-NO_LEADER = (
-    3  # times -unclean-after without a leader, until the wait ends: a node with a replica promotes the log before
-)
-LOOK_EVERY = 5_000_000_000  # ns between two scans of the directories, and two requests about one copy
+# times -unclean-after without a leader, until the wait ends: a node with a replica promotes the log before
+NO_LEADER = 3
+CHECK_EVERY = 5_000_000_000  # ns between two scans of the directories, and two requests about one copy
 RETRY_AFTER = 60_000_000_000  # ns after a copy could not be read, or not be salvaged
 MOST_SERIAL = 1 << 32
-
-
-class DivergedCopy(NamedTuple):
-    """A diverged copy in the data directory."""
-
-    name: str  # of its directory, below the data directory
-    log_id: bytes
-    note: Note | None
-    is_own: bool = False  # this node had published into it
-
-
-class Directory(Protocol):
-    """The diverged copies on disk: DivergedDirectory of `directory`. For any thread, one method at a time."""
-
-    def finish(self) -> list[bytes]:
-        """Do what a kill has interrupted: put logs in place that a note names, and remove what was only begun.
-
-        Returns the ids of the logs that were put in place. Raises OSError.
-        """
-
-    def found(self) -> list[DivergedCopy]:
-        """Return the copies at the start. Raises OSError."""
-
-    def read(self, name: str) -> CopyExtent:
-        """Return the extent of a copy. Raises OSError if it cannot be read, or no log can be made of it."""
-
-    def salvage(self, name: str, held: CopyExtent, start: int) -> Salvaged | None:
-        """Make a promoted log of a copy from a position on, durably, and write the note next to the copy.
-
-        Returns None if that part has no unfinished or retained messages: then only the note is written. Raises OSError.
-        """
-
-    def remove(self, name: str) -> None:
-        """Remove a copy and its note. Raises OSError."""
 
 
 @dataclass(slots=True)
@@ -91,9 +64,7 @@ class Copy:
     due: int = 0  # when there is something to do again, monotonic ns
     made_end: int | None = None  # where the log that was made ended when it was first served in this run
     failure: str = ""
-    orphaned: int | None = (
-        None  # since when its log has no leader, or the node that closed it does not reply, monotonic ns
-    )
+    orphaned: int | None = None  # monotonic ns since which its log has no leader, or the node that closed it is silent
     agreed: Epoch | None = None  # the leader of its log that lacks none of it. If `is_own`, it stays anyway
 
 
@@ -109,7 +80,7 @@ class Salvage(Part):
         copying: Copying,
         promotions: Promotions,
         arbiter: Arbiter,
-        directory: Directory,
+        directory: DivergedDirectory,
         work: Work,
         clock: Callable[[], int],
         unclean_after: int,
@@ -119,7 +90,7 @@ class Salvage(Part):
         self._cluster, self._copying, self._promotions, self._arbiter = cluster, copying, promotions, arbiter
         self._directory, self._work, self._clock = directory, work, clock
         self._unclean_after = unclean_after
-        self._look_due = 0
+        self._scan_due = 0
         self._serial = 0
         self._is_busy = False  # the directory is in use
         self._is_finished = False  # the unfinished steps of the last run were finished
@@ -130,14 +101,14 @@ class Salvage(Part):
         """Look after the diverged copies, unless this node leaves."""
         if self._is_busy or self._cluster.is_leaving:
             return
-        if now >= self._look_due:
-            self._look_due = now + LOOK_EVERY
-            self._run(self._look, self._looked)
+        if now >= self._scan_due:
+            self._scan_due = now + CHECK_EVERY
+            self._run(self._scan, self._scanned)
             return
         for copy in list(self.copies.values()):
             is_news = copy.agreed is not None and copy.agreed != self._cluster.leaders.leader(copy.log_id)
             if (now >= copy.due or is_news) and not self._is_busy:
-                self._go_on(copy, now)
+                self._continue(copy, now)
 
     def _run(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         self._is_busy = True
@@ -148,11 +119,11 @@ class Salvage(Part):
 
         self._work.run(work, finished)
 
-    def _look(self) -> tuple[list[bytes], list[DivergedCopy]]:
+    def _scan(self) -> tuple[list[bytes], list[DivergedCopy]]:
         made = [] if self._is_finished else self._directory.finish()
         return made, self._directory.found()
 
-    def _looked(self, result: tuple[list[bytes], list[DivergedCopy]] | OSError) -> None:
+    def _scanned(self, result: tuple[list[bytes], list[DivergedCopy]] | OSError) -> None:
         if isinstance(result, OSError):
             log.error("CLUSTER: cannot list the diverged copies: %s; trying again", result)
             return
@@ -167,24 +138,24 @@ class Salvage(Part):
         for name in self.copies.keys() - {one.name for one in found}:
             del self.copies[name]  # an operator has removed it
 
-    def _go_on(self, copy: Copy, now: int) -> None:
+    def _continue(self, copy: Copy, now: int) -> None:
         """Read a copy, or ask about it."""
-        copy.due, copy.agreed = now + LOOK_EVERY, None
+        copy.due, copy.agreed = now + CHECK_EVERY, None
         if copy.held is None:
             self._run(partial(self._directory.read, copy.name), partial(self._was_read, copy))
             return
-        question = self._question(copy, copy.held)
+        request = self._request(copy, copy.held)
         end = self._end_without_leader(copy, now)
         if end is not None:
             own, position = end
             common = common_end(own, position, packed(copy.held.epochs), copy.held.end)
-            self._decide(copy, question, common)
+            self._decide(copy, request, common)
             return
-        own_number, asked = self._cluster.own.number, self._whom(copy.log_id)
+        own_number, asked = self._cluster.own.number, self._node_to_ask(copy.log_id)
         if asked is None or asked == own_number:
-            self._arbiter.answer(own_number, question, partial(self._answered, own_number))
+            self._arbiter.answer(own_number, request, partial(self._answered, own_number))
         elif (link := self._cluster.links.get(asked)) is not None:
-            link.send_first(pack_question(question))
+            link.send_first(pack_request(request))
         else:
             copy.due = now  # it is asked as soon as it is connected: another node may ask about the same tail
 
@@ -202,12 +173,14 @@ class Salvage(Part):
 
     # requests and replies
 
-    def _question(self, copy: Copy, held: CopyExtent) -> Question:
+    def _request(self, copy: Copy, held: CopyExtent) -> SalvageRequest:
         self._serial = copy.serial = (self._serial + 1) % MOST_SERIAL
         note = copy.note
         if note is None:
-            return Question(copy.serial, copy.log_id, held.end, held.epochs)
-        return Question(copy.serial, copy.log_id, held.end, held.epochs, note.start, self._is_made_copied(copy, note))
+            return SalvageRequest(copy.serial, copy.log_id, held.end, held.epochs)
+        return SalvageRequest(
+            copy.serial, copy.log_id, held.end, held.epochs, note.start, self._is_made_copied(copy, note)
+        )
 
     def _is_made_copied(self, copy: Copy, note: Note) -> bool:
         """Return True if the log that was made of a copy has its copies, or is no longer needed."""
@@ -218,31 +191,31 @@ class Salvage(Part):
         if leader_side is None:
             return leader is not None and leader.node != self._cluster.own.number
         if copy.made_end is None:
-            copy.made_end = epochs_of(leader_side)[1]
+            copy.made_end = leader_side.source.end
         return is_copied(leader_side, copy.made_end, self._cluster)
 
-    def _whom(self, log_id: bytes) -> int | None:
+    def _node_to_ask(self, log_id: bytes) -> int | None:
         """Return the number of the node to ask about a log: its leader, or the node that closed it. None if unknown."""
         leaders = self._cluster.leaders
-        word, leader = leaders.closed.get(log_id), leaders.leader(log_id)
-        return word.epoch.node if word is not None else leader.node if leader is not None else None
+        record, leader = leaders.closed.get(log_id), leaders.leader(log_id)
+        return record.epoch.node if record is not None else leader.node if leader is not None else None
 
     def _end_without_leader(self, copy: Copy, now: int) -> tuple[list[tuple[bytes, int]], int] | None:
         """Return the epochs and the end of a closed log if no node can be asked about it. None otherwise."""
-        word = self._cluster.leaders.closed.get(copy.log_id)
-        if word is not None and not self._is_member(word.epoch.node):
-            return list(packed(word.epochs)), word.end
-        if word is None and not self._is_orphan(copy.log_id):
+        record = self._cluster.leaders.closed.get(copy.log_id)
+        if record is not None and not self._is_member(record.epoch.node):
+            return list(packed(record.epochs)), record.end
+        if record is None and not self._is_orphan(copy.log_id):
             copy.orphaned = None
             return None
         copy.orphaned = now if copy.orphaned is None else copy.orphaned
         if now - copy.orphaned < NO_LEADER * self._unclean_after:
             return None
-        return ([], 0) if word is None else (list(packed(word.epochs)), word.end)
+        return ([], 0) if record is None else (list(packed(record.epochs)), record.end)
 
     def _is_member(self, number: int) -> bool:
-        word = self._cluster.membership.words.get(number)
-        return word is not None and word.standing is Standing.MEMBER
+        record = self._cluster.membership.records.get(number)
+        return record is not None and record.standing is Standing.MEMBER
 
     def _is_orphan(self, log_id: bytes) -> bool:
         """Return True if a log has no leader: it was forgotten, has left, or runs without leading the log.
@@ -259,43 +232,42 @@ class Salvage(Part):
         leader = leaders.leader(log_id)
         if leader is None or leader.node == cluster.own.number:
             return True
-        gone, word = membership.forgotten.get(log_id), membership.words.get(leader.node)
+        gone, record = membership.forgotten.get(log_id), membership.records.get(leader.node)
         if (
-            word is None
-            or word.standing is not Standing.MEMBER
+            record is None
+            or record.standing is not Standing.MEMBER
             or (gone is not None and gone.node.number == leader.node)
         ):
             return True
-        return leader.node in cluster.links and leaders.said(leader.node, word.node.incarnation, log_id) is None
+        return leader.node in cluster.links and leaders.said(leader.node, record.node.incarnation, log_id) is None
 
-    def _decide(self, copy: Copy, question: Question, common: int) -> None:
+    def _decide(self, copy: Copy, request: SalvageRequest, common: int) -> None:
         """Decide about a copy of a log without a node to ask."""
         note = copy.note
-        if common >= question.end or (note is not None and note.start <= common and question.is_copied):
-            self._let_go(copy)
+        if common >= request.end or (note is not None and note.start <= common and request.is_copied):
+            self._discard(copy)
         elif note is None or note.start > common:
             self._salvage(copy, common)
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
-        assert link.peer is not None
-        number, said = link.peer.number, unpack(content)
-        if isinstance(said, Question):
-            self._arbiter.answer(number, said, lambda answer: link.send_first(pack_answer(answer)))
+        number, said = link.node.number, unpack(content)
+        if isinstance(said, SalvageRequest):
+            self._arbiter.answer(number, said, lambda answer: link.send_first(pack_reply(answer)))
         else:
             self._answered(number, said)
 
-    def _answered(self, number: int, answer: Answer) -> None:
+    def _answered(self, number: int, answer: SalvageReply) -> None:
         copies = self.copies.values()
         copy = next((one for one in copies if (one.serial, one.log_id) == (answer.serial, answer.log_id)), None)
-        if copy is None or copy.held is None or self._is_busy or self._whom(answer.log_id) not in (None, number):
+        if copy is None or copy.held is None or self._is_busy or self._node_to_ask(answer.log_id) not in (None, number):
             return  # it is asked again
         if answer.log_id in self._cluster.leaders.closed:
             copy.orphaned = None
-        if answer.verdict is Verdict.LET_GO:
-            self._let_go(copy)
-        elif answer.verdict is Verdict.SALVAGE:
+        if answer.decision is Decision.LET_GO:
+            self._discard(copy)
+        elif answer.decision is Decision.SALVAGE:
             if answer.start >= copy.held.end:
-                raise PeerError("there is nothing to salvage behind the end of a copy")
+                raise PeerError("there is nothing to salvage after the end of a copy")
             self._salvage(copy, answer.start)
 
     # steps
@@ -324,7 +296,7 @@ class Salvage(Part):
         )  # fmt: skip
         self._promotions.serve_salvaged(result.log_id)
 
-    def _let_go(self, copy: Copy) -> None:
+    def _discard(self, copy: Copy) -> None:
         copy.serial, copy.agreed = 0, self._cluster.leaders.leader(copy.log_id)
         if copy.is_own:
             copy.due = self._clock() + RETRY_AFTER

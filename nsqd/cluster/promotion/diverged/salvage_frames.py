@@ -14,20 +14,19 @@ from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
 
-from nsqd.cluster.membership.leader_frames import MOST_POSITION
+from nsqd.cluster.membership.leader_frames import checked_epoch, checked_member
+from nsqd.cluster.wire.fields import checked_position
 from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
-from nsqd.cluster.wire.node_identity import MOST_NUMBER
 from nsqd.core.message.epoch import SIZE, Epoch
-from nsqd.core.message.epoch import unpack as unpack_epoch
 
 MOST_EPOCHS = 20_000  # of one copy: a frame has space for twice as many
-_QUESTION, _ANSWER = 0, 1  # the first byte
-_NOT_TAKEN = (1 << 64) - 1
-_ASK, _EPOCH = Struct(">BI16sQQ?"), Struct(f">{SIZE}sQ")
-_TELL = Struct(">BI16sBQ")
+_REQUEST, _REPLY = 0, 1  # the first byte
+_NOT_SALVAGED = (1 << 64) - 1
+_REQUEST_HEAD, _EPOCH = Struct(">BI16sQQ?"), Struct(f">{SIZE}sQ")
+_REPLY_FRAME = Struct(">BI16sBQ")
 
 
-class Verdict(IntEnum):
+class Decision(IntEnum):
     """The leader's decision about a diverged copy of its log."""
 
     WAIT = 0  # keep it, and ask again
@@ -35,59 +34,51 @@ class Verdict(IntEnum):
     LET_GO = 2  # remove it: no node needs it
 
 
-class Question(NamedTuple):
+class SalvageRequest(NamedTuple):
     """A request about a diverged copy."""
 
     serial: int  # counts up in each node; the reply repeats it
     log_id: bytes
     end: int  # position at which the copy ends
     epochs: tuple[tuple[Epoch, int], ...]  # with the position at which each begins, ascending
-    taken_from: int | None = None  # the copy was salvaged from this position on; None: it was not
+    salvaged_from: int | None = None  # the copy was salvaged from this position on; None: it was not
     is_copied: bool = False  # the log made of that has as many copies as the log's publishes asked for, or is closed
 
 
-class Answer(NamedTuple):
+class SalvageReply(NamedTuple):
     """The reply of the leader of the log."""
 
     serial: int
     log_id: bytes
-    verdict: Verdict
+    decision: Decision
     start: int = 0  # of SALVAGE: position up to which others have the copy's bytes
 
 
-def pack_question(question: Question) -> bytes:
+def pack_request(request: SalvageRequest) -> bytes:
     """Return the frame of a request."""
-    taken = _NOT_TAKEN if question.taken_from is None else question.taken_from
-    head = _ASK.pack(_QUESTION, question.serial, question.log_id, question.end, taken, question.is_copied)
-    epochs = [_EPOCH.pack(epoch.pack(), start) for epoch, start in question.epochs[-MOST_EPOCHS:]]
+    taken = _NOT_SALVAGED if request.salvaged_from is None else request.salvaged_from
+    head = _REQUEST_HEAD.pack(_REQUEST, request.serial, request.log_id, request.end, taken, request.is_copied)
+    epochs = [_EPOCH.pack(epoch.pack(), start) for epoch, start in request.epochs[-MOST_EPOCHS:]]
     return encode(FrameKind.SALVAGE, b"".join((head, *epochs)))
 
 
-def pack_answer(answer: Answer) -> bytes:
+def pack_reply(answer: SalvageReply) -> bytes:
     """Return the frame of a reply."""
-    return encode(FrameKind.SALVAGE, _TELL.pack(_ANSWER, *answer))
+    return encode(FrameKind.SALVAGE, _REPLY_FRAME.pack(_REPLY, *answer))
 
 
-def unpack(content: bytes) -> Question | Answer:
+def unpack(content: bytes) -> SalvageRequest | SalvageReply:
     """Return a peer's request or reply. Raises PeerError."""
-    if content[:1] == bytes((_ANSWER,)) and len(content) == _TELL.size:
-        _, serial, log_id, verdict, start = _TELL.unpack(content)
-        if verdict not in list(Verdict):
-            raise PeerError(f"the decision {verdict} is not known")
-        return Answer(serial, log_id, Verdict(verdict), _position(start))
-    size = len(content) - _ASK.size
-    if content[:1] != bytes((_QUESTION,)) or not 0 <= size <= MOST_EPOCHS * _EPOCH.size or size % _EPOCH.size:
+    if content[:1] == bytes((_REPLY,)) and len(content) == _REPLY_FRAME.size:
+        _, serial, log_id, decision, start = _REPLY_FRAME.unpack(content)
+        return SalvageReply(serial, log_id, checked_member(Decision, decision), checked_position(start))
+    size = len(content) - _REQUEST_HEAD.size
+    if content[:1] != bytes((_REQUEST,)) or not 0 <= size <= MOST_EPOCHS * _EPOCH.size or size % _EPOCH.size:
         raise PeerError("SALVAGE is not whole")
-    _, serial, log_id, end, taken, is_copied = _ASK.unpack_from(content)
-    epochs = tuple((unpack_epoch(epoch), start) for epoch, start in _EPOCH.iter_unpack(content[_ASK.size :]))
+    _, serial, log_id, end, taken, is_copied = _REQUEST_HEAD.unpack_from(content)
+    epochs = tuple((checked_epoch(epoch), start) for epoch, start in _EPOCH.iter_unpack(content[_REQUEST_HEAD.size :]))
     starts = [start for _, start in epochs]
-    if starts != sorted(starts) or any(epoch.node > MOST_NUMBER for epoch, _ in epochs):
+    if starts != sorted(starts):
         raise PeerError("the epochs of a copy are not those of a log")
-    taken_from = None if taken == _NOT_TAKEN else _position(taken)
-    return Question(serial, log_id, _position(end), epochs, taken_from, is_copied)
-
-
-def _position(value: int) -> int:
-    if value > MOST_POSITION:
-        raise PeerError("a position is not one")
-    return value
+    salvaged_from = None if taken == _NOT_SALVAGED else checked_position(taken)
+    return SalvageRequest(serial, log_id, checked_position(end), epochs, salvaged_from, is_copied)

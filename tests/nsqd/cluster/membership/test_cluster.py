@@ -37,7 +37,7 @@ def test_nodes_find_each_other_through_one_of_them(pieces: int) -> None:
     assert all(member.suspicions == [] for member in network.running())
 
 
-def test_a_node_that_dies_is_suspected_by_all_in_time_and_nobody_else_is() -> None:
+def test_a_node_that_dies_is_suspected_by_all_in_time_and_no_other_node_is() -> None:
     for seed in SEEDS:
         network = started(seed, 4)
         dead, at = network.members["node2:4152"], network.now
@@ -52,7 +52,7 @@ def test_a_node_that_dies_is_suspected_by_all_in_time_and_nobody_else_is() -> No
 
 
 @each("drains", [1, 4])  # s, in which heartbeats go on
-def test_an_announced_restart_suspects_nobody(drains: int) -> None:
+def test_an_announced_restart_causes_no_suspicion(drains: int) -> None:
     network = started(1)
     restarting = network.members["node1:4152"]
     restarting.cluster.announce_restart(30_000)
@@ -68,7 +68,7 @@ def test_an_announced_restart_suspects_nobody(drains: int) -> None:
 
 
 @pytest.mark.parametrize("still", [3, 4, 40])
-def test_a_node_that_stands_still_suspects_nobody_when_it_goes_on(still: int) -> None:
+def test_a_paused_node_suspects_no_node_when_it_continues(still: int) -> None:
     for seed in SEEDS:
         network = started(seed)
         stopped = network.members["node0:4152"]
@@ -108,7 +108,7 @@ def test_any_partitions_kills_and_stops_end_in_agreement() -> None:
                 network.start(member.own.number, incarnations[address], log=logs.get(address))
             elif what == "forget" and not member.is_up and network.running():
                 witness = random.choice(network.running()).cluster
-                known = witness.membership.words.get(member.own.number)
+                known = witness.membership.records.get(member.own.number)
                 if (
                     known is not None
                     and known.node.log_id == member.own.log_id
@@ -134,7 +134,7 @@ def test_a_second_node_with_a_number_is_refused_while_the_first_one_lives() -> N
     network.run(CALM)
     assert (twin.cluster.links.keys() | other.cluster.links.keys()) <= {0, 1, 2}
     for address in ("node0:4152", "node1:4152", "node2:4152"):
-        words = network.members[address].cluster.membership.words
+        words = network.members[address].cluster.membership.records
         assert {word.node.address for word in words.values()} == {"node0:4152", "node1:4152", "node2:4152"}
     for member in (twin, other):
         network.kill(member)
@@ -163,7 +163,7 @@ def test_a_node_with_another_secret_stays_outside() -> None:
     network.members[stranger.own.address] = stranger
     network.run(30)
     assert stranger.cluster.links == {}
-    assert all(9 not in member.cluster.membership.words for member in network.running() if member is not stranger)
+    assert all(9 not in member.cluster.membership.records for member in network.running() if member is not stranger)
 
 
 def test_a_crowd_of_strangers_is_bounded_and_goes() -> None:
@@ -180,7 +180,7 @@ def test_a_crowd_of_strangers_is_bounded_and_goes() -> None:
     assert member.cluster.accepted(member.now) is not None
 
 
-def test_a_node_is_told_that_it_was_forgotten() -> None:
+def test_a_node_learns_that_it_was_forgotten() -> None:
     network = started(1)
     first = network.members["node0:4152"]
     for number in (0, 1, 2):
@@ -196,7 +196,7 @@ def test_a_node_is_told_that_it_was_forgotten() -> None:
     first.cluster.forget(1, first.now)
     network.run(1)
     for one in network.running():
-        assert one.cluster.membership.words[1] == Member(node(1), Standing.FORGOTTEN)
+        assert one.cluster.membership.records[1] == Member(node(1), Standing.FORGOTTEN)
     for incarnation in (1, 2):  # the same run, a copy of its memory; and a later run of its directory
         again = network.start(1, incarnation=incarnation).cluster
         again.dialed = Mock(wraps=again.dialed)
@@ -239,7 +239,7 @@ def test_forgotten_logs_are_known_after_a_restart_and_words_of_a_former_director
         Credentials("c", SECRET, node(0, 2)), [], 5 * SECOND, bytes, ClusterFacts(0, (former, gone, later))
     )
     assert [one.number for one in cluster.membership.members] == [0, 1]
-    assert set(cluster.words()) == {Member(node(0, 2)), later, former, gone}
+    assert set(cluster.members()) == {Member(node(0, 2)), later, former, gone}
 
 
 @pytest.mark.parametrize("what", ["nothing", "stops", "loses a connection"])
@@ -264,7 +264,7 @@ def test_a_peer_that_reads_nothing_is_closed() -> None:
     member = network.members["node0:4152"]
     link = member.cluster.links[1]
     link.unsent = MOST_OUTPUT
-    link.send_words([Member(node(7, 2))])
+    link.send_members([Member(node(7, 2))])
     assert link.closing == "the peer reads nothing"
 
 
@@ -274,7 +274,7 @@ def test_a_peer_that_reads_nothing_is_closed() -> None:
 def partitions_find_it() -> bool:
     try:
         test_any_partitions_kills_and_stops_end_in_agreement()
-        test_a_node_that_stands_still_suspects_nobody_when_it_goes_on(40)
+        test_a_paused_node_suspects_no_node_when_it_continues(40)
     except AssertionError:
         return True
     return False
@@ -298,7 +298,7 @@ def test_that_another_run_of_a_living_node_is_believed_is_found(monkeypatch: pyt
         test_a_second_node_with_a_number_is_refused_while_the_first_one_lives()
 
 
-def test_a_run_that_was_begun_with_a_clock_that_was_set_back_is_told_above_which_one_the_next_must_be() -> None:
+def test_a_run_that_began_with_a_clock_that_was_set_back_learns_the_incarnation_that_the_next_must_exceed() -> None:
     network = started(1)
     network.kill(network.members["node1:4152"])
     network.run(20)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd.cluster.membership.closed_frames import Closed
 from nsqd.cluster.membership.cluster_json import NAME, content_of, next_incarnation, read_facts, write_facts
 from nsqd.cluster.membership.facts import ClusterFacts
+from nsqd.cluster.membership.leader_frames import Closed
 from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.membership.salvaged import SalvagedTail
 from nsqd.cluster.wire.node_identity import Member, Standing
@@ -47,7 +47,7 @@ def test_a_new_directory_has_no_facts(tmp_path: Path) -> None:
 @each("text", [b"", b"[]", b"{}", b'{"incarnation": 1}', b"[" * 100_000])
 def test_a_damaged_file_is_refused(tmp_path: Path, text: bytes) -> None:
     (tmp_path / NAME).write_bytes(text)
-    with pytest.raises(DirectoryError, match="remove it if it is damaged"):
+    with pytest.raises(DirectoryError, match="remove it if it is corrupt"):
         read_facts(tmp_path)
 
 
@@ -61,7 +61,7 @@ def test_a_file_with_a_wrong_value_is_refused(tmp_path: Path, key: str, value: A
     content = unseal(content_of(ClusterFacts(1)))
     assert key in content
     (tmp_path / NAME).write_bytes(seal(content | {key: value}))
-    with pytest.raises(DirectoryError, match="remove it if it is damaged"):
+    with pytest.raises(DirectoryError, match="remove it if it is corrupt"):
         read_facts(tmp_path)
 
 

@@ -1,9 +1,8 @@
 """What was deleted from a log that this node has lost: which leader is told, how often, and until when."""
 
-from nsqd.cluster.membership.closed_frames import Closed
 from nsqd.cluster.membership.cluster import Cluster
-from nsqd.cluster.membership.deletion_frames import pack_deleted, pack_deleted_kept
-from nsqd.cluster.membership.deletions import AGAIN, MOST_LOGS, Deletions, with_deletions
+from nsqd.cluster.membership.deletions import AGAIN, MOST_LOGS, LostLogDeletions, pack_deleted, with_deletions
+from nsqd.cluster.membership.leader_frames import Closed, pack_kept
 from nsqd.cluster.wire.frames import FrameKind
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.part import Part
@@ -20,7 +19,7 @@ def three() -> tuple[Network, list[SimMember]]:
     """Three nodes, of which the first has lost a log to the second."""
     network = Network(1)
     members = network.meet(3)
-    members[0].cluster.deletions = Deletions([(LOG, WORD)])
+    members[0].cluster.deletions = LostLogDeletions([(LOG, WORD)])
     members[0].cluster.leaders.learn(LOG, LEADER)
     return network, members
 
@@ -33,7 +32,7 @@ def told(cluster: Cluster, now: int) -> list[int]:
     return [number for number, link in cluster.links.items() if link.output[before[number] :] == frame]
 
 
-def test_the_leader_is_told_until_it_answers() -> None:
+def test_the_leader_is_notified_until_it_confirms() -> None:
     _, (first, *_) = three()
     cluster = first.cluster
     assert told(cluster, 0) == [1]
@@ -46,7 +45,7 @@ def test_the_leader_is_told_until_it_answers() -> None:
     assert cluster.deletions.known == {LOG: WORD}
 
 
-def test_each_later_leader_is_told_for_the_one_before_may_have_lost_it() -> None:
+def test_each_later_leader_is_notified_because_the_one_before_may_have_lost_it() -> None:
     _, (first, *_) = three()
     cluster = first.cluster
     told(cluster, 0)
@@ -57,7 +56,7 @@ def test_each_later_leader_is_told_for_the_one_before_may_have_lost_it() -> None
     assert told(cluster, 1 + AGAIN) == [2], "an answer of the one before says nothing of it"
 
 
-def test_a_connection_that_takes_the_place_of_another_is_told_at_once() -> None:
+def test_a_connection_that_replaces_another_one_is_sent_everything_at_once() -> None:
     network, (first, *_) = three()
     assert told(first.cluster, 0) == [1]
     network.close(next(number for number, link in first.ends.items() if link is first.cluster.links[1]), first)
@@ -66,7 +65,7 @@ def test_a_connection_that_takes_the_place_of_another_is_told_at_once() -> None:
     assert told(first.cluster, 2) == [1]
 
 
-def test_nobody_is_told_of_a_closed_log_or_of_one_whose_leader_is_not_there() -> None:
+def test_no_node_is_notified_of_a_closed_log_or_without_a_connected_leader() -> None:
     _, (first, *_) = three()
     cluster = first.cluster
     cluster.leaders.learn(LOG, Epoch(201, 7, bytes(8)))
@@ -78,7 +77,7 @@ def test_nobody_is_told_of_a_closed_log_or_of_one_whose_leader_is_not_there() ->
 
 
 def test_an_answer_about_an_unknown_log_is_ignored() -> None:
-    deletions = Deletions()
+    deletions = LostLogDeletions()
     deletions.answered(LOG, LEADER, 1)
     deletions.answered(LOG, None, 1)
     assert deletions.known == {}
@@ -94,12 +93,12 @@ class _Found(Part):
         self._found.append(content)
 
 
-def test_frames_are_passed_to_whoever_deletes() -> None:
+def test_frames_are_passed_to_the_part_that_deletes() -> None:
     network, (first, second, _) = three()
     found: list[bytes] = []
     second.cluster.add(_Found(found))
     first.cluster.links[1].send_first(pack_deleted(LOG, WORD))
-    first.cluster.links[1].send_first(pack_deleted_kept(LOG))
+    first.cluster.links[1].send_first(pack_kept(FrameKind.DELETED, LOG))
     network.run(1)
     assert found == [pack_deleted(LOG, WORD)[5:], LOG]
 

@@ -5,13 +5,11 @@ from dataclasses import replace
 import pytest
 
 from nsqd.cluster.membership import members
-from nsqd.cluster.membership.closed_frames import Closed, pack_closed
 from nsqd.cluster.membership.cluster import MOST_RUNS_AHEAD
-from nsqd.cluster.membership.config_frames import MOST_VALUE, VersionedConfig, pack_configs
-from nsqd.cluster.membership.leader_frames import Hold, Leadership, pack_leaders
+from nsqd.cluster.membership.leader_frames import Closed, Hold, Leadership, pack_closed, pack_leaders
 from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.membership.members import MOST_UNPROVED
-from nsqd.cluster.membership.topic_configs import AHEAD
+from nsqd.cluster.membership.topic_configs import AHEAD, MOST_VALUE, VersionedConfig, pack_configs
 from nsqd.cluster.ownership.closed_logs import ClosedLogs
 from nsqd.cluster.wire.frames import FrameKind
 from nsqd.cluster.wire.node_identity import Member, Standing
@@ -36,7 +34,7 @@ def say(run: ElectionRun, source: int, word: Leadership, *targets: int) -> None:
     (2, 1000, 0, Hold.KNOWS), (2, 1000, 1, Hold.LEADS), (2, 1000, 900, Hold.KNOWS), (2, 1000, 1, Hold.STEPPED_DOWN),
     (5, (1 << 32) - 1, 1, Hold.LEADS),
 ])  # fmt: skip
-def test_a_false_word_changes_no_leader_while_the_others_hear_each_other(
+def test_a_false_update_changes_no_leader_while_the_others_are_connected(
     size: int, candidate: int, number: int, hold: Hold
 ) -> None:
     run, nodes = started(size=size)
@@ -62,7 +60,7 @@ def test_a_log_whose_leader_is_lost_after_a_false_word_is_promoted() -> None:
     assert leader(run) in (1, 2)
 
 
-def test_a_word_is_believed_when_those_who_do_not_say_it_have_no_majority() -> None:
+def test_an_update_is_accepted_when_the_nodes_without_it_have_no_majority() -> None:
     run, nodes = started(size=5)
     taken = Epoch(101, 1, b"\x01" * 8)
     say(run, 1, Leadership(LOG, taken, Hold.LEADS), 0, 2, 3, 4)
@@ -103,12 +101,12 @@ def test_invented_members_are_few_and_go(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(members, "UNPROVED_FOR", 60 * SECOND)
     network = Network(3)
     nodes = network.meet(3)
-    nodes[1].cluster.links[0].send_words([invented(number) for number in range(3, 1000)])
+    nodes[1].cluster.links[0].send_members([invented(number) for number in range(3, 1000)])
     network.collect(nodes[1])
     network.run(1)
     membership = nodes[0].cluster.membership
     assert len(membership.members) == 3 + MOST_UNPROVED
-    assert {word.node.number for word in nodes[0].cluster.words_to_keep()} == {0, 1, 2}
+    assert {word.node.number for word in nodes[0].cluster.members_to_keep()} == {0, 1, 2}
     network.run(80)
     for node in nodes:
         assert [one.number for one in node.cluster.membership.members] == [0, 1, 2]
@@ -119,7 +117,7 @@ def test_one_node_says_in_vain_that_another_is_gone(standing: Standing) -> None:
     network = Network(4)
     nodes = network.meet(3)
     for number in (0, 2):
-        nodes[1].cluster.links[number].send_words([Member(nodes[0].own, standing)])
+        nodes[1].cluster.links[number].send_members([Member(nodes[0].own, standing)])
     network.collect(nodes[1])
     network.run(30)
     assert set(nodes[2].cluster.links) == {0, 1}
@@ -130,7 +128,7 @@ def test_a_run_that_cannot_be_is_none() -> None:
     network = Network(5)
     nodes = network.meet(3)
     for number in (0, 2):
-        nodes[1].cluster.links[number].send_words([Member(replace(nodes[0].own, incarnation=(1 << 63) - 1))])
+        nodes[1].cluster.links[number].send_members([Member(replace(nodes[0].own, incarnation=(1 << 63) - 1))])
     network.collect(nodes[1])
     network.run(2)
     assert nodes[0].cluster.highest < MOST_RUNS_AHEAD
@@ -141,7 +139,7 @@ def test_a_run_that_cannot_be_is_none() -> None:
     assert set(again.cluster.links) == {1, 2}
 
 
-def test_a_log_is_closed_by_its_leader_and_nobody_else() -> None:
+def test_a_log_is_closed_only_by_its_leader() -> None:
     network = Network(6)
     nodes = network.meet(3)
     closed = {node.own.number: ClosedLogs(node.cluster, lambda then: then(False)) for node in nodes}

@@ -25,7 +25,9 @@ async def kept(file: FactsFile) -> bool:
     return await word.receive()
 
 
-async def test_who_waits_is_told_when_what_was_known_is_in_the_file(tmp_path: Path, nursery: trio.Nursery) -> None:
+async def test_a_waiting_caller_is_called_when_the_known_facts_are_in_the_file(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
     cluster, woken = a_cluster(), list[None]()
     file = FactsFile(cluster, tmp_path, lambda: woken.append(None))
     nursery.start_soon(file.run)
@@ -36,7 +38,7 @@ async def test_who_waits_is_told_when_what_was_known_is_in_the_file(tmp_path: Pa
     assert len(woken) == 2
 
 
-async def test_a_disk_that_fails_is_told_and_the_next_try_writes_it(
+async def test_a_disk_that_fails_is_reported_and_the_next_try_writes_the_facts(
     tmp_path: Path, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(*_: object) -> None:

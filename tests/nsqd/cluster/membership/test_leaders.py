@@ -35,13 +35,13 @@ def test_a_node_that_held_a_log_has_lost_it_when_another_epoch_is_greater() -> N
     known.hold(LOG, epoch(5, 1))
     known.learn(LOG, epoch(5, 1))
     assert (known.holds(LOG), known.lost()) == (True, [])
-    assert known.words() == [Leadership(LOG, epoch(5, 1), Hold.LEADS)]
+    assert known.leaderships() == [Leadership(LOG, epoch(5, 1), Hold.LEADS)]
     known.stepped_down[LOG] = None
     assert not known.holds(LOG)
-    assert known.words() == [Leadership(LOG, epoch(5, 1), Hold.STEPPED_DOWN)]
+    assert known.leaderships() == [Leadership(LOG, epoch(5, 1), Hold.STEPPED_DOWN)]
     known.learn(LOG, epoch(5, 1, 1))  # another run with the same number
     assert known.lost() == [(LOG, epoch(5, 1, 1))]
-    assert known.words() == [Leadership(LOG, epoch(5, 1, 1))]
+    assert known.leaderships() == [Leadership(LOG, epoch(5, 1, 1))]
 
 
 def test_what_a_run_of_a_node_has_said_does_not_hold_for_the_next_one() -> None:

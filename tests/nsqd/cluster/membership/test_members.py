@@ -37,7 +37,7 @@ def look(found: Membership, start: int, end: int, heard: tuple[int, ...] = ()) -
     told = {}
     for second in range(start, end):
         for number in heard:
-            found.heard(number, second * SECOND)
+            found.note_contact(number, second * SECOND)
         news = found.check_silence(second * SECOND)
         if news:
             told[second] = news
@@ -54,9 +54,9 @@ def test_the_order_and_number_of_the_words_change_nothing(words: list[Member], r
         size = random.randint(1, 3)
         other.merge(again[:size], 2)
         del again[:size]
-    assert one.words == other.words
+    assert one.records == other.records
     assert one.forgotten.keys() == other.forgotten.keys()
-    assert one.merge(other.all_words(), 3) == []
+    assert one.merge(other.all_records(), 3) == []
     gone = {word.node.log_id for word in words if word.standing is Standing.FORGOTTEN}
     for number in range(1, 5):
         told = [
@@ -64,7 +64,7 @@ def test_the_order_and_number_of_the_words_change_nothing(words: list[Member], r
             for word in words
             if word.node.number == number
         ]
-        latest = one.words.get(number)
+        latest = one.records.get(number)
         assert latest in told if told else latest is None
         assert latest is None or not any(word.is_later_than(latest) for word in told)
 
@@ -73,33 +73,33 @@ def test_the_order_and_number_of_the_words_change_nothing(words: list[Member], r
 def test_only_news_are_passed_on(first: list[Member], second: list[Member]) -> None:
     found = Membership(node(0), AFTER)
     found.merge(first, 1)
-    before, forgotten = dict(found.words), set(found.forgotten)
+    before, forgotten = dict(found.records), set(found.forgotten)
     news = found.merge(second, 2)
     changed = {
-        n for n, word in found.words.items() if before.get(n) != word and word.node.log_id not in found.forgotten
+        n for n, word in found.records.items() if before.get(n) != word and word.node.log_id not in found.forgotten
     }
     assert {word.node.number for word in news if word.node.log_id not in found.forgotten} == changed
     assert found.forgotten.keys() - forgotten <= {word.node.log_id for word in news}
     other = Membership(node(0), AFTER)
     other.merge(first, 1)
     other.merge(news, 2)
-    assert other.words == found.words, "news are enough for those who knew as much"
+    assert other.records == found.records, "news are enough for those who knew as much"
 
 
-def test_a_later_run_replaces_an_earlier_one_and_whoever_left_is_no_member() -> None:
+def test_a_later_run_replaces_an_earlier_one_and_a_node_that_left_is_no_member() -> None:
     found = membership(1, 2, 3)
     found.merge([Member(node(1, 2)), Member(node(2), Standing.LEFT), Member(node(3), Standing.FORGOTTEN)], 1)
     assert [one.number for one in found.members] == [0, 1]
-    assert found.words[1].node.incarnation == 2
+    assert found.records[1].node.incarnation == 2
     assert found.merge([Member(node(1, 1), Standing.LEFT), Member(node(2)), Member(node(3))], 1) == []  # old words
 
 
-def test_a_node_at_whose_address_nobody_listens_is_suspected_sooner() -> None:
+def test_a_node_whose_address_refuses_connections_is_suspected_sooner() -> None:
     found = membership(1, 2)
     look(found, 1, 4, heard=(1, 2))
     found.dialed(node(1).address, is_refused=True)
     assert look(found, 4, 20, heard=()) == {5: [1], 3 + AFTER // SECOND: [2]}
-    found.heard(1, 20 * SECOND)
+    found.note_contact(1, 20 * SECOND)
     assert look(found, 20, 40) == {20 + AFTER // SECOND: [1]}, "it was back, and is silent now"
 
 
@@ -112,7 +112,7 @@ def test_a_node_that_listens_again_is_waited_for_as_ever() -> None:
     assert look(found, 4, 20) == {3 + AFTER // SECOND: [1]}
 
 
-def test_a_node_that_was_heard_a_moment_ago_is_not_suspected_though_it_refuses() -> None:
+def test_a_node_with_a_recent_contact_is_not_suspected_though_it_refuses() -> None:
     found = membership(1)
     look(found, 1, 10, heard=(1,))
     found.dialed(node(1).address, is_refused=True)
@@ -124,7 +124,7 @@ def test_a_forgotten_log_is_not_taken_back_and_its_number_is_free() -> None:
     found.merge([Member(node(3), Standing.FORGOTTEN)], 1)
     found.merge([Member(node(3, 2))], 1)  # it was started again
     assert [one.number for one in found.members] == [0, 1]
-    assert found.words[3] == Member(node(3, 2), Standing.FORGOTTEN)
+    assert found.records[3] == Member(node(3, 2), Standing.FORGOTTEN)
     found.merge([Member(node(3, 3, log=33))], 1)  # a new directory
     assert [one.number for one in found.members] == [0, 1, 3]
     found.merge([Member(node(3, 4))], 1)  # the former directory
@@ -150,7 +150,7 @@ def test_a_node_forgets_its_own_number_only_with_another_log() -> None:
     own = Member(node(0), Standing.FORGOTTEN)
     assert found.merge([own], 1) == []
     assert found.contradiction([own]) == own
-    assert found.all_words() == [*found.words.values(), former]
+    assert found.all_records() == [*found.records.values(), former]
 
 
 def test_the_logs_that_are_remembered_are_bounded() -> None:
@@ -158,7 +158,7 @@ def test_the_logs_that_are_remembered_are_bounded() -> None:
     for number in range(MOST_FORGOTTEN + 10):
         found.merge([Member(node(1, number + 1, log=number + 100), Standing.FORGOTTEN)], 1)
     assert len(found.forgotten) == MOST_FORGOTTEN
-    assert len(found.all_words()) <= MOST_FORGOTTEN + 2
+    assert len(found.all_records()) <= MOST_FORGOTTEN + 2
     assert min(word.node.incarnation for word in found.forgotten.values()) == 11
 
 
@@ -171,23 +171,23 @@ def test_the_logs_that_are_remembered_are_bounded() -> None:
         (Member(node(1, 9)), False),
     ],
 )
-def test_nobody_else_says_what_this_node_is_but_it_is_told(word: Member, contradicts: bool) -> None:
+def test_only_this_node_decides_its_record_but_it_learns_of_others(word: Member, contradicts: bool) -> None:
     found = membership(1)
     found.merge([word], 1)
-    assert found.words[0] == Member(node(0))
+    assert found.records[0] == Member(node(0))
     assert (found.contradiction([word]) is not None) == contradicts
 
 
-def test_a_silent_member_is_suspected_once_until_it_is_heard() -> None:
+def test_an_unresponsive_member_is_suspected_once_until_a_contact() -> None:
     found = membership(1, 2)
     assert look(found, 1, 9, heard=(1,)) == {6: [2]}
     assert found.suspected == {2}
-    found.heard(2, 9 * SECOND)
+    found.note_contact(2, 9 * SECOND)
     assert found.suspected == frozenset()
     assert look(found, 10, 20, heard=(1,)) == {14: [2]}
 
 
-def test_whoever_left_or_is_a_new_run_is_not_suspected() -> None:
+def test_a_node_that_left_or_is_a_new_run_is_not_suspected() -> None:
     found = membership(1, 2, 3)
     assert look(found, 1, 7) == {6: [1, 2, 3]}
     found.merge([Member(node(1, 2)), Member(node(2), Standing.LEFT)], 7 * SECOND)
@@ -201,20 +201,20 @@ def test_an_announced_restart_is_waited_for() -> None:
     assert look(found, 1, 40) == {6: [2], 30: [1]}
     found = membership(1)
     found.announced(1, 30 * SECOND)
-    found.heard(1, 5 * SECOND)  # what it still had to send
+    found.note_contact(1, 5 * SECOND)  # what it still had to send
     found.merge([Member(node(1, 2))], 10 * SECOND)  # it is back: from now on its silence counts
     assert look(found, 1, 40) == {15: [1]}
 
 
 @each("still", [4, 40])
-def test_a_node_that_stood_still_suspects_nobody_before_it_has_read(still: int) -> None:
+def test_a_paused_node_suspects_no_node_before_it_has_read(still: int) -> None:
     """SIGSTOP: to the node that was stopped, all others were silent."""
     found = membership(1, 2)
     assert look(found, 1, 4, heard=(1, 2)) == {}
     woken = 3 + still
     assert found.must_read_first(woken * SECOND)
     assert found.check_silence(woken * SECOND) == []
-    found.heard(1, woken * SECOND)  # what waited in its sockets
+    found.note_contact(1, woken * SECOND)  # what waited in its sockets
     assert not found.must_read_first((woken + 1) * SECOND)
     told = look(found, woken + 1, woken + 9, heard=(1,))
     assert told == {woken + 5: [2]}

@@ -50,7 +50,7 @@ def test_two_nodes_that_both_hashed_617_form_a_cluster_when_one_is_drained() -> 
     assert all(member.cluster.refusals == {} for member in network.running())
 
 
-def test_the_node_with_the_foreign_ids_is_named_whoever_joins_last() -> None:
+def test_the_node_with_the_foreign_ids_is_named_in_any_order_of_joining() -> None:
     network = Network(1)
     network.start(0, ids=(issuing(0), IdRange(5, LOW, HIGH)))
     own = network.start(5, ids=(issuing(5, HIGH - 1),))
@@ -66,7 +66,7 @@ def test_a_node_that_issues_above_what_another_log_holds_of_its_number_is_accept
     assert network.agree()
 
 
-def test_what_another_node_tells_of_a_node_with_common_ids_is_not_believed() -> None:
+def test_a_record_of_another_node_with_common_ids_is_not_accepted() -> None:
     """Both were admitted by one node each, while the network was cut."""
     network = Network(1)
     network.start(0, ids=(issuing(0),))
@@ -86,7 +86,7 @@ def test_what_another_node_tells_of_a_node_with_common_ids_is_not_believed() -> 
 
 
 @each("secret", [b"the secret of another cluster", None])
-def test_only_who_proves_what_it_says_is_told_of(secret: bytes | None) -> None:
+def test_only_proved_members_are_forwarded(secret: bytes | None) -> None:
     network = Network(1)
     first = network.start(0, ids=(issuing(0), IdRange(5, LOW, HIGH)))
     stranger = SimMember(

@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 
 from nsqd.cluster.joining import CopyGate
 from nsqd.cluster.membership.cluster import Cluster
-from nsqd.cluster.membership.config_frames import MOST_CONFIGS, MOST_IN_FRAME, MOST_VALUE, VersionedConfig
-from nsqd.cluster.membership.topic_configs import TopicConfigs, use
+from nsqd.cluster.membership.topic_configs import (
+    MOST_CONFIGS,
+    MOST_IN_FRAME,
+    MOST_VALUE,
+    TopicConfigs,
+    VersionedConfig,
+    use,
+)
 from nsqd.cluster.wire.handshake import Credentials
 from nsqd.cluster.wire.part import Part
 from nsqd.core.limits import TooFewCopies
@@ -53,7 +59,7 @@ def test_a_change_is_later_than_what_is_known_whatever_the_clock_says() -> None:
     assert known.change("orders", TopicConfig(), 5, 0).at == MOST_VALUE
 
 
-def test_of_too_many_topics_those_are_remembered_that_were_set_last() -> None:
+def test_of_too_many_topics_the_latest_are_remembered() -> None:
     known = TopicConfigs({})
     for number in range(MOST_CONFIGS):
         known.learn(CONFIG._replace(topic=f"t{number}", at=number + 1))
@@ -63,7 +69,7 @@ def test_of_too_many_topics_those_are_remembered_that_were_set_last() -> None:
     assert "t0" not in known.known
 
 
-def test_a_node_that_joins_is_told_of_more_topics_than_fit_into_a_frame() -> None:
+def test_a_node_that_joins_is_sent_more_topics_than_fit_into_a_frame() -> None:
     network = Network(1)
     first = network.start(0)
     for number in range(2 * MOST_IN_FRAME + 1):
@@ -74,7 +80,7 @@ def test_a_node_that_joins_is_told_of_more_topics_than_fit_into_a_frame() -> Non
     assert len(second.cluster.configs.known) == 2 * MOST_IN_FRAME + 1
 
 
-def test_all_nodes_hear_of_a_change_also_those_that_come_later() -> None:
+def test_all_nodes_learn_of_a_change_also_nodes_that_come_later() -> None:
     network = Network(1)
     first, second = network.start(0), network.start(1)
     node = Node()
@@ -108,7 +114,7 @@ def test_a_topic_of_a_promoted_log_has_what_was_set_and_keeps_the_rest() -> None
     assert topic.config == TopicConfig(Durability.OS, 3600 * 10**9, 5000, 2, 5)
 
 
-def test_the_first_node_of_a_cluster_knows_all_at_once_and_the_others_when_it_has_told_them() -> None:
+def test_the_first_node_of_a_cluster_knows_all_at_once_and_the_others_when_it_has_sent_it() -> None:
     network = Network(1)
     first = network.start(0)
     network.run(1)
@@ -128,7 +134,7 @@ def test_the_first_node_of_a_cluster_knows_all_at_once_and_the_others_when_it_ha
     assert told == [{"orders"}]
 
 
-def test_nodes_that_begin_together_are_complete_when_each_has_reached_all_that_it_was_told_of() -> None:
+def test_nodes_that_begin_together_are_complete_when_each_has_reached_all_nodes_that_it_knows() -> None:
     network = Network(2)
     seeds = [f"node{number}:4152" for number in range(3)]
     early = [network.start(number, seeds=seeds) for number in range(2)]
@@ -158,7 +164,7 @@ def test_two_nodes_with_empty_disks_do_not_take_themselves_for_the_cluster_while
     assert [set(one.cluster.configs.known) for one in back if one.cluster.configs.is_complete] == [{"orders"}] * 2
 
 
-def test_a_node_that_was_told_of_itself_under_another_name_is_the_first() -> None:
+def test_a_node_that_finds_itself_under_another_name_is_the_first() -> None:
     alone = Cluster(Credentials("c", SECRET, identity(0)), ["alias:4152"], SUSPECT_AFTER, Random(4).randbytes)
     alone.tick(SECOND)
     assert alone.take_due(SECOND) == "alias:4152"

@@ -247,7 +247,7 @@ class ElectionNode(SimMember):
 
     def facts(self) -> Facts:
         leaders = self.cluster.leaders
-        return Facts(self.cluster.words(), dict(leaders.epochs), dict(leaders.votes))
+        return Facts(self.cluster.members(), dict(leaders.epochs), dict(leaders.votes))
 
     def write(self) -> None:
         random = self.network.random
@@ -433,7 +433,7 @@ class ElectionRun:
         """A node that is heard, or restarts as announced, is not claimed."""
         membership, now = voter.cluster.membership, voter.now
         assert leader != voter.own.number or not voter.cluster.leaders.holds(log_id), "a leader has voted its log away"
-        heard_at = membership.heard_at(leader)
+        heard_at = membership.last_contact(leader)
         other = self.nodes.get(leader)  # a false word may name a node that there is not
         is_served = (
             other is not None

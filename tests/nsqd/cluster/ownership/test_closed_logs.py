@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from nsqd.cluster.membership.closed_frames import Closed, pack_closed, pack_closed_kept
+from nsqd.cluster.membership.leader_frames import Closed, pack_closed, pack_kept
 from nsqd.cluster.membership.leaders import MOST_CLOSED, Leaders
 from nsqd.cluster.ownership.closed_logs import AGAIN, ClosedLogs
 from nsqd.cluster.wire.frames import FrameKind
@@ -76,7 +76,7 @@ def test_one_other_node_has_it_even_if_nothing_was_copied_but_not_more_nodes_tha
     assert alone.removable == [WORD.log_id]
 
 
-def test_a_node_that_comes_later_is_told_by_any_other() -> None:
+def test_a_node_that_comes_later_learns_of_it_from_any_other() -> None:
     network = Network(4)
     first, second = nodes_of(network, 2)
     first.closed.close(WORD, 2)
@@ -130,14 +130,14 @@ def test_a_word_that_another_leader_makes_void_lets_nothing_be_removed() -> None
     first.write()
     first.member.cluster.leaders.learn(WORD.log_id, Epoch(201, 1, bytes(8)))
     link: Link = first.member.cluster.links[1]
-    first.closed.receive(link, FrameKind.CLOSED, pack_closed_kept(WORD.log_id)[5:], 0)
+    first.closed.receive(link, FrameKind.CLOSED, pack_kept(FrameKind.CLOSED, WORD.log_id)[5:], 0)
     first.closed.tick(first.member.now + AGAIN)
     assert first.removable == []
     assert not first.closed.is_closed(WORD.log_id)
     assert second.removable == []
 
 
-def test_nobody_claims_a_closed_log_or_promises_it() -> None:
+def test_a_closed_log_has_no_candidate_and_no_votes() -> None:
     run, nodes = started()
     epoch = nodes[1].cluster.leaders.epochs[LOG]
     run.network.kill(nodes[0])
@@ -166,7 +166,7 @@ def test_a_word_that_is_no_news_is_answered_all_the_same() -> None:
     link = second.member.cluster.links[0]
     second.closed.receive(link, FrameKind.CLOSED, pack_closed(WORD)[5:], 0)
     second.write()
-    assert bytes(link.output).endswith(pack_closed_kept(WORD.log_id))
+    assert bytes(link.output).endswith(pack_kept(FrameKind.CLOSED, WORD.log_id))
 
 
 def test_a_word_that_replaces_one_is_kept_before_it_counts() -> None:

@@ -102,9 +102,9 @@ def majority_is_off_by_one(patch: Patch) -> None:
     patch.setattr(candidate, "_is_majority", lambda voted, voters: len(voted & voters) >= len(voters) // 2)
 
 
-def who_stood_still_is_clean(patch: Patch) -> None:
-    patch.setattr(Cases, "stood_still", lambda self: None)
-    patch.setattr(Candidate, "stood_still", lambda self: None)
+def paused_node_is_clean(patch: Patch) -> None:
+    patch.setattr(Cases, "handle_pause", lambda self: None)
+    patch.setattr(Candidate, "handle_pause", lambda self: None)
 
 
 def announced_restart_is_not_waited_for(patch: Patch) -> None:
@@ -135,7 +135,7 @@ def a_silent_witness_is_waited_for(patch: Patch) -> None:
     (no_witness_is_asked, 4), (a_witness_that_hears_the_leader_is_not_believed, 4), (a_silent_witness_is_waited_for, 4),
     (promise_is_not_durable, 26), (promise_is_forgotten_at_a_start, 1), (promise_fences, 0), (lower_epoch_wins, 0),
     (out_of_date_replica_promotes, 0), (longer_replica_says_nothing, 9), (majority_is_off_by_one, 1),
-    (who_stood_still_is_clean, 43), (announced_restart_is_not_waited_for, 5),
+    (paused_node_is_clean, 43), (announced_restart_is_not_waited_for, 5),
 ])  # fmt: skip
 def test_a_planted_bug_is_found(bug: Callable[[Patch], None], first: int, monkeypatch: Patch) -> None:
     bug(monkeypatch)
@@ -143,7 +143,7 @@ def test_a_planted_bug_is_found(bug: Callable[[Patch], None], first: int, monkey
 
 
 @pytest.mark.campaign
-def test_that_epochs_of_one_number_are_told_as_equal_is_found(monkeypatch: Patch) -> None:
+def test_that_epochs_of_one_number_count_as_equal_is_found(monkeypatch: Patch) -> None:
     """With a majority, only an election that a leader has reached by its restarts has the number of another epoch."""
     epochs_of_one_number_are_told_as_equal(monkeypatch)
     assert is_found(17, Quorum.ANY)

@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nsqd.cluster.membership.closed_frames import make_closed
-from nsqd.cluster.membership.leader_frames import Extent
+from nsqd.cluster.membership.leader_frames import Extent, make_closed
 from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.ownership import elections as elections
 from nsqd.cluster.ownership.candidate import MOST_AHEAD, STEP
@@ -74,7 +73,7 @@ def test_the_first_of_the_followers_that_count_promotes_the_log_of_a_dead_node_a
     assert (figures["won"], figures["logs"][0]["leader_lost"]) == ({"clean": 1, "unclean": 0}, False)
 
 
-def test_nobody_promotes_without_a_quorum_but_on_an_operators_word() -> None:
+def test_without_a_quorum_only_an_operator_orders_a_promotion() -> None:
     run, nodes = started(Quorum.NONE)
     with pytest.raises(ValueError, match="is connected"):
         nodes[1].elections.promote(LOG)
@@ -176,7 +175,7 @@ def test_a_claim_that_failed_for_want_of_a_majority_is_repeated_as_soon_as_there
     assert leader(run) in (1, 2)
 
 
-def test_a_log_that_nobody_claims_tells_why() -> None:
+def test_a_log_without_a_candidate_shows_the_reason() -> None:
     def reason(node: ElectionNode) -> str:
         return {log["log_id"]: log["reason"] for log in node.elections.figures()["logs"]}[LOG.hex()]
 
@@ -213,7 +212,7 @@ def test_a_leader_that_gave_the_log_up_or_is_forgotten_is_not_waited_for() -> No
     assert leader(run) == 1
 
 
-def test_an_nsqlookupd_that_hears_the_leader_postpones_a_claim() -> None:
+def test_an_nsqlookupd_in_contact_with_the_leader_postpones_an_election() -> None:
     run, nodes = started()
     for node in nodes:
         node.witnesses = lambda number, then: then(SECOND)
@@ -285,7 +284,7 @@ def test_a_number_far_above_what_is_known_is_promised_in_steps() -> None:
     assert answered == [False, False, True]
 
 
-def test_nodes_that_outbid_each_other_without_a_majority_promote_when_all_hear_them_again() -> None:
+def test_nodes_that_outbid_each_other_without_a_majority_promote_when_all_are_connected_again() -> None:
     run, nodes = bereft(size=5)
     few, many = (("node1:4152", "node2:4152"), ("node3:4152", "node4:4152"))
     run.network.cut = {pair for one in few for other in many for pair in ((one, other), (other, one))}

@@ -6,9 +6,8 @@ from typing import Self
 import pytest
 
 from nsqd.cluster.ownership.elections import Quorum
-from nsqd.cluster.ownership.leaving import ASK_AGAIN, Leaving, LeavingState, Transfers
-from nsqd.cluster.ownership.transfer_frames import pack_transfer
-from nsqd.cluster.replication.choosing import Followed, best_first
+from nsqd.cluster.ownership.leaving import ASK_AGAIN, Leaving, LeavingState, Transfers, pack_transfer
+from nsqd.cluster.replication.follower import Followed, best_first
 from nsqd.cluster.wire.node_identity import Standing
 from nsqd.core.message.epoch import Epoch
 from tests.nsqd.cluster.network import SECOND
@@ -91,7 +90,7 @@ def test_a_log_is_handed_over_at_once_whatever_the_quorum_and_then_the_node_has_
     assert leaver.leaving.state is LeavingState.LEFT
     others = [node.cluster for node in leaver.nodes[1:]]
     assert {one.leaders.epochs[LOG].node for one in others} <= ({2} if quorum is Quorum.NONE else {1, 2})
-    assert all(one.membership.words[0].standing is Standing.LEFT for one in others)
+    assert all(one.membership.records[0].standing is Standing.LEFT for one in others)
     assert all(0 not in one.links for one in others)
     assert [node.number for node in others[0].membership.members] == [1, 2]
 
@@ -111,7 +110,7 @@ def test_what_is_in_flight_is_waited_for_but_not_for_ever() -> None:
     assert leaver.leaving.figures()["state"] != "waiting"
 
 
-def test_a_log_of_which_nobody_has_everything_is_kept_and_the_node_gives_up() -> None:
+def test_a_log_that_no_other_node_has_completely_is_kept_and_the_node_gives_up() -> None:
     leaver = Leaver().begin()
     leaver.advance(45)
     assert leaver.ended == []
@@ -119,7 +118,7 @@ def test_a_log_of_which_nobody_has_everything_is_kept_and_the_node_gives_up() ->
     assert leaver.node.cluster.leaders.holds(LOG), "it was not given up either"
     leaver.advance(20)
     assert leaver.ended == [False]
-    assert leaver.node.cluster.membership.words[0].standing is Standing.MEMBER
+    assert leaver.node.cluster.membership.records[0].standing is Standing.MEMBER
     leaver.advance(2)
     assert leaver.ended == [False]
 
@@ -175,7 +174,7 @@ def test_a_log_that_is_led_and_not_copied_yet_is_waited_for() -> None:
     assert leaver.ended == [False]
 
 
-def test_a_promotion_of_which_nobody_was_told_is_waited_for() -> None:
+def test_a_promotion_that_was_not_announced_is_waited_for() -> None:
     leaver = Leaver()
     leaver.promoted.append((7).to_bytes(16))
     leaver.begin()
@@ -225,7 +224,7 @@ def _one_lags(run: ElectionRun, nodes: list[ElectionNode]) -> None:
     run.advance(8)
 
 
-def test_a_node_that_leaves_promises_its_log_to_nobody_who_lacks_a_part_of_it() -> None:
+def test_a_node_that_leaves_votes_for_no_node_that_lacks_a_part_of_its_log() -> None:
     leaver = Leaver()
     run, leaving = leaver.run, leaver.leaving
     leaving.begin(LIMIT, leaver.node.now)
@@ -252,7 +251,7 @@ def test_a_node_that_leaves_promises_its_log_to_the_node_that_it_asked() -> None
     assert leader(leaver.run) == 1
 
 
-def test_a_leader_whose_disk_is_broken_promises_its_log_to_nobody_who_lacks_a_part_before_that_must_be() -> None:
+def test_a_leader_with_a_broken_disk_votes_for_no_node_that_lacks_a_part_before_that_must_be() -> None:
     run, nodes = started()
     run.fenced = lambda node, log_id, epoch: None
     _one_lags(run, nodes)
@@ -282,7 +281,7 @@ def test_a_node_that_was_cut_off_has_not_left_if_who_took_its_log_over_may_lack_
     assert leaving.lacking == ([] if is_whole else [LOG])
     assert leaving.state is (LeavingState.LEFT if is_whole else LeavingState.GAVE_UP)
     standing = Standing.LEFT if is_whole else Standing.MEMBER
-    assert leaver.nodes[1].cluster.membership.words[0].standing is standing
+    assert leaver.nodes[1].cluster.membership.records[0].standing is standing
 
 
 def test_a_node_has_left_too_if_another_one_with_all_of_its_log_was_faster_than_the_one_that_it_asked() -> None:
@@ -295,7 +294,7 @@ def test_a_node_has_left_too_if_another_one_with_all_of_its_log_was_faster_than_
     assert leaver.ended == [True]
 
 
-def test_logs_of_dead_nodes_that_nobody_has_taken_over_are_named() -> None:
+def test_leaderless_logs_of_dead_nodes_are_named() -> None:
     leaver = Leaver(Quorum.NONE)
     theirs = (2).to_bytes(16)
     leaver.begin()

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from nsqd.cluster.ownership.paused import SETTLED, Standstill
+from nsqd.cluster.ownership.paused import SETTLED, PausedDeliveries
 from tests.nsqd.core.node import MS, SECOND, Inbox, Node
 from tests.nsqd.protocols.beanstalk.wire import Wire
 
@@ -18,7 +18,7 @@ class Frozen:
         self.links = {number: SimpleNamespace(received_at=self.node.now) for number in (1, 2)}
         members = [SimpleNamespace(number=number) for number in (0, 1, 2)]
         cluster: Any = SimpleNamespace(links=self.links, membership=SimpleNamespace(members=members))
-        self.standstill = Standstill(cluster, self.node.broker, AFTER)
+        self.standstill = PausedDeliveries(cluster, self.node.broker, AFTER)
         self.inbox: Inbox
         _, self.inbox = self.node.subscribe("t", "c", 10)
         self.node.publish_deferred("t", b"x", 10 * SECOND)
@@ -43,7 +43,7 @@ class Frozen:
             self.links[number] = SimpleNamespace(received_at=self.node.now)
 
 
-def test_what_is_due_after_a_standstill_is_held_until_all_were_heard() -> None:
+def test_deliveries_after_a_pause_are_held_until_a_contact_with_all_nodes() -> None:
     one = Frozen()
     one.stand_still()
     one.hear(1, 2)  # what had waited in their connections
@@ -69,7 +69,7 @@ def test_who_is_gone_is_waited_for_no_longer_than_for_a_silent_node() -> None:
     assert len(one.inbox.frames) == 1
 
 
-def test_nobody_is_waited_for_after_a_short_pause_or_alone() -> None:
+def test_no_node_is_waited_for_after_a_short_pause_or_alone() -> None:
     one = Frozen()
     one.node.now += 9 * SECOND
     one.node.broker.agenda.longest_gap = 9 * SECOND

@@ -8,10 +8,11 @@ import pytest
 
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.ownership.elections import ReplicaState
-from nsqd.cluster.ownership.replica_states import InSyncTeller, KeptReplicas, step_down_broken
+from nsqd.cluster.ownership.replica_states import InSyncReports, KeptReplicas, step_down_broken
 from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.in_sync import InSync
+from nsqd.cluster.wire.frames import FrameKind
 from nsqd.cluster.wire.handshake import Credentials
 from nsqd.core.message.epoch import NO_EPOCH, Epoch
 from nsqd.storage.log.followers import Followers
@@ -48,27 +49,29 @@ def test_a_replica_ends_when_its_connection_is_gone_and_when_it_is_asked_for_ane
     side.connect()
     side.say(stream.pack_follow(2))
     assert state(side, view).ended_at == 20  # it was asked for, and does not go on yet
-    side.say(stream.pack_resume([(FIRST.pack(), 0)]))
+    side.say(stream.pack_epochs(FrameKind.RESUME, [(FIRST.pack(), 0)]))
     assert state(side, view).ended_at is None
     side.now = 70
-    side.say(stream.pack_anew(0, [(FIRST.pack(), 0)]))
+    side.say(stream.pack_resync(0, [(FIRST.pack(), 0)]))
     assert state(side, view).ended_at == 70  # what comes is written aside
-    side.say(stream.pack_drop([(FIRST.pack(), 0)]))
+    side.say(stream.pack_epochs(FrameKind.DROP, [(FIRST.pack(), 0)]))
     assert list(view.replicas()) == []
 
 
-class Told:
-    """In place of Elections: what it was told."""
+class FakeElections:
+    """In place of Elections: the reports that nodes are sent."""
 
     def __init__(self) -> None:
-        self.words: list[tuple[Any, ...]] = []
+        self.reports: list[tuple[Any, ...]] = []
 
-    def in_sync(self, *words: Any) -> None:
-        self.words.append(words)
+    def in_sync(self, *report: Any) -> None:
+        self.reports.append(report)
 
 
 class OneFollower:
-    """In place of an Origin: one follower, and who counts."""
+    """In place of a LeaderSide: one follower, and the in-sync ones."""
+
+    is_broken = False
 
     def __init__(self) -> None:
         self.in_sync = InSync(Followers((1,), 2, 2), 100, 5)
@@ -76,35 +79,36 @@ class OneFollower:
         self.source = SimpleNamespace(log_id=LOG_ID, epoch=FIRST, end=100)
 
 
-def test_all_nodes_are_told_who_counts_since_when_and_whether_they_have_everything() -> None:
-    side, told, leader_side = Side(), Told(), OneFollower()
-    link = side.link
-    teller = InSyncTeller(told, leader_side)
-    teller.tick([(2, link)])
-    assert told.words == [(LOG_ID, FIRST, 100, frozenset(), link, False)]
+def test_all_nodes_get_the_in_sync_followers_since_when_and_whether_they_have_everything() -> None:
+    elections, leader_side, link = FakeElections(), OneFollower(), Side().link
+    cluster = SimpleNamespace(own=SimpleNamespace(log_id=LOG_ID), links={2: link})
+    reports = InSyncReports(
+        cluster, elections, SimpleNamespace(leader_side=leader_side, leader_sides={LOG_ID: leader_side})
+    )
+
+    def tick() -> list[tuple[Any, ...]]:
+        elections.reports.clear()
+        reports.tick(0)
+        return elections.reports
+
+    assert tick() == [(LOG_ID, FIRST, 100, frozenset(), link, False)]
     assert leader_side.in_sync.confirm(100, {1: 100})
     leader_side.source.end = 150
-    teller.tick([(2, link)])
+    assert tick() == [(LOG_ID, FIRST, 150, {1}, link, False)]
     leader_side.source.end = 200
-    teller.tick([(1, link), (2, link)])
-    assert told.words[1:] == [
-        (LOG_ID, FIRST, 150, {1}, link, False),
-        (LOG_ID, FIRST, 150, {1}, link, False),
-        (LOG_ID, FIRST, 150, {1}, link, False),
-    ]
-    leader_side.followers[1] = type("F", (), {"link": link, "is_caught_up": True})()
-    teller.tick([(1, link)])
-    assert told.words[-1] == (LOG_ID, FIRST, 150, {1}, link, True)
+    cluster.links = {1: link, 2: link}
+    assert tick() == [(LOG_ID, FIRST, 150, {1}, link, False)] * 2
+    leader_side.followers[1] = SimpleNamespace(link=link, is_caught_up=True)
+    cluster.links = {1: link}
+    assert tick() == [(LOG_ID, FIRST, 150, {1}, link, True)]
     leader_side.followers[1].link = None  # the follower of a connection before
-    teller.tick([(1, link)])
-    assert told.words[-1][-1] is False
+    assert tick() == [(LOG_ID, FIRST, 150, {1}, link, False)]
     leader_side.in_sync.change(Followers((), 2, 2), 210)
-    teller.tick([(1, link)])
-    assert told.words[-1] == (LOG_ID, FIRST, 200, frozenset(), link, False)
+    assert tick() == [(LOG_ID, FIRST, 200, frozenset(), link, False)]
 
 
 class BrokenLog:
-    """In place of an Origin: whether a sync of the log has failed."""
+    """In place of a LeaderSide: whether a sync of the log has failed."""
 
     is_broken = False
     noted = 0

@@ -7,14 +7,13 @@ broker must be what a start of the log gives that ends at the same place.
 from dataclasses import dataclass
 from random import Random
 
-from nsqd.cluster.promotion.promoted_log import SERVING, Parts
+from nsqd.cluster.promotion.promoted_log import SERVING, PromotionHost
 from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.replication import leader as leader_module
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.leader import LeaderSide
-from nsqd.cluster.replication.manifest import read_manifest
+from nsqd.cluster.replication.manifest import ReplicaDisk, read_manifest
 from nsqd.cluster.replication.replica import Replica
-from nsqd.cluster.replication.replica_disk import ReplicaDisk
 from nsqd.cluster.replication.replica_to_log import name_replica_files
 from nsqd.cluster.replication.replicas import Replicas
 from nsqd.core.broker import Broker
@@ -95,7 +94,7 @@ class Places:
 
 
 class PromotedPlaces:
-    """The promoted logs among Places. Implements nsqd.cluster.promotion.promotions.Directory."""
+    """The promoted logs among Places. In place of PromotedDirectory."""
 
     def __init__(self, places: Places) -> None:
         self._places = places
@@ -148,13 +147,16 @@ class NewLeader:
         self.announced: list[Epoch] = []
         self.replicas = Replicas(self.places, self.work, lambda: self.clock.now)
         self.own_cache = SteppedCache(self.places.disk, None, 1 << 20, lambda: None)
-        parts = Parts(
+        host = PromotionHost(
             open=self._open, make_broker=self._broker, copy=lambda opened: None, end_copying=lambda log_id: None,
             clocks=lambda: (self.clock.now, self.clock.wall), cache=self.own_cache, budget=1 << 20, node=NEW_LEADER,
-            announce=self._announce,
+            announce=self._announce, resume=lambda log_id: None, step_down=lambda log_id: None,
+            attach=lambda broker, deletions: lambda: False, detach=lambda broker: lambda: False, watch=lambda: None,
+            noted=lambda log_id: None, is_closed=lambda log_id: False, failed=lambda log_id, why: None,
+            is_lost=lambda *log: False, repair=lambda disk, reading: False,
         )  # fmt: skip
         self.directory = PromotedPlaces(self.places)
-        self.promotions = Promotions(self.directory, self.replicas, self.work, parts)
+        self.promotions = Promotions(self.directory, self.replicas, self.work, host)
 
     def _open(self, disk: Disk, promoted: Promoted, extend: Extend | None) -> OpenLog:
         parts = Simulated(
@@ -173,7 +175,7 @@ class NewLeader:
 
     def _announce(self, log_id: bytes, epoch: Epoch) -> None:
         disk = self.places.disk.crash(Random(1))  # what survives a power cut at this moment
-        _, epochs = told_on_disk(disk)
+        _, epochs = epochs_on_disk(disk)
         assert epoch in epochs, "an epoch is announced that is not durable"
         self.announced.append(epoch)
 
@@ -181,8 +183,16 @@ class NewLeader:
         while self.work.step(self.random):
             pass
 
+    def tick(self) -> None:
+        """Do the turns of the promoted logs, as the reactor does, and then what is due."""
+        for led in self.promotions.logs.values():
+            if led.state == SERVING and led.broker is not None:
+                led.broker.begin(self.clock.now, self.clock.wall)
+                led.broker.commit()
+        self.promotions.tick(self.clock.now)
 
-def told_on_disk(disk: SimDisk) -> tuple[int, list[Epoch]]:
+
+def epochs_on_disk(disk: SimDisk) -> tuple[int, list[Epoch]]:
     """Return the end of a log, and its epochs."""
     reading = LogReading(disk)
     return reading.log_records.end, [epoch for epoch, _ in reading.replay.epochs]
@@ -253,7 +263,9 @@ class Third:
     def end(self) -> int:
         """Return how far the replica is complete."""
         kept = self.replicas.kept.get(self.log_id)
-        return kept.replica.end if kept is not None and kept.replica is not None and not kept.replica.is_aside else -1
+        return (
+            kept.replica.end if kept is not None and kept.replica is not None and not kept.replica.is_resyncing else -1
+        )
 
     # nsqd.cluster.replication.replicas.Directory
 
@@ -340,7 +352,7 @@ class PromotingRun(CopyingRun):
         expected = told(known.broker, known.store)
         assert told(broker, log_opened.store) == expected, "the new leader does not own what the log owed"
         new_leader.promotions.close()
-        stop, _ = told_on_disk(places.disk.kill())
+        stop, _ = epochs_on_disk(places.disk.kill())
         found, frames = _state(places.disk.kill(), stop)[0][1], _state(cut, end)[0][1]
         assert found == frames, "messages cannot be read from the promoted log"
         places.restarted(random.random() < 0.5, random)

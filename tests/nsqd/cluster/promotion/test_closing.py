@@ -4,9 +4,9 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
-from nsqd.cluster.membership.closed_frames import make_closed
+from nsqd.cluster.membership.leader_frames import make_closed
 from nsqd.cluster.ownership.closed_logs import ClosedLogs
-from nsqd.cluster.promotion.closing import LOOK_EVERY, Closing
+from nsqd.cluster.promotion.closing import CHECK_EVERY, Closing
 from nsqd.cluster.promotion.promotions import CLOSED, SERVING
 from nsqd.cluster.wire.node_identity import Member, Standing
 from nsqd.core.broker import Broker
@@ -25,15 +25,15 @@ from tests.nsqd.storage.sim_node import NODE
 class FakeOrigin:
     """The copies of a log whose epochs are those that were announced."""
 
-    def __init__(self, node: NewLeader, log_id: bytes) -> None:
-        self._node, self._log_id = node, log_id
+    def __init__(self, node: NewLeader) -> None:
+        self._node = node
         self.in_sync = SimpleNamespace(stated=Followers(), counting=frozenset({2}))
         self.copies = Copies(0)
         self.followers: dict[int, Any] = {}
 
-    def led(self) -> dict[str, Any]:
-        epochs = [(epoch.pack().hex(), 0) for epoch in self._node.announced]
-        return {"log_id": self._log_id.hex(), "epochs": epochs, "end": 100}
+    @property
+    def source(self) -> SimpleNamespace:
+        return SimpleNamespace(epochs=lambda: [(epoch.pack(), 0) for epoch in self._node.announced], end=100)
 
 
 @dataclass
@@ -55,8 +55,8 @@ class ClosingNode:
         self.cluster = Network(1).start(1).cluster
         self.closed = ClosedLogs(self.cluster, lambda then: then(True))
         self.old_logs, self.own_end = FakeOldLogs([bytes(16), self.log_id]), 50
-        self.own = FakeOrigin(self.node, b"o" * 16)
-        leader_sides = {self.log_id: FakeOrigin(self.node, self.log_id)}
+        self.own = FakeOrigin(self.node)
+        leader_sides = {self.log_id: FakeOrigin(self.node)}
         self.copying = SimpleNamespace(leader_side=self.own, leader_sides=leader_sides, replicas=self.node.replicas)
         self.now = 0
         self.closing = self.make()
@@ -83,11 +83,11 @@ class ClosingNode:
     def reopen(self) -> None:
         """Begin the next run."""
         self.node.promotions.logs.clear()
-        self.node.promotions.parts.is_closed = self.closed.is_closed
+        self.node.promotions.host.is_closed = self.closed.is_closed
         self.node.promotions.reopen()
 
     def look(self) -> None:
-        self.now += LOOK_EVERY
+        self.now += CHECK_EVERY
         self.closed.tick(self.now)
         self.closing.tick(self.now)
         self.node.run()
@@ -120,7 +120,7 @@ def following() -> ClosingNode:
     return node
 
 
-def test_a_log_that_owes_nothing_is_closed_when_its_node_publishes_into_another_one() -> None:
+def test_a_log_without_unfinished_messages_is_closed_when_its_node_publishes_into_another_one() -> None:
     node = closing_node(standing=Standing.LEFT)  # so that nobody else must have the word
     assert node.closed.is_closed(node.log_id)
     assert node.cluster.leaders.closed[node.log_id].epoch == node.node.announced[-1]
@@ -135,7 +135,7 @@ def test_its_files_stay_until_another_member_has_that_durably() -> None:
     assert node.node.promotions.logs[node.log_id].state == CLOSED
     assert node.node.promotions.logs[node.log_id].log is None
     assert node.node.places.promoted is not None
-    assert node.node.replicas.is_promoted(node.log_id), "no replica of it is begun"
+    assert node.log_id in node.node.replicas.promoted, "no replica of it is begun"
 
 
 @each("standing", list(Standing))
@@ -166,17 +166,17 @@ def test_a_start_removes_what_the_last_run_has_closed_and_does_not_serve_it() ->
     node.reopen()
     node.node.run()
     assert node.node.promotions.logs[node.log_id].state == CLOSED
-    node.cluster.membership.words.pop(NODE)
+    node.cluster.membership.records.pop(NODE)
     node.closing = node.make()
     node.node.run()
     assert node.node.places.promoted is None
 
 
-def test_a_node_that_is_told_that_its_promoted_log_is_closed_serves_it_no_more() -> None:
+def test_a_node_that_learns_that_its_promoted_log_is_closed_stops_serving_it() -> None:
     node = closing_node(owes=True)
     word = node.cluster.leaders
     failed: list[bytes] = []
-    node.node.promotions.parts.failed = lambda log_id, why: failed.append(log_id)
+    node.node.promotions.host.failed = lambda log_id, why: failed.append(log_id)
     word.close(make_closed(node.log_id, 100, [(node.node.announced[-1]._replace(number=170, node=2), 0)]))
     node.look()
     assert node.node.places.promoted is None

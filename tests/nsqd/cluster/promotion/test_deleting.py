@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from nsqd.cluster.membership.deletion_frames import pack_content, pack_deleted_kept
-from nsqd.cluster.membership.deletions import Deletions
+from nsqd.cluster.membership.deletions import LostLogDeletions, pack_content
+from nsqd.cluster.membership.leader_frames import pack_kept
 from nsqd.cluster.promotion.deleting import MOST_NAMED, Deleting
 from nsqd.cluster.promotion.promoted_log import SERVING, PromotedLog
 from nsqd.cluster.wire.frames import FrameKind, PeerError
@@ -35,7 +35,7 @@ class DeletingNode:
         store = MemoryStore(lambda ceiling: True)
         self.home = Broker(Limits(), store, IdSource(1, 1, lambda ceiling: True), Random(1).randrange)
         self.home.topic("t").channel("c")
-        parts = self.node.promotions.parts
+        parts = self.node.promotions.host
         parts.make_broker = lambda opened: promoted_broker(self.home, opened.store, NoIds(opened.identity.node, 1))
         parts.attach, parts.detach = self.attach, self.detach
         self.attachment: Attachment
@@ -81,7 +81,7 @@ class DeletingNode:
         return self.cluster.links[number]
 
     def answers(self, number: int = 0) -> int:
-        return bytes(self.link(number).output).count(pack_deleted_kept(self.log_id))
+        return bytes(self.link(number).output).count(pack_kept(FrameKind.DELETED, self.log_id))
 
     def commit(self) -> None:
         self.home.begin(self.node.clock.now, self.node.clock.wall)
@@ -121,7 +121,7 @@ def test_a_channel_goes_and_the_answer_comes_when_that_is_durable(caplog: pytest
     assert node.answers(2) == 0
 
 
-def test_what_is_told_again_does_nothing_and_is_answered_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_repeated_deletion_does_nothing_and_is_confirmed_again(caplog: pytest.LogCaptureFixture) -> None:
     node = served()
     word = node.word(node.channel())
     for _ in range(2):
@@ -131,10 +131,10 @@ def test_what_is_told_again_does_nothing_and_is_answered_again(caplog: pytest.Lo
     assert caplog.text.count("the deletions of node 0") == 1
 
 
-def test_what_is_told_before_the_log_is_open_is_done_before_anything_is_delivered_of_it() -> None:
+def test_a_deletion_before_the_log_is_open_is_applied_before_any_delivery() -> None:
     node = served()
     word = node.word(node.channel())
-    parts = node.node.promotions.parts
+    parts = node.node.promotions.host
     node.node.promotions.begin_again(node.log_id, 90)
     node.tell(word)
     node.deleting.tick(1)
@@ -167,7 +167,7 @@ def test_what_was_lost_before_it_was_durable_is_done_again_when_the_log_is_opene
     assert node.answers() == 1
 
 
-def test_a_copy_that_diverged_elsewhere_is_left_as_it_is_and_nobody_is_answered() -> None:
+def test_a_copy_that_diverged_elsewhere_is_left_as_it_is_without_a_reply() -> None:
     node = served()
     for behind in (-1, 1):
         node.tell(node.word(node.channel(), behind=behind))
@@ -198,10 +198,10 @@ def test_a_log_that_is_lost_is_answered_for_no_more() -> None:
     assert node.answers() == 0
 
 
-def test_an_answer_ends_what_this_node_tells() -> None:
+def test_a_confirmation_ends_the_notices_of_this_node() -> None:
     node = DeletingNode()
     word = LogDeletions(Epoch(1, 0, bytes(8)), 1, (Deletion(DeletionKind.TOPIC_DELETED, 1),))
-    node.cluster.deletions = Deletions([(node.log_id, word)])
+    node.cluster.deletions = LostLogDeletions([(node.log_id, word)])
     node.cluster.leaders.learn(node.log_id, Epoch(101, 2, bytes(8)))
     before = len(node.link(2).output)
     node.deleting.tick(1)
@@ -214,7 +214,7 @@ def test_an_answer_ends_what_this_node_tells() -> None:
 
 def test_a_node_that_promotes_the_log_that_it_had_lost_deletes_there_itself() -> None:
     node = served()
-    node.cluster.deletions = Deletions([(node.log_id, node.word(node.channel()))])
+    node.cluster.deletions = LostLogDeletions([(node.log_id, node.word(node.channel()))])
     node.deleting.tick(1)
     assert "c" not in node.broker.topics["t"].channels
     node.deleting.tick(2)

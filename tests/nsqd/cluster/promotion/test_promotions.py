@@ -7,10 +7,9 @@ from random import Random
 
 from nsqd.cluster.promotion.opening import Interrupted
 from nsqd.cluster.promotion.promoted_log import ATTACHING, FAILED, READING, SERVING, WAITING
-from nsqd.cluster.promotion.promotions import GIVE_UP_AFTER, RETRY_AFTER, TIMER_EVERY, shares
-from nsqd.cluster.replication.manifest import read_manifest
+from nsqd.cluster.promotion.promotions import RETRY_AFTER, STEP_DOWN_AFTER, TIMER_EVERY, shares
+from nsqd.cluster.replication.manifest import ReplicaDisk, read_manifest
 from nsqd.cluster.replication.replica import Replica
-from nsqd.cluster.replication.replica_disk import ReplicaDisk
 from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
 from nsqd.core.message.ids import IdSource
@@ -59,7 +58,7 @@ def again(node: NewLeader) -> NewLeader:
 
 def later(node: NewLeader) -> None:
     node.clock.advance(RETRY_AFTER)
-    node.promotions.tick(node.clock.now)
+    node.tick()
     node.run()
 
 
@@ -71,7 +70,7 @@ def test_a_log_is_served_and_copied_from_its_directory_and_no_replica_of_it_is_k
     node, log_id = new_leader()
     node.promotions.won(log_id, 70)
     assert node.promotions.leads(log_id)
-    assert node.replicas.is_promoted(log_id)
+    assert log_id in node.replicas.promoted
     node.run()
     (figures,) = node.promotions.figures()
     assert (figures["state"], figures["node"], figures["topics"], figures["failure"]) == (SERVING, NODE, 1, "")
@@ -117,12 +116,12 @@ def test_a_log_that_was_made_here_is_served_and_what_it_had_delivered_is_counted
 
 def test_a_log_that_was_made_here_and_is_closed_is_not_served() -> None:
     node, log_id = new_leader()
-    node.promotions.parts.is_closed = lambda one: one == log_id
+    node.promotions.host.is_closed = lambda one: one == log_id
     node.promotions.serve_salvaged(log_id)
     assert node.promotions.logs == {}
 
 
-def test_a_start_gives_back_no_message_ids_and_tells_which_logs_it_will_open() -> None:
+def test_a_start_gives_back_no_message_ids_and_announces_the_logs_to_open() -> None:
     node, log_id = serving()
     node.promotions.close()
     next_life = again(node)
@@ -176,7 +175,7 @@ def test_after_a_failure_a_log_is_a_replica_or_is_opened_later(operation: str, n
     elif node.promotions.logs[log_id].state == FAILED:
         assert not node.announced
         node.clock.advance(RETRY_AFTER)
-        node.promotions.tick(node.clock.now)
+        node.tick()
     node.run()
     assert node.promotions.logs[log_id].state == SERVING
     assert node.announced[-1].number >= 70
@@ -227,7 +226,7 @@ def test_a_log_that_another_node_has_promoted_meanwhile_is_not_opened_at_a_start
         asked.append((log_id, max(epochs)[:2], followers))
         return True
 
-    node.promotions.parts.is_lost = is_lost
+    node.promotions.host.is_lost = is_lost
     node.promotions.reopen()
     node.run()
     assert asked == [(log_id, (70, 1), Followers())]
@@ -238,7 +237,7 @@ def test_a_log_that_another_node_has_promoted_meanwhile_is_not_opened_at_a_start
 
 def test_a_promotion_that_is_called_off_before_its_epoch_is_durable_leaves_the_replica_as_it_was() -> None:
     node, log_id = new_leader()
-    opened = node.promotions.parts.open
+    opened = node.promotions.host.open
     reads: list[Callable[[], None]] = []
 
     def back_while_it_is_read(disk: Disk, promoted: Promoted, extend: Extend | None) -> OpenLog:
@@ -246,7 +245,7 @@ def test_a_promotion_that_is_called_off_before_its_epoch_is_durable_leaves_the_r
         reads.append(promoted.interrupt)
         return opened(disk, promoted, extend)
 
-    node.promotions.parts.open = back_while_it_is_read
+    node.promotions.host.open = back_while_it_is_read
     node.promotions.won(log_id, 70)
     node.run()
     assert len(reads) == 1
@@ -254,7 +253,7 @@ def test_a_promotion_that_is_called_off_before_its_epoch_is_durable_leaves_the_r
     assert node.promotions.logs == {}
     kept = node.replicas.kept[log_id]
     assert (kept.replica.end > 0, kept.replica.manifest.won, kept.node) == (True, 0, NODE)
-    node.promotions.parts.open = opened
+    node.promotions.host.open = opened
     node.promotions.won(log_id, 170)  # the leader is lost again
     node.run()
     assert numbers(node) == [170]
@@ -262,7 +261,7 @@ def test_a_promotion_that_is_called_off_before_its_epoch_is_durable_leaves_the_r
 
 def test_a_promotion_that_is_called_off_when_its_epoch_is_durable_goes_on() -> None:
     node, log_id = new_leader()
-    opened = node.promotions.parts.open
+    opened = node.promotions.host.open
 
     def back_when_it_was_read(disk: Disk, promoted: Promoted, extend: Extend | None) -> OpenLog:
         log = opened(disk, promoted, extend)
@@ -276,7 +275,7 @@ def test_a_promotion_that_is_called_off_when_its_epoch_is_durable_goes_on() -> N
         log.writer.sync = synced
         return log
 
-    node.promotions.parts.open = back_when_it_was_read
+    node.promotions.host.open = back_when_it_was_read
     node.promotions.won(log_id, 70)
     node.run()
     assert numbers(node) == [70]
@@ -296,7 +295,7 @@ def test_a_promotion_that_waits_is_called_off() -> None:
 
 
 @each("cut_in", range(0, 30, 3))
-def test_a_kill_before_the_epoch_is_told_leaves_a_replica_for_the_next_run(cut_in: int) -> None:
+def test_a_kill_before_the_epoch_is_announced_leaves_a_replica_for_the_next_run(cut_in: int) -> None:
     node, log_id = new_leader()
     node.places.disk.cut_in = cut_in
     node.promotions.won(log_id, 70)
@@ -346,7 +345,7 @@ def is_closed(opened: OpenLog) -> bool:
 def test_reading_and_filling_end_when_the_node_stops() -> None:
     node, log_id = new_leader()
     node.promotions.won(log_id, 70)
-    opened = node.promotions.parts.open
+    opened = node.promotions.host.open
     ended: list[str] = []
 
     def stop_in_the_midst(disk: Disk, promoted: Promoted, extend: Extend | None) -> OpenLog:
@@ -357,7 +356,7 @@ def test_reading_and_filling_end_when_the_node_stops() -> None:
             ended.append("reading")
             raise
 
-    node.promotions.parts.open = stop_in_the_midst
+    node.promotions.host.open = stop_in_the_midst
     node.run()
     assert ended == ["reading"]
     assert not node.announced
@@ -439,14 +438,14 @@ def test_a_broker_is_attached_in_slices_and_detached_when_the_log_is_lost() -> N
 
         return detach_some
 
-    node.promotions.parts.attach, node.promotions.parts.detach = attach, detach
+    node.promotions.host.attach, node.promotions.host.detach = attach, detach
     node.promotions.won(log_id, 70)
     while not brokers:
         node.work.step(node.random)
     led = node.promotions.logs[log_id]
-    assert (led.state, led.is_attached, left) == (ATTACHING, False, [2]), "one slice in a turn"
+    assert (led.state, left) == (ATTACHING, [2]), "one slice in a turn"
     node.run()
-    assert (led.state, led.is_attached, left) == (SERVING, True, [0])
+    assert (led.state, left) == (SERVING, [0])
     log = led.log
     node.promotions.lose(log_id)
     node.promotions.lose(log_id)
@@ -470,7 +469,7 @@ def test_what_is_deleted_is_noted_from_the_announcement_to_the_attachment_and_be
         deletions.end()
         return lambda: False
 
-    parts = node.promotions.parts
+    parts = node.promotions.host
     parts.attach, parts.watch = attach, lambda: Deletions(home)
     noted = home.directory.on_deleted
     node.promotions.won(log_id, 70)
@@ -499,7 +498,7 @@ def write_something(node: NewLeader, log_id: bytes) -> None:
     syncer = led.log.syncer
     for _ in range(3):
         node.clock.advance(TIMER_EVERY)
-        node.promotions.tick(node.clock.now)
+        node.tick()
         while syncer.job is not None:
             syncer.step()
 
@@ -507,12 +506,12 @@ def write_something(node: NewLeader, log_id: bytes) -> None:
 def with_words(node: NewLeader) -> list[str]:
     """Note what a node tells others of its promoted log."""
     words: list[str] = []
-    parts = node.promotions.parts
-    parts.give_up, parts.resume = lambda log_id: words.append("gave up"), lambda log_id: words.append("leads")
+    parts = node.promotions.host
+    parts.step_down, parts.resume = lambda log_id: words.append("gave up"), lambda log_id: words.append("leads")
     return words
 
 
-def test_a_promoted_log_whose_sync_fails_is_given_up_and_opened_again_later() -> None:
+def test_a_promoted_log_whose_sync_fails_steps_down_and_is_opened_again_later() -> None:
     node, log_id = new_leader()
     words = with_words(node)
     node.promotions.won(log_id, 70)
@@ -526,7 +525,7 @@ def test_a_promoted_log_whose_sync_fails_is_given_up_and_opened_again_later() ->
     assert opened is None or is_closed(opened)
     later(node)
     assert numbers(node) == [70, 71]
-    assert (led.state, led.is_given_up) == (SERVING, False)
+    assert (led.state, led.has_stepped_down) == (SERVING, False)
     write_something(node, log_id)
     assert (led.state, words) == (SERVING, ["gave up"])
 
@@ -550,7 +549,7 @@ def test_a_promoted_log_that_cannot_be_written_for_long_may_be_taken_over_and_go
     disk.capacity = 0
     write_something(node, log_id)
     assert (led.log.writer.failure != "", words) == (True, []), "it may be over soon"
-    node.clock.advance(GIVE_UP_AFTER)
+    node.clock.advance(STEP_DOWN_AFTER)
     write_something(node, log_id)
     write_something(node, log_id)
     assert (led.state, words) == (SERVING, ["gave up"])
@@ -562,7 +561,7 @@ def test_a_promoted_log_that_cannot_be_written_for_long_may_be_taken_over_and_go
     assert words == ["gave up", "leads"]
 
 
-def test_what_nobody_waits_for_is_synced_by_the_clock() -> None:
+def test_records_without_a_waiting_client_are_synced_by_the_clock() -> None:
     node, log_id = serving()
     led = node.promotions.logs[log_id]
     led.broker.begin(node.clock.now, node.clock.wall)
@@ -572,7 +571,7 @@ def test_what_nobody_waits_for_is_synced_by_the_clock() -> None:
     assert writer.durable.position < writer.written.position
     for _ in range(3):
         node.clock.advance(TIMER_EVERY)
-        node.promotions.tick(node.clock.now)
+        node.tick()
         while syncer.job is not None:
             syncer.step()
     assert writer.durable.position == writer.written.position
@@ -598,7 +597,7 @@ def test_the_time_of_a_log_goes_on_from_what_its_follower_noted(is_kept: bool) -
         write_note(disk, note)
         Replica(disk, log_id, NODE).close()
     else:
-        node.promotions.parts.noted = {log_id: note}.get
+        node.promotions.host.noted = {log_id: note}.get
     node.promotions.won(log_id, 70)
     node.run()
     led = node.promotions.logs[log_id]

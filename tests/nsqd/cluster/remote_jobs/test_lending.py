@@ -31,7 +31,7 @@ def test_a_job_added_anywhere_reaches_a_client_that_waits(body: bytes) -> None:
     assert a.client().get("q") == []
 
 
-def test_a_job_that_was_on_its_way_for_longer_than_its_retry_time_goes_to_nobody_there() -> None:
+def test_a_job_that_was_in_transit_for_longer_than_its_retry_time_reaches_no_client() -> None:
     """Its owner has perhaps given it to somebody else since, and has been told that it is done."""
     for retry, is_given in ((1, False), (2, True), (0, True)):
         cluster, a, b = nodes(2)
@@ -45,7 +45,7 @@ def test_a_job_that_was_on_its_way_for_longer_than_its_retry_time_goes_to_nobody
             assert client.replies() == [[[b"q", job_id.encode(), b"x"]]]
 
 
-def test_a_queue_tells_from_which_nodes_its_jobs_came() -> None:
+def test_a_queue_shows_from_which_nodes_its_jobs_came() -> None:
     cluster, a, b, c = nodes(3)
     client, other = c.client(), c.client()
     for station in (a, b, a):
@@ -99,7 +99,7 @@ def test_a_pause_reaches_all_nodes_if_it_says_so() -> None:
     assert told("state", "bcast") == ["none"] * 3
 
 
-def test_nobody_but_the_owner_is_asked() -> None:
+def test_only_the_owner_is_asked() -> None:
     cluster, a, b, _ = nodes(3)
     job_id = a.client().add("q")
     cluster.kinds.clear()
@@ -129,7 +129,7 @@ def test_all_clients_of_another_node_that_begin_to_wait_together_are_lent_jobs_t
     assert a.client().do("QLEN", "q") == 1
 
 
-def test_a_loan_that_nobody_waits_for_goes_back_uncounted() -> None:
+def test_a_loan_without_a_waiting_client_is_returned_uncounted() -> None:
     cluster, a, b, c = nodes(3)
     client = cluster.waiting(c, "q")
     ids = [station.client().add("q", b"x") for station in (a, b)]
@@ -143,7 +143,7 @@ def test_a_loan_that_nobody_waits_for_goes_back_uncounted() -> None:
     assert FrameKind.RETURN in cluster.kinds
 
 
-def test_a_job_without_retry_that_nobody_waits_for_is_kept_by_the_borrower() -> None:
+def test_a_job_without_retry_and_without_a_waiting_client_stays_at_the_node_that_got_it() -> None:
     cluster, a, b, c = nodes(3)
     client = cluster.waiting(c, "q")
     for station, body in ((a, b"a"), (b, b"b")):

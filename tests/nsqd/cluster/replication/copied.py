@@ -1,7 +1,6 @@
 """What a replica must be: the log's bytes, and a log that replay takes for the leader's, cut at the replica's end."""
 
-from nsqd.cluster.replication.manifest import Manifest
-from nsqd.cluster.replication.replica_disk import ReplicaDisk
+from nsqd.cluster.replication.manifest import Manifest, ReplicaDisk
 from nsqd.storage.log.cleaner import _live
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.files import SegmentFiles

@@ -94,9 +94,9 @@ class _Ear:
         return []
 
     def proved(self, link: Link, peer: NodeIdentity, now: int) -> None: ...
-    def receive_words(self, link: Link, words: list[Member], now: int) -> None: ...
-    def heard_of_space(self, link: Link, is_full: bool) -> None: ...
-    def heard(self, link: Link, lease: int | None, back_by: int | None, now: int) -> None: ...
+    def receive_members(self, link: Link, words: list[Member], now: int) -> None: ...
+    def note_space(self, link: Link, is_full: bool) -> None: ...
+    def note_contact(self, link: Link, lease: int | None, back_by: int | None, now: int) -> None: ...
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         self.copying.receive(link, kind, content, now)
 
@@ -166,7 +166,7 @@ class _NoReplicas:
 
 
 class SimDirectory:
-    """The directories of a follower's replicas. Implements nsqd.cluster.replication.replicas.Directory."""
+    """The directories of a follower's replicas. In place of ReplicaDirectory."""
 
     def __init__(self, run: CopyingRun, disks: dict[bytes, SimDisk]) -> None:
         self.disks = disks
@@ -328,7 +328,7 @@ class CopyingRun:
             if random.random() < 0.6:
                 self.node.turn(*self.users.commands())
                 if random.random() < 0.3:
-                    self.leader_side.ask_for_word(True)
+                    self.leader_side.request_sync(True)
             self._work_of_node()
         except PowerCut:
             self._restart_leader_side(is_cut=random.random() < 0.7)

@@ -124,7 +124,7 @@ def parting(ours: Copy, theirs: Copy) -> int:
 
 @given(st.integers(0, 1 << 32))
 @settings(max_examples=tries(60))
-def test_the_epochs_tell_what_the_bytes_tell(seed: int) -> None:
+def test_the_epochs_show_the_same_common_end_as_the_bytes(seed: int) -> None:
     random = Random(seed)
     copies = history(random)
     for ours in copies:

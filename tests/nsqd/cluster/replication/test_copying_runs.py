@@ -55,17 +55,17 @@ def durable_is_told_without_a_sync(patch: Patch) -> None:
 
 
 def durable_is_told_before_the_switch(patch: Patch) -> None:
-    tell = Replicas._tell
+    send_copied = Replicas._send_copied
 
-    def telling(self: Replicas, kept: Kept, replica: Replica) -> None:
-        tell(self, kept, replica)
-        is_aside = replica.is_aside and replica._aside and replica._file is not None
-        if kept.is_resumed and is_aside and kept.link is not None:
-            position = replica._aside[-1].base + replica._size - HEADER_SIZE
+    def early(self: Replicas, kept: Kept, replica: Replica) -> None:
+        send_copied(self, kept, replica)
+        is_resyncing = replica.is_resyncing and replica._resync_files and replica._file is not None
+        if kept.is_resumed and is_resyncing and kept.link is not None:
+            position = replica._resync_files[-1].base + replica._size - HEADER_SIZE
             kept.reported = position, position
             kept.link.send(stream.pack_copied(position, position))
 
-    patch.setattr(Replicas, "_tell", telling)
+    patch.setattr(Replicas, "_send_copied", early)
 
 
 @pytest.mark.parametrize(

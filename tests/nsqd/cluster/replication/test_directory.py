@@ -49,7 +49,7 @@ def test_what_was_kept_as_a_diverged_copy_is_never_replaced(tmp_path: Path) -> N
     assert not any(RealDisk(Path(aside, "log")).reserved() for aside in asides)
 
 
-def test_what_was_not_finished_is_a_replica_again_before_anybody_is_answered(
+def test_an_unfinished_promotion_is_a_replica_again_before_any_reply(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     replicas, promoted = ReplicaDirectory(tmp_path), PromotedDirectory(tmp_path)

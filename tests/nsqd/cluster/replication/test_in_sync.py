@@ -19,7 +19,7 @@ def test_the_record_comes_back_as_it_was() -> None:
     assert unpack(Followers().pack()) == Followers()
 
 
-def test_after_a_start_nobody_counts_until_enough_copies_have_the_log() -> None:
+def test_after_a_start_no_follower_is_in_sync_until_enough_copies_have_the_log() -> None:
     found = InSync(Followers((1, 2), 2, 2), 100, PATIENCE)
     assert not found.named
     assert not found.confirm(99, {1: 100})  # the leader itself does not have it durably

@@ -133,7 +133,7 @@ def test_a_replica_with_nothing_is_sent_everything() -> None:
     log, second = two_segments()
     found = Side(log).have(stream.Have(0, [], {}))
     assert found == [
-        (FrameKind.ANEW, stream.pack_anew(0, [(FIRST.pack(), 0)])[5:]),
+        (FrameKind.RESYNC, stream.pack_resync(0, [(FIRST.pack(), 0)])[5:]),
         (FrameKind.SEGMENT, log.files[0][:HEADER_SIZE]),
         *_bytes(0, HEADER_SIZE, log.files[0][HEADER_SIZE:]),
         (FrameKind.SEGMENT, log.files[second][:HEADER_SIZE]),
@@ -168,12 +168,12 @@ def test_a_replica_with_what_the_log_lost_is_sent_everything() -> None:
     side = Side(log)
     side.source.table.append((SECOND.pack(), log.end))
     found = side.have(stream.Have(log.end + 100, [(FIRST.pack(), 0)], {0: 0, second: 0}))
-    assert stream.unpack_anew(found[0][1])[0] == 0
+    assert stream.unpack_resync(found[0][1])[0] == 0
 
 
 def test_a_log_in_which_nothing_stands_yet() -> None:
     side = Side(Log())
-    assert [kind for kind, _ in side.have(stream.Have(0, [], {}))] == [FrameKind.ANEW]
+    assert [kind for kind, _ in side.have(stream.Have(0, [], {}))] == [FrameKind.RESYNC]
     side.source.log.begin()
     side.source.log.write(b"one")
     side.leader_side.pump()
@@ -197,7 +197,7 @@ def test_what_was_read_for_a_place_is_not_sent_as_if_it_stood_elsewhere() -> Non
     finally:
         leader_module.LAST = before
     assert sent == [
-        (FrameKind.RESUME, stream.pack_resume([(FIRST.pack(), 0)])[5:]),
+        (FrameKind.RESUME, stream.pack_epochs(FrameKind.RESUME, [(FIRST.pack(), 0)])[5:]),
         *_bytes(second, HEADER_SIZE + end - second, log.files[second][HEADER_SIZE + end - second :]),
     ]
 
@@ -222,7 +222,7 @@ def test_a_follower_that_is_far_behind_is_sent_no_more_than_the_rate_allows(monk
     log, _ = two_segments()
     side = Side(log, rate=1)
     kinds = [kind for kind, _ in side.have(stream.Have(0, [], {}))]
-    assert kinds == [FrameKind.ANEW, FrameKind.SEGMENT]
+    assert kinds == [FrameKind.RESYNC, FrameKind.SEGMENT]
     side.leader_side.tick(1_000_000_000)
     while side.work.step(Random(1)):
         pass
@@ -257,7 +257,7 @@ def wrote(side: Side, *contents: bytes) -> tuple[FrameKind, bytes]:
     return _bytes(base, at, data)[0]
 
 
-def test_what_nobody_waits_for_is_sent_together() -> None:
+def test_bytes_without_a_waiting_client_are_sent_together() -> None:
     side = live()
     wrote(side, b"four")
     wrote(side, b"five")
@@ -271,10 +271,10 @@ def test_what_nobody_waits_for_is_sent_together() -> None:
     assert bytes(data).count(b"four") == bytes(data).count(b"five") == 1
 
 
-def test_much_and_what_somebody_waits_for_is_sent_at_once() -> None:
+def test_large_batches_and_awaited_bytes_are_sent_at_once() -> None:
     side = live()
     frame = wrote(side, b"four")
-    side.leader_side.ask_for_word(is_durable=False)
+    side.leader_side.request_sync(is_durable=False)
     assert side.sent() == [frame]
     frame = wrote(side, bytes(leader_module.BATCH))
     assert side.sent() == [frame]
@@ -302,7 +302,7 @@ def test_a_follower_that_reaches_the_end_is_not_sent_it_twice() -> None:
     assert FrameKind.BYTES not in kinds
 
 
-def test_a_node_that_is_chosen_once_more_for_a_while_is_told_again_that_it_is_not_needed() -> None:
+def test_a_node_that_is_chosen_once_more_for_a_while_is_sent_drop_again() -> None:
     log, second = two_segments()
     side = Side(log)
     cluster = side.leader_side._cluster
@@ -328,7 +328,7 @@ def test_a_node_that_is_chosen_once_more_for_a_while_is_told_again_that_it_is_no
                 for kind, content in FrameReader().feed(b"".join(link.drain())):
                     if kind is FrameKind.DROP:
                         told.append(number)
-                        assert stream.unpack_drop(content) == [(FIRST.pack(), 0)]
+                        assert stream.unpack_epochs(content) == [(FIRST.pack(), 0)]
 
     lives_on()
     (first,) = side.leader_side.followers

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nsqd.cluster.replication.follower import AtOnce
-from nsqd.cluster.replication.log_times import MOST_NOTES, TELL_EVERY, WRITE_EVERY, LogTimes
+from nsqd.cluster.replication.log_times import MOST_NOTES, SEND_EVERY, WRITE_EVERY, LogTimes
 from nsqd.cluster.wire.frames import FrameKind, FrameReader, PeerError
 from nsqd.storage.log.clocks import Anchor, Clocks, read_note
 from tests.nsqd.cluster.network import Network, SimMember
@@ -39,36 +39,36 @@ def kept(log_id: bytes) -> Any:
     return SimpleNamespace(log_id=log_id, disk=new_disk(), failure="")
 
 
-def test_a_follower_notes_the_time_that_the_leader_tells_it_and_keeps_it() -> None:
+def test_a_follower_records_the_time_that_the_leader_sends_and_keeps_it() -> None:
     network, (leader, follower) = two()
     there, here = Times(leader), Times(follower)
     log_id = leader.own.log_id
     here.kept[log_id] = kept(log_id)
     there.followers[1] = SimpleNamespace(number=1, link=leader.cluster.links[1], has_replica=False)
-    there.times.tick(TELL_EVERY)
+    there.times.tick(SEND_EVERY)
     network.run(1)
     assert here.times.noted(log_id) is None, "it has no replica yet"
     there.followers[1].has_replica = True
-    there.times.tick(TELL_EVERY + 1)
+    there.times.tick(SEND_EVERY + 1)
     network.run(1)
     assert here.times.noted(log_id) == Anchor(77, 1000, 10, BOOT)
     here.times.tick(WRITE_EVERY)
     assert read_note(here.kept[log_id].disk) == Anchor(77, 1000, 10, BOOT)
 
 
-def test_the_time_is_told_each_5_s_and_over_each_new_connection() -> None:
+def test_the_time_is_sent_every_5_s_and_over_each_new_connection() -> None:
     _, (leader, _) = two()
     there = Times(leader)
     link = leader.cluster.links[1]
     there.followers[1] = SimpleNamespace(number=1, link=link, has_replica=True)
     link.drain()
     counts = []
-    for now in (1, 2, TELL_EVERY, TELL_EVERY + 1):
+    for now in (1, 2, SEND_EVERY, SEND_EVERY + 1):
         there.times.tick(now)
         counts.append([kind for kind, _ in FrameReader().feed(b"".join(link.drain()))].count(FrameKind.TIME))
     assert counts == [1, 0, 0, 1]
     there.followers[1].link = leader.network.members["node1:4152"].cluster.links[0]
-    there.times.tick(TELL_EVERY + 2)
+    there.times.tick(SEND_EVERY + 2)
     assert there.followers[1].link.output
 
 

@@ -8,15 +8,7 @@ import pytest
 
 from nsqd.cluster.replication.manifest import read_manifest
 from nsqd.storage.log.records import HEADER_SIZE
-from tests.nsqd.cluster.replication.test_replica import (
-    anew,
-    begun,
-    check,
-    opened,
-    sync,
-    synced,
-    two_segments,
-)
+from tests.nsqd.cluster.replication.test_replica import anew, begun, check, opened, sync, synced, two_segments
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.small_log import new_disk
 

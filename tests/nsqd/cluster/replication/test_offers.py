@@ -6,9 +6,9 @@ from typing import Any
 import msgpack
 import pytest
 
-from nsqd.cluster.joined import told_of_promoted
-from nsqd.cluster.membership.closed_frames import Closed
+from nsqd.cluster.joined import promoted_log_status
 from nsqd.cluster.membership.cluster_json import describe_closed
+from nsqd.cluster.membership.leader_frames import Closed
 from nsqd.cluster.replication import offers
 from nsqd.cluster.wire.frames import PeerError
 from nsqd.core.message.ids import MOST_LEASE
@@ -18,7 +18,7 @@ from nsqd.storage.log.records import HEADER_SIZE
 from tests.cases import each
 
 
-def test_without_followers_nobody_is_waited_for() -> None:
+def test_without_followers_no_node_is_waited_for() -> None:
     assert offers.is_enough(Followers(), set())
 
 
@@ -47,7 +47,7 @@ def offers_of(*, replicas: Any = (), led: Any = (), closed: Any = (), lease: int
     return offers.find_offers("h:1", {"replicas": replicas, "led": led, "closed": closed}, LOG_ID, lease)
 
 
-def test_a_log_that_a_node_leads_is_told_apart_from_a_replica() -> None:
+def test_a_log_that_a_node_leads_is_distinguished_from_a_replica() -> None:
     leads = offers.Offer("h:1", 500, ((EPOCH, 0),), leader=2)
     assert offers_of(led=[LED | {"log_id": "00" * 16}, LED]) == [leads]
     assert offers_of() == []
@@ -64,9 +64,9 @@ def test_a_replica_that_is_not_complete_has_nothing_and_of_one_that_cannot_be_re
 def test_a_log_that_a_node_has_lost_to_another_one_is_not_its_own_and_one_that_is_opened_is_waited_for() -> None:
     entry: dict[str, Any] = {"log_id": LOG_ID.hex(), "node": 2, "topics": 0, "failure": ""}
     for state, expected in (("lost", []), ("closed", []), ("reading", None), ("failed", None)):
-        assert offers_of(led=[told_of_promoted(entry | {"state": state}, None)]) == expected
+        assert offers_of(led=[promoted_log_status(entry | {"state": state}, None)]) == expected
     begun = {"log_id": LOG_ID.hex(), "epochs": LED["epochs"], "end": 500}
-    (offer,) = offers_of(led=[told_of_promoted(entry | {"state": "serving"}, begun)]) or []
+    (offer,) = offers_of(led=[promoted_log_status(entry | {"state": "serving"}, begun)]) or []
     assert offer.end == 500
 
 

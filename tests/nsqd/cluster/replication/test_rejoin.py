@@ -6,7 +6,14 @@ from random import Random
 import pytest
 
 from nsqd.cluster.replication.offers import Fetched, Offer
-from nsqd.cluster.replication.rejoin import FailedOver, LeaderSilentError, Rejoin, Taken, failed_over, is_led_by_another
+from nsqd.cluster.replication.rejoin import (
+    FailedOverError,
+    Failover,
+    LeaderSilentError,
+    Rejoin,
+    failed_over,
+    is_led_by_another,
+)
 from nsqd.core.message.ids import LEASE, SAFE_LEASES, first_of_new_log
 from nsqd.storage.log.epochs import Epoch, EpochTable
 from nsqd.storage.log.followers import Followers
@@ -23,9 +30,9 @@ FIRST = first_of_new_log(WALL, 0)
 
 
 class Told:
-    """Other nodes, whose answers the test gives. Implements nsqd.cluster.replication.offers.OtherReplicas."""
+    """Other nodes, whose answers the test gives. In place of nsqd.cluster.replication.asking.NodeReplicas."""
 
-    is_anybody_silent = False
+    is_incomplete = False
 
     def __init__(self, *offers: Offer, leases: list[int] | None = None) -> None:
         self.offers, self._leases = list(offers), leases or []
@@ -62,7 +69,7 @@ def test_a_new_log_begins_above_what_is_known_and_above_the_time() -> None:
     assert asked(SimDisk(Random(1)), lease=FIRST) == FIRST + SAFE_LEASES * LEASE
 
 
-def test_the_highest_lease_that_others_tell_counts() -> None:
+def test_the_highest_lease_that_others_know_counts() -> None:
     assert asked(SimDisk(Random(1)), leases=[FIRST, FIRST + 1, 0]) == FIRST + 1 + SAFE_LEASES * LEASE
 
 
@@ -95,7 +102,7 @@ def test_another_number_is_refused() -> None:
         asked(node.disk.kill(), NODE + 1)
 
 
-def test_an_old_log_goes_on_above_what_others_were_told_of_it() -> None:
+def test_an_old_log_continues_above_the_ids_that_others_know() -> None:
     old, reading = published()
     leased = reading.start_results.leased
     assert begins(old, leased) == 0
@@ -150,7 +157,7 @@ def test_a_greater_epoch_of_another_node_is_a_failover() -> None:
 def test_the_leader_is_believed_before_a_replica_that_may_be_shorter() -> None:
     replica, leader = offer(OWN, epoch(103, 1), end=50, lease=9), offer(OWN, epoch(103, 1), leader=1, end=90)
     found = failed_over([replica, leader], [OWN], NODE)
-    assert found == Taken(epoch(103, 1), "1:1", leader.epochs, 90, 9)
+    assert found == Failover(epoch(103, 1), "1:1", leader.epochs, 90, 9)
     assert found.common([(OWN.pack(), 0)], 70) == 10
     assert found.common([(OWN.pack(), 0)], 5) == 5
     assert found.common([(epoch(1, 1).pack(), 0)], 70) == 0
@@ -162,9 +169,9 @@ def test_a_log_that_was_taken_over_is_not_opened_and_gets_of_its_tail_what_other
     own, its = (first.pack(), begun), (epoch(103, 1).pack(), end)
     leader, replica = Offer("1:1", end + 500, (own, its), 0, 1), Offer("2:1", end + 100, (own,))
     others = Told(leader, replica)
-    with pytest.raises(FailedOver) as raised:
+    with pytest.raises(FailedOverError) as raised:
         Rejoin(others, NODE, 0, lambda: WALL)(disk, reading)
-    assert raised.value.taken.epoch == epoch(103, 1)
+    assert raised.value.failover.epoch == epoch(103, 1)
     assert others.fetched == ["2:1"], "the leader's bytes behind the end are not this node's"
     assert is_led_by_another(Told(leader), b"", [first], NODE, Followers())
     assert not is_led_by_another(Told(replica), b"", [first], NODE, Followers())
@@ -190,7 +197,7 @@ def test_as_many_answers_are_waited_for_as_the_log_of_a_node_that_returns_needs(
     assert asked == [Followers((1, 2), 2, 2)]
 
 
-def test_a_log_that_is_known_to_be_taken_over_is_not_opened_if_nobody_tells_of_it() -> None:
+def test_a_log_that_is_known_to_be_failed_over_is_not_opened_without_a_reply_about_it() -> None:
     disk, reading = published()
     leaders = {reading.identity.log_id: epoch(103, 1)}
     with pytest.raises(LeaderSilentError, match="node 1 has"):
@@ -198,7 +205,7 @@ def test_a_log_that_is_known_to_be_taken_over_is_not_opened_if_nobody_tells_of_i
     assert not Rejoin(Told(), NODE, 0, lambda: WALL, {bytes(16): epoch(103, 1)})(disk, reading)
 
 
-def test_an_old_copy_of_a_log_goes_on_in_an_epoch_above_those_that_others_know_of_its_node() -> None:
+def test_an_old_copy_of_a_log_continues_in_an_epoch_above_all_known_ones_of_its_node() -> None:
     disk, reading = published()
     (first, begun), *_ = reading.replay.epochs
     epochs = (first.pack(), begun), (Epoch(7, NODE, bytes(8)).pack(), 900)
@@ -213,9 +220,9 @@ def test_a_copy_that_was_made_after_a_failover_is_not_continued() -> None:
     new_leader = epoch(101, NODE + 1)
     reading.replay.epochs.begin(new_leader, end)  # the copy is of the new leader's time, and ends where its log ends
     own, its = (first.pack(), begun), (new_leader.pack(), end)
-    with pytest.raises(FailedOver) as caught:
+    with pytest.raises(FailedOverError) as caught:
         Rejoin(Told(Offer("1:1", end + 100, (own, its), 0, NODE + 1)), NODE, 0, lambda: WALL)(disk, reading)
-    assert caught.value.taken.epoch == new_leader
+    assert caught.value.failover.epoch == new_leader
     with pytest.raises(LeaderSilentError, match=f"node {NODE + 1} has"):
         Rejoin(Told(), NODE, 0, lambda: WALL)(disk, reading)
     again = epoch(102, NODE)  # this node has won it back since
@@ -239,17 +246,17 @@ def test_a_later_run_of_the_node_itself_is_no_leader_that_is_waited_for() -> Non
     assert rejoin.least_epoch == 42
 
 
-def test_if_nobody_says_in_the_end_how_much_the_leader_has_it_is_supposed_to_have_nothing() -> None:
+def test_if_no_node_says_in_the_end_how_much_the_leader_has_it_is_assumed_to_have_nothing() -> None:
     disk, reading = published()
     leader = Epoch(101, NODE + 1, bytes(8))
     leaders = {reading.identity.log_id: leader}
     with pytest.raises(LeaderSilentError, match=f"node {NODE + 1} has"):
         Rejoin(Told(), NODE, 0, lambda: WALL, leaders)(disk, reading)
-    with pytest.raises(FailedOver) as caught:
+    with pytest.raises(FailedOverError) as caught:
         Rejoin(Told(), NODE, 0, lambda: WALL, leaders, is_last_try=True)(disk, reading)
-    taken = caught.value.taken
-    assert taken.epoch == leader
-    assert taken.common([(epoch.pack(), start) for epoch, start in reading.replay.epochs], 900) == 0
+    failover = caught.value.failover
+    assert failover.epoch == leader
+    assert failover.common([(epoch.pack(), start) for epoch, start in reading.replay.epochs], 900) == 0
 
 
 @each("is_last_try", [False, True])
@@ -263,10 +270,10 @@ def test_a_damaged_log_waits_for_nodes_that_may_have_what_is_damaged(is_silent: 
     reading = LogReading(disk.kill(), 1 << 40)
     assert reading.log_records.damage.spots
     others = Told()
-    others.is_anybody_silent = is_silent
+    others.is_incomplete = is_silent
     rejoin = Rejoin(others, NODE, 0, lambda: WALL, is_last_try=is_last_try)
     if is_silent and not is_last_try:
-        with pytest.raises(LeaderSilentError, match="damaged"):
+        with pytest.raises(LeaderSilentError, match="corrupt"):
             rejoin(disk, reading)
     else:
         assert not rejoin(disk, reading)

@@ -9,7 +9,7 @@ import pytest
 
 from nsqd.cluster.replication import repair as mending
 from nsqd.cluster.replication.offers import Fetched, Offer, TransferError
-from nsqd.cluster.replication.repair import TRY_AGAIN, Mending, _end_of, replace_damage
+from nsqd.cluster.replication.repair import TRY_AGAIN, LogRepair, _end_of, replace_damage
 from nsqd.core.message.frame import HEADER_SIZE as FRAME_HEADER
 from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.files import segment_name
@@ -26,7 +26,7 @@ BODIES = [b"body %d " % number * 20 for number in range(6)]
 
 
 class OneReplica:
-    """Another node that has the log as it was on a disk. Implements nsqd.cluster.replication.offers.OtherReplicas."""
+    """Another node that has the log as it was on a disk. In place of nsqd.cluster.replication.asking.NodeReplicas."""
 
     def __init__(self, disk: SimDisk, end: int) -> None:
         self.disk = disk
@@ -34,7 +34,7 @@ class OneReplica:
         self.asked = 0
         self.is_reachable = True
 
-    is_anybody_silent = False
+    is_incomplete = False
 
     def leases(self) -> list[int]:
         return []
@@ -69,7 +69,7 @@ class World:
         self.replicas = 1
         self.other = OneReplica(self.node.disk.kill(), log.writer.written.position)
         clock = self.node.clock
-        log.writer.files.mend = Mending(
+        log.writer.files.mend = LogRepair(
             self.node.disk, log.identity.log_id, lambda: self.other, lambda: clock.now, self.may_be_more
         )
 
@@ -145,7 +145,7 @@ def test_damage_from_the_first_record_of_a_segment_on_is_mended(world: World) ->
     assert world.node.disk.content(name) == before
 
 
-def test_nobody_waits_for_long_for_nodes_that_do_not_answer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_read_waits_for_long_for_nodes_that_do_not_reply(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mending, "WITHIN", 0.01)
     answers, asked = Event(), []
 

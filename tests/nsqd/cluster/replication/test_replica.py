@@ -10,9 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqd.cluster.replication import replica as replica_module
-from nsqd.cluster.replication.manifest import NAME, Manifest, ManifestError, ReplicaFile, read_manifest, write_manifest
+from nsqd.cluster.replication.manifest import (
+    NAME,
+    Manifest,
+    ManifestError,
+    ReplicaDisk,
+    ReplicaFile,
+    read_manifest,
+    write_manifest,
+)
 from nsqd.cluster.replication.replica import Replica, ReplicaError
-from nsqd.cluster.replication.replica_disk import ReplicaDisk
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.records import HEADER_SIZE, VERSION, SegmentHeader, decode, encode
 from shared.sealed_json import seal
@@ -203,7 +210,7 @@ def test_a_segment_that_begins_while_the_mark_is_due_is_not_forgotten(monkeypatc
 
 def anew(log: Log, replica: Replica, first: int = 0) -> None:
     """Write the log aside from the segment at `first` on."""
-    replica.anew(first, [(log.epoch, 0)])
+    replica.resync(first, [(log.epoch, 0)])
     for base in [base for base in log.files if base >= first]:
         replica.begin_segment(log.files[base][:HEADER_SIZE])
         if log.files[base][HEADER_SIZE:]:
@@ -223,14 +230,14 @@ def test_what_is_written_aside_is_nothing_until_it_is_switched_and_synced() -> N
     log, disk = two_segments(), new_disk()
     replica = opened(disk)
     anew(log, replica)
-    assert (replica.end, replica.is_aside) == (0, True)
+    assert (replica.end, replica.is_resyncing) == (0, True)
     sync(replica)  # a file that is complete
     assert (replica.end, replica.durable) == (0, 0)
     assert opened(disk.kill()).end == 0
     replica.switch(log.end)
     assert replica.end == 0
     sync(replica)
-    assert (replica.end, replica.durable, replica.is_aside) == (log.end, log.end, False)
+    assert (replica.end, replica.durable, replica.is_resyncing) == (log.end, log.end, False)
     check(log, disk, replica)
     for seed in range(20):
         again = opened(crashed := disk.crash(Random(seed)))
@@ -288,7 +295,7 @@ def test_segments_before_what_is_written_aside_stay() -> None:
 
 
 @each("then", ["resume", "anew", "kill"])
-def test_what_was_written_aside_is_given_up(then: str) -> None:
+def test_what_was_written_aside_has_stepped_down(then: str) -> None:
     log, replica, disk = begun(b"one")
     end = replica.end
     log.write(b"two")
@@ -357,7 +364,7 @@ def test_segments_behind_the_decision_stay() -> None:
     assert [file.base for file in replica.manifest.files] == [*left, decided]
 
 
-def test_what_is_left_is_told_before_the_switch_and_done_after_it() -> None:
+def test_keep_before_the_switch_is_applied_after_it() -> None:
     log, replica, disk, left = with_old_segments()
     anew(log, replica, left[1])
     replica.switch(log.end)
@@ -367,7 +374,7 @@ def test_what_is_left_is_told_before_the_switch_and_done_after_it() -> None:
     assert opened(disk.kill()).manifest.files == replica.manifest.files
 
 
-def test_what_was_told_over_another_connection_does_not_count() -> None:
+def test_a_report_over_another_connection_does_not_count() -> None:
     """The log has lost its end since, and has begun segments there of which nothing was told."""
     log, replica, _, left = with_old_segments()
     replica.keep(log.end, left)
@@ -398,7 +405,7 @@ def marked(monkeypatch: pytest.MonkeyPatch) -> tuple[Log, Replica, SimDisk]:
     return log, replica, disk
 
 
-def test_damage_before_the_mark_is_told_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damage_before_the_mark_is_reported_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     log, replica, disk = marked(monkeypatch)
     spoilt(disk, replica.manifest.files[0].name, HEADER_SIZE + 11)
     again = opened(disk)
@@ -508,7 +515,7 @@ def test_what_does_not_follow_is_refused() -> None:
 def test_what_does_not_follow_aside_is_refused() -> None:
     log, disk = two_segments(), new_disk()
     replica = opened(disk)
-    replica.anew(0, [(FIRST, 0)])
+    replica.resync(0, [(FIRST, 0)])
     with pytest.raises(ReplicaError):
         replica.switch(0)
     with pytest.raises(ReplicaError):

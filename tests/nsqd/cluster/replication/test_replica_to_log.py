@@ -182,7 +182,7 @@ def test_a_kill_between_two_steps_leaves_files_that_can_be_named(cut_in: int, is
 @each("is_opened", [False, True])
 @each("cut_in", range(12))
 @each("is_cut", [False, True])
-def test_until_others_are_told_of_an_epoch_the_files_become_a_replica_again(
+def test_until_an_epoch_is_announced_the_files_become_a_replica_again(
     is_opened: bool, cut_in: int, is_cut: bool
 ) -> None:
     disk, manifest = replica_of(known_log())

@@ -17,11 +17,11 @@ from tests.nsqd.cluster.wire.identities import node
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.small_log import LOG_ID, new_disk
 
-DROP = stream.pack_drop([(FIRST.pack(), 0)])
+DROP = stream.pack_epochs(FrameKind.DROP, [(FIRST.pack(), 0)])
 
 
 class OneDirectory:
-    """The directory of one replica. Implements nsqd.cluster.replication.replicas.Directory."""
+    """The directory of one replica. In place of ReplicaDirectory."""
 
     def __init__(self) -> None:
         self.disk = new_disk()
@@ -81,7 +81,7 @@ class Side:
         """Begin a replica with one record."""
         ((kind, content),) = self.say(stream.pack_follow(1))
         assert (kind, stream.unpack_have(content)) == (FrameKind.HAVE, stream.Have(0, [], {}))
-        frames = [stream.pack_anew(0, [(FIRST.pack(), 0)]), encode(FrameKind.SEGMENT, self.log.begin())]
+        frames = [stream.pack_resync(0, [(FIRST.pack(), 0)]), encode(FrameKind.SEGMENT, self.log.begin())]
         frames += _bytes(*self.log.write(b"one"))
         assert self.say(*frames) == []
         end = self.log.end
@@ -109,7 +109,7 @@ def test_only_a_node_that_asks_for_a_replica_gets_one() -> None:
     assert side.replicas.kept == {}
 
 
-def test_written_and_durable_are_told_when_a_client_waits() -> None:
+def test_written_and_durable_are_reported_when_a_client_waits() -> None:
     side = following()
     before = side.log.end
     frames = _bytes(*side.log.write(b"two")) + _bytes(*side.log.write(b"three"))
@@ -160,7 +160,7 @@ def test_a_replica_that_holds_what_the_log_does_not_have_is_kept_as_a_diverged_c
     side = following()
     side.say(stream.pack_follow(1))
     other = FIRST._replace(number=2).pack()
-    assert side.say(stream.pack_anew(0, [(FIRST.pack(), 0), (other, 5)])) == []
+    assert side.say(stream.pack_resync(0, [(FIRST.pack(), 0), (other, 5)])) == []
     assert len(side.directory.aside) == 1
     assert stream.unpack_have(side.say(stream.pack_follow(1))[0][1]).end == 0
 
@@ -175,7 +175,7 @@ def test_a_replica_that_is_not_needed_is_removed() -> None:
 def test_a_replica_that_is_not_needed_is_kept_as_a_diverged_copy_if_it_has_more_than_the_log() -> None:
     side = following()
     later = FIRST._replace(number=2).pack()
-    assert side.say(stream.pack_drop([(FIRST.pack(), 0), (later, 5)])) == []
+    assert side.say(stream.pack_epochs(FrameKind.DROP, [(FIRST.pack(), 0), (later, 5)])) == []
     assert (side.directory.is_removed, len(side.directory.aside), side.replicas.kept) == (False, 1, {})
     assert side.directory.disk.open_files == 0
 
@@ -188,7 +188,7 @@ def test_a_closed_replica_that_is_not_needed_is_opened_before_it_is_removed_or_k
         side.replicas = Replicas(side.directory, side.work, lambda: 0)
         side.replicas.kept[LOG_ID] = Kept(LOG_ID, NODE)
         side.connect()
-        assert side.say(stream.pack_drop(epochs)) == []
+        assert side.say(stream.pack_epochs(FrameKind.DROP, epochs)) == []
         assert (side.directory.is_removed, len(side.directory.aside)) == (is_removed, not is_removed)
         assert side.replicas.kept == {}
 
@@ -244,9 +244,9 @@ def test_a_node_that_does_not_own_a_log_neither_writes_nor_drops_its_replica() -
     ((kind, content),) = side.say(stream.pack_follow(2))
     assert (kind, stream.unpack_gave_up(content)) == (FrameKind.GAVE_UP, stream.NOT_LEADER)
     side.replicas.may_write = lambda number, log_id: True
-    side.replicas.is_promoted = lambda log_id: log_id == LOG_ID
+    side.replicas.promoted.add(LOG_ID)
     ((kind, _),) = side.say(stream.pack_follow(3))
     assert kind is FrameKind.GAVE_UP
-    side.replicas.is_promoted = lambda log_id: False
+    side.replicas.promoted.clear()
     ((kind, _),) = side.say(stream.pack_follow(4))
     assert kind is FrameKind.HAVE

@@ -33,7 +33,7 @@ WALL = 1_800_000_100 * SECOND
 
 
 class Directories:
-    """The directories of a node's replicas. Implements nsqd.cluster.replication.replicas.Directory."""
+    """The directories of a node's replicas. In place of ReplicaDirectory."""
 
     def __init__(self, disks: dict[bytes, SimDisk]) -> None:
         self.disks = disks
@@ -123,7 +123,7 @@ class Pair:
         self.a_disks = Directories({})
         self.a.replicas._directory = self.a_disks
         self.new_leader.replicas.kept[self.log_id].disk = promoted
-        self.new_leader.promotions.parts.copy = self._copy
+        self.new_leader.promotions.host.copy = self._copy
         self.a.connect(self.b.own)
         self.b.connect(self.a.own)
         self.new_leader.promotions.won(self.log_id, 70)
@@ -173,7 +173,7 @@ def test_a_replica_goes_on_with_the_new_leader_of_its_log_from_where_it_was(ahea
     pair = settled(ahead)
     sent = pair.kinds(pair.a, pair.log_id)
     assert FrameKind.RESUME in sent
-    assert FrameKind.ANEW not in sent
+    assert FrameKind.RESYNC not in sent
     begins = [
         stream.unpack_bytes(content)[:2]
         for log, kind, content in pair.a.sent
@@ -221,13 +221,13 @@ def test_a_replica_that_has_more_than_the_new_leader_is_kept_as_a_diverged_copy(
 
 def test_a_log_that_is_let_go_is_not_copied_any_more() -> None:
     pair = Pair()
-    pair.new_leader.promotions.parts.end_copying = pair.a.copying.remove
+    pair.new_leader.promotions.host.end_copying = pair.a.copying.remove
     pair.run()
     pair.new_leader.promotions.lose(pair.log_id)
     assert list(pair.a.copying.leader_sides) == [pair.a.own.log_id]
     pair.a.copying.receive(pair.a.link, FrameKind.COPIED, stream.pack_copied(1 << 40, 1 << 40)[5:], pair.now)
     pair.new_leader.run()
-    assert not pair.a.replicas.is_promoted(pair.log_id)
+    assert pair.log_id not in pair.a.replicas.promoted
 
 
 def test_frames_about_a_log_that_this_node_does_not_own_are_ignored() -> None:
@@ -239,7 +239,7 @@ def test_frames_about_a_log_that_this_node_does_not_own_are_ignored() -> None:
         pair.a.copying.receive(pair.a.link, FrameKind.COPIED, b"wrong", 0)
 
 
-def test_who_is_not_told_yet_that_the_log_has_another_leader_is_asked_again() -> None:
+def test_a_node_that_does_not_know_the_new_leader_yet_is_asked_again() -> None:
     pair = Pair()
     leads, pair.b.replicas.may_write = pair.b.replicas.may_write, lambda number, log_id: log_id != pair.log_id
     pair.run()

@@ -16,10 +16,10 @@ from tests.cases import each
 LARGEST = (1 << 63) - 1
 UNPACKERS: dict[FrameKind, Callable[[bytes], object]] = {
     FrameKind.LOG: stream.unpack_log,
-    FrameKind.FOLLOW: stream.unpack_follow, FrameKind.HAVE: stream.unpack_have, FrameKind.RESUME: stream.unpack_resume,
-    FrameKind.ANEW: stream.unpack_anew, FrameKind.BYTES: stream.unpack_bytes, FrameKind.KEEP: stream.unpack_keep,
+    FrameKind.FOLLOW: stream.unpack_follow, FrameKind.HAVE: stream.unpack_have, FrameKind.RESUME: stream.unpack_epochs,
+    FrameKind.RESYNC: stream.unpack_resync, FrameKind.BYTES: stream.unpack_bytes, FrameKind.KEEP: stream.unpack_keep,
     FrameKind.SWITCH: stream.unpack_switch, FrameKind.COPIED: stream.unpack_copied,
-    FrameKind.GAVE_UP: stream.unpack_gave_up, FrameKind.DROP: stream.unpack_drop,
+    FrameKind.GAVE_UP: stream.unpack_gave_up, FrameKind.DROP: stream.unpack_epochs,
 }  # fmt: skip
 EPOCH = bytes(EPOCH_SIZE)
 
@@ -71,7 +71,7 @@ def test_the_largest_replica_fits_into_a_frame() -> None:
     (FrameKind.HAVE, [0, [[EPOCH]], []]), (FrameKind.HAVE, [0, [[EPOCH[1:], 0]], []]),
     (FrameKind.HAVE, [0, [[EPOCH + b"0", 0]], []]), (FrameKind.HAVE, [0, [["e" * EPOCH_SIZE, 0]], []]),
     (FrameKind.HAVE, [0, [[EPOCH, None]], []]), (FrameKind.RESUME, [[], []]), (FrameKind.RESUME, [0]),
-    (FrameKind.ANEW, [[], 0]), (FrameKind.DROP, None), (FrameKind.DROP, []), (FrameKind.DROP, [[[EPOCH, -1]]]),
+    (FrameKind.RESYNC, [[], 0]), (FrameKind.DROP, None), (FrameKind.DROP, []), (FrameKind.DROP, [[[EPOCH, -1]]]),
     (FrameKind.KEEP, [0, 0]), (FrameKind.KEEP, [0, [b""]]), (FrameKind.KEEP, [0, [0] * (stream.MOST_SEGMENTS + 1)]),
 ])  # fmt: skip
 def test_fields_that_are_not_right_are_refused(kind: FrameKind, fields: object) -> None:

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from nsqd.cluster.membership.config_frames import VersionedConfig
+from nsqd.cluster.membership.topic_configs import VersionedConfig
 from nsqd.cluster.wire.node_identity import NodeIdentity
 from nsqd.core.message.id_ranges import MOST_RANGES, NO_END, IdRange
 from nsqd.core.retention.policy import Durability, TopicConfig

@@ -28,7 +28,7 @@ def test_a_node_that_dialed_with_another_s_certificate_is_refused_before_it_is_a
     assert other.closing == "the certificate is that of node 2, and the peer says that it is node 0"
     assert link.closing == f"the peer refuses: {other.closing}"
     assert (ours.links, theirs.links) == ({}, {})
-    assert sorted(theirs.membership.words) == [1]  # nothing was learned from it
+    assert sorted(theirs.membership.records) == [1]  # nothing was learned from it
 
 
 def test_a_node_that_accepted_with_another_s_certificate_gets_no_proof() -> None:

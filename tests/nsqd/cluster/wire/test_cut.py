@@ -30,7 +30,7 @@ def cut_link() -> tuple[Cluster, Link, CuttablePeer, FakeTransport, Cuts]:
 def test_what_comes_is_dropped_unread_and_nothing_is_sent() -> None:
     ours, link, made, _, _ = cut_link()
     made.receive(b"no frame at all" + BEAT, NOW + SECOND)
-    link.send_words([Member(node(2))])
+    link.send_members([Member(node(2))])
     link.send(b"a frame of the log")
     made.flush()
     assert (ours.leases, link.received_at, link.closing) == ({1: 0}, NOW, "")
@@ -48,12 +48,12 @@ def test_the_node_is_suspected_for_its_silence_and_the_connection_given_up_witho
     assert (link.closing, made.take_output()) == ("no heartbeat from the node", [])
 
 
-def test_another_node_is_heard_as_before() -> None:
+def test_another_node_stays_in_contact() -> None:
     ours, link, made, _, cuts = cut_link()
     cuts.end([1])
     cuts.begin(2, UNTIL_HEALED)
     made.receive(BEAT, NOW + SECOND)
-    link.send_words([Member(node(3))])
+    link.send_members([Member(node(3))])
     made.flush()
     assert ours.leases == {1: 5}
     assert len(made.take_output()) == 1

@@ -7,25 +7,27 @@ field is replaced, left out, doubled or exchanged with another one. PENSTOCK_EFF
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
 import msgpack
 
-from nsqd.cluster.membership import closed_frames as closed
-from nsqd.cluster.membership import config_frames as configs
-from nsqd.cluster.membership import deletion_frames as deleted
+from nsqd.cluster.membership import deletions as deleted
 from nsqd.cluster.membership import leader_frames
+from nsqd.cluster.membership import leader_frames as closed
+from nsqd.cluster.membership import topic_configs as configs
 from nsqd.cluster.membership.leader_frames import Extent, Hold, Leadership
 from nsqd.cluster.ownership import election_frames as elections
-from nsqd.cluster.ownership import transfer_frames as transfers
+from nsqd.cluster.ownership import leaving as transfers
 from nsqd.cluster.ownership.election_frames import Answer, InSyncReplicas, Stage, VoteReply, VoteRequest
 from nsqd.cluster.promotion.diverged import salvage_frames as salvage
 from nsqd.cluster.remote_jobs import job_frames as jobs
 from nsqd.cluster.replication import offers, stream
-from nsqd.cluster.wire.frames import AFTER_PROOF, FrameKind, FrameReader, PeerError
+from nsqd.cluster.wire.fields import MOST_POSITION
+from nsqd.cluster.wire.frames import AFTER_PROOF, FrameKind, FrameReader, PeerError, encode
 from nsqd.cluster.wire.handshake import PROOF_SIZE
-from nsqd.cluster.wire.link import _unpack_words
+from nsqd.cluster.wire.link import _unpack_members
 from nsqd.cluster.wire.node_identity import Member, NodeIdentity, Standing, pack, unpack
 from nsqd.core.message.deletion import Deletion, DeletionKind, LogDeletions
 from nsqd.core.message.epoch import MOST_NUMBER as MOST_EPOCH
@@ -62,7 +64,7 @@ def epoch(random: Random) -> Epoch:
 
 
 def position(random: Random) -> int:
-    return edge(random, leader_frames.MOST_POSITION)
+    return edge(random, MOST_POSITION)
 
 
 def epochs(random: Random) -> stream.Epochs:
@@ -114,15 +116,15 @@ def deletions(random: Random) -> tuple[bytes, LogDeletions]:
     return random.randbytes(16), LogDeletions(epoch(random), position(random), tuple(found))
 
 
-def question(random: Random) -> salvage.Question:
+def question(random: Random) -> salvage.SalvageRequest:
     starts, end = log_epochs(random)
     taken, is_copied = random.choice((None, position(random))), random.random() < 0.5
-    return salvage.Question(edge(random, U32), random.randbytes(16), end, tuple(starts), taken, is_copied)
+    return salvage.SalvageRequest(edge(random, U32), random.randbytes(16), end, tuple(starts), taken, is_copied)
 
 
-def answer(random: Random) -> salvage.Answer:
-    verdict = random.choice(list(salvage.Verdict))
-    return salvage.Answer(edge(random, U32), random.randbytes(16), verdict, position(random))
+def answer(random: Random) -> salvage.SalvageReply:
+    verdict = random.choice(list(salvage.Decision))
+    return salvage.SalvageReply(edge(random, U32), random.randbytes(16), verdict, position(random))
 
 
 def configurations(random: Random) -> list[configs.VersionedConfig]:
@@ -276,18 +278,17 @@ PARSERS = [
     Parser("vote", reply, frame(K.VOTE_REPLY, elections.pack_vote_reply), elections.unpack_vote_reply),
     Parser("closed", closed_log, frame(K.CLOSED, closed.pack_closed), closed.unpack_closed),
     Parser("deleted", deletions, frame(K.DELETED, deleted.pack_deleted, spread=True), deleted.unpack_deleted),
-    Parser("question", question, frame(K.SALVAGE, salvage.pack_question), salvage.unpack),
-    Parser("answer", answer, frame(K.SALVAGE, salvage.pack_answer), salvage.unpack),
+    Parser("question", question, frame(K.SALVAGE, salvage.pack_request), salvage.unpack),
+    Parser("answer", answer, frame(K.SALVAGE, salvage.pack_reply), salvage.unpack),
     Parser("handover", lambda random: (random.randbytes(16), epoch(random)),
            frame(K.TRANSFER, transfers.pack_transfer, spread=True), transfers.unpack_transfer),
     Parser("configs", configurations, frame(K.CONFIGS, configs.pack_configs), configs.unpack_configs, True),
-    Parser("members", members, pack_members, _unpack_words, True),
+    Parser("members", members, pack_members, _unpack_members, True),
     Parser("identity", identity, lambda one: msgpack.packb(pack(one)), lambda data: unpack(msgpack.unpackb(data)), True),
     Parser("have", have, frame(K.HAVE, stream.pack_have), stream.unpack_have, True),
-    Parser("resume", epochs, frame(K.RESUME, stream.pack_resume), stream.unpack_resume, True),
-    Parser("drop", epochs, frame(K.DROP, stream.pack_drop), stream.unpack_drop, True),
+    Parser("resume", epochs, frame(K.RESUME, partial(stream.pack_epochs, K.RESUME)), stream.unpack_epochs, True),
     Parser("anew", lambda random: (position(random), epochs(random)),
-           frame(K.ANEW, stream.pack_anew, spread=True), stream.unpack_anew, True),
+           frame(K.RESYNC, stream.pack_resync, spread=True), stream.unpack_resync, True),
     Parser("keep", lambda random: (position(random), [position(random)] * random.randrange(3)),
            frame(K.KEEP, stream.pack_keep, spread=True), stream.unpack_keep, True),
     Parser("bytes", lambda random: (position(random), position(random), random.randbytes(random.randrange(1, 30))),
@@ -296,7 +297,7 @@ PARSERS = [
            frame(K.COPIED, stream.pack_copied, spread=True), stream.unpack_copied),
     Parser("switch", position, frame(K.SWITCH, stream.pack_switch), stream.unpack_switch),
     Parser("follow", lambda random: edge(random, U32), frame(K.FOLLOW, stream.pack_follow), stream.unpack_follow),
-    Parser("log", lambda random: random.randbytes(16), frame(K.LOG, stream.pack_log), stream.unpack_log),
+    Parser("log", lambda random: random.randbytes(16), frame(K.LOG, partial(encode, K.LOG)), stream.unpack_log),
     Parser("sync", lambda random: random.random() < 0.5, frame(K.SYNC, stream.pack_sync), stream.unpack_sync),
     Parser("gave up", lambda random: "no space é", frame(K.GAVE_UP, stream.pack_gave_up), stream.unpack_gave_up),
     Parser("offers", offered, frame(K.OFFERS, offers.pack_offers, spread=True),

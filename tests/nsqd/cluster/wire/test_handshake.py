@@ -61,7 +61,7 @@ def test_the_longest_messages_fit_into_what_is_allowed_before_the_proof() -> Non
     (node(1), SECRET, "c", "node number 1 is this node's"), (node(2, log=1), SECRET, "c", "a copy of the other"),
 ])  # fmt: skip
 @each("dials", [True, False])
-def test_a_foreign_node_is_refused_and_told_why(
+def test_a_foreign_node_is_refused_with_the_reason(
     own: NodeIdentity, secret: bytes, cluster: str, why: str, dials: bool
 ) -> None:
     ours, theirs = side(node(1), not dials), side(own, dials, secret, cluster)

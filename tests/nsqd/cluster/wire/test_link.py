@@ -70,14 +70,14 @@ def test_a_heartbeat_goes_each_second() -> None:
     ours.lease = 77
     link.tick(NOW + SECOND - 1)
     assert frames(link) == []
-    link.send_words([Member(node(2))])  # it does not take the place of one: it tells no lease
+    link.send_members([Member(node(2))])  # it does not take the place of one: it tells no lease
     link.tick(NOW + SECOND)
     assert [kind for kind, _ in frames(link)] == [FrameKind.MEMBERS, FrameKind.HEARTBEAT]
     link.tick(NOW + 2 * SECOND)
     assert frames(link) == [(FrameKind.HEARTBEAT, (77).to_bytes(8) + b"\0" + (NOW + 2 * SECOND).to_bytes(8))]
 
 
-def test_what_a_peer_tells_is_promoted_and_passed_on_to_others_only() -> None:
+def test_records_of_a_peer_are_merged_and_forwarded_to_others_only() -> None:
     ours, link = linked()
     link.receive(encode(FrameKind.MEMBERS, words(Member(node(2)), Member(node(3), Standing.LEFT))), NOW)
     assert [one.number for one in ours.membership.members] == [0, 1, 2]
@@ -90,7 +90,7 @@ def test_what_a_peer_tells_is_promoted_and_passed_on_to_others_only() -> None:
     assert ours.leases == {1: 5}
 
 
-def test_heartbeats_tell_how_old_a_frame_is() -> None:
+def test_heartbeats_show_how_old_a_frame_is() -> None:
     _, link = linked()
     link.clocks.clear()
     assert link.age(0, NOW) == 0  # nothing is known yet
@@ -118,7 +118,7 @@ def test_a_frame_that_is_not_allowed_ends_the_link_with_the_reason(kind: FrameKi
     assert frames(link) == [(FrameKind.REFUSED, link.closing.encode())]
     link.receive(encode(FrameKind.MEMBERS, words(Member(node(2)))), NOW)  # what comes after it is not read
     ours.closed(link, NOW)
-    assert (ours.links, sorted(ours.membership.words)) == ({}, [0, 1])
+    assert (ours.links, sorted(ours.membership.records)) == ({}, [0, 1])
 
 
 @each("sent, why", [
@@ -141,7 +141,7 @@ def test_a_frame_that_is_too_long_ends_the_link_before_it_is_kept() -> None:
     assert f"a frame of {AFTER_PROOF + 1} bytes" in link.closing
 
 
-def test_a_refusal_tells_why_and_is_not_answered_by_another_link() -> None:
+def test_a_refusal_has_a_reason_and_is_not_answered_by_another_link() -> None:
     ours, link = linked()
     link.receive(encode(FrameKind.REFUSED, b"another connection"), NOW)
     assert link.closing == "the peer refuses: another connection"
@@ -154,7 +154,7 @@ def test_a_word_that_this_node_is_gone_is_noted_and_not_believed() -> None:
     ours, link = linked()
     link.receive(encode(FrameKind.MEMBERS, words(Member(node(0), Standing.FORGOTTEN))), NOW)
     assert "node 0 was forgotten" in ours.refused_itself
-    assert ours.membership.words[0] == Member(node(0))
+    assert ours.membership.records[0] == Member(node(0))
     assert not link.closing
 
 

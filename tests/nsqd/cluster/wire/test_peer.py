@@ -99,7 +99,7 @@ def test_a_silent_peer_is_not_waited_for_until_it_reads() -> None:
     assert (link.closing, transport.is_abandoned) == ("no heartbeat from the node", True)
 
 
-def test_who_is_refused_is_told_why_before_the_connection_ends() -> None:
+def test_a_refused_peer_gets_the_reason_before_the_connection_ends() -> None:
     _, link = dialed()
     made, transport = peer(link, False)
     link.refuse(PeerError("why"))

@@ -6,17 +6,24 @@ from typing import Any
 import msgpack
 import pytest
 
-from nsqd.cluster.membership import closed_frames as closed
-from nsqd.cluster.membership import config_frames as configs
-from nsqd.cluster.membership import deletion_frames as deleted
-from nsqd.cluster.membership.closed_frames import Closed
-from nsqd.cluster.membership.leader_frames import MOST_LOGS, Leadership, pack_leaders, unpack_leaders
+from nsqd.cluster.membership import deletions as deleted
+from nsqd.cluster.membership import leader_frames as closed
+from nsqd.cluster.membership import topic_configs as configs
+from nsqd.cluster.membership.leader_frames import (
+    MOST_LOGS,
+    Closed,
+    Leadership,
+    is_kept,
+    pack_kept,
+    pack_leaders,
+    unpack_leaders,
+)
 from nsqd.cluster.ownership import election_frames as elections
 from nsqd.cluster.ownership.election_frames import Answer, InSyncReplicas, VoteReply
-from nsqd.cluster.ownership.transfer_frames import pack_transfer, unpack_transfer
+from nsqd.cluster.ownership.leaving import pack_transfer, unpack_transfer
 from nsqd.cluster.promotion.diverged import salvage_frames as salvage
-from nsqd.cluster.promotion.diverged.salvage_frames import Question, Verdict
-from nsqd.cluster.wire.frames import AFTER_PROOF, PeerError
+from nsqd.cluster.promotion.diverged.salvage_frames import Decision, SalvageRequest
+from nsqd.cluster.wire.frames import AFTER_PROOF, FrameKind, PeerError
 from nsqd.core.message.deletion import MOST_DELETIONS, Deletion, DeletionKind, LogDeletions
 from nsqd.core.message.epoch import Epoch
 from tests.cases import each
@@ -37,17 +44,17 @@ def in_sync(log_id: bytes, position: int, *numbers: int) -> InSyncReplicas:
         (10, ((FIRST, 4), (FIRST, 3))), (10, ((FIRST, 11),)), (1 << 63, ((FIRST, 0),)), (10, ((NOBODYS, 0),)),
     ]],
     *[(deleted.unpack_deleted, deleted.pack_content(LOG, LogDeletions(*word)), why) for why, *word in [
-        ("whole", FIRST, 9, ()), ("no log has", FIRST, 1 << 63, (ONE,)), ("no log has", NOBODYS, 9, (ONE,)),
+        ("whole", FIRST, 9, ()), ("number", FIRST, 1 << 63, (ONE,)), ("no node", NOBODYS, 9, (ONE,)),
         ("kind", FIRST, 9, (Deletion(9, 1),)),
     ]],
-    *[(salvage.unpack, salvage.pack_question(Question(1, LOG, *word))[HEAD:], "") for word in [
+    *[(salvage.unpack, salvage.pack_request(SalvageRequest(1, LOG, *word))[HEAD:], "") for word in [
         (10, ((FIRST, 4), (FIRST, 3))), (1 << 63, ((FIRST, 0),)), (10, ((FIRST, 0),), 1 << 63), (10, ((NOBODYS, 0),)),
     ]],
     *[(elections.unpack_in_sync, elections.pack_in_sync(word)[HEAD:], "") for word in [
         in_sync(LOG, 0, *range(17)), in_sync(LOG, 0, 1024), in_sync(LOG, 1 << 63),
     ]],
     (elections.unpack_vote_reply,
-     elections.pack_vote_reply(VoteReply(LOG, 1, 1, Answer.HEARD, in_sync=in_sync(bytes(16), 0)))[HEAD:], ""),
+     elections.pack_vote_reply(VoteReply(LOG, 1, 1, Answer.IN_CONTACT, in_sync=in_sync(bytes(16), 0)))[HEAD:], ""),
     (elections.unpack_vote_request, b"", ""),
     *[(unpack_leaders, content, "") for content in [
         pack_leaders([Leadership(LOG, NOBODYS)])[HEAD:], pack_leaders([Leadership(LOG, FIRST)])[HEAD:-1] + b"\x09",
@@ -63,7 +70,7 @@ def test_what_no_node_says_is_refused(unpack: Callable[[bytes], object], content
 
 
 def test_an_unknown_decision_is_refused() -> None:
-    content = bytearray(salvage.pack_answer(salvage.Answer(1, LOG, Verdict.LET_GO))[HEAD:])
+    content = bytearray(salvage.pack_reply(salvage.SalvageReply(1, LOG, Decision.LET_GO))[HEAD:])
     content[1 + 4 + 16] = 9
     with pytest.raises(PeerError, match="decision 9"):
         salvage.unpack(bytes(content))
@@ -72,20 +79,20 @@ def test_an_unknown_decision_is_refused() -> None:
 def test_an_answer_is_only_the_id_of_the_log() -> None:
     word = closed.make_closed(LOG, 9, [(FIRST, 0), (Epoch(2, 1, bytes(8)), 5)])
     assert word.epoch == Epoch(2, 1, bytes(8)), "the latest"
-    assert not closed.is_kept(closed.pack_closed(word)[HEAD:])
-    assert closed.is_kept(closed.pack_closed_kept(LOG)[HEAD:])
-    assert not deleted.is_kept(deleted.pack_deleted(LOG, LogDeletions(FIRST, 9, (ONE,)))[HEAD:])
-    assert deleted.is_kept(deleted.pack_deleted_kept(LOG)[HEAD:])
+    assert not is_kept(closed.pack_closed(word)[HEAD:])
+    assert is_kept(pack_kept(FrameKind.CLOSED, LOG)[HEAD:])
+    assert not is_kept(deleted.pack_deleted(LOG, LogDeletions(FIRST, 9, (ONE,)))[HEAD:])
+    assert is_kept(pack_kept(FrameKind.DELETED, LOG)[HEAD:])
 
 
-def test_of_many_epochs_the_latest_are_told_and_more_are_refused() -> None:
+def test_of_many_epochs_the_latest_are_sent_and_more_are_refused() -> None:
     epochs = [(Epoch(number, 0, bytes(8)), number) for number in range(1, closed.MOST_EPOCHS + 3)]
     assert closed.make_closed(LOG, 10_000, epochs).epochs == tuple(epochs[2:])
     with pytest.raises(PeerError, match="whole"):
         closed.unpack_closed(closed.pack_closed(Closed(LOG, 10_000, tuple(epochs)))[HEAD:])
 
 
-def test_more_deletions_than_a_log_may_have_are_not_told_and_refused() -> None:
+def test_more_deletions_than_a_log_may_have_are_not_sent_and_refused() -> None:
     frame = deleted.pack_deleted(LOG, LogDeletions(FIRST, 9, (ONE,) * (MOST_DELETIONS + 1)))
     assert len(deleted.unpack_deleted(frame[HEAD:])[1].deletions) == MOST_DELETIONS
     assert len(frame) < AFTER_PROOF
@@ -118,7 +125,7 @@ def test_what_is_no_list_of_configurations_is_refused(content: Any) -> None:
         configs.unpack_configs(msgpack.packb(content))
 
 
-def test_as_many_configurations_as_are_told_at_once_fit_into_a_frame() -> None:
+def test_as_many_configurations_as_are_sent_at_once_fit_into_a_frame() -> None:
     words = [CONFIG._replace(topic=f"{number:064}", at=configs.MOST_VALUE) for number in range(configs.MOST_IN_FRAME)]
     frame = configs.pack_configs(words)
     assert len(frame) < 1 << 20

@@ -3,9 +3,9 @@
 from types import SimpleNamespace
 from typing import Any
 
-from nsqd.cluster.membership.closed_frames import make_closed
+from nsqd.cluster.membership.leader_frames import make_closed
 from nsqd.cluster.promotion.diverged.arbiter import PATIENCE, PUBLISHER_WITHIN, Arbiter
-from nsqd.cluster.promotion.diverged.salvage_frames import Answer, Question, Verdict
+from nsqd.cluster.promotion.diverged.salvage_frames import Decision, SalvageReply, SalvageRequest
 from nsqd.cluster.wire.node_identity import Member
 from nsqd.core.message.epoch import Epoch
 from nsqd.storage.log.followers import Followers
@@ -28,8 +28,9 @@ class FakeOrigin:
         self.copies = SimpleNamespace(asked=(0, 1))
         self.followers: dict[int, Any] = {2: SimpleNamespace(has_replica=True, durable=2000)}
 
-    def led(self) -> dict[str, Any]:
-        return {"epochs": [(epoch.pack().hex(), start) for epoch, start in self.epochs], "end": self.end}
+    @property
+    def source(self) -> SimpleNamespace:
+        return SimpleNamespace(epochs=lambda: [(epoch.pack(), start) for epoch, start in self.epochs], end=self.end)
 
 
 class Leader:
@@ -49,88 +50,88 @@ class Leader:
         taken: int | None = None,
         is_copied: bool = False,
         epochs: tuple[tuple[Epoch, int], ...] = COPY,
-    ) -> tuple[Verdict, int] | None:
+    ) -> tuple[Decision, int] | None:
         self.serial += 1
-        answers: list[Answer] = []
-        self.arbiter.answer(number, Question(self.serial, LOG, end, epochs, taken, is_copied), answers.append)
+        answers: list[SalvageReply] = []
+        self.arbiter.answer(number, SalvageRequest(self.serial, LOG, end, epochs, taken, is_copied), answers.append)
         if not answers:
             return None
         (answer,) = answers
         assert (answer.serial, answer.log_id) == (self.serial, LOG)
-        return answer.verdict, answer.start
+        return answer.decision, answer.start
 
 
 def test_a_copy_is_salvaged_from_the_common_point_and_goes_when_both_parts_have_their_copies() -> None:
     leader = Leader()
-    assert leader.ask(2, 900) == (Verdict.SALVAGE, 500)
-    assert leader.ask(2, 900, 500) == (Verdict.WAIT, 500)  # what was made of it has no copy yet
+    assert leader.ask(2, 900) == (Decision.SALVAGE, 500)
+    assert leader.ask(2, 900, 500) == (Decision.WAIT, 500)  # what was made of it has no copy yet
     leader.leader_side.followers[2].durable = 499
-    assert leader.ask(2, 900, 500, True) == (Verdict.WAIT, 500)  # nor has what the leader has
+    assert leader.ask(2, 900, 500, True) == (Decision.WAIT, 500)  # nor has what the leader has
     leader.leader_side.followers[2].durable = 500
-    assert leader.ask(2, 900, 500, True) == (Verdict.LET_GO, 900)
+    assert leader.ask(2, 900, 500, True) == (Decision.LET_GO, 900)
 
 
 def test_a_copy_that_has_nothing_more_goes_only_when_the_log_has_its_copies() -> None:
     leader = Leader()
     leader.leader_side.in_sync.counting = frozenset()
-    assert leader.ask(2, 480) == (Verdict.WAIT, 480)
+    assert leader.ask(2, 480) == (Decision.WAIT, 480)
     leader.leader_side.in_sync.counting = frozenset({2})
-    assert leader.ask(2, 480) == (Verdict.LET_GO, 480)
+    assert leader.ask(2, 480) == (Decision.LET_GO, 480)
 
 
 def test_nothing_goes_before_what_was_salvaged_is_remembered_durably() -> None:
     leader = Leader()
     leader.is_kept = False
-    assert leader.ask(2, 900, 500, True) == (Verdict.WAIT, 500)
+    assert leader.ask(2, 900, 500, True) == (Decision.WAIT, 500)
 
 
 def test_a_second_node_waits_until_what_the_first_has_made_has_its_copies_and_takes_only_the_rest() -> None:
     leader = Leader()
-    assert leader.ask(2, 900) == (Verdict.SALVAGE, 500)
-    assert leader.ask(3, 950) == (Verdict.WAIT, 500)
-    assert leader.ask(3, 900) == (Verdict.WAIT, 500)
-    assert leader.ask(2, 900, 500, True) == (Verdict.LET_GO, 500)
-    assert leader.ask(3, 900) == (Verdict.LET_GO, 900)
-    assert leader.ask(3, 950) == (Verdict.SALVAGE, 900)
+    assert leader.ask(2, 900) == (Decision.SALVAGE, 500)
+    assert leader.ask(3, 950) == (Decision.WAIT, 500)
+    assert leader.ask(3, 900) == (Decision.WAIT, 500)
+    assert leader.ask(2, 900, 500, True) == (Decision.LET_GO, 500)
+    assert leader.ask(3, 900) == (Decision.LET_GO, 900)
+    assert leader.ask(3, 950) == (Decision.SALVAGE, 900)
 
 
-def test_a_node_of_which_nothing_is_heard_any_more_is_not_waited_for() -> None:
+def test_a_node_without_heartbeats_is_not_waited_for() -> None:
     leader = Leader()
-    assert leader.ask(2, 900) == (Verdict.SALVAGE, 500)
+    assert leader.ask(2, 900) == (Decision.SALVAGE, 500)
     leader.now += PATIENCE - 1
-    assert leader.ask(2, 900) == (Verdict.SALVAGE, 500)  # it tries again: no progress
-    assert leader.ask(3, 900) == (Verdict.WAIT, 500)
+    assert leader.ask(2, 900) == (Decision.SALVAGE, 500)  # it tries again: no progress
+    assert leader.ask(3, 900) == (Decision.WAIT, 500)
     leader.now += 1
-    assert leader.ask(3, 900) == (Verdict.SALVAGE, 500)
-    assert leader.ask(2, 900) == (Verdict.WAIT, 500)
+    assert leader.ask(3, 900) == (Decision.SALVAGE, 500)
+    assert leader.ask(2, 900) == (Decision.WAIT, 500)
 
 
 def test_a_node_that_has_made_a_log_is_waited_for_as_long_as_it_says_so() -> None:
     leader = Leader()
-    assert leader.ask(2, 900) == (Verdict.SALVAGE, 500)
+    assert leader.ask(2, 900) == (Decision.SALVAGE, 500)
     for _ in range(5):
         leader.now += PATIENCE - 1
-        assert leader.ask(2, 900, 500) == (Verdict.WAIT, 500)
+        assert leader.ask(2, 900, 500) == (Decision.WAIT, 500)
     leader.now += PATIENCE - 1
-    assert leader.ask(3, 900) == (Verdict.WAIT, 500)
+    assert leader.ask(3, 900) == (Decision.WAIT, 500)
 
 
 def test_a_leader_that_has_less_than_the_one_before_has_it_salvaged_once_more() -> None:
     leader = Leader()
-    assert leader.ask(2, 900, 500, True) == (Verdict.LET_GO, 500)
+    assert leader.ask(2, 900, 500, True) == (Decision.LET_GO, 500)
     leader.leader_side.epochs = ((OLD, 0), (LOST, 400), (Epoch(9, 2, bytes(8)), 450))
-    assert leader.ask(2, 900, 500, True) == (Verdict.SALVAGE, 450)
+    assert leader.ask(2, 900, 500, True) == (Decision.SALVAGE, 450)
     assert leader.ask(3, 900) == (
-        Verdict.WAIT,
+        Decision.WAIT,
         450,
     )  # what was salvaged from 500 on does not adjoin what the leader has
 
 
 def test_what_is_not_the_same_epoch_is_not_had() -> None:
     leader = Leader()
-    assert leader.ask(2, 900, 500, True) == (Verdict.LET_GO, 500)
+    assert leader.ask(2, 900, 500, True) == (Decision.LET_GO, 500)
     other = (*COPY[:1], (Epoch(2, 1, b"another!"), 400))
-    assert leader.ask(3, 900, epochs=other) == (Verdict.SALVAGE, 400)
+    assert leader.ask(3, 900, epochs=other) == (Decision.SALVAGE, 400)
 
 
 def test_a_log_that_is_not_open_here_or_whose_disk_fails_is_not_answered_about() -> None:
@@ -143,12 +144,12 @@ def test_a_log_that_is_not_open_here_or_whose_disk_fails_is_not_answered_about()
 
 def test_who_has_closed_a_log_still_knows_what_was_salvaged() -> None:
     leader = Leader()
-    assert leader.ask(2, 900, 500, True) == (Verdict.LET_GO, 500)
+    assert leader.ask(2, 900, 500, True) == (Decision.LET_GO, 500)
     leader.cluster.leaders.close(make_closed(LOG, 2000, list(OWN)))
     leader.arbiter = Arbiter(leader.cluster, {}, lambda then: then(True), lambda: 0)
-    assert leader.ask(3, 900) == (Verdict.LET_GO, 900)
-    assert leader.ask(3, 480) == (Verdict.LET_GO, 480)
-    assert leader.ask(3, 950) == (Verdict.SALVAGE, 900)
+    assert leader.ask(3, 900) == (Decision.LET_GO, 900)
+    assert leader.ask(3, 480) == (Decision.LET_GO, 480)
+    assert leader.ask(3, 950) == (Decision.SALVAGE, 900)
 
 
 def test_a_log_that_another_node_has_closed_is_not_answered_about() -> None:
@@ -166,15 +167,15 @@ def leader_of_another_nodes_log() -> Leader:
     return leader
 
 
-def test_others_wait_until_the_node_that_published_has_told_what_it_took_along() -> None:
+def test_others_wait_until_the_node_that_published_has_asked_about_its_own_tail() -> None:
     leader = leader_of_another_nodes_log()
     epochs = leader.leader_side.epochs[:2]
-    assert leader.ask(3, 900, epochs=epochs) == (Verdict.WAIT, 500)
-    assert leader.ask(2, 900, 500, epochs=epochs) == (Verdict.WAIT, 500)
-    assert leader.ask(3, 900, epochs=epochs) == (Verdict.WAIT, 500)  # what it has made has no copies yet
-    assert leader.ask(2, 900, 500, True, epochs=epochs) == (Verdict.LET_GO, 500)
-    assert leader.ask(3, 900, epochs=epochs) == (Verdict.LET_GO, 900)
-    assert leader.ask(3, 950, epochs=epochs) == (Verdict.SALVAGE, 900)
+    assert leader.ask(3, 900, epochs=epochs) == (Decision.WAIT, 500)
+    assert leader.ask(2, 900, 500, epochs=epochs) == (Decision.WAIT, 500)
+    assert leader.ask(3, 900, epochs=epochs) == (Decision.WAIT, 500)  # what it has made has no copies yet
+    assert leader.ask(2, 900, 500, True, epochs=epochs) == (Decision.LET_GO, 500)
+    assert leader.ask(3, 900, epochs=epochs) == (Decision.LET_GO, 900)
+    assert leader.ask(3, 950, epochs=epochs) == (Decision.SALVAGE, 900)
 
 
 def test_a_node_that_published_is_not_waited_for_if_it_is_away_or_says_nothing() -> None:
@@ -184,8 +185,8 @@ def test_a_node_that_published_is_not_waited_for_if_it_is_away_or_says_nothing()
         if why == "away":
             leader.cluster.links.clear()
         if why == "says nothing":
-            assert leader.ask(3, 900, epochs=epochs) == (Verdict.WAIT, 500)
+            assert leader.ask(3, 900, epochs=epochs) == (Decision.WAIT, 500)
             leader.now += PUBLISHER_WITHIN - 1
-            assert leader.ask(3, 900, epochs=epochs) == (Verdict.WAIT, 500)
+            assert leader.ask(3, 900, epochs=epochs) == (Decision.WAIT, 500)
             leader.now += 1
-        assert leader.ask(2 if why == "asks itself" else 3, 900, epochs=epochs) == (Verdict.SALVAGE, 500), why
+        assert leader.ask(2 if why == "asks itself" else 3, 900, epochs=epochs) == (Decision.SALVAGE, 500), why

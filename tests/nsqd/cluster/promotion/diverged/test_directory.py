@@ -17,7 +17,7 @@ from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.records import HEADER_SIZE, decode_header
-from tests.nsqd.cluster.promotion.test_succession import ends, succeed_taken, taken_log
+from tests.nsqd.cluster.promotion.test_succession import ends, succeed_failover, taken_log
 from tests.nsqd.storage.log.test_restore import start
 from tests.nsqd.storage.sim_disk import SimDisk
 
@@ -186,14 +186,14 @@ def test_a_damaged_note_is_none(tmp_path: Path) -> None:
 
 
 def test_a_promoted_log_that_was_kept_as_a_diverged_copy_is_such_a_copy(tmp_path: Path) -> None:
-    taken = taken_log(tmp_path)
+    failover = taken_log(tmp_path)
     log_id = LogReading(FrozenDisk(RealDisk(tmp_path / LOG))).identity
     parent = tmp_path / "promoted" / f"{log_id.log_id.hex()}.diverged-3"
     parent.mkdir(parents=True)
     (tmp_path / LOG).rename(parent / "log")
     directory, name = DivergedDirectory(tmp_path, NUMBER), f"promoted/{parent.name}"
     held = directory.read(name)
-    common = taken.common([(epoch.pack(), start) for epoch, start in held.epochs], held.end)
+    common = failover.common([(epoch.pack(), start) for epoch, start in held.epochs], held.end)
     made = salvage(tmp_path, name, common)
     assert ends(place(tmp_path, made)) == {"t": [(2, 4)], "u": [(0, 1)]}
     directory.remove(name)
@@ -201,7 +201,7 @@ def test_a_promoted_log_that_was_kept_as_a_diverged_copy_is_such_a_copy(tmp_path
 
 
 def test_what_is_left_of_the_own_log_says_what_was_made_of_it(tmp_path: Path) -> None:
-    made = succeed_taken(tmp_path, taken_log(tmp_path), 1 << 40, 0)
+    made = succeed_failover(tmp_path, taken_log(tmp_path), 1 << 40, 0)
     directory = DivergedDirectory(tmp_path, NUMBER)
     (found,) = directory.found()
     assert found.is_own

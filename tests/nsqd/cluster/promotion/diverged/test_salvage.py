@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from nsqd.cluster.membership.closed_frames import make_closed
-from nsqd.cluster.membership.leader_frames import Hold, Leadership
+from nsqd.cluster.membership.leader_frames import Hold, Leadership, make_closed
+from nsqd.cluster.promotion.diverged.directory import DivergedCopy
 from nsqd.cluster.promotion.diverged.note import CopyExtent, Note
-from nsqd.cluster.promotion.diverged.salvage import LOOK_EVERY, NO_LEADER, RETRY_AFTER, DivergedCopy, Salvage
-from nsqd.cluster.promotion.diverged.salvage_frames import Answer, Question, Verdict, pack_answer, unpack
+from nsqd.cluster.promotion.diverged.salvage import CHECK_EVERY, NO_LEADER, RETRY_AFTER, Salvage
+from nsqd.cluster.promotion.diverged.salvage_frames import Decision, SalvageReply, SalvageRequest, pack_reply, unpack
 from nsqd.cluster.replication.follower import AtOnce
 from nsqd.cluster.wire.frames import FrameKind, PeerError
 from nsqd.cluster.wire.node_identity import Member, Standing
@@ -25,7 +25,7 @@ LOG, MADE = b"l" * 16, b"m" * 16
 OLD, LEADERS = Epoch(1, 2, bytes(8)), Epoch(2, 2, b"12345678")
 HELD = CopyExtent(900, ((OLD, 0),))
 NAME, OWN = f"replicas/{LOG.hex()}.diverged-1", f"diverged/{LOG.hex()}"
-UNCLEAN_AFTER = 10 * LOOK_EVERY
+UNCLEAN_AFTER = 10 * CHECK_EVERY
 
 
 class FakeDirectory:
@@ -66,14 +66,14 @@ class FakeDirectory:
 
 class FakeArbiter:
     def __init__(self) -> None:
-        self.asked: list[tuple[int, Question]] = []
-        self.verdict: tuple[Verdict, int] | None = None  # what is answered to the next question; None: nothing
+        self.asked: list[tuple[int, SalvageRequest]] = []
+        self.decision: tuple[Decision, int] | None = None  # what is answered to the next request; None: nothing
 
-    def answer(self, number: int, question: Question, then: Callable[[Answer], None]) -> None:
-        self.asked.append((number, question))
-        if self.verdict is not None:
-            verdict, self.verdict = self.verdict, None
-            then(Answer(question.serial, question.log_id, *verdict))
+    def answer(self, number: int, request: SalvageRequest, then: Callable[[SalvageReply], None]) -> None:
+        self.asked.append((number, request))
+        if self.decision is not None:
+            decision, self.decision = self.decision, None
+            then(SalvageReply(request.serial, request.log_id, *decision))
 
 
 class Holder:
@@ -84,7 +84,7 @@ class Holder:
         self.cluster.membership.merge([Member(identity(2))], 0)
         self.cluster.leaders.learn(LOG, LEADERS)
         self.sent: list[bytes] = []
-        self.link = SimpleNamespace(send_first=self.sent.append, peer=identity(2))
+        self.link = SimpleNamespace(send_first=self.sent.append, node=identity(2))
         self.cluster.links[2] = self.link
         self.leader_sides: dict[bytes, Any] = {}
         self.replicas: dict[bytes, Any] = {LOG: "a replica that is made anew"}
@@ -101,21 +101,24 @@ class Holder:
             AtOnce(), lambda: self.now, UNCLEAN_AFTER,
         )  # fmt: skip
 
-    def look(self, ns: int = LOOK_EVERY) -> None:
+    def look(self, ns: int = CHECK_EVERY) -> None:
         """Let so much time pass, and everything be done that is due then."""
         self.now += ns
         for _ in range(4):
             self.salvage.tick(self.now)
 
-    def question(self) -> Question:
-        """Return the question that was sent last."""
+    def request(self) -> SalvageRequest:
+        """Return the request that was sent last."""
         said = unpack(self.sent[-1][HEAD:])
-        assert isinstance(said, Question)
+        assert isinstance(said, SalvageRequest)
         return said
 
-    def answer(self, verdict: Verdict, start: int = 0) -> None:
+    def answer(self, decision: Decision, start: int = 0) -> None:
         self.salvage.receive(
-            self.link, FrameKind.SALVAGE, pack_answer(Answer(self.question().serial, LOG, verdict, start))[HEAD:], 0
+            self.link,
+            FrameKind.SALVAGE,
+            pack_reply(SalvageReply(self.request().serial, LOG, decision, start))[HEAD:],
+            0,
         )
 
     def serve(self, is_copied: bool) -> None:
@@ -124,7 +127,7 @@ class Holder:
             in_sync=SimpleNamespace(stated=SimpleNamespace(most=2), counting=frozenset({2})),
             copies=SimpleNamespace(asked=(0, 1)),
             followers={2: SimpleNamespace(has_replica=True, durable=950 if is_copied else 949)},
-            led=lambda: {"epochs": [], "end": 950},
+            source=SimpleNamespace(epochs=list, end=950),
         )
         self.leader_sides[MADE] = leader_side
 
@@ -140,21 +143,21 @@ def test_the_leader_is_asked_and_what_it_lacks_is_salvaged_before_the_copy_goes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     holder = asking()
-    assert holder.question()[1:] == (LOG, 900, HELD.epochs, None, False)
-    holder.answer(Verdict.SALVAGE, 500)
+    assert holder.request()[1:] == (LOG, 900, HELD.epochs, None, False)
+    holder.answer(Decision.SALVAGE, 500)
     assert (holder.directory.deeds, holder.salvaged) == (["read", 500], [MADE])
     assert "salvaged 3 unfinished messages of the log" in caplog.text
     holder.look()
-    assert holder.question()[4:] == (500, False)
+    assert holder.request()[4:] == (500, False)
     holder.serve(is_copied=False)
     holder.look()
-    assert holder.question()[4:] == (500, False)
-    holder.answer(Verdict.WAIT)
+    assert holder.request()[4:] == (500, False)
+    holder.answer(Decision.WAIT)
     holder.serve(is_copied=True)
     holder.look()
-    assert holder.question()[4:] == (500, True)
+    assert holder.request()[4:] == (500, True)
     assert holder.directory.copies
-    holder.answer(Verdict.LET_GO)
+    holder.answer(Decision.LET_GO)
     assert (holder.directory.copies, holder.salvage.figures()) == ({}, [])
 
 
@@ -162,22 +165,22 @@ def test_a_tail_without_messages_is_only_noted() -> None:
     holder = Holder()
     holder.directory.made = None
     holder.look()
-    holder.answer(Verdict.SALVAGE, 500)
+    holder.answer(Decision.SALVAGE, 500)
     holder.look()
     assert holder.salvaged == []
-    assert holder.question()[4:] == (500, True)
+    assert holder.request()[4:] == (500, True)
 
 
 def test_what_was_made_counts_as_copied_when_it_is_closed_or_another_node_leads_it() -> None:
     for is_closed in (True, False):
         holder = asking()
-        holder.answer(Verdict.SALVAGE, 500)
+        holder.answer(Decision.SALVAGE, 500)
         if is_closed:
             holder.cluster.leaders.close(make_closed(MADE, 10, [(OLD, 0)]))
         else:
             holder.cluster.leaders.learn(MADE, LEADERS)
         holder.look()
-        assert holder.question().is_copied
+        assert holder.request().is_copied
 
 
 def test_what_a_kill_has_interrupted_is_finished_before_anything_is_asked() -> None:
@@ -186,40 +189,40 @@ def test_what_a_kill_has_interrupted_is_finished_before_anything_is_asked() -> N
     holder.directory.unfinished = [MADE]
     holder.look()
     assert holder.salvaged == [MADE]
-    assert holder.question()[2:] == (900, HELD.epochs, 500, False)
+    assert holder.request()[2:] == (900, HELD.epochs, 500, False)
     assert holder.directory.deeds == []
 
 
 def test_an_answer_to_an_earlier_question_or_of_a_node_that_is_not_the_leader_changes_nothing() -> None:
     holder = asking()
-    early = holder.question()
+    early = holder.request()
     holder.look()
-    assert holder.question().serial != early.serial
-    frame = pack_answer(Answer(early.serial, LOG, Verdict.LET_GO))[HEAD:]
+    assert holder.request().serial != early.serial
+    frame = pack_reply(SalvageReply(early.serial, LOG, Decision.LET_GO))[HEAD:]
     holder.salvage.receive(holder.link, FrameKind.SALVAGE, frame, 0)
     holder.cluster.leaders.learn(LOG, Epoch(3, 3, bytes(8)))
-    holder.answer(Verdict.LET_GO)
+    holder.answer(Decision.LET_GO)
     assert holder.directory.deeds == ["read"]
 
 
 def test_an_answer_that_names_a_position_behind_the_copy_ends_the_connection() -> None:
     holder = asking()
     with pytest.raises(PeerError, match="nothing to salvage"):
-        holder.answer(Verdict.SALVAGE, 900)
+        holder.answer(Decision.SALVAGE, 900)
 
 
 def test_a_question_of_another_node_is_for_the_arbiter() -> None:
     holder = asking()
-    holder.arbiter.verdict = Verdict.SALVAGE, 7
+    holder.arbiter.decision = Decision.SALVAGE, 7
     holder.salvage.receive(holder.link, FrameKind.SALVAGE, holder.sent.pop()[HEAD:], 0)
     assert holder.arbiter.asked[0][0] == 2
-    assert unpack(holder.sent[0][HEAD:]) == Answer(1, LOG, Verdict.SALVAGE, 7)
+    assert unpack(holder.sent[0][HEAD:]) == SalvageReply(1, LOG, Decision.SALVAGE, 7)
 
 
 def test_the_leader_itself_asks_itself() -> None:
     holder = Holder()
     holder.cluster.leaders.learn(LOG, Epoch(3, 1, bytes(8)))
-    holder.arbiter.verdict = Verdict.SALVAGE, 500
+    holder.arbiter.decision = Decision.SALVAGE, 500
     holder.look()
     assert (holder.directory.deeds, holder.salvaged) == (["read", 500], [MADE])
 
@@ -232,9 +235,9 @@ def test_a_leader_without_a_connection_is_waited_for() -> None:
     assert holder.directory.deeds == ["read"]
     holder.cluster.links[2] = holder.link
     holder.look(1)  # and is asked at once then
-    assert holder.question().log_id == LOG
+    assert holder.request().log_id == LOG
     asked = len(holder.sent)
-    holder.look(LOOK_EVERY - 1)
+    holder.look(CHECK_EVERY - 1)
     assert len(holder.sent) == asked
 
 
@@ -242,8 +245,8 @@ def test_who_has_closed_a_log_is_asked_about_copies_of_it() -> None:
     holder = Holder()
     holder.cluster.leaders.close(make_closed(LOG, 2000, [(OLD, 0), (LEADERS, 500)]))
     holder.look()
-    assert (holder.directory.deeds, holder.question().log_id) == (["read"], LOG)
-    holder.answer(Verdict.LET_GO)  # another node has salvaged what it holds
+    assert (holder.directory.deeds, holder.request().log_id) == (["read"], LOG)
+    holder.answer(Decision.LET_GO)  # another node has salvaged what it holds
     assert (holder.directory.deeds, holder.salvaged) == (["read", "remove"], [])
 
 
@@ -273,11 +276,11 @@ def test_who_has_closed_a_log_is_waited_for_as_long_as_it_answers() -> None:
     holder.look()
     for _ in range(3):
         holder.look(NO_LEADER * UNCLEAN_AFTER - 1)
-        holder.answer(Verdict.WAIT)
+        holder.answer(Decision.WAIT)
     assert holder.directory.deeds == ["read"]
 
 
-def test_all_of_a_copy_is_salvaged_when_nobody_is_to_own_its_log_any_more() -> None:
+def test_all_of_a_copy_is_salvaged_when_its_log_has_no_leader_any_longer() -> None:
     for why in ("forgotten", "disk replaced", "left"):
         holder = Holder()
         holder.replicas.clear()
@@ -292,7 +295,7 @@ def test_all_of_a_copy_is_salvaged_when_nobody_is_to_own_its_log_any_more() -> N
         assert holder.directory.deeds == ["read", 0], why
 
 
-def test_a_log_that_somebody_leads_or_may_promote_is_not_salvaged_as_a_whole() -> None:
+def test_a_log_that_a_node_leads_or_may_promote_is_not_salvaged_as_a_whole() -> None:
     for why in ("a replica is here", "it is being promoted", "its leader says so"):
         holder = Holder()
         if why != "a replica is here":
@@ -306,7 +309,7 @@ def test_a_log_that_somebody_leads_or_may_promote_is_not_salvaged_as_a_whole() -
         assert holder.directory.deeds == ["read"], why
 
 
-def test_a_copy_that_cannot_be_read_is_kept_told_of_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_copy_that_cannot_be_read_is_kept_reported_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     holder = Holder()
     holder.directory.error = OSError("the replica is empty")
     for _ in range(3):
@@ -315,17 +318,17 @@ def test_a_copy_that_cannot_be_read_is_kept_told_of_once_and_tried_again(caplog:
     assert holder.salvage.figures()[0]["failure"] == "the replica is empty"
     holder.directory.error = None
     holder.look(RETRY_AFTER)
-    assert holder.question().log_id == LOG
+    assert holder.request().log_id == LOG
 
 
 def test_a_disk_that_is_full_leaves_the_copy_as_it_is() -> None:
     holder = asking()
     holder.directory.error = OSError(28, "No space left on device")
-    holder.answer(Verdict.SALVAGE, 500)
+    holder.answer(Decision.SALVAGE, 500)
     assert (holder.salvaged, holder.salvage.figures()[0]["salvaged"]) == ([], False)
     holder.directory.error = None
     holder.look(RETRY_AFTER)
-    holder.answer(Verdict.SALVAGE, 500)
+    holder.answer(Decision.SALVAGE, 500)
     assert holder.salvaged == [MADE]
 
 
@@ -333,13 +336,13 @@ def test_what_is_left_of_the_own_log_stays_and_is_salvaged_again_if_another_lead
     holder = Holder()
     holder.directory.copies = {OWN: DivergedCopy(OWN, LOG, Note(b"", 500, HELD), True)}
     holder.look()
-    holder.answer(Verdict.LET_GO)
+    holder.answer(Decision.LET_GO)
     holder.look()
     assert (len(holder.sent), holder.directory.deeds) == (1, [])  # it is asked less often
     holder.cluster.leaders.learn(LOG, Epoch(3, 2, bytes(8)))
     holder.look()
     assert len(holder.sent) == 2
-    holder.answer(Verdict.SALVAGE, 450)
+    holder.answer(Decision.SALVAGE, 450)
     assert (holder.directory.deeds, holder.salvaged) == ([450], [MADE])
 
 

@@ -177,7 +177,7 @@ def test_a_waiting_reserve_is_warned_of_the_end_of_a_loan(cluster: Cluster) -> N
     assert client.said() == b"DEADLINE_SOON\r\n"
 
 
-def test_an_owner_that_is_away_is_told_later_of_a_deletion(cluster: Cluster) -> None:
+def test_an_unreachable_leader_is_sent_a_deletion_later(cluster: Cluster) -> None:
     client, number = borrowed(cluster)
     a, b = cluster.stations
     cluster.cut(a, b)

@@ -1,6 +1,6 @@
 """Which nodes keep a copy of a log."""
 
-from nsqd.cluster.replication.choosing import KnownNode, chosen
+from nsqd.cluster.replication.follower import KnownNode, chosen
 
 LOG = b"a log id of 16 b"
 
@@ -20,7 +20,7 @@ def test_a_node_that_goes_changes_no_other_choice() -> None:
     assert chosen(LOG, rest, 2)[0] == first
 
 
-def test_those_that_are_here_then_those_with_room_then_those_in_other_zones() -> None:
+def test_connected_nodes_come_first_then_nodes_with_room_then_other_zones() -> None:
     nodes = [
         KnownNode(1, is_here=False), KnownNode(2, has_room=False), KnownNode(3, is_apart=False), KnownNode(4),
         KnownNode(5, is_here=False, has_room=False, is_apart=False), KnownNode(6, has_room=False, is_apart=False),
