@@ -74,7 +74,7 @@ class AuthContract(Exchanging):
         assert len(queries) == 2  # the producer and the consumer, each once
         tls = "true" if "tls_v1" in upgrades else "false"
         assert {(query["secret"], query["tls"], query["remote_ip"]) for query in queries} == {
-            (SESAME, tls, "127.0.0.1"),
+            (SESAME, tls, "127.0.0.1")
         }
 
     @pytest.mark.parametrize(

@@ -135,12 +135,7 @@ class NetworkedCluster:
         for peer in NODES:
             words += ["-cluster-peer", f"{self.network.address(peer)}:{_PORTS['cluster']}"]
         program = (sys.executable, "-m", "tests.faulty_disk", str(self.orders(number)), "nsqd")
-        daemon = Daemon(
-            "nsqd",
-            *words,
-            listens=listens,
-            command=self.network.command(number, *program),
-        )
+        daemon = Daemon("nsqd", *words, listens=listens, command=self.network.command(number, *program))
         return self._stack.enter_context(daemon)
 
     def kill(self, *numbers: int) -> None:

@@ -187,14 +187,6 @@ def test_a_leader_that_stood_still_gives_its_log_up_and_serves_another_one_in_th
         assert "\nnsqd_cluster_failover_seconds " in text
 
 
-def may_promote(follower: Daemon, log_id: str) -> bool:
-    """Return True if a follower has all of a log, as far as it knows, and may promote it at once."""
-    return any(
-        one["log_id"] == log_id and one["clean"] and one["epoch"] > 100
-        for one in figures(follower)["elections"]["logs"]
-    )
-
-
 def each_log_has_one_leader(nodes: list[Daemon], logs: set[str]) -> bool:
     """Return True if all are in sync, each node has a log of its own, and all open logs have one leader."""
     told = [figures(daemon) for daemon in nodes]
@@ -204,40 +196,6 @@ def each_log_has_one_leader(nodes: list[Daemon], logs: set[str]) -> bool:
     own = {log_of(daemon, number) for number, daemon in enumerate(nodes)}
     closed = {one["log_id"] for each in told for one in each.get("closed", ())}
     return len(found) == len({*found}) and {*found} == logs - closed | own and len(own) == len(nodes)
-
-
-def test_the_new_leader_of_a_log_dies_and_both_return(node: NodeMaker) -> None:
-    """A third node goes on where the new leader was: H2 of the design of replicas and failover."""
-    flags = {"failover_quorum": "any"}
-    with ExitStack() as stack:
-        nodes = cluster_of(stack, node, 3, **flags)
-        logs = [log_of(nodes[0], number) for number in range(3)]
-        for daemon in nodes:
-            create(daemon, two=2)
-        publish(nodes[0], "two", *numbered(0, 60))
-        assert received(nodes[0], "two", 20) == numbered(0, 20)
-        eventually(lambda: len(in_sync(nodes[0])) == 2)
-        nodes[0].kill()
-        second = nodes.index(new_leader(logs[0], *nodes[1:]))
-        last = nodes[3 - second]
-        finished = received(nodes[second], "two", 20)
-        eventually(lambda: may_promote(last, logs[0]))
-        nodes[second].kill()
-        new_leader(logs[0], last)
-        left = {*numbered(20, 60)} - {*finished}
-        with Conversation(last, b"  V2SUB two c\nRDY 10\n") as consumer:
-            assert consumer.frame() == OK
-            found: set[bytes] = set()
-            while not left <= found:  # what was finished a moment before a kill may come again
-                found.update(taken(consumer, 1))
-        new_leader(logs[second], last)
-        for number in (0, second):
-            nodes[number] = again(stack, node, number, nodes[number], last, **flags)
-        eventually(lambda: each_log_has_one_leader(nodes, {logs[0], logs[second]}), 120)
-        eventually(lambda: sum(depth_of(daemon, "two") for daemon in nodes) == 0)
-        for number, daemon in enumerate(nodes):
-            publish(daemon, "two", b"after %d" % number)
-            assert received(daemon, "two", 1) == [b"after %d" % number]
 
 
 def ask(daemon: Daemon, route: str, other: int) -> None:

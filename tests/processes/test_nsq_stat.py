@@ -124,23 +124,6 @@ def test_a_node_that_is_down_or_lies_is_logged_and_the_others_count(tmp_path: Pa
             assert address in err
 
 
-def test_a_node_that_goes_and_comes_back(tmp_path: Path) -> None:
-    with nsqd(tmp_path / "a") as stays, nsqd(tmp_path / "b") as goes:
-        make_channel(stays, goes)
-        publish(stays, "t", *"abc")
-        publish(goes, "t", *"de")
-        both = ("-nsqd-http-address", stays.http, "-nsqd-http-address", goes.http)
-        with Tool(OURS, *NAMES, *both) as tool:
-            eventually(lambda: len(tool.out) >= 3)
-            goes.kill()
-            eventually(lambda: " 3 " in tool.out[-1])
-            tool.wait_for_line(f"cannot ask {goes.http}")
-            with nsqd(tmp_path / "b", "-http-address", goes.http):
-                eventually(lambda: tool.out[-1].split()[3] == "5")
-                assert tool.stop(signal.SIGHUP) == 0
-        assert {line.split()[0] for line in tool.out[2:]} == {"0"}
-
-
 @pytest.mark.parametrize("flag", ["-nsqd-http-address", "-lookupd-http-address"])
 def test_when_nothing_can_be_found_it_ends(flag: str, tmp_path: Path) -> None:
     with socket.socket() as down:

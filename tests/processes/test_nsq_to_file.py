@@ -104,9 +104,7 @@ def test_every_message_is_in_a_file_over_kills_of_tool_nsqd_and_nsqlookupd(
 
 
 @pytest.mark.parametrize(
-    "flags",
-    [pytest.param((), marks=pytest.mark.campaign), ("-gzip", "-rotate-size", "100000")],
-    ids=["plain", "gzip"],
+    "flags", [pytest.param((), marks=pytest.mark.campaign), ("-gzip", "-rotate-size", "100000")], ids=["plain", "gzip"]
 )
 def test_on_a_full_disk_nothing_is_finished_and_each_line_is_written_once(
     tmp_path: Path, flags: tuple[str, ...]

@@ -68,8 +68,7 @@ class World:
         self.user = f'[[user]]\nname = "ann"\npassword = "{hashed}"\nroles = ["admin"]\n'
         self.write_auth("admin", "node", "orders", "revoked")
         self.write(
-            "users",
-            written([with_token("robot", "admin", TOKENS["robot"]), User("ann", "admin", ("*",), hashed)]),
+            "users", written([with_token("robot", "admin", TOKENS["robot"]), User("ann", "admin", ("*",), hashed)])
         )
         known = ("-auth-file", str(path / "auth.toml"))
         shown = ("-auth-token-file", str(path / "node.token"))

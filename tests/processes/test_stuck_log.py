@@ -144,10 +144,7 @@ OTHERS = {
     "beanstalkd": ["-V", "-l", "127.0.0.1", "-p", "0"],
     "disque-server": ["--bind", "127.0.0.1", "--port", "0"],
 }
-ASKS = {
-    "beanstalkd": (b"stats\r\n", b"OK "),
-    "disque-server": (b"PING\r\n", b"+PONG"),
-}
+ASKS = {"beanstalkd": (b"stats\r\n", b"OK "), "disque-server": (b"PING\r\n", b"+PONG")}
 
 
 @pytest.mark.parametrize("program", OTHERS)
