@@ -233,20 +233,40 @@ def refused_for_copies(daemon: Daemon) -> int:
 
 
 def test_a_publish_waits_for_its_copies_and_is_refused_without_them(node: Callable[..., Daemon]) -> None:
-    with node(0, replicate_timeout="4s") as first, node(1, first) as second, node(2, first) as third:
+    """A topic asks for copies, or a publish for more than its topic: over HTTP, by IDENTIFY, by put-replicated."""
+    flags = {"replicate_timeout": "4s", "beanstalk_address": "127.0.0.1:0"}
+    with node(0, **flags) as first, node(1, first) as second, node(2, first) as third:
         eventually(lambda: in_sync(first) == {1, 2})
-        for topic, copies in (("two", "2"), ("three", "3")):
+        for topic, copies in (("t", "1"), ("two", "2"), ("three", "3")):
             post(first, "/topic/create", topic=topic, replicate=copies)
+        post(first, "/channel/create", topic="t", channel="c")
         assert publish_to(first, "three") == (200, "OK")
-        third.kill()
-        eventually(lambda: in_sync(first) == {1})
-        assert publish_to(first, "three") == (503, '{"message":"NOREPL"}')
-        assert refused_for_copies(first) == 1
+        identify = b"  V2IDENTIFY\n" + sized(b'{"feature_negotiation": true, "replicate": 3}')
+        with Conversation(first, identify) as producer, first.connect("BEANSTALK") as worker:
+            worker.sendall(b"use t\r\n")
+            assert worker.recv(100) == b"USING t\r\n"
+            assert json.loads((producer.frame() or (0, b"{}"))[1])["replicate"] == 3
+            producer.send(b"PUB t\n" + sized(b"a"))
+            assert producer.frame() == OK
+            assert httpx.post(f"http://{first.http}/mpub?topic=t&replicate=3", content=b"b\nc").text == "OK"
+            worker.sendall(b"put-replicated 3 0 0 60 1\r\nd\r\n")
+            assert worker.recv(100).startswith(b"INSERTED ")
+            third.kill()
+            eventually(lambda: in_sync(first) == {1})
+            for topic in ("three", "t&replicate=3", "new&replicate=3"):
+                assert publish_to(first, topic) == (503, '{"message":"NOREPL"}')
+            assert refused_for_copies(first) == 3
+            assert publish_to(first, "t&replicate=4")[0] == 400
+            worker.sendall(b"put-replicated 3 0 0 60 1\r\nx\r\n")
+            assert worker.recv(100) == b"DRAINING\r\n"
+            worker.sendall(b"put-replicated 0 0 0 60 1\r\n")
+            assert worker.recv(100) == b"BAD_FORMAT\r\n"
+            producer.send(b"PUB t\n" + sized(b"x"))
+            assert (producer.frame() or (0, b""))[1].startswith(b"E_PUB_FAILED PUB failed NOREPL: 3 copies")
         with Conversation(first, b"  V2PUB three\n" + sized(b"x")) as producer:
             assert (producer.frame() or (0, b""))[1].startswith(b"E_PUB_FAILED PUB failed NOREPL: 3 copies")
-        assert publish_to(first, "four&replicate=3") == (503, '{"message":"NOREPL"}')
-        assert refused_for_copies(first) == 3
-        assert publish_to(first, "two") == (200, "OK")
+        assert publish_to(first, "t&replicate=2", b"e") == publish_to(first, "two") == (200, "OK")
+        assert sorted(drained(first, "t", "c", 5)) == [b"a", b"b", b"c", b"d", b"e"]
         second.process.send_signal(signal.SIGSTOP)
         try:
             assert publish_to(first, "two") == (503, '{"message":"NOREPL_MAY_BE_DELIVERED"}')
@@ -288,42 +308,3 @@ def test_bodies_of_messages_that_wait_for_copies_are_not_shown(node: Callable[..
         finally:
             second.process.send_signal(signal.SIGCONT)
         assert httpx.get(f"{url}?topic=t&channel=c&offset=1").content == b"waits"
-
-
-def test_a_publish_may_ask_for_more_copies_than_its_topic(node: Callable[..., Daemon]) -> None:
-    beanstalk = {"beanstalk_address": "127.0.0.1:0"}
-    with node(0, **beanstalk) as first, node(1, first) as second, node(2, first) as third:
-        eventually(lambda: in_sync(first) == {1, 2})
-        post(first, "/topic/create", topic="t")
-        post(first, "/channel/create", topic="t", channel="c")
-        identify = b"  V2IDENTIFY\n" + sized(b'{"feature_negotiation": true, "replicate": 3}')
-        with Conversation(first, identify) as producer, first.connect("BEANSTALK") as worker:
-            worker.sendall(b"use t\r\n")
-            assert worker.recv(100) == b"USING t\r\n"
-            assert json.loads((producer.frame() or (0, b"{}"))[1])["replicate"] == 3
-            producer.send(b"PUB t\n" + sized(b"a"))
-            assert producer.frame() == OK
-            assert httpx.post(f"http://{first.http}/mpub?topic=t&replicate=3", content=b"b\nc").text == "OK"
-            worker.sendall(b"put-replicated 3 0 0 60 1\r\nd\r\n")
-            assert worker.recv(100).startswith(b"INSERTED ")
-            third.kill()
-            eventually(lambda: in_sync(first) == {1})
-            refused = httpx.post(f"http://{first.http}/pub?topic=t&replicate=3", content=b"x")
-            assert (refused.status_code, refused.text) == (503, '{"message":"NOREPL"}')
-            assert httpx.post(f"http://{first.http}/pub?topic=t&replicate=4", content=b"x").status_code == 400
-            worker.sendall(b"put-replicated 3 0 0 60 1\r\nx\r\n")
-            assert worker.recv(100) == b"DRAINING\r\n"
-            worker.sendall(b"put-replicated 0 0 0 60 1\r\n")
-            assert worker.recv(100) == b"BAD_FORMAT\r\n"
-            producer.send(b"PUB t\n" + sized(b"x"))
-            assert (producer.frame() or (0, b""))[1].startswith(b"E_PUB_FAILED PUB failed NOREPL: 3 copies")
-            assert httpx.post(f"http://{first.http}/pub?topic=t&replicate=2", content=b"e").text == "OK"
-        assert sorted(drained(first, "t", "c", 5)) == [b"a", b"b", b"c", b"d", b"e"]
-        eventually(lambda: in_sync(second) >= {0})
-
-
-def replicated(daemon: Daemon) -> dict[str, Any]:
-    """What a node says of the only replica that it keeps."""
-    (replica,) = httpx.get(f"http://{daemon.http}/cluster").json()["replicas"]
-    assert isinstance(replica, dict)
-    return replica

@@ -91,13 +91,14 @@ def taken(consumer: Conversation, count: int) -> list[bytes]:
 
 
 def received(daemon: Daemon, topic: str, count: int) -> list[bytes]:
-    """Consume so many messages of the channel c, and wait until the node has noted that they are finished."""
+    """Consume `count` messages of the channel c, leave none in flight, and wait until the node has noted the FINs."""
     before = depth_of(daemon, topic)
-    with Conversation(daemon, b"  V2SUB %s c\nRDY 10\n" % topic.encode()) as consumer:
+    with Conversation(daemon, b"  V2SUB %s c\nRDY %d\n" % (topic.encode(), count)) as consumer:
         assert consumer.frame() == OK
-        bodies = taken(consumer, count)
+        messages = [consumer.message() for _ in range(count)]
+        consumer.send(b"RDY 0\n" + b"".join(b"FIN %s\n" % message.id for message in messages))
         eventually(lambda: depth_of(daemon, topic) == before - count)
-    return bodies
+    return [message.body for message in messages]
 
 
 def numbered(first: int, end: int) -> list[bytes]:

@@ -281,6 +281,8 @@ def test_nsqlookupd_knows_its_nodes_by_their_user(place: Path, tmp_path: Path) -
             )
             assert b"E_UNAUTHORIZED" in other.recv(1000)
         write_rights(file, sockets=SOCKETS.replace("uid = 0", "uid = 1"))
+        eventually(lambda: ask(http, 0, "GET", "/topics")[0] == 401)  # the file was read again
+        httpx.post(f"http://{node.http}/topic/create?topic=other")  # which it registers at once, not with the next ping
         node.wait_for_line("E_UNAUTHORIZED")
 
 
