@@ -68,8 +68,8 @@ class AuthContract(Exchanging):
         exchange = self.exchange(guarded, upgrades, bodies, SESAME)
         assert exchange.digests == digests_of(bodies)
         assert exchange.upgrades == upgrades
-        told = {key: value for key, value in exchange.consumer.items() if key.startswith("auth")}
-        assert told == {"authed": True, "auth_identity": "ann", "auth_identity_url": "http://ann.test/"}
+        response = {key: value for key, value in exchange.consumer.items() if key.startswith("auth")}
+        assert response == {"authed": True, "auth_identity": "ann", "auth_identity_url": "http://ann.test/"}
         queries = [request.query for request in guarded.server.requests[asked:]]
         assert len(queries) == 2  # the producer and the consumer, each once
         tls = "true" if "tls_v1" in upgrades else "false"

@@ -17,7 +17,7 @@ import pytest
 from tests.daemons import ERROR, OK, ROOT, Conversation, Daemon, drained, eventually, post, publish, run, sized
 
 SECRET = "the secret of this cluster"
-FAILOVER_AFTER = "1h"  # of the nodes in this file: a busy machine lets processes stand still for seconds
+FAILOVER_AFTER = "1h"  # of the nodes in this file: a busy machine pauses processes for seconds
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def connected(daemon: Daemon) -> set[int]:
     return {number for number, each in nodes_of(daemon).items() if each["connected"]}
 
 
-def test_nodes_find_each_other_through_nsqlookupd_which_tells_when_they_were_heard(node: Callable[..., Daemon]) -> None:
+def test_nodes_find_each_other_through_nsqlookupd_which_reports_their_last_contact(node: Callable[..., Daemon]) -> None:
     with (
         Daemon("nsqlookupd") as lookupd,
         node(0, lookupd_tcp_address=lookupd.tcp) as first,
@@ -60,7 +60,7 @@ def test_nodes_find_each_other_through_nsqlookupd_which_tells_when_they_were_hea
         node(2, lookupd_tcp_address=lookupd.tcp) as second,
     ):
 
-        def heard() -> dict[int, dict[str, Any]]:
+        def contacts() -> dict[int, dict[str, Any]]:
             answer = httpx.get(f"http://{lookupd.http}/nodes", headers={"X-Nsq-Extensions": "true"}).json()
             return {one["node_id"]: one for one in answer.get("cluster_nodes", ()) if one["cluster"] == "penstock"}
 
@@ -69,10 +69,10 @@ def test_nodes_find_each_other_through_nsqlookupd_which_tells_when_they_were_hea
         assert connected(foreigner) == set()
         assert not any("CLUSTER: refused" in line for line in foreigner.lines), "only its own cluster is dialed"
         assert nodes_of(first)[2]["http_address"] == second.http
-        eventually(lambda: {number: one["connected"] for number, one in heard().items()} == {0: True, 2: True})
+        eventually(lambda: {number: one["connected"] for number, one in contacts().items()} == {0: True, 2: True})
         second.kill()
-        eventually(lambda: not heard()[2]["connected"])
-        for number, one in heard().items():
+        eventually(lambda: not contacts()[2]["connected"])
+        for number, one in contacts().items():
             assert one["log_id"] == nodes_of(first)[number]["log_id"]
             assert 0 <= one["last_heard"] < 60
 
@@ -96,13 +96,13 @@ def test_a_node_that_is_forgotten_is_refused_and_a_new_directory_has_its_number(
     node: Callable[..., Daemon], tmp_path: Path
 ) -> None:
     def away(daemon: Daemon) -> object:
-        """The nodes that shall keep a copy of a node's log and have no connection to it."""
+        """The followers of a node that are not connected to it."""
         return httpx.get(f"http://{daemon.http}/cluster").json()["copies"]["away"]
 
     def forget(number: int, *words: str) -> subprocess.CompletedProcess[str]:
         return run("penstock", "cluster", "forget", "--node", str(number), "--nsqd-http-address", first.http, *words)
 
-    alone = {"failover_quorum": "none"}  # nobody promotes its log before it is forgotten
+    alone = {"failover_quorum": "none"}  # no node promotes its log before it is forgotten
     with node(0, **alone) as first:
         for query, status, word in (
             ("", 400, "MISSING_ARG_NODE"),
@@ -127,10 +127,10 @@ def test_a_node_that_is_forgotten_is_refused_and_a_new_directory_has_its_number(
                 kept = json.loads((tmp_path / "0" / "cluster.json").read_text())["members"]
                 assert [(one["number"], one["standing"]) for one in kept] == [(0, 0), (1, 2), (2, 0)]
                 eventually(lambda: nodes_of(third)[1]["standing"] == "forgotten")
-                eventually(lambda: away(first) == [])  # it is no follower any more
+                eventually(lambda: away(first) == [])  # it is no longer a follower
         first.kill()
         with node(0, third, cluster_address=first.addresses["CLUSTER"], **alone) as first:
-            assert nodes_of(first)[1]["standing"] == "forgotten", "known after a kill, before anybody tells it"
+            assert nodes_of(first)[1]["standing"] == "forgotten", "known after a kill, before a peer reports it"
             with node(1, first, cluster_address=address) as again:
                 assert "node 1 was forgotten" in again.wait_for_line("CLUSTER: rejected by the cluster")
                 assert "node 1 was forgotten" in first.wait_for_line("WARNING: CLUSTER: refused")
@@ -192,7 +192,7 @@ def publish_to(daemon: Daemon, topic: str, body: bytes = b"x") -> tuple[int, str
 def test_a_lost_node_is_made_again_from_a_copy_with_all_that_was_acknowledged(
     node: Callable[..., Daemon], tmp_path: Path
 ) -> None:
-    alone = {"failover_quorum": "none"}  # nobody promotes the log meanwhile
+    alone = {"failover_quorum": "none"}  # no node promotes the log meanwhile
 
     def recover(directory: str, number: int, *words: str) -> subprocess.CompletedProcess[str]:
         place, numbered = str(tmp_path / directory), ("--node", str(number))

@@ -172,7 +172,7 @@ def test_a_worker_goes_on_when_a_node_is_killed_and_nothing_is_lost(node: NodeMa
         nodes = three(stack, node, "majority")
         addresses = addresses_of(nodes)
         lost = log_of(nodes[killed], killed)
-        # Two jobs are out at the node that dies, with nobody to acknowledge them.
+        # Two jobs are out at the node that dies, with no client to acknowledge them.
         wanted = add_all(addresses[killed : killed + 1], "q", "held", 2, replicate=2, retry=2)
         with client_of(nodes[killed]) as client:
             assert len(client.get("q", 2)) == 2

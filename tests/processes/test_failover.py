@@ -1,4 +1,4 @@
-"""A node dies, and a follower delivers what its log owes; the node returns, and publishes into a new log.
+"""A node dies, and a follower delivers its unfinished messages; the node returns, and publishes into a new log.
 
 tests/simulation/test_cluster_histories.py plays more of such histories, and test_failover_rounds.py plays them at random and
 under load.
@@ -31,7 +31,7 @@ PATIENCE = 240.0  # s until a log has a new leader
 
 
 def figures(daemon: Daemon) -> dict[str, Any]:
-    """What a node answers to /cluster; nothing while it begins its new log, and closes connections for that."""
+    """Return the response to /cluster; nothing while it begins its new log, and closes connections for that."""
     try:
         answer = httpx.get(f"http://{daemon.http}/cluster")
     except httpx.TransportError:
@@ -71,17 +71,17 @@ def cluster_of(stack: ExitStack, node: NodeMaker, count: int, **flags: str) -> l
 
 
 def possible_duplicates(daemon: Daemon) -> dict[str, int]:
-    """What a node says of messages that may be delivered twice because a log has changed its leader."""
+    """Return a node's counts of messages that may be delivered twice because a log has changed its leader."""
     return dict(figures(daemon)["failovers"]["possible_duplicates"])
 
 
 def followers(daemon: Daemon) -> list[dict[str, Any]]:
-    """What a node says of those that copy its log."""
+    """Return the followers of a node, with their states."""
     return list(figures(daemon)["followers"])
 
 
 def taken(consumer: Conversation, count: int) -> list[bytes]:
-    """Receive and finish so many messages, and return their bodies."""
+    """Receive and finish `count` messages, and return their bodies."""
     bodies = []
     for _ in range(count):
         message = consumer.message()
@@ -120,7 +120,7 @@ def test_a_follower_delivers_what_a_dead_node_owes_and_the_node_returns_with_a_n
             bodies = [
                 *taken(consumer, 59),
                 consumer.message().body,
-            ]  # the last is owed still: the log would be closed else
+            ]  # one stays unfinished: otherwise the log would be closed
             assert {*bodies} == {*numbered(40, 100)}
         back = again(stack, node, 0, first, leader, **MAJORITY)
         eventually(lambda: connected(back) == {1, 2})
@@ -179,7 +179,7 @@ def test_a_leader_that_stood_still_gives_its_log_up_and_serves_another_one_in_th
         with Conversation(leader, b"  V2SUB two c\nRDY 10\n") as consumer:
             assert consumer.frame() == OK
             assert sorted(taken(consumer, 20), key=int) == numbered(0, 20)
-        # The five that the client had came again, and each of the two nodes says so.
+        # The client's five were redelivered, and each of the two nodes counts them.
         assert possible_duplicates(leader)["ready_again"] == 5
         assert possible_duplicates(first)["unfinished"] == 5
         text = httpx.get(f"http://{leader.http}/metrics").text
@@ -190,12 +190,14 @@ def test_a_leader_that_stood_still_gives_its_log_up_and_serves_another_one_in_th
 
 def each_log_has_one_leader(nodes: list[Daemon], logs: set[str]) -> bool:
     """Return True if all are in sync, each node has a log of its own, and all open logs have one leader."""
-    told = [figures(daemon) for daemon in nodes]
-    if not all(sum(one["state"] == "in sync" for one in each.get("followers", ())) == len(nodes) - 1 for each in told):
+    report = [figures(daemon) for daemon in nodes]
+    if not all(
+        sum(one["state"] == "in sync" for one in each.get("followers", ())) == len(nodes) - 1 for each in report
+    ):
         return False
     found = [log_id for daemon in nodes for log_id in led(daemon)]
     own = {log_of(daemon, number) for number, daemon in enumerate(nodes)}
-    closed = {one["log_id"] for each in told for one in each.get("closed", ())}
+    closed = {one["log_id"] for each in report for one in each.get("closed", ())}
     return len(found) == len({*found}) and {*found} == logs - closed | own and len(own) == len(nodes)
 
 

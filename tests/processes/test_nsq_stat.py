@@ -108,7 +108,7 @@ def test_a_node_that_is_down_or_lies_is_logged_and_the_others_count(tmp_path: Pa
     with nsqd(tmp_path / "a") as node, socket.create_server(("127.0.0.1", 0)) as silent, socket.socket() as down:
         make_channel(node)
         publish(node, "t", "a")
-        down.bind(("127.0.0.1", 0))  # nobody listens there
+        down.bind(("127.0.0.1", 0))  # no program listens there
         others = [f"127.0.0.1:{one.getsockname()[1]}" for one in (silent, down)]
         flags = [flag for address in (node.http, *others) for flag in ("-nsqd-http-address", address)]
         code, out, err = run(OURS, "-count=1", *flags)

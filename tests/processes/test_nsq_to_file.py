@@ -1,4 +1,4 @@
-"""nsq_to_file as a process: kills of everybody, full disks, signals; and the names and contents of the original."""
+"""nsq_to_file as a process: kills of each process, full disks, signals; and the names and contents of the original."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_a_signal_writes_and_finishes_what_waits(tmp_path: Path) -> None:
     assert list((tmp_path / "work").iterdir()) == []
 
 
-def test_a_signal_ends_it_while_nobody_answers(tmp_path: Path) -> None:
+def test_a_signal_ends_it_while_no_server_responds(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and never says a word
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         for flags in (

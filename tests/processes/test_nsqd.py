@@ -24,7 +24,7 @@ from tests.daemons import OK, Conversation, Daemon, eventually, nsqd, run, sized
 
 pytestmark = pytest.mark.process
 
-STOP_QUICKLY = 8.0  # s; NSQ needs milliseconds, a busy CI machine some more; whoever waits for clients waits for 10
+STOP_QUICKLY = 8.0  # s; NSQ needs milliseconds, a busy CI machine some more; one that waits for clients waits for 10
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def put_lookupds(daemon: Daemon, *addresses: str) -> None:
 
 
 def stats(daemon: Daemon) -> dict[str, Any]:
-    """Topics by name, their channels by name: what is paused and the depths."""
+    """Topics by name, their channels by name: pauses and depths."""
     return {
         topic["topic_name"]: {
             "paused": topic["paused"],
@@ -89,7 +89,7 @@ def test_without_http(tmp_path: Path) -> None:
 
 
 def test_a_start_costs_less_than_a_second_of_cpu(tmp_path: Path) -> None:
-    """Half of it is imports. What the clock says depends on who else is on this machine."""
+    """Half of it is imports. The time by the clock depends on the load of the machine."""
     costs: list[float] = []
     while len(costs) < 4 and not any(cost < 1.0 for cost in costs):  # who shares our core makes CPU time dearer, too
         with nsqd(tmp_path) as daemon:
@@ -333,7 +333,7 @@ def test_what_was_created_is_registered_before_the_answer(tmp_path: Path) -> Non
         eventually(lambda: stats(daemon)["made"]["channels"] == {"elsewhere": (False, 1)})
 
 
-def test_a_lookupd_that_hangs_holds_up_its_first_topic_and_nobody_else(tmp_path: Path) -> None:
+def test_a_lookupd_that_hangs_holds_up_its_first_topic_and_no_other(tmp_path: Path) -> None:
     with Daemon("nsqlookupd") as good, Daemon("nsqlookupd") as hung:
         flags = ("-lookupd-tcp-address", good.tcp, "-lookupd-tcp-address", hung.tcp)
         with (
@@ -412,4 +412,4 @@ def test_what_is_new_in_a_nsqd_dat_of_another_program_is_taken(tmp_path: Path) -
     topics[0]["paused"] = False
     file.write_text(json.dumps({"topics": topics[:2]}))
     with nsqd(tmp_path) as node:
-        assert {name for name, told in stats(node).items() if told["paused"]} == {"kept"}
+        assert {name for name, response in stats(node).items() if response["paused"]} == {"kept"}

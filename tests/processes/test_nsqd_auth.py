@@ -37,7 +37,7 @@ def pub(topic: str, body: bytes = b"x") -> bytes:
 
 @dataclass
 class Moods:
-    """What the server answers for each secret; for the others ann may do everything."""
+    """The response for each secret; for the others ann may do everything."""
 
     by_secret: dict[str, Mood] = field(default_factory=dict)
 
@@ -97,7 +97,7 @@ def test_a_client_is_who_the_server_says(guarded: Guarded) -> None:
     assert request.target == "/auth?common_name=&remote_ip=127.0.0.1&secret=who&tls=false"
 
 
-def test_nobody_else_waits_for_a_server_that_hangs(guarded: Guarded) -> None:
+def test_no_other_client_waits_for_a_server_that_hangs(guarded: Guarded) -> None:
     guarded.moods.by_secret["hang"] = hangs()
     with Conversation(guarded.node, MAGIC + auth("hang") + pub("hang")) as hanging:
         eventually(lambda: guarded.asked("hang"))

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.process
 
 MAGIC_TIME = 10.0  # s a connection may take to say "  V2", and a HTTP client to send its header
 SLACK = 6.0  # s, for a CI machine that sleeps at times; 2 s and this are still less than MAGIC_TIME
-PROMPT = 4.0  # s: who waits for a client that is broken waits for MAGIC_TIME, or indefinitely
+PROMPT = 4.0  # s: a node that waits for a broken client waits for MAGIC_TIME, or indefinitely
 PAGE = resource.getpagesize()
 
 
@@ -90,7 +90,7 @@ def livez(daemon: Daemon) -> float:
 
 
 def small_window(daemon: Daemon) -> socket.socket:
-    """A connection whose own receive buffer is small: what the daemon cannot send stays with the daemon."""
+    """A connection whose own receive buffer is small: unsent output stays with the daemon."""
     host, _, port = daemon.tcp.rpartition(":")
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -111,7 +111,7 @@ def test_consumers_that_never_read(tmp_path: Path) -> None:
         with Conversation(daemon, b"  V2" + (b"MPUB t\n" + several(*[body] * 100)) * (many // 100)) as producer:
             assert [producer.frame() for _ in range(many // 100)] == [OK] * (many // 100)
         witness = stack.enter_context(Witness(daemon))
-        alone = median(witness.round_trip() for _ in range(200))  # the slowest tell of who else is on this machine
+        alone = median(witness.round_trip() for _ in range(200))  # the slowest depend on the load of the machine
         before, files = rss(daemon), descriptors(daemon)
 
         identify = b"  V2IDENTIFY\n" + sized(b'{"heartbeat_interval":2000}')

@@ -16,7 +16,7 @@ from tests.tools import Tool, ours
 pytestmark = [pytest.mark.process, pytest.mark.campaign]
 
 FIRST, _, SECOND = (ROOT / "docs/operations/rehearsal-failover.md").read_text().partition("## Two of three nodes die")
-# What the last line of each block is; None: it prints nothing that matters
+# The last line of each block; None: its output does not matter
 ENDS = (None, "1000", None, "2000", "3000", "4000", "5000", "6000")
 
 

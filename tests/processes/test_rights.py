@@ -1,6 +1,6 @@
 """Real daemons with an auth file: every port without a token, with one, and when it is revoked.
 
-Who may ask what over HTTP is in tests/nsqd/http/test_rights.py.
+The rights of each HTTP route are in tests/nsqd/http/test_rights.py.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def test_files_that_are_not_valid_stop_the_start(tmp_path: Path) -> None:
 # nsqlookupd, and a whole set
 
 
-def test_nsqlookupd_takes_only_those_who_may_register(tmp_path: Path) -> None:
+def test_nsqlookupd_registers_only_nodes_with_that_right(tmp_path: Path) -> None:
     file, own = tmp_path / "auth.toml", tmp_path / "token"
     write(file, "node", "viewer", "admin", "orders")
     own.write_text(token("node") + "\n")

@@ -66,7 +66,7 @@ def over_https(node: Node, context: ssl.SSLContext) -> str:
 
 
 def all_of(connection: socket.socket, size: int = 1 << 20) -> bytes:
-    """What comes until `size` bytes or the end, which is an error if there was nothing."""
+    """Return the input up to `size` bytes or the end, which is an error if there was nothing."""
     received = b""
     while len(received) < size and (data := connection.recv(size - len(received))):
         received += data
@@ -96,8 +96,8 @@ def test_versions_and_what_stats_show(tmp_path: Path) -> None:
                 secure.sendall(b"SUB mine c#ephemeral\n")
                 assert len(all_of(secure, 20)) == 20
                 stats = httpx.get(f"http://{node.daemon.http}/stats?format=json&topic=mine").json()
-                told = stats["topics"][0]["channels"][0]["clients"][0]
-        assert {key: value for key, value in told.items() if key.startswith("tls")} == {
+                response = stats["topics"][0]["channels"][0]["clients"][0]
+        assert {key: value for key, value in response.items() if key.startswith("tls")} == {
             "tls": True,
             "tls_cipher_suite": "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
             "tls_version": "TLS1.2",
