@@ -2,7 +2,7 @@
 
 A duplicate is a delivery to a live consumer, or to a worker, of what one of them had finished before. Each must follow from a
 disturbance near the node that finished it. Then it is one of the possible duplicates that nodes count, or one of those that
-docs/guarantees.md#counts-of-possible-duplicates says are not counted. A count explains no more duplicates than it says.
+docs/explanation/guarantees.md#counts-of-possible-duplicates says are not counted. A count explains no more duplicates than it says.
 """
 
 from __future__ import annotations

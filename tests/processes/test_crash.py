@@ -1,7 +1,7 @@
 """bench/crash against real daemons: kills in each mode and power cuts lose nothing, and what is lost is caught.
 
 This is CI's share of the trials; `make crash` is the long form.
-See docs/design/reliability.md#kills and docs/design/reliability.md#power-cuts.
+See docs/contributing/testing.md#kills and docs/contributing/testing.md#power-cuts.
 """
 
 import shutil

@@ -3,7 +3,7 @@
 A row of the table is a port. What it does not name as `own` or `answered` is dropped: the connection closes, nothing is
 executed, and one line says what came. An own client's mistake gets the answer of the original.
 
-See docs/design/security.md.
+See docs/contributing/design/security.md.
 """
 
 from __future__ import annotations

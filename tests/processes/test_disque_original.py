@@ -1,6 +1,6 @@
 """The same commands to the real Disque and to ours. PENSTOCK_DISQUE=PATH names the real disque-server (1.0-rc1, built by hand).
 
-Replies are compared when ids and times are masked. What differs is in DIFFERENT, with the reason, as docs/disque.md lists it.
+Replies are compared when ids and times are masked. What differs is in DIFFERENT, with the reason, as docs/reference/compatibility-disque.md lists it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """AUTH of a real nsqd beside a real authorization server in every mood.
 
-See docs/design/nsq-protocol.md#auth.
+See docs/contributing/design/nsq-protocol.md#auth.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 What holds throughout: the daemon lives and prints no traceback, its memory and descriptors come back, and a well-behaved
 witness loses no message and does not wait.
 
-See docs/design/reliability.md#hostile-clients.
+See docs/contributing/testing.md#hostile-clients.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/operations/rehearsal-failover.md is true: a node dies, one hangs, one is cut off, and consumers get everything once."""
+"""docs/tutorials/failover.md is true: a node dies, one hangs, one is cut off, and consumers get everything once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.tools import Tool, ours
 
 pytestmark = [pytest.mark.process, pytest.mark.campaign]
 
-FIRST, _, SECOND = (ROOT / "docs/operations/rehearsal-failover.md").read_text().partition("## Two of three nodes die")
+FIRST, _, SECOND = (ROOT / "docs/tutorials/failover.md").read_text().partition("## Two of three nodes die")
 # The last line of each block; None: its output does not matter
 ENDS = (None, "1000", None, "2000", "3000", "4000", "5000", "6000")
 

@@ -11,7 +11,7 @@ has rounds: first anything happens, then all is repaired, and soon every node mu
 
 Before the next round all that is left counts as acknowledged with all copies.
 
-See docs/design/reliability.md#the-simulated-cluster.
+See docs/contributing/testing.md#the-simulated-cluster.
 """
 
 import errno

@@ -3,9 +3,9 @@
 Bits flip in any file, files are cut or vanish, and parts of them become what they were before. A node may start with that and
 serve what it has, win an election, or refuse to start. Some time later an operator repairs the machine:
 
-* a corrupt `cluster.json` is removed (docs/operations/log-lines.md);
+* a corrupt `cluster.json` is removed (docs/reference/log-messages.md);
 * corrupt replicas are removed, and their leaders send new ones (the same page);
-* otherwise the node gets an empty disk, and `penstock recover` makes its log again (docs/operations/lost-node.md).
+* otherwise the node gets an empty disk, and `penstock recover` makes its log again (docs/troubleshooting/lost-node.md).
 
 The data of the machine count as lost, as with a lost disk. The data of other machines must not be harmed, with one exception:
 the newest segment of a running leader is not damaged. A follower is sent what is damaged there as it is, if no node has it

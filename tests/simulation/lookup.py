@@ -3,7 +3,7 @@
 Nodes ask them for the addresses of others, and, before they are candidates for the log of an unresponsive node, for the time
 of the last contact with it: one that is in contact with both sides of a partition postpones the election.
 
-See docs/design/cluster.md#elections.
+See docs/contributing/design/cluster-protocol.md#elections.
 """
 
 from __future__ import annotations
