@@ -28,7 +28,7 @@ class Request:
     """A request as the server received it."""
 
     method: str
-    target: str  # as it stood in the request line
+    target: str  # as in the request line
     headers: dict[str, str]  # names in lower case
     body: bytes
     connection: int  # the first one is 0
@@ -234,7 +234,7 @@ def _read(file: Any, connection: int) -> Request | None:
 
 
 def _shut(sock: socket.socket) -> None:
-    """End it for whoever waits for it in another thread."""
+    """End it for a waiting thread."""
     try:
         sock.shutdown(socket.SHUT_RDWR)
     except OSError:

@@ -1,7 +1,7 @@
-"""`make campaign`: every kind of random test for hours, in runs that can be interrupted. A page tells what was found.
+"""`make campaign`: every kind of random test for hours, in runs that can be interrupted. A page shows the results.
 
 A stage is a command that runs several times, each time with other seeds. build/campaign keeps the result and the output of each
-run: the same command goes on where it was interrupted, as long as the commit is the same.
+run: the same command resumes where it was interrupted, as long as the commit is the same.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Campaign:
     """The runs, and what is known of them."""
 
     def __init__(self, directory: Path, stages: Sequence[Stage], commit: str) -> None:
-        """Go on with the campaign in `directory` if it is of this commit; else begin another one there."""
+        """Resume the campaign in `directory` if it is of this commit; else begin another one there."""
         directory.mkdir(parents=True, exist_ok=True)
         self._directory, self._stages, self._commit = directory, stages, commit
         self._state = directory / "results.json"
@@ -131,7 +131,7 @@ class Campaign:
 
     @property
     def page(self) -> Path:
-        """Return the page that tells what was found."""
+        """Return the page with the results."""
         return self._directory / "index.html"
 
     def _keep(self) -> None:
@@ -196,7 +196,7 @@ def main(arguments: Sequence[str], stages: Sequence[Stage] = STAGES) -> int:
         try:
             result = campaign.run(stage, number)
         except KeyboardInterrupt:
-            print("\ninterrupted: the same command goes on with this run")
+            print("\ninterrupted: the same command resumes this run")
             return 130
         verdict = f"failed: see {campaign.output(stage.name, number)}" if result.code else "passed"
         passed = time.monotonic() - began

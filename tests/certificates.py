@@ -1,4 +1,4 @@
-"""An authority for tests, the files a daemon reads, and clients that trust it. Everything is made anew, nothing is stored."""
+"""An authority for tests, the files a daemon reads, and clients that trust it. Nothing is stored."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Authority:
 
 
 def only(context: ssl.SSLContext, version: ssl.TLSVersion) -> ssl.SSLContext:
-    """The client, speaking this version and no other, even if nobody should."""
+    """The client, speaking this version and no other, even an obsolete one."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # that is the point
         context.minimum_version = context.maximum_version = version

@@ -38,7 +38,7 @@ settings.register_profile(
 settings.load_profile("penstock")
 
 # httpx.get makes a client, and a client an SSL context with all authorities of the world: 30 ms of CPU, ten times what a
-# question to a daemon takes. Clients that want nothing special share one.
+# request to a daemon takes. Clients that want nothing special share one.
 _new_context = httpx.create_ssl_context
 
 
@@ -55,7 +55,7 @@ def _context(verify: Any = True, cert: Any = None, trust_env: bool = True) -> ss
 
 vars(transports)["create_ssl_context"] = _context
 
-# The longest first, so that in the end no worker has a long one left while the other has nothing. `--durations=0` tells.
+# The longest first, so that in the end no worker has a long one left while the other has nothing. `--durations=0` shows times.
 LONG = (
     "pipeline/test_lake_over_kills.py",
     "pipeline/test_pipeline_process.py",
@@ -106,7 +106,9 @@ sys.unraisablehook = lambda unraisable: None
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--unit", action="store_true", help="only tests that open no socket and start no process")
-    parser.addoption("--repeat", type=int, default=1, help="run each test so often; what a file starts once is shared")
+    parser.addoption(
+        "--repeat", type=int, default=1, help="run each test this number of times; daemons of a file are shared"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -194,7 +194,7 @@ def publish(node: Daemon, topic: str, *bodies: bytes | str) -> None:
 
 
 def drained(node: Daemon, topic: str, channel: str, count: int) -> list[bytes]:
-    """Consume so many messages of a channel, and return their bodies. AssertionError if there is another one."""
+    """Consume `count` messages of a channel, and return their bodies. AssertionError if there is another one."""
     found: list[bytes] = []
     with Consumer(topic, channel, [node.tcp]) as consumer:
         while len(found) < count:
@@ -243,7 +243,7 @@ class Message:
 
 
 class Conversation:
-    """A connection of an NSQ client, byte for byte: what is sent is what the test spells out."""
+    """A connection of an NSQ client, byte for byte: the test spells out all that is sent."""
 
     def __init__(self, daemon: Daemon, data: bytes = b"", timeout: float = STOP_TIMEOUT) -> None:
         self.socket = daemon.connect()

@@ -21,5 +21,5 @@ def tries(usual: int, in_short: int | None = None) -> int:
 
 
 def seeds(usual: int, in_short: int | None = None) -> range:
-    """Return the seeds of a test that tries so many in `make test`; `in_short` is as for `tries`."""
+    """Return the seeds of a test that tries `count` in `make test`; `in_short` is as for `tries`."""
     return range(FIRST, FIRST + tries(usual, in_short))

@@ -1,9 +1,9 @@
 """Runs a program of this project whose syncs are slow or fail, as a file says: `python -m tests.faulty_disk FILE nsqd ...`
 
-The file holds lines of two words, and may change at any time. `delay 0.2`: each sync takes so many seconds longer.
+The file holds lines of two words, and may change at any time. `delay 0.2`: each sync takes that many seconds longer.
 `fail replicas`: each sync of a file whose path contains that word fails with EIO. Without the file all is well.
 
-This is for machines without device-mapper (dm-delay, dm-flakey, dm-error). What a dead disk does is tried with the real file
+This is for machines without device-mapper (dm-delay, dm-flakey, dm-error). A dead disk is tried with the real file
 systems of bench/crash/volume.py.
 """
 

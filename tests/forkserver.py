@@ -115,13 +115,13 @@ class _Server:
     """The process that forks, as seen by the one that asks it to. Any thread may call."""
 
     def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket, child_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
-        command = [sys.executable, "-m", "tests.forkserver", str(theirs.fileno())]
+        command = [sys.executable, "-m", "tests.forkserver", str(child_socket.fileno())]
         self._process = subprocess.Popen(
-            command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            command, cwd=ROOT, pass_fds=[child_socket.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         )
-        theirs.close()
+        child_socket.close()
         atexit.register(self._end)
 
     def _end(self) -> None:
@@ -130,8 +130,8 @@ class _Server:
 
     def is_in_this_network(self) -> bool:
         """Return whether what it forks is in the network namespace of the calling thread."""
-        own, theirs = (os.readlink(f"/proc/{task}/ns/net") for task in ("thread-self", self._process.pid))
-        return own == theirs
+        own, forked = (os.readlink(f"/proc/{task}/ns/net") for task in ("thread-self", self._process.pid))
+        return own == forked
 
     def start(self, words: Sequence[str], cwd: str | os.PathLike[str], env: Mapping[str, str], files: list[int]) -> int:
         """Fork a program with these standard files, and return its process id."""

@@ -110,7 +110,7 @@ def drained(node: Daemon, topic: str, channel: str) -> bool:
 def consume(
     nodes: Sequence[Daemon], topic: str, count: int, channel: str = "check", timeout: float = START_TIMEOUT
 ) -> list[bytes]:
-    """Finish messages of a topic until `count` different bodies were read. Return all bodies, also those that came twice."""
+    """Finish messages of a topic until `count` different bodies were read. Return all bodies, duplicates included."""
     bodies: list[bytes] = []
     seen: set[bytes] = set()
     deadline = time.monotonic() + timeout

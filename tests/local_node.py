@@ -87,7 +87,7 @@ class LocalNode(WholeNode):
         self.network.client = "127.0.0.1"
         self.lookupds = list(options.lookupd_tcp_address)
         self._series = Series()
-        self._tasks = [self._end_pauses, self._note_series]  # what nsqd does each second
+        self._tasks = [self._end_pauses, self._note_series]  # what nsqd does every second
         if options.statistics_topic:
             deliveries = Deliveries(self.broker, options.statistics_topic, options.node_number(), self._wake)
             self._tasks.append(lambda: deliveries._publish(trio.run(deliveries.collect, self.clock.wall // SECOND - 1)))
@@ -144,7 +144,7 @@ class LocalNode(WholeNode):
         return listener
 
     def wait(self, ready: Callable[[], bool], seconds: float = PATIENCE) -> bool:
-        """Let time pass until `ready` returns True. Return False if it does not within so many seconds."""
+        """Let time pass until `ready` returns True. Return False if it does not within `patience` seconds."""
         until = self.clock.now + int(seconds * SECOND)
         return any(ready() for _ in self._moments(until))
 
@@ -454,7 +454,7 @@ class MemorySocket:
 
 
 class _Raw(io.RawIOBase):
-    """What a MemorySocket receives, as a file."""
+    """The input of a MemorySocket, as a file."""
 
     def __init__(self, sock: MemorySocket) -> None:
         self._sock = sock

@@ -1,4 +1,4 @@
-"""A network of nodes on one machine: each has a network namespace of its own, and a router between them drops what it is told.
+"""A network of nodes on one machine: each has a network namespace of its own, and a router between them may drop packets.
 
     with Network(3) as network:
         Daemon("nsqd", "-tcp-address", f"{network.address(0)}:4150", command=network.command(0, sys.executable, ...))
@@ -44,7 +44,7 @@ def missing() -> str:
 
 
 class Network:
-    """A router and so many nodes. Raises OSError."""
+    """A router and `count` nodes. Raises OSError."""
 
     def __init__(self, nodes: int) -> None:
         self.dropped: set[tuple[int, int]] = set()  # (sender, receiver)
@@ -101,7 +101,7 @@ class Network:
         """Return the command that runs `words` in the namespace of a node. The process is that of `words`."""
         return ["nsenter", f"--net=/proc/{os.getpid()}/fd/{self._open[number]}", *words]
 
-    # what is dropped
+    # dropped packets
 
     def drop(self, sender: int, receiver: int) -> None:
         """Drop all packets from one node to another from now on."""
@@ -117,7 +117,7 @@ class Network:
                 self.drop(sender, receiver)
 
     def heal(self) -> None:
-        """Drop nothing any more."""
+        """Let all packets pass again."""
         while self.dropped:
             self._rule("del", *self.dropped.pop())
 

@@ -1,6 +1,6 @@
-"""What a test needs of the machine beyond Python: programs, or the superuser's rights.
+"""Requirements of tests beyond Python: programs, or the superuser's rights.
 
-Somebody without them can still run the rest: the test is skipped, and pytest prints why (-ra). CI lists in the environment
+Without them the rest still runs: the test is skipped, and pytest prints why (-ra). CI lists in the environment
 variable REQUIRE what it has promised to have (REQUIRE=java,node,nginx,chromium,root,namespaces): there the same is a failure.
 """
 
@@ -46,7 +46,7 @@ def chromium() -> str:
 
 
 def _missing(name: str) -> str:
-    """What is missing of `name`; "" if nothing is."""
+    """Return the missing part of `name`; "" if nothing is missing."""
     if name == "root":
         return "" if os.geteuid() == 0 else "not running as root"
     if name == "namespaces":
@@ -66,4 +66,4 @@ def _missing(name: str) -> str:
         return ""
     if name == "chromium":
         return "" if chromium() else "chromium is not installed"
-    raise ValueError(f"nobody knows how to look for {name}")
+    raise ValueError(f"no check for {name}")

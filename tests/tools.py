@@ -71,5 +71,5 @@ class Tool:
         return code
 
     def wait_for_line(self, part: str, times: int = 1) -> None:
-        """Wait until so many lines of standard error contain `part`."""
+        """Wait until `times` lines of standard error contain `part`."""
         eventually(lambda: sum(part in line for line in [*self.err]) >= times)

@@ -5,7 +5,7 @@
 
 A whole node runs in memory (tests/simulation). One turn of its reactor is traced by sys.setprofile: the turn that receives
 `PUB` and delivers the message to a waiting consumer (RDY 1) in the mode `always`, its sync in the turn; then the turn that
-receives its `FIN`. A call crosses a border when the function that calls stands in another file than the one that is called.
+receives its `FIN`. A call crosses a border when the function that calls is in another file than the one that is called.
 Only files of the product count; the simulated disk, network and clock do not. The turns stand so close that no pass of the
 queue scan falls into them: that comes with time, not with a message.
 """

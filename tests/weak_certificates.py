@@ -21,7 +21,7 @@ class WeakAuthority:
     """Files in a directory: `root`, and `cert` and `key` of localhost, which a server or a client may show."""
 
     def __init__(self, directory: Path, bits: int, *, sha1: bool) -> None:
-        """`bits` of every key; `sha1`: what is signed is signed with it."""
+        """`bits` of every key; `sha1`: all signatures use it."""
         directory.mkdir(parents=True, exist_ok=True)
         self.cert, self.key, self.root = (str(directory / name) for name in ("cert.pem", "key.pem", "ca.pem"))
         self._signer = _key(bits, "authority")

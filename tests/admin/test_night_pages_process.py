@@ -10,7 +10,6 @@ import pytest
 from playwright.sync_api import Browser
 
 from tests.admin.conftest import nsqadmin
-from tests.admin.night import FAST, QUIET, rules
 from tests.admin.scriptless import Visitor
 from tests.admin.usable import assert_usable, obstacles
 from tests.daemons import Daemon, eventually, nsqd, post, publish
@@ -20,7 +19,16 @@ pytestmark = pytest.mark.process
 TOPICS = [f"service-{number:04}" for number in range(200)]
 BURIED, CHANNELLESS, ABANDONED, PAUSED = TOPICS[117], TOPICS[130], TOPICS[151], TOPICS[177]
 ALSO_BURIED = TOPICS[-1]
+FAST = ("-alarm-interval", "1s")
+# the disk and the load of the machine do not matter here
+QUIET = ("-alarm", "disk-low=off", "-alarm", "disk-days=off", "-alarm", "sync-slow=off")
 TROUBLE = {BURIED, CHANNELLESS, ABANDONED, PAUSED, ALSO_BURIED}
+
+
+def rules(admin: Daemon) -> set[str]:
+    """Return the rules of which there are alarms."""
+    found = httpx.get(f"http://{admin.http}/api/alarms", timeout=20).json()["alarms"]
+    return {one["rule"] for one in found}
 
 
 @pytest.fixture(scope="module")

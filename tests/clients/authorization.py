@@ -68,13 +68,13 @@ class AuthContract(Exchanging):
         exchange = self.exchange(guarded, upgrades, bodies, SESAME)
         assert exchange.digests == digests_of(bodies)
         assert exchange.upgrades == upgrades
-        told = {key: value for key, value in exchange.consumer.items() if key.startswith("auth")}
-        assert told == {"authed": True, "auth_identity": "ann", "auth_identity_url": "http://ann.test/"}
+        response = {key: value for key, value in exchange.consumer.items() if key.startswith("auth")}
+        assert response == {"authed": True, "auth_identity": "ann", "auth_identity_url": "http://ann.test/"}
         queries = [request.query for request in guarded.server.requests[asked:]]
         assert len(queries) == 2  # the producer and the consumer, each once
         tls = "true" if "tls_v1" in upgrades else "false"
         assert {(query["secret"], query["tls"], query["remote_ip"]) for query in queries} == {
-            (SESAME, tls, "127.0.0.1"),
+            (SESAME, tls, "127.0.0.1")
         }
 
     @pytest.mark.parametrize(

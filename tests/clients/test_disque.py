@@ -217,8 +217,8 @@ def test_each_method_of_disqueue_node(node: Daemon) -> None:
         assert client.call("qlen", "js") == 0
         scanned = client.call("qscan", {"count": 1000, "busyloop": True, "maxlen": 9})
         assert "js" in scanned["queues"]
-        told = client.call("hello", {})
-        assert (told["version"], told["nodeIds"][0]) == (1, told["nodeId"])
+        response = client.call("hello", {})
+        assert (response["version"], response["nodeIds"][0]) == (1, response["nodeId"])
         assert client.call("info", {})["server"]["disque_version"] == "1.0-rc1"
         assert client.call("ackJob", first) == 1
         assert client.call("fastAck", [second]) == 1

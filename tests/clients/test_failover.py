@@ -126,11 +126,11 @@ def test_a_producer_that_repeats_what_was_not_acknowledged_loses_nothing(
             for daemon, depth in zip(others, before, strict=True):
                 eventually(lambda daemon=daemon, depth=depth: depth_of(daemon, "two") >= depth + 30)
             output, _ = producer.communicate(timeout=TIMEOUT)
-        told = json.loads(output)
+        response = json.loads(output)
         eventually(lambda: sum(len(led(daemon)) for daemon in others) == 3, TIMEOUT)
         found = Counter[bytes]()
         for daemon in others:
             found += Counter(drained(daemon, "two", "c", depth_of(daemon, "two")))
-        assert {*found} >= {number.encode() for number in told["acknowledged"]}
-        assert {number.decode() for number, copies in found.items() if copies > 1} <= {*told["again"]}
-        assert len(told["again"]) < 10  # while nobody knows that the node is dead
+        assert {*found} >= {number.encode() for number in response["acknowledged"]}
+        assert {number.decode() for number, copies in found.items() if copies > 1} <= {*response["again"]}
+        assert len(response["again"]) < 10  # while nobody knows that the node is dead

@@ -1,7 +1,7 @@
-"""Clients that load the nodes of a cluster by HTTP, NSQ's protocol and beanstalkd's, and the books of each message's fate.
+"""Clients that load the nodes of a cluster by HTTP, NSQ's protocol and beanstalkd's, and the record of each message's outcome.
 
-Each message has a content of its own, so a message that comes twice is told from two messages. Clients never retry: what was
-not answered may be there or not.
+Each message has a content of its own, so a duplicate differs from two messages. Clients never retry: a message
+without a response may be there or not.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from tests.daemons import MESSAGE, OK, Conversation, Daemon, several, sized
 
 TOPICS = {"two": 2, "three": 3, "nsq": 1}  # by name: the copies that the topic asks for
 TUBE = "jobs"
-CHANNEL = "kept"  # what the books are compared with
+CHANNEL = "kept"  # the books are compared with it
 LIVE = "live"  # is consumed meanwhile
-ANSWER = 90.0  # s: a node stands still for 40 at most
+ANSWER = 90.0  # s: a node is paused for 40 at most
 _DRAIN = 20.0  # s for the next message
 _JOBS = 50  # that are reserved at a time
 
 
-class Fate(Enum):
-    """What a client was told."""
+class Outcome(Enum):
+    """The response to a publish."""
 
     ACKNOWLEDGED = "acknowledged"
     REFUSED = "refused"  # it must never be delivered
@@ -38,11 +38,11 @@ class Fate(Enum):
 
 @dataclass(slots=True)
 class Books:
-    """What was published and delivered. Threads add to it."""
+    """The record of publishes and deliveries. Threads add to it."""
 
     acknowledged: dict[bytes, str] = field(default_factory=dict)  # content to the topic
     refused: set[bytes] = field(default_factory=set)
-    answers: Counter[tuple[int, int, Fate]] = field(default_factory=Counter)  # by node, copies and fate
+    answers: Counter[tuple[int, int, Outcome]] = field(default_factory=Counter)  # by node, copies and outcome
     ids: dict[tuple[str, bytes], bytes] = field(default_factory=dict)  # what was delivered, by topic and message id
     twice: list[str] = field(default_factory=list)  # an id with two contents, or a content with two ids
     finished: set[tuple[str, bytes]] = field(default_factory=set)  # deliveries to LIVE that were finished
@@ -51,14 +51,14 @@ class Books:
     _known: dict[bytes, tuple[str, bytes]] = field(default_factory=dict)  # by content
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def answered(self, node: int, copies: int, topic: str, contents: Iterable[bytes], fate: Fate) -> None:
-        """Note the fate of some messages."""
+    def answered(self, node: int, copies: int, topic: str, contents: Iterable[bytes], outcome: Outcome) -> None:
+        """Note the outcome of some messages."""
         with self._lock:
             for content in contents:
-                self.answers[node, copies, fate] += 1
-                if fate is Fate.ACKNOWLEDGED:
+                self.answers[node, copies, outcome] += 1
+                if outcome is Outcome.ACKNOWLEDGED:
                     self.acknowledged[content] = topic
-                elif fate is Fate.REFUSED:
+                elif outcome is Outcome.REFUSED:
                     self.refused.add(content)
 
     def came(self, topic: str, message_id: bytes, content: bytes) -> None:
@@ -113,11 +113,11 @@ class Client(threading.Thread):
             raise
 
     def talk(self) -> None:
-        """Connect and go on until stopped. Raises OSError, EOFError, httpx.TransportError."""
+        """Connect and work until stopped. Raises OSError, EOFError, httpx.TransportError."""
         raise NotImplementedError
 
     def is_done(self) -> bool:
-        """Return True if it shall not connect again."""
+        """Return True if it must not connect again."""
         return self.stopped.is_set()
 
     def ask_to_stop(self) -> None:
@@ -145,17 +145,17 @@ class Publisher(Client):
         self._next = 0
 
     def contents(self, count: int) -> list[bytes]:
-        """Return so many new contents."""
+        """Return `count` new contents."""
         self._next += count
         return [f"{self._prefix}{number}".encode() for number in range(self._next - count, self._next)]
 
-    def publish(self, topic: str, copies: int, contents: Sequence[bytes], send: Callable[[], Fate]) -> None:
-        """Send some messages, and note their fate."""
-        fate = Fate.UNKNOWN
+    def publish(self, topic: str, copies: int, contents: Sequence[bytes], send: Callable[[], Outcome]) -> None:
+        """Send some messages, and note their outcome."""
+        outcome = Outcome.UNKNOWN
         try:
-            fate = send()
+            outcome = send()
         finally:
-            self._books.answered(self.node, copies, topic, contents, fate)
+            self._books.answered(self.node, copies, topic, contents, outcome)
         self.stopped.wait(self.pause)
 
 
@@ -174,7 +174,7 @@ class HttpPublisher(Publisher):
                         topic,
                         TOPICS[topic],
                         contents,
-                        lambda path=path, topic=topic, contents=contents: http_fate(  # type: ignore[misc]
+                        lambda path=path, topic=topic, contents=contents: http_outcome(  # type: ignore[misc]
                             client.post(path, params={"topic": topic}, content=b"\n".join(contents))
                         ),
                     )
@@ -185,11 +185,11 @@ def http_client(daemon: Daemon) -> httpx.Client:
     return httpx.Client(base_url=f"http://{daemon.http}", timeout=ANSWER, verify=False)
 
 
-def http_fate(answer: httpx.Response) -> Fate:
+def http_outcome(answer: httpx.Response) -> Outcome:
     if answer.status_code == 200:
-        return Fate.ACKNOWLEDGED
+        return Outcome.ACKNOWLEDGED
     assert answer.status_code == 503, answer.text
-    return Fate.REFUSED if answer.text == '{"message":"NOREPL"}' else Fate.UNKNOWN
+    return Outcome.REFUSED if answer.text == '{"message":"NOREPL"}' else Outcome.UNKNOWN
 
 
 class NsqPublisher(Publisher):
@@ -214,7 +214,7 @@ class NsqPublisher(Publisher):
                     )
 
     @staticmethod
-    def _send(connection: Conversation, data: bytes) -> Fate:
+    def _send(connection: Conversation, data: bytes) -> Outcome:
         connection.send(data)
         try:
             frame = connection.frame()
@@ -223,8 +223,8 @@ class NsqPublisher(Publisher):
         if frame is None:
             raise EOFError
         if frame == OK:
-            return Fate.ACKNOWLEDGED
-        return Fate.REFUSED if b" NOREPL: " in frame[1] and b"may be delivered" not in frame[1] else Fate.UNKNOWN
+            return Outcome.ACKNOWLEDGED
+        return Outcome.REFUSED if b" NOREPL: " in frame[1] and b"may be delivered" not in frame[1] else Outcome.UNKNOWN
 
 
 class JobPublisher(Publisher):
@@ -242,14 +242,14 @@ class JobPublisher(Publisher):
                     (content,) = contents = self.contents(1)
                     data = b"put-replicated %d 0 0 60 %d\r\n%s\r\n" % (copies, len(content), content)
 
-                    def send(data: bytes = data) -> Fate:
+                    def send(data: bytes = data) -> Outcome:
                         sock.sendall(data)
                         line = answers.readline()
                         if not line:
                             raise EOFError
                         if line.startswith(b"INSERTED "):
-                            return Fate.ACKNOWLEDGED
-                        return Fate.REFUSED if line == b"DRAINING\r\n" else Fate.UNKNOWN
+                            return Outcome.ACKNOWLEDGED
+                        return Outcome.REFUSED if line == b"DRAINING\r\n" else Outcome.UNKNOWN
 
                     self.publish(TUBE, copies, contents, send)
 
@@ -344,7 +344,7 @@ def _drain_topic(daemon: Daemon, topic: str, count: int, books: Books) -> None:
             consumer.send(b"FIN %s\n" % message.id)
         consumer.send(b"CLS\n")
         while (frame := consumer.frame()) is not None and frame[0] == MESSAGE:
-            pass  # it stays in flight and comes again
+            pass  # it stays in flight and is redelivered
         assert frame == (0, b"CLOSE_WAIT"), frame
 
 

@@ -36,8 +36,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def _counted(counts: dict[str, int]) -> str:
-    told = ((number, name) for name, number in sorted(counts.items()) if number or "(" not in name)
-    return ", ".join(f"{number} {name}" for number, name in told)
+    items = ((number, name) for name, number in sorted(counts.items()) if number or "(" not in name)
+    return ", ".join(f"{number} {name}" for number, name in items)
 
 
 def _skipped_rounds(terminalreporter: pytest.TerminalReporter) -> Counter[str]:

@@ -1,4 +1,4 @@
-"""The books of a round of failovers: who delivered what, when it was finished, and why a message came twice.
+"""The books of a round of failovers: who delivered what, when it was finished, and why a message was delivered twice.
 
 A duplicate is a delivery to a live consumer, or to a worker, of what one of them had finished before. Each must follow from a
 disturbance near the node that finished it. Then it is one of the possible duplicates that nodes count, or one of those that
@@ -26,7 +26,7 @@ _PAUSE = 0.3  # s between two looks at the counts of a node
 AT_FORMER_LEADER = "untold", "unfinished", "moved", "moved_all"
 AT_NEW_LEADER = "ready_again", "unclean", "salvaged"
 UNREAD = "a finish that a node did not read before it stopped"
-UNANSWERED = "a worker was not told that its job was deleted"
+UNANSWERED = "a worker got no DELETED for its job"
 IN_FLIGHT = "not counted: in flight at a kill of its node, which kept its log"
 LAST_MOMENTS = "not counted: delivered in the last moments of a node that was killed"
 OF_PROMOTED_LOG = "not counted: finished at a new leader that was lost or cut off, or delivered by it"
@@ -47,7 +47,7 @@ class Disturbance:
         return node in self.nodes and self.at - LAG <= at < self.until
 
     def explains_again(self, node: int, at: float) -> bool:
-        """Return True if a node that others did not hear may have delivered then what its log owed, not told of the new leader.
+        """Return True if a partitioned node may have delivered messages then, before it knew the new leader.
 
         A node that returns may be in that case, too, if its log is promoted when it has asked others, and is about to serve.
         """
@@ -60,12 +60,12 @@ class Delivery:
 
     node: int
     at: float  # s, monotonic
-    is_finished: bool = True  # False: the worker was not told that its job was deleted
+    is_finished: bool = True  # False: the worker got no DELETED
 
 
 @dataclass(frozen=True)
 class Duplicate:
-    """A message that came again."""
+    """A message that was delivered twice."""
 
     publisher: int  # the node that issued the id
     message_id: bytes
@@ -74,7 +74,7 @@ class Duplicate:
 
     def __str__(self) -> str:
         finished, again = (f"node {one.node} ({one.at:.1f})" for one in (self.before, self.now))
-        return f"{self.message_id!r} was finished at {finished}, and came again at {again}"
+        return f"{self.message_id!r} was finished at {finished}, and delivered again at {again}"
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class DuplicateBooks(Books):
     live: set[bytes] = field(default_factory=set)  # contents that were delivered to them
     last: dict[tuple[str, bytes], Delivery] = field(default_factory=dict)  # by topic and id
     again: list[Duplicate] = field(default_factory=list)
-    kept_again: list[bytes] = field(default_factory=list)  # ids of what came twice when all was drained
+    kept_again: list[bytes] = field(default_factory=list)  # ids of duplicates when all was drained
     per_node: Counter[int] = field(default_factory=Counter)  # deliveries
     killed: dict[int, float] = field(default_factory=dict)  # nodes of whose messages none was delivered elsewhere since
     waits: list[float] = field(default_factory=list)  # s from a kill to the first delivery of what that node published
@@ -108,7 +108,7 @@ class DuplicateBooks(Books):
         self.note(topic, message_id, content, int(message_id[:4], 16), Delivery(node, time.monotonic()))
 
     def worked_at(self, node: int, job_id: bytes, content: bytes, is_deleted: bool) -> None:
-        """Note a job that was reserved; `is_deleted`: the worker was told that it is deleted."""
+        """Note a job that was reserved; `is_deleted`: the worker got DELETED."""
         topic = jobs_of(content)
         self.came_live(topic, job_id, content)
         self.note(topic, job_id, content, int(job_id) >> 48, Delivery(node, time.monotonic(), is_deleted))
@@ -169,7 +169,7 @@ class DuplicateBooks(Books):
 
 
 def _reason(one: Duplicate, disturbances: list[Disturbance], left: Counter[tuple[int, str]]) -> str:
-    """Return why a message came again, and take one off the count that says so; "": nothing explains it."""
+    """Return why a message was delivered twice, and take one off the count that says so; "": nothing explains it."""
     before, now = one.before, one.now
     near = [
         each for each in disturbances if each.explains(before.node, before.at) or each.explains_again(now.node, now.at)
@@ -200,7 +200,7 @@ def _reason(one: Duplicate, disturbances: list[Disturbance], left: Counter[tuple
 
 
 class Counts:
-    """What the nodes have counted in a round: possible duplicates, and replies that were given up. Threads add to it."""
+    """The counts of all nodes in a round: possible duplicates, and replies that were given up. Threads add to it."""
 
     def __init__(self) -> None:
         self.counted = Counter[tuple[int, str]]()  # by node and reason
@@ -218,7 +218,7 @@ class Counts:
         led = figures.get("led", ())
         if not led or "failovers" not in figures:
             return  # it is about to serve
-        log_id = led[0]["log_id"]  # a node that gets another log counts anew
+        log_id = led[0]["log_id"]  # a node that gets another log counts from 0
         with self._lock:
             for reason, count in figures["failovers"]["possible_duplicates"].items():
                 self.counted[node, reason] += self._news((node, run, log_id, reason), count)

@@ -77,7 +77,7 @@ class FailoverCluster(NetworkedCluster):
     # faults
 
     def disturbed(self, kind: str, *nodes: int) -> None:
-        """Note what explains that messages come again which these nodes have delivered."""
+        """Note what explains duplicates of messages that these nodes have delivered."""
         self.disturbances.append(Disturbance(kind, frozenset(nodes), time.monotonic()))
 
     def kill(self, *numbers: int) -> None:
@@ -117,7 +117,7 @@ class FailoverCluster(NetworkedCluster):
         super().start(number)
 
     def kill_while_it_starts(self, number: int, after: float) -> None:
-        """Start a node, and kill it so many seconds later, whatever it has done by then."""
+        """Start a node, and kill it `after` seconds later, whatever it has done by then."""
         self.books.is_back(number)
         self.disturbed(RETURN, number)
         started = self.run(number, ())
@@ -195,7 +195,7 @@ class FailoverCluster(NetworkedCluster):
         self.goes_on(NODES, 2, 3)
         self.delivers(*NODES)
         self.answer(*NODES)
-        self.until(lambda: not any(map(self._aside, NODES)))  # else what they hold comes in the next round
+        self.until(lambda: not any(map(self._diverged, NODES)))  # else what they hold comes in the next round
         self.until(self._each_log_has_a_leader)
         self.unload(Publisher)
         self.until(lambda: not any(map(self._left, NODES)))
@@ -214,7 +214,7 @@ class FailoverCluster(NetworkedCluster):
         self.logs = {*led}
         return True
 
-    def _aside(self, number: int) -> set[str]:
+    def _diverged(self, number: int) -> set[str]:
         """Return the diverged copies of a node, except for those that it says it cannot read."""
         found = {
             f"{kind}/{path.name}"
@@ -224,7 +224,7 @@ class FailoverCluster(NetworkedCluster):
         return found - {str(one["name"]) for one in self.figures(number).get("diverged", ()) if one["failure"]}
 
     def closed(self) -> set[str]:
-        """Return the ids of the logs that owe nothing any more, as all nodes together know them."""
+        """Return the ids of the logs without unfinished messages, as all nodes together know them."""
         return {str(one["log_id"]) for number in NODES for one in self.figures(number).get("closed", ())}
 
     def _left(self, number: int) -> int:

@@ -12,12 +12,12 @@ from tests.processes.cluster_load import (
     TOPICS,
     TUBE,
     Client,
-    Fate,
     LiveConsumer,
     NsqPublisher,
+    Outcome,
     Publisher,
     http_client,
-    http_fate,
+    http_outcome,
 )
 from tests.processes.failover_books import DuplicateBooks
 
@@ -25,7 +25,7 @@ _AWAY = 3.0  # s for which a worker stays at another node than its own
 
 
 class LatePublisher(NsqPublisher):
-    """Publishes messages that are due after a failover, too. So a node that is killed owes something."""
+    """Publishes messages that are due after a failover, too. So a killed node has unfinished messages."""
 
     commands = (*NsqPublisher.commands, b"DPUB nsq 2500\n")
 
@@ -51,9 +51,9 @@ class NamedPublisher(Publisher):
                     (self._unanswered,) = self.contents(1)
                 place = {"topic": self.topic, "producer": self._prefix, "sequence": str(self._next)}
                 answer = client.post("/pub", params=place, content=self._unanswered)
-                if http_fate(answer) is Fate.ACKNOWLEDGED:
+                if http_outcome(answer) is Outcome.ACKNOWLEDGED:
                     self._books.answered(
-                        self.node, TOPICS[self.topic], self.topic, [self._unanswered], Fate.ACKNOWLEDGED
+                        self.node, TOPICS[self.topic], self.topic, [self._unanswered], Outcome.ACKNOWLEDGED
                     )
                     self._unanswered = b""
                 time.sleep(self.pause)

@@ -1,6 +1,6 @@
 """A cluster of real nodes, each in a network namespace of its own, under load, for rounds of faults.
 
-A round is: load on all nodes, a fault, healing, all in sync, then one node is killed, its data directory removed and made again
+A round is: load on all nodes, a fault, healing, all in sync, then one node is killed, its data directory removed and rebuilt
 by `penstock recover`; then everything is drained and the books are closed.
 """
 
@@ -31,11 +31,11 @@ from tests.namespaces import Network
 from tests.processes.cluster_load import (
     Books,
     Client,
-    Fate,
     HttpPublisher,
     JobPublisher,
     LiveConsumer,
     NsqPublisher,
+    Outcome,
     drain,
     prepare,
     summary,
@@ -135,12 +135,7 @@ class NetworkedCluster:
         for peer in NODES:
             words += ["-cluster-peer", f"{self.network.address(peer)}:{_PORTS['cluster']}"]
         program = (sys.executable, "-m", "tests.faulty_disk", str(self.orders(number)), "nsqd")
-        daemon = Daemon(
-            "nsqd",
-            *words,
-            listens=listens,
-            command=self.network.command(number, *program),
-        )
+        daemon = Daemon("nsqd", *words, listens=listens, command=self.network.command(number, *program))
         return self._stack.enter_context(daemon)
 
     def kill(self, *numbers: int) -> None:
@@ -175,7 +170,7 @@ class NetworkedCluster:
         self.counts["stops"] += 1
 
     def stand_still_no_more(self, number: int) -> None:
-        """Let the process of a node go on."""
+        """Let the process of a node continue."""
         self.nodes[number].process.send_signal(signal.SIGCONT)
 
     # the network
@@ -191,7 +186,7 @@ class NetworkedCluster:
         self.counts["partitions"] += 1
 
     def heal(self) -> None:
-        """Drop no packets any more."""
+        """Let all packets pass again."""
         self.network.heal()
 
     # load
@@ -219,15 +214,15 @@ class NetworkedCluster:
             self._clients.remove(client)
 
     def goes_on(self, numbers: Iterable[int], *copies: int) -> None:
-        """Wait until nodes have acknowledged more publishes that ask for so many copies."""
-        self._told(numbers, copies, Fate.ACKNOWLEDGED)
+        """Wait until nodes have acknowledged more publishes with each number of copies."""
+        self._wait_for_responses(numbers, copies, Outcome.ACKNOWLEDGED)
 
     def refuses(self, numbers: Iterable[int], *copies: int) -> None:
-        """Wait until nodes have refused more publishes that ask for so many copies."""
-        self._told(numbers, copies, Fate.REFUSED)
+        """Wait until nodes have refused more publishes with each number of copies."""
+        self._wait_for_responses(numbers, copies, Outcome.REFUSED)
 
-    def _told(self, numbers: Iterable[int], copies: tuple[int, ...], fate: Fate) -> None:
-        keys = [(number, count, fate) for number in numbers for count in copies]
+    def _wait_for_responses(self, numbers: Iterable[int], copies: tuple[int, ...], outcome: Outcome) -> None:
+        keys = [(number, count, outcome) for number in numbers for count in copies]
         before = {key: self.books.answers[key] for key in keys}
         self.until(lambda: all(self.books.answers[key] >= before[key] + 5 for key in keys))
 
@@ -298,7 +293,7 @@ class NetworkedCluster:
         return {**self.counts, **summary(self.books)}
 
     def remarks(self) -> list[str]:
-        """Return what is to be told of the rounds since the last call, a line each."""
+        """Return the remarks about the rounds since the last call, a line each."""
         return []
 
 

@@ -33,7 +33,7 @@ def node(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iter
 
 
 def answer(client: socket.socket, head: bytes, size: int = SIZE, chunked: bool = False) -> bytes:
-    """What a client reads that has sent a head and a body first."""
+    """Send a head and a body, and return the response."""
     how = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: %d" % size
     client.sendall(b"%s\r\nHost: localhost\r\n%s\r\n\r\n" % (head, how))
     for _ in range(size // len(PIECE)):

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.process
 
 
 def whole_lines(path: Path) -> bytes:
-    """What a file has, up to its last whole line: a reader may see a write before all of it is there."""
+    """The content of a file up to its last whole line: a reader may see a write before all of it is there."""
     content = path.read_bytes()
     return content[: content.rfind(b"\n") + 1]
 
@@ -63,7 +63,7 @@ def test_changes_and_refusals_at_each_port_and_of_the_auth_file(tmp_path: Path) 
     listens = ("TCP", "HTTP", "HTTPS", "CLUSTER", "DISQUE")
     with nsqd(tmp_path / "data", *flags, *cluster, "-https-address", "127.0.0.1:0", listens=listens) as node:
         audited = Audited(tmp_path / "audit")
-        for name, port, said, heard, action in (
+        for name, port, said, reply, action in (
             ("TCP", "nsq", b"  V2SUB orders api\n", b"E_AUTH_FIRST", "SUB"),
             ("BEANSTALK", "beanstalkd", b"put 0 0 9 11\r\nsecret-body\r\n", b"UNAUTHORIZED", "put"),
             ("DISQUE", "disque", b"ADDJOB jobs secret-body 0\r\n", b"-NOAUTH", "ADDJOB"),
@@ -71,7 +71,7 @@ def test_changes_and_refusals_at_each_port_and_of_the_auth_file(tmp_path: Path) 
         ):
             with node.connect(name) as sock:
                 sock.sendall(said)
-                assert heard in sock.recv(1000)
+                assert reply in sock.recv(1000)
             found = audited.wait_for(action, "refused", port=port)
             assert (found["who"], found["address"]) == ("", "127.0.0.1")
         url = f"https://{node.addresses['HTTPS']}/topic"

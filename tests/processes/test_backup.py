@@ -47,9 +47,11 @@ def test_a_copy_is_whole_and_has_what_was_acknowledged_before(tmp_path: Path) ->
             time.sleep(0.01)
         before = acked[-1]
         code, out, error = penstock("backup", str(tmp_path / "copy"), "--nsqd-http-address", node.http)
-        told = json.loads(penstock("backup", str(tmp_path / "told"), "--json", "--nsqd-http-address", node.http)[1])
-        assert told == told | {"directory": str(tmp_path / "told")}
-        assert told["bytes"] == sum(path.stat().st_size for path in (tmp_path / "told").rglob("*") if path.is_file())
+        response = json.loads(penstock("backup", str(tmp_path / "told"), "--json", "--nsqd-http-address", node.http)[1])
+        assert response == response | {"directory": str(tmp_path / "told")}
+        assert response["bytes"] == sum(
+            path.stat().st_size for path in (tmp_path / "told").rglob("*") if path.is_file()
+        )
         assert (code, error) == (0, ""), error
         assert f"penstock verify {tmp_path / 'copy'}" in out
         after = acked[-1] + 100

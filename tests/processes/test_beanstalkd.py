@@ -149,7 +149,7 @@ def run(*flags: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def test_segments_are_of_the_size_that_was_asked_for_and_told_in_the_statistics(tmp_path: Path) -> None:
+def test_segments_are_of_the_size_that_was_asked_for_and_counted_in_the_statistics(tmp_path: Path) -> None:
     with Beanstalkd("-b", str(tmp_path), "-s300000") as daemon, daemon.client() as client:
         jobs = [client.put("x" * 60_000) for _ in range(20)]
         stats = client.stats()
@@ -204,8 +204,8 @@ def test_nsqs_clients_and_beanstalkds_share_a_topic(tmp_path: Path) -> None:
             httpx.post(f"http://{node.http}/pub?topic=mail", content=b"from nsq").raise_for_status()
             job = client.reserve(timeout=5)
             assert job.body == "from nsq"
-            told = client.stats_job(job)
-            assert (told["pri"], told["ttr"]) == (65536, 60)
+            response = client.stats_job(job)
+            assert (response["pri"], response["ttr"]) == (65536, 60)
             client.bury(job)
             message = consumer.poll(10)[0]
             assert message.body == b"from nsq"
@@ -218,10 +218,10 @@ def test_nsqs_clients_and_beanstalkds_share_a_topic(tmp_path: Path) -> None:
             (mail,) = [topic for topic in stats["topics"] if topic["topic_name"] == "mail"]
             assert [channel["channel_name"] for channel in mail["channels"]] == ["copy"]
             assert (mail["tube"]["buried_count"], mail["tube"]["watching_count"]) == (1, 1)
-            told = httpx.get(f"http://{node.http}/tubes").json()
-            assert [tube["tube_name"] for tube in told["tubes"]] == ["a/b;c", "mail"]
-            assert told["tube_count"] == 2
-            assert told["tubes"][0] == dict.fromkeys(told["tubes"][0], 0) | {
+            response = httpx.get(f"http://{node.http}/tubes").json()
+            assert [tube["tube_name"] for tube in response["tubes"]] == ["a/b;c", "mail"]
+            assert response["tube_count"] == 2
+            assert response["tubes"][0] == dict.fromkeys(response["tubes"][0], 0) | {
                 "queue_paused": "none",
                 "tube_name": "a/b;c",
                 "ready_count": 1,

@@ -66,12 +66,12 @@ def test_every_job_is_there_with_its_id_and_state(tmp_path: Path) -> None:
     originals = {path.name: path.read_bytes() for path in find_binlogs(tmp_path)}
     for life in range(2):
         with Beanstalkd("-b", str(tmp_path)) as daemon, daemon.client(use="work", watch=["work", "a/b;c"]) as client:
-            told = client.stats_job(1)
-            assert (told["state"], told["pri"], told["buries"], told["reserves"]) == ("buried", 9, 1, 1)
-            assert 90 < told["age"] < 200
-            told = client.stats_job(2)
-            assert [told[name] for name in ("timeouts", "releases", "ttr")] == [1, 1, 60]
-            assert told["reserves"] == 3 + 2 * life  # what this test does itself
+            response = client.stats_job(1)
+            assert (response["state"], response["pri"], response["buries"], response["reserves"]) == ("buried", 9, 1, 1)
+            assert 90 < response["age"] < 200
+            response = client.stats_job(2)
+            assert [response[name] for name in ("timeouts", "releases", "ttr")] == [1, 1, 60]
+            assert response["reserves"] == 3 + 2 * life  # what this test does itself
             assert 400 < client.stats_job(4)["time-left"] <= 500
             with pytest.raises(greenstalk.NotFoundError):
                 client.peek(3)
@@ -113,9 +113,9 @@ def test_the_command(tmp_path: Path) -> None:
     compose(tmp_path)
     command = [*LAUNCH, "penstock", "import", str(tmp_path), "--json"]
     done = forkserver.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
-    told = json.loads(done.stdout)
-    assert (done.returncode, told["jobs"], told["messages"]) == (3, 5, 0)
-    assert [one["file"] for one in told["unreadable"]] == ["binlog.10"]
+    response = json.loads(done.stdout)
+    assert (done.returncode, response["jobs"], response["messages"]) == (3, 5, 0)
+    assert [one["file"] for one in response["unreadable"]] == ["binlog.10"]
     (tmp_path / "binlog.1").write_bytes(HEADER)
     (tmp_path / "t.diskqueue.000000.dat").write_bytes(b"")
     done = forkserver.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
@@ -139,7 +139,7 @@ def test_what_the_real_beanstalkd_wrote(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    theirs = subprocess.Popen([ORIGINAL, "-l", "127.0.0.1", "-p", str(port), "-b", str(tmp_path), "-f0"])
+    process = subprocess.Popen([ORIGINAL, "-l", "127.0.0.1", "-p", str(port), "-b", str(tmp_path), "-f0"])
     try:
         for _ in range(100):
             try:
@@ -160,13 +160,13 @@ def test_what_the_real_beanstalkd_wrote(tmp_path: Path) -> None:
             client.bury(greenstalk.Job(job, ""), priority=7)
         client.close()
     finally:
-        theirs.kill()
-        theirs.wait()
-    with Beanstalkd("-b", str(tmp_path)) as ours, ours.client(watch="work", use="work") as client:
-        told = client.stats_tube("work")
-        assert told["current-jobs-buried"] == 10
-        assert told["current-jobs-delayed"] == 60
-        assert told["current-jobs-ready"] == 300 - 50 - 10 - 60
+        process.kill()
+        process.wait()
+    with Beanstalkd("-b", str(tmp_path)) as daemon, daemon.client(watch="work", use="work") as client:
+        response = client.stats_tube("work")
+        assert response["current-jobs-buried"] == 10
+        assert response["current-jobs-delayed"] == 60
+        assert response["current-jobs-ready"] == 300 - 50 - 10 - 60
         found = {}
         for job, number in bodies.items():
             found[job] = client.peek(job).body

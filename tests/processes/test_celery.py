@@ -35,6 +35,7 @@ class Bench:
         self.done = directory / "done"
         self.done.touch()
         self.tcp = self.jobs = "127.0.0.1:0"
+        self.ttr = 5  # s
 
     def node(self) -> Daemon:
         """Return an nsqd that is not started; a second one has the addresses of the first."""
@@ -49,7 +50,7 @@ class Bench:
                 yield node
 
     def environ(self) -> dict[str, str]:
-        url = f"penstock://{self.jobs}?nsqd={self.tcp}&ttr=5"
+        url = f"penstock://{self.jobs}?nsqd={self.tcp}&ttr={self.ttr}"
         return {"BROKER": url, "DONE": str(self.done), "PYTHONPATH": str(ROOT)}
 
     @contextmanager
@@ -195,8 +196,9 @@ def test_kill_9_of_the_node(bench: Bench, pool: str) -> None:
 
 @POOLS
 def test_a_long_task_is_touched_and_a_warm_shutdown_gives_back_what_was_prefetched(bench: Bench, pool: str) -> None:
+    bench.ttr = 3
     with bench.running():
-        bench.publish(*(("slow", number, 8) for number in range(10)))  # longer than the 5 s of ttr
+        bench.publish(*(("slow", number, 4.5) for number in range(10)))  # longer than the ttr
         with bench.worker(pool) as worker:
             eventually(lambda: "begin 0" in bench.lines())
             eventually(lambda: figures(bench)["current-jobs-reserved"] > 2)  # prefetched
@@ -223,7 +225,7 @@ def test_a_producer_waits_for_a_node_that_restarts(bench: Bench) -> None:
 
 def test_a_child_that_is_killed_loses_no_task(bench: Bench) -> None:
     with bench.running(), bench.worker("prefork") as worker:
-        bench.publish(*(("slow", number, 3) for number in range(4)))
+        bench.publish(*(("slow", number, 2) for number in range(4)))
         eventually(lambda: len(bench.lines()) >= 2, PATIENCE)
         pid = worker.process.pid
         children = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

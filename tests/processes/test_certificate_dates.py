@@ -20,7 +20,7 @@ PROGRAMS = ("nsqd", "nsqlookupd", "nsqadmin")
 
 
 def issue(directory: Path, begins: float, ends: float) -> tuple[str, ...]:
-    """Write a certificate that begins and ends so many days from now, and its key. Returns the flags."""
+    """Write a certificate that begins and ends these numbers of days from now, and its key. Returns the flags."""
     authority, now = trustme.CA(), datetime.now(UTC)
     leaf = authority.issue_cert(
         "localhost", "127.0.0.1", not_before=now + timedelta(days=begins), not_after=now + timedelta(days=ends)

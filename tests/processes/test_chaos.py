@@ -1,4 +1,4 @@
-"""`penstock chaos` on real processes: partitions, kills and nodes that stand still, all of which can be undone."""
+"""`penstock chaos` on real processes: partitions, kills and paused nodes, all of which can be undone."""
 
 from __future__ import annotations
 

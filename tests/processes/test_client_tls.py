@@ -21,7 +21,7 @@ ALLOWED = says(200, allowing())
 
 @dataclass(frozen=True)
 class Guarded:
-    """An nsqd that lets nobody in without certificate and secret; here is what lets us in."""
+    """An nsqd that requires a certificate and a secret, and the files with both."""
 
     node: Daemon
     auth: AuthServer
@@ -45,9 +45,9 @@ class Guarded:
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     path = tmp_path_factory.mktemp("guarded")
     authority = Authority(path)
-    ours = authority.issue("client")
-    (path / "client.pem").write_bytes(ours.cert_chain_pems[0].bytes())
-    ours.private_key_pem.write_to_path(str(path / "client-key.pem"))
+    leaf = authority.issue("client")
+    (path / "client.pem").write_bytes(leaf.cert_chain_pems[0].bytes())
+    leaf.private_key_pem.write_to_path(str(path / "client-key.pem"))
     with ExitStack() as stack:
         auth = stack.enter_context(AuthServer(ALLOWED))
         flags = [*authority.flags(), "-https-address=127.0.0.1:0", "-auth-http-address", auth.address]
@@ -73,7 +73,7 @@ def test_the_programs_with_tls_snappy_and_auth(guarded: Guarded) -> None:
         (["auth_secret"], "E_AUTH_FIRST AUTH required before PUB"),
     ],
 )
-def test_who_is_not_let_in_is_told_why(guarded: Guarded, left_out: list[str], text: str) -> None:
+def test_a_refused_client_learns_why(guarded: Guarded, left_out: list[str], text: str) -> None:
     where = ["-topic=refused", f"-nsqd-tcp-address={guarded.node.tcp}"]
     refused = run("to_nsq", *where, *guarded.words("producer-opt", *left_out), stdin="one\n")
     assert refused.returncode == 1

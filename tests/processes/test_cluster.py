@@ -17,7 +17,7 @@ import pytest
 from tests.daemons import ERROR, OK, ROOT, Conversation, Daemon, drained, eventually, post, publish, run, sized
 
 SECRET = "the secret of this cluster"
-FAILOVER_AFTER = "1h"  # of the nodes in this file: a busy machine lets processes stand still for seconds
+FAILOVER_AFTER = "1h"  # of the nodes in this file: a busy machine pauses processes for seconds
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def connected(daemon: Daemon) -> set[int]:
     return {number for number, each in nodes_of(daemon).items() if each["connected"]}
 
 
-def test_nodes_find_each_other_through_nsqlookupd_which_tells_when_they_were_heard(node: Callable[..., Daemon]) -> None:
+def test_nodes_find_each_other_through_nsqlookupd_which_reports_their_last_contact(node: Callable[..., Daemon]) -> None:
     with (
         Daemon("nsqlookupd") as lookupd,
         node(0, lookupd_tcp_address=lookupd.tcp) as first,
@@ -60,7 +60,7 @@ def test_nodes_find_each_other_through_nsqlookupd_which_tells_when_they_were_hea
         node(2, lookupd_tcp_address=lookupd.tcp) as second,
     ):
 
-        def heard() -> dict[int, dict[str, Any]]:
+        def contacts() -> dict[int, dict[str, Any]]:
             answer = httpx.get(f"http://{lookupd.http}/nodes", headers={"X-Nsq-Extensions": "true"}).json()
             return {one["node_id"]: one for one in answer.get("cluster_nodes", ()) if one["cluster"] == "penstock"}
 
@@ -69,10 +69,10 @@ def test_nodes_find_each_other_through_nsqlookupd_which_tells_when_they_were_hea
         assert connected(foreigner) == set()
         assert not any("CLUSTER: refused" in line for line in foreigner.lines), "only its own cluster is dialed"
         assert nodes_of(first)[2]["http_address"] == second.http
-        eventually(lambda: {number: one["connected"] for number, one in heard().items()} == {0: True, 2: True})
+        eventually(lambda: {number: one["connected"] for number, one in contacts().items()} == {0: True, 2: True})
         second.kill()
-        eventually(lambda: not heard()[2]["connected"])
-        for number, one in heard().items():
+        eventually(lambda: not contacts()[2]["connected"])
+        for number, one in contacts().items():
             assert one["log_id"] == nodes_of(first)[number]["log_id"]
             assert 0 <= one["last_heard"] < 60
 
@@ -96,13 +96,13 @@ def test_a_node_that_is_forgotten_is_refused_and_a_new_directory_has_its_number(
     node: Callable[..., Daemon], tmp_path: Path
 ) -> None:
     def away(daemon: Daemon) -> object:
-        """The nodes that shall keep a copy of a node's log and have no connection to it."""
+        """The followers of a node that are not connected to it."""
         return httpx.get(f"http://{daemon.http}/cluster").json()["copies"]["away"]
 
     def forget(number: int, *words: str) -> subprocess.CompletedProcess[str]:
         return run("penstock", "cluster", "forget", "--node", str(number), "--nsqd-http-address", first.http, *words)
 
-    alone = {"failover_quorum": "none"}  # nobody promotes its log before it is forgotten
+    alone = {"failover_quorum": "none"}  # no node promotes its log before it is forgotten
     with node(0, **alone) as first:
         for query, status, word in (
             ("", 400, "MISSING_ARG_NODE"),
@@ -127,10 +127,10 @@ def test_a_node_that_is_forgotten_is_refused_and_a_new_directory_has_its_number(
                 kept = json.loads((tmp_path / "0" / "cluster.json").read_text())["members"]
                 assert [(one["number"], one["standing"]) for one in kept] == [(0, 0), (1, 2), (2, 0)]
                 eventually(lambda: nodes_of(third)[1]["standing"] == "forgotten")
-                eventually(lambda: away(first) == [])  # it is no follower any more
+                eventually(lambda: away(first) == [])  # it is no longer a follower
         first.kill()
         with node(0, third, cluster_address=first.addresses["CLUSTER"], **alone) as first:
-            assert nodes_of(first)[1]["standing"] == "forgotten", "known after a kill, before anybody tells it"
+            assert nodes_of(first)[1]["standing"] == "forgotten", "known after a kill, before a peer reports it"
             with node(1, first, cluster_address=address) as again:
                 assert "node 1 was forgotten" in again.wait_for_line("CLUSTER: rejected by the cluster")
                 assert "node 1 was forgotten" in first.wait_for_line("WARNING: CLUSTER: refused")
@@ -192,7 +192,7 @@ def publish_to(daemon: Daemon, topic: str, body: bytes = b"x") -> tuple[int, str
 def test_a_lost_node_is_made_again_from_a_copy_with_all_that_was_acknowledged(
     node: Callable[..., Daemon], tmp_path: Path
 ) -> None:
-    alone = {"failover_quorum": "none"}  # nobody promotes the log meanwhile
+    alone = {"failover_quorum": "none"}  # no node promotes the log meanwhile
 
     def recover(directory: str, number: int, *words: str) -> subprocess.CompletedProcess[str]:
         place, numbered = str(tmp_path / directory), ("--node", str(number))
@@ -233,20 +233,40 @@ def refused_for_copies(daemon: Daemon) -> int:
 
 
 def test_a_publish_waits_for_its_copies_and_is_refused_without_them(node: Callable[..., Daemon]) -> None:
-    with node(0, replicate_timeout="4s") as first, node(1, first) as second, node(2, first) as third:
+    """A topic asks for copies, or a publish for more than its topic: over HTTP, by IDENTIFY, by put-replicated."""
+    flags = {"replicate_timeout": "4s", "beanstalk_address": "127.0.0.1:0"}
+    with node(0, **flags) as first, node(1, first) as second, node(2, first) as third:
         eventually(lambda: in_sync(first) == {1, 2})
-        for topic, copies in (("two", "2"), ("three", "3")):
+        for topic, copies in (("t", "1"), ("two", "2"), ("three", "3")):
             post(first, "/topic/create", topic=topic, replicate=copies)
+        post(first, "/channel/create", topic="t", channel="c")
         assert publish_to(first, "three") == (200, "OK")
-        third.kill()
-        eventually(lambda: in_sync(first) == {1})
-        assert publish_to(first, "three") == (503, '{"message":"NOREPL"}')
-        assert refused_for_copies(first) == 1
+        identify = b"  V2IDENTIFY\n" + sized(b'{"feature_negotiation": true, "replicate": 3}')
+        with Conversation(first, identify) as producer, first.connect("BEANSTALK") as worker:
+            worker.sendall(b"use t\r\n")
+            assert worker.recv(100) == b"USING t\r\n"
+            assert json.loads((producer.frame() or (0, b"{}"))[1])["replicate"] == 3
+            producer.send(b"PUB t\n" + sized(b"a"))
+            assert producer.frame() == OK
+            assert httpx.post(f"http://{first.http}/mpub?topic=t&replicate=3", content=b"b\nc").text == "OK"
+            worker.sendall(b"put-replicated 3 0 0 60 1\r\nd\r\n")
+            assert worker.recv(100).startswith(b"INSERTED ")
+            third.kill()
+            eventually(lambda: in_sync(first) == {1})
+            for topic in ("three", "t&replicate=3", "new&replicate=3"):
+                assert publish_to(first, topic) == (503, '{"message":"NOREPL"}')
+            assert refused_for_copies(first) == 3
+            assert publish_to(first, "t&replicate=4")[0] == 400
+            worker.sendall(b"put-replicated 3 0 0 60 1\r\nx\r\n")
+            assert worker.recv(100) == b"DRAINING\r\n"
+            worker.sendall(b"put-replicated 0 0 0 60 1\r\n")
+            assert worker.recv(100) == b"BAD_FORMAT\r\n"
+            producer.send(b"PUB t\n" + sized(b"x"))
+            assert (producer.frame() or (0, b""))[1].startswith(b"E_PUB_FAILED PUB failed NOREPL: 3 copies")
         with Conversation(first, b"  V2PUB three\n" + sized(b"x")) as producer:
             assert (producer.frame() or (0, b""))[1].startswith(b"E_PUB_FAILED PUB failed NOREPL: 3 copies")
-        assert publish_to(first, "four&replicate=3") == (503, '{"message":"NOREPL"}')
-        assert refused_for_copies(first) == 3
-        assert publish_to(first, "two") == (200, "OK")
+        assert publish_to(first, "t&replicate=2", b"e") == publish_to(first, "two") == (200, "OK")
+        assert sorted(drained(first, "t", "c", 5)) == [b"a", b"b", b"c", b"d", b"e"]
         second.process.send_signal(signal.SIGSTOP)
         try:
             assert publish_to(first, "two") == (503, '{"message":"NOREPL_MAY_BE_DELIVERED"}')
@@ -288,42 +308,3 @@ def test_bodies_of_messages_that_wait_for_copies_are_not_shown(node: Callable[..
         finally:
             second.process.send_signal(signal.SIGCONT)
         assert httpx.get(f"{url}?topic=t&channel=c&offset=1").content == b"waits"
-
-
-def test_a_publish_may_ask_for_more_copies_than_its_topic(node: Callable[..., Daemon]) -> None:
-    beanstalk = {"beanstalk_address": "127.0.0.1:0"}
-    with node(0, **beanstalk) as first, node(1, first) as second, node(2, first) as third:
-        eventually(lambda: in_sync(first) == {1, 2})
-        post(first, "/topic/create", topic="t")
-        post(first, "/channel/create", topic="t", channel="c")
-        identify = b"  V2IDENTIFY\n" + sized(b'{"feature_negotiation": true, "replicate": 3}')
-        with Conversation(first, identify) as producer, first.connect("BEANSTALK") as worker:
-            worker.sendall(b"use t\r\n")
-            assert worker.recv(100) == b"USING t\r\n"
-            assert json.loads((producer.frame() or (0, b"{}"))[1])["replicate"] == 3
-            producer.send(b"PUB t\n" + sized(b"a"))
-            assert producer.frame() == OK
-            assert httpx.post(f"http://{first.http}/mpub?topic=t&replicate=3", content=b"b\nc").text == "OK"
-            worker.sendall(b"put-replicated 3 0 0 60 1\r\nd\r\n")
-            assert worker.recv(100).startswith(b"INSERTED ")
-            third.kill()
-            eventually(lambda: in_sync(first) == {1})
-            refused = httpx.post(f"http://{first.http}/pub?topic=t&replicate=3", content=b"x")
-            assert (refused.status_code, refused.text) == (503, '{"message":"NOREPL"}')
-            assert httpx.post(f"http://{first.http}/pub?topic=t&replicate=4", content=b"x").status_code == 400
-            worker.sendall(b"put-replicated 3 0 0 60 1\r\nx\r\n")
-            assert worker.recv(100) == b"DRAINING\r\n"
-            worker.sendall(b"put-replicated 0 0 0 60 1\r\n")
-            assert worker.recv(100) == b"BAD_FORMAT\r\n"
-            producer.send(b"PUB t\n" + sized(b"x"))
-            assert (producer.frame() or (0, b""))[1].startswith(b"E_PUB_FAILED PUB failed NOREPL: 3 copies")
-            assert httpx.post(f"http://{first.http}/pub?topic=t&replicate=2", content=b"e").text == "OK"
-        assert sorted(drained(first, "t", "c", 5)) == [b"a", b"b", b"c", b"d", b"e"]
-        eventually(lambda: in_sync(second) >= {0})
-
-
-def replicated(daemon: Daemon) -> dict[str, Any]:
-    """What a node says of the only replica that it keeps."""
-    (replica,) = httpx.get(f"http://{daemon.http}/cluster").json()["replicas"]
-    assert isinstance(replica, dict)
-    return replica

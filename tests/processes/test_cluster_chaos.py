@@ -29,7 +29,7 @@ NodeMaker = Callable[..., Daemon]
 
 
 def create(daemon: Daemon, **copies: int) -> None:
-    """Make topics that ask for so many copies, each with the channel c."""
+    """Make topics with these numbers of copies, each with the channel c."""
     for topic, count in copies.items():
         post(daemon, "/topic/create", topic=topic, replicate=str(count))
         post(daemon, "/channel/create", topic=topic, channel="c")
@@ -92,7 +92,7 @@ def test_after_a_power_cut_of_all_the_end_of_a_log_comes_back_though_all_start_t
         assert list(tmp_path.glob("*/replicas/*.diverged-*")) == []
 
 
-def test_what_is_damaged_in_a_log_is_mended_from_a_replica(node: NodeMaker, tmp_path: Path) -> None:
+def test_corrupt_bytes_of_a_log_are_repaired_from_a_replica(node: NodeMaker, tmp_path: Path) -> None:
     with ExitStack() as stack:
         first = stack.enter_context(node(0))
         second = stack.enter_context(node(1, first))

@@ -101,7 +101,7 @@ def test_a_node_whose_disk_is_lost_during_a_partition(cluster: NetworkedCluster,
         cluster.refuses([alone], 2)
         cluster.goes_on([other, third], 2)
     else:
-        cluster.let_pass(0.2)  # nobody has noticed
+        cluster.let_pass(0.2)  # no node has noticed
     cluster.kill(lost)
     cluster.lose_disk(lost, third)
     cluster.start(lost)

@@ -38,7 +38,7 @@ def config(node: Daemon, key: str) -> str:
     return httpx.get(f"http://{node.http}/config/{key}").text
 
 
-def test_an_nsqd_with_a_file_of_nsq_starts_without_a_warning_and_tells_what_it_found_out(tmp_path: Path) -> None:
+def test_an_nsqd_with_a_file_of_nsq_starts_without_a_warning_and_shows_what_it_found_out(tmp_path: Path) -> None:
     with nsqd(tmp_path / "data", "-config", written(tmp_path, NSQD_FILE)) as node:
         assert not [line for line in node.lines if "WARNING" in line]
         assert any("INFO: ID: 77" in line for line in node.lines)
@@ -72,11 +72,11 @@ def test_odd_nsqlookupd_addresses_do_no_harm(tmp_path: Path) -> None:
         for address in ("", "nonsense", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:-1", "\\ud800", "\\u0000:1"):
             put = client.put("/config/nsqlookupd_tcp_addresses", content=f'["{address}"]')
             assert put.status_code in (200, 400)  # the original takes anything; refusing is as good
-            for _ in range(20):  # what is dialled fails a moment later
+            for _ in range(20):  # a dial fails a moment later
                 assert client.post("/pub?topic=t", content=b"x").text == "OK"
 
 
-# What is wrong
+# Wrong files
 
 
 # Each reason is in tests/shared/test_config_file.py.
@@ -101,7 +101,7 @@ def test_a_file_without_end_is_not_read() -> None:
 # --check-config and --print-config
 
 
-def test_checking_a_wrong_configuration_tells_all_of_it(tmp_path: Path) -> None:
+def test_checking_a_wrong_configuration_reports_all_of_it(tmp_path: Path) -> None:
     path = written(tmp_path, 'log_level = 5\nlog_format = "xml"\n')
     ended = run("nsqlookupd", "-config", path, "--check-config", "-tombstone-lifetime=x\ny")
     assert (ended.returncode, ended.stdout) == (2, "")

@@ -31,7 +31,7 @@ def in_campaign(*arguments: object) -> object:
 
 
 def run(campaign: Campaign, place: volume.Volume, directory: Path) -> Result:
-    """One trial; its troubles and history are shown if the test fails."""
+    """One trial; its problems and history are shown if the test fails."""
     history = History(directory / "history")
     mix = Mix(SEED, list(campaign.subject.topics))
     trial = Trial(campaign.subject, place, campaign.window, history, mix)

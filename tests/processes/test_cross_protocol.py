@@ -1,4 +1,4 @@
-"""Every port of real daemons, and clients of every other protocol: what is foreign is dropped, and the log says what it was.
+"""Every port of real daemons, and clients of every other protocol: they are dropped, and a log line names the protocol.
 
 A row of the table is a port. What it does not name as `own` or `answered` is dropped: the connection closes, nothing is
 executed, and one line says what came. An own client's mistake gets the answer of the original.
@@ -73,12 +73,12 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Port:
-    """What a port does."""
+    """The behavior of a port."""
 
     daemon: str
     own: tuple[str, ...] = ()  # what its own clients send: no matter here
     answered: dict[str, bytes] = field(default_factory=dict)  # own clients' mistakes, and how the answer begins
-    last_words: bytes = b""  # what a dropped client is told, or the beginning of it
+    last_words: bytes = b""  # the response to a dropped client, or its beginning
     line: str = ", which sent {}"  # the log's, with what came
     tls_line: str = ""  # the same for TLS; "": it is no other
     unknown: str = "bytes of no known protocol"  # the same for noise; "": no line
@@ -176,7 +176,7 @@ def connected(running: Running, port: str) -> socket.socket:
 
 
 def all_of(sock: socket.socket) -> bytes:
-    """What comes until the daemon closes: in an orderly way, or by a reset."""
+    """Return the output until the daemon closes: in an orderly way, or by a reset."""
     said = b""
     try:
         while data := sock.recv(65536):
@@ -206,7 +206,7 @@ def test_what_is_foreign_is_dropped_and_named(running: Running, port: str) -> No
         if name == "TLS" and row.tls_line:
             line = row.tls_line
         if line:
-            # HTTPS does not name the port, and the cluster tells each reason once a minute
+            # HTTPS does not name the port, and the cluster logs each reason once a minute
             who = "" if port == "cluster" else "HTTPS: " if port == "nsqd HTTPS" else f"127.0.0.1:{own_port}"
             daemon.wait_until(lambda: any(line in one and who in one for one in daemon.lines), 30)  # noqa: B023
     assert "smuggled" not in running.topics()

@@ -50,7 +50,7 @@ def counted(daemon: Daemon) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("mode", ["always", "os"])
-def test_behind_a_clean_stop_one_wrong_bit_costs_one_message_and_is_told(tmp_path: Path, mode: str) -> None:
+def test_behind_a_clean_stop_one_wrong_bit_costs_one_message_and_is_reported(tmp_path: Path, mode: str) -> None:
     segment = publish(tmp_path, signal.SIGTERM, mode)
     assert penstock("verify", str(tmp_path))[0] == 0
     flip(segment, BODIES[-1])
@@ -64,7 +64,7 @@ def test_behind_a_clean_stop_one_wrong_bit_costs_one_message_and_is_told(tmp_pat
         assert copy.name in daemon.wait_for_line("ERROR: LOG: DAMAGE in")
 
 
-def test_what_is_wrong_at_the_logs_end_is_cut_off_copied_and_told(tmp_path: Path) -> None:
+def test_a_torn_end_of_a_log_is_cut_off_copied_and_reported(tmp_path: Path) -> None:
     segment = publish(tmp_path, signal.SIGKILL)
     with segment.open("ab") as file:
         file.write(b"\0\0\1half a record")
@@ -107,7 +107,7 @@ def state_of(path: Path) -> dict[str, str]:
     return {str(one): f"{one.stat().st_mtime_ns} {sha256(one.read_bytes()).hexdigest()}" for one in files}
 
 
-def test_verify_tells_what_is_there_and_changes_nothing(tmp_path: Path) -> None:
+def test_verify_reports_the_content_and_changes_nothing(tmp_path: Path) -> None:
     with nsqd(tmp_path) as daemon:
         post(daemon, "/topic/create", topic="t", retention="1h")
         post(daemon, "/channel/create", topic="t", channel="c")
@@ -130,10 +130,10 @@ def test_verify_tells_what_is_there_and_changes_nothing(tmp_path: Path) -> None:
     before = state_of(tmp_path)
     code, out, error = penstock("verify", str(tmp_path), "--json")
     assert (code, error) == (3, "")
-    told = json.loads(out)
-    assert (told["damage"], told["torn_bytes"], told["segments"]) == ([], 4, 1)
-    assert told["torn"] == [{"segment": segment.name, "from": size, "to": size + 4}]
-    t, u = told["topics"]
+    response = json.loads(out)
+    assert (response["damage"], response["torn_bytes"], response["segments"]) == ([], 4, 1)
+    assert response["torn"] == [{"segment": segment.name, "from": size, "to": size + 4}]
+    t, u = response["topics"]
     assert t == t | {"topic": "t", "published": 4, "live": 3, "retained": 1, "not_distributed": 0}
     assert t["channels"] == [{"channel": "c", "ready": 2, "deferred": 0, "buried": 1}]
     assert (u["published"], u["live"], u["not_distributed"]) == (1, 1, 1)

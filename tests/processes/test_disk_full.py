@@ -57,7 +57,7 @@ def held(node: Daemon) -> int:
 
 
 def finish(node: Daemon, most: int) -> list[int]:
-    """Take so many messages, or all there are, and finish them; returns their numbers once the node has handled that."""
+    """Take up to `most` messages, and finish them; returns their numbers once the node has handled that."""
     numbers: list[int] = []
     count = min(most, held(node))
     with Conversation(node, b"  V2SUB t c\nRDY 100\n") as consumer:
@@ -90,11 +90,11 @@ def fill_and_finish(volume: Path) -> None:
             assert len(publisher.acked) - len(done) > 17, "it was refused with much room left"
             done.update(finish(node, len(publisher.acked) - len(done)))
             assert done == set(publisher.acked)
-            eventually(publisher.publish, RESUMES)  # what was finished makes space
+            eventually(publisher.publish, RESUMES)  # FINs make space
         publisher.fill()
         done.update(finish(node, 50))  # FINs are taken while it is full
         with (volume / "others").open("wb", buffering=0) as others, contextlib.suppress(OSError):
-            while others.write(bytes(4096)):  # somebody takes the rest, to the last byte
+            while others.write(bytes(4096)):  # another program takes the rest, to the last byte
                 pass
         done.update(finish(node, 50))
         node.process.send_signal(signal.SIGKILL)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -58,9 +57,10 @@ def addresses_of(nodes: list[Daemon]) -> list[str]:
     return [daemon.addresses["DISQUE"] for daemon in nodes]
 
 
-def test_a_job_added_on_any_node_reaches_who_waits_on_any_other(node: NodeMaker) -> None:
+def test_jobs_reach_clients_at_any_node_and_a_node_that_was_killed_loses_none(node: NodeMaker) -> None:
     with ExitStack() as stack:
-        clients = [stack.enter_context(client_of(daemon)) for daemon in three(stack, node, "none")]
+        nodes = three(stack, node, "none")
+        clients = [stack.enter_context(client_of(daemon)) for daemon in nodes]
         for adder in clients:
             for waiting in clients:
                 if waiting is adder:
@@ -84,9 +84,39 @@ def test_a_job_added_on_any_node_reaches_who_waits_on_any_other(node: NodeMaker)
         clients[2].send("GETJOB", "WITHCOUNTERS", "FROM", "other", "large")
         job_id = clients[1].do("ADDJOB", "large", large, 5000, "REPLICATE", 2)
         assert clients[2].reply() == [[b"large", job_id.encode(), large, b"nacks", 0, b"additional-deliveries", 0]]
-        # who asks and does not wait is told of the jobs of its node only
+        # a client that does not wait gets jobs of its node only
         clients[0].do("ADDJOB", "here", "x", 5000)
         assert clients[1].do("GETJOB", "NOHANG", "FROM", "here") is None
+        use_beanstalkd(stack, nodes)
+        number = stack.enter_context(greenstalk_of(nodes[0])).put("goes back", ttr=600)
+        assert stack.enter_context(greenstalk_of(nodes[2])).reserve(timeout=60).id == number
+        nodes[2].kill()
+        back = again(stack, node, 2, nodes[2], nodes[0], failover_quorum="none", **FLAGS)
+        with client_of(back) as client:
+            for text in "012":
+                assert client.do("ADDJOB", "q", text, 30_000).startswith("D-"), (
+                    "a node that starts again refuses no job"
+                )
+        with greenstalk_of(nodes[0]) as producer:
+            eventually(lambda: producer.stats_job(number)["state"] == "ready")
+            producer.delete(producer.reserve(timeout=60))
+
+
+def greenstalk_of(daemon: Daemon) -> greenstalk.Client:
+    host, _, port = daemon.addresses["BEANSTALK"].rpartition(":")
+    return greenstalk.Client((host, int(port)), use="jobs", watch="jobs")
+
+
+def use_beanstalkd(stack: ExitStack, nodes: list[Daemon]) -> None:
+    """Let a worker at the last node get jobs of all nodes."""
+    worker = stack.enter_context(greenstalk_of(nodes[2]))
+    for place, daemon in enumerate(nodes):
+        with greenstalk_of(daemon) as producer:
+            number = producer.put(f"of {place}", ttr=60)
+        job = worker.reserve(timeout=60)
+        assert (job.id, job.body) == (number, f"of {place}")
+        worker.touch(job)
+        worker.delete(job)
 
 
 # kills
@@ -142,7 +172,7 @@ def test_a_worker_goes_on_when_a_node_is_killed_and_nothing_is_lost(node: NodeMa
         nodes = three(stack, node, "majority")
         addresses = addresses_of(nodes)
         lost = log_of(nodes[killed], killed)
-        # Two jobs are out at the node that dies, with nobody to acknowledge them.
+        # Two jobs are out at the node that dies, with no client to acknowledge them.
         wanted = add_all(addresses[killed : killed + 1], "q", "held", 2, replicate=2, retry=2)
         with client_of(nodes[killed]) as client:
             assert len(client.get("q", 2)) == 2
@@ -160,40 +190,3 @@ def test_a_worker_goes_on_when_a_node_is_killed_and_nothing_is_lost(node: NodeMa
         for daemon in others:
             with client_of(daemon) as client:
                 eventually(lambda client=client: client.do("JSCAN", "QUEUE", "q")[1] == [])
-
-
-def test_a_node_that_starts_again_refuses_no_job(node: NodeMaker) -> None:
-    with ExitStack() as stack:
-        nodes = three(stack, node, "none")
-        nodes[0].process.send_signal(signal.SIGKILL)
-        nodes[0].wait()
-        back = again(stack, node, 0, nodes[0], nodes[1], failover_quorum="none", **FLAGS)
-        with client_of(back) as client:
-            for number in range(3):
-                assert client.do("ADDJOB", "q", f"{number}", 30_000).startswith("D-")
-
-
-def test_a_worker_of_beanstalkd_gets_jobs_of_all_nodes_and_nothing_is_lost_when_its_node_is_killed(
-    node: NodeMaker,
-) -> None:
-    flags = {**FLAGS, "failover_quorum": "none"}
-
-    def greenstalk_of(daemon: Daemon) -> greenstalk.Client:
-        host, _, port = daemon.addresses["BEANSTALK"].rpartition(":")
-        return stack.enter_context(greenstalk.Client((host, int(port)), use="work", watch="work"))
-
-    with ExitStack() as stack:
-        nodes = cluster_of(stack, node, 3, **flags)
-        clients, worker = [greenstalk_of(daemon) for daemon in nodes], greenstalk_of(nodes[2])
-        for place, producer in enumerate(clients):
-            number = producer.put(f"of {place}", ttr=60)
-            job = worker.reserve(timeout=60)
-            assert (job.id, job.body) == (number, f"of {place}")
-            worker.touch(job)
-            worker.delete(job)
-        number = clients[0].put("goes back", ttr=600)
-        assert worker.reserve(timeout=60).id == number
-        nodes[2].kill()
-        again(stack, node, 2, nodes[2], nodes[0], **flags)
-        eventually(lambda: clients[0].stats_job(number)["state"] == "ready")
-        clients[0].delete(clients[0].reserve(timeout=60))

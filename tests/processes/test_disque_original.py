@@ -1,4 +1,4 @@
-"""The same commands to the real Disque and to ours. PENSTOCK_DISQUE=PATH names that disque-server (1.0-rc1, built by hand).
+"""The same commands to the real Disque and to ours. PENSTOCK_DISQUE=PATH names the real disque-server (1.0-rc1, built by hand).
 
 Replies are compared when ids and times are masked. What differs is in DIFFERENT, with the reason, as
 docs/reference/compatibility-disque.md lists it.
@@ -174,7 +174,7 @@ def held(connect: Callable[[], Client], text: str) -> list[tuple[str, Any]]:
         for command in text.split(" | "):
             if command.startswith("> "):
                 other.send(*words_of(command[2:], ids))
-                kept = client  # the server has read it when it tells of a client that waits
+                kept = client  # the server has read it when it counts a blocked client
                 eventually(lambda kept=kept: b"blocked_clients:1" in kept.do("INFO", "clients"))
                 continue
             if command == "<":
@@ -220,17 +220,17 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Callable[[]
     if not os.access(ORIGINAL, os.X_OK):
         pytest.skip("PENSTOCK_DISQUE=PATH does not name a real disque-server")
     with ExitStack() as stack:
-        theirs = stack.enter_context(original(tmp_path_factory.mktemp("original")))
-        ours = stack.enter_context(
-            Server("--enable-debug-command", "yes", "--dir", str(tmp_path_factory.mktemp("ours")))
+        real = stack.enter_context(original(tmp_path_factory.mktemp("original")))
+        tested = stack.enter_context(
+            Server("--enable-debug-command", "yes", "--dir", str(tmp_path_factory.mktemp("tested")))
         )
-        yield theirs, ours.client
+        yield real, tested.client
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
 def test_the_same_conversation(both: tuple[Callable[[], Client], Callable[[], Client]], name: str) -> None:
-    theirs, ours = (held(connect, CONVERSATIONS[name]) for connect in both)
-    differ = {command: (one, other) for (command, one), (_, other) in zip(theirs, ours, strict=True) if one != other}
+    real, tested = (held(connect, CONVERSATIONS[name]) for connect in both)
+    differ = {command: (one, other) for (command, one), (_, other) in zip(real, tested, strict=True) if one != other}
     chosen = {command for conversation, command in DIFFERENT if conversation == name}
     assert {command: replies for command, replies in differ.items() if command not in chosen} == {}
-    assert chosen <= set(differ)  # else it need not be listed
+    assert chosen <= set(differ)  # otherwise it must not be listed

@@ -104,8 +104,8 @@ def test_jobs_stay_over_a_restart(how: int, tmp_path: Path) -> None:
         assert server.stop(how) == (-how if how == signal.SIGKILL else 0)
     with kept(tmp_path) as server, server.client() as client:
         assert client.do("SHOW", first) is None
-        told = client.show(late)
-        assert (told["state"], told["body"], told["delay"]) == (b"active", b"late", 500)
+        response = client.show(late)
+        assert (response["state"], response["body"], response["delay"]) == (b"active", b"late", 500)
         assert client.show(second)["retry"] == 1000
         assert client.do("QLEN", "work") == 1  # a start ends all deliveries
         assert client.get("work") == [b"second"]
@@ -162,8 +162,8 @@ hz 1000
     words = (str(path), "--logfile", "log file", "--port", "0", "--loglevel", "debug")
     with Server(*words, log=log) as server:  # with a unix socket, port 0 is none
         with Client(str(tmp_path / "data/sock et")) as client:
-            told = client.do("CONFIG", "GET", "*")
-            config = dict(zip(told[::2], told[1::2], strict=True))
+            response = client.do("CONFIG", "GET", "*")
+            config = dict(zip(response[::2], response[1::2], strict=True))
             assert config[b"dir"] == str(tmp_path / "data").encode()
             assert (config[b"maxclients"], config[b"appendonly"], config[b"hz"]) == (b"2", b"yes", b"500")
             assert (config[b"maxmemory"], config[b"loglevel"]) == (b"209715200", b"debug")
@@ -282,9 +282,9 @@ def compose(path: Path) -> bytes:
 def check(client: Client) -> None:
     found = {}
     for job_id in client.do("JSCAN", "BUSYLOOP")[1]:
-        told = client.show(job_id)
-        found[told["body"]] = told
-        assert 850 < told["ttl"] <= 901
+        response = client.show(job_id)
+        found[response["body"]] = response
+        assert 850 < response["ttl"] <= 901
     assert set(found) == {b"zero", b"one", b"two", b"late", b"once, late", b"odd"}
     assert (found[b"two"]["nacks"], found[b"two"]["additional-deliveries"]) == (2, 1)
     assert found[b"one"]["retry"] == 30
@@ -333,10 +333,10 @@ def penstock_import(path: Path, *flags: str) -> tuple[int, str]:
 def test_the_command(tmp_path: Path) -> None:
     compose(tmp_path)
     code, out = penstock_import(tmp_path, "--json")
-    told = json.loads(out)
-    assert (code, told["jobs"], told["messages"]) == (3, 6, 0)
-    assert told["disque"] == {"perhaps_delivered": 1, "expired": 1, "renamed": {"a \xff queue": "a%20%ff%20queue"}}
-    assert [one["file"] for one in told["unreadable"]] == [FILE]
+    response = json.loads(out)
+    assert (code, response["jobs"], response["messages"]) == (3, 6, 0)
+    assert response["disque"] == {"perhaps_delivered": 1, "expired": 1, "renamed": {"a \xff queue": "a%20%ff%20queue"}}
+    assert [one["file"] for one in response["unreadable"]] == [FILE]
     (tmp_path / FILE).write_bytes(load(1))
     code, out = penstock_import(tmp_path)
     assert code == 1
@@ -358,14 +358,14 @@ def test_the_command(tmp_path: Path) -> None:
 
 @original
 def test_what_the_real_disque_wrote(tmp_path: Path) -> None:
-    with disque(tmp_path) as theirs:
-        ids = [theirs("ADDJOB", f"q{number % 3}", f"job {number}", "0", "TTL", "1000") for number in range(30)]
-        late = theirs("ADDJOB", "late", "late", "0", "TTL", "1000", "DELAY", "500", "RETRY", "7")
-        theirs("ADDJOB", "once", "once", "0", "RETRY", "0")
-        theirs("ADDJOB", "once", "once, late", "0", "RETRY", "0", "DELAY", "400")
-        theirs("ACKJOB", *ids[:5])
-        theirs("GETJOB", "FROM", "q0")
-        told = {body: theirs.job(job_id) for body, job_id in ((b"late", late), (b"job 7", ids[7]))}
+    with disque(tmp_path) as original_server:
+        ids = [original_server("ADDJOB", f"q{number % 3}", f"job {number}", "0", "TTL", "1000") for number in range(30)]
+        late = original_server("ADDJOB", "late", "late", "0", "TTL", "1000", "DELAY", "500", "RETRY", "7")
+        original_server("ADDJOB", "once", "once", "0", "RETRY", "0")
+        original_server("ADDJOB", "once", "once, late", "0", "RETRY", "0", "DELAY", "400")
+        original_server("ACKJOB", *ids[:5])
+        original_server("GETJOB", "FROM", "q0")
+        jobs = {body: original_server.job(job_id) for body, job_id in ((b"late", late), (b"job 7", ids[7]))}
     assert len(read_aof(tmp_path / FILE, int(time.time())).jobs) == 28
     with kept(tmp_path) as server, server.client() as client:
         assert any("not imported: 1 jobs with retry 0" in line for line in server.lines)
@@ -374,12 +374,12 @@ def test_what_the_real_disque_wrote(tmp_path: Path) -> None:
             one = client.show(job_id)
             found[one["body"]] = one
         assert set(found) == {b"late", b"once, late", *(f"job {number}".encode() for number in range(5, 30))}
-        for body, before in told.items():
+        for body, before in jobs.items():
             after = found[body]
             for key in ("queue", "ctime", "delay", "retry", "state", "nacks", "additional-deliveries", "repl"):
                 assert after[key] == before[key.encode()], key
             assert abs(after["ttl"] - before[b"ttl"]) < 60
-        assert found[b"late"]["next-requeue-within"] <= told[b"late"][b"next-requeue-within"]
+        assert found[b"late"]["next-requeue-within"] <= jobs[b"late"][b"next-requeue-within"]
         for number in range(3):
             wanted = [f"job {one}".encode() for one in range(5, 30) if one % 3 == number]
             assert client.get(f"q{number}", 30) == wanted

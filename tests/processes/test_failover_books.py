@@ -1,11 +1,11 @@
-"""The books of rounds of failovers tell what is lost, and which duplicate is not explained."""
+"""The books of rounds of failovers find losses, and duplicates without an explanation."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 from tests.cases import each
-from tests.processes.cluster_load import Books, Fate
+from tests.processes.cluster_load import Books, Outcome
 from tests.processes.failover_books import (
     FORGOTTEN,
     IN_FLIGHT,
@@ -28,7 +28,7 @@ STOP = "a stop"
 
 def test_what_is_lost_and_what_comes_twice() -> None:
     books = Books()
-    books.answered(0, 2, "t", [b"a", b"b", b"c"], Fate.ACKNOWLEDGED)
+    books.answered(0, 2, "t", [b"a", b"b", b"c"], Outcome.ACKNOWLEDGED)
     books.came_last("t", b"id of a", b"a")
     books.came_live("t", b"id of a", b"a")
     books.came_last("other", b"id of a", b"d")  # ids are those of a topic
@@ -43,7 +43,7 @@ def test_what_is_lost_and_what_comes_twice() -> None:
 
 
 def books(publisher: int, before: Delivery, now: Delivery) -> DuplicateBooks:
-    """Return books in which a message has come twice."""
+    """Return books in which a message was delivered twice."""
     made = DuplicateBooks()
     made.note("t", b"id", b"content", publisher, before)
     made.note("t", b"id", b"content", publisher, now)
@@ -76,7 +76,7 @@ BACK = at(RETURN, 0, 108, 112)
         (0, FIRST, THERE, [at(KILL, 0, 160, 163)], {(1, "ready_again"): 5}, ""),
         (0, FIRST, THERE, [at(KILL, 0, 50, 53)], {(1, "ready_again"): 5}, ""),
         (0, FIRST, THERE, [at(KILL, 1, 105, 115)], {(1, "ready_again"): 5}, ""),
-        # what a node has salvaged is counted by that node
+        # salvaged messages are counted by their node
         (0, FIRST, THERE, [STOPPED], {(1, "salvaged"): 1}, "counted as salvaged"),
         (0, FIRST, THERE, [STOPPED], {(0, "salvaged"): 1}, ""),
         (0, FIRST, THERE, [], {(1, "salvaged"): 1}, ""),
@@ -119,7 +119,7 @@ def test_a_count_explains_as_many_duplicates_as_it_says() -> None:
 
 def test_what_a_job_worker_and_a_consumer_got_is_known_by_id_and_publisher() -> None:
     made = DuplicateBooks()
-    made.answered(1, 2, "t", [b"1.x", b"1.y", b"1.z"], Fate.ACKNOWLEDGED)
+    made.answered(1, 2, "t", [b"1.x", b"1.y", b"1.z"], Outcome.ACKNOWLEDGED)
     made.was_killed(1)
     made.finished_at(0, "t", b"0001000000000007", b"1.x")
     made.worked_at(2, b"%d" % ((1 << 48) + 7), b"1.y", is_deleted=True)

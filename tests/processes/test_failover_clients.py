@@ -1,4 +1,4 @@
-"""The tools and a producer of penstock.aio go on when a node dies and another one takes its log over."""
+"""The tools and a producer of penstock.aio continue when a node dies and another one takes its log over."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_tools_go_on_with_what_a_dead_node_owes(node: NodeMaker, tmp_path: P
     before, after = [[f"{when} {number}" for number in range(20)] for when in ("before", "after")]
     with ExitStack() as stack:
         lookupd = stack.enter_context(Daemon("nsqlookupd"))
-        # It has the topic, too: whoever asks nsqlookupd often only while no node has the topic does not find the new leader.
+        # It has the topic, too: clients poll nsqlookupd often only while no node has it, and would not find the new leader.
         target = stack.enter_context(nsqd(tmp_path / "target", "-lookupd-tcp-address", lookupd.tcp))
         nodes = cluster_of(stack, node, 3, lookupd_tcp_address=lookupd.tcp, **MAJORITY)
         first, others = nodes[0], nodes[1:]

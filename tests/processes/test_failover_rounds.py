@@ -2,8 +2,8 @@
 
 After each round each log has exactly one leader. Everything that was acknowledged was delivered to live consumers and workers,
 and comes once more to those who drain all at the end. Publishers that name themselves have exactly one copy of each message
-after their retries. Each duplicate is counted by a node, or is of a kind that nobody counts (failover_books.py). The summary of
-the run tells duplicates by reason, and how long it took from a kill to the first delivery of what the dead node had published.
+after their retries. Each duplicate is counted by a node, or is of an uncounted kind (failover_books.py). The summary of
+the run shows duplicates by reason, and the time from a kill to the first delivery of what the dead node had published.
 
 PENSTOCK_EFFORT says how many rounds of each kind are run; below 5 they are shorter, with one -failover-quorum.
 
@@ -170,7 +170,7 @@ def test_packets_that_are_dropped_one_way(cluster: FailoverCluster, random: Rand
     sender, receiver, third = random.sample(NODES, 3)
     cluster.drop(sender, receiver)
     cluster.let_pass(random.uniform(3, 9))
-    if random.random() < 0.5:  # and now nobody hears the sender
+    if random.random() < 0.5:  # and now no node receives from the sender
         cluster.drop(sender, third)
         cluster.let_pass(random.uniform(3, 9))
     cluster.answer(*NODES)
@@ -205,7 +205,7 @@ def test_three_nodes_that_do_not_reach_each_other(cluster: FailoverCluster, rand
     cluster.answer(*NODES)
 
 
-# nodes that stand still
+# paused nodes
 
 
 @pytest.mark.campaign
@@ -232,7 +232,7 @@ def test_rolling_restarts(cluster: FailoverCluster, random: Random) -> None:
         cluster.restart(number)
         cluster.all_in_sync()
         cluster.goes_on(NODES, 2, 3)
-    cluster.until(  # what owes nothing any more, from earlier rounds, may be closed meanwhile
+    cluster.until(  # finished logs of earlier rounds may be closed meanwhile
         lambda: all(cluster.led(number) == before[number] - cluster.closed() for number in NODES)
     )
     assert not +cluster.possible.counted  # nothing was taken over

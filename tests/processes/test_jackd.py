@@ -1,6 +1,6 @@
 """jackd, a client of beanstalkd for Node, unchanged on a real process, over a kill.
 
-But for pauseTube: this version of it sends no end of line, and waits indefinitely, whoever serves it.
+But for pauseTube: this version of it sends no end of line, and waits indefinitely with any server.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Jackd(NodeClient):
         self.call("connect", {"host": address[0], "port": address[1]})
 
     def call(self, method: str, *arguments: object) -> Any:
-        """What the promise came to. Raises Refused."""
+        """Return the result of the promise. Raises Refused."""
         return self.send({"call": method, "args": arguments})
 
     def put(self, body: bytes, **options: int) -> str:

@@ -126,7 +126,7 @@ def test_closing_ends_a_pause_between_attempts(backend: str) -> None:
 def test_a_peer_that_closes_without_an_answer_may_be_no_server_of_jobs() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
 
-    def close_after_four_bytes() -> None:  # as nsqd does on its TCP port: what is not read becomes a reset
+    def close_after_four_bytes() -> None:  # as nsqd does on its TCP port: unread input becomes a reset
         for _ in range(2):
             sock, _ = listener.accept()
             sock.recv(4)

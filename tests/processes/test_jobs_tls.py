@@ -1,4 +1,4 @@
-"""Clients of beanstalkd and of Disque over TLS: they are served, known by their certificate, and nobody is served in clear."""
+"""Clients of beanstalkd and of Disque over TLS: they are served, known by their certificate, and clear text is refused."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def test_a_bug_stops_the_daemon_loudly(broken: str) -> None:
         assert "TypeError: 'NoneType' object is not callable" in daemon.stderr
 
 
-# What it says of itself when nobody told it, decided without a process
+# Its identity without flags, decided without a process
 
 
 def a_listener(address: str, port: int) -> Listener:

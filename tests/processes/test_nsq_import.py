@@ -40,7 +40,7 @@ def record(body: bytes, number: int = 0, attempts: int = 1) -> bytes:
 def write_queue(
     path: Path, name: str, files: Sequence[bytes], start: tuple[int, int] | None = (0, 0), first: int = 0
 ) -> None:
-    """A queue whose first file has that number; `start`: what the metadata says, None: there is none."""
+    """A queue whose first file has that number; `start`: that of the metadata, None: there is none."""
     for number, content in enumerate(files, first):
         (path / f"{name}.diskqueue.{number:06}.dat").write_bytes(content)
     if start is not None:
@@ -112,7 +112,7 @@ def test_every_message_comes_out_once(tmp_path: Path) -> None:
         assert depths(node) == {"t": (0, {"a": 0, "b": 0}), "u": (0, {"empty": 0})}
 
 
-def test_what_is_torn_is_told_and_the_rest_comes(tmp_path: Path) -> None:
+def test_torn_files_are_reported_and_the_rest_is_imported(tmp_path: Path) -> None:
     write_metadata(tmp_path, {"t": ["c"]})
     whole = b"".join(record(body) for body in bodies("x", 3))
     write_queue(tmp_path, "t:c", [whole + pack(">i", 7) + b"garbage", record(b"next") + record(b"torn")[:-2]])
@@ -260,7 +260,7 @@ def test_what_came_after_going_back_to_nsq_is_not_passed_over_in_silence(tmp_pat
     assert (tmp_path / "t.diskqueue.000000.dat").exists()
 
 
-def test_the_command_tells_what_it_could_not_read(tmp_path: Path) -> None:
+def test_the_command_reports_unreadable_files(tmp_path: Path) -> None:
     write_queue(tmp_path, "t", [record(b"1") + b"torn"])
     code, out, _ = run_import(str(tmp_path), "--json")
     size = len(record(b"1"))
@@ -282,23 +282,23 @@ def test_the_command_tells_what_it_could_not_read(tmp_path: Path) -> None:
 @pytest.mark.skipif(not ORIGINAL, reason="PENSTOCK_NSQD names no nsqd of NSQ")
 def test_what_the_real_nsqd_wrote(tmp_path: Path) -> None:
     flags = ["-mem-queue-size", "5", "-max-bytes-per-file", "3000", "-data-path", str(tmp_path)]
-    with Daemon("nsqd", *flags, command=(ORIGINAL,)) as theirs:
+    with Daemon("nsqd", *flags, command=(ORIGINAL,)) as original:
         for path in ("/topic/create?topic=t", "/channel/create?topic=t&channel=a", "/channel/create?topic=t&channel=b"):
-            httpx.post(f"http://{theirs.http}{path}").raise_for_status()
+            httpx.post(f"http://{original.http}{path}").raise_for_status()
         for body in bodies("m", 500):
-            httpx.post(f"http://{theirs.http}/pub", params={"topic": "t"}, content=body).raise_for_status()
-        with Consumer("t", "a", [theirs.tcp], max_in_flight=1) as consumer:
+            httpx.post(f"http://{original.http}/pub", params={"topic": "t"}, content=body).raise_for_status()
+        with Consumer("t", "a", [original.tcp], max_in_flight=1) as consumer:
             done = []
             for message in consumer:
                 done.append(message.body)
                 message.finish()
                 if len(done) == 100:
                     break
-        httpx.post(f"http://{theirs.http}/topic/pause", params={"topic": "t"}).raise_for_status()
+        httpx.post(f"http://{original.http}/topic/pause", params={"topic": "t"}).raise_for_status()
         for body in bodies("late", 50):
-            httpx.post(f"http://{theirs.http}/pub", params={"topic": "t"}, content=body).raise_for_status()
-    with nsqd(tmp_path) as ours:
-        unpause(ours, "t")
+            httpx.post(f"http://{original.http}/pub", params={"topic": "t"}, content=body).raise_for_status()
+    with nsqd(tmp_path) as node:
+        unpause(node, "t")
         everything = sorted(bodies("m", 500) + bodies("late", 50))
-        assert sorted(drained(ours, "t", "b", 550)) == everything
-        assert sorted([*done, *drained(ours, "t", "a", 450)]) == everything
+        assert sorted(drained(node, "t", "b", 550)) == everything
+        assert sorted([*done, *drained(node, "t", "a", 450)]) == everything

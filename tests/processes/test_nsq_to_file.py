@@ -1,4 +1,4 @@
-"""nsq_to_file as a process: kills of everybody, full disks, signals; and the names and contents of the original."""
+"""nsq_to_file as a process: kills of each process, full disks, signals; and the names and contents of the original."""
 
 from __future__ import annotations
 
@@ -104,9 +104,7 @@ def test_every_message_is_in_a_file_over_kills_of_tool_nsqd_and_nsqlookupd(
 
 
 @pytest.mark.parametrize(
-    "flags",
-    [pytest.param((), marks=pytest.mark.campaign), ("-gzip", "-rotate-size", "100000")],
-    ids=["plain", "gzip"],
+    "flags", [pytest.param((), marks=pytest.mark.campaign), ("-gzip", "-rotate-size", "100000")], ids=["plain", "gzip"]
 )
 def test_on_a_full_disk_nothing_is_finished_and_each_line_is_written_once(
     tmp_path: Path, flags: tuple[str, ...]
@@ -183,7 +181,7 @@ def test_a_signal_writes_and_finishes_what_waits(tmp_path: Path) -> None:
     assert list((tmp_path / "work").iterdir()) == []
 
 
-def test_a_signal_ends_it_while_nobody_answers(tmp_path: Path) -> None:
+def test_a_signal_ends_it_while_no_server_responds(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and never says a word
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         for flags in (

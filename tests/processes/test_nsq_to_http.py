@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import signal
 import threading
-from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
-from tests.daemons import Daemon, eventually, nsqd, publish
+from tests.daemons import Daemon, eventually, publish
 from tests.forwarding import SOON, Tool, drained, make_channel, original, state
 from tests.http_endpoint import OK, Answer, Endpoint, Request, always, status
 
@@ -128,48 +126,6 @@ def test_a_long_request_is_touched_and_ends_after_the_signal(shared: Daemon) -> 
             assert running.process.wait(30) == 0
         assert len(endpoint.bodies) == 1
     assert sum(state(shared, "long", CHANNEL)) == 1
-
-
-def test_every_message_arrives_over_kills_of_each_process(tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        endpoint = stack.enter_context(Endpoint())
-        lookupd = stack.enter_context(Daemon("nsqlookupd"))
-        lookup = ("-lookupd-tcp-address", lookupd.tcp)
-        source = stack.enter_context(nsqd(tmp_path, *lookup))
-        make_channel(source, "t", CHANNEL)
-        command = ["nsq_to_http", "-topic=t", f"-lookupd-http-address={lookupd.http}", *SOON]
-        command += [f"-post={endpoint.url}", "-consumer-opt=msg_timeout,2s"]
-        running = stack.enter_context(Tool(*command))
-        published: list[bytes] = []
-
-        def feed() -> None:
-            bodies = [b"%d" % (len(published) + i) for i in range(2000)]
-            publish(source, "t", *bodies)
-            published.extend(bodies)
-
-        def some_arrived() -> None:
-            goal = len(set(endpoint.bodies)) + 200
-            eventually(lambda: len(set(endpoint.bodies)) >= min(goal, len(published)))
-
-        feed()
-        some_arrived()
-        running.kill()
-        running = stack.enter_context(Tool(*command))
-        some_arrived()
-        addresses = ("-tcp-address", source.tcp, "-http-address", source.http)
-        source.kill()
-        source = stack.enter_context(nsqd(tmp_path, *addresses, *lookup))
-        feed()
-        some_arrived()
-        addresses = ("-tcp-address", lookupd.tcp, "-http-address", lookupd.http)
-        lookupd.kill()
-        lookupd = stack.enter_context(Daemon("nsqlookupd", *addresses))
-        feed()
-        running.kill()
-        running = stack.enter_context(Tool(*command))
-        eventually(lambda: set(published) <= set(endpoint.bodies))
-        eventually(lambda: drained(source, "t", CHANNEL))
-        assert len(published) == 6000
 
 
 MATTER = ("user-agent", "content-type", "content-length", "accept-encoding", "x-a", "transfer-encoding")

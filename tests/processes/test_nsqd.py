@@ -9,7 +9,6 @@ import signal
 import socket
 import ssl
 import stat
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -20,14 +19,12 @@ from typing import Any
 import httpx
 import pytest
 
-from tests import forkserver
 from tests.certificates import Authority
-from tests.daemons import OK, ROOT, Conversation, Daemon, eventually, nsqd, run, sized
-from tests.forkserver import LAUNCH
+from tests.daemons import OK, Conversation, Daemon, eventually, nsqd, run, sized
 
 pytestmark = pytest.mark.process
 
-STOP_QUICKLY = 8.0  # s; NSQ needs milliseconds, a busy CI machine some more; whoever waits for clients waits for 10
+STOP_QUICKLY = 8.0  # s; NSQ needs milliseconds, a busy CI machine some more; one that waits for clients waits for 10
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +49,7 @@ def put_lookupds(daemon: Daemon, *addresses: str) -> None:
 
 
 def stats(daemon: Daemon) -> dict[str, Any]:
-    """Topics by name, their channels by name: what is paused and the depths."""
+    """Topics by name, their channels by name: pauses and depths."""
     return {
         topic["topic_name"]: {
             "paused": topic["paused"],
@@ -92,7 +89,7 @@ def test_without_http(tmp_path: Path) -> None:
 
 
 def test_a_start_costs_less_than_a_second_of_cpu(tmp_path: Path) -> None:
-    """Half of it is imports. What the clock says depends on who else is on this machine."""
+    """Half of it is imports. The time by the clock depends on the load of the machine."""
     costs: list[float] = []
     while len(costs) < 4 and not any(cost < 1.0 for cost in costs):  # who shares our core makes CPU time dearer, too
         with nsqd(tmp_path) as daemon:
@@ -313,25 +310,6 @@ def test_lookupd_is_down_at_start_and_restarts(tmp_path: Path) -> None:
                 eventually(lambda topic=topic: registered(lookupd, topic) == [port(daemon)])
 
 
-def test_a_lookupd_that_is_silent_or_lies_stops_nothing(tmp_path: Path) -> None:
-    with (
-        socket.create_server(("127.0.0.1", 0)) as silent,  # the backlog accepts, nobody answers
-        socket.create_server(("127.0.0.1", 0)) as liar,
-        Daemon("nsqlookupd") as good,
-    ):
-        addresses = [f"127.0.0.1:{fake.getsockname()[1]}" for fake in (silent, liar)]
-        flags = [flag for address in (*addresses, good.tcp) for flag in ("-lookupd-tcp-address", address)]
-        with nsqd(tmp_path, *flags) as daemon:
-            liar.settimeout(10)
-            link = liar.accept()[0]
-            link.sendall(b"\x7f\xff\xff\xffgarbage")
-            publish(daemon, b"t", b"body")
-            assert registered(good, "t") == [port(daemon)]
-            for address in addresses:
-                daemon.wait_for_line(f"ERROR: LOOKUPD({address})")
-            link.close()
-
-
 def test_what_was_created_is_registered_before_the_answer(tmp_path: Path) -> None:
     with Daemon("nsqlookupd") as lookupd, nsqd(tmp_path, "-lookupd-tcp-address", lookupd.tcp) as daemon:
         daemon.wait_for_line("connected, its HTTP API is at")
@@ -355,7 +333,7 @@ def test_what_was_created_is_registered_before_the_answer(tmp_path: Path) -> Non
         eventually(lambda: stats(daemon)["made"]["channels"] == {"elsewhere": (False, 1)})
 
 
-def test_a_lookupd_that_hangs_holds_up_its_first_topic_and_nobody_else(tmp_path: Path) -> None:
+def test_a_lookupd_that_hangs_holds_up_its_first_topic_and_no_other(tmp_path: Path) -> None:
     with Daemon("nsqlookupd") as good, Daemon("nsqlookupd") as hung:
         flags = ("-lookupd-tcp-address", good.tcp, "-lookupd-tcp-address", hung.tcp)
         with (
@@ -379,33 +357,6 @@ def test_a_lookupd_that_hangs_holds_up_its_first_topic_and_nobody_else(tmp_path:
                 assert stats(daemon)["second"]["channels"].keys() == {"elsewhere"}
             finally:
                 hung.process.send_signal(signal.SIGCONT)
-
-
-def test_lines_through_three_nodes(lookupd: Daemon, tmp_path: Path) -> None:
-    lines = [f"{number} {'x' * (number % 97)}\n".encode() for number in range(3000)]
-    with ExitStack() as stack:
-        names = ("one", "two", "three")
-        nodes = [stack.enter_context(nsqd(tmp_path / name, "-lookupd-tcp-address", lookupd.tcp)) for name in names]
-        for daemon in nodes:
-            post(daemon, "/topic/create?topic=lines")
-            post(daemon, "/channel/create?topic=lines&channel=tail")
-        eventually(lambda: registered(lookupd, "lines") == sorted(map(port, nodes)))
-        flags = ["-topic", "lines", "-channel", "tail", "-lookupd-http-address", lookupd.http, "-n", str(len(lines))]
-        tail = stack.enter_context(program("nsq_tail", *flags))
-        feeds = [stack.enter_context(program("to_nsq", "-topic", "lines", "-nsqd-tcp-address", d.tcp)) for d in nodes]
-        for part, feed in enumerate(feeds):
-            assert feed.communicate(b"".join(lines[part::3]), timeout=60)[0] == b""
-            assert feed.returncode == 0
-        output, _ = tail.communicate(timeout=60)
-    assert tail.returncode == 0
-    assert sorted(output.splitlines(keepends=True)) == sorted(lines)
-
-
-def program(name: str, *flags: str) -> subprocess.Popen[bytes]:
-    return forkserver.Popen(
-        [*LAUNCH, name, *flags],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT,
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -438,6 +389,7 @@ def test_what_is_new_in_a_nsqd_dat_of_another_program_is_taken(tmp_path: Path) -
         {"name": "new", "paused": True, "channels": channels},
         {"name": "kept", "paused": True, "channels": [{"name": "c", "paused": False}]},
         *({"name": f"new{number}", "paused": False, "channels": None} for number in range(4)),
+        {"name": "../../x", "paused": False, "channels": None},  # no topic is made of it, and no file
     ]
     file.write_text(json.dumps({"topics": topics, "version": "1.3.0"}))
     expected = {
@@ -460,4 +412,4 @@ def test_what_is_new_in_a_nsqd_dat_of_another_program_is_taken(tmp_path: Path) -
     topics[0]["paused"] = False
     file.write_text(json.dumps({"topics": topics[:2]}))
     with nsqd(tmp_path) as node:
-        assert {name for name, told in stats(node).items() if told["paused"]} == {"kept"}
+        assert {name for name, response in stats(node).items() if response["paused"]} == {"kept"}

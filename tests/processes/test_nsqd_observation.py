@@ -1,4 +1,4 @@
-"""What a real nsqd tells those who watch it: statsd, the log as JSON, and the debug routes that tell of threads."""
+"""The observation of a real nsqd: statsd, the log as JSON, and the debug routes about threads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def get(daemon: Daemon, path: str, **options: Any) -> httpx.Response:
 
 
 class Statsd:
-    """Somebody who listens on a UDP port."""
+    """A listener on a UDP port."""
 
     def __init__(self) -> None:
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -94,7 +94,7 @@ def test_what_was_not_yet_sent_is_sent_at_the_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["nobody.invalid:8125", "no-port", "127.0.0.1:99999", "255.255.255.255:8125"])
-def test_a_statsd_that_cannot_be_reached_is_told_once(tmp_path: Path, address: str) -> None:
+def test_a_statsd_that_cannot_be_reached_is_logged_once(tmp_path: Path, address: str) -> None:
     with nsqd(tmp_path, "-statsd-address", address, "-statsd-interval", "10ms") as daemon:
         line = daemon.wait_for_line("ERROR: STATSD: ")
         assert address in line
@@ -103,7 +103,7 @@ def test_a_statsd_that_cannot_be_reached_is_told_once(tmp_path: Path, address: s
         assert daemon.stderr.count("ERROR") == 1
 
 
-def test_a_statsd_that_nobody_runs_stops_nothing(tmp_path: Path) -> None:
+def test_a_missing_statsd_stops_nothing(tmp_path: Path) -> None:
     with Statsd() as statsd:
         address = statsd.address
     with nsqd(tmp_path, "-statsd-address", address, *STATSD, "-statsd-udp-packet-size", "1") as daemon:
@@ -124,11 +124,11 @@ def test_the_log_as_json(tmp_path: Path) -> None:
     with nsqd(tmp_path, "-log-format", "json", listens=()) as daemon:
         daemon.wait_for_line('"message": "HTTP: listening on ')
         daemon.stop()
-        told = [json.loads(line) for line in daemon.stderr.splitlines()]
-    assert {tuple(line) for line in told} == {("ts", "level", "program", "message")}
-    assert {line["program"] for line in told} == {"nsqd"}
-    assert told[-1]["message"] == "NSQ: bye"
-    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", line["ts"]) for line in told)
+        response = [json.loads(line) for line in daemon.stderr.splitlines()]
+    assert {tuple(line) for line in response} == {("ts", "level", "program", "message")}
+    assert {line["program"] for line in response} == {"nsqd"}
+    assert response[-1]["message"] == "NSQ: bye"
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", line["ts"]) for line in response)
 
 
 # debug routes

@@ -1,4 +1,4 @@
-"""What a dead node has published is read back on another one: from a log that this one has promoted, and from a replica."""
+"""Messages of a dead node are read back on another one: from a log that this one has promoted, and from a replica."""
 
 from __future__ import annotations
 
@@ -74,16 +74,16 @@ def test_a_promoted_log_is_read_and_its_cursors_are_kept(node: NodeMaker, tmp_pa
     log_id = promoted_directory(tmp_path)
     with node(0) as first:
         eventually(lambda: is_serving(first, log_id))
-        told = get(first, "/topic/offsets", topic="t", log=log_id).json()
-        assert told == told | {"node": 0, "origin": 9, "kind": "promoted", "first": 0, "next": COUNT}
-        assert told["log"].startswith(f"{log_id}-")
+        response = get(first, "/topic/offsets", topic="t", log=log_id).json()
+        assert response == response | {"node": 0, "origin": 9, "kind": "promoted", "first": 0, "next": COUNT}
+        assert response["log"].startswith(f"{log_id}-")
         own = get(first, "/topic/offsets", topic="t").json()
         assert (own["kind"], own["origin"], own["next"]) == ("own", 0, 0)
         publish(first, "t", "mine")
         assert bodies(first, topic="t", log=log_id) == [f"t {number}" for number in range(COUNT)]
-        assert bodies(first, topic="t", log=told["log"], from_=28) == ["t 28", "t 29"]
+        assert bodies(first, topic="t", log=response["log"], from_=28) == ["t 28", "t 29"]
         assert bodies(first, topic="t", log=log_id, from_="-1h", limit=1) == ["t 0"]
-        assert get(first, "/topic/read", topic="t", log=log_id, from_=COUNT).headers["x-nsq-log"] == told["log"]
+        assert get(first, "/topic/read", topic="t", log=log_id, from_=COUNT).headers["x-nsq-log"] == response["log"]
         (cursor,) = get(first, "/topic/cursors", topic="t", log=log_id).json()["cursors"]
         assert (cursor["name"], cursor["offset"], cursor["lag"]) == ("reader", 5, COUNT - 5)
         assert get(first, "/topic/cursors", topic="t").json()["cursors"] == []
@@ -92,12 +92,12 @@ def test_a_promoted_log_is_read_and_its_cursors_are_kept(node: NodeMaker, tmp_pa
         post(first, "/topic/cursor", topic="t", log=log_id, name="other")
         post(first, "/topic/cursor/delete", topic="t", log=log_id, name="other")
         listed = get(first, "/cursors").json()
-        assert [(one["name"], one["log"]) for one in listed["cursors"]] == [("reader", told["log"])]
-        nobody = "0" * 32
-        assert refused(first, topic="t", log=nobody) == (404, "LOG_NOT_FOUND")
-        assert refused(first, "/topic/offsets", topic="t", log=nobody) == (404, "LOG_NOT_FOUND")
-        assert refused(first, "/topic/cursors", topic="t", log=nobody) == (404, "LOG_NOT_FOUND")
-        assert refused(first, topic="t", log=f"{nobody}-2") == (409, "OTHER_LOG")
+        assert [(one["name"], one["log"]) for one in listed["cursors"]] == [("reader", response["log"])]
+        unknown = "0" * 32
+        assert refused(first, topic="t", log=unknown) == (404, "LOG_NOT_FOUND")
+        assert refused(first, "/topic/offsets", topic="t", log=unknown) == (404, "LOG_NOT_FOUND")
+        assert refused(first, "/topic/cursors", topic="t", log=unknown) == (404, "LOG_NOT_FOUND")
+        assert refused(first, topic="t", log=f"{unknown}-2") == (409, "OTHER_LOG")
         assert refused(first, topic="t", log=f"{log_id}-999") == (409, "OTHER_LOG")
         assert refused(first, topic="u", log=log_id) == (404, "TOPIC_NOT_FOUND")
         assert refused(first, topic="t", log=log_id, from_=COUNT + 1) == (416, "OFFSET_IN_FUTURE")
@@ -127,8 +127,15 @@ def test_a_replica_of_a_dead_nodes_log_is_read_and_not_changed(node: NodeMaker) 
         second.process.send_signal(signal.SIGKILL)
         eventually(lambda: not in_sync(first))
         assert bodies(first, topic="only-there", log=log_id) == wanted
-        told = get(first, "/topic/offsets", topic="only-there", log=log_id.partition("-")[0]).json()
-        assert told == told | {"node": 0, "origin": 1, "kind": "replica", "first": 0, "next": COUNT, "log": log_id}
+        response = get(first, "/topic/offsets", topic="only-there", log=log_id.partition("-")[0]).json()
+        assert response == response | {
+            "node": 0,
+            "origin": 1,
+            "kind": "replica",
+            "first": 0,
+            "next": COUNT,
+            "log": log_id,
+        }
         (cursor,) = get(first, "/topic/cursors", topic="only-there", log=log_id).json()["cursors"]
         assert (cursor["name"], cursor["offset"]) == ("reader", 5)
         where = {"topic": "only-there", "log": log_id, "name": "reader"}
@@ -145,23 +152,23 @@ def read(daemon: Daemon, *arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_the_command_reads_one_log_or_those_of_all_nodes(node: NodeMaker, tmp_path: Path) -> None:
+def test_the_command_reads_one_log_or_the_logs_of_all_nodes(node: NodeMaker, tmp_path: Path) -> None:
     log_id = promoted_directory(tmp_path)
-    theirs = [f"t {number}" for number in range(COUNT)]
+    promoted = [f"t {number}" for number in range(COUNT)]
     with node(0) as first, node(1, first) as second:
         eventually(lambda: is_serving(first, log_id))
         eventually(lambda: in_sync(second) == {0})
         post(second, "/topic/create", topic="t", retention="1h")
         publish(second, "t", "mine")
-        assert read(second, "--log", log_id) == theirs, "another node has it"
+        assert read(second, "--log", log_id) == promoted, "another node has it"
         assert read(second, "--log", log_id, "--from", "28", "--limit", "1") == ["t 28"]
-        assert read(second, "--log", log_id, "--cursor", "reader") == theirs[5:]
+        assert read(second, "--log", log_id, "--cursor", "reader") == promoted[5:]
         assert read(second, "--log", log_id, "--cursor", "reader") == []
-        assert read(second, "--all-nodes") == [*theirs, "mine"]
-        told = [json.loads(line) for line in read(second, "--all-nodes", "--json", "--from=-1h")]
-        assert [one["node"] for one in told] == [9] * COUNT + [1]
-        assert told[0]["log"].startswith(log_id)
-        assert read(second, "--all-nodes", "--limit", "2") == theirs[:2]
+        assert read(second, "--all-nodes") == [*promoted, "mine"]
+        response = [json.loads(line) for line in read(second, "--all-nodes", "--json", "--from=-1h")]
+        assert [one["node"] for one in response] == [9] * COUNT + [1]
+        assert response[0]["log"].startswith(log_id)
+        assert read(second, "--all-nodes", "--limit", "2") == promoted[:2]
         for wrong, why in (("--from=5", "an offset belongs to one log"), ("--follow", "neither --follow")):
             done = run("penstock", "read", "t", "--nsqd-http-address", second.http, "--all-nodes", wrong)
             assert (done.returncode, why in done.stderr) == (1, True)
@@ -173,10 +180,10 @@ def test_a_backup_names_the_promoted_logs_and_copies_one_of_them(node: NodeMaker
     log_id, at = promoted_directory(tmp_path), ("--nsqd-http-address",)
     with node(0) as first:
         eventually(lambda: is_serving(first, log_id))
-        (told,) = get(first, "/storage").json()["promoted"]
-        assert (told["log"], told["node"]) == (log_id, 9)
-        assert told["segments"] > 0
-        assert 0 <= told["live_bytes"] < told["log_bytes"]
+        (response,) = get(first, "/storage").json()["promoted"]
+        assert (response["log"], response["node"]) == (log_id, 9)
+        assert response["segments"] > 0
+        assert 0 <= response["live_bytes"] < response["log_bytes"]
         publish(first, "own", "mine")
         done = run("penstock", "backup", str(tmp_path / "backup"), *at, first.http)
         assert done.returncode == 0

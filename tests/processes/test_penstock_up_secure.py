@@ -1,4 +1,4 @@
-"""`penstock up --secure DIR`: a set that speaks TLS on every port, and serves nobody without a token."""
+"""`penstock up --secure DIR`: a set that speaks TLS on every port, and requires a token."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_commands_find_https_and_show_the_token(whole_set: Set) -> None:
         assert (done.returncode, done.stdout) == (0, "one\n"), done.stderr
 
 
-def test_nobody_is_served_without_a_token(whole_set: Set) -> None:
+def test_no_request_is_served_without_a_token(whole_set: Set) -> None:
     for daemon in (whole_set.lookupd, whole_set.node):
         for path in ("/ping", "/readyz", "/info"):
             assert whole_set.get(daemon, path).status_code == 200, path

@@ -93,8 +93,8 @@ def of_node(daemon: Daemon, number: int) -> dict[str, Any]:
     return next((one for one in elections(daemon)["logs"] if one["leader"] == number), {"clean": False})
 
 
-def test_nobody_takes_over_from_a_node_that_an_nsqlookupd_hears(node: NodeMaker) -> None:
-    """Two nodes do not hear the third, which goes on: a partition, of which nsqlookupd hears both sides."""
+def test_no_node_promotes_the_log_of_a_node_in_contact_with_nsqlookupd(node: NodeMaker) -> None:
+    """Two nodes are partitioned from the third, and nsqlookupd is in contact with both sides."""
     with ExitStack() as stack:
         lookupd = stack.enter_context(Daemon("nsqlookupd"))
         first, *others = cluster_of(stack, node, 3, lookupd_tcp_address=lookupd.tcp, debug_routes="true", **MAJORITY)
@@ -110,7 +110,7 @@ def test_nobody_takes_over_from_a_node_that_an_nsqlookupd_hears(node: NodeMaker)
         eventually(lambda: sum(elections(one)["won"]["clean"] for one in others) > 0)
 
 
-def test_an_operator_has_a_log_promoted_that_nobody_would_promote_by_itself(node: NodeMaker) -> None:
+def test_an_operator_promotes_a_log_that_no_node_would_promote(node: NodeMaker) -> None:
     with ExitStack() as stack:
         first, second, third = cluster_of(stack, node, 3, failover_quorum="none")
 
@@ -126,8 +126,8 @@ def test_an_operator_has_a_log_promoted_that_nobody_would_promote_by_itself(node
             (("--log", "00" * 16), "no whole copy"),
             (("--log", "x"), "is not a log id"),
         ):
-            code, _, told = promote(*words)
-            assert (code, why in told) == (1, True), told
+            code, _, response = promote(*words)
+            assert (code, why in response) == (1, True), response
         assert httpx.post(f"http://{second.http}/cluster/promote").json()["message"] == "MISSING_ARG_LOG"
         first.kill()
         eventually(lambda: of_node(second, 0)["leader_lost"])
@@ -158,7 +158,7 @@ def test_a_promoted_log_that_owes_nothing_is_closed_and_all_copies_of_it_go(node
         first.process.send_signal(signal.SIGKILL)
         leader = new_leader(lost, *others)
         config = httpx.get(f"http://{leader.http}/topic/config?topic=two").json()
-        assert (config["retention"], config["of_its_own"][:1]) == ("5m0s", ["retention"]), "what was configured last"
+        assert (config["retention"], config["of_its_own"][:1]) == ("5m0s", ["retention"]), "the last configuration"
         post(leader, "/topic/config", topic="two", retention="0s")
         (third,) = [daemon for daemon in others if daemon is not leader]
         back = again(stack, node, 0, first, leader, **MAJORITY)

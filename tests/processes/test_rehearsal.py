@@ -50,4 +50,7 @@ def test_the_rehearsal_loses_nothing(tmp_path: Path) -> None:
         process.send_signal(signal.SIGUSR1)
         assert shell(consume, offset, tmp_path).splitlines()[-1] == "1000"
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=PATIENCE)
+        _, errors = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, "Traceback" in errors) == (0, False), errors
+    names = {path.name for path in (tmp_path / "data").iterdir()}
+    assert names == {"cluster.secret", "nsqadmin", "nsqd", "nsqd-2", "nsqd-3"}

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.process, pytest.mark.campaign]
 
 PAGE = (ROOT / "docs/tutorials/failover.md").read_text().partition("## A disk is lost")[0]
 FIRST, _, SECOND = PAGE.partition("## Two of three nodes die")
-# What the last line of each block is; None: it prints nothing that matters
+# The last line of each block; None: its output does not matter
 ENDS = (None, "1000", None, "2000", "3000", "4000", "5000", "6000")
 
 

@@ -52,9 +52,9 @@ def test_a_backup_becomes_a_log_of_its_own_that_continues_the_old_one(tmp_path: 
     assert (done.returncode, done.stderr) == (0, "")
     assert files(backup) == before, "the backup is not touched"
     assert not target.with_name("new.partial").exists()
-    told = json.loads(done.stdout)
-    log, parent = told["log"], told["parent"]
-    assert (told["node"], told["damage"], told["torn_bytes"]) == (5, [], 0)
+    response = json.loads(done.stdout)
+    log, parent = response["log"], response["parent"]
+    assert (response["node"], response["damage"], response["torn_bytes"]) == (5, [], 0)
     assert old.headers["X-Nsq-Log"] == f"{parent}-1"
     assert log != parent
     assert run("penstock", "verify", str(target)).stdout.splitlines()[0].startswith(f"log {log}")
@@ -72,7 +72,7 @@ def test_a_backup_becomes_a_log_of_its_own_that_continues_the_old_one(tmp_path: 
         publish(node, "t", b"after")
         new = lines(read(node, **{"from": "100"}))
         assert [each["body"] for each in new] == ["after"]
-        assert int(new[0]["id"], 16) >= int(told["first_id"], 16) >= int(last, 16) + 2 * LEASE
+        assert int(new[0]["id"], 16) >= int(response["first_id"], 16) >= int(last, 16) + 2 * LEASE
         assert len(drained(node, "t", "c", 101)) == 101
 
 

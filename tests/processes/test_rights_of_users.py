@@ -124,9 +124,9 @@ def test_a_user_who_is_removed_is_refused_everywhere_and_the_session_is_over(dae
             api = status_of(lambda: client.get("/api/topics", headers=headers))
             return [status_of(lambda: client.get("/nodes")), api, status_of(lambda: httpx.get(url, headers=headers))]
 
-        ours = {"Origin": f"http://{daemons.admin.http}"}
+        own_site = {"Origin": f"http://{daemons.admin.http}"}
         eventually(lambda: found()[1:] == [200, 200])  # both have read the file
-        assert client.post("/login", data={"user": "eve", "password": PASSWORD}, headers=ours).is_redirect
+        assert client.post("/login", data={"user": "eve", "password": PASSWORD}, headers=own_site).is_redirect
         assert found() == [200, 200, 200]
         for name in ("eve", "mallory"):
             command = [*LAUNCH, "penstock", "users", "remove", str(file), name]

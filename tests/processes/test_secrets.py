@@ -1,6 +1,6 @@
 """Secrets in a whole running set: planted everywhere, shown right and wrong on every port, and then searched for everywhere.
 
-They may stand in the files in which they were given, and on the command line on which one was given; nowhere else: not in logs,
+They may be in the files in which they were given, and on the command line on which one was given; nowhere else: not in logs,
 answers, statistics, options, debug routes, /proc, nor in what the daemons write.
 """
 
@@ -37,7 +37,7 @@ PASSWORD, WRONG_PASSWORD = "TheSecretPasswordOfAnn", "TheSecretMistakeOfAnn"
 CLUSTER_SECRET, SESAME = "TheSecretOfThisCluster", "TheSecretForTheAuthServer"
 URL_USER, URL_PASSWORD, URL_ARGUMENT = "TheSecretUserOfTheUrl", "TheSecretPasswordOfTheUrl", "TheSecretArgumentOfTheUrl"
 PLANTED = [*TOKENS.values(), PASSWORD, WRONG_PASSWORD, CLUSTER_SECRET, SESAME, URL_USER, URL_PASSWORD, URL_ARGUMENT]
-MOST_PART = 16  # characters of a secret that nobody may show
+MOST_PART = 16  # characters of a secret that must not be shown
 SLOW = ("GET /debug/pprof/profile", "GET /backup")  # seconds of work; the backup is what the data directory has
 
 
@@ -49,11 +49,11 @@ def traces_of(secret: str) -> list[bytes]:
 
 
 class World:
-    """The files, the daemons, and all that was heard of them."""
+    """The files, the daemons, and all their output."""
 
     def __init__(self, path: Path, auth_server: str) -> None:
         self.path = path
-        self.heard: list[tuple[str, bytes]] = []  # where, and what
+        self.output: list[tuple[str, bytes]] = []  # where, and what
         self._client = httpx.Client(timeout=30)
         self.session = ""  # the cookie of nsqadmin
         authority = Authority(path / "tls")
@@ -68,8 +68,7 @@ class World:
         self.user = f'[[user]]\nname = "ann"\npassword = "{hashed}"\nroles = ["admin"]\n'
         self.write_auth("admin", "node", "orders", "revoked")
         self.write(
-            "users",
-            written([with_token("robot", "admin", TOKENS["robot"]), User("ann", "admin", ("*",), hashed)]),
+            "users", written([with_token("robot", "admin", TOKENS["robot"]), User("ann", "admin", ("*",), hashed)])
         )
         known = ("-auth-file", str(path / "auth.toml"))
         shown = ("-auth-token-file", str(path / "node.token"))
@@ -92,30 +91,30 @@ class World:
         tokens = [entry.format(one, digest(TOKENS[one].encode()), roles.get(one, one)) for one in names]
         self.write("auth.toml", self.user + "".join(tokens) + more)
 
-    def hear(self, where: str, data: bytes | str) -> None:
-        self.heard.append((where, data.encode(errors="backslashreplace") if isinstance(data, str) else data))
+    def collect(self, where: str, data: bytes | str) -> None:
+        self.output.append((where, data.encode(errors="backslashreplace") if isinstance(data, str) else data))
 
     def get(self, url: str, **options: Any) -> httpx.Response:
         answer = self._client.request(options.pop("method", "GET"), url, **options)
         self._client.cookies.clear()
         headers = [f"{name}: {value}" for name, value in answer.headers.items() if name != "set-cookie"]
-        self.hear(url, "\n".join(headers) + answer.text)
+        self.collect(url, "\n".join(headers) + answer.text)
         return answer
 
     def listen_to(self, daemon: Daemon) -> None:
-        """Hear what the daemon has logged, and what the kernel tells of it."""
-        self.hear(f"the log of {daemon.program}", daemon.stderr)
+        """Collect the log of a daemon, and what the kernel shows of it."""
+        self.collect(f"the log of {daemon.program}", daemon.stderr)
         process = Path(f"/proc/{daemon.process.pid}")
         if process.exists() and daemon.process.poll() is None:
             given = {word.encode() for word in self.flags if URL_USER in word}
             words = (process / "cmdline").read_bytes().split(b"\0")
-            self.hear(f"cmdline of {daemon.program}", b" ".join(word for word in words if word not in given))
-            self.hear(f"environ of {daemon.program}", (process / "environ").read_bytes())
+            self.collect(f"cmdline of {daemon.program}", b" ".join(word for word in words if word not in given))
+            self.collect(f"environ of {daemon.program}", (process / "environ").read_bytes())
 
     def leaks(self) -> list[str]:
         """Where anything stands that must not."""
         traces = {trace: one for one in [*PLANTED, self.key, self.session] if one for trace in traces_of(one)}
-        return [f"{one} in {where}" for where, data in self.heard for trace, one in traces.items() if trace in data]
+        return [f"{one} in {where}" for where, data in self.output for trace, one in traces.items() if trace in data]
 
 
 @pytest.fixture
@@ -152,25 +151,25 @@ def forms_of(secret: str) -> list[bytes]:
 
 
 def show_to_ports(world: World, node: Daemon, lookupd: Daemon, *forms: bytes) -> None:
-    """Show forms of a secret on every port. What is sent as a command itself may come back to its sender."""
+    """Show forms of a secret on every port. A secret in place of a command may be quoted to its sender."""
     tcp, disque, lookup = place_of(node, "TCP"), place_of(node, "DISQUE"), place_of(lookupd, "TCP")
     for data in forms:
-        world.hear("TCP", say(tcp, b"  V2AUTH\n" + sized(data) + b"PUB orders\n" + sized(b"x")))
-        world.hear("TCP", say(tcp, b"  V2AUTH %b\n" % data))
+        world.collect("TCP", say(tcp, b"  V2AUTH\n" + sized(data) + b"PUB orders\n" + sized(b"x")))
+        world.collect("TCP", say(tcp, b"  V2AUTH %b\n" % data))
         say(tcp, b"  V2AUTH\n\0\0\0\4" + data + b"\n")
-        world.hear("beanstalkd", say(beanstalk(node), b"auth %b\r\nuse orders\r\nput 0 0 9 1\r\nx\r\n" % data))
+        world.collect("beanstalkd", say(beanstalk(node), b"auth %b\r\nuse orders\r\nput 0 0 9 1\r\nx\r\n" % data))
         bulk = b"$%d\r\n%b\r\n" % (len(data), data)
-        world.hear("Disque", say(disque, b"*2\r\n$4\r\nAUTH\r\n" + bulk + b"*2\r\n$4\r\nQLEN\r\n$6\r\norders\r\n"))
-        world.hear("Disque", say(disque, b"*5\r\n$5\r\nHELLO\r\n$1\r\n3\r\n$4\r\nAUTH\r\n$3\r\nann\r\n" + bulk))
+        world.collect("Disque", say(disque, b"*2\r\n$4\r\nAUTH\r\n" + bulk + b"*2\r\n$4\r\nQLEN\r\n$6\r\norders\r\n"))
+        world.collect("Disque", say(disque, b"*5\r\n$5\r\nHELLO\r\n$1\r\n3\r\n$4\r\nAUTH\r\n$3\r\nann\r\n" + bulk))
         shown = b'{"broadcast_address":"a","tcp_port":1,"http_port":1,"version":"1","auth_token":"%b"}' % data
-        world.hear("nsqlookupd", say(lookup, b"  V1IDENTIFY\n" + sized(shown)))
-        world.hear("nsqlookupd", say(lookup, b"  V1IDENTIFY\n" + sized(shown[:-9])))
+        world.collect("nsqlookupd", say(lookup, b"  V1IDENTIFY\n" + sized(shown)))
+        world.collect("nsqlookupd", say(lookup, b"  V1IDENTIFY\n" + sized(shown[:-9])))
         request = (
             b"GET /stats HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer %b\r\n\r\n" % data
         )
         for port in (tcp, place_of(node, "HTTP"), beanstalk(node), disque, lookup, place_of(lookupd, "HTTP")):
-            world.hear("HTTP on any port", say(port, request))
-            world.hear(
+            world.collect("HTTP on any port", say(port, request))
+            world.collect(
                 "the auth of beanstalkd on any port", say(port, b"auth %b\r\n" % data) if port != disque else b""
             )
 
@@ -196,13 +195,13 @@ def ask_everything(world: World, node: Daemon, lookupd: Daemon) -> None:
 
 def visit_nsqadmin(world: World, admin: Daemon) -> None:
     """Log in wrong and right, look around, change something."""
-    url, ours = f"http://{admin.http}", {"Origin": f"http://{admin.http}"}
+    url, own_site = f"http://{admin.http}", {"Origin": f"http://{admin.http}"}
     for name, password in (("ann", WRONG_PASSWORD), ("robot", TOKENS["robot"]), ("ann", PASSWORD)):
         form = {"user": name, "password": password, "next": ""}
-        answer = world.get(f"{url}/login", method="POST", data=form, headers=ours)
+        answer = world.get(f"{url}/login", method="POST", data=form, headers=own_site)
         world.session = next(iter(answer.cookies.values()), world.session)
     for token in (TOKENS["robot"], TOKENS["wrong"]):
-        headers = {"Authorization": f"Bearer {token}", **ours}
+        headers = {"Authorization": f"Bearer {token}", **own_site}
         for path in (
             "",
             "nodes",
@@ -251,7 +250,7 @@ def test_no_secret_stands_anywhere_but_where_it_was_given(world: World) -> None:
             eventually(lambda before=before: any("stays in force" in line for line in node.lines[before:]))
             for word in ("-check-config", "-print-config"):
                 done = run("nsqd", *flags, "-data-path", str(path / "data"), word)
-                world.hear(f"nsqd {word}", done.stdout + done.stderr)
+                world.collect(f"nsqd {word}", done.stdout + done.stderr)
         for daemon in (node, lookupd, admin):
             daemon.process.send_signal(signal.SIGHUP)
         node.wait_for_line("SIGHUP")
@@ -262,7 +261,7 @@ def test_no_secret_stands_anywhere_but_where_it_was_given(world: World) -> None:
         watcher.settimeout(0.2)
         with suppress(TimeoutError):
             while data := watcher.recv(65536):
-                world.hear("MONITOR", data)
+                world.collect("MONITOR", data)
         node.process.kill()
         node.wait()
         world.listen_to(node)
@@ -272,14 +271,14 @@ def test_no_secret_stands_anywhere_but_where_it_was_given(world: World) -> None:
         world.write("node.token", TOKENS["node"] + " " + TOKENS["admin"])
         with pytest.raises(AssertionError, match="--auth-token-file") as refused:
             nsqd(path / "data", *flags, listens=listens).__enter__()
-        world.hear("a start that was refused", str(refused.value))
+        world.collect("a start that was refused", str(refused.value))
     for place, _, files in os.walk(path / "data"):
         for name in files:
-            world.hear(f"{place}/{name}", (Path(place) / name).read_bytes())
-    world.hear("the audit file", (path / "audit").read_bytes())
+            world.collect(f"{place}/{name}", (Path(place) / name).read_bytes().strip(b"\0"))  # which is reserved
+    world.collect("the audit file", (path / "audit").read_bytes())
     assert world.session
-    assert any(where == "MONITOR" and b"QLEN" in data.upper() for where, data in world.heard)
-    assert len(world.heard) > 500
+    assert any(where == "MONITOR" and b"QLEN" in data.upper() for where, data in world.output)
+    assert len(world.output) > 500
     assert world.leaks() == []
 
 

@@ -1,4 +1,4 @@
-"""A log that nobody reads: the daemons and tools go on, end at SIGTERM, and tell afterwards how many lines were dropped."""
+"""A log that is not read: daemons and tools continue, end at SIGTERM, and log afterwards how many lines were dropped."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Stuck:
     """A program whose standard error, or output, is a pipe that this test reads only when it says so."""
 
     def __init__(self, command: Sequence[str], stream: str = "stderr") -> None:
-        self.text = ""  # what was read
+        self.text = ""  # read so far
         self._reader, self._writer = os.pipe()
         streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, stream: self._writer}
         self.process = Popen(
@@ -103,7 +103,7 @@ def stuck_nsqd(path: Path, *flags: str) -> Iterator[tuple[Stuck, str, tuple[str,
         yield node, http, tcp
 
 
-def test_nsqd_goes_on_and_ends_while_nobody_reads_its_log(tmp_path: Path) -> None:
+def test_nsqd_continues_and_ends_while_its_log_is_not_read(tmp_path: Path) -> None:
     with stuck_nsqd(tmp_path, "-log-format", "json") as (node, http, tcp):
         for route in ("/ping", "/livez", "/stats?format=json"):
             assert httpx.get(http + route).status_code == 200
@@ -113,7 +113,7 @@ def test_nsqd_goes_on_and_ends_while_nobody_reads_its_log(tmp_path: Path) -> Non
         assert node.stop() == 0
 
 
-def test_the_log_tells_how_many_lines_were_dropped_when_it_is_read_again(tmp_path: Path) -> None:
+def test_the_log_counts_dropped_lines_when_it_is_read_again(tmp_path: Path) -> None:
     with stuck_nsqd(tmp_path) as (node, http, _):
         assert httpx.get(f"{http}/ping").text == "OK"
         dropped = node.read_until(DROPPED)  # without another line
@@ -124,7 +124,7 @@ def test_the_log_tells_how_many_lines_were_dropped_when_it_is_read_again(tmp_pat
         node.read_until(r"NSQ: bye|SIGTERM: stopping")
 
 
-def test_a_bug_ends_nsqd_while_nobody_reads_its_log(tmp_path: Path) -> None:
+def test_a_bug_ends_nsqd_while_its_log_is_not_read(tmp_path: Path) -> None:
     """Its traceback, which is the last that is written, does not wait either."""
     code = (
         "import sys; from nsqd import main; from nsqd.core import topic; topic.Topic.seal = None; sys.exit(main.main())"
@@ -144,10 +144,7 @@ OTHERS = {
     "beanstalkd": ["-V", "-l", "127.0.0.1", "-p", "0"],
     "disque-server": ["--bind", "127.0.0.1", "--port", "0"],
 }
-ASKS = {
-    "beanstalkd": (b"stats\r\n", b"OK "),
-    "disque-server": (b"PING\r\n", b"+PONG"),
-}
+ASKS = {"beanstalkd": (b"stats\r\n", b"OK "), "disque-server": (b"PING\r\n", b"+PONG")}
 
 
 @pytest.mark.parametrize("program", OTHERS)
@@ -188,7 +185,7 @@ def test_every_tool_ends(program: str, shared: Daemon, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("program", ["nsq_tail", "nsq_stat"])
-def test_a_tool_ends_whose_output_nobody_reads(program: str, tmp_path: Path) -> None:
+def test_a_tool_whose_output_is_not_read_ends(program: str, tmp_path: Path) -> None:
     with nsqd(tmp_path / "node") as node:
         httpx.post(f"http://{node.http}/topic/create?topic=t")
         httpx.post(f"http://{node.http}/channel/create?topic=t&channel=c")
@@ -204,9 +201,9 @@ def test_a_tool_ends_whose_output_nobody_reads(program: str, tmp_path: Path) -> 
             while stats_of(node)["message_count"] < 200 and tool.process.poll() is None:
                 time.sleep(0.01)
             assert tool.stop() == 0
-            # the dots of `fill` may stand within a line that the pipe took in two parts
+            # the dots of `fill` may stand within a line that the pipe got in two parts
             printed = tool.read_all().replace(".", "").count(LINE.decode().replace(".", ""))
-        if program == "nsq_tail":  # what was not printed was requeued, not finished
+        if program == "nsq_tail":  # messages that were not printed were requeued
             eventually(lambda: sum(map(stats_of(node).get, OWED)) == 200 - printed)
 
 

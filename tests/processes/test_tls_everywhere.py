@@ -98,8 +98,8 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
     with ExitStack() as stack:
         flags = (*server_flags(authority), "-auth-file", auth)
         lookupd = stack.enter_context(Daemon("nsqlookupd", *flags, listens=ALL))
-        told = lookupd_flags(lookupd, authority, authority)
-        node = stack.enter_context(nsqd(path / "data", *flags, *told, "-auth-token-file", own, listens=ALL))
+        response = lookupd_flags(lookupd, authority, authority)
+        node = stack.enter_context(nsqd(path / "data", *flags, *response, "-auth-token-file", own, listens=ALL))
         asks = (
             "-http-client-tls-root-ca-file",
             authority.root,
@@ -138,7 +138,7 @@ def test_a_message_goes_through_and_nsqadmin_shows_its_topic(secure: Secure) -> 
     assert [one["https_port"] for one in found] == [int(secure.node.addresses["HTTPS"].rpartition(":")[2])]
 
 
-# What is refused
+# Refusals
 
 
 def test_clear_text_over_http_and_a_client_without_a_certificate_are_refused(secure: Secure) -> None:
@@ -146,8 +146,8 @@ def test_clear_text_over_http_and_a_client_without_a_certificate_are_refused(sec
         place = daemon.addresses["HTTPS"]
         for path in ("/ping", "/topics", "/"):
             answer = httpx.get(f"http://{daemon.http}{path}", trust_env=False)
-            told = {"message": "TLS_REQUIRED", "https_port": int(place.rpartition(":")[2])}
-            assert (answer.status_code, answer.json()) == (403, told)
+            response = {"message": "TLS_REQUIRED", "https_port": int(place.rpartition(":")[2])}
+            assert (answer.status_code, answer.json()) == (403, response)
             assert "strict-transport-security" not in answer.headers
         with secure.client(certificate=False) as client, pytest.raises(httpx.TransportError):
             client.get(f"https://{place}/ping")
@@ -178,7 +178,7 @@ def test_clear_text_at_the_tcp_port_of_nsqlookupd_is_refused(secure: Secure) -> 
 # Alone
 
 
-def test_an_expired_certificate_of_nsqlookupd_is_refused_and_a_reload_mends_it(tmp_path: Path) -> None:
+def test_an_expired_certificate_of_nsqlookupd_is_refused_until_it_is_renewed(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "tls")
     expired = save(authority.issue_expired("old", *NAMES), tmp_path, "old")
     Path(authority.cert).write_bytes(Path(expired[0]).read_bytes())

@@ -64,7 +64,7 @@ def in_every_state(worker: greenstalk.Client) -> dict[str, int]:
     }
 
 
-def test_each_state_is_told(shared: Daemon) -> None:
+def test_each_state_is_listed(shared: Daemon) -> None:
     with client(shared, "a/b;c+d") as worker:  # a name that no topic can have
         ids = in_every_state(worker)
         for state in STATES:
@@ -72,11 +72,11 @@ def test_each_state_is_told(shared: Daemon) -> None:
             (job,) = found["jobs"]
             assert (found["total"], "next" in found) == (1, False)
             assert (job["id"], job["state"], job["body"], job["body_size"]) == (ids[state], state, state, len(state))
-            told = worker.stats_job(ids[state])
+            response = worker.stats_job(ids[state])
             names = {"ttr": "ttr", "priority": "pri"} | {
                 key: key for key in ("reserves", "timeouts", "releases", "buries", "kicks")
             }
-            assert {name: job[name] for name in names} == {name: told[key] for name, key in names.items()}
+            assert {name: job[name] for name in names} == {name: response[key] for name, key in names.items()}
             assert 0 <= job["age"] < 60
             assert ("time_left" in job) == (state in ("reserved", "delayed"))
         assert 40 < look(shared, "a/b;c+d", "reserved")["jobs"][0]["time_left"] < 70
@@ -94,7 +94,7 @@ def test_bodies_of_any_kind(shared: Daemon) -> None:
         assert [job.get("body") for job in look(shared, "bodies", "ready", preview=3)["jobs"]][:2] == ["pla", "\u03b1"]
 
 
-def test_operators_act_and_workers_are_told(shared: Daemon) -> None:
+def test_operators_act_and_workers_get_errors(shared: Daemon) -> None:
     with client(shared, "acts") as worker:
         ids = in_every_state(worker)
         assert act(shared, "kick", "acts", id=",".join(map(str, ids.values()))) == {"kicked": 2}

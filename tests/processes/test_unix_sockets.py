@@ -1,4 +1,4 @@
-"""Real daemons on unix sockets: the files as asked for, who may connect, and who is known by the machine's user alone."""
+"""Real daemons on unix sockets: the requested files, their permissions, and clients known by the machine's user alone."""
 
 from __future__ import annotations
 
@@ -144,12 +144,12 @@ def test_every_listener_has_the_mode_and_the_owner_that_were_asked_for(place: Pa
     assert list(place.iterdir()) == []
 
 
-def secure(authority: Authority, path: Path, said: bytes, heard: bytes) -> None:
-    """Say something over TLS at a unix socket, and hear the end of an answer."""
+def secure(authority: Authority, path: Path, said: bytes, reply: bytes) -> None:
+    """Send over TLS at a unix socket, and compare the end of the response."""
     plain = connected(path)
     with authority.client().wrap_socket(plain, server_hostname="localhost") as client:
         client.sendall(said)
-        assert client.recv(1000).endswith(heard)
+        assert client.recv(1000).endswith(reply)
 
 
 def test_an_address_that_is_wrong_is_named(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_an_address_that_is_wrong_is_named(tmp_path: Path) -> None:
     assert "a unix socket cannot be reached by other nodes" in checked.stderr
 
 
-# who is known
+# known users
 
 
 class At(Conversation):
@@ -197,8 +197,8 @@ def read(sock: socket.socket, lines: int) -> bytes:
 PUB = b"PUB work\n" + sized(b"x")
 
 
-def test_a_sidecar_may_publish_on_every_port_until_its_user_is_nobody_any_more(place: Path, tmp_path: Path) -> None:
-    """What a user may do by each protocol is in tests/nsqd/protocols/rights/test_sockets.py."""
+def test_a_sidecar_may_publish_on_every_port_until_its_user_is_unknown(place: Path, tmp_path: Path) -> None:
+    """The rights of a user by each protocol are in tests/nsqd/protocols/rights/test_sockets.py."""
     file = tmp_path / "auth.toml"
     write_rights(file, "viewer")
     tcp, http, jobs, queues = paths = [place / name for name in ("tcp", "http", "jobs", "queues")]
@@ -212,7 +212,7 @@ def test_a_sidecar_may_publish_on_every_port_until_its_user_is_nobody_any_more(p
         assert client.frame() == OK
         with At(tcp, STRANGER, PUB) as stranger:
             assert stranger.frame() == (1, b"E_AUTH_FIRST AUTH required before PUB")
-        with Conversation(node, b"  V2" + PUB) as stranger:  # over TCP nobody is known by a user
+        with Conversation(node, b"  V2" + PUB) as stranger:  # over TCP no client is known by a user
             assert stranger.frame() == (1, b"E_AUTH_FIRST AUTH required before PUB")
         publish_with_our_clients(tcp)
         worker = stack.enter_context(connected(jobs, SIDECAR))
@@ -254,7 +254,7 @@ def over_http(path: Path) -> None:
         assert ask(path, STRANGER, "POST", target, b"x")[0] == 401
     assert ask(path, SIDECAR, "POST", "/pub?topic=other", b"x")[0] == 403
     assert ask(path, SIDECAR, "GET", "/stats?format=json&topic=work")[0] == 403
-    assert ask(path, SIDECAR, "POST", "/pub?topic=work", b"x", **viewer)[0] == 403  # what is shown counts
+    assert ask(path, SIDECAR, "POST", "/pub?topic=work", b"x", **viewer)[0] == 403  # the token counts
     assert ask(path, SIDECAR, "GET", "/stats?format=json&topic=work", **viewer)[0] == 200
     codes = [ask(path, SIDECAR, "POST", "/pub?topic=work", b"x", **wrong)[0] for _ in range(21)]
     assert codes == [401] * 20 + [429]
@@ -272,7 +272,7 @@ def test_nsqlookupd_knows_its_nodes_by_their_user(place: Path, tmp_path: Path) -
     ):
         httpx.post(f"http://{node.http}/topic/create?topic=work").raise_for_status()
         eventually(lambda: '"me"' in ask(http, 0, "GET", "/lookup?topic=work")[1])
-        assert ask(http, SIDECAR, "GET", "/lookup?topic=work")[0] == 200  # for everybody who is known
+        assert ask(http, SIDECAR, "GET", "/lookup?topic=work")[0] == 200  # for all known users
         assert ask(http, SIDECAR, "GET", "/topics")[0] == 403
         assert ask(http, STRANGER, "GET", "/lookup?topic=work")[0] == 401
         with connected(tcp, SIDECAR) as other:
@@ -281,6 +281,8 @@ def test_nsqlookupd_knows_its_nodes_by_their_user(place: Path, tmp_path: Path) -
             )
             assert b"E_UNAUTHORIZED" in other.recv(1000)
         write_rights(file, sockets=SOCKETS.replace("uid = 0", "uid = 1"))
+        eventually(lambda: ask(http, 0, "GET", "/topics")[0] == 401)  # the file was read again
+        httpx.post(f"http://{node.http}/topic/create?topic=other")  # which it registers at once, not with the next ping
         node.wait_for_line("E_UNAUTHORIZED")
 
 
@@ -305,7 +307,7 @@ def test_several_addresses_serve_the_same_clients(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("program", ["nsqd", "nsqlookupd"])
-def test_metrics_are_for_those_who_may_see_stats(program: str, tmp_path: Path) -> None:
+def test_metrics_need_the_right_to_stats(program: str, tmp_path: Path) -> None:
     write(tmp_path / "auth.toml", "viewer", "consumer")
     flags = ("-auth-file", str(tmp_path / "auth.toml"), "-metrics-auth")
     with Daemon(program, *flags, *(("-data-path", str(tmp_path)) if program == "nsqd" else ())) as daemon:

@@ -1,4 +1,4 @@
-"""What the tests of nsq_to_file as a process have in common."""
+"""Helpers for the tests of nsq_to_file as a process."""
 
 from __future__ import annotations
 

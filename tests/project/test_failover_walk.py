@@ -69,7 +69,7 @@ def called(seed: int) -> tuple[dict[str, int], dict[str, int]]:
         with promoted.noted():
             run.until(lambda: any(serves(run, other, leader.log_id) for other in others))
 
-    History(seed, Quorum.MAJORITY).tell(story)
+    History(seed, Quorum.MAJORITY).play(story)
     return published.order, promoted.order
 
 

@@ -1,4 +1,4 @@
-"""The record of a simulated cluster: responses to clients, events of machines, and the verdict."""
+"""The record of a simulated cluster: responses to clients, events of machines, and the judgment."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -99,7 +99,7 @@ class Books:
         """Note that the tail of a log after the position `common` continues in a new log with these files, at its node alone.
 
         If the common point is in a rewritten segment, all messages of that segment are in the new log. The old one still
-        owes those before the common point.
+        has those before the common point, unfinished.
         """
         has_more = is_rewritten_at(common, files)
         for one in self.publishes:

@@ -163,8 +163,8 @@ class ClusterRun:
         assert elections.attempt is not None
         self.lookups.judge_claim(node, elections)
         names = {one.number: one.name for one in self.machines}
-        heard = frozenset(names[one] for one in (*node.cluster.links, node.number) if one in names)
-        self.jobs.books.failovers.append((log_id, self.now, names[node.number], heard))
+        connected = frozenset(names[one] for one in (*node.cluster.links, node.number) if one in names)
+        self.jobs.books.failovers.append((log_id, self.now, names[node.number], connected))
         self.books.counts[f"won {elections.attempt.stage.name.lower()}"] += 1
 
     def note(self, text: str) -> None:
@@ -750,11 +750,13 @@ class ClusterRun:
         if missing := [one for one in self.books.owed() if one.number not in seen]:
             seen |= self.mend(missing)
         for publish in [one for one in self.books.owed() if one.number not in seen]:
-            assert self._is_kept_aside(publish), f"lost: {publish}; holders that lost it: {self.books.lost_by(publish)}"
-            self.books.counts["kept aside"] += 1
+            assert self._is_kept_diverged(publish), (
+                f"lost: {publish}; holders that lost it: {self.books.lost_by(publish)}"
+            )
+            self.books.counts["kept as diverged copies"] += 1
         for publish in self.wide.lost_to_readers(readable):
-            assert self._is_kept_aside(publish), f"cannot be read back: {publish}"
-            self.books.counts["kept aside from readers"] += 1
+            assert self._is_kept_diverged(publish), f"cannot be read back: {publish}"
+            self.books.counts["kept as diverged copies from readers"] += 1
         holders, names = {}, {one.number: one.name for one in self.members}
         for machine in self.members:
             assert machine.node is not None
@@ -764,7 +766,7 @@ class ClusterRun:
         self.books.settle(seen | readable, self._copies(), holders)
         self.is_healing = False
 
-    def _is_kept_aside(self, publish: Publish) -> bool:
+    def _is_kept_diverged(self, publish: Publish) -> bool:
         """Return True if a diverged copy has the message, and its log has no leader who could be asked about it."""
         logs = [publish.log_id, *publish.former]
         return any(

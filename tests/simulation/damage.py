@@ -7,8 +7,8 @@ serve what it has, win an election, or refuse to start. Some time later an opera
 * corrupt replicas are removed, and their leaders send new ones (the same page);
 * otherwise the node gets an empty disk, and `penstock recover` makes its log again (docs/troubleshooting/lost-node.md).
 
-What a machine had counts as lost, as with a lost disk. What other machines have must not be harmed by it, with one exception:
-the newest segment of a running leader is not damaged. A follower is sent what is damaged there as it is, if nobody has it
+The data of the machine count as lost, as with a lost disk. The data of other machines must not be harmed, with one exception:
+the newest segment of a running leader is not damaged. A follower is sent what is damaged there as it is, if no node has it
 otherwise, and its replica ends at that place when it is promoted, whatever it has behind.
 """
 

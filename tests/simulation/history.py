@@ -28,13 +28,13 @@ class History(ClusterRun):
             self.configs = {name: one for name, one in TOPICS.items() if name != "two"}  # it would have two followers
         self.cuts_until = LONG + self.now
 
-    def tell(self, story: Callable[[History], None]) -> History:
-        """Form the cluster, let `story` happen, repair everything, and compare. AssertionError if something is wrong."""
+    def play(self, script: Callable[[History], None]) -> History:
+        """Form the cluster, let `script` happen, repair everything, and compare. AssertionError if something is wrong."""
         with small_cluster(self.random):
             try:
                 self._heal()
                 self.is_healing = True  # no other commands of clients
-                story(self)
+                script(self)
                 self._heal()
                 self._drain(set())
             except AssertionError as error:

@@ -33,7 +33,7 @@ class Delivery:
     link: Link | None = None  # over which it was lent; None: to a client of the owner
     loan: int = 0  # its number
     borrower: JobNode | None = None  # it has come there
-    how: str = ""  # what the borrower did: borrowed, returned, kept
+    how: str = ""  # by the borrower: borrowed, returned, kept
     has_left: bool = False  # a client was sent it
     is_lost: bool = False  # the connection of the client was closed before, or its copies did not come in time
     holders: frozenset[int] = frozenset()  # machines that had its record when it left, or came to the borrower
@@ -245,8 +245,8 @@ class JobBooks:
         """A job with RETRY 0 is delivered once at most.
 
         Allowed: a delivery, or a loan that another node has kept, began at a node that did not know that another one had taken
-        the log over; or the finish of a delivery is not in the log that goes on: all machines that had it have lost it, or
-        were not heard by a node that took the log over, or that waited for the owner in vain.
+        the log over; or the finish of a delivery is not in the log that continues: all machines that had it have lost it, or
+        were not connected to a node that took the log over, or that waited for the owner in vain.
         """
         reasons = ["two owners" for one in job.deliveries if self._is_of_former_owner(one)]
         reasons += [reason for one in job.deliveries[:-1] if (reason := self._why_undone(one))]
@@ -266,10 +266,10 @@ class JobBooks:
     def _why_undone(self, delivery: Delivery) -> str:
         """Return the reason why the continued log may lack the finish of a delivery; "" if it must have it."""
         failovers = self._failovers_of(delivery)
-        heard = [names for _, at, _, names in failovers if at > delivery.at]
+        connected = [names for _, at, _, names in failovers if at > delivery.at]
         holders = delivery.holders or frozenset({delivery.machine})
         kept = {
-            name for name in holders if not self._has_lost(name, delivery) and all(name in names for names in heard)
+            name for name in holders if not self._has_lost(name, delivery) and all(name in names for names in connected)
         }
         return "" if kept else f"its {len(holders)} copies were lost or unreachable"
 

@@ -346,7 +346,7 @@ class Jobs:
                 continue
             is_out = any(one.is_out(job.message_id) for _, one in self.parts())
             is_given = last.has_left or last.is_lost or not is_out
-            assert is_given, f"counts as out, and nobody was given it: {last}, {last.how}"
+            assert is_given, f"counts as out, and no client was given it: {last}, {last.how}"
 
     def _consume(self, places: list[tuple[Machine, JobNode]], part_done: float) -> None:
         """Let clients at some nodes take all jobs."""
@@ -360,13 +360,13 @@ class Jobs:
         def is_over() -> bool:
             for machine, part in places:
                 if machine.node is part.node:
-                    self._in_turn(part, partial(self._go_on, machine, part, part_done))
+                    self._in_turn(part, partial(self._work, machine, part, part_done))
             is_kept = not any(part.keeping for _, part in self.parts())
             return not self._missing() and is_kept and not self.books.under_way()
 
         self._wait(QUIET, is_over)
 
-    def _go_on(self, machine: Machine, part: JobNode, part_done: float) -> None:
+    def _work(self, machine: Machine, part: JobNode, part_done: float) -> None:
         part.consumers = [(part.connect() if one.is_gone else one, queue) for one, queue in part.consumers]
         for client, queue in part.consumers:
             if client.is_idle:

@@ -30,8 +30,8 @@ ANSWERS_WITHIN = 2 * SECOND  # longer than a candidate waits
 class Lookup:
     def __init__(self, number: int) -> None:
         self.address = f"lookupd{number}:4161"
-        self.heard: dict[str, int] = {}  # by cluster address, when, true ns
-        self.heard_node: dict[int, int] = {}  # by node number, when, true ns
+        self.contacts: dict[str, int] = {}  # by cluster address, when, true ns
+        self.node_contacts: dict[int, int] = {}  # by node number, when, true ns
 
 
 class Lookups:
@@ -55,10 +55,10 @@ class Lookups:
         if now >= self._ping_due.get(machine, 0):
             self._ping_due[machine] = now + PING_EVERY
             for lookup in self._reachable(machine):
-                lookup.heard[machine.address] = lookup.heard_node[machine.number] = now
+                lookup.contacts[machine.address] = lookup.node_contacts[machine.number] = now
         if now >= self._find_due.get(machine, 0):
             self._find_due[machine] = now + FIND_EVERY
-            heard = [one for lookup in self._reachable(machine) for one in lookup.heard.items()]
+            heard = [one for lookup in self._reachable(machine) for one in lookup.contacts.items()]
             node.cluster.set_found(dict.fromkeys(address for address, at in heard if now - at < FORGETS_AFTER))
         due = [one for one in self._answers if one[0] <= now and one[1] is machine]
         self._answers = [one for one in self._answers if one not in due]
@@ -74,7 +74,7 @@ class Lookups:
     def ask(self, machine: Machine, node: ClusterNode, number: int, then: Callable[[int | None], None]) -> None:
         """Answer a node that asks for the last contact with another one, as nsqd.discovery.lookupds.Lookupds.ask_witnesses."""
         now = self._run.now
-        heard = [at for one in self._reachable(machine) if (at := one.heard_node.get(number)) is not None]
+        heard = [at for one in self._reachable(machine) if (at := one.node_contacts.get(number)) is not None]
         ago = now - max(heard) if heard else None
         delay = self._random.choice((1, 100, 700)) * MS if heard else ANSWERS_WITHIN
 
@@ -94,5 +94,5 @@ class Lookups:
         attempt = elections.attempt
         assert attempt is not None
         assert attempt is not self._postponed.get(node), (
-            f"node {attempt.lost.node} is heard, and its log has a candidate"
+            f"node {attempt.lost.node} has contact, and its log has a candidate"
         )

@@ -210,7 +210,7 @@ class Machine:
         self.start_at = run.now  # when the process is started, true ns; -1: it runs
         self.open_at = 0  # when it reads its log at the latest
         self.still_until = 0  # SIGSTOP
-        self.is_lost = False  # the disk is gone: it must be made again
+        self.is_lost = False  # the disk is gone: it must be rebuilt
         self.is_away = False  # its node has left or was forgotten, and the machine does not come back
         self.is_forgotten = False  # so was the log on its disk
         self.backup: Disks | None = None
@@ -224,7 +224,7 @@ class Machine:
         self.is_damaged = False  # its files are damaged, so far that an operator is to replace them
         self.log_id = b""
         self.fence: tuple[bytes, Epoch] | None = None  # the process continues with another log than this one
-        self.waits_since = 0  # true ns: the leader of its log is to tell how much it has; 0: it does not wait for one
+        self.waits_since = 0  # true ns: the leader of its log is to report how much it has; 0: it does not wait for one
         self.stated: set[bytes] = set()  # logs on its disk that have durably said which followers count
         self.voted: dict[bytes, Vote] = {}  # to other nodes, or to itself as a candidate
         self.durable: dict[bytes, int] = {}  # by log id, how far its disks had logs when it was up last
@@ -440,7 +440,8 @@ class Machine:
         files = [partial.content(name) for name in partial.names()]
         run.books.moved(old, made.log_id, made.common, self.name, files)
         run.books.counts["successions"] += 1
-        run.books.counts["deletions to be told"] += len(made.deletions.deletions) if made.deletions is not None else 0
+        deletions = made.deletions.deletions if made.deletions is not None else ()
+        run.books.counts["deletions to be reported"] += len(deletions)
         self._possible(of_return(made, bool(failover.address)))
         if not failover.address:  # the leader is silent, so this takes over what it has
             run.jobs.books.failovers.append((old, run.now, self.name, frozenset({self.name})))

@@ -26,7 +26,7 @@ def test_what_a_cluster_has_promised_holds(seed: int) -> None:
 
 def test_much_is_promised_and_much_happens() -> None:
     counts = Counter[str]()
-    for seed in (110, 113, 116, 119):
+    for seed in (113, 116, 119):
         counts.update(ClusterRun(seed, has_jobs=False).run().counts)
     assert_at_least(counts, {
         "acked with 1": 300, "acked with 2": 200, "acked with 3": 30, "deliveries": 2000, "starts": 30, "recovered": 1,
@@ -49,11 +49,14 @@ def test_much_is_lent_and_acknowledged() -> None:
 
 def test_a_seed_replays_exactly() -> None:
     runs = [ClusterRun(3) for _ in range(2)]
+    for run in runs:
+        run.rounds = 1
     first, second = ((run.run().counts, run.now, run.lines) for run in runs)
     assert first == second
 
 
-def test_the_totals_of_some_seeds_are_told() -> None:
+def test_the_totals_of_several_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ClusterRun, "rounds", 1)
     totals = Totals()
     totals.add(100)
     lines = totals.lines()

@@ -86,9 +86,9 @@ def marks_of_the_leader_side_are_believed(patch: Patch) -> None:
 
 
 def epochs_are_distinguished_by_number(patch: Patch) -> None:
-    def by_number(ours: common.Epochs, our_end: int, theirs: common.Epochs, their_end: int) -> int:
-        numbers = [[(epoch[:4], start) for epoch, start in table] for table in (ours, theirs)]
-        return common.common_end(numbers[0], our_end, numbers[1], their_end)
+    def by_number(own: common.Epochs, own_end: int, other: common.Epochs, other_end: int) -> int:
+        numbers = [[(epoch[:4], start) for epoch, start in table] for table in (own, other)]
+        return common.common_end(numbers[0], own_end, numbers[1], other_end)
 
     patch.setattr(leader_side, "common_end", by_number)
     patch.setattr(replicas, "common_end", by_number)
@@ -355,10 +355,10 @@ def test_an_old_log_that_goes_too_early_is_found_in_its_history(monkeypatch: Pat
     """At random it takes too many seeds: the new leader must finish all and be slow to copy the new log. Seed 0 finds it."""
     an_old_log_goes_before_the_new_log_has_copies(monkeypatch)
     with pytest.raises(AssertionError, match="let go before there are copies"):
-        History(0, Quorum.ANY).tell(the_old_log_that_is_closed)
+        History(0, Quorum.ANY).play(the_old_log_that_is_closed)
 
 
 def test_a_witness_that_is_not_believed_is_found_in_its_history(monkeypatch: Patch) -> None:
     a_witness_that_hears_the_leader_is_not_believed(monkeypatch)
-    with pytest.raises(AssertionError, match="is heard, and its log has a candidate"):
-        History(0, Quorum.MAJORITY).tell(a_partition_with_a_witness)
+    with pytest.raises(AssertionError, match="has contact, and its log has a candidate"):
+        History(0, Quorum.MAJORITY).play(a_partition_with_a_witness)

@@ -33,7 +33,7 @@ Patch = pytest.MonkeyPatch
 # flipped bits
 
 
-def a_promoted_log_is_not_mended(patch: Patch) -> None:
+def a_promoted_log_is_not_repaired(patch: Patch) -> None:
     patch.setattr(promoted, "repair_promoted", lambda disk, reading, replicas: False)
 
 
@@ -143,12 +143,12 @@ def test_a_planted_bug_is_found(kind: type[ClusterRun], plant: Callable[[Patch],
     assert seeds_until_found(kind) <= MOST_SEEDS
 
 
-def test_a_promoted_log_that_is_not_mended_is_found_in_its_history(monkeypatch: Patch) -> None:
-    a_promoted_log_is_not_mended(monkeypatch)
+def test_a_promoted_log_that_is_not_repaired_is_found_in_its_history(monkeypatch: Patch) -> None:
+    a_promoted_log_is_not_repaired(monkeypatch)
 
-    def tell_all() -> None:
+    def play_all() -> None:
         for seed in range(20):
-            make(seed).tell(a_damaged_replica_is_promoted)
+            make(seed).play(a_damaged_replica_is_promoted)
 
     with pytest.raises(AssertionError):
-        tell_all()
+        play_all()

@@ -16,7 +16,7 @@ from tests.simulation.machine import CAPACITY, Machine
 
 pytestmark = pytest.mark.long
 SEEDS = seeds(2)
-Story = Callable[[History], None]
+Script = Callable[[History], None]
 Counts = Mapping[str, int]  # how often things happen
 NONE: Counts = {}
 
@@ -28,14 +28,14 @@ def simulated(
     counts: Counts = NONE,
     least: Counts = NONE,
     most: Counts = NONE,
-) -> Callable[[Story], Callable[..., None]]:
+) -> Callable[[Script], Callable[..., None]]:
     """Run a test with each seed and quorum. `counts`: exact counts; `least`, `most`: bounds of counts."""
 
-    def decorate(story: Story) -> Callable[..., None]:
+    def decorate(script: Script) -> Callable[..., None]:
         @pytest.mark.parametrize("seed", SEEDS)
         @pytest.mark.parametrize("quorum", quorums)
         def test(quorum: Quorum, seed: int) -> None:
-            found = History(seed, quorum, nodes, replicas).tell(story).books.counts
+            found = History(seed, quorum, nodes, replicas).play(script).books.counts
             assert {what: found[what] for what in counts} == counts
             assert all(found[what] >= number for what, number in least.items()), found
             assert all(found[what] <= number for what, number in most.items()), found
@@ -45,7 +45,7 @@ def simulated(
     return decorate
 
 
-@simulated(Quorum.NONE, Quorum.MAJORITY, replicas=1, counts={"kept aside": 0, "copies salvaged": 1})
+@simulated(Quorum.NONE, Quorum.MAJORITY, replicas=1, counts={"kept as diverged copies": 0, "copies salvaged": 1})
 def test_a_leader_with_an_old_backup_does_not_remove_the_only_copy(run: History) -> None:
     """The only holder of newer bytes is unreachable while the leader is restored, and is not chosen when it is back."""
     leader = run.machines[0]
@@ -69,7 +69,7 @@ def test_a_leader_with_an_old_backup_does_not_remove_the_only_copy(run: History)
 def test_a_leader_that_lost_its_end_goes_on_while_its_follower_is_down() -> None:
     """The follower has more than the leader. When it returns, it delivers that, and copies the log from scratch."""
 
-    def story(run: History) -> None:
+    def script(run: History) -> None:
         leader = run.machines[0]
         (holder,) = run.followers(leader)
         run.publish_some(leader, 2)  # the log states, durably, that two copies are asked for
@@ -83,9 +83,9 @@ def test_a_leader_that_lost_its_end_goes_on_while_its_follower_is_down() -> None
         run.start(holder)
 
     runs = [
-        History(seed, quorum, replicas=1).tell(story) for seed in SEEDS for quorum in (Quorum.NONE, Quorum.MAJORITY)
+        History(seed, quorum, replicas=1).play(script) for seed in SEEDS for quorum in (Quorum.NONE, Quorum.MAJORITY)
     ]
-    assert sum(run.books.counts["kept aside"] for run in runs) == 0
+    assert sum(run.books.counts["kept as diverged copies"] for run in runs) == 0
     assert sum(run.books.counts["copies salvaged"] for run in runs) > 0
 
 
@@ -130,7 +130,7 @@ def test_of_two_followers_with_the_same_tail_one_delivers_it(run: History) -> No
     assert sorted(seen) == [one.number for one in made if one.number in seen]
 
 
-@simulated(Quorum.NONE, counts={"kept aside": 0})
+@simulated(Quorum.NONE, counts={"kept as diverged copies": 0})
 def test_a_follower_that_is_lost_with_what_it_took_in_leaves_it_to_the_other_one(run: History) -> None:
     """Two of three holders have lost the messages then, which three copies must survive."""
     first, second = run.followers(run.machines[0])
@@ -165,7 +165,7 @@ def test_a_tail_of_a_closed_log_that_its_node_has_taken_along_is_not_salvaged_ag
     assert sorted(seen) == [one.number for one in made]
 
 
-@simulated(Quorum.ANY, counts={"kept aside": 0})
+@simulated(Quorum.ANY, counts={"kept as diverged copies": 0})
 def test_what_the_lost_leader_lacked_is_salvaged_by_request_of_its_new_leader(run: History) -> None:
     leader, *others = run.machines
     late, new_leader = run.followers(leader)
@@ -185,7 +185,7 @@ def test_what_the_lost_leader_lacked_is_salvaged_by_request_of_its_new_leader(ru
 def test_a_third_node_takes_over_from_the_new_leader_and_all_return(is_new_leader_first: bool, seed: int) -> None:
     """Messages finished at the new leader are not delivered again by the third node."""
 
-    def story(run: History) -> None:
+    def script(run: History) -> None:
         leader = run.machines[0]
         log_id = leader.log_id
         done = run.publish_some(leader, 3, 10, "os")
@@ -205,7 +205,7 @@ def test_a_third_node_takes_over_from_the_new_leader_and_all_return(is_new_leade
             run.wait(5)
         assert (run.leader_of(log_id), run.leader_of(own)) == ([third], [third])
 
-    assert History(seed, Quorum.ANY).tell(story).books.counts["successions"] == 2
+    assert History(seed, Quorum.ANY).play(script).books.counts["successions"] == 2
 
 
 def shards_of(run: History, machine: Machine, log_id: bytes) -> dict[str, Topic]:
@@ -221,7 +221,7 @@ def test_a_node_that_is_cut_off_publishes_deletes_and_empties_while_another_prom
 ) -> None:
     """What it has deleted goes from its old log at the new leader, and neither its own messages nor newer ones do."""
 
-    def story(run: History) -> None:
+    def script(run: History) -> None:
         leader, *others = run.machines
         log_id = leader.log_id
         directory, topics = run.node(leader).broker.directory, run.node(leader).broker.topics
@@ -269,11 +269,11 @@ def test_a_node_that_is_cut_off_publishes_deletes_and_empties_while_another_prom
         assert found == {one.number for own in led for one in own if one.node == new_leader.name}
         assert (len(run.finish_all(leader, "interval")), len(run.finish_all(leader))) == (2, 5)
 
-    assert History(seed, Quorum.MAJORITY).tell(story).books.counts["successions"] == 1
+    assert History(seed, Quorum.MAJORITY).play(script).books.counts["successions"] == 1
 
 
 @simulated(Quorum.MAJORITY, least={"successions": 1})
-def test_a_third_node_that_takes_over_hears_of_deletions_from_the_log_or_from_the_node_that_was_cut_off(
+def test_a_third_node_that_promotes_learns_of_deletions_from_the_log_or_from_the_node_that_was_cut_off(
     run: History,
 ) -> None:
     """The new leader dies at once when it has received them, or a while later."""
@@ -305,7 +305,7 @@ def test_a_third_node_that_takes_over_hears_of_deletions_from_the_log_or_from_th
 
 @pytest.mark.parametrize("order", list(permutations([(0, 1), (0, 2), (1, 2)])))
 def test_three_sides_promote_each_others_logs_and_meet_in_pairs(order: tuple[tuple[int, int], ...]) -> None:
-    def story(run: History) -> None:
+    def script(run: History) -> None:
         machines = list(run.machines)
         logs = [machine.log_id for machine in machines]
         for machine in machines:
@@ -322,7 +322,7 @@ def test_three_sides_promote_each_others_logs_and_meet_in_pairs(order: tuple[tup
         run.until(lambda: all(len(machines) == 1 for machines in run.leaders().values()))
 
     for seed in SEEDS[:2]:
-        assert History(seed, Quorum.ANY).tell(story).books.counts["fenced"] >= 2
+        assert History(seed, Quorum.ANY).play(script).books.counts["fenced"] >= 2
 
 
 @simulated(Quorum.NONE, nodes=4, least={"acked with 3": 15})
@@ -367,12 +367,12 @@ def test_an_old_backup_of_a_log_that_another_node_leads_begins_one_more_log(run:
 
 def test_restarts_that_are_announced_change_no_leader_and_repeat_nothing() -> None:
     for seed in SEEDS:
-        run = History(seed, Quorum.ANY).tell(lambda run: run.trouble.roll())
+        run = History(seed, Quorum.ANY).play(lambda run: run.trouble.roll())
         again = {what for what in run.books.counts if what.startswith("delivered again")}
         assert again <= {"delivered again: it was on its way"}, again
 
 
-@simulated(Quorum.MAJORITY, counts={"kept aside": 0})
+@simulated(Quorum.MAJORITY, counts={"kept as diverged copies": 0})
 def test_a_replica_that_is_out_of_date_does_not_promote(run: History) -> None:
     """A follower that was partitioned from the leader is the only candidate, when the leader's disk is lost."""
     leader = run.machines[0]
@@ -417,7 +417,7 @@ def a_partition_with_a_witness(run: History) -> None:
     run.until(run.is_served(log_id, others))
 
 
-test_an_nsqlookupd_that_hears_both_sides_of_a_partition_postpones_the_failover = simulated(
+test_an_nsqlookupd_in_contact_with_both_sides_of_a_partition_postpones_the_failover = simulated(
     Quorum.MAJORITY, least={"claims postponed": 1}
 )(a_partition_with_a_witness)
 
@@ -442,7 +442,7 @@ def test_a_node_that_leaves_loses_nothing_and_joins_again_with_another_log(run: 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_node_that_is_cut_off_while_it_leaves_stays_a_member_or_has_lost_nothing(seed: int) -> None:
-    def story(run: History) -> None:
+    def script(run: History) -> None:
         leaver, *others = run.machines
         run.publish_some(leaver, 1, 10)
         run.departures.leave(leaver, 20 * SECOND)
@@ -451,7 +451,7 @@ def test_a_node_that_is_cut_off_while_it_leaves_stays_a_member_or_has_lost_nothi
         run.wait(40)
         run.join()
 
-    counts = History(seed, Quorum.MAJORITY).tell(story).books.counts
+    counts = History(seed, Quorum.MAJORITY).play(script).books.counts
     assert counts["leaves"] + counts["leaves given up"] == 1
 
 

@@ -50,12 +50,12 @@ def a_damaged_replica_is_promoted(run: FlippedHistory) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_damaged_replica_that_is_promoted_serves_what_another_one_has(seed: int) -> None:
-    make(seed).tell(a_damaged_replica_is_promoted)
+    make(seed).play(a_damaged_replica_is_promoted)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_all_copies_are_damaged_in_other_places_and_the_leader_starts(seed: int) -> None:
-    def story(run: FlippedHistory) -> None:
+    def script(run: FlippedHistory) -> None:
         leader = run.machines[0]
         made = publish_and_settle(run)
         run.kill(leader)
@@ -65,4 +65,4 @@ def test_all_copies_are_damaged_in_other_places_and_the_leader_starts(seed: int)
         run.start(leader)
         assert run.finish_all(leader) >= {one.number for one in made}
 
-    make(seed).tell(story)
+    make(seed).play(script)

@@ -36,10 +36,9 @@ def test_every_promise_is_kept(durability: Durability) -> None:
 
 
 def test_a_seed_replays_exactly() -> None:
-    for seed in range(3):
-        runs = [WholeRun(seed, Durability.INTERVAL) for _ in range(2)]
-        first, second = ((run.run(), run.turns, run.clock.true, run.disk.operations, run.notes.lines) for run in runs)
-        assert first == second
+    runs = [WholeRun(2, Durability.INTERVAL) for _ in range(2)]
+    first, second = ((run.run(), run.turns, run.clock.true, run.disk.operations, run.notes.lines) for run in runs)
+    assert first == second
 
 
 def assert_found(durability: Durability, first: int = 0) -> None:
@@ -84,12 +83,7 @@ class KilledAt(WholeRun):
 
     def __init__(self, number: int, cut: bool) -> None:
         super().__init__(5, Durability.ALWAYS)
-        self.sizes = (
-            2000,
-            20_000,
-            100,
-            3000,
-        )  # so that segments are begun, cleaned and removed, and checkpoints written
+        self.sizes = 2000, 20_000, 100, 3000  # segments are begun, cleaned and removed, and checkpoints written
         self.number = number
         self.cut = cut
         self.died = False

@@ -265,4 +265,4 @@ class _Asked(Generic[P]):
         raise AssertionError("other nodes have no limits")
 
     def hand_over(self, rest: bytes, head_due: int = 0) -> None:
-        raise AssertionError("there is no server to take the connection")
+        raise AssertionError("no server takes the connection")

@@ -1,7 +1,6 @@
 """Names that mean something elsewhere, in paths, markup, labels or terminals, at the doors of nsqd.
 
-An illegal name is refused at every door and leaves no trace; a legal one is itself everywhere. Files, logs and nsqlookupd are
-for tests/processes/test_names_everywhere.py.
+An illegal name is refused at every door and leaves no trace; a legal one is itself everywhere.
 """
 
 import re
@@ -14,17 +13,6 @@ from tests.cases import each
 from tests.daemons import ERROR, OK, Conversation, sized
 from tests.local_node import LocalNode
 
-ILLEGAL = [
-    b".", b"..", b"..#ephemeral", b"../../x", b"..\\x", b"/etc/passwd", b"a/b", b"C:x", b"~",
-    b"x" * 65, b"x" * 200, b"x" * 55 + b"#ephemeral",
-    b"#ephemeral", b"a#EPHEMERAL", b"a#ephemeral#ephemeral", b"a#",
-    b"%2e%2e", b"%2e%2e%2fx", b"a%00", b"a%20b", b"a+b",
-    b"\0", b"a\0b", b"a\0", b"a\rb", b"a\tb", b"\x1b[2J", b"\x7f",
-    "\u202egpj".encode(), "\u0645\u0648\u0636\u0648\u0639".encode(), "\uff0e\uff0e".encode(), "\u212a".encode(),
-    b"\xff\xfe", b"\xc0\xae\xc0\xae", b"\xed\xa0\x80",
-    b"<script>alert(1)</script>", b'"><img>', b"&lt;", b"a'b", b'a"} 1', b"a{b}", b"a,b", b"a=b", b"a:b",
-    b"*", b"$(id)", b"`id`", b"{{7*7}}",
-]  # fmt: skip
 LEGAL = [
     "...", "....", "-", "_", ".a", "a.", "-rf", "nsqd.dat", "con", "null", "0", "1e9", "x" * 64, "x" * 54 + "#ephemeral",
     "Case", "case", "CASE", "a#ephemeral",
