@@ -20,7 +20,7 @@ from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.past import read_replica
 from nsqd.cluster.wire.node_identity import Standing
-from nsqd.core.cluster_view import PromotedLog, ReadableReplica
+from nsqd.core.cluster_view import ReadableReplica, ServedLog
 from nsqd.core.message.ids import LEASE, SAFE_LEASES, ClockError, first_of_new_log
 from nsqd.core.retention.backup import METADATA, BackupPart
 from nsqd.core.retention.policy import TopicConfig
@@ -153,7 +153,7 @@ class Joined:
             manifest.files, durable, lambda: read_replica(disk, manifest, durable, self._stop.interrupt)
         )
 
-    def promoted_logs(self) -> dict[bytes, tuple[int, PromotedLog]]:
+    def promoted_logs(self) -> dict[bytes, tuple[int, ServedLog]]:
         led = self._promotions.logs.values()
         return {one.log_id: (one.node, one.log) for one in led if one.state == SERVING and one.log is not None}
 

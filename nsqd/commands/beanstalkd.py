@@ -62,7 +62,7 @@ Options:
 _WITH_VALUE = "bflpsuz"
 
 
-class Usage(Exception):
+class UsageError(Exception):
     """A flag is wrong; the text of one line says which."""
 
 
@@ -102,7 +102,7 @@ def parse(words: list[str]) -> Flags:
     while left:
         word = left.pop(0)
         if not word.startswith("-") or word == "-":
-            raise Usage(f"unknown argument: {word}")
+            raise UsageError(f"unknown argument: {word}")
         letters = word[1:]
         while letters:
             letter, letters = letters[0], letters[1:]
@@ -110,7 +110,7 @@ def parse(words: list[str]) -> Flags:
             if letter in _WITH_VALUE:
                 value, letters = letters or (left.pop(0) if left else ""), ""
                 if not value:
-                    raise Usage(f"flag requires an argument: -{letter}")
+                    raise UsageError(f"flag requires an argument: -{letter}")
             flags = _with(flags, letter, value)
     return flags
 
@@ -145,12 +145,12 @@ def _with(flags: Flags, letter: str, value: str) -> Flags:
         case "c" | "n":
             print(f"{PROGRAM}: -{letter} has no effect", file=sys.stderr)
             return flags
-    raise Usage(f"unknown flag: -{letter}")
+    raise UsageError(f"unknown flag: -{letter}")
 
 
 def _number(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise Usage(f"not a number: {text}")
+        raise UsageError(f"not a number: {text}")
     return int(text)
 
 
@@ -158,7 +158,7 @@ def main() -> int:
     """Run beanstalkd until a signal. Return the process's exit code."""
     try:
         flags = parse(sys.argv[1:])
-    except Usage as wrong:
+    except UsageError as wrong:
         print(f"{PROGRAM}: {wrong}\n{USAGE}", file=sys.stderr)
         return BAD_FLAGS
     if flags.shows:

@@ -70,7 +70,7 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DisqueSettings:
     """A configuration: the values of all keys, as texts (see Key)."""
 
     values: dict[str, str]
@@ -256,7 +256,7 @@ _UNTOLD = ("syslog-enabled", "syslog-ident", "appendfilename", "cluster-config-f
 _RENAME = Key("", _no_renaming, size=2)
 
 
-def read_config(text: bytes, read_file: Callable[[str], bytes]) -> Settings:
+def read_config(text: bytes, read_file: Callable[[str], bytes]) -> DisqueSettings:
     """Return the settings of a configuration, whose later lines win. Raises ConfigError, and what `read_file` raises.
 
     `read_file` returns the content of a file that a line includes.
@@ -264,7 +264,7 @@ def read_config(text: bytes, read_file: Callable[[str], bytes]) -> Settings:
     values = {name: key.default for name, key in KEYS.items()}
     given: set[str] = set()
     _read(text, read_file, values, given, 0)
-    return Settings(values, frozenset(given))
+    return DisqueSettings(values, frozenset(given))
 
 
 def _read(text: bytes, read_file: Callable[[str], bytes], values: dict[str, str], given: set[str], depth: int) -> None:

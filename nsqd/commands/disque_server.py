@@ -19,7 +19,7 @@ from pathlib import Path
 
 import trio
 
-from nsqd.commands.disque_config import ConfigError, Settings, lines_of_flags, read_config, rewritten
+from nsqd.commands.disque_config import ConfigError, DisqueSettings, lines_of_flags, read_config, rewritten
 from nsqd.core.broker import Broker
 from nsqd.core.message.ids import IdSource
 from nsqd.net.admission import Admission
@@ -108,7 +108,7 @@ def main() -> int:
     return 0
 
 
-def _read_settings(words: Sequence[str]) -> tuple[Path | None, Settings]:
+def _read_settings(words: Sequence[str]) -> tuple[Path | None, DisqueSettings]:
     """Return the path of the configuration file, if there is one, and the settings. Raises ConfigError, _CannotStart."""
     words = list(words)
     name = words.pop(0) if words and not words[0].startswith("--") else ""
@@ -125,7 +125,7 @@ def _content(name: str) -> bytes:
         raise _CannotStart(f"Fatal error, can't open config file '{name}': {error.strerror}") from None
 
 
-def _prepare(settings: Settings) -> None:
+def _prepare(settings: DisqueSettings) -> None:
     """Enter the directory of the settings, and open their log. Raises _CannotStart."""
     for line in settings.notes:
         print(f"{PROGRAM}: {line}", file=sys.stderr)
@@ -149,7 +149,7 @@ def _prepare(settings: Settings) -> None:
 
 
 @contextlib.contextmanager
-def _listening(address: str, settings: Settings) -> Iterator[Listener]:
+def _listening(address: str, settings: DisqueSettings) -> Iterator[Listener]:
     """Listen while in the context, as the settings say. Raises ListenError."""
     with listening(address, authorizes=bool(settings["requirepass"])) as listener:
         if listener.port < 0:
@@ -165,7 +165,7 @@ def _listening(address: str, settings: Settings) -> Iterator[Listener]:
 
 
 @contextlib.contextmanager
-def _pid_file(settings: Settings) -> Iterator[None]:
+def _pid_file(settings: DisqueSettings) -> Iterator[None]:
     """Have the process id in the file of the settings while in the context, if they name one."""
     if "pidfile" not in settings.given or not settings["pidfile"]:
         yield
@@ -183,7 +183,7 @@ def _pid_file(settings: Settings) -> Iterator[None]:
 
 
 async def _run(
-    settings: Settings, path: Path | None, listeners: list[Listener], directory: DataDirectory | None
+    settings: DisqueSettings, path: Path | None, listeners: list[Listener], directory: DataDirectory | None
 ) -> None:
     """Serve until a signal or SHUTDOWN."""
     options = _options(settings)
@@ -216,7 +216,7 @@ async def _run(
             opened.log.close()
 
 
-def _options(settings: Settings) -> NsqdOptions:
+def _options(settings: DisqueSettings) -> NsqdOptions:
     """Return the options of nsqd that correspond to the settings."""
     durability = _DURABILITY[settings["appendfsync"]]
     return replace(NsqdOptions(), durability=durability, sync_timeout=_SYNC_EVERY, sync_every=0)
@@ -236,7 +236,7 @@ def _front_end(options: NsqdOptions, opened: Opened | None, broker: Broker, reac
     return front_end
 
 
-def _configure(context: DisqueContext, settings: Settings, path: Path | None, port: int) -> None:
+def _configure(context: DisqueContext, settings: DisqueSettings, path: Path | None, port: int) -> None:
     """Set the password, and the settings that CONFIG and INFO show. `port`: the one on which the server listens."""
     context.password = os.fsencode(settings["requirepass"])
     context.has_debug = settings.is_on("enable-debug-command")
@@ -253,7 +253,7 @@ def _as_bytes(value: str) -> str:
     return os.fsencode(value).decode("latin-1")
 
 
-def _rewrite(context: DisqueContext, settings: Settings, path: Path) -> str:
+def _rewrite(context: DisqueContext, settings: DisqueSettings, path: Path) -> str:
     """Write the present settings into the configuration file. Return why that failed, or ""."""
     values = settings.values | {key: os.fsdecode(value.encode("latin-1")) for key, value in context.config.items()}
     values["requirepass"] = os.fsdecode(context.password)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from nsqd.options import NsqdOptions
-from nsqd.start.opening import Imports, imports, make_broker, read_log
+from nsqd.start.opening import ForeignData, imports, make_broker, read_log
 from nsqd.storage.binlog_import import ASIDE as ASIDE_JOBS
 from nsqd.storage.directory import DataDirectory, DirectoryError, Metadata
 from nsqd.storage.disque_import import ASIDE as ASIDE_AOF
@@ -58,7 +58,7 @@ def main() -> int:
     return PARTLY if report["unreadable"] or found.disque.perhaps_delivered else DONE
 
 
-def _failover(options: NsqdOptions, directory: DataDirectory) -> Imports:
+def _failover(options: NsqdOptions, directory: DataDirectory) -> ForeignData:
     metadata = directory.load()
     found = imports(directory)
     if found.wanted:
@@ -66,7 +66,7 @@ def _failover(options: NsqdOptions, directory: DataDirectory) -> Imports:
     return found
 
 
-def _read(options: NsqdOptions, directory: DataDirectory, metadata: Metadata, found: Imports) -> None:
+def _read(options: NsqdOptions, directory: DataDirectory, metadata: Metadata, found: ForeignData) -> None:
     """Publish everything into a log in the directory."""
     opened = read_log(options, directory, lambda: None)
     try:
@@ -75,7 +75,7 @@ def _read(options: NsqdOptions, directory: DataDirectory, metadata: Metadata, fo
         opened.close()
 
 
-def _as_json(found: Imports) -> dict[str, Any]:
+def _as_json(found: ForeignData) -> dict[str, Any]:
     taken, binlog, disque = found.nsq.taken, found.beanstalkd.binlog, found.disque
     unreadable = [one for queue, _ in taken for one in queue.unreadable] + binlog.unreadable + disque.unreadable
     report = {
@@ -93,7 +93,7 @@ def _as_json(found: Imports) -> dict[str, Any]:
     return report
 
 
-def _text(found: Imports, directory: Path) -> str:
+def _text(found: ForeignData, directory: Path) -> str:
     if found.disque.wanted:
         return _text_of_disque(found.disque, directory)
     if found.beanstalkd.wanted:

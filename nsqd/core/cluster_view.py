@@ -19,7 +19,7 @@ class ReadableReplica:
     read: Callable[[], PastLog]  # reads it, in any thread; takes about as long as the log's start. Raises OSError
 
 
-class PromotedLog(Protocol):
+class ServedLog(Protocol):
     """A log that this node has promoted, and serves: nsqd.storage.log.opening.OpenLog. Its methods are for the trio thread."""
 
     def figures(self) -> LogFigures:
@@ -45,7 +45,7 @@ class ClusterView(Protocol):
     def readable_replica(self, log_id: bytes) -> ReadableReplica:
         """Return a reader of this node's replica of a log. Raises KeyError if there is none, or it is not complete."""
 
-    def promoted_logs(self) -> dict[bytes, tuple[int, PromotedLog]]:
+    def promoted_logs(self) -> dict[bytes, tuple[int, ServedLog]]:
         """Return the promoted logs that are served, by log id, each with the number of the node that published into it."""
 
     def is_opening(self, log_id: bytes) -> bool:

@@ -21,10 +21,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.retention.cursors import MOST, Cursor
-from nsqd.core.retention.history import Window
+from nsqd.core.retention.history import OffsetRange
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import LOG, TOPIC
-from nsqd.http.logs import Replicas, find_topic
+from nsqd.http.logs import ReplicaReader, find_topic
 from nsqd.http.node import Node
 from nsqd.http.offsets import (
     OffsetArgument,
@@ -46,7 +46,7 @@ MOST_HOLD_BYTES = (1 << 63) - 1
 class Cursors:
     """The three routes for the cursors of a topic."""
 
-    def __init__(self, node: Node, replicas: Replicas) -> None:
+    def __init__(self, node: Node, replicas: ReplicaReader) -> None:
         self._node = node
         self._replicas = replicas
         self._offset_finder = OffsetFinder(node, replicas)
@@ -64,7 +64,7 @@ class Cursors:
         """Answer all cursors of a topic, by name."""
         replica = await self._replicas.open(log)
 
-        def work() -> tuple[dict[str, Cursor], Window]:
+        def work() -> tuple[dict[str, Cursor], OffsetRange]:
             found = find_topic(self._node, topic, log, 0, replica)
             return dict(found.cursors), found.window
 
@@ -90,13 +90,15 @@ class Cursors:
         replica = await self._replicas.open(log)
         changes = {"offset": offset, "hold": hold, "hold_bytes": hold_bytes}
 
-        def work() -> tuple[Cursor, Window]:
+        def work() -> tuple[Cursor, OffsetRange]:
             found = find_topic(self._node, topic, log, named, replica, named)
             return self._moved(found.changeable(), found.window, name, owner, changes), found.window
 
         return json_response(describe_cursor(name, *await self._node.bridge.call(work)))
 
-    def _moved(self, topic: Topic, window: Window, name: str, owner: str, changes: dict[str, int | None]) -> Cursor:
+    def _moved(
+        self, topic: Topic, window: OffsetRange, name: str, owner: str, changes: dict[str, int | None]
+    ) -> Cursor:
         """Create or change the cursor, and return it. None: no change. Runs in the trio thread. Raises HttpError."""
         before = topic.cursors.get(name)
         if before is None and not self._node.broker.limits.policy.over(topic.config).retains:
@@ -115,7 +117,7 @@ class Cursors:
         """Delete a cursor, and answer its last state."""
         replica = await self._replicas.open(log)
 
-        def work() -> tuple[Cursor, Window]:
+        def work() -> tuple[Cursor, OffsetRange]:
             found = find_topic(self._node, topic, log, 0, replica)
             changed, cursor = found.changeable(), found.cursors.get(name)
             if cursor is None:
@@ -127,7 +129,7 @@ class Cursors:
         return json_response(describe_cursor(name, *await self._node.bridge.call(work)))
 
 
-def describe_cursor(name: str, cursor: Cursor, window: Window) -> dict[str, Any]:
+def describe_cursor(name: str, cursor: Cursor, window: OffsetRange) -> dict[str, Any]:
     """Return a cursor as a dict for JSON."""
     return {
         "name": name,

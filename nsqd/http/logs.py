@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from nsqd.core.broker import Broker
 from nsqd.core.cluster_view import ReadableReplica
 from nsqd.core.retention.cursors import Cursor
-from nsqd.core.retention.history import History, PastLog, Window
+from nsqd.core.retention.history import History, OffsetRange, PastLog
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import existing_topic
 from nsqd.http.node import Node
@@ -35,12 +35,12 @@ _LOG = re.compile(r"([0-9a-f]{32})(?:-([0-9]{1,19}))?")
 
 
 @dataclass(frozen=True, slots=True)
-class LogTopic:
+class TopicInLog:
     """A topic as one log has it, with what can be read back of it and its cursors."""
 
     number: int
     history: History
-    window: Window
+    window: OffsetRange
     topic: Topic | None  # None: the log is a replica, and cannot be changed
     cursors: Mapping[str, Cursor]
     kind: str  # OWN, PROMOTED or REPLICA
@@ -55,7 +55,7 @@ class LogTopic:
 
 def find_topic(
     node: Node, name: str, log_id: str, offset: int = 0, replica: PastLog | None = None, start: int = 0
-) -> LogTopic:
+) -> TopicInLog:
     """Return a topic in the log that `log_id` names; "": in the node's own. Runs in the trio thread. Raises HttpError.
 
     `offset`: the highest one that the client names; `start`: the one from which it reads. `replica`: what Replicas.open has
@@ -87,7 +87,7 @@ def logged_topic(broker: Broker, name: str) -> Topic:
     return topic
 
 
-def topic_and_window(node: Node, name: str, log_id: str, offset: int = 0) -> tuple[Topic, Window]:
+def topic_and_window(node: Node, name: str, log_id: str, offset: int = 0) -> tuple[Topic, OffsetRange]:
     """Return the topic in the node's own log, and the window of offsets that can be read. Runs in the trio thread.
 
     `log_id` is the id of the log whose offsets the client knows; "": it does not say. `offset`: the highest one that the client
@@ -110,9 +110,9 @@ def _names(log_id: str, log_of_topic: str) -> bool:
     return log_of_topic in (log_id, f"{log_id}-{log_of_topic.rpartition('-')[2]}")
 
 
-def _own(node: Node, name: str, log_id: str, offset: int) -> LogTopic:
+def _own(node: Node, name: str, log_id: str, offset: int) -> TopicInLog:
     topic, window = topic_and_window(node, name, log_id, offset)
-    return LogTopic(topic.number, node.history, window, topic, topic.cursors, OWN, node.broker.ids.node)
+    return TopicInLog(topic.number, node.history, window, topic, topic.cursors, OWN, node.broker.ids.node)
 
 
 def _continues(node: Node, name: str, log_id: str) -> bool:
@@ -128,27 +128,27 @@ def _has(node: Node, name: str, offset: int) -> bool:
     return offset >= node.history.window(node.broker.topics[name].number).first
 
 
-def _of_broker(broker: Broker, history: History, topic: Topic, kind: str) -> LogTopic:
+def _of_broker(broker: Broker, history: History, topic: Topic, kind: str) -> TopicInLog:
     window = history.window(topic.number)
-    return LogTopic(topic.number, history, window, topic, topic.cursors, kind, broker.ids.node)
+    return TopicInLog(topic.number, history, window, topic, topic.cursors, kind, broker.ids.node)
 
 
-def _of_replica(replica: PastLog, name: str) -> LogTopic:
+def _of_replica(replica: PastLog, name: str) -> TopicInLog:
     topic = replica.topic(name)
     if topic is None:
         raise HttpError(404, "TOPIC_NOT_FOUND")
     window = replica.history.window(topic.number)
-    return LogTopic(topic.number, replica.history, window, None, topic.cursors, REPLICA, replica.node)
+    return TopicInLog(topic.number, replica.history, window, None, topic.cursors, REPLICA, replica.node)
 
 
-def _checked(found: LogTopic, log_id: str) -> LogTopic:
+def _checked(found: TopicInLog, log_id: str) -> TopicInLog:
     """Return what was found. Raises HttpError 409 if the topic has another number than `log_id` says."""
     if not _names(log_id, found.window.log):
         raise HttpError(409, "OTHER_LOG", {"X-Nsq-Log": found.window.log})
     return found
 
 
-class Replicas:
+class ReplicaReader:
     """The replicas that are read: one at a time, in a thread when a request needs it, and dropped when none needs it.
 
     For the HTTP thread.

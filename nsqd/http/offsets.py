@@ -8,8 +8,8 @@ from itertools import chain
 from typing import TypeVar
 
 from nsqd.core.message.frame import STAMP
-from nsqd.core.retention.history import MessageBatch, MessagesGone, Plan, Window
-from nsqd.http.logs import LogTopic, Replicas, find_topic
+from nsqd.core.retention.history import MessageBatch, MessagesGone, OffsetRange, Plan
+from nsqd.http.logs import ReplicaReader, TopicInLog, find_topic
 from nsqd.http.node import Node
 from shared.http.argument import Argument, number
 from shared.http.errors import HttpError
@@ -71,7 +71,7 @@ class PendingOffset:
 class OffsetFinder:
     """Finds places in topics, and reads from disk."""
 
-    def __init__(self, node: Node, replicas: Replicas) -> None:
+    def __init__(self, node: Node, replicas: ReplicaReader) -> None:
         self._node = node
         self._replicas = replicas
 
@@ -105,7 +105,7 @@ class OffsetFinder:
         raise HttpError(503, "CANNOT_READ")
 
 
-def find_offset(argument: OffsetArgument, found: LogTopic, wall: int) -> PendingOffset:
+def find_offset(argument: OffsetArgument, found: TopicInLog, wall: int) -> PendingOffset:
     """Look for a place. `wall` is the present time in ns since the epoch. Runs in the trio thread."""
     if argument.offset is not None:
         return PendingOffset(argument.offset)
@@ -121,7 +121,7 @@ def _first_since(batches: list[MessageBatch], stamp: int, otherwise: int) -> int
     return next((offset for offset, frame in messages if int.from_bytes(frame[STAMP], "big") >= stamp), otherwise)
 
 
-def check_offset(start: int, window: Window) -> None:
+def check_offset(start: int, window: OffsetRange) -> None:
     """Raise HttpError 410 or 416 if nothing can be read from `start` on."""
     headers = {"X-Nsq-First-Offset": str(window.first), "X-Nsq-Next-Offset": str(window.next)}
     if start < window.first:

@@ -83,7 +83,7 @@ COLUMNS = (
 TOTALS = ("channels", "depth", "in_flight", "deferred", "buried", "clients", "messages")
 
 
-class Backlog(NamedTuple):
+class TopicBacklog(NamedTuple):
     """A part of a topic in which messages wait, or did until lately: a channel, or "", what no channel was given."""
 
     channel: str
@@ -188,7 +188,7 @@ class OverviewRows:
     def __init__(self, change_of: Callable[[Subject], tuple[int, int] | None] = lambda _: None) -> None:
         """Begin without a topic. `change_of` returns what Series.held_change does."""
         self._change_of = change_of
-        self.backlogs: list[list[Backlog]] = []  # parallel to `names`
+        self.backlogs: list[list[TopicBacklog]] = []  # parallel to `names`
         self.names: list[str] = []
         self.rows: list[tuple[int, ...]] = []  # parallel to `names`: each row is as long as COLUMNS
         # Parallel to `names`: whether the topic itself is paused, and how many of its channels are.
@@ -212,7 +212,7 @@ class OverviewRows:
         """Add one topic's figures. Runs in the trio thread."""
         depth = topic_depth(topic)
         change = self._change_of(topic)
-        backlogs = [Backlog("", depth, change)] if depth or (change and change[0]) else []
+        backlogs = [TopicBacklog("", depth, change)] if depth or (change and change[0]) else []
         oldest = oldest_of_topic(topic) if depth else 0
         in_flight = deferred = buried = clients = requeued = timed_out = 0
         if topic_paused := is_paused(topic):
@@ -222,7 +222,7 @@ class OverviewRows:
             sums = channel_sums(channel)
             change = self._change_of(channel)
             if sums.depth or (change and change[0]):
-                backlogs.append(Backlog(channel.name, sums.depth, change))
+                backlogs.append(TopicBacklog(channel.name, sums.depth, change))
             if sums.depth:
                 depth += sums.depth
                 since = oldest_of_channel(channel)
@@ -242,7 +242,7 @@ class OverviewRows:
         messages, channels = topic.intake.message_count, len(topic.channels)
         row = depth, in_flight, deferred, buried, messages, channels, clients, requeued, timed_out
         if len(backlogs) > 1:
-            backlogs = sorted(backlogs, key=Backlog.slowness, reverse=True)[:MOST_BACKLOGS]
+            backlogs = sorted(backlogs, key=TopicBacklog.slowness, reverse=True)[:MOST_BACKLOGS]
         self.backlogs.append(backlogs)
         self.names.append(topic.name)
         self.rows.append((*row, unfinished, oldest, _jobs_of(topic)))

@@ -48,9 +48,9 @@ from starlette.responses import Response
 
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
-from nsqd.core.retention.history import Amount, MessageBatch, PastLog, Plan, Window
+from nsqd.core.retention.history import Amount, MessageBatch, OffsetRange, PastLog, Plan
 from nsqd.http.arguments import LOG, TOPIC
-from nsqd.http.logs import LogTopic, Replicas, find_topic
+from nsqd.http.logs import ReplicaReader, TopicInLog, find_topic
 from nsqd.http.node import Node
 from nsqd.http.offsets import (
     EARLIEST,
@@ -80,7 +80,7 @@ _MSGPACK = (MSGPACK, "application/x-msgpack", "application/vnd.msgpack")
 class ReadBack:
     """The two routes that read topics back."""
 
-    def __init__(self, node: Node, replicas: Replicas) -> None:
+    def __init__(self, node: Node, replicas: ReplicaReader) -> None:
         self._node = node
         self._replicas = replicas
         self._offset_finder = OffsetFinder(node, replicas)
@@ -123,7 +123,7 @@ class ReadBack:
             answer["offset"] = await self._offset_finder.offset(topic, log, time)
         return json_response(answer)
 
-    def _amount(self, name: str, log_id: str, replica: PastLog | None) -> tuple[LogTopic, Amount]:
+    def _amount(self, name: str, log_id: str, replica: PastLog | None) -> tuple[TopicInLog, Amount]:
         """Return the topic, and the amount that can be read of it. Runs in the trio thread. Raises HttpError."""
         found = find_topic(self._node, name, log_id, 0, replica)
         return found, found.history.amount(found.number)
@@ -153,7 +153,7 @@ class ReadBack:
                 stop = min(stop, await self._offset_finder.offset(topic, log, to))
         if wait_ms:
             await self._wait(topic, log, named, start, min(stop, start + min_), wait_ms)
-        window = Window("", 0, 0)
+        window = OffsetRange("", 0, 0)
 
         async def plan() -> Plan:
             replica = await self._replicas.open(log)

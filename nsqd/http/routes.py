@@ -19,7 +19,7 @@ from nsqd.http.dead_letters import DeadLetters
 from nsqd.http.drain import Drain
 from nsqd.http.health import HealthRoutes
 from nsqd.http.jobs import Jobs
-from nsqd.http.logs import Replicas
+from nsqd.http.logs import ReplicaReader
 from nsqd.http.message_actions import MessageActions
 from nsqd.http.messages import Messages
 from nsqd.http.node import Node
@@ -45,7 +45,7 @@ def routes(node: Node) -> list[Route]:
 
 
 def _declared(node: Node) -> list[Route]:
-    replicas = Replicas(node)
+    replicas = ReplicaReader(node)
     observe, config = HealthRoutes(node), Config(node)
     return [
         *Publishing(node).routes(),

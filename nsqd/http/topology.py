@@ -26,7 +26,7 @@ from nsqd.http.arguments import (
     require,
     topic_or_channel,
 )
-from nsqd.http.logs import Replicas, topic_and_window
+from nsqd.http.logs import ReplicaReader, topic_and_window
 from nsqd.http.node import Node
 from nsqd.http.offsets import OffsetArgument, OffsetFinder, check_offset, place
 from nsqd.http.pauses import BY, UNTIL, check_end
@@ -41,7 +41,7 @@ from shared.values import SECOND
 class Topology:
     """The ten routes that create, delete, empty and pause topics and channels."""
 
-    def __init__(self, node: Node, replicas: Replicas) -> None:
+    def __init__(self, node: Node, replicas: ReplicaReader) -> None:
         self._node = node
         self._offset_finder = OffsetFinder(node, replicas)
 

@@ -18,7 +18,7 @@ from nsqd.core.broker import Broker
 from nsqd.core.queues import Queues
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.disque.client import DisqueContext
-from nsqd.protocols.disque.context import Alone, ClusterFacts, NodeFacts, Priority, ServerFigures
+from nsqd.protocols.disque.context import Alone, DisqueCluster, NodeFacts, Priority, ServerFigures
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.disque.peer import Peer
 from nsqd.protocols.transport import Transport, with_tls
@@ -40,7 +40,7 @@ class FrontEnd:
         self,
         broker: Broker,
         job_ids: JobIds,
-        cluster: ClusterFacts,
+        cluster: DisqueCluster,
         most_bytes: int,
         peers: Callable[[], Iterable[Conversation]],
     ) -> None:
@@ -186,7 +186,7 @@ def _is_ip(text: str) -> bool:
     return True
 
 
-def cluster_facts(number: int, port: int, cluster: Joined | None, drain: Callable[[bool], object]) -> ClusterFacts:
+def cluster_facts(number: int, port: int, cluster: Joined | None, drain: Callable[[bool], object]) -> DisqueCluster:
     """Return what commands ask of the cluster. `number`: of this node; `port`: its one for clients of Disque.
 
     `drain`: begins or ends that the node takes no jobs.

@@ -60,7 +60,7 @@ class Wake:
 
 
 @dataclass(frozen=True, slots=True)
-class Imports:
+class ForeignData:
     """What can be taken over from the files of other daemons: of one of them at most."""
 
     nsq: NsqImport
@@ -78,10 +78,10 @@ class Imports:
         return bool(self.nsq.queues) or self.beanstalkd.wanted or self.disque.wanted
 
 
-def imports(directory: DataDirectory) -> Imports:
+def imports(directory: DataDirectory) -> ForeignData:
     """Return what can be taken over. Raises DirectoryError."""
     path = directory.path
-    found = Imports(NsqImport(path), BinlogImport(path), DisqueImport(path))
+    found = ForeignData(NsqImport(path), BinlogImport(path), DisqueImport(path))
     try:
         owners = [
             *(["NSQ's queues"] if any(path.glob("*.diskqueue.*")) else []),
@@ -164,7 +164,7 @@ def open_directory(
     return Opened(metadata, opened, make_broker(options, metadata, opened, found), wake)
 
 
-def make_broker(options: NsqdOptions, metadata: Metadata, opened: OpenLog, found: Imports) -> Broker:
+def make_broker(options: NsqdOptions, metadata: Metadata, opened: OpenLog, found: ForeignData) -> Broker:
     """Build the core from what the log remembers.
 
     While there is no log yet, the core is built from nsqd.dat and from the files that another daemon has left. Raises
@@ -200,7 +200,7 @@ def make_broker(options: NsqdOptions, metadata: Metadata, opened: OpenLog, found
     return broker
 
 
-def _import(broker: Broker, opened: OpenLog, found: Imports, topics: list[TopicEntry]) -> None:
+def _import(broker: Broker, opened: OpenLog, found: ForeignData, topics: list[TopicEntry]) -> None:
     """Take over messages and jobs. `topics` are those that NSQ knows. Raises OSError, DataImportError."""
     commit = partial(_commit, broker, opened)
     for jobs in (found.beanstalkd, found.disque):

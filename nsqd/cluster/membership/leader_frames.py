@@ -46,14 +46,14 @@ class Leadership(NamedTuple):
     hold: Hold = Hold.KNOWS
 
 
-class Extent(NamedTuple):
+class LogExtent(NamedTuple):
     """How far a replica goes. Of two replicas of one log, the greater one has what the log needs."""
 
     epoch: Epoch = NO_EPOCH  # the last one that it has bytes of
     end: int = 0  # position
 
 
-NO_REPLICA = Extent()
+NO_REPLICA = LogExtent()
 
 
 class Closed(NamedTuple):

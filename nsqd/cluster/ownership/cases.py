@@ -12,7 +12,7 @@ from typing import Protocol
 
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.facts import Keep
-from nsqd.cluster.membership.leader_frames import MOST_LOGS, NO_REPLICA, Extent
+from nsqd.cluster.membership.leader_frames import MOST_LOGS, NO_REPLICA, LogExtent
 from nsqd.cluster.ownership.election_frames import InSyncReplicas, Stage
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.node_identity import Standing
@@ -48,7 +48,7 @@ class ReplicaView(Protocol):
     def replicas(self) -> Iterable[ReplicaState]:
         """Return the state of each replica."""
 
-    def own_extent(self, log_id: bytes) -> Extent:
+    def own_extent(self, log_id: bytes) -> LogExtent:
         """Return the extent of a log that this node leads or led until it stepped down. NO_REPLICA if unknown in this run."""
 
 
@@ -203,6 +203,6 @@ class Cases:
         return record is not None and self.leaders.is_without(leader.node, record.node.incarnation, log_id)
 
 
-def extent_of(replica: ReplicaState | None) -> Extent:
+def extent_of(replica: ReplicaState | None) -> LogExtent:
     """Return the extent of a replica that can be promoted. NO_REPLICA if it cannot, or does not exist."""
-    return Extent(replica.epoch, replica.end) if replica is not None and replica.is_complete else NO_REPLICA
+    return LogExtent(replica.epoch, replica.end) if replica is not None and replica.is_complete else NO_REPLICA

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
 
-from nsqd.cluster.membership.leader_frames import NO_REPLICA, Extent, checked_epoch, checked_member
+from nsqd.cluster.membership.leader_frames import NO_REPLICA, LogExtent, checked_epoch, checked_member
 from nsqd.cluster.wire.fields import checked_position
 from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
 from nsqd.cluster.wire.node_identity import MOST_NUMBER
@@ -72,7 +72,7 @@ class VoteRequest:
     number: int  # of the next epoch
     serial: int  # counts up in each node; the answer repeats it
     lost: Epoch  # which ends
-    replica: Extent
+    replica: LogExtent
     ended: int  # ns since the leader's bytes ended; NEVER: they did not
     stage: Stage
 
@@ -87,7 +87,7 @@ class VoteReply:
     answer: Answer
     voted: int = 0  # the greatest number for which the voter has voted; 0: none
     contact_age: int = NEVER  # ns since the voter's last contact with the leader
-    replica: Extent = NO_REPLICA
+    replica: LogExtent = NO_REPLICA
     in_sync: InSyncReplicas | None = None
 
 
@@ -119,7 +119,7 @@ def unpack_vote_request(content: bytes) -> VoteRequest:
     if len(content) != _VOTE_REQUEST.size:
         raise PeerError("VOTE_REQUEST is not whole")
     log_id, number, serial, lost, epoch, end, ended, stage = _VOTE_REQUEST.unpack(content)
-    replica = Extent(checked_epoch(epoch), checked_position(end))
+    replica = LogExtent(checked_epoch(epoch), checked_position(end))
     return VoteRequest(log_id, number, serial, checked_epoch(lost), replica, ended, checked_member(Stage, stage))
 
 
@@ -141,7 +141,7 @@ def unpack_vote_reply(content: bytes) -> VoteReply:
     in_sync = unpack_in_sync(rest) if rest else None
     if in_sync is not None and in_sync.log_id != log_id:
         raise PeerError("VOTE_REPLY is about two logs")
-    replica = Extent(checked_epoch(epoch), checked_position(end))
+    replica = LogExtent(checked_epoch(epoch), checked_position(end))
     return VoteReply(log_id, number, serial, checked_member(Answer, answer), voted, contact_age, replica, in_sync)
 
 

@@ -17,7 +17,7 @@ from nsqd.cluster.promotion.promoted_log import LOST, PromotedLog, PromotionHost
 from nsqd.cluster.replication.directory import PromotedDirectory
 from nsqd.cluster.replication.manifest import ManifestError
 from nsqd.cluster.replication.replica import Replica, ReplicaError
-from nsqd.cluster.replication.replica_to_log import Refused, check_replay, drop_manifest, name_files, note_won
+from nsqd.cluster.replication.replica_to_log import ReplicaRefused, check_replay, drop_manifest, name_files, note_won
 from nsqd.core.broker import Broker
 from nsqd.core.recovery import recover
 from nsqd.storage.log.clocks import write_note
@@ -75,7 +75,7 @@ class Openings:
             self._directory.move_replica(led.log_id)
         except Interrupted:
             return _CALLED_OFF.as_replica()
-        except (OSError, ManifestError, ReplicaError, Refused) as error:
+        except (OSError, ManifestError, ReplicaError, ReplicaRefused) as error:
             return self._replica_again(led, Unopened(str(error)))
         opened = self._open(led)
         return self._replica_again(led, opened) if isinstance(opened, Unopened) else opened

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import trio
 
-from nsqd.cluster.membership.leader_frames import NO_REPLICA, Extent
+from nsqd.cluster.membership.leader_frames import NO_REPLICA, LogExtent
 from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.replication.replicas import Replicas
 from nsqd.cluster.replication.stream import unpack_log
@@ -38,7 +38,7 @@ class Copying(Part):
         self.own = own
         self.leader_sides: dict[bytes, LeaderSide] = {}  # of the logs that this node leads, by log id
         self.replicas = replicas
-        self._ends: dict[bytes, Extent] = {}  # the extents of logs that are no longer copied, by log id
+        self._ends: dict[bytes, LogExtent] = {}  # the extents of logs that are no longer copied, by log id
         self._tick_due = 0
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
@@ -69,7 +69,7 @@ class Copying(Part):
         """Return the leader's side of the log into which this node publishes."""
         return self.leader_sides[self.own]
 
-    def extent(self, log_id: bytes) -> Extent:
+    def extent(self, log_id: bytes) -> LogExtent:
         """Return the extent of a log that this node leads or led. NO_REPLICA if unknown in this run."""
         leader_side = self.leader_sides.get(log_id)
         return leader_side.extent() if leader_side is not None else self._ends.get(log_id, NO_REPLICA)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from nsqd.cluster.membership.cluster import Cluster
-from nsqd.cluster.membership.leader_frames import Extent
+from nsqd.cluster.membership.leader_frames import LogExtent
 from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.common_point import common_end, continued, first_missing
 from nsqd.cluster.replication.follower import Batch, Followed, Follower, KnownNode, Work, best_first, chosen
@@ -468,14 +468,14 @@ class LeaderSide:
         ]
         return Followed(self.log_id, best_first(whole, self.source.end))
 
-    def extent(self) -> Extent:
+    def extent(self) -> LogExtent:
         """Return the extent of the log. After a failed sync: as far as a follower was known to have it at an earlier call."""
         end = self.source.end
         if self.source.is_broken:
             self._reached = max([self._reached, *(one.written for one in self.followers.values() if one.has_replica)])
             end = self._reached
         epochs = [epoch for epoch, start in self.source.epochs() if start < end]
-        return Extent(unpack_epoch(epochs[-1]) if epochs else NO_EPOCH, end)
+        return LogExtent(unpack_epoch(epochs[-1]) if epochs else NO_EPOCH, end)
 
     def figures(self) -> dict[str, Any]:
         """Return the possible copies, the disconnected and the in-sync nodes, and the replies given up, for /cluster."""

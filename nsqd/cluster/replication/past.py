@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from nsqd.cluster.replication.manifest import Manifest, ReplicaDisk, ReplicaFile
-from nsqd.cluster.replication.replica_to_log import Refused, check_replay
+from nsqd.cluster.replication.replica_to_log import ReplicaRefused, check_replay
 from nsqd.core.retention.history import History, PastTopic
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.files import SegmentFiles
@@ -88,7 +88,7 @@ def read_replica(disk: Disk, manifest: Manifest, end: int, interrupt: Callable[[
         check_replay(ended, durable, interrupt)
         frozen = ReplicaDisk(ended, durable)
         reading = LogReading(frozen, end, interrupt)
-    except (Refused, LogError) as error:
+    except (ReplicaRefused, LogError) as error:
         raise OSError(str(error)) from None
     reading.replay.conclude()
     return ReplicaPast(frozen, durable, reading)

@@ -31,7 +31,7 @@ from nsqd.storage.log.segments import LogError
 _OF_REPLICA = re.compile(r"\d{20}\.\d{1,9}\.log\.\d+")
 
 
-class Refused(Exception):
+class ReplicaRefused(Exception):
     """The replica cannot become a log that this node leads. The text says why."""
 
 
@@ -44,15 +44,15 @@ def check_replay(disk: Disk, manifest: Manifest, interrupt: Callable[[], None] =
     try:
         reader = LogRecords(ReplicaDisk(disk, manifest), manifest.mark)
     except LogError as error:
-        raise Refused(str(error)) from None
+        raise ReplicaRefused(str(error)) from None
     if not reader.segments:
-        raise Refused("the replica is empty")
+        raise ReplicaRefused("the replica is empty")
     gapless = _gapless_from(disk, manifest)
     for place in reader.roots():
         if place >= gapless and _is_complete(reader, place, interrupt):
             return
     if reader.segments[0].base or gapless:
-        raise Refused("the replica has no complete checkpoint, and does not go back to the beginning of the log")
+        raise ReplicaRefused("the replica has no complete checkpoint, and does not go back to the beginning of the log")
 
 
 def _gapless_from(disk: Disk, manifest: Manifest) -> int:

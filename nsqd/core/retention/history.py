@@ -14,7 +14,7 @@ from nsqd.core.retention.cursors import Cursor
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class OffsetRange:
     """The range of offsets that can be read now."""
 
     log: str  # owner of the offsets: the log's id and the topic's number; new with each data directory or topic
@@ -86,7 +86,7 @@ class History(Protocol):
     def log_id(self) -> bytes:
         """Return the id of the log."""
 
-    def window(self, topic: int) -> Window:
+    def window(self, topic: int) -> OffsetRange:
         """Return the range of the topic's offsets that can be read."""
 
     def amount(self, topic: int) -> Amount:

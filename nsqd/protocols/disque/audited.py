@@ -21,7 +21,7 @@ _SUBCOMMANDS = {
 MOST_IDS = 3  # of jobs that a record names
 
 
-class Recorder(Protocol):
+class AuditedClient(Protocol):
     """A client whose commands are recorded."""
 
     @property
@@ -31,7 +31,7 @@ class Recorder(Protocol):
     def record(self, action: str, target: str, outcome: Outcome) -> None: ...
 
 
-C = TypeVar("C", bound=Recorder)
+C = TypeVar("C", bound=AuditedClient)
 Handler = Callable[[C, list[bytes]], None]
 
 
@@ -54,7 +54,7 @@ def audited(command: bytes, handler: Handler[C]) -> Handler[C]:
     return recorded
 
 
-def note_answer(client: Recorder, arguments: Sequence[bytes], is_refused: bool) -> None:
+def note_answer(client: AuditedClient, arguments: Sequence[bytes], is_refused: bool) -> None:
     """Record the reply of other nodes to a command, as `audited` does for commands of this node."""
     if is_refused:
         note(client, arguments, Outcome.REFUSED)
@@ -68,7 +68,7 @@ def _is_recorded(command: bytes, arguments: Sequence[bytes]) -> bool:
     return need_of(command, arguments).verb in _RECORDED and not asks
 
 
-def note(client: Recorder, arguments: Sequence[bytes], outcome: Outcome = Outcome.DONE) -> None:
+def note(client: AuditedClient, arguments: Sequence[bytes], outcome: Outcome = Outcome.DONE) -> None:
     """Record a command. Of its arguments the record has names of queues and settings, ids of jobs and addresses only."""
     command = arguments[0].lower()
     action = command

@@ -24,7 +24,7 @@ from nsqd.protocols.disque.context import (
     MOST_NAMES,
     NO_FIGURES,
     QUEUE_NAME,
-    ClusterFacts,
+    DisqueCluster,
     OtherNodes,
     ServerFigures,
 )
@@ -330,7 +330,7 @@ class DisqueContext(JobContext):
 
     queues: Queues
     ids: JobIds
-    cluster: ClusterFacts
+    cluster: DisqueCluster
     most_bytes: int  # of one argument: -max-msg-size
     others: OtherNodes | None = None  # None: there are none, or the client is one of another node, which has asked
     # True: a reply waits for copies until a limit of its own; False: as long as replies of other protocols

@@ -39,7 +39,7 @@ class NodeFacts:
     heard_at: int = 0  # ms since the epoch, of the last heartbeat; 0: there was none, or the node is this one
 
 
-class ClusterFacts(Protocol):
+class DisqueCluster(Protocol):
     """The cluster, as commands see it."""
 
     number: int  # of this node

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from nsqd.core.message.frame import that_fit
-from nsqd.core.retention.history import Amount, MessageBatch, MessagesGone, Window
+from nsqd.core.retention.history import Amount, MessageBatch, MessagesGone, OffsetRange
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.files import SegmentFiles
 from nsqd.storage.log.locations import read_publishes
@@ -98,14 +98,14 @@ class LogHistory:
         self._parents = writer.parents
         self._files = writer.files
 
-    def window(self, topic: int) -> Window:
+    def window(self, topic: int) -> OffsetRange:
         log = log_of(self.log_id, topic)
         parents = tuple((log_of(one.log_id, topic), one.ends[topic]) for one in self._parents if topic in one.ends)
         sequence = self._store.find_sequence(topic)
         end = self._store.durable_end(topic)
         if sequence is None or sequence.first is None:
-            return Window(log, end, end, parents)
-        return Window(log, sequence.first, max(sequence.first, end), parents)
+            return OffsetRange(log, end, end, parents)
+        return OffsetRange(log, sequence.first, max(sequence.first, end), parents)
 
     def amount(self, topic: int) -> Amount:
         window, sequence = self.window(topic), self._store.find_sequence(topic)

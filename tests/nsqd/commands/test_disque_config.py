@@ -11,7 +11,7 @@ from nsqd.commands.disque_config import (
     NO_DAEMON,
     NO_RENAMING,
     ConfigError,
-    Settings,
+    DisqueSettings,
     lines_of_flags,
     quoted,
     read_config,
@@ -26,7 +26,7 @@ def no_file(name: str) -> bytes:
     raise FileNotFoundError(name)
 
 
-def read(text: bytes | str) -> Settings:
+def read(text: bytes | str) -> DisqueSettings:
     return read_config(text.encode() if isinstance(text, str) else text, no_file)
 
 

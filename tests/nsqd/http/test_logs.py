@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from nsqd.core.cluster_view import ReadableReplica
-from nsqd.core.retention.history import PastTopic, Window
+from nsqd.core.retention.history import OffsetRange, PastTopic
 from nsqd.http import logs
-from nsqd.http.logs import OWN, PROMOTED, REPLICA, Replicas, find_topic
+from nsqd.http.logs import OWN, PROMOTED, REPLICA, ReplicaReader, find_topic
 from shared.http.errors import HttpError
 from tests.async_tests import on_asyncio
 
@@ -46,8 +46,8 @@ class Bridge:
         return function()
 
 
-def replicas_of(cluster: Cluster | None) -> Replicas:
-    return Replicas(cast(Any, SimpleNamespace(cluster=cluster, bridge=Bridge())))
+def replicas_of(cluster: Cluster | None) -> ReplicaReader:
+    return ReplicaReader(cast(Any, SimpleNamespace(cluster=cluster, bridge=Bridge())))
 
 
 @on_asyncio
@@ -141,9 +141,9 @@ class History:
         self.log_id = log_id
         self._range = first, following, parents
 
-    def window(self, topic: int) -> Window:
+    def window(self, topic: int) -> OffsetRange:
         first, following, parents = self._range
-        return Window(f"{self.log_id.hex()}-{topic}", first, following, parents)
+        return OffsetRange(f"{self.log_id.hex()}-{topic}", first, following, parents)
 
 
 def broker_of(history: History, node: int, *promoted: Any) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 from nsqd.core.observation.series import FINE, Series
 from nsqd.core.timing.deferred import Message
 from nsqd.core.timing.pause import NOT_KNOWN
-from nsqd.http.overview import BATCH, COLUMNS, MOST_BACKLOGS, MOST_NAMES, STALLED, Backlog, Overview, OverviewRows
+from nsqd.http.overview import BATCH, COLUMNS, MOST_BACKLOGS, MOST_NAMES, STALLED, Overview, OverviewRows, TopicBacklog
 from tests.daemons import OK, Conversation
 from tests.local_node import LocalNode
 from tests.nsqd.core.node import SECOND, Node, ids
@@ -129,9 +129,13 @@ def test_the_slowest_parts_of_a_topic() -> None:
 
 
 def test_what_is_not_known_is_slower_than_what_is_empty() -> None:
-    empty, unknown, drains = Backlog("a", 0, (-5, 300)), Backlog("b", 100, None), Backlog("c", 5, (-5, 300))
-    stalled, grows = Backlog("d", 5, (0, 300)), Backlog("e", 5, (1, 300))
-    assert sorted([grows, drains, empty, stalled, unknown], key=Backlog.slowness) == [
+    empty, unknown, drains = (
+        TopicBacklog("a", 0, (-5, 300)),
+        TopicBacklog("b", 100, None),
+        TopicBacklog("c", 5, (-5, 300)),
+    )
+    stalled, grows = TopicBacklog("d", 5, (0, 300)), TopicBacklog("e", 5, (1, 300))
+    assert sorted([grows, drains, empty, stalled, unknown], key=TopicBacklog.slowness) == [
         empty, unknown, drains, stalled, grows,
     ]  # fmt: skip
 

@@ -22,7 +22,7 @@ from nsqd.cluster.promotion.diverged.note import OWN_NOTE, CopyExtent, Note, rea
 from nsqd.cluster.replication.directory import DIVERGED, NAME, NOTE, PROMOTED
 from nsqd.cluster.replication.manifest import ManifestError, ReplicaDisk, read_manifest
 from nsqd.cluster.replication.replica import Replica, ReplicaError
-from nsqd.cluster.replication.replica_to_log import Refused, check_replay
+from nsqd.cluster.replication.replica_to_log import ReplicaRefused, check_replay
 from nsqd.storage.log.clocks import read_note as read_clocks
 from nsqd.storage.log.disk import Disk, RealDisk
 from nsqd.storage.log.frozen import FrozenDisk
@@ -59,7 +59,7 @@ def read_copy(disk: Disk, log_id: bytes, is_replica: bool, interrupt: Callable[[
             check_replay(disk, replica.manifest, interrupt)
             return CopyExtent(replica.end, replica.manifest.epochs)
         reading = LogReading(FrozenDisk(disk), interrupt=interrupt)
-    except (ManifestError, ReplicaError, Refused, LogError) as error:
+    except (ManifestError, ReplicaError, ReplicaRefused, LogError) as error:
         raise OSError(str(error)) from None
     if reading.identity is None or reading.identity.log_id != log_id:
         raise OSError("it does not hold that log")

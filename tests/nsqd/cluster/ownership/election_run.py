@@ -15,7 +15,7 @@ from typing import Any
 
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.facts import ClusterFacts
-from nsqd.cluster.membership.leader_frames import NO_REPLICA, Extent
+from nsqd.cluster.membership.leader_frames import NO_REPLICA, LogExtent
 from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.ownership.candidate import VOTE_WITHIN, WITNESS_WITHIN, Attempt, Witnesses
 from nsqd.cluster.ownership.cases import Case, Quorum, ReplicaState
@@ -48,8 +48,8 @@ class Copy:
         return Copy(list(self.epochs), self.end)
 
     @property
-    def extent(self) -> Extent:
-        return Extent(max(epoch for epoch, start in self.epochs if start < self.end or not start), self.end)
+    def extent(self) -> LogExtent:
+        return LogExtent(max(epoch for epoch, start in self.epochs if start < self.end or not start), self.end)
 
 
 @dataclass
@@ -219,7 +219,7 @@ class ElectionNode(SimMember):
         self.asked_at: dict[int, int] = {}  # when the witness was asked about each node
         self.turned = self.network.now
 
-    def own_extent(self, log_id: bytes) -> Extent:
+    def own_extent(self, log_id: bytes) -> LogExtent:
         return NO_REPLICA
 
     def replicas(self) -> list[ReplicaState]:
@@ -330,7 +330,7 @@ class ElectionRun:
         self.voted: defaultdict[tuple[int, bytes], list[tuple[int, int]]] = defaultdict(list)
         self.wins: defaultdict[tuple[bytes, int], list[tuple[int, frozenset[int]]]] = defaultdict(list)
         # what a voter knew when it voted on an election of a node: which followers count, and how long its replica was
-        self.views: dict[tuple[int, int, bytes], tuple[InSyncReplicas | None, Extent | None]] = {}
+        self.views: dict[tuple[int, int, bytes], tuple[InSyncReplicas | None, LogExtent | None]] = {}
         self.won_clean = self.won_unclean = self.fences = 0
         self.history: list[str] = []
         self.logs = self.size

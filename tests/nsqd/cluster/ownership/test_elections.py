@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nsqd.cluster.membership.leader_frames import Extent, make_closed
+from nsqd.cluster.membership.leader_frames import LogExtent, make_closed
 from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.ownership import elections as elections
 from nsqd.cluster.ownership.candidate import MOST_AHEAD, STEP
@@ -275,7 +275,7 @@ def test_a_number_far_above_what_is_known_is_promised_in_steps() -> None:
     number = 1 + 2 * MOST_AHEAD + 1
     answered = []
     for kept in (1 + MOST_AHEAD, 1 + 2 * MOST_AHEAD, number):
-        request = ElectionFrame(LOG, number, 1, lost, Extent(lost, 1 << 40), 0, Stage.CLEAN)
+        request = ElectionFrame(LOG, number, 1, lost, LogExtent(lost, 1 << 40), 0, Stage.CLEAN)
         nodes[1].cluster.links[2].send_first(pack_vote_request(request))
         run.network.collect(nodes[1])
         run.advance(1)

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from nsqd.cluster.membership.leader_frames import Extent
+from nsqd.cluster.membership.leader_frames import LogExtent
 from nsqd.cluster.replication import leader as leader_module
 from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.leader import LeaderSide
@@ -146,15 +146,15 @@ def test_a_log_goes_to_its_end_and_a_broken_one_as_far_as_a_follower_had_it() ->
     log, second = two_segments()
     side = Side(log)
     side.source.table.append((SECOND.pack(), log.end))
-    assert side.leader_side.extent() == Extent(FIRST, log.end), "nothing was written in the second epoch"
+    assert side.leader_side.extent() == LogExtent(FIRST, log.end), "nothing was written in the second epoch"
     side.source.table[1] = SECOND.pack(), second
-    assert side.leader_side.extent() == Extent(SECOND, log.end)
+    assert side.leader_side.extent() == LogExtent(SECOND, log.end)
     side.have(stream.Have(second, [(FIRST.pack(), 0)], {0: 0}))
     side.leader_side.followers[FOLLOWER].has_replica, side.leader_side.followers[FOLLOWER].written = True, second
     side.source.is_broken = True
-    assert side.leader_side.extent() == Extent(FIRST, second)
+    assert side.leader_side.extent() == LogExtent(FIRST, second)
     side.leader_side.followers.clear()
-    assert side.leader_side.extent() == Extent(FIRST, second), "the follower was lost, too"
+    assert side.leader_side.extent() == LogExtent(FIRST, second), "the follower was lost, too"
 
 
 def test_a_replica_goes_on_where_it_ends() -> None:

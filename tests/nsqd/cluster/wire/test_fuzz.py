@@ -17,7 +17,7 @@ from nsqd.cluster.membership import deletions as deleted
 from nsqd.cluster.membership import leader_frames
 from nsqd.cluster.membership import leader_frames as closed
 from nsqd.cluster.membership import topic_configs as configs
-from nsqd.cluster.membership.leader_frames import Extent, Hold, Leadership
+from nsqd.cluster.membership.leader_frames import Hold, Leadership, LogExtent
 from nsqd.cluster.ownership import election_frames as elections
 from nsqd.cluster.ownership import leaving as transfers
 from nsqd.cluster.ownership.election_frames import Answer, InSyncReplicas, Stage, VoteReply, VoteRequest
@@ -90,7 +90,7 @@ def in_sync(random: Random, log_id: bytes = b"") -> InSyncReplicas:
 
 def request(random: Random) -> VoteRequest:
     number, serial = edge(random, MOST_EPOCH), edge(random, U32)
-    extent, stage = Extent(epoch(random), position(random)), random.choice(list(Stage))
+    extent, stage = LogExtent(epoch(random), position(random)), random.choice(list(Stage))
     return VoteRequest(
         random.randbytes(16), number, serial, epoch(random), extent, edge(random, elections.NEVER), stage
     )
@@ -98,7 +98,7 @@ def request(random: Random) -> VoteRequest:
 
 def reply(random: Random) -> VoteReply:
     log_id, number, serial = random.randbytes(16), edge(random, MOST_EPOCH), edge(random, U32)
-    extent, heard = Extent(epoch(random), position(random)), edge(random, elections.NEVER)
+    extent, heard = LogExtent(epoch(random), position(random)), edge(random, elections.NEVER)
     own = in_sync(random, log_id) if random.random() < 0.5 else None
     return VoteReply(log_id, number, serial, random.choice(list(Answer)), edge(random, MOST_EPOCH), heard, extent, own)
 
