@@ -1,16 +1,12 @@
 """The flags of nsq_to_nsq and nsq_to_http: their checks, their defaults, and the tables in the documents."""
 
-import re
 from typing import Any
 
 import pytest
 
 from apps import nsq_to_http, nsq_to_nsq
-from docs.generate import _default
-from shared.options import specs
 from tests.apps.test_apps import own_log, run_main  # noqa: F401
 from tests.cases import each
-from tests.daemons import ROOT
 
 FROM = ("-topic=t", "-nsqd-tcp-address=h:1")
 TO = "-destination-nsqd-tcp-address=h:1"
@@ -69,14 +65,9 @@ def test_flags(
 
 @pytest.mark.usefixtures("own_log")
 @each("program", [nsq_to_nsq, nsq_to_http])
-def test_the_version_and_the_page_with_every_flag_and_its_default(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], program: Any
-) -> None:
+def test_the_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], program: Any) -> None:
     assert run_main(monkeypatch, program, "-version") == 0
     assert capsys.readouterr().out.startswith(f"{program.PROGRAM} v1.3.0")
-    page = (ROOT / f"docs/tools/{program.PROGRAM}.md").read_text()
-    rows = dict(re.findall(r"^\| `-([a-z-]+)` \| ([^|]*) \|", page, re.MULTILINE))
-    assert rows == {one.flag: _default(one) for one in specs(program.Options, program.PROGRAM)}
 
 
 def test_what_all_requests_have_in_common() -> None:

@@ -191,7 +191,7 @@ def test_queues_of_disque(tmp_path: Path) -> None:
     [
         ("GET", "jobs", {"state": "ready"}, (400, "MISSING_ARG_TUBE")),
         ("GET", "jobs", {"tube": "nowhere", "state": "ready"}, (404, "TUBE_NOT_FOUND")),
-        ("GET", "jobs", {"tube": "bad"}, (400, "INVALID_ARG_STATE")),
+        ("GET", "jobs", {"tube": "bad"}, (400, "MISSING_ARG_STATE")),
         ("GET", "jobs", {"tube": "bad", "state": "in_flight"}, (400, "INVALID_ARG_STATE")),
         ("GET", "jobs", {"tube": "bad", "state": "ready", "limit": 1001}, (400, "INVALID_ARG_LIMIT")),
         ("GET", "jobs", {"tube": "bad", "state": "ready", "preview": 65537}, (400, "INVALID_ARG_PREVIEW")),

@@ -76,10 +76,10 @@ def test_far_ones_that_were_packed_come_at_their_moved_times() -> None:
     for page in waiting.packed()[1]:
         again.load(shifted(page_of(page), by).tobytes())
     again.check()
-    assert len(again) == 1000
+    assert again.count == 1000
     came: dict[int, int] = {}
     now = -2 * HOUR
-    while len(again):
+    while again.count:
         while again.approach(now, 100) == 100:
             pass
         came |= {message.ordinal: now for message in again.pop_due(now, 1000)}
