@@ -1,6 +1,6 @@
 """jackd, a client of beanstalkd for Node, unchanged on a real process, over a kill.
 
-But for pauseTube: this version of it sends no end of line, and waits indefinitely with any server.
+Except for pauseTube: this version of it sends no end of line, and waits indefinitely with any server.
 """
 
 from __future__ import annotations

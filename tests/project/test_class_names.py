@@ -1,4 +1,4 @@
-"""One name for one thing: no two classes of nsqd have the same name, but for those that each protocol has."""
+"""One name for one thing: no two classes of nsqd have the same name, except for those that each protocol has."""
 
 import ast
 from collections import defaultdict
