@@ -85,7 +85,7 @@ def test_replay_does_not_begin_between_two_checkpoints_after_which_none_comes() 
     node = log_with_checkpoints()
     _, last = roots(node)
     node.publish(30)
-    with pytest.raises(promoting.Refused, match="no complete checkpoint"):
+    with pytest.raises(promoting.ReplicaRefused, match="no complete checkpoint"):
         promoting.check_replay(*replica_of(node, last + 1))
 
 
@@ -96,18 +96,18 @@ def test_a_checkpoint_of_which_the_end_is_missing_does_not_count() -> None:
     name = manifest.files[0].name
     disk.put(name, disk.content(name)[: 64 + 40])
     manifest = Manifest(manifest.log_id, NODE, manifest.files[:1], manifest.files[0].base + 40)
-    with pytest.raises(promoting.Refused):
+    with pytest.raises(promoting.ReplicaRefused):
         promoting.check_replay(disk, manifest)
     disk, manifest = replica_of(node, first)  # the one before it is there, but bytes are missing behind it
     until_last = manifest.files[: last - first]
     assert len(until_last) > 3
     promoting.check_replay(disk, Manifest(manifest.log_id, NODE, until_last, manifest.mark))
-    with pytest.raises(promoting.Refused):
+    with pytest.raises(promoting.ReplicaRefused):
         promoting.check_replay(disk, Manifest(manifest.log_id, NODE, (until_last[0], *until_last[3:]), manifest.mark))
 
 
 def test_an_empty_replica_is_refused() -> None:
-    with pytest.raises(promoting.Refused, match="empty"):
+    with pytest.raises(promoting.ReplicaRefused, match="empty"):
         promoting.check_replay(new_disk(), Manifest(bytes(16), NODE))
 
 
