@@ -187,7 +187,7 @@ def escape(text: str) -> str:
 
 def level_name() -> str:
     """Return the current level, as a key of LEVELS."""
-    return next(name for name, number in LEVELS.items() if number == log.level)
+    return next((name for name, level in LEVELS.items() if level >= log.getEffectiveLevel()), "fatal")
 
 
 def _record(level: int, text: str) -> logging.LogRecord:

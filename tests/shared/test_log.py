@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.log import FORMATS, JsonFormatter, LimitedHandler, NsqFormatter, log, write
+from shared.log import FORMATS, LEVELS, JsonFormatter, LimitedHandler, NsqFormatter, level_name, log, write
 from shared.repeats import BURST, BURST_OF_WARNINGS, WINDOW
 from tests.cases import each
 
@@ -167,3 +167,17 @@ def test_no_record_is_made_of_a_frequent_line_that_is_left_out(monkeypatch: pyte
     assert len(made) == BURST_OF_WARNINGS + 1  # the first that is left out is the example
     handler.close()
     assert f"from {BURST_OF_WARNINGS} ... repeated {1000 - BURST_OF_WARNINGS} times" in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("number", "name"), [(logging.INFO, "info"), (logging.INFO + 1, "warn"), (logging.CRITICAL + 1, "fatal")]
+)
+def test_any_level_has_a_name(monkeypatch: pytest.MonkeyPatch, number: int, name: str) -> None:
+    monkeypatch.setattr(log, "level", number)
+    monkeypatch.setattr(log, "_cache", {})
+    assert level_name() == name
+
+
+def test_without_a_level_the_level_above_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "level", logging.NOTSET)
+    assert level_name() in LEVELS
