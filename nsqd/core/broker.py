@@ -159,9 +159,11 @@ class Broker:
         return self.context.refusal
 
     def _set_refusal(self, refusal: str) -> None:
+        changes = bool(refusal) != bool(self.context.refusal)
         self.context.refusal = refusal
-        for topic in self.topics.values():
-            topic.update_shut()
+        if changes:  # a text alone may change in each turn, as the space that is left does
+            for topic in self.topics.values():
+                topic.update_shut()
 
     def check_open(self) -> None:
         """Raise NotTaken if the node takes no messages."""
