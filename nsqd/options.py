@@ -422,8 +422,9 @@ class NsqdOptions(TlsOptions):
     def limits(self) -> Limits:
         """Return the limits of the core."""
         from nsqd.core.limits import Limits
-        from nsqd.core.retention.policy import Durability, StoragePolicy
+        from nsqd.core.retention.policy import StoragePolicy
         from nsqd.core.sequence.dedup import DedupLimits
+        from shared.topic_config import Durability
 
         return Limits(
             mem_queue_size=max(0, self.mem_queue_size),  # NSQ's operators write -1 for none

@@ -27,7 +27,6 @@ import trio
 
 from nsqd.core.observation.series import Series
 from nsqd.core.registry import Change
-from nsqd.core.retention.policy import Durability
 from nsqd.core.topology import TopologySnapshot, snapshot
 from nsqd.core.trace import Trace
 from nsqd.http.node import Info, Node
@@ -52,6 +51,7 @@ from shared.connection_limiter import ConnectionLimits
 from shared.http.bridge import Bridge
 from shared.process.listen import Listener
 from shared.process.memory import Memory
+from shared.topic_config import Durability
 from shared.version import NSQ_VERSION
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock

@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any
 
 from nsqd.core.limits import Limits
-from nsqd.core.retention.policy import Durability
+from shared.topic_config import Durability
 from tests.daemons import ROOT
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock

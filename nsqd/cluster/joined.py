@@ -23,9 +23,9 @@ from nsqd.cluster.wire.node_identity import Standing
 from nsqd.core.cluster_view import ReadableReplica, ServedLog
 from nsqd.core.message.ids import LEASE, SAFE_LEASES, ClockError, first_of_new_log
 from nsqd.core.retention.backup import METADATA, BackupPart
-from nsqd.core.retention.policy import TopicConfig
 from nsqd.storage.directory import Metadata, encode
 from shared.log import log
+from shared.topic_config import TopicConfig
 
 
 class Stop:

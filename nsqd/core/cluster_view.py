@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 from nsqd.core.retention.backup import Backup, BackupPart
 from nsqd.core.retention.history import PastLog
-from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.sequence.store import LogFigures
+from shared.topic_config import TopicConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import Consumer
 from nsqd.core.node_context import NodeContext
 from nsqd.core.registry import ChangeKind
-from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.topic import Topic
 from penstock.protocol.names import is_valid_name
+from shared.topic_config import TopicConfig
 
 
 class Directory:

@@ -15,11 +15,11 @@ from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.window import link
 from nsqd.core.message.ids import IdSource
 from nsqd.core.reader import Reader
-from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.sequence.store import Store
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.tube import Tube
 from penstock.protocol.names import is_ephemeral
+from shared.topic_config import TopicConfig
 
 
 def promoted_broker(node: Broker, store: Store, ids: IdSource) -> Broker:

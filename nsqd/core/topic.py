@@ -19,7 +19,6 @@ from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.node_context import NodeContext
 from nsqd.core.reader import Parts, ReaderKind
 from nsqd.core.retention.cursors import Cursor
-from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.sequence.dedup import Dedup
 from nsqd.core.sequence.intake import Intake, Sealed
 from nsqd.core.sequence.mark import Mark
@@ -28,6 +27,7 @@ from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.pause import Pause
 from penstock.protocol.names import is_ephemeral, is_valid_name
+from shared.topic_config import TopicConfig
 
 UNBOUNDED = 1 << 62  # messages
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from nsqd.core.directory import Directory
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.reader import Parts, ReaderKind
-from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.sequence.mark import Mark
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.agenda import Agenda
@@ -21,6 +20,7 @@ from nsqd.core.work_queue.tube import WORK, Tube
 from nsqd.core.work_queue.tube_list import TubeList
 from nsqd.core.work_queue.waiters import Waiters, turn_of
 from nsqd.core.work_queue.worker import BORROWED, DEFAULT, FEW, Worker
+from shared.topic_config import TopicConfig
 
 MOST_WATCHED = 1000  # tubes that a worker may watch: each reserve looks at all of them, which takes 2 ms
 RELEASED_AT_ONCE = 100  # jobs of one tube that are released for a worker at its deadline: about 1 ms

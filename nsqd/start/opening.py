@@ -16,7 +16,6 @@ import trio
 from nsqd.core.broker import Broker
 from nsqd.core.message.ids import IdSource, NoIds
 from nsqd.core.recovery import recover
-from nsqd.core.retention.policy import Durability
 from nsqd.core.shards import promoted_broker
 from nsqd.core.topology import TopicEntry, changes, restore, snapshot, take_new, unpaused
 from nsqd.core.trace import Trace
@@ -35,6 +34,7 @@ from nsqd.storage.log.opening import Extend, LogOptions, OpenLog, Promoted, open
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.nsq_import import NsqImport
 from shared.log import log
+from shared.topic_config import Durability
 from shared.values import SECOND
 
 MOST_TOLD = 5  # changes of nsqd.dat that the log names

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from nsqd.core.retention.cursors import Cursor
-from nsqd.core.retention.policy import StoragePolicy, TopicConfig
+from nsqd.core.retention.policy import StoragePolicy
 from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.gate import Gate
 from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.core.timing.pause import Pause
 from nsqd.storage.sequence import Sequence
+from shared.topic_config import TopicConfig
 
 
 class RetainedExtents:

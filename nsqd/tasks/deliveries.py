@@ -28,10 +28,10 @@ from nsqd.core.channel.channel import Channel
 from nsqd.core.limits import NotTaken, TooFewCopies, TooMany
 from nsqd.core.measurement.outcomes import Outcome, OutcomeEvent
 from nsqd.core.observation.sums import channel_sums, fetch_outcomes, topic_depth
-from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.topic import Topic
 from nsqd.tasks.time_slices import TimeSlice
 from shared.log import log
+from shared.topic_config import TopicConfig
 from shared.values import SECOND
 
 # ns; for a statistics topic that this task creates on a node that retains nothing by default

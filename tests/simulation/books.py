@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.records import MAGIC, decode_header
+from shared.topic_config import Durability
 from tests.nsqd.core.node import Delivery
 
 

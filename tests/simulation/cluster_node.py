@@ -36,13 +36,13 @@ from nsqd.cluster.wire.part import Part
 from nsqd.core.channel.channel import Channel
 from nsqd.core.limits import Limits, TooFewCopies
 from nsqd.core.message.epoch import Epoch
-from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.core.topic import Topic
 from nsqd.storage.log.checkpoint import Tail
 from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.opening import Extend, Simulated
 from nsqd.storage.log.space import reserve_of
+from shared.topic_config import Durability, TopicConfig
 from tests.nsqd.cluster.replication.archive import Archive
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND

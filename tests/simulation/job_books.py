@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nsqd.cluster.wire.link import Link
-from nsqd.core.retention.policy import Durability
 from nsqd.core.work_queue.loan import Loan
+from shared.topic_config import Durability
 from tests.nsqd.core.node import SECOND
 from tests.simulation.books import Books, Loss, Publish, number_of
 from tests.simulation.job_node import IDS, JobNode

@@ -17,7 +17,6 @@ from nsqd.cluster.wire.frames import KIND_AT, FrameKind
 from nsqd.cluster.wire.link import Link
 from nsqd.core.broker import Broker
 from nsqd.core.queues import Queues
-from nsqd.core.retention.policy import Durability
 from nsqd.core.sequence.mark import Promise, are_kept
 from nsqd.core.work_queue.job import JobState
 from nsqd.core.work_queue.tube import Tube
@@ -28,6 +27,7 @@ from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.disque.peer import Peer
 from nsqd.protocols.transport import Fact
 from nsqd.start.disque import Members
+from shared.topic_config import Durability
 from tests.nsqd.protocols.disque.wire import read_reply, request
 
 if TYPE_CHECKING:

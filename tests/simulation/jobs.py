@@ -16,8 +16,8 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.work_queue.job import JobState
+from shared.topic_config import Durability, TopicConfig
 from tests.nsqd.core.node import SECOND
 from tests.simulation.books import number_of
 from tests.simulation.job_books import Delivery, Job, JobBooks

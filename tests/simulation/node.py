@@ -7,7 +7,6 @@ from random import Random
 from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
 from nsqd.core.registry import Change
-from nsqd.core.retention.policy import Durability
 from nsqd.core.trace import Trace
 from nsqd.net.admission import Admission
 from nsqd.net.promised import HttpReplies
@@ -17,6 +16,7 @@ from nsqd.protocols.nsq.context import Context
 from nsqd.protocols.nsq.peer import Peer
 from nsqd.protocols.nsq.settings import Settings
 from shared.connection_limiter import ConnectionLimits
+from shared.topic_config import Durability
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
 from tests.simulation.net import Network, Poller

@@ -9,7 +9,7 @@ its leader when the power is cut, whatever its followers have, and be delivered 
 
 from random import Random
 
-from nsqd.core.retention.policy import Durability
+from shared.topic_config import Durability
 from tests.nsqd.core.node import MS, SECOND
 from tests.simulation.books import Publish
 from tests.simulation.cluster import ClusterRun

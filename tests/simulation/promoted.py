@@ -15,13 +15,13 @@ from nsqd.cluster.replication.replica_to_log import name_replica_files
 from nsqd.core.broker import Broker
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import NoIds
-from nsqd.core.retention.policy import Durability
 from nsqd.core.shards import Attachment, Deletions, promoted_broker
 from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.opening import Extend, LogOptions, OpenLog, Promoted, open_log
 from nsqd.storage.log.reading import LogReading
+from shared.topic_config import Durability
 from tests.nsqd.cluster.replication.archive import Archive
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import SYNC_EVERY, SteppedCache, SteppedCleaner, SteppedSpare, SteppedSyncer

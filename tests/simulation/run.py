@@ -22,8 +22,8 @@ from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
 from nsqd.core.message import ids
 from nsqd.core.message.attributes import NONE
-from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.storage.log import checkpoint, tidying
+from shared.topic_config import Durability, TopicConfig
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import Clock
 from tests.nsqd.storage.traces import BodyTrace, traced_errors

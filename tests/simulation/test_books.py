@@ -2,9 +2,9 @@
 
 import pytest
 
-from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.records import SegmentHeader
+from shared.topic_config import Durability
 from tests.simulation.books import Books, Publish
 
 EPOCH = Epoch(1, 2, b"eightby!")

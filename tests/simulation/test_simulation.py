@@ -9,10 +9,10 @@ import pytest
 from bench.crash.link import Link
 from bench.crash.messages import Verdict
 from bench.crash.mix import MS
-from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.writer import SyncJob
+from shared.topic_config import Durability
 from tests.effort import EFFORT, seeds
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.simulation.run import WholeRun, finished, small_steps

@@ -18,7 +18,6 @@ from nsqd.cluster.membership.topic_configs import VersionedConfig
 from nsqd.cluster.promotion.promoted_log import ATTACHING
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.history import MessagesGone
-from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.sequence.mark import Mark
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.topic import Topic
@@ -27,6 +26,7 @@ from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import Worker
 from nsqd.storage.log.history import LogHistory
+from shared.topic_config import TopicConfig
 from tests.nsqd.core.node import MS, SECOND
 from tests.simulation.books import Publish, number_of
 

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from shared.topic_config import MOST_COPIES as MOST_COPIES
-from shared.topic_config import Durability as Durability
-from shared.topic_config import TopicConfig as TopicConfig
+from shared.topic_config import Durability, TopicConfig
 
 
 @dataclass(frozen=True, slots=True)

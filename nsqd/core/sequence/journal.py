@@ -9,11 +9,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from nsqd.core.retention.cursors import Cursor
-from nsqd.core.retention.policy import StoragePolicy, TopicConfig
+from nsqd.core.retention.policy import StoragePolicy
 from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.gate import Gate
 from nsqd.core.sequence.mark import Mark
 from nsqd.core.timing.pause import Pause
+from shared.topic_config import TopicConfig
 
 
 class Extents(Protocol):

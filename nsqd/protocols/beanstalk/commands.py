@@ -9,9 +9,9 @@ from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from nsqd.core.message.attributes import is_word
-from nsqd.core.retention.policy import MOST_COPIES
 from shared.auth.verbs import Verb
 from shared.foreign import BEGINNINGS, Foreign, recognize, recognize_line
+from shared.topic_config import MOST_COPIES
 
 MAX_LINE = 224  # bytes, including CR LF
 MOST_JOBS = 100  # jobs in a reserve-batch or a delete-batch

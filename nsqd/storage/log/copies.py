@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from nsqd.core.retention.policy import MOST_COPIES
 from nsqd.core.sequence.mark import Mark
+from shared.topic_config import MOST_COPIES
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from typing import Protocol
 from nsqd.core import records
 from nsqd.core.records import RecordKind
 from nsqd.core.retention.cursors import Cursor
-from nsqd.core.retention.policy import Durability, StoragePolicy, TopicConfig
+from nsqd.core.retention.policy import StoragePolicy
 from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.gate import NOT_WRITTEN, Gate
 from nsqd.core.sequence.mark import Mark
@@ -22,6 +22,7 @@ from nsqd.storage.log.retention import DurableEnds, Retained, Retention
 from nsqd.storage.memory import MemoryReader, RetainedExtents
 from nsqd.storage.sequence import Sequence
 from penstock.protocol.names import is_ephemeral
+from shared.topic_config import Durability, TopicConfig
 
 _NO_CURSOR = -1
 

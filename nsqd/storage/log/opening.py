@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from nsqd.core.broker import Broker
 from nsqd.core.message.id_ranges import IdRange
 from nsqd.core.recovery import LogSnapshot
-from nsqd.core.retention.policy import Durability
 from nsqd.core.sequence.store import LogFigures
 from nsqd.storage.log.backup import LogBackup
 from nsqd.storage.log.cache import Cache
@@ -32,6 +31,7 @@ from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.tidying import Tidying
 from nsqd.storage.log.writer import SEGMENT_SIZE, Writer
 from shared.log import log
+from shared.topic_config import Durability
 
 SEGMENTS_ON_DISK = 8  # segments are small enough that at least this many fit on the disk
 SMALLEST_SEGMENT = 256 * 1024  # bytes

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from struct import Struct
 
 from nsqd.core.message.ids import LEASE, SAFE_LEASES
-from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.identity import StoredIdentity, write_identity
@@ -26,6 +25,7 @@ from nsqd.storage.log.quarantine import Quarantine
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, SegmentHeader, decode
 from nsqd.storage.log.scan import content_end, resume
 from nsqd.storage.log.segments import LogFiles, Segment
+from shared.topic_config import Durability
 
 _CRC = Struct(">I")
 _CRC_AT = 4  # offset of the CRC in a record

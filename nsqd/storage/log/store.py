@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 
 from nsqd.core import records
 from nsqd.core.records import RecordKind
-from nsqd.core.retention.policy import Durability
 from nsqd.core.sequence.gate import Gate
 from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.storage.log.cache import Cache, ReadRequest
@@ -24,6 +23,7 @@ from nsqd.storage.memory import MemoryTopic
 from nsqd.storage.sequence import Sequence
 from penstock.protocol.names import is_ephemeral
 from shared.log import log
+from shared.topic_config import Durability
 
 NEVER = 1 << 62  # a log position: nothing ever reaches it
 REST_NS = 10_000_000  # between two checks of the upkeep of a promoted log, while nothing happens to the log

@@ -15,11 +15,11 @@ from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.writer import SyncJob, Writer
 from shared.histogram import Histogram
 from shared.log import log
+from shared.topic_config import Durability
 
 MOST_UNSYNCED = 32 * 1024 * 1024  # bytes: if the kernel has to write more at once, the next turn that writes stalls
 MOST_TICKS_BEHIND = 10  # ticks, about a second each: in the mode `os`, a wrong bit may cost this much of the log's end

@@ -4,8 +4,8 @@ import pytest
 
 from nsqd.core.broker import DRAINING
 from nsqd.core.limits import NotTaken, TooFewCopies, TooMany
-from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.topic import Topic
+from shared.topic_config import TopicConfig
 from tests.nsqd.core.node import Node
 
 

@@ -10,10 +10,10 @@ from nsqd.core.channel.window import BATCH, TURN
 from nsqd.core.limits import Limits
 from nsqd.core.message.ids import NoIds
 from nsqd.core.registry import Change, ChangeKind
-from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.core.shards import Attachment, Deletions, promoted_broker
 from nsqd.storage.memory import MemoryStore
+from shared.topic_config import TopicConfig
 from tests.cases import each
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Inbox, Node, bodies, ids

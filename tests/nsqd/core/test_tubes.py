@@ -3,10 +3,11 @@
 from collections.abc import Callable
 
 from nsqd.core.limits import Limits
-from nsqd.core.retention.policy import StoragePolicy, TopicConfig
+from nsqd.core.retention.policy import StoragePolicy
 from nsqd.core.topic import Topic
 from nsqd.core.tubes import MOST_WATCHED
 from nsqd.core.work_queue.job import JobState
+from shared.topic_config import TopicConfig
 from tests.nsqd.core.node import SECOND, Node, bodies
 from tests.nsqd.protocols.beanstalk.wire import Wire, facts, put
 

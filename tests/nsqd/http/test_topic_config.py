@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from nsqd.core.retention.policy import TopicConfig
 from nsqd.http.topic_config import SETTINGS_ARGUMENTS, change_to, changes_what_is_there
+from shared.topic_config import TopicConfig
 from tests.cases import each
 from tests.daemons import OK, Conversation, sized
 from tests.local_node import LocalNode

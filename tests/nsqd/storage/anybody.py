@@ -11,7 +11,6 @@ from nsqd.core.limits import Limits
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import message_id
 from nsqd.core.retention.cursors import Cursor
-from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.sequence.dedup import DedupLimits
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.pause import Pause
@@ -20,6 +19,7 @@ from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import Worker
+from shared.topic_config import Durability, TopicConfig
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Inbox
 from tests.nsqd.storage.sim_node import SimNode

@@ -9,7 +9,6 @@ from bisect import bisect_right
 from random import Random
 
 from nsqd.core.message import ids
-from nsqd.core.retention.policy import Durability
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import JobState
 from nsqd.storage.log import checkpoint, tidying
@@ -18,6 +17,7 @@ from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.sources import LiveSource
 from nsqd.storage.log.tidying import UsageScan
+from shared.topic_config import Durability
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.anybody import Anybody, any_limits
 from tests.nsqd.storage.log.test_succession import Messages, log_content

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from random import Random
 
 from nsqd.core.records import GROUP, RecordKind
-from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.identity import NAME as IDENTITY
 from nsqd.storage.log.reader import LogRecords, Record
 from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.verify import verify
+from shared.topic_config import Durability
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import SECOND, Inbox
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk

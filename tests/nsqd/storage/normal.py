@@ -6,13 +6,13 @@ from nsqd.core.channel.buried import DeadLetter
 from nsqd.core.channel.state import ChannelState
 from nsqd.core.reader_state import ReaderState
 from nsqd.core.retention.cursors import Cursor
-from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.pause import Pause
 from nsqd.core.topic_state import TopicState
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.state import TubeState
 from nsqd.storage.sequence import Sequence
+from shared.topic_config import TopicConfig
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
 from nsqd.core.message.ids import IdSource
 from nsqd.core.recovery import recover
-from nsqd.core.retention.policy import Durability
 from nsqd.core.sequence.mark import Promise
 from nsqd.core.trace import Trace
 from nsqd.core.work_queue.job import Job
@@ -23,6 +22,7 @@ from nsqd.storage.log.opening import Extend, LogOptions, Simulated, open_log
 from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.writer import SyncJob
+from shared.topic_config import Durability
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import SECOND, Inbox
 from tests.nsqd.storage.sim_disk import SimDisk

@@ -5,11 +5,11 @@ PENSTOCK_EFFORT and PENSTOCK_FIRST choose the seeds (tests/effort.py). A failure
 
 import pytest
 
-from nsqd.core.retention.policy import Durability
 from nsqd.storage.log import records
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.writer import SyncJob, Writer
+from shared.topic_config import Durability
 from tests.cases import each
 from tests.effort import seeds
 from tests.nsqd.storage.crash_run import CrashRun

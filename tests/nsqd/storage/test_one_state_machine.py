@@ -17,11 +17,11 @@ from nsqd.core.channel import actions
 from nsqd.core.channel.actions import ChosenMessage
 from nsqd.core.message.frame import message_id
 from nsqd.core.records import RecordKind
-from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.storage.log.reader import LogRecords, Record
 from nsqd.storage.log.reading import replayed
 from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.sources import AppliedSource, LiveSource, StateSource, contents
+from shared.topic_config import Durability, TopicConfig
 from tests.cases import each
 from tests.effort import tries
 from tests.nsqd.core.node import MS, SECOND

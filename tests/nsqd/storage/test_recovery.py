@@ -6,7 +6,7 @@ import pytest
 
 from nsqd.core.broker import Broker
 from nsqd.core.recovery import LogSnapshot, NameTaken, Recovery, recover
-from nsqd.core.retention.policy import Durability
+from shared.topic_config import Durability
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import SECOND, Inbox
 from tests.nsqd.storage.sim_disk import SimDisk

@@ -14,7 +14,7 @@ from nsqd.cluster.ownership.closed_logs import ClosedLogs
 from nsqd.cluster.wire.frames import FrameKind
 from nsqd.cluster.wire.node_identity import Member, Standing
 from nsqd.core.message.epoch import Epoch
-from nsqd.core.retention.policy import TopicConfig
+from shared.topic_config import TopicConfig
 from tests.cases import each
 from tests.nsqd.cluster.network import SECOND, Network
 from tests.nsqd.cluster.ownership.election_run import ElectionRun

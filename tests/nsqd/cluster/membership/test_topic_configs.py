@@ -21,8 +21,8 @@ from nsqd.cluster.membership.topic_configs import (
 from nsqd.cluster.wire.handshake import Credentials
 from nsqd.cluster.wire.part import Part
 from nsqd.core.limits import TooFewCopies
-from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.storage.log.copies import Copies
+from shared.topic_config import Durability, TopicConfig
 from tests.nsqd.cluster.network import SECOND, SECRET, SUSPECT_AFTER, Network
 from tests.nsqd.cluster.wire.identities import CONFIG
 from tests.nsqd.cluster.wire.identities import node as identity

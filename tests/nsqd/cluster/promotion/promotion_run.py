@@ -19,7 +19,6 @@ from nsqd.cluster.replication.replicas import Replicas
 from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
 from nsqd.core.message.ids import IdSource
-from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.checkpoint import Tail
 from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.disk import Disk
@@ -29,6 +28,7 @@ from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.sources import LiveSource
 from nsqd.storage.log.store import LogStore
+from shared.topic_config import Durability
 from tests.nsqd.cluster.replication.archive import Key
 from tests.nsqd.cluster.replication.copied import _state, judge_bytes
 from tests.nsqd.cluster.replication.copying_run import (

@@ -11,9 +11,9 @@ from nsqd.cluster.promotion.promotions import CLOSED, SERVING
 from nsqd.cluster.wire.node_identity import Member, Standing
 from nsqd.core.broker import Broker
 from nsqd.core.message.epoch import Epoch
-from nsqd.core.retention.policy import TopicConfig
 from nsqd.storage.log.copies import Copies
 from nsqd.storage.log.followers import Followers
+from shared.topic_config import TopicConfig
 from tests.cases import each
 from tests.nsqd.cluster.network import Network
 from tests.nsqd.cluster.promotion.promotion_run import NewLeader

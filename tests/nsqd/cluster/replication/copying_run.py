@@ -28,7 +28,6 @@ from nsqd.cluster.wire.link import Link, Listener
 from nsqd.cluster.wire.node_identity import Member, NodeIdentity
 from nsqd.core.limits import Limits
 from nsqd.core.message import ids
-from nsqd.core.retention.policy import Durability
 from nsqd.core.sequence.dedup import DedupLimits
 from nsqd.storage.log import checkpoint, tidying
 from nsqd.storage.log.copies import Copies
@@ -36,6 +35,7 @@ from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.records import decode_header
+from shared.topic_config import Durability
 from tests.nsqd.cluster.replication.archive import Archive
 from tests.nsqd.cluster.replication.copied import judge_bytes, judge_state
 from tests.nsqd.cluster.wire.identities import node as identity

@@ -4,7 +4,7 @@ import pytest
 
 from nsqd.cluster.replication.past import ReplicaPast, read_replica
 from nsqd.core.retention.cursors import Cursor
-from nsqd.core.retention.policy import TopicConfig
+from shared.topic_config import TopicConfig
 from tests.effort import IS_CAMPAIGN
 from tests.nsqd.cluster.replication.test_replica_to_log import log_with_checkpoints, replica_of, roots
 from tests.nsqd.storage.sim_node import SimNode

@@ -10,12 +10,12 @@ import pytest
 from nsqd.cluster.replication import replica_to_log as promoting
 from nsqd.cluster.replication.manifest import NAME, Manifest, ReplicaFile, read_manifest, write_manifest
 from nsqd.cluster.replication.replica import Replica
-from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.opening import LogOptions, Promoted, open_log
 from nsqd.storage.log.records import HEADER_SIZE, decode_header
 from nsqd.storage.log.segments import LogError
+from shared.topic_config import Durability
 from tests.cases import each
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import NODE, Clock, SimNode

@@ -14,11 +14,11 @@ from nsqd.cluster.wire.frames import AFTER_PROOF, FrameKind, FrameReader, PeerEr
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.node_identity import NodeIdentity
 from nsqd.core.limits import Limits
-from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.opening import OpenLog
+from shared.topic_config import Durability
 from tests.nsqd.cluster.promotion.promotion_run import NewLeader, Places
 from tests.nsqd.cluster.replication.copying_run import SteppedWork, _Ear, _Members, proved_link
 from tests.nsqd.cluster.replication.test_replica_to_log import log_with_checkpoints, replica_of

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from nsqd.cluster.membership.topic_configs import VersionedConfig
 from nsqd.cluster.wire.node_identity import NodeIdentity
 from nsqd.core.message.id_ranges import MOST_RANGES, NO_END, IdRange
-from nsqd.core.retention.policy import Durability, TopicConfig
+from shared.topic_config import Durability, TopicConfig
 
 HEAD = 5  # bytes of a frame before its content
 CONFIG = VersionedConfig("orders", 1_800_000_000_000, 7, TopicConfig(Durability.OS, 3600 * 10**9, None, 2, 5))

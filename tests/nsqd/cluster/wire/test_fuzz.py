@@ -34,8 +34,8 @@ from nsqd.core.message.epoch import MOST_NUMBER as MOST_EPOCH
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.id_ranges import NO_END, IdRange
 from nsqd.core.message.ids import MOST_LEASE
-from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.work_queue.loan import Loan
+from shared.topic_config import Durability, TopicConfig
 from tests.cases import each
 from tests.effort import tries
 from tests.nsqd.cluster.wire.identities import node

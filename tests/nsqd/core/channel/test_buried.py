@@ -5,7 +5,7 @@ from nsqd.core.channel.buried import Buried, DeadLetter
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.inflight import NOT_IN_FLIGHT
 from nsqd.core.limits import Limits
-from nsqd.core.retention.policy import TopicConfig
+from shared.topic_config import TopicConfig
 from tests.cases import each
 from tests.nsqd.core.node import SECOND, Node, bodies, ids
 

@@ -7,7 +7,7 @@ from nsqd.core.channel.actions import kick
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.failures import LOWERED
 from nsqd.core.limits import Limits
-from nsqd.core.retention.policy import TopicConfig
+from shared.topic_config import TopicConfig
 from tests.cases import each
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Inbox, Node, bodies, ids

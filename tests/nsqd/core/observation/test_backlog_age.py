@@ -4,7 +4,7 @@ from random import Random
 
 from nsqd.core.limits import Limits
 from nsqd.core.observation import backlog_age
-from nsqd.core.retention.policy import Durability
+from shared.topic_config import Durability
 from tests.nsqd.core.node import SECOND, Node
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode

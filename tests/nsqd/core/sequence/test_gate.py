@@ -2,10 +2,10 @@
 
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.commands import finish, set_ready
-from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.sequence.gate import Gate
 from nsqd.core.sequence.mark import GRAIN, LATE, Mark
 from nsqd.core.work_queue.worker import Worker
+from shared.topic_config import TopicConfig
 from tests.nsqd.core.node import MS, SECOND, Inbox
 from tests.nsqd.core.work_queue.test_tube import NOW, READY, RESERVED, Bench
 from tests.nsqd.core.work_queue.test_waiters import Hand

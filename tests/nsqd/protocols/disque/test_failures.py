@@ -1,7 +1,7 @@
 """Jobs whose time to live is over, and jobs that failed too often, as clients of Disque and of beanstalkd see them."""
 
 from nsqd.core.limits import Limits
-from nsqd.core.retention.policy import TopicConfig
+from shared.topic_config import TopicConfig
 from tests.cases import each
 from tests.nsqd.core.node import MS, SECOND, Node
 from tests.nsqd.protocols.beanstalk.wire import Wire as Beanstalk

@@ -7,11 +7,11 @@ from random import Random
 import pytest
 
 from nsqd.core.limits import Limits
-from nsqd.core.retention.policy import Durability
 from nsqd.core.timing.deferred import Message
 from nsqd.storage.log import cache
 from nsqd.storage.log.files import SegmentFile
 from nsqd.storage.stored_extent import EXTENT_MESSAGES
+from shared.topic_config import Durability
 from tests.nsqd.core.node import SECOND, Inbox
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode

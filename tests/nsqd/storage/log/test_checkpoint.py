@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsqd.core.retention.policy import Durability
+from shared.topic_config import Durability
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from functools import partial
 
 from nsqd.core.message.attributes import Attributes
-from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.files import segment_name
+from shared.topic_config import Durability
 from tests.cases import each
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import SimDisk

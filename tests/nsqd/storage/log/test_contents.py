@@ -3,9 +3,10 @@
 import pytest
 
 from nsqd.core.limits import Limits
-from nsqd.core.retention.policy import StoragePolicy, TopicConfig
+from nsqd.core.retention.policy import StoragePolicy
 from nsqd.storage.log.contents import LogCount
 from nsqd.storage.log.tidying import UsageScan
+from shared.topic_config import TopicConfig
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.sim_node import SimNode
 

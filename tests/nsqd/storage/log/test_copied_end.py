@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from random import Random
 
-from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.topic import Topic
+from shared.topic_config import Durability, TopicConfig
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_node import Clock, SimNode
 from tests.nsqd.storage.small_log import new_disk

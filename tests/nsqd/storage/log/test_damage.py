@@ -7,10 +7,10 @@ import pytest
 
 from nsqd.core import records
 from nsqd.core.records import RecordKind
-from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.verify import verify
+from shared.topic_config import Durability
 from tests.cases import each
 from tests.effort import tries
 from tests.nsqd.core.node import SECOND, ids

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.quarantine import Quarantine
+from shared.topic_config import Durability
 from tests.effort import seeds
 from tests.nsqd.storage.damage_run import DamageRun
 from tests.nsqd.storage.sim_node import run_seeds

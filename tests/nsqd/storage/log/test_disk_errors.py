@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.space import CHECK_AFTER, RESERVE, Space
+from shared.topic_config import Durability
 from tests.cases import each
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import SimDisk

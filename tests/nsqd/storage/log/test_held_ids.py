@@ -5,8 +5,8 @@ from functools import partial
 import pytest
 
 from nsqd.core.message.id_ranges import NO_END
-from nsqd.core.retention.policy import TopicConfig
 from nsqd.storage.log.records import decode_header
+from shared.topic_config import TopicConfig
 from tests.nsqd.core.node import SECOND, ids
 from tests.nsqd.storage import sim_node
 from tests.nsqd.storage.log.test_cleaner import is_cleaned, new_node, work_until

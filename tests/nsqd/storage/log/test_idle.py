@@ -5,9 +5,10 @@ from random import Random
 import pytest
 
 from nsqd.core.limits import Limits
-from nsqd.core.retention.policy import Durability, StoragePolicy
+from nsqd.core.retention.policy import StoragePolicy
 from nsqd.storage.log import tidying
 from nsqd.storage.log.store import LogStore
+from shared.topic_config import Durability
 from tests.cases import each
 from tests.effort import seeds
 from tests.nsqd.core.client import Client

@@ -7,13 +7,13 @@ import pytest
 
 from nsqd.core.limits import Limits
 from nsqd.core.message.ids import IdSource
-from nsqd.core.retention.policy import Durability
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.actions import behind
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import Worker
+from shared.topic_config import Durability
 from tests.nsqd.storage import sim_node
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode

@@ -6,9 +6,9 @@ import pytest
 
 from nsqd.core.message import ids
 from nsqd.core.records import RecordKind
-from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.records import HEADER_SIZE, decode
+from shared.topic_config import Durability
 from tests.effort import IS_CAMPAIGN
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import SimNode

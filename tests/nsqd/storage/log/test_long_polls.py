@@ -2,8 +2,8 @@
 
 import pytest
 
-from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.storage.log.long_polls import LongPoll, LongPolls
+from shared.topic_config import Durability, TopicConfig
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_node import SimNode
 

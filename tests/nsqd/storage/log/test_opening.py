@@ -9,9 +9,10 @@ from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
 from nsqd.core.message.ids import IdSource
 from nsqd.core.recovery import recover
-from nsqd.core.retention.policy import Durability, StoragePolicy
+from nsqd.core.retention.policy import StoragePolicy
 from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.opening import LogOptions, open_log
+from shared.topic_config import Durability
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import SECOND, Inbox
 

@@ -4,8 +4,8 @@ from functools import partial
 
 from nsqd.core.channel.actions import ChosenMessage, finish, requeue
 from nsqd.core.message.frame import message_id
-from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.topic import Topic
+from shared.topic_config import TopicConfig
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode

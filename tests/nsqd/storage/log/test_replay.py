@@ -7,9 +7,9 @@ from nsqd.core.channel.actions import kick
 from nsqd.core.limits import Limits
 from nsqd.core.reader import ReaderKind
 from nsqd.core.records import RecordKind
-from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.reader import LogRecords, Record
 from nsqd.storage.log.replay import Replay
+from shared.topic_config import Durability
 from tests.cases import each
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Inbox, bodies

@@ -7,7 +7,6 @@ import pytest
 
 from nsqd.core.message.ids import LEASE, SAFE_LEASES
 from nsqd.core.records import PARENT, RecordKind
-from nsqd.core.retention.policy import Durability
 from nsqd.storage.log import restore as restore_module
 from nsqd.storage.log.files import SegmentFiles
 from nsqd.storage.log.frozen import FrozenDisk
@@ -21,6 +20,7 @@ from nsqd.storage.log.records import SegmentHeader, encode
 from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.restore import Restored, restore
 from nsqd.storage.log.segments import LogError
+from shared.topic_config import Durability
 from tests.effort import seeds
 from tests.nsqd.storage.damage_run import DamageRun, Hit, Whole
 from tests.nsqd.storage.normal import normal

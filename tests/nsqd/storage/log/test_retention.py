@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from nsqd.core.limits import Limits
 from nsqd.core.retention.cursors import Cursor
-from nsqd.core.retention.policy import Durability, StoragePolicy, TopicConfig
+from nsqd.core.retention.policy import StoragePolicy
 from nsqd.storage.log.retention import MOST_ENDS, DurableEnds
 from nsqd.storage.sequence import Sequence
+from shared.topic_config import Durability, TopicConfig
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode

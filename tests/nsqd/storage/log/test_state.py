@@ -4,7 +4,6 @@ from array import array
 from random import Random
 
 from nsqd.core.channel.state import ChannelState
-from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.deferred import Deferred, Message, counts_of, unpack
 from nsqd.core.timing.deferred_pages import DeferredPages, page_of, shifted
@@ -12,6 +11,7 @@ from nsqd.core.timing.pause import Pause
 from nsqd.core.topic_state import TopicState, state_of
 from nsqd.storage.log.state import decode_topic, encode_topic
 from nsqd.storage.sequence import Sequence
+from shared.topic_config import Durability, TopicConfig
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.sim_node import SimNode
 

@@ -13,7 +13,6 @@ import pytest
 from nsqd.core.channel.state import ChannelState
 from nsqd.core.message.ids import LEASE, SAFE_LEASES
 from nsqd.core.retention.cursors import Cursor
-from nsqd.core.retention.policy import Durability
 from nsqd.core.sequence.finished import Finished
 from nsqd.core.topic_state import TopicState
 from nsqd.storage.log import succession
@@ -27,6 +26,7 @@ from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.succession import Salvaged, Succession, holds_any, salvage, succeed
 from nsqd.storage.sequence import Sequence
+from shared.topic_config import Durability
 from tests.cases import each
 from tests.effort import seeds
 from tests.nsqd.core.client import Client

@@ -5,7 +5,6 @@ from random import Random
 
 import pytest
 
-from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.identity import LogIdentity
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.records import HEADER_SIZE, RecordKind
@@ -13,6 +12,7 @@ from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.syncer import MOST_TICKS_BEHIND
 from nsqd.storage.log.writer import SPARE_AFTER, Writer
+from shared.topic_config import Durability
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import SimNode

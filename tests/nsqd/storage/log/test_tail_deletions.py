@@ -6,12 +6,12 @@ import pytest
 
 from nsqd.core.message.deletion import Deletion, DeletionKind, LogDeletions
 from nsqd.core.records import RecordKind
-from nsqd.core.retention.policy import Durability
 from nsqd.storage.log import tail_deletions
 from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.succession import Succession
 from nsqd.storage.log.tail_deletions import TailDeletions
+from shared.topic_config import Durability
 from tests.effort import seeds
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.log.test_succession import SuccessionRun, log_content, successor

@@ -11,10 +11,10 @@ from nsqd.core.limits import Limits
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.frame import message_id
 from nsqd.core.retention.cursors import Cursor
-from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.records import HEADER_SIZE, decode
+from shared.topic_config import Durability, TopicConfig
 from tests.cases import each
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import SimDisk

@@ -8,7 +8,6 @@ from nsqd.core import records
 from nsqd.core.channel import actions
 from nsqd.core.channel.actions import ChosenMessage
 from nsqd.core.records import RecordKind
-from nsqd.core.retention.policy import Durability
 from nsqd.core.topic import Topic
 from nsqd.core.topic_state import TopicState, state_of
 from nsqd.core.written_chunks import WrittenChunks
@@ -16,6 +15,7 @@ from nsqd.storage.log import checkpoint
 from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.sources import LiveSource, contents
 from nsqd.storage.log.state import MissingChunk, decode_topic, encode_topic
+from shared.topic_config import Durability
 from tests.cases import each
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import SECOND, Inbox
