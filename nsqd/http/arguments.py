@@ -146,13 +146,3 @@ def made_tube(node: Node, request: Request, name: str) -> Tube:
         return tube if tube is not None else tubes.made(name)
     except TooMany:
         raise HttpError(503, "TOO_MANY_CHANNELS") from None
-
-
-def bounded(arguments: dict[str, str], name: str, default: int, most: int) -> int:
-    """Return the argument `name` as a number from 0 to `most`, or `default`. Raises HttpError 400."""
-    text = arguments.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit()) or len(text) > len(str(most)) or int(text) > most:
-        raise HttpError(400, f"INVALID_ARG_{name.upper()}")
-    return int(text)

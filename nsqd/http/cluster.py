@@ -70,9 +70,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.cluster_view import ClusterView
-from nsqd.http.arguments import bounded
 from nsqd.http.node import Node
 from shared.http.api import json_response, query
+from shared.http.argument import bounded
 from shared.http.errors import HttpError
 from shared.http.route import ADMIN, STATS, Route
 from shared.log import log
@@ -82,6 +82,7 @@ MOST_NUMBER = 1023  # of a node
 MOST_REFUSING = 100  # topics that are named
 LEAVE_WITHIN = "60s"  # unless the request says otherwise
 MOST_LIMIT = 24 * 3600 * SECOND
+_NODE = bounded("node", MOST_NUMBER, 0)
 
 
 class ClusterRoute:
@@ -132,7 +133,7 @@ class ClusterRoute:
         arguments = query(request)
         if "node" not in arguments:
             raise HttpError(400, "MISSING_ARG_NODE")
-        number = bounded(arguments, "node", 0, MOST_NUMBER)
+        number = _NODE.value_in(arguments)
         is_kept = False
 
         def begin(then: Callable[[], None]) -> None:

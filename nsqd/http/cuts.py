@@ -13,15 +13,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.cluster_view import ClusterView
-from nsqd.http.arguments import bounded
 from nsqd.http.node import Node
 from shared.http.api import json_response, query
+from shared.http.argument import bounded
 from shared.http.errors import HttpError
 from shared.http.route import ADMIN, Route
 from shared.values import SECOND, parse_duration
 
 MOST_NUMBER = 1023  # of a node
 LONGEST = 24 * 3600 * SECOND  # ns that a cut may last, if it ends by itself
+_NODE = bounded("node", MOST_NUMBER, 0)
+_NODE_OR_ALL = bounded("node", MOST_NUMBER, None)
 
 
 class CutRoutes:
@@ -49,7 +51,7 @@ class CutRoutes:
         arguments = query(request)
         if "node" not in arguments:
             raise HttpError(400, "MISSING_ARG_NODE")
-        number, duration = bounded(arguments, "node", 0, MOST_NUMBER), _duration(arguments.get("for", "0"))
+        number, duration = _NODE.value_in(arguments), _duration(arguments.get("for", "0"))
 
         def begin() -> list[int]:
             try:
@@ -63,7 +65,7 @@ class CutRoutes:
     async def heal(self, request: Request) -> Response:
         """End the partition from a node, or from all."""
         arguments = query(request)
-        number = bounded(arguments, "node", 0, MOST_NUMBER) if "node" in arguments else None
+        number = _NODE_OR_ALL.value_in(arguments)
         return json_response({"cut_off": await self._node.bridge.observe(lambda: self._view().heal(number))})
 
     def _view(self) -> ClusterView:
