@@ -74,7 +74,7 @@ by the clock on the wall, so on a busy machine it includes the time of other pro
 
 The files:
 
-* The table: `rows`, `stats` and `table`, over `server` (a process under measurement) and `outcome`; `gonsq` is the Go nsqd.
+* The table: `rows`, `stats` and `table`, over `server` (a process under measurement), `ports` and `outcome`; `gonsq` is Go's.
 * The load, in processes of their own: `load`, `publish`, `consume`, `job_load`, `spark_load`, over `wire` and `upgrade`.
 * Other rows: `sizes` over `crowd` and `firing`; `log_sizes`; `durable`; `read_back`; `jobs` and `queues` over `job_server`;
   `clients` over `client_load`; `nodes`; `copies`; `failover`; `turns`; `pipeline`.

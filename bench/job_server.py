@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.ports import lease_port
 from bench.server import ROOT, BenchError, cpu_clock, resident
 
 HOST = "127.0.0.1"
 _START = 10.0  # s to wait until the server listens
-_BUS = 10_000  # a node of Disque also listens on its port + this
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class JobStats:
 def running(command: tuple[str, ...], flags: tuple[str, ...]) -> Iterator[Running]:
     """Run a server with a directory of its own. Raises BenchError if it does not listen."""
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
-        port = _free_port()
+        port = lease_port(HOST)
         values = {"PORT": str(port), "DIR": directory}
         process = subprocess.Popen(
             [*command, *(values.get(flag, flag) for flag in flags)],
@@ -101,15 +101,6 @@ def running(command: tuple[str, ...], flags: tuple[str, ...]) -> Iterator[Runnin
         finally:
             process.kill()
             process.wait()
-
-
-def _free_port() -> int:
-    while True:
-        with socket.socket() as probe:
-            probe.bind((HOST, 0))
-            port = int(probe.getsockname()[1])
-        if port + _BUS < 1 << 16:
-            return port
 
 
 def _await(port: int) -> None:

@@ -13,6 +13,7 @@ from typing import ClassVar
 from bench.crash import beanstalk_links, nsq_links
 from bench.crash.link import Books, Link, dial
 from bench.crash.process import CrashError, Process
+from bench.ports import lease_port
 
 HOST = "127.0.0.1"
 INTERVAL_MS = 200  # -sync-timeout in the mode interval
@@ -111,8 +112,7 @@ class Beanstalkd:
     strict: ClassVar[Sequence[str]] = ()
 
     def launch(self, directory: Path) -> Process:
-        with socket.create_server((HOST, 0)) as free:
-            port: int = free.getsockname()[1]
+        port = lease_port(HOST)
         command = (*self.program, "-l", HOST, "-p", str(port), "-b", str(directory), *self.flags)
         process = Process(self.name, command)
         process.ports["TCP"] = port

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -17,6 +16,7 @@ from struct import pack
 import greenstalk
 import pytest
 
+from bench.ports import lease_port
 from nsqd.storage.binlog import find_binlogs, read_binlogs
 from nsqd.storage.binlog_import import ASIDE, MARKER
 from nsqd.storage.data_import import READING
@@ -136,9 +136,7 @@ def test_odd_files(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not ORIGINAL, reason="PENSTOCK_BEANSTALKD names no beanstalkd")
 def test_what_the_real_beanstalkd_wrote(tmp_path: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = lease_port()
     process = subprocess.Popen([ORIGINAL, "-l", "127.0.0.1", "-p", str(port), "-b", str(tmp_path), "-f0"])
     try:
         for _ in range(100):

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from bench.ports import lease_port
 from tests.daemons import eventually
 from tests.disque_client import Client
-from tests.nsqd.storage.test_disque_aof import free_port
 from tests.processes.test_disque_server import Server
 
 pytestmark = pytest.mark.process
@@ -196,7 +196,7 @@ def held(connect: Callable[[], Client], text: str) -> list[tuple[str, Any]]:
 @contextmanager
 def original(path: Path) -> Iterator[Callable[[], Client]]:
     """Run the real Disque, and connect to it."""
-    port = free_port()
+    port = lease_port()
     process = subprocess.Popen(
         [ORIGINAL, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(path), "--loglevel", "warning"],
         stdout=subprocess.DEVNULL,

@@ -5,7 +5,6 @@ PENSTOCK_DISQUE=PATH names that disque-server.
 
 import os
 import re
-import secrets
 import socket
 import subprocess
 import time
@@ -21,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.ports import lease_port
 from nsqd.storage.disque_aof import FILE, AofError, AofJob, AofJobs, AofState, read_aof
 from tests.cases import each
 from tests.daemons import eventually
@@ -327,7 +327,7 @@ class Disque:
 @contextmanager
 def disque(path: Path) -> Iterator[Disque]:
     """Start a real Disque on the file in the directory `path`. Raises ConnectionError if it does not load that."""
-    port = free_port()
+    port = lease_port()
     process = subprocess.Popen(
         [ORIGINAL, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(path), "--appendonly", "yes",
          "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0", "--loglevel", "warning"],
@@ -352,17 +352,6 @@ def disque(path: Path) -> Iterator[Disque]:
             connection.close()
         process.kill()
         process.wait()
-
-
-def free_port() -> int:
-    """Return a free port that Disque accepts: it takes none from 55535 on, and uses the port 10000 above it, too."""
-    while True:
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", 20_000 + secrets.randbelow(10_000)))
-            port: int = probe.getsockname()[1]
-            with socket.socket() as bus:
-                bus.bind(("127.0.0.1", port + 10_000))
-                return port
 
 
 original = pytest.mark.skipif(not ORIGINAL, reason="PENSTOCK_DISQUE names no disque-server")
