@@ -115,9 +115,10 @@ class Broker:
         agenda.now = now
         agenda.wall = wall
         self.tubes.waiters.names_left = MOST_NAMES
-        for one in self.logs:
-            one.store.begin(now, wall)
-        refusal = self.store.refusal or (DRAINING if self.draining_since else "")
+        refusal = self.store.begin(now, wall) or (DRAINING if self.draining_since else "")
+        if len(self.logs) > 1:
+            for promoted in self.logs[1:]:
+                promoted.store.begin(now, wall)
         if refusal != self.context.refusal:
             self._set_refusal(refusal)
 

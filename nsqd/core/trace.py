@@ -91,9 +91,9 @@ class _TracedStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def begin(self, now: int, wall: int) -> None:
+    def begin(self, now: int, wall: int) -> str:
         self._trace.wall = wall
-        self._store.begin(now, wall)
+        return self._store.begin(now, wall)
 
     def topic(self, number: int, name: str) -> TopicJournal:
         return cast(TopicJournal, _TracedTopic(self._store.topic(number, name), self._trace, number, f"topic {name}"))

@@ -131,7 +131,8 @@ class MemoryStore:
     def __init__(self, write_lease: Callable[[int], bool]) -> None:
         self.lease = write_lease
 
-    def begin(self, now: int, wall: int) -> None: ...
+    def begin(self, now: int, wall: int) -> str:
+        return self.refusal
 
     def commit(self) -> tuple[Promise, ...]:
         return ()

@@ -106,7 +106,7 @@ class Sequence:
         """Append an extent after the last one."""
         self.extents.append(stored)
         self._firsts.append(stored.first)
-        self.end = max(self.end, stored.end)
+        self.end = max(self.end, stored.first + stored.count)
 
     def distribute(self, first: int, end: int, references: int) -> None:
         """Move the distributed offset to `end`: `references` readers reference messages first..end."""

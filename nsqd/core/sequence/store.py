@@ -39,8 +39,8 @@ class Store(Protocol):
     def refusal(self) -> str:
         """Return the reason for which nothing more can be published, such as a full disk; "": it can."""
 
-    def begin(self, now: int, wall: int) -> None:
-        """Begin a turn at `now` (monotonic ns) and `wall` (ns since the epoch)."""
+    def begin(self, now: int, wall: int) -> str:
+        """Begin a turn at `now` (monotonic ns) and `wall` (ns since the epoch). Returns `refusal`."""
 
     def commit(self) -> Sequence[Promise]:
         """Write the turn's records as one group.

@@ -43,8 +43,6 @@ class Recorder:
 
     def take_awaited(self) -> set[Mark]:
         """Return and forget all marks that replies of this turn wait for."""
-        if not self.awaited:
-            return set()
         awaited, self.awaited = self.awaited, []
         return {mark for marks in awaited for mark in marks}
 

@@ -48,7 +48,7 @@ class Spare:
         """Remove the files that a previous process left. `size`: bytes of a segment. Raises OSError."""
         self._disk, self._size = disk, size
         self._slice = max(CHUNK, size // SLICES)  # bytes
-        self._ready: deque[SpareFile] = deque()
+        self.ready: deque[SpareFile] = deque()  # files that can be taken
         self._used: list[SpareFile] = []  # files of former segments that still have their headers
         self._new: SpareFile | None = None  # the file that is being filled with zeros
         self._unasked = 2  # segments that have begun since `prepare` was called; past 1 no reply waits for syncs
@@ -61,11 +61,6 @@ class Spare:
             if name.startswith(NAME):
                 disk.remove(name)
 
-    @property
-    def ready(self) -> bool:
-        """Return True if a file can be taken."""
-        return bool(self._ready)
-
     def prepare(self, at_once: bool = False, zeros: bool = True) -> bool:
         """Continue a file, unless one is ready. Returns False if nothing is left to do for the next segment.
 
@@ -73,7 +68,7 @@ class Spare:
         segments are used.
         """
         self._unasked = 0
-        if self._ready or self._failed:
+        if self.ready or self._failed:
             return False
         if not zeros:
             return True
@@ -88,7 +83,7 @@ class Spare:
         """
         if self._unasked > 1 or self._closed or size < self._size // 2 or not former:
             return False
-        if len(self._ready) + len(self._used) >= MOST_FILES:
+        if len(self.ready) + len(self._used) >= MOST_FILES:
             return False
         spare = SpareFile(f"{NAME}{next(self._numbers)}", None, former)
         try:
@@ -113,7 +108,7 @@ class Spare:
             while not self._closed and not self._failed:
                 if self._used:
                     self._mark_used()
-                elif self._ready or (filled and not self._at_once):
+                elif self.ready or (filled and not self._at_once):
                     return
                 else:
                     self._fill()
@@ -131,7 +126,7 @@ class Spare:
             spare.file.sync()
             spare.file.drop_cached()
             self._used.remove(spare)
-            self._ready.append(spare)
+            self.ready.append(spare)
 
     def _fill(self) -> None:
         """Fill the next slice of a new file with zeros."""
@@ -152,7 +147,7 @@ class Spare:
         if new.filled == self._size:
             new.file.drop_cached()
             self._new = None
-            self._ready.append(new)
+            self.ready.append(new)
 
     def claim(self, name: str) -> tuple[File, int] | None:
         """Return a file, open and renamed to `name`, and the initial CRC value of the records that it holds (0: it is zeros).
@@ -162,9 +157,9 @@ class Spare:
         self._unasked += 1
         if self._failed:  # the next segment gets another try
             self._discard()
-        if not self._ready:
+        if not self.ready:
             return None
-        spare = self._ready.popleft()
+        spare = self.ready.popleft()
         try:
             self._disk.rename(spare.name, name)
         except OSError as error:
@@ -178,8 +173,8 @@ class Spare:
         """End the thread, and remove the files."""
         self._closed = True
         self._discard()
-        while self._ready:
-            self._remove(self._ready.popleft())
+        while self.ready:
+            self._remove(self.ready.popleft())
 
     def _discard(self) -> None:
         """Remove what is not ready, and allow another try."""

@@ -5,7 +5,7 @@ group, and writes and syncs the group as far as replies wait for that: a turn wh
 for no sync.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 
 from nsqd.core import records
 from nsqd.core.records import RecordKind
@@ -26,6 +26,7 @@ from shared.log import log
 from shared.topic_config import Durability
 
 NEVER = 1 << 62  # a log position: nothing ever reaches it
+_NO_MARKS: Set[Mark] = frozenset()
 REST_NS = 10_000_000  # between two checks of the upkeep of a promoted log, while nothing happens to the log
 
 
@@ -65,7 +66,7 @@ class LogStore:
 
     # The turn
 
-    def begin(self, now: int, wall: int) -> None:
+    def begin(self, now: int, wall: int) -> str:
         self._now = now
         self._recorder.wall = wall
         if self._syncer.done:
@@ -79,6 +80,7 @@ class LogStore:
             self._rests_until = 0
             for read in cache.collect():
                 self._drop_lost(read)
+        return self._syncer.space.full or self._writer.failure
 
     def commit(self) -> list[Promise]:
         recorder, writer, cache = self._recorder, self._writer, self._cache
@@ -98,7 +100,7 @@ class LogStore:
             self.retention.written(position)
         if cache.cached_bytes > cache.limit or cache.just_read:
             cache.evict(recorder.unwritten())
-        awaited = recorder.take_awaited()
+        awaited = recorder.take_awaited() if recorder.awaited else _NO_MARKS
         if recorder.shut and is_written:
             for note_written in recorder.shut:
                 note_written(position)

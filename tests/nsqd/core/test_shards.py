@@ -450,8 +450,9 @@ class NotingStore(MemoryStore):
         self.turns: list[int] = []
         self.mark = Mark("durable")
 
-    def begin(self, now: int, wall: int) -> None:
+    def begin(self, now: int, wall: int) -> str:
         self.turns.append(now)
+        return ""
 
     def commit(self) -> tuple[Promise, ...]:
         return (Promise(self.mark, len(self.turns)),)

@@ -8,7 +8,7 @@ import pytest
 from nsqd.core.records import RecordKind
 from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.records import HEADER_SIZE, decode_header
-from nsqd.storage.log.spare import Spare
+from nsqd.storage.log.spare import SpareFile
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.small_log import IDENTITY, all_records, log_of, new_writer, read, write
 
@@ -140,25 +140,15 @@ def test_that_nothing_can_be_written_is_logged_once_and_its_end_too(caplog: pyte
     ]
 
 
-class LateSpare(Spare):
-    """A spare file is ready when the test says so."""
-
-    is_ready = False
-
-    @property
-    def ready(self) -> bool:
-        return self.is_ready
-
-
 def test_a_segment_that_was_begun_before_a_write_failed_is_not_begun_again() -> None:
     disk = SimDisk()
-    writer = new_writer(disk, segment_size=200, spare=LateSpare)
+    writer = new_writer(disk, segment_size=200)
     write(writer, b"x" * 300)
     writer.begun.clear()
     disk.fail("append", 2, errno.ENOSPC)  # the first one writes the header
     write(writer, b"kept")
     assert writer.failure
-    writer._spare.is_ready = True
+    writer._spare.ready.append(SpareFile("spare.9", None))
     writer.write()
     assert (writer.failure, len(writer.begun)) == ("", 1)
     writer.close()
