@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import ssl
 import time
@@ -64,8 +65,9 @@ from shared.http.api import Api, Routes, WithHeaders
 from shared.http.hosts import Hosts
 from shared.http.server import Https, HttpServer
 from shared.log import log
-from shared.process.daemon import SIGNALS, wait_for_stop
+from shared.process.daemon import SIGNALS
 from shared.process.listen import Listener
+from shared.process.service_manager import ServiceManager
 from shared.startup import reload_with_certificates
 from shared.tls.certificates import Certificates
 from shared.tls.client import ClientCertificates, load_client
@@ -126,7 +128,7 @@ async def _run(
     loaded = (certificates, ""), (trusted if _has_client_files(options) else None, " of the HTTP client")
     reload = partial(reload_with_certificates, options, PROGRAM, *loaded, dates=site.dates)
     site.dates.start()
-    ends = {bug, asyncio.ensure_future(wait_for_stop(_each(signals), reload))}
+    ends = {bug, asyncio.ensure_future(ServiceManager(os.environ).serve(_each(signals), reload))}
     if users is not None:
         ends.add(asyncio.ensure_future(_reload_users(users)))
     ended, others = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

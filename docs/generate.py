@@ -5,6 +5,7 @@
 * metrics.md: every metric, as an nsqd and an nsqlookupd answer /metrics.
 * alarms.md: the alarm rules of nsqadmin.
 * deploy/nsqadmin-alerts.yaml: rules of Prometheus for the alarms of nsqadmin.
+* deploy/config: an example of a configuration file for each daemon.
 
 errors.md is written by hand; a test holds that it names every error in the code.
 """
@@ -56,12 +57,14 @@ from shared.audit.command import _parser as audit_parser
 from shared.http.argument import REQUIRED, Argument
 from shared.http.route import Need, Route
 from shared.options import Spec, specs
+from shared.print_config import example
 from shared.topic_config import SETTINGS
 from shared.values import Duration
 
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "docs/reference"
 ALERTS = ROOT / "deploy/nsqadmin-alerts.yaml"
+EXAMPLES = ROOT / "deploy/config"
 MADE = "<!-- `make reference` writes this page from the code. -->\n"
 START = 30.0  # s until a daemon answers
 FEW = 3  # programs with a flag, which is described once
@@ -83,6 +86,7 @@ OPTIONS = {
     "nsq_stat": nsq_stat.Options,
     "nsq_to_file": ToFileOptions,
 }
+DAEMONS = ("nsqd", "nsqlookupd", "nsqadmin")
 PARSERS = (penstock_parser, import_parser, restore_parser, verify_parser, users_parser, audit_parser, pipeline_parser)
 _TYPES = {bool: "switch", int: "integer", float: "number", str: "text", Duration: "duration"}
 
@@ -510,6 +514,8 @@ def main() -> None:
     for name, page in PAGES.items():
         (REFERENCE / name).write_text(page())
     ALERTS.write_text(nsqadmin_alerts())
+    for daemon in DAEMONS:
+        (EXAMPLES / f"{daemon}.toml").write_text(example(OPTIONS[daemon], daemon))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ thread reaches that state through the bridge. TCP clients are served first: a th
 from __future__ import annotations
 
 import math
+import os
 import socket
 import time
 from dataclasses import dataclass
@@ -21,8 +22,9 @@ from lookupd.registry import Registry
 from lookupd.tls import Tls
 from shared.http.bridge import Bridge
 from shared.log import log
-from shared.process.daemon import SIGNALS, broadcast_address, wait_for_stop
+from shared.process.daemon import SIGNALS, broadcast_address
 from shared.process.listen import Listener
+from shared.process.service_manager import ServiceManager
 from shared.process.trio_thread import TrioThread
 from shared.startup import reload_with_certificates
 from shared.text import go_json
@@ -85,7 +87,7 @@ async def _run(
             if https:
                 log.info("HTTPS: listening on %s", https.address)
             reload = partial(reload_with_certificates, options, PROGRAM, (certificates, ""), dates=dates)
-            await wait_for_stop(signals, reload)
+            await ServiceManager(os.environ).serve(signals, reload)
             if http_server:
                 await trio.to_thread.run_sync(http_server.stop)  # in a thread: pending requests need the trio thread
                 for listener in filter(None, (http, https)):

@@ -1,7 +1,8 @@
-"""--print-config: options as a config file that reads back to the same values, each with its source."""
+"""Options as config files: --print-config, which reads back to the same values, each with its source, and an example."""
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import Any
 
 from shared.configuration import Reading
@@ -22,6 +23,16 @@ def as_toml(reading: Reading[Any], program: str) -> str:
                 note += "; secrets are hidden"
             lines.append(f"{spec.key} = {_toml(spec, hide(value))}  # {note}\n")
     return "".join(lines)
+
+
+def example(options: type[Any], program: str) -> str:
+    """Return a config file in which every option of a program is a comment, with its meaning and its default."""
+    blocks = [f"# Every option of {program}. Remove the # before those to change.\n"]
+    for spec in specs(options, program):
+        if spec.in_file:
+            meaning = fill(spec.help, 118, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
+            blocks.append(f"{meaning}\n#{spec.key} = {_toml(spec, spec.default)}\n")
+    return "\n".join(blocks)
 
 
 def _toml(spec: Spec, value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import trio
 from nsqd.options import PROGRAM, NsqdOptions
 from nsqd.start.audit import note_signal
 from nsqd.start.listeners import Listeners
-from shared.process.daemon import wait_for_stop
+from shared.process.service_manager import ServiceManager
 from shared.startup import reload_with_certificates
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ async def until_over(signals: AsyncIterator[int], reload: Callable[[], None], *e
 
         for event in events:
             nursery.start_soon(until_set, event)
-        await wait_for_stop(signals, reload)
+        await ServiceManager(os.environ).serve(signals, reload)
         nursery.cancel_scope.cancel()
 
 

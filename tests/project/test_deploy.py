@@ -1,8 +1,10 @@
 """deploy/compose.yaml: no container can be built here, so each command is tried as a process, or read by what reads it."""
 
 import re
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,11 @@ import pyspark
 import pytest
 import yaml
 
+from docs.generate import DAEMONS, OPTIONS
 from pipeline.command_line import parser
+from shared.options import specs
+from shared.print_config import example
+from tests.cases import each
 from tests.daemons import ROOT
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())
@@ -69,3 +75,47 @@ def test_master_workers_and_images_are_there() -> None:
     stages = set(re.findall(r"^FROM \S+ AS (\S+)$", DOCKERFILE, re.MULTILINE))
     assert {one["build"]["target"] for one in SERVICES.values()} <= stages
     assert "USER penstock" in DOCKERFILE.split("AS daemons")[1].split("FROM")[0]
+
+
+UNITS = sorted((ROOT / "deploy/systemd").glob("*.service"))
+systemd = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
+
+
+@pytest.fixture
+def units(tmp_path: Path) -> list[Path]:
+    """The units, with an instance of the template, and with programs that exist."""
+    found = []
+    for unit in UNITS:
+        text = unit.read_text().replace("/usr/bin/", f"{Path(sys.executable).parent}/")
+        found.append(tmp_path / unit.name.replace("@", "@1"))
+        found[-1].write_text(text)
+    return found
+
+
+@systemd
+@pytest.mark.process
+def test_systemd_understands_the_units_and_finds_little_exposure(units: list[Path]) -> None:
+    for unit in units:
+        verified = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
+        assert (verified.returncode, verified.stderr) == (0, "")
+        check = ["systemd-analyze", "security", "--offline=yes", "--threshold=20", unit]  # in tenths
+        assert subprocess.run(check, stdout=subprocess.DEVNULL).returncode == 0
+
+
+@each("daemon", DAEMONS)
+def test_an_example_of_a_config_file_has_every_option_with_its_default(daemon: str) -> None:
+    path = ROOT / f"deploy/config/{daemon}.toml"
+    assert path.read_text() == example(OPTIONS[daemon], daemon), "run: make reference"
+    settings = re.sub(r"^#(?! )", "", path.read_text(), flags=re.MULTILINE)
+    found = tomllib.loads(settings)
+    assert found.keys() == {spec.key for spec in specs(OPTIONS[daemon], daemon) if spec.in_file}
+
+
+@each("daemon", DAEMONS)
+def test_a_unit_reads_the_config_file_of_its_daemon(daemon: str) -> None:
+    unit = next(unit for unit in UNITS if unit.name.startswith(daemon)).read_text()
+    flags = re.search(rf"^ExecStart=/usr/bin/{daemon} (.*)$", unit, re.MULTILINE)
+    assert flags is not None
+    known = {f"-{spec.flag}" for spec in specs(OPTIONS[daemon], daemon)}
+    assert {word for word in flags[1].split() if word.startswith("-")} <= known
+    assert "Type=notify" in unit
