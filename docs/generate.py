@@ -6,6 +6,7 @@
 * alarms.md: the alarm rules of nsqadmin.
 * deploy/nsqadmin-alerts.yaml: rules of Prometheus for the alarms of nsqadmin.
 * deploy/config: an example of a configuration file for each daemon.
+* deploy/grafana/dashboards: dashboards of Grafana, from dashboards.py.
 
 errors.md is written by hand; a test holds that it names every error in the code.
 """
@@ -39,6 +40,7 @@ from admin.users.roles import NEEDED
 from apps import nsq_stat, nsq_tail, nsq_to_http, nsq_to_nsq, to_nsq
 from apps.penstock import _parser as penstock_parser
 from apps.to_file.options import Options as ToFileOptions
+from docs.dashboards import DASHBOARDS
 from docs.route_table import NSQADMIN
 from lookupd.http import Handlers
 from lookupd.options import LookupdOptions
@@ -65,6 +67,7 @@ ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "docs/reference"
 ALERTS = ROOT / "deploy/nsqadmin-alerts.yaml"
 EXAMPLES = ROOT / "deploy/config"
+GRAFANA = ROOT / "deploy/grafana/dashboards"
 MADE = "<!-- `make reference` writes this page from the code. -->\n"
 START = 30.0  # s until a daemon answers
 FEW = 3  # programs with a flag, which is described once
@@ -516,6 +519,8 @@ def main() -> None:
     ALERTS.write_text(nsqadmin_alerts())
     for daemon in DAEMONS:
         (EXAMPLES / f"{daemon}.toml").write_text(example(OPTIONS[daemon], daemon))
+    for dashboard in DASHBOARDS:
+        (GRAFANA / f"{dashboard.name}.json").write_text(dashboard.as_json())
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from lookupd.net import ConnectionCounts
 from lookupd.registry import Counts
-from shared.http.expiry import expiry
+from shared.http.process_metrics import process_families
 from shared.tls.dates import CertificateDates
 
 
@@ -40,4 +40,4 @@ class Metrics(Collector):
         for reason, count in self._connections.refused.items():
             refused.add_metric([reason], count)
         yield refused
-        yield from expiry("nsqlookupd", self._dates)
+        yield from process_families("nsqlookupd", self._dates)

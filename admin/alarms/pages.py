@@ -5,7 +5,6 @@ A user sees the alarms of the topics that the user may see; those of nodes only 
 
 from __future__ import annotations
 
-import resource
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from admin.users.access import check_action, who_asks
 from admin.users.roles import Who
 from shared.http.api import Handler, Routes, json_response, query
 from shared.http.errors import HttpError
-from shared.http.expiry import expiry
+from shared.http.process_metrics import process_families
 from shared.values import SECOND
 
 if TYPE_CHECKING:
@@ -174,9 +173,7 @@ class AlarmPages:
             family = kind(name, text, labels=("cluster",))
             family.add_metric((cluster,), value)
             yield family
-        used, text = resource.getrusage(resource.RUSAGE_SELF), "User and system CPU time of nsqadmin"
-        yield CounterMetricFamily("process_cpu_seconds", text, value=used.ru_utime + used.ru_stime)
-        yield from expiry("nsqadmin", monitor.own_dates)
+        yield from process_families("nsqadmin", monitor.own_dates)
 
     # Actions
 

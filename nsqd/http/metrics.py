@@ -33,7 +33,7 @@ from nsqd.http.node import Node
 from shared.audit.trail import TrailFigures
 from shared.budget import BudgetFigures
 from shared.histogram import Histogram
-from shared.http.expiry import expiry
+from shared.http.process_metrics import process_families
 
 SLOW = 0.5  # s: an answer that took longer to make is reused for a while
 OTHER = "(other)"  # topic and channel of the sum over all that have no series of their own; no name can be this
@@ -113,7 +113,7 @@ class MetricsRoute:
             *_labelled("cursor", CURSOR_GAUGES, CURSOR_COUNTERS, *self._cursors.choose(figures.cursors)),
             *(() if identities is None else identity_families(*self._identities.choose(identities), OTHER)),
             *_latency(figures.latency),
-            *expiry("nsqd", self._node.dates),
+            *process_families("nsqd", self._node.dates),
             *(cluster_families(self._node.options.node_number(), cluster) if cluster is not None else ()),
         ]
         return generate_latest(Families(families))
