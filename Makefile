@@ -6,7 +6,7 @@ ROOMS := nsqd lookupd admin apps shared pipeline penstock pyspark_nsq
 NODE_CLIENTS := $(patsubst %,tests/clients/%/node_modules/.made,nsqjs jackd axe disqueue)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup spark up unit test suite campaign check bench crash docs docs-serve reference lock screenshots format clean
+.PHONY: help setup spark up unit test suite campaign check bench crash docs docs-serve reference lock release screenshots format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,12 +58,18 @@ reference: .venv/.runtime ## docs/reference from the declarations in the code
 	$(BIN)/python -m docs.generate
 
 # For every platform and Python, so that the same files serve an image and a machine. Those of the wheel's build are in its [build-system].
+# The SBOM has the components of requirements.lock; the wheel contains it.
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
-lock: $(BIN)/python ## requirements*.lock from pyproject.toml: what the image and applications install, with hashes; ARGS="--upgrade"
+lock: $(BIN)/python ## requirements*.lock, with hashes, and the SBOM, from pyproject.toml: for the image and applications; ARGS="--upgrade"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(LOCK) $(ARGS) pyproject.toml -o requirements.lock
 	$(LOCK) $(ARGS) --extra spark -c requirements.lock pyproject.toml -o requirements-spark.lock
 	$(LOCK) $(ARGS) deploy/build.in -o requirements-build.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom
+	$(BIN)/cyclonedx-py requirements requirements.lock --output-reproducible --output-format JSON --output-file deploy/sbom.cdx.json
+
+release: .venv/.dev ## sdist, wheel, SBOM and checksums of this commit into build/release, built twice and compared
+	$(BIN)/python -m deploy.release build/release
 
 screenshots: .venv/.dev $(NODE_CLIENTS) .venv/.chromium ## every page of nsqadmin at two widths, light and dark, into build/screenshots, some into docs
 	$(BIN)/python -m tests.admin.screenshots build/screenshots docs/screenshots

@@ -1,5 +1,7 @@
-"""The wheel: `penstock` and `pyspark_nsq` are its only top-level names, and the console scripts run from it."""
+"""The release: two builds are equal; `penstock` and `pyspark_nsq` are the wheel's only top-level names; its scripts run."""
 
+import json
+import re
 import subprocess
 import sys
 import venv
@@ -8,19 +10,58 @@ from pathlib import Path
 
 import pytest
 
+from deploy.release import SUMS, ReleaseError, newest_change, release
+from tests.cases import each
 from tests.daemons import ROOT
 
 pytestmark = pytest.mark.process
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(target), str(ROOT)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    (built,) = target.glob("*.whl")
+def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("release") / "files"
+    release(target)
+    return target
+
+
+@pytest.fixture(scope="module")
+def wheel(released: Path) -> Path:
+    (built,) = released.glob("*.whl")
     return built
+
+
+def test_checksums_are_those_of_the_files(released: Path) -> None:
+    lines = (released / SUMS).read_text().splitlines()
+    assert {line.split("  ")[1] for line in lines} == {path.name for path in released.iterdir()} - {SUMS}
+    subprocess.run(["sha256sum", "--check", "--quiet", SUMS], cwd=released, check=True)
+
+
+def test_the_wheel_has_the_sbom_of_the_lock_file(wheel: Path) -> None:
+    (name,) = [name for name in zipfile.ZipFile(wheel).namelist() if "/sboms/" in name]
+    components = json.loads(zipfile.ZipFile(wheel).read(name))["components"]
+    pinned = re.findall(r"^([\w.-]+)==([^ ]+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    assert {(one["name"], one["version"]) for one in components} == set(pinned), "run: make lock"
+
+
+@each("changelog, found", [
+    ("# Changelog\n\n## 1.2.3 (2026-11-30)\n\n## 1.2.2 (2026-11-01)\n", ("1.2.3", "2026-11-30")),
+    ("## 1.2.3 (unreleased)\n", ("1.2.3", "unreleased")), ("## 1.2.3\n", None), ("## Unreleased\n", None),
+])  # fmt: skip
+def test_the_newest_change(changelog: str, found: tuple[str, str] | None) -> None:
+    if found is not None:
+        assert newest_change(changelog) == found
+        return
+    with pytest.raises(ReleaseError):
+        newest_change(changelog)
+
+
+def test_the_changelog_must_begin_with_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deploy.release.__version__", "99.0")
+    with pytest.raises(ReleaseError, match=r"penstock/__init__\.py has 99\.0"):
+        release(tmp_path / "none")
+    monkeypatch.undo()
+    with pytest.raises(ReleaseError, match="exists: remove it first"):
+        release(tmp_path)
 
 
 def test_two_top_level_names_with_the_rooms_inside(wheel: Path) -> None:
@@ -40,8 +81,11 @@ def test_console_scripts_find_their_rooms(wheel: Path, tmp_path: Path) -> None:
     python = tmp_path / "env/bin/python"
     (site,) = (tmp_path / "env/lib").glob("python*/site-packages")
     zipfile.ZipFile(wheel).extractall(site)
-    ours = next(path for path in sys.path if path.endswith("site-packages"))
-    script = f"import sys; sys.path.append({ours!r}); sys.argv = ['nsqd', '-version']; from penstock.launch import nsqd; nsqd()"
+    site_packages = next(path for path in sys.path if path.endswith("site-packages"))
+    script = (
+        f"import sys; sys.path.append({site_packages!r}); sys.argv = ['nsqd', '-version'];"
+        "from penstock.launch import nsqd; nsqd()"
+    )
     done = subprocess.run([python, "-I", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("nsqd v1.3.0 (built w/python")
