@@ -282,10 +282,8 @@ def _need(need: Need) -> str:
     return need.verb.name.lower() if need.verb is not None else "" if need.is_open else "any"
 
 
-def _arguments(declared: tuple[Argument, ...] | str) -> str:
+def _arguments(declared: Iterable[Argument]) -> str:
     """Return the arguments of a route: their names, which of them may be left out, and what values must be."""
-    if isinstance(declared, str):
-        return _words(declared)
     return ", ".join(
         f"`{one.name}`{'' if one.default is REQUIRED else '?'}{f' ({one.expected})' if one.expected else ''}"
         for one in declared
