@@ -3,10 +3,12 @@
 A header that the reactor does not know makes the same request go to uvicorn.
 """
 
+import logging
 import re
 
 import pytest
 
+from shared.topic_config import TopicConfig
 from tests.daemons import OK, Conversation, sized
 from tests.local_node import SECOND, LocalNode, MemorySocket
 
@@ -144,3 +146,33 @@ def test_the_limit_of_connections_counts_both_kinds_until_they_end() -> None:
                 answer(third)  # one of the idle connections made room for it
                 assert [is_closed(sock) for sock in (fast, slow)].count(True) == 1
         node.advance(SECOND)
+
+
+@pytest.mark.parametrize(("copies", "status", "seconds"), [([(1 << 40, 1 << 40)], "200", 3), ([], "503", 11)])
+def test_the_log_has_the_status_and_the_time_of_a_response_that_waits_for_copies(
+    copies: list[tuple[int, int]], status: str, seconds: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = LocalNode()
+    caplog.set_level(logging.INFO, "penstock")
+    node.broker.set_copies(2)
+    node.broker.topic("t").apply_config(TopicConfig(replicate=2))
+    node.log.store.after_write = lambda is_awaited, needs_sync: None  # as in a cluster
+    followers = node.log.store.copies
+    followers.patience = 10 * SECOND
+    with node.connect("HTTP") as sock:
+        sock.sendall(REQUESTS["pub"])
+        node.advance(3 * SECOND)
+        assert published(caplog) == []
+        followers.update(copies)
+        node._wake()
+        node.advance(8 * SECOND)
+        followers.expire(node.clock.now)
+        node._wake()
+        assert answer(sock)[9:12].decode() == status
+    assert published(caplog) == [(status, seconds)]
+
+
+def published(caplog: pytest.LogCaptureFixture) -> list[tuple[str, int]]:
+    """Return the status and the seconds of each publish in the log."""
+    found = [re.fullmatch(r"(\d+) POST /pub\?topic=t \(.*\) ([\d.]+)s", line) for line in caplog.messages]
+    return [(one[1], round(float(one[2]))) for one in found if one is not None]
