@@ -356,7 +356,7 @@ _UNSEEN = {
     "nsqlookupd_refused_total": "`reason`",
 }
 _UNSEEN |= {"_certificate_expiry_seconds": "`option`"}
-_UNSEEN |= {f"_{name}": "`node`" for name in ("follower_behind_bytes", "follower_in_sync")}
+_UNSEEN |= {f"_{name}": "`node`" for name in ("follower_behind_bytes", "follower_lag_seconds", "follower_in_sync")}
 _UNSEEN |= {f"_{name}": "`node`" for name in ("replica_position_bytes", "replica_failed")}
 
 

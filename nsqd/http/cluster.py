@@ -5,7 +5,8 @@
       "log_id": "...", "lease": 16777217}, ...],
      "refused": [{"node": 3, "address": "127.0.0.1:4454", "reason": "node 3 must first be drained: ..."}, ...],
      "knows_configs": true, "copies": {"available": 2, "away": [2], "counting": [1], "replies_given_up": 0},
-     "followers": [{"node": 1, "state": "in sync", "behind": 0, "written": 4711, "durable": 4711, "failure": ""}, ...],
+     "followers": [{"node": 1, "state": "in sync", "behind": 0, "lag_seconds": 0.0, "written": 4711, "durable": 4711,
+      "failure": ""}, ...],
      "replicas": [{"node": 1, "log_id": "...", "connected": true, "complete": true, "written": 815, "durable": 815,
       "opening": false, "failure": ""}, ...],
      "replica_failures": 0, "refusing": {"count": 1, "topics": ["orders"]},
@@ -21,8 +22,9 @@
 `connected` is false for the responding node. `standing` is member, left or forgotten. `lease`: the message id of that node
 below which ids may have been issued, as far as this node knows. `refused` are nodes that have the secret and are not
 accepted by this node, or do not accept it, with the reason. `followers` are the nodes that keep a replica of this node's
-log: their `state` is asked, catching up, in sync or failed, and `behind` is in bytes. `replicas` are the replicas that this
-node keeps of the logs of others; their content is not known while they are `opening`. Positions count the bytes of a log.
+log: their `state` is asked, catching up, in sync, lagging or failed, `behind` is in bytes, and `lag_seconds` is the age of the
+oldest byte that the follower has not confirmed; one that lags for more than 5 s is lagging. `replicas` are the replicas that
+this node keeps of the logs of others; their content is not known while they are `opening`. Positions count the bytes of a log.
 `knows_configs` is false until this node has the topics' configurations from another one: until then it takes no messages.
 `copies`: the number of possible copies of a message, this node's included; `away`: the assigned followers without a
 connection; `counting`: the in-sync followers; and the number of replies given up since the start, because no copy was made in
