@@ -11,7 +11,7 @@ import contextlib
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -81,10 +81,10 @@ LEAST_PACKED = 1  # bytes of an answer that is compressed: all of them, as in th
 PACKING = 4  # of 9 levels: takes a third of the time of 9 in the event loop, and an answer is 5 % larger
 
 
-def serve(
+def prepare(
     options: AdminOptions, http: Listener, https: Listener | None = None, certificates: Certificates | None = None
-) -> None:
-    """Serve until SIGINT or SIGTERM. `https` and `certificates` come together.
+) -> Callable[[], None]:
+    """Return a function that serves until SIGINT or SIGTERM. `https` and `certificates` come together.
 
     Raises OSError, ValueError, TlsError, StartError, StateError for addresses and files that cannot be used.
     """
@@ -97,7 +97,7 @@ def serve(
         OidcRoles(options.oidc_role, users)
         open_provider(options)
     site = application(options, trusted.following_context(), users)
-    asyncio.run(_run(options, site, http, https, certificates, trusted, users))
+    return lambda: asyncio.run(_run(options, site, http, https, certificates, trusted, users))
 
 
 async def _run(
