@@ -87,8 +87,8 @@ RULES: tuple[Rule, ...] = (
         "A log is not served, a copy of it failed or lags, or fewer copies are possible than topics ask for.",
         "Open the Cluster page: it names the nodes and what they wait for.", "troubleshooting/lost-node.md"),
     Rule("replies-given-up", Severity.WARNING, "Publishes without copies",
-        "Publishes that ask for several copies failed, because no copy was made in time. Their messages may be delivered all"
-        " the same.",
+        "Publishes that ask for several copies failed, because no copy was made in time. Their messages may be delivered"
+        " anyway.",
         "Open the Cluster page: a follower lags or is away. Check its node, its disk and the network.",
         "troubleshooting/lost-node.md",
         (_count(1, "Failed publishes within the window, at least", "publishes", "publishes"), _WINDOW), hold=120),

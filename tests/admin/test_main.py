@@ -1,4 +1,4 @@
-"""The start of nsqadmin: what is wrong with its options is one line, and a bug of the running daemon is none."""
+"""The start of nsqadmin: an error in its options is one line, and a bug of the running daemon is none."""
 
 from collections.abc import Callable
 

@@ -120,7 +120,7 @@ def test_the_look_goes_on_over_turns_in_which_topics_and_channels_go(node: Node)
     assert sum(one.depth for one in [*seen, *look]) == 3  # a's one, b's two
 
 
-def test_messages_of_a_consumer_that_has_left_are_in_flight_and_nobody_can_finish_them(node: Node) -> None:
+def test_messages_of_a_consumer_that_has_left_are_in_flight_and_cannot_be_finished(node: Node) -> None:
     consumer, _ = node.subscribe("t", "c", ready=9)
     node.publish("t", b"1", b"2")
     worker = Worker(node)
