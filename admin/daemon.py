@@ -58,8 +58,7 @@ from admin.users.audit import Audit
 from admin.users.oidc_roles import OidcRoles
 from admin.users.refused_attempts import RefusedAttempts
 from admin.users.tombstones import Tombstones
-from admin.users.users import open_users
-from shared.auth.keyring import Keyring
+from shared.auth.keyring import Keyring, open_rights
 from shared.http.api import Api, Routes, WithHeaders
 from shared.http.hosts import Hosts
 from shared.http.server import Https, HttpServer
@@ -89,7 +88,7 @@ def prepare(
     Raises OSError, ValueError, TlsError, StartError, StateError for addresses and files that cannot be used.
     """
     trusted = ClientCertificates(partial(client_context, options), is_lazy=not _has_client_files(options))
-    users = open_users(options)
+    users = open_rights(options.auth_file, options.auth_token_file, time.time)
     resolve(options)
     if options.oidc_issuer:  # invalid options and files end the start with one line
         from admin.pages.oidc import open_provider

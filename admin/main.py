@@ -5,7 +5,6 @@ Exit codes: 0 after SIGINT or SIGTERM, 1 if the address cannot be bound or a bug
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -49,16 +48,14 @@ def main() -> int:
 
 def _serve(options: AdminOptions) -> None:
     """Serve until a signal. Raises TlsError, ListenError, StartError if the daemon cannot start; any other error is a bug."""
-    from shared.auth.keyring import open_rights
     from shared.auth.own_token import show_to
     from shared.process.daemon import listening, listening_if_given
 
     with ExitStack() as ports:
         with _instantiating():
-            open_rights("", options.auth_token_file, time.time)
             show_to(shows_token_to(options))
             certificates = load_certificates(options)
-            authorizes = bool(options.auth_file or options.users_file or options.oidc_issuer or options.admin_user)
+            authorizes = bool(options.auth_file or options.oidc_issuer or options.admin_user)
             http = ports.enter_context(listening(options.http_address, authorizes))
             https = ports.enter_context(listening_if_given(options.https_address, authorizes))
             with importing():
