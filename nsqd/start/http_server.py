@@ -33,6 +33,7 @@ from shared.tls.options import REQUIRED
 
 # As in the HTTP thread: bytes that wait for the network, and 128 answers in a turn. At most one more turn's answers are added.
 HTTP_BOUNDS = OutputBounds(unsent=32 * 1024, sealed=1)
+MOST_WAITING = 1000  # lines of the log that wait for their responses: clients that come again would make ever more
 
 if TYPE_CHECKING:
     import socket
@@ -170,17 +171,26 @@ class HttpFrontEnd:
 
 
 class AnswerLog:
-    """Logs what the reactor answers, when the response leaves. One that a broken log prevents has no line."""
+    """Logs what the reactor answers, when the response leaves. One that a broken log prevents has no line.
+
+    While MOST_WAITING responses wait for a sync or for copies, others have no line either.
+    """
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
+        self._waiting = 0  # lines that are written when their responses leave
 
     def note(self, request: Request, ip: str, port: str, arrived: int, marks: tuple[Mark, ...]) -> None:
         """Log a request once its response has waited for `marks`; see nsqd.protocols.http.peer.Context."""
         level = logging.INFO if request.topic else logging.DEBUG  # without one it is a probe
-        if not leaves_out_answer(level):  # a closure here would cost every request a tenth of a microsecond
-            write = partial(self._write, level, request, (ip, int(port)) if ip else None, arrived)
-            self._reactor.when_sent(marks, HttpReplies(partial(write, 200), lambda: None, partial(write, 503)))
+        if not leaves_out_answer(level) and self._waiting < MOST_WAITING:
+            self._waiting += 1
+            # a closure would cost every request a tenth of a microsecond
+            end = partial(self._end, level, request, (ip, int(port)) if ip else None, arrived)
+            self._reactor.when_sent(marks, HttpReplies(partial(end, 200), partial(end, 0), partial(end, 503)))
 
-    def _write(self, level: int, request: Request, client: Client, arrived: int, status: int) -> None:
-        write_answer(level, status, request.method, request.target, client, self._reactor.clock()[0] - arrived)
+    def _end(self, level: int, request: Request, client: Client, arrived: int, status: int) -> None:
+        """Write the line of a response with that status; 0: none was sent."""
+        self._waiting -= 1
+        if status:
+            write_answer(level, status, request.method, request.target, client, self._reactor.clock()[0] - arrived)

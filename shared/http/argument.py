@@ -18,8 +18,8 @@ from shared.values import format_duration, parse_duration, whole_number
 
 T = TypeVar("T")
 REQUIRED: Any = object()  # in place of a default
-_LONGEST = (1 << 63) - 1  # ns: Go's longest duration
 MOST_DIGITS = 19  # of a number without a bound of its own
+_LONGEST = (1 << 63) - 1  # ns: Go's longest duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,6 @@ def legal_name(name: str, default: Any = REQUIRED, invalid: str = "") -> Argumen
 
 def bounded(name: str, most: int, default: Any = REQUIRED, least: int = 0, invalid: str = "") -> Argument:
     """Declare a number from `least` to `most`."""
-
     return Argument(name, lambda text: whole_number(text, least, most), default, f"{least} to {most}", invalid)
 
 
@@ -117,9 +116,8 @@ def duration(name: str, default: Any = REQUIRED, least: int = 0, most: int = _LO
         value = parse_duration(text)
         return _checked(value, least <= value <= most)
 
-    return Argument(
-        name, read, default, "a duration" if most == _LONGEST else f"a duration up to {format_duration(most)}"
-    )
+    bound = "" if most == _LONGEST else f" up to {format_duration(most)}"
+    return Argument(name, read, default, f"a duration{bound}")
 
 
 def _checked(value: T, is_valid: bool) -> T:
