@@ -49,8 +49,8 @@ the node is connected, or is not suspected yet, or is this node; 503 CANNOT_WRIT
 the node tries again.
 
 With POST /cluster/leave?limit=60s this node leaves the cluster permanently: it takes no messages and delivers none,
-waits for messages in flight, transfers its logs to nodes that have all of them, announces that it has left, and ends 3 s later.
-GET /cluster/leave returns the progress:
+waits for messages in flight at connected consumers, transfers its logs to nodes that have all of them, announces that it has
+left, and ends 3 s later. GET /cluster/leave returns the progress:
 
     {"state": "handing over", "in_flight": 0, "logs": [{"log_id": "...", "asked": 2}], "lacking": [], "leaderless": []}
 
