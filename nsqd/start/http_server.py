@@ -33,7 +33,7 @@ from shared.tls.options import REQUIRED
 
 # As in the HTTP thread: bytes that wait for the network, and 128 answers in a turn. At most one more turn's answers are added.
 HTTP_BOUNDS = OutputBounds(unsent=32 * 1024, sealed=1)
-MOST_WAITING = 1000  # lines of the log that wait for their responses: clients that come again would make ever more
+MOST_WAITING = 1000  # lines of the log that wait for their responses: clients that reconnect would make ever more
 
 if TYPE_CHECKING:
     import socket
