@@ -12,7 +12,7 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -59,8 +59,7 @@ from admin.users.audit import Audit
 from admin.users.oidc_roles import OidcRoles
 from admin.users.refused_attempts import RefusedAttempts
 from admin.users.tombstones import Tombstones
-from admin.users.users import open_users
-from shared.auth.keyring import Keyring
+from shared.auth.keyring import Keyring, open_rights
 from shared.http.api import Api, Routes, WithHeaders
 from shared.http.hosts import Hosts
 from shared.http.server import Https, HttpServer
@@ -83,15 +82,15 @@ LEAST_PACKED = 1  # bytes of an answer that is compressed: all of them, as in th
 PACKING = 4  # of 9 levels: takes a third of the time of 9 in the event loop, and an answer is 5 % larger
 
 
-def serve(
+def prepare(
     options: AdminOptions, http: Listener, https: Listener | None = None, certificates: Certificates | None = None
-) -> None:
-    """Serve until SIGINT or SIGTERM. `https` and `certificates` come together.
+) -> Callable[[], None]:
+    """Return a function that serves until SIGINT or SIGTERM. `https` and `certificates` come together.
 
     Raises OSError, ValueError, TlsError, StartError, StateError for addresses and files that cannot be used.
     """
     trusted = ClientCertificates(partial(client_context, options), is_lazy=not _has_client_files(options))
-    users = open_users(options)
+    users = open_rights(options.auth_file, options.auth_token_file, time.time)
     resolve(options)
     if options.oidc_issuer:  # invalid options and files end the start with one line
         from admin.pages.oidc import open_provider
@@ -99,7 +98,7 @@ def serve(
         OidcRoles(options.oidc_role, users)
         open_provider(options)
     site = application(options, trusted.following_context(), users)
-    asyncio.run(_run(options, site, http, https, certificates, trusted, users))
+    return lambda: asyncio.run(_run(options, site, http, https, certificates, trusted, users))
 
 
 async def _run(

@@ -5,7 +5,8 @@ Exit codes: 0 after SIGINT or SIGTERM, 1 if the address cannot be bound or a bug
 
 from __future__ import annotations
 
-import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 from admin.options import PROGRAM, AdminOptions, without_scheme
 from shared.process.partial_import import without
@@ -46,23 +47,30 @@ def main() -> int:
 
 
 def _serve(options: AdminOptions) -> None:
-    """Serve until a signal. Raises TlsError, ListenError, StartError."""
-    from shared.auth.keyring import open_rights
+    """Serve until a signal. Raises TlsError, ListenError, StartError if the daemon cannot start; any other error is a bug."""
     from shared.auth.own_token import show_to
-    from shared.process.daemon import StartError, listening, listening_if_given
+    from shared.process.daemon import listening, listening_if_given
 
-    try:
-        open_rights("", options.auth_token_file, time.time)
-        show_to(shows_token_to(options))
-        certificates = load_certificates(options)
-        authorizes = bool(options.auth_file or options.users_file or options.oidc_issuer or options.admin_user)
-        with (
-            listening(options.http_address, authorizes) as http,
-            listening_if_given(options.https_address, authorizes) as https,
-        ):
+    with ExitStack() as ports:
+        with _instantiating():
+            show_to(shows_token_to(options))
+            certificates = load_certificates(options)
+            authorizes = bool(options.auth_file or options.oidc_issuer or options.admin_user)
+            http = ports.enter_context(listening(options.http_address, authorizes))
+            https = ports.enter_context(listening_if_given(options.https_address, authorizes))
             with importing():
                 _import_client()
-                from admin.daemon import serve
-            serve(options, http, https, certificates)
+                from admin.daemon import prepare
+            serve = prepare(options, http, https, certificates)
+        serve()
+
+
+@contextmanager
+def _instantiating() -> Iterator[None]:
+    """Raise StartError for addresses and files that cannot be used."""
+    from shared.process.daemon import StartError
+
+    try:
+        yield
     except (StartError, OSError, ValueError) as error:
         raise StartError(f"failed to instantiate nsqadmin - {error}") from None

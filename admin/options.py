@@ -150,7 +150,7 @@ class AdminOptions(TlsOptions):
     acl_trusted_cidr: tuple[str, ...] = option(
         (),
         "network of trusted proxies, whose -acl-http-header and X-Forwarded-For are used"
-        " (may be given multiple times; default: loopback, or none with -auth-file, -users-file or -oidc-issuer)",
+        " (may be given multiple times; default: loopback, or none with -auth-file or -oidc-issuer)",
         check=no_networks,
     )
     auth_token_file: str = option(
@@ -165,9 +165,6 @@ class AdminOptions(TlsOptions):
     auth_file: str = option(
         "",
         "path to a file that says who may do what, the same as that of nsqd (penstock users); if set, users have to log in",
-    )
-    users_file: str = option(
-        "", "path to a users file as it was before -auth-file, one line per user; one named *.toml is an auth file"
     )
     oidc_issuer: str = option(
         "", "URL of the OpenID Connect provider where users may log in; https, or http on loopback"
@@ -198,7 +195,7 @@ class AdminOptions(TlsOptions):
     anonymous_role: str = option(
         "",
         "role of users who have not logged in: nobody, viewer, body-viewer, operator or admin"
-        " (default: nobody with -auth-file, -users-file or -oidc-issuer, otherwise admin)",
+        " (default: nobody with -auth-file or -oidc-issuer, otherwise admin)",
         read=read_role,
     )
     session_lifetime: Duration = option(
@@ -245,10 +242,6 @@ class AdminOptions(TlsOptions):
             wrong.append("--nsqd-http-address or --lookupd-http-address required")
         if bool(self.http_client_tls_cert) != bool(self.http_client_tls_key):
             wrong.append("--http-client-tls-key and --http-client-tls-cert must be specified together")
-        if self.auth_file and self.users_file:
-            wrong.append(
-                "use --auth-file or --users-file, not both: penstock users convert OLD NEW moves the users into an auth file"
-            )
         wrong += complaints("lookupd-http-address", self.lookupd_http_address, no_http_address)
         wrong += complaints("nsqd-http-address", self.nsqd_http_address, no_http_address)
         # Here and not at the option, because the original exits with 1 for it.

@@ -244,6 +244,7 @@ def _behind(cluster: ClusterState, log: LogState) -> str:
     for copy in cluster.copies:
         if copy.log_id == log.log_id and copy.follower not in (log.leader, *log.replicas) and copy.state != "unused":
             lag = f", {copy.behind:,} bytes behind" if copy.behind else ""
+            lag += f" for {copy.lag_seconds:.0f} s" if copy.behind and copy.lag_seconds else ""
             found.append(f"{copy.follower} ({copy.state}{lag})")
     return ", ".join(found) or "-"
 

@@ -14,11 +14,11 @@ ASK_EVERY = 0.5  # s between two requests for the progress
 SILENT_FOR = 10.0  # s until the command gives up an unresponsive node
 WHAT = "have a node transfer its logs to other nodes, and leave the cluster permanently"
 DETAILS = """
-The node takes no messages and delivers none from then on. It waits for messages in flight, for half of the limit at most, and
-asks nodes that have all of its logs to lead them. Then it announces that it has left, and its process ends: make sure that
-nothing starts it again. A log that is not transferred within the limit stays its own; the process ends as well, and there is a
-failover as for a lost node. Until then keep its data directory, which is a copy. A node that left may join again, best with a
-new data directory. See docs/how-to/drain-or-remove-a-node.md.
+The node takes no messages and delivers none from then on. It waits for messages in flight at connected consumers, for half of
+the limit at most, and asks nodes that have all of its logs to lead them. Then it announces that it has left, and its process
+ends: make sure that nothing starts it again. A log that is not transferred within the limit stays its own; the process ends as
+well, and there is a failover as for a lost node. Until then keep its data directory, which is a copy. A node that left may join
+again, best with a new data directory. See docs/how-to/drain-or-remove-a-node.md.
 """
 ADVICE = {
     "NO_CLUSTER": "nsqd at {address} is in no cluster: it has no -cluster-address",

@@ -289,10 +289,8 @@ def _need(need: Need) -> str:
     return need.verb.name.lower() if need.verb is not None else "" if need.is_open else "any"
 
 
-def _arguments(declared: tuple[Argument, ...] | str) -> str:
+def _arguments(declared: Iterable[Argument]) -> str:
     """Return the arguments of a route: their names, which of them may be left out, and what values must be."""
-    if isinstance(declared, str):
-        return _words(declared)
     return ", ".join(
         f"`{one.name}`{'' if one.default is REQUIRED else '?'}{f' ({one.expected})' if one.expected else ''}"
         for one in declared
@@ -365,7 +363,7 @@ _UNSEEN = {
     "nsqlookupd_refused_total": "`reason`",
 }
 _UNSEEN |= {"_certificate_expiry_seconds": "`option`"}
-_UNSEEN |= {f"_{name}": "`node`" for name in ("follower_behind_bytes", "follower_in_sync")}
+_UNSEEN |= {f"_{name}": "`node`" for name in ("follower_behind_bytes", "follower_lag_seconds", "follower_in_sync")}
 _UNSEEN |= {f"_{name}": "`node`" for name in ("replica_position_bytes", "replica_failed")}
 
 

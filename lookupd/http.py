@@ -21,9 +21,9 @@ from lookupd.cluster_nodes import ClusterNode
 from lookupd.net import ConnectionCounts
 from lookupd.producers import Full, PeerInfo
 from lookupd.registry import NEVER, Node, Registration, Registry
-from penstock.protocol.names import is_valid_name
 from shared.auth.verbs import Verb
-from shared.http.api import empty_response, json_response, live, plain, query, raw_json_response
+from shared.http.api import empty_response, json_response, live, plain, raw_json_response
+from shared.http.argument import Argument, any_text, bounded, legal_name
 from shared.http.bridge import Bridge
 from shared.http.errors import HttpError
 from shared.http.extensions import wants_extensions
@@ -37,6 +37,17 @@ T = TypeVar("T")
 
 MOST_NAMES = 50_000  # topics and channels in one page of /topics/inactive: 5 MB if all names are long
 GO_ZERO_TIME = -6795364578871345152  # how Go prints the nanoseconds of a time that was never set
+
+
+def _read_topic(text: str) -> str:
+    """Return the name of a topic, legal or not, but not `*`: all topics in the original. Raises ValueError."""
+    if text == "*":
+        raise ValueError("not a topic")
+    return text
+
+
+_TOPIC = Argument("topic", _read_topic)
+_CHANNEL = (legal_name("topic"), legal_name("channel"))
 
 
 @dataclass(slots=True)
@@ -54,63 +65,41 @@ class Handlers:
     debugging: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while an answer to /debug is made
 
     def routes(self) -> list[Route]:
+        """Return all routes, with handlers that parse the arguments."""
+        return [route.parsing() for route in (*self._queries(), *self._commands(), *self._monitoring())]
+
+    def _queries(self) -> list[Route]:
         # consumers look up the topics that they may consume, and nsqd asks for the channels of topics that it registers: any
         # client may that the auth file knows
         return [
-            Route("GET /ping", self.ping, OPEN, "", "Answer `OK`"),
-            Route("GET /info", self.info, OPEN, "", "Return the version"),
-            Route("GET /topics", self.topics, STATS, "", "List the topics"),
-            Route(
-                "GET /topics/inactive",
-                self.inactive,
-                STATS,
-                "?after, ?limit",
-                "List topics that no nsqd has, with their channels",
-            ),
-            Route("GET /channels", self.channels, KNOWN, "topic", "List the channels of a topic"),
-            Route(
-                "GET /lookup", self.lookup, KNOWN, "topic", "List the channels of a topic, and the nsqd that have it"
-            ),
-            Route("GET /nodes", self.nodes, KNOWN, "", "List the nsqd, with their topics"),
-            Route("GET /debug", self.debug, ADMIN, "", "Return every registration"),
-            Route("POST /topic/create", self.create_topic, on_topic(Verb.CREATE), "topic", "Create a topic"),
-            Route(
-                "POST /topic/delete",
-                self.delete_topic,
-                on_topic(Verb.DELETE),
-                "topic",
-                "Remove a topic and its channels",
-            ),
-            Route(
-                "POST /topic/tombstone",
-                self.tombstone,
-                ADMIN,
-                "topic, node",
-                "Hide an nsqd from consumers of a topic; `node` is its broadcast address and HTTP port",
-            ),
-            Route(
-                "POST /channel/create",
-                self.create_channel,
-                on_channel(Verb.CREATE),
-                "topic, channel",
-                "Create a channel",
-            ),
-            Route(
-                "POST /channel/delete",
-                self.delete_channel,
-                on_channel(Verb.DELETE),
-                "topic, channel",
-                "Remove a channel",
-            ),
-            Route(
-                "GET /metrics",
-                self.metrics,
-                STATS if self.metrics_auth else OPEN,
-                "",
-                "Return the [metrics](metrics.md)",
-            ),
-            Route("GET /livez", self.livez, OPEN, "", "Answer 200 while the daemon runs"),
-            Route("GET /readyz", self.readyz, OPEN, "", "Answer 200 while the daemon accepts registrations"),
+            Route("GET /ping", self.ping, OPEN, (), "Answer `OK`"),
+            Route("GET /info", self.info, OPEN, (), "Return the version"),
+            Route("GET /topics", self.topics, STATS, (), "List the topics"),
+            Route("GET /topics/inactive", self.inactive, STATS,
+                  (any_text("after", ""), bounded("limit", MOST_NAMES, MOST_NAMES, 1)),
+                  "List topics that no nsqd has, with their channels"),
+            Route("GET /channels", self.channels, KNOWN, (_TOPIC,), "List the channels of a topic"),
+            Route("GET /lookup", self.lookup, KNOWN, (_TOPIC,), "List the channels of a topic, and the nsqd that have it"),
+            Route("GET /nodes", self.nodes, KNOWN, (), "List the nsqd, with their topics"),
+            Route("GET /debug", self.debug, ADMIN, (), "Return every registration"),
+        ]  # fmt: skip
+
+    def _commands(self) -> list[Route]:
+        return [
+            Route("POST /topic/create", self.create_topic, on_topic(Verb.CREATE), (legal_name("topic"),), "Create a topic"),
+            Route("POST /topic/delete", self.delete_topic, on_topic(Verb.DELETE), (_TOPIC,), "Remove a topic and its channels"),
+            Route("POST /topic/tombstone", self.tombstone, ADMIN, (_TOPIC, any_text("node")),
+                  "Hide an nsqd from consumers of a topic; `node` is its broadcast address and HTTP port"),
+            Route("POST /channel/create", self.create_channel, on_channel(Verb.CREATE), _CHANNEL, "Create a channel"),
+            Route("POST /channel/delete", self.delete_channel, on_channel(Verb.DELETE), _CHANNEL, "Remove a channel"),
+        ]  # fmt: skip
+
+    def _monitoring(self) -> list[Route]:
+        needed = STATS if self.metrics_auth else OPEN
+        return [
+            Route("GET /metrics", self.metrics, needed, (), "Return the [metrics](metrics.md)"),
+            Route("GET /livez", self.livez, OPEN, (), "Answer 200 while the daemon runs"),
+            Route("GET /readyz", self.readyz, OPEN, (), "Answer 200 while the daemon accepts registrations"),
         ]
 
     # Queries
@@ -126,25 +115,20 @@ class Handlers:
     async def topics(self, request: Request) -> Response:
         return json_response({"topics": await self.bridge.call(self.registry.topics)})
 
-    async def inactive(self, request: Request) -> Response:
+    async def inactive(self, request: Request, after: str, limit: int) -> Response:
         """List topics that /lookup names no producer of, with their channels, in pages.
 
         The key `more` says that further topics follow the last one. NSQ has no such path: nsqadmin asks once with it
         instead of once for each topic.
         """
-        arguments = query(request)
-        after, limit = arguments.get("after", ""), _limit(arguments)
         topics, more = await self.bridge.call(lambda: self.registry.inactive(after, limit, self.clock()))
         rows = [{"topic": topic, "channels": channels} for topic, channels in topics]
         return json_response({"topics": rows, "more": more})
 
-    async def channels(self, request: Request) -> Response:
-        topic = _topic(query(request))
+    async def channels(self, request: Request, topic: str) -> Response:
         return json_response({"channels": await self.bridge.call(lambda: self.registry.channels(topic))})
 
-    async def lookup(self, request: Request) -> Response:
-        topic = _topic(query(request))
-
+    async def lookup(self, request: Request, topic: str) -> Response:
         def find() -> tuple[list[str], list[PeerInfo] | None]:
             return self.registry.channels(topic), self.registry.producers(topic, self.clock())
 
@@ -170,28 +154,22 @@ class Handlers:
 
     # Commands
 
-    async def create_topic(self, request: Request) -> Response:
-        topic = _name(query(request), "topic")
+    async def create_topic(self, request: Request, topic: str) -> Response:
         await self._create(lambda: self.registry.create_topic(topic))
         log.info("DB: adding topic(%s)", topic)
         return empty_response()
 
-    async def delete_topic(self, request: Request) -> Response:
-        topic = _topic(query(request))
+    async def delete_topic(self, request: Request, topic: str) -> Response:
         if await self.bridge.call(lambda: self.registry.delete_topic(topic)):
             log.info("DB: removing topic(%s)", topic)
         return empty_response()
 
-    async def create_channel(self, request: Request) -> Response:
-        arguments = query(request)
-        topic, channel = _name(arguments, "topic"), _name(arguments, "channel")
+    async def create_channel(self, request: Request, topic: str, channel: str) -> Response:
         await self._create(lambda: self.registry.create_channel(topic, channel))
         log.info("DB: adding channel(%s) in topic(%s)", channel, topic)
         return empty_response()
 
-    async def delete_channel(self, request: Request) -> Response:
-        arguments = query(request)
-        topic, channel = _name(arguments, "topic"), _name(arguments, "channel")
+    async def delete_channel(self, request: Request, topic: str, channel: str) -> Response:
         if not await self.bridge.call(lambda: self.registry.delete_channel(topic, channel)):
             raise HttpError(404, "CHANNEL_NOT_FOUND")
         log.info("DB: removing channel(%s) from topic(%s)", channel, topic)
@@ -208,9 +186,7 @@ class Handlers:
 
         await self.bridge.call(attempt)
 
-    async def tombstone(self, request: Request) -> Response:
-        arguments = query(request)
-        topic, node = _topic(arguments), _argument(arguments, "node")
+    async def tombstone(self, request: Request, topic: str, node: str) -> Response:
         if await self.bridge.call(lambda: self.registry.tombstone(topic, node, self.clock())):
             log.info("DB: setting tombstone for producer@%r of topic(%s)", node, topic)  # %r: a peer chose the text
         return empty_response()
@@ -231,37 +207,6 @@ class Handlers:
         """Answer 200 while the daemon accepts new registrations, otherwise 503 with the reason."""
         obstacle = await self.bridge.call(self.obstacle)
         return plain(503, f"NOK - {obstacle}") if obstacle else plain(200, "OK")
-
-
-def _argument(arguments: dict[str, str], name: str) -> str:
-    """Return a required argument, which may be empty. Raises HttpError 400."""
-    if name not in arguments:
-        raise HttpError(400, f"MISSING_ARG_{name.upper()}")
-    return arguments[name]
-
-
-def _topic(arguments: dict[str, str]) -> str:
-    """Return the argument with a topic's name, valid or not, but not `*`, all topics in the original. Raises HttpError 400."""
-    topic = _argument(arguments, "topic")
-    if topic == "*":
-        raise HttpError(400, "INVALID_ARG_TOPIC")
-    return topic
-
-
-def _limit(arguments: dict[str, str]) -> int:
-    """Return the number of topics and channels in one page. Raises HttpError 400."""
-    text = arguments.get("limit", str(MOST_NAMES))
-    if not (text.isascii() and text.isdigit()) or len(text) > 5 or not 0 < int(text) <= MOST_NAMES:
-        raise HttpError(400, "INVALID_ARG_LIMIT")
-    return int(text)
-
-
-def _name(arguments: dict[str, str], name: str) -> str:
-    """Return a required argument that must be a legal topic or channel name. Raises HttpError 400."""
-    value = _argument(arguments, name)
-    if not is_valid_name(value):
-        raise HttpError(400, f"INVALID_ARG_{name.upper()}")
-    return value
 
 
 def _info_json(info: PeerInfo, extended: bool) -> dict[str, object]:

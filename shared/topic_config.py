@@ -13,11 +13,10 @@ from enum import Enum
 from typing import Any
 
 from penstock.protocol.nsq import MAX_ATTEMPTS
-from shared.values import format_duration, parse_duration
+from shared.values import format_duration, parse_duration, whole_number
 
 MOST_COPIES = 16  # for which a publish or a topic may ask
 MOST = (1 << 62) - 1  # of any number
-MOST_DIGITS = 19
 AS_NODE = "default"  # as a value: the node's setting applies
 
 
@@ -45,8 +44,7 @@ class Setting:
         """Return the value that a text means. Raises ValueError."""
         if self.is_duration:
             return self.load(parse_duration(text))
-        is_number = text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
-        return self.load(int(text) if is_number else text)
+        return self.choices(text) if self.choices is not None else whole_number(text, self.least, self.most)
 
     def show(self, value: Any) -> str | int:
         """Return a value as JSON shows it."""

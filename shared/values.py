@@ -52,6 +52,16 @@ def parse_int(text: str) -> int:
     return in_64_bits(value)
 
 
+def whole_number(text: str, least: int, most: int) -> int:
+    """Return the number from `least` to `most`, neither negative, that decimal digits without a sign mean.
+
+    Raises ValueError. A text longer than the digits of `most` is refused without reading it.
+    """
+    if text.isascii() and text.isdigit() and len(text) <= len(str(most)) and least <= int(text) <= most:
+        return int(text)
+    raise ValueError(f"expected a whole number from {least} to {most}")
+
+
 def in_64_bits(value: int) -> int:
     """Return the value, if Go's int64 holds it. Raises ValueError."""
     if not -(2**63) <= value < 2**63:

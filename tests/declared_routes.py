@@ -10,4 +10,5 @@ from shared.http.route import Route
 
 NODE = MagicMock(options=replace(NsqdOptions(), debug_routes=True))  # with an auth file, and a story
 NSQD: dict[str, Route] = {one.key: one for one in routes(NODE)}
-LOOKUPD: dict[str, Route] = {one.key: one for one in Handlers(*[MagicMock()] * 5).routes()}
+REGISTRY = MagicMock()  # in place of all parts of nsqlookupd
+LOOKUPD: dict[str, Route] = {one.key: one for one in Handlers(*[REGISTRY] * 5).routes()}

@@ -32,7 +32,7 @@ class Checks:
             "oldest-message": self._oldest, "topic-without-channel": self._without_channel, "paused": self._paused,
             "tube-buried": self._tubes, "cursor-lag": self._cursors, "disk-low": self._disk_low, "disk-days": self._disk_days,
             "sync-slow": self._sync_slow, "clock-skew": self._clocks,
-            "certificate-expiring": self._certificates,
+            "certificate-expiring": self._certificates, "replies-given-up": self._given_up,
         }  # fmt: skip
         self._checks = {rule.name: checks[rule.name] for rule in RULES}
 
@@ -145,6 +145,21 @@ class Checks:
                 yield Subject("cursor-lag", name, name, "readers", words, one.lag, severity, topic, node=one.node)
 
     # Nodes
+
+    def _given_up(self, look: Snapshot) -> Found:
+        rule = "replies-given-up"
+        least, earlier = (
+            self._value(rule, "publishes"),
+            list(self.past.looks_before(look, self._value(rule, "minutes"))),
+        )
+        for (cluster, node), now in look.given_up.items():
+            # the first one since the node's start: from then on it counts from 0
+            before = next((one for one in earlier if one.given_up.get((cluster, node), now + 1) <= now), None)
+            gained = now - before.given_up[cluster, node] if before is not None else 0
+            if before is not None and gained >= max(1, least):
+                words = f"{count(gained)} publishes failed in {duration(look.at - before.at)}: no copy in time"
+                name = f"node {node} of cluster {cluster}"[:200]
+                yield Subject(rule, name, name, "cluster", words, gained, Severity.WARNING)
 
     def _disk_low(self, look: Snapshot) -> Found:
         most, critical = self._value("disk-low", "percent"), self._value("disk-low", "critical")

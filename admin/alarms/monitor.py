@@ -279,7 +279,7 @@ class Monitor:
             look.cursors += _cursors(address, found.others.get("/cursors", {}))[: MOST_KEPT - len(look.cursors)]
         look.answered = frozenset(address for address, one in self._known.items() if one.lists_channels)
         answers = {address: one.others.get("/cluster", {}) for address, one in self._known.items()}
-        look.clusters = cluster_states({address: one for address, one in answers.items() if one}).clusters
+        look.add_clusters(cluster_states({address: one for address, one in answers.items() if one}).clusters)
         for record in self.inventory.all():
             member = look.member(record.address) if record.state(now).is_gone else None
             self.inventory.note_new_leader(record.address, member[1].led_by if member is not None else None)

@@ -21,7 +21,7 @@ from admin.alarms.subject import Place
 from admin.alarms.webhook import Webhooks
 from admin.nodes.inventory import NodeState
 from admin.nodes.views import count, page_of, whole
-from admin.output.form_state import FieldError
+from admin.output.form_state import FieldError, number_of
 from admin.output.layout import Fields, Form, View
 from admin.output.site import Site
 from admin.times import is_old
@@ -229,7 +229,5 @@ class AlarmPages:
 
 def _minutes(text: str) -> int:
     """Return the minutes of a snooze. Raises HttpError 400."""
-    minutes = whole(text, 0)
-    if not 0 < minutes <= MOST_MINUTES:
-        raise FieldError("minutes", f"Duration must be a whole number of minutes from 1 to {MOST_MINUTES}.")
-    return minutes
+    error = f"Duration must be a whole number of minutes from 1 to {MOST_MINUTES}."
+    return number_of("minutes", text, 1, MOST_MINUTES, error)

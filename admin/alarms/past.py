@@ -22,14 +22,15 @@ class Past:
         self._disks: deque[tuple[int, dict[str, int]]] = deque(maxlen=DISK_SAMPLES)
 
     def add(self, look: Snapshot) -> None:
-        """Keep the channels of a snapshot for later comparisons: one a minute, and the first one of each node."""
+        """Keep what is compared later of a snapshot: one a minute, and the first one of each node."""
         last = self._kept[-1] if self._kept else None
         if last is not None and look.at < last.at:  # the clock was set back: the earlier times are useless
             self._kept.clear()
             self._disks.clear()
         is_due = last is None or not 0 <= look.at - last.at < SPACING
         if is_due or not all(any(_has_channels(one, node) for one in self._kept) for node in look.answered):
-            self._kept.append(Snapshot(look.at, answered=look.answered, parts=look.parts, left_out=look.left_out))
+            kept = {name: getattr(look, name) for name in ("answered", "parts", "given_up", "left_out")}
+            self._kept.append(Snapshot(look.at, **kept))
         while look.at - self._kept[0].at > LONGEST_WINDOW + SPACING:
             self._kept.popleft()
         while len(self._kept) > MOST_SNAPSHOTS:

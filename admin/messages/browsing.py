@@ -25,6 +25,7 @@ from shared.auth.verbs import Verb
 from shared.http.api import Routes, query
 from shared.http.errors import HttpError
 from shared.json_fields import JsonObject, number, objects, text
+from shared.values import whole_number
 
 MOST_LISTED = 100  # tubes on a page
 MOST_SKIPPED = 20  # pages of tubes that the user may not see
@@ -46,7 +47,7 @@ BULK_JOB_ACTIONS: BulkActions = {
 MOST_NAME, MOST_CLIENT = 64, 255  # characters of a topic's name, and of a field about a client
 MOST_TARGETS = 1000  # topics that are offered as targets
 QUEUE_PAUSES = ("in", "out", "all")  # of Disque's PAUSE: jobs that are added, jobs that are delivered, or both
-MOST_DIGITS = 20  # digits of a number of 64 bits
+MOST_NUMBER = (1 << 64) - 1  # of a job or an offset
 
 
 @dataclass(slots=True)
@@ -196,9 +197,10 @@ class Browsing:
 
 def one_number(text: str, name: str) -> str:
     """Return the digits of one whole number, since nodes accept several with commas. Raises HttpError 400."""
-    if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
-        raise HttpError(400, f"{name.capitalize()} must be one whole number.")
-    return text
+    try:
+        return str(whole_number(text, 0, MOST_NUMBER))
+    except ValueError:
+        raise HttpError(400, f"{name.capitalize()} must be one whole number.") from None
 
 
 def _state(asked: dict[str, str], many: BulkActions) -> str:

@@ -13,8 +13,9 @@ from admin.messages.browsing import BULK_ACTIONS, BULK_JOB_ACTIONS, QUEUE_PAUSES
 from admin.messages.bulk import DONE_WORDS, BulkWork
 from admin.messages.tasks import FASTEST, NotAllowed, Tasks, TooManyTasks
 from admin.nodes.upstreams import UpstreamError
+from admin.nodes.views import MOST_WHOLE
 from admin.output.error_pages import Partly
-from admin.output.form_state import MOST_SECONDS, FieldError
+from admin.output.form_state import MOST_SECONDS, FieldError, number_of
 from admin.output.layout import Form, parameters
 from admin.output.message_filters import read_filters
 from admin.output.requests import confirm, forgetting, printable
@@ -198,12 +199,9 @@ def _pause_of_tube(action: str, form: Form, by: str) -> dict[str, str]:
             raise HttpError(400, "A queue is paused for jobs that are delivered, that are added, or both.")
         return {"queue": state} | ({"by": printable(by)} if by else {})
     seconds = form.get("seconds", "") if action == "pause" else "0"
-    if not (seconds.isascii() and seconds.isdigit() and len(seconds) < 11 and int(seconds) <= MOST_SECONDS):
-        raise FieldError("seconds", f"Pause duration must be a whole number from 0 to {MOST_SECONDS:,} seconds.")
-    return {"seconds": seconds}
+    error = f"Pause duration must be a whole number from 0 to {MOST_SECONDS:,} seconds."
+    return {"seconds": str(number_of("seconds", seconds, 0, MOST_SECONDS, error))}
 
 
 def _positive(value: str, name: str) -> int:
-    if not (value.isascii() and value.isdigit() and 0 < len(value) < 10 and int(value)):
-        raise FieldError(name, f"{_LABELS[name]} must be a whole number of at least 1.")
-    return int(value)
+    return number_of(name, value, 1, MOST_WHOLE, f"{_LABELS[name]} must be a whole number of at least 1.")

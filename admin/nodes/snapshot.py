@@ -104,6 +104,7 @@ class Snapshot:
     paused_tubes: dict[Key, int] = field(default_factory=dict)  # ready jobs, by tube and node
     cursors: list[CursorFigures] = field(default_factory=list)
     clusters: list[ClusterState] = field(default_factory=list)
+    given_up: dict[tuple[str, int], int] = field(default_factory=dict)  # replies since the start, by cluster and node
     certificates: dict[Key, int] = field(default_factory=dict)  # when they end, s since the epoch; by daemon and option
     left_out: int = 0  # channels that nodes did not list because there are too many
     in_parts: int = 0  # channels in `parts`
@@ -114,6 +115,16 @@ class Snapshot:
         found = [pair for pair in every if address in (pair[1].http_address, pair[1].asked)]
         # a node may have had another number before, under which its log is promoted
         return min(found, key=lambda pair: (pair[1].asked != address, pair[1].led_by is not None), default=None)
+
+    def add_clusters(self, clusters: list[ClusterState]) -> None:
+        """Add the clusters, and how many replies to publishes each of their nodes has given up."""
+        self.clusters = clusters
+        self.given_up = {
+            (cluster.name, one.node): one.replies_given_up
+            for cluster in clusters
+            for one in cluster.nodes
+            if one.replies_given_up is not None
+        }
 
     def add_attention(self, node: str, data: JsonObject) -> None:
         """Add a node's answer of /channels/attention."""

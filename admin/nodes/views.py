@@ -14,8 +14,10 @@ from admin.nodes.merge import fields
 from admin.times import clock_element, is_old, moment, moment_element, second_element
 from penstock.protocol.names import is_valid_name
 from shared.json_fields import JsonObject, number, objects, text
+from shared.values import whole_number
 
 PAGE = 100  # topics on a page
+MOST_WHOLE = 999_999_999  # of a number in a query or a form, such as the number of a page
 MOST_TEXT, MOST_HEX = 64 * 1024, 4096  # bytes of a body that are shown, and of those in hex
 MOST_HEADERS = 1000  # headers shown of a message
 MOST_CURSORS = 1000  # cursors shown of a node
@@ -278,9 +280,12 @@ def size(value: int) -> str:
     return f"{value} B"
 
 
-def whole(value: str, otherwise: int = 1) -> int:
-    """Return a number in a query, or `otherwise` if the text is no number of at most 9 digits."""
-    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else otherwise
+def whole(value: str, otherwise: int = 1, most: int = MOST_WHOLE) -> int:
+    """Return a number in a query, or `otherwise` if the text is no whole number up to `most`."""
+    try:
+        return whole_number(value, 0, most)
+    except ValueError:
+        return otherwise
 
 
 def segment(value: str) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from markupsafe import Markup
 
 from shared.http.errors import HttpError
+from shared.values import whole_number
 
 # The nodes' limits of what fields may have.
 MOST_MINUTES = 30 * 24 * 60  # of a pause
@@ -29,10 +30,12 @@ class FieldError(HttpError):
         self.field = field
 
 
-def whole_number(text: str, least: int, most: int) -> int | None:
-    """Return the number that a text is, or None if it is no whole number within these bounds."""
-    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(most))
-    return int(text) if is_number and least <= int(text) <= most else None
+def number_of(field: str, text: str, least: int, most: int, error: str) -> int:
+    """Return the whole number from `least` to `most` in a form's field. Raises FieldError with the text `error`."""
+    try:
+        return whole_number(text, least, most)
+    except ValueError:
+        raise FieldError(field, error) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from admin.output.form_state import whole_number
+from admin.nodes.views import whole
 from admin.times import iso
 
 BEAT = 1.0  # s between two heartbeats; live.js calls a page disconnected after four
@@ -29,7 +29,7 @@ async def live_events(
 
     `every`: s between two looks. `last_id`: the id of the last event that a browser got before it reconnected, or "".
     """
-    shown, at = "", whole_number(last_id, 0, 2**63) or 0  # 0: the content is that of the page, of an unknown time
+    shown, at = "", whole(last_id, 0, 2**63)  # 0: the content is that of the page, of an unknown time
     end = asyncio.get_running_loop().time() + longest
     pause = 0.0 if last_id else every
     while asyncio.get_running_loop().time() < end:

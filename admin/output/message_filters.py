@@ -9,10 +9,9 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from admin.output.form_state import whole_number
 from penstock.protocol.nsq import MAX_ATTEMPTS
 from shared.http.errors import HttpError
-from shared.values import SECOND
+from shared.values import SECOND, whole_number
 
 MOST_TEXT = 200  # characters of each field
 _AGE = re.compile(r"([0-9]{1,9})\s*([smhd])")
@@ -46,10 +45,10 @@ class Filters:
         """Return the arguments for a node. `now`: ns since the epoch. Raises HttpError 400 for a field that is invalid."""
         found = {name: getattr(self, name) for name in ("contains", "header", "reason") if getattr(self, name)}
         if self.min_attempts:
-            attempts = whole_number(self.min_attempts, 0, MAX_ATTEMPTS)
-            if attempts is None:
-                raise HttpError(400, f"Attempts must be a whole number from 0 to {MAX_ATTEMPTS:,}.")
-            found["min_attempts"] = str(attempts)
+            try:
+                found["min_attempts"] = str(whole_number(self.min_attempts, 0, MAX_ATTEMPTS))
+            except ValueError:
+                raise HttpError(400, f"Attempts must be a whole number from 0 to {MAX_ATTEMPTS:,}.") from None
         for name, argument in (("before", "published_before"), ("since", "published_after")):
             if value := getattr(self, name):
                 found[argument] = str(_time(value, now))

@@ -16,7 +16,7 @@ from admin.messages.actions import CHANGES, Actions
 from admin.messages.tasks import Tasks
 from admin.nodes.views import whole
 from admin.output.error_pages import check_outcome
-from admin.output.form_state import MOST_DELAY, MOST_MINUTES, FieldError, whole_number
+from admin.output.form_state import MOST_DELAY, MOST_MINUTES, FieldError, number_of
 from admin.output.layout import Form, parameters
 from admin.output.requests import confirm, forgetting, headers_of, printable
 from admin.output.site import Site
@@ -97,9 +97,7 @@ class Forms:
         more = {"by": printable(by)} if by else {}
         if not text:
             return more
-        minutes = whole_number(text, 1, MOST_MINUTES)
-        if minutes is None:
-            raise FieldError("minutes", _WRONG_DURATION)
+        minutes = number_of("minutes", text, 1, MOST_MINUTES, _WRONG_DURATION)
         return more | {"until": str(int(time.time()) + 60 * minutes)}
 
     async def _publish(self, request: Request, topic: str, form: Form) -> str:
@@ -108,8 +106,8 @@ class Forms:
         if not body:
             raise FieldError("body", "Body must not be empty.")
         delay = form.get("delay", "")
-        if delay and whole_number(delay, 0, MOST_DELAY) is None:
-            raise FieldError("delay", f"Delay must be a whole number from 0 to {MOST_DELAY:,} ms.")
+        if delay:
+            number_of("delay", delay, 0, MOST_DELAY, f"Delay must be a whole number from 0 to {MOST_DELAY:,} ms.")
         headers = headers_of(form.get("headers", ""))
         producer = await self.site.queries.carrying(topic, node)
         is_penstock = bool(await self.site.queries.penstock_nodes([producer]))

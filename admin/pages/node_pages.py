@@ -279,7 +279,7 @@ def _labeled(figures: Mapping[str, object]) -> list[tuple[str, str]]:
 
 def copy_row(copy: LogCopy) -> JsonObject:
     """Return a copy as the page shows it."""
-    left = " left" if copy.state == "catching up" else ""
+    left = " left" if copy.state == "catching up" else f", {copy.lag_seconds:.1f} s" if copy.lag_seconds else ""
     return asdict(copy) | {
         "lag": f"{size(copy.behind)}{left}" if copy.behind is not None else "-",
         "written": count(copy.written) if copy.written is not None else "-",

@@ -9,7 +9,7 @@ from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.follower import Followed
 from nsqd.core.broker import Broker
-from nsqd.core.observation.drain_status import count_in_flight
+from nsqd.core.observation.drain_status import count_finishable
 from nsqd.storage.log.opening import OpenLog
 from shared.log import log
 
@@ -36,7 +36,7 @@ class Departure:
         log.info("CLUSTER: this node leaves the cluster: it takes no messages, delivers none, and transfers its logs")
 
     def in_flight(self) -> int:
-        return count_in_flight(self._broker)
+        return count_finishable(self._broker)
 
     def followed(self) -> Sequence[Followed]:
         return [leader_side.followed() for leader_side in self._copying.leader_sides.values()]

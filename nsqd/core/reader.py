@@ -115,5 +115,9 @@ class Reader(AgendaReader, Protocol):
     def pending_count(self) -> int:
         """Return at most how many messages the reader was given that `counts` does not include yet."""
 
+    @property
+    def finishable_count(self) -> int:
+        """Return the number of messages in flight that a client can still finish: not those of consumers that have left."""
+
     def check(self) -> None:
         """Raise AssertionError if an invariant of the reader does not hold."""

@@ -5,7 +5,8 @@
       "log_id": "...", "lease": 16777217}, ...],
      "refused": [{"node": 3, "address": "127.0.0.1:4454", "reason": "node 3 must first be drained: ..."}, ...],
      "knows_configs": true, "copies": {"available": 2, "away": [2], "counting": [1], "replies_given_up": 0},
-     "followers": [{"node": 1, "state": "in sync", "behind": 0, "written": 4711, "durable": 4711, "failure": ""}, ...],
+     "followers": [{"node": 1, "state": "in sync", "behind": 0, "lag_seconds": 0.0, "written": 4711, "durable": 4711,
+      "failure": ""}, ...],
      "replicas": [{"node": 1, "log_id": "...", "connected": true, "complete": true, "written": 815, "durable": 815,
       "opening": false, "failure": ""}, ...],
      "replica_failures": 0, "refusing": {"count": 1, "topics": ["orders"]},
@@ -21,8 +22,9 @@
 `connected` is false for the responding node. `standing` is member, left or forgotten. `lease`: the message id of that node
 below which ids may have been issued, as far as this node knows. `refused` are nodes that have the secret and are not
 accepted by this node, or do not accept it, with the reason. `followers` are the nodes that keep a replica of this node's
-log: their `state` is asked, catching up, in sync or failed, and `behind` is in bytes. `replicas` are the replicas that this
-node keeps of the logs of others; their content is not known while they are `opening`. Positions count the bytes of a log.
+log: their `state` is asked, catching up, in sync, lagging or failed, `behind` is in bytes, and `lag_seconds` is the age of the
+oldest byte that the follower has not confirmed; one that lags for more than 5 s is lagging. `replicas` are the replicas that
+this node keeps of the logs of others; their content is not known while they are `opening`. Positions count the bytes of a log.
 `knows_configs` is false until this node has the topics' configurations from another one: until then it takes no messages.
 `copies`: the number of possible copies of a message, this node's included; `away`: the assigned followers without a
 connection; `counting`: the in-sync followers; and the number of replies given up since the start, because no copy was made in
@@ -47,8 +49,8 @@ the node is connected, or is not suspected yet, or is this node; 503 CANNOT_WRIT
 the node tries again.
 
 With POST /cluster/leave?limit=60s this node leaves the cluster permanently: it takes no messages and delivers none,
-waits for messages in flight, transfers its logs to nodes that have all of them, announces that it has left, and ends 3 s later.
-GET /cluster/leave returns the progress:
+waits for messages in flight at connected consumers, transfers its logs to nodes that have all of them, announces that it has
+left, and ends 3 s later. GET /cluster/leave returns the progress:
 
     {"state": "handing over", "in_flight": 0, "logs": [{"log_id": "...", "asked": 2}], "lacking": [], "leaderless": []}
 
@@ -63,7 +65,7 @@ must vote as in any election, an nsqlookupd that is in contact with the leader p
 promotes the log instead. /cluster shows the result. 404 NO_REPLICA if the node has no whole copy; 409 OWNER_IS_THERE.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from starlette.requests import Request
@@ -71,18 +73,17 @@ from starlette.responses import Response
 
 from nsqd.core.cluster_view import ClusterView
 from nsqd.http.node import Node
-from shared.http.api import json_response, query
-from shared.http.argument import bounded
+from shared.http.api import json_response
+from shared.http.argument import Argument, bounded, duration
 from shared.http.errors import HttpError
 from shared.http.route import ADMIN, STATS, Route
-from shared.log import log
-from shared.values import SECOND, parse_duration
+from shared.log import log as logger
+from shared.values import SECOND
 
 MOST_NUMBER = 1023  # of a node
 MOST_REFUSING = 100  # topics that are named
-LEAVE_WITHIN = "60s"  # unless the request says otherwise
+LEAVE_WITHIN = 60 * SECOND  # unless the request says otherwise
 MOST_LIMIT = 24 * 3600 * SECOND
-_NODE = bounded("node", MOST_NUMBER, 0)
 
 
 class ClusterRoute:
@@ -93,30 +94,15 @@ class ClusterRoute:
 
     def routes(self) -> list[Route]:
         return [
-            Route("GET /cluster", self.cluster, STATS, "", "Return what the node knows of the nodes of its cluster"),
-            Route(
-                "POST /cluster/forget",
-                self.forget,
-                ADMIN,
-                "node",
-                "Have the cluster forget a node that will not come back",
-            ),
-            Route("GET /cluster/leave", self.leaving, STATS, "", "Return how far the node is with leaving the cluster"),
-            Route(
-                "POST /cluster/leave",
-                self.leave,
-                ADMIN,
-                "?limit",
-                "Have the node hand its logs over, leave the cluster permanently, and end",
-            ),
-            Route(
-                "POST /cluster/promote",
-                self.promote,
-                ADMIN,
-                "log",
-                "Have the node promote the log of a lost node, even if its replica may lack messages",
-            ),
-        ]
+            Route("GET /cluster", self.cluster, STATS, (), "Return what the node knows of the nodes of its cluster"),
+            Route("POST /cluster/forget", self.forget, ADMIN, (bounded("node", MOST_NUMBER),),
+                  "Have the cluster forget a node that will not come back"),
+            Route("GET /cluster/leave", self.leaving, STATS, (), "Return how far the node is with leaving the cluster"),
+            Route("POST /cluster/leave", self.leave, ADMIN, (duration("limit", LEAVE_WITHIN, 1, MOST_LIMIT),),
+                  "Have the node hand its logs over, leave the cluster permanently, and end"),
+            Route("POST /cluster/promote", self.promote, ADMIN, (Argument("log", bytes.fromhex, expected="an id in hex"),),
+                  "Have the node promote the log of a lost node, even if its replica may lack messages"),
+        ]  # fmt: skip
 
     async def cluster(self, request: Request) -> Response:
         """Answer what this node knows of the nodes of its cluster."""
@@ -128,12 +114,8 @@ class ClusterRoute:
         refusing = sorted(name for name, topic in self._node.broker.topics.items() if topic.lacks_copies)
         return {**self._view().figures(), "refusing": {"count": len(refusing), "topics": refusing[:MOST_REFUSING]}}
 
-    async def forget(self, request: Request) -> Response:
+    async def forget(self, request: Request, node: int) -> Response:
         """Have the cluster forget a node, and answer when this is durable here."""
-        arguments = query(request)
-        if "node" not in arguments:
-            raise HttpError(400, "MISSING_ARG_NODE")
-        number = _NODE.value_in(arguments)
         is_kept = False
 
         def begin(then: Callable[[], None]) -> None:
@@ -143,7 +125,7 @@ class ClusterRoute:
                 then()
 
             try:
-                self._view().forget(number, kept)
+                self._view().forget(node, kept)
             except KeyError:
                 raise HttpError(404, "NODE_NOT_FOUND") from None
             except ValueError:
@@ -152,16 +134,10 @@ class ClusterRoute:
         await self._node.bridge.wait(begin)
         if not is_kept:
             raise HttpError(503, "CANNOT_WRITE")
-        return json_response({"forgotten": number})
+        return json_response({"forgotten": node})
 
-    async def leave(self, request: Request) -> Response:
-        """Have this node leave the cluster, and answer how far that is."""
-        try:
-            limit = parse_duration(query(request).get("limit", LEAVE_WITHIN))
-        except ValueError:
-            raise HttpError(400, "INVALID_ARG_LIMIT") from None
-        if not 0 < limit <= MOST_LIMIT:
-            raise HttpError(400, "INVALID_ARG_LIMIT")
+    async def leave(self, request: Request, limit: int) -> Response:
+        """Have this node leave the cluster within `limit` ns, and answer how far that is."""
         await self._node.bridge.call(lambda: self._view().leave(limit))
         return await self.leaving(request)
 
@@ -169,14 +145,13 @@ class ClusterRoute:
         """Answer how far this node is with leaving the cluster."""
         return json_response(await self._node.bridge.observe(lambda: self._view().leaving_state()))
 
-    async def promote(self, request: Request) -> Response:
-        """Begin an election for the log of a lost node, even if the replica here may lack messages."""
-        log_id = _log_id(query(request))
-        await self._node.bridge.observe(lambda: self._promote(log_id))
-        log.warning(
-            "HTTP: an operator ordered the promotion of log %s, even if the replica here lacks messages", log_id.hex()
+    async def promote(self, request: Request, log: bytes) -> Response:
+        """Begin an election for the log with this id, of a lost node, even if the replica here may lack messages."""
+        await self._node.bridge.observe(lambda: self._promote(log))
+        logger.warning(
+            "HTTP: an operator ordered the promotion of log %s, even if the replica here lacks messages", log.hex()
         )
-        return json_response({"log": log_id.hex()})
+        return json_response({"log": log.hex()})
 
     def _promote(self, log_id: bytes) -> None:
         try:
@@ -190,12 +165,3 @@ class ClusterRoute:
         if self._node.cluster is None:
             raise HttpError(404, "NO_CLUSTER")
         return self._node.cluster
-
-
-def _log_id(arguments: Mapping[str, str]) -> bytes:
-    try:
-        return bytes.fromhex(arguments["log"])
-    except KeyError:
-        raise HttpError(400, "MISSING_ARG_LOG") from None
-    except ValueError:
-        raise HttpError(400, "INVALID_ARG_LOG") from None

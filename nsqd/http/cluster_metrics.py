@@ -48,16 +48,24 @@ def _copies(figures: Mapping[str, Any]) -> Iterator[Metric]:
     behind = GaugeMetricFamily(
         "nsqd_cluster_follower_behind_bytes", "Bytes of this node's log that a connected follower lacks", labels=_NODE
     )
+    lag = GaugeMetricFamily(
+        "nsqd_cluster_follower_lag_seconds",
+        "Age of the oldest byte of this node's log that a connected follower has not confirmed",
+        labels=_NODE,
+    )
     in_sync = GaugeMetricFamily(
         "nsqd_cluster_follower_in_sync", "1 if a follower has all of this node's log and keeps up, else 0", labels=_NODE
     )
     known = {one["node"]: one for one in figures["followers"]}
     for number, one in known.items():
         behind.add_metric([str(number)], one["behind"])
+        if one["lag_seconds"] is not None:
+            lag.add_metric([str(number)], one["lag_seconds"])
     for number in sorted({*known, *copies["away"]}):
         is_in_sync = number in known and known[number]["state"] == "in sync"
         in_sync.add_metric([str(number)], int(is_in_sync))
     yield behind
+    yield lag
     yield in_sync
     yield GaugeMetricFamily(
         "nsqd_cluster_copies_available", "Copies of a message that are possible now, this node's one included",

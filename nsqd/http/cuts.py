@@ -13,17 +13,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.cluster_view import ClusterView
+from nsqd.http.cluster import MOST_NUMBER
 from nsqd.http.node import Node
-from shared.http.api import json_response, query
-from shared.http.argument import bounded
+from shared.http.api import json_response
+from shared.http.argument import bounded, duration
 from shared.http.errors import HttpError
 from shared.http.route import ADMIN, Route
-from shared.values import SECOND, parse_duration
+from shared.values import SECOND
 
-MOST_NUMBER = 1023  # of a node
 LONGEST = 24 * 3600 * SECOND  # ns that a cut may last, if it ends by itself
-_NODE = bounded("node", MOST_NUMBER, 0)
-_NODE_OR_ALL = bounded("node", MOST_NUMBER, None)
 
 
 class CutRoutes:
@@ -34,52 +32,29 @@ class CutRoutes:
 
     def routes(self) -> list[Route]:
         return [
-            Route(
-                "POST /debug/cluster/cut",
-                self.cut,
-                ADMIN,
-                "node, ?for",
-                "Partition this node from another node of the cluster",
-            ),
-            Route(
-                "POST /debug/cluster/heal", self.heal, ADMIN, "?node", "End the partition from one node, or from all"
-            ),
-        ]
+            Route("POST /debug/cluster/cut", self.cut, ADMIN, (bounded("node", MOST_NUMBER), duration("for", 0, 0, LONGEST)),
+                  "Partition this node from another node of the cluster"),
+            Route("POST /debug/cluster/heal", self.heal, ADMIN, (bounded("node", MOST_NUMBER, None),),
+                  "End the partition from one node, or from all"),
+        ]  # fmt: skip
 
-    async def cut(self, request: Request) -> Response:
-        """Partition this node from another one."""
-        arguments = query(request)
-        if "node" not in arguments:
-            raise HttpError(400, "MISSING_ARG_NODE")
-        number, duration = _NODE.value_in(arguments), _duration(arguments.get("for", "0"))
+    async def cut(self, request: Request, node: int, for_: int) -> Response:
+        """Partition this node from another one, for some ns; 0: until it is healed."""
 
         def begin() -> list[int]:
             try:
-                return self._view().cut_off(number, duration)
+                return self._view().cut_off(node, for_)
             except ValueError:
                 raise HttpError(400, "INVALID_ARG_NODE") from None
 
         # not `call`: its reply waits for copies, perhaps on the partitioned node
         return json_response({"cut_off": await self._node.bridge.observe(begin)})
 
-    async def heal(self, request: Request) -> Response:
+    async def heal(self, request: Request, node: int | None) -> Response:
         """End the partition from a node, or from all."""
-        arguments = query(request)
-        number = _NODE_OR_ALL.value_in(arguments)
-        return json_response({"cut_off": await self._node.bridge.observe(lambda: self._view().heal(number))})
+        return json_response({"cut_off": await self._node.bridge.observe(lambda: self._view().heal(node))})
 
     def _view(self) -> ClusterView:
         if self._node.cluster is None:
             raise HttpError(404, "NO_CLUSTER")
         return self._node.cluster
-
-
-def _duration(text: str) -> int:
-    """Return the ns of a duration in Go's syntax, at most LONGEST. Raises HttpError 400."""
-    try:
-        duration = parse_duration(text)
-    except ValueError:
-        raise HttpError(400, "INVALID_ARG_FOR") from None
-    if not 0 <= duration <= LONGEST:
-        raise HttpError(400, "INVALID_ARG_FOR")
-    return duration

@@ -82,7 +82,7 @@ class Reactor:
         system, admission = system or System(), admission or Admission()
         self._broker = broker
         self._agenda, self._scan, self._registry = broker.agenda, broker.scan, broker.registry
-        self._clock = clock
+        self.clock = clock
         self._answer_http_requests = answer_http_requests
         self._report_changes = report_changes
         self._epoll = system.poller()
@@ -102,6 +102,7 @@ class Reactor:
         self._unread = Unread(self, self._inflow, clock, admission.refused)
         self._outside = 0  # calls of `until_over` that have not ended
         self._promised = Promised()  # output and HTTP replies that wait for the log
+        self._watched: list[tuple[tuple[Mark, ...], HttpReplies]] = []  # see `when_sent`
         self._upkeep = ConnectionUpkeep(self, self._epoll, self._inflow, self._unread, admission.refused)
         self._displaced: deque[Connection] = deque()  # connections that another one needs the place of
         self.connections: dict[int, Connection] = {}  # by file descriptor
@@ -161,13 +162,13 @@ class Reactor:
 
     async def run(self) -> None:
         """Run turns until cancelled, or halted. The caller then calls `close_all`."""
-        since_trio, _ = self._clock()
+        since_trio, _ = self.clock()
         while not self._is_halted:
             due = self._due()
             events = self._epoll.poll(self._linger(due), MAX_EVENTS)
-            if not events and (due is None or due > self._clock()[0]):
+            if not events and (due is None or due > self.clock()[0]):
                 await self._wait(due)
-                since_trio, _ = self._clock()
+                since_trio, _ = self.clock()
                 events = self._epoll.poll(0, MAX_EVENTS)
             self.turn(events)
             if self.now - since_trio > BACK_TO_TRIO:
@@ -215,7 +216,7 @@ class Reactor:
         return LINGER if due is None else min(LINGER, max(0.0, (due - self.now) / 1e9))
 
     async def _wait(self, due: int | None) -> None:
-        seconds = inf if due is None else max(0.0, (due - self._clock()[0]) / 1e9)
+        seconds = inf if due is None else max(0.0, (due - self.clock()[0]) / 1e9)
         with trio.move_on_after(seconds):
             await trio.lowlevel.wait_readable(self._epoll.fileno())
 
@@ -267,7 +268,7 @@ class Reactor:
 
     def _begin(self) -> None:
         """Read the clocks for the broker: everything from now on happens at this time."""
-        self.now, self.wall = self._clock()
+        self.now, self.wall = self.clock()
         self._broker.begin(self.now, self.wall)
 
     def _receive(self, connection: Connection) -> None:
@@ -325,7 +326,7 @@ class Reactor:
             if not is_alone:
                 if number & (LOOK_EVERY - 1) == LOOK_EVERY - 1:
                     until = until or now + CATCH_UP
-                    is_late = self._clock()[0] > until
+                    is_late = self.clock()[0] > until
                     if is_late:
                         for late, rest in received[number:]:
                             self._defer(late, rest)
@@ -416,6 +417,10 @@ class Reactor:
         connection.layers = None
         del connection.peer  # the two refer to each other, and the daemon never collects old garbage
 
+    def when_sent(self, marks: tuple[Mark, ...], then: HttpReplies) -> None:
+        """Call `then` when the output of this turn leaves that waits for these marks, or when it has waited in vain."""
+        self._watched.append((marks, then))
+
     def give_up_http_replies(self) -> None:
         """Answer all HTTP requests that wait for promises. Not to be called in a turn."""
         self._promised.give_up_http_replies()
@@ -452,6 +457,17 @@ class Reactor:
                 self._promised.add_http_replies(replies, promises)
             else:
                 replies.deliver()
+        if self._watched:
+            self._watch(promises)
+
+    def _watch(self, promises: Sequence[Promise]) -> None:
+        """Have each reply of `when_sent` follow what it waits for among the promises of this turn."""
+        for marks, replies in self._watched:
+            if own := [promise for promise in promises if promise.mark in marks]:
+                self._promised.add_http_replies(replies, own)
+            else:
+                replies.deliver()
+        self._watched.clear()
 
     def _seal(self, promises: Sequence[Promise]) -> None:
         """Hold back the output of this turn for each connection that waits for the mark of one of these promises."""
@@ -494,9 +510,9 @@ class Reactor:
         if now >= self._inflow.retry_at:
             self._inflow.retry(now)
         if now >= self.timers.due:
-            until = self._clock()[0] + CATCH_UP
+            until = self.clock()[0] + CATCH_UP
             for _ in range(MOST_DUE // DUE_AT_ONCE):  # the rest is due in the next turn
                 for connection in self.timers.pop_due(now, DUE_AT_ONCE):
                     self._upkeep.tick(connection, now)
-                if now < self.timers.due or self._clock()[0] > until:
+                if now < self.timers.due or self.clock()[0] > until:
                     break

@@ -7,22 +7,23 @@ imports is the server's. Therefore the reactor accepts first, and what only the 
 from __future__ import annotations
 
 import logging
-import time
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
+from nsqd.core.sequence.mark import Mark
 from nsqd.http.node import Node
 from nsqd.net.endpoint import OutputBounds
+from nsqd.net.promised import HttpReplies
 from nsqd.net.reactor import Reactor
 from nsqd.options import NsqdOptions
 from nsqd.protocols.http.peer import Context, HttpPeer
 from nsqd.start.listeners import Listeners
 from shared.budget import Budget
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
-from shared.http.answer_log import leaves_out_answer, write_answer
+from shared.http.answer_log import Client, leaves_out_answer, write_answer
 from shared.http.errors import HttpError
 from shared.http.hosts import Hosts
 from shared.log import log
@@ -32,6 +33,7 @@ from shared.tls.options import REQUIRED
 
 # As in the HTTP thread: bytes that wait for the network, and 128 answers in a turn. At most one more turn's answers are added.
 HTTP_BOUNDS = OutputBounds(unsent=32 * 1024, sealed=1)
+MOST_WAITING = 1000  # lines of the log that wait for their responses: clients that reconnect would make ever more
 
 if TYPE_CHECKING:
     import socket
@@ -63,7 +65,7 @@ class HttpFrontEnd:
             is_own_host=self._is_own_host,
             is_healthy=lambda: node.health() == "OK",
             stats=lambda *_: None,
-            answered=_log_answer,
+            answered=lambda *_: None,
             proofs=listeners.keyring,
             accounts=node.accounts,
         )
@@ -75,6 +77,7 @@ class HttpFrontEnd:
         """Have the reactor accept plain HTTP. What it does not answer itself waits for the server."""
         listener = self._listeners.http
         if listener is not None and self._reactor_accepts:
+            self._context.answered = AnswerLog(reactor).note
             listener.socket.setblocking(False)
             listener.socket.listen(BACKLOG)
             make_peer = partial(HttpPeer, self._context)
@@ -167,8 +170,27 @@ class HttpFrontEnd:
         return True
 
 
-def _log_answer(request: Request, ip: str, port: str, arrived: int) -> None:
-    level = logging.INFO if request.topic else logging.DEBUG  # without one it is a probe
-    if not leaves_out_answer(level):
-        client = (ip, int(port)) if ip else None
-        write_answer(level, 200, request.method, request.target, client, time.monotonic_ns() - arrived)
+class AnswerLog:
+    """Logs what the reactor answers, when the response leaves. One that a broken log prevents has no line.
+
+    While MOST_WAITING responses wait for a sync or for copies, others have no line either.
+    """
+
+    def __init__(self, reactor: Reactor) -> None:
+        self._reactor = reactor
+        self._waiting = 0  # lines that are written when their responses leave
+
+    def note(self, request: Request, ip: str, port: str, arrived: int, marks: tuple[Mark, ...]) -> None:
+        """Log a request once its response has waited for `marks`; see nsqd.protocols.http.peer.Context."""
+        level = logging.INFO if request.topic else logging.DEBUG  # without one it is a probe
+        if not leaves_out_answer(level) and self._waiting < MOST_WAITING:
+            self._waiting += 1
+            # a closure would cost every request a tenth of a microsecond
+            end = partial(self._end, level, request, (ip, int(port)) if ip else None, arrived)
+            self._reactor.when_sent(marks, HttpReplies(partial(end, 200), partial(end, 0), partial(end, 503)))
+
+    def _end(self, level: int, request: Request, client: Client, arrived: int, status: int) -> None:
+        """Write the line of a response with that status; 0: none was sent."""
+        self._waiting -= 1
+        if status:
+            write_answer(level, status, request.method, request.target, client, self._reactor.clock()[0] - arrived)

@@ -44,19 +44,12 @@ class Keyring:
         self,
         path: str,
         wall: Callable[[], float],
-        read: Callable[[str], AuthFile] = parse,
         *,
         clock: Callable[[], float] = time.monotonic,
-        is_strict: bool = True,
     ) -> None:
-        """Read the file by `read`. `wall`: the time in s since the epoch; `clock`: monotonic s. Raises OSError, AuthFileError.
-
-        Not `is_strict`: a token may have any form, and a file that all users can read causes only a warning.
-        """
+        """Read the file. `wall`: the time in s since the epoch; `clock`: monotonic s. Raises OSError, AuthFileError."""
         self._failures = Failures(clock)  # at the ports whose connections show a proof once, by address
         self._path = Path(path)
-        self._read = read
-        self._is_strict = is_strict
         self._wall = wall
         self._state: tuple[int, ...] = ()  # of the file that was read last
         self._complaint = ""  # the error that was logged last
@@ -70,7 +63,7 @@ class Keyring:
 
     def with_token(self, secret: bytes) -> Identity | None:
         """Return the identity of this token, or None."""
-        return self._valid(self._file.tokens.get(digest(secret))) if is_token(secret) or not self._is_strict else None
+        return self._valid(self._file.tokens.get(digest(secret))) if is_token(secret) else None
 
     def with_certificate(self, subject: str, names: list[str]) -> Identity | None:
         """Return the identity of this certificate, which was verified, or None. `names`: its URIs and DNS names."""
@@ -151,8 +144,7 @@ class Keyring:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise AuthFileError("it is not a regular file")
-            public = public_problem(found)
-            if public and self._is_strict:
+            if public := public_problem(found):
                 raise AuthFileError(public)
             try:
                 text = file.read(MOST_BYTES + 1)
@@ -162,9 +154,7 @@ class Keyring:
                 raise AuthFileError("it was changed while it was read")
         if len(text) > MOST_BYTES:
             raise AuthFileError(f"it has more than {MOST_BYTES} bytes")
-        self._file = self._read(text)
-        if public:
-            log.warning("AUTH: all users of this machine can read %s: run chmod o= on it", self._path)
+        self._file = parse(text)
         for one, other in self._file.twins():
             log.warning(
                 "AUTH: the names %s and %s differ in case only, so readers of an audit confuse them", one, other

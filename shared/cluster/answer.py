@@ -13,6 +13,7 @@ from shared.json_fields import JsonObject, number, objects, text
 
 MOST_NUMBER = 1023  # of a node
 MOST_LISTED = 1024  # entries of one list of an answer that are read
+MOST_SECONDS = 1e9  # of an age
 LONGEST_TEXT = 200  # characters of an address or a reason
 MEMBER, FORGOTTEN = "member", "forgotten"
 STANDINGS = (MEMBER, "left", FORGOTTEN)  # the later one holds
@@ -146,12 +147,12 @@ def _record(raw: JsonObject) -> MemberRecord:
 
 def _follower(leader: int, follower: int, log_id: str, raw: JsonObject) -> LogCopy:
     state, failure = text(raw.get("state")), _short(raw.get("failure"))
-    if state not in ("in sync", "failed"):
+    if state not in ("in sync", "lagging", "failed"):
         state = "catching up"
     return LogCopy(
         leader, follower, log_id, "failed" if failure else state,
         behind=_count(raw.get("behind")), written=_count(raw.get("written")) or 0, durable=_count(raw.get("durable")) or 0,
-        failure=failure,
+        failure=failure, lag_seconds=_seconds(raw.get("lag_seconds")),
     )  # fmt: skip
 
 
@@ -214,6 +215,10 @@ def _node_number(value: object) -> int | None:
 
 def _count(value: object) -> int | None:
     return value if type(value) is int and 0 <= value < 1 << 63 else None
+
+
+def _seconds(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and 0 <= value < MOST_SECONDS else None
 
 
 def _short(value: object) -> str:

@@ -22,18 +22,20 @@ class LogCopy:
     leader: int
     follower: int
     log_id: str
-    # in sync, catching up, failed, away (the leader has no connection to it); if the leader does not answer, complete or
-    # incomplete; unused (the leader does not write to it), other log (the leader has another log now)
+    # in sync, lagging (it was in sync, and has confirmed nothing for a while), catching up, failed, away (the leader has no
+    # connection to it); if the leader does not answer, complete or incomplete; unused (the leader does not write to it), other
+    # log (the leader has another log now)
     state: str
     behind: int | None  # bytes that the copy lacks, of the log or else of the longest copy; None: unknown
     written: int | None  # position up to which it has the log; None: unknown
     durable: int | None
     failure: str = ""  # the reason, if it failed
+    lag_seconds: float | None = None  # age of the oldest byte that it has not confirmed; None: unknown
 
     @property
     def is_bad(self) -> bool:
         """True if an operator must act: the copy failed, or is not being written though it should be."""
-        return self.state in ("failed", "away", "incomplete")
+        return self.state in ("failed", "away", "incomplete", "lagging")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +166,13 @@ class ClusterState:
                 node = "an unknown node" if log.node is None else f"node {log.node}"
                 yield Problem(f"log of {node}", "not served", f"it is not served: {log.state} (node {log.leader})")
         for copy in self.copies:
+            subject = f"copy of the log of node {copy.leader} at node {copy.follower}"
             if copy.state == "failed":
-                subject = f"copy of the log of node {copy.leader} at node {copy.follower}"
                 yield Problem(subject, "failed", copy.failure or "it cannot be made")
+            elif copy.state == "lagging":
+                yield Problem(
+                    subject, "lagging", f"it has confirmed nothing for {copy.lag_seconds or 0:.0f} s", is_critical=False
+                )
 
 
 @dataclass(slots=True)

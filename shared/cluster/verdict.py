@@ -90,6 +90,9 @@ def _degraded(cluster: ClusterState) -> Iterator[str]:
     for copy in cluster.copies:
         if copy.is_bad or copy.state == "catching up":
             behind = f", {copy.behind} bytes behind" if copy.behind else ""
+            behind += (
+                f", the oldest for {copy.lag_seconds:.0f} s" if copy.state == "lagging" and copy.lag_seconds else ""
+            )
             why = f": {copy.failure}" if copy.failure else ""
             state = "has failed" if copy.state == "failed" else f"is {copy.state}"
             yield f"the replica of node {copy.leader}'s log at node {copy.follower} {state}{behind}{why}"

@@ -14,11 +14,12 @@ from typing import Any, TypeVar
 
 from penstock.protocol.names import is_valid_name
 from shared.http.errors import HttpError
-from shared.values import parse_duration
+from shared.values import format_duration, parse_duration, whole_number
 
 T = TypeVar("T")
 REQUIRED: Any = object()  # in place of a default
-MOST_DIGITS = 19  # of a number in a list
+MOST_DIGITS = 19  # of a number without a bound of its own
+_LONGEST = (1 << 63) - 1  # ns: Go's longest duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +76,7 @@ def legal_name(name: str, default: Any = REQUIRED, invalid: str = "") -> Argumen
 
 def bounded(name: str, most: int, default: Any = REQUIRED, least: int = 0, invalid: str = "") -> Argument:
     """Declare a number from `least` to `most`."""
-
-    def read(text: str) -> int:
-        is_number = text.isascii() and text.isdigit() and len(text) <= len(str(most))
-        return _checked(int(text) if is_number else -1, is_number and least <= int(text) <= most)
-
-    return Argument(name, read, default, f"{least} to {most}", invalid)
+    return Argument(name, lambda text: whole_number(text, least, most), default, f"{least} to {most}", invalid)
 
 
 def choice(name: str, values: Mapping[str, Any], default: Any = REQUIRED) -> Argument:
@@ -109,18 +105,19 @@ def listed(name: str, read: Callable[[str], Any], most: int, each: str, invalid:
 
 
 def number(text: str) -> int:
-    """Return a number of at most MOST_DIGITS digits. Raises ValueError."""
-    return int(_checked(text, text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS))
+    """Return a whole number of at most MOST_DIGITS digits. Raises ValueError."""
+    return whole_number(text, 0, 10**MOST_DIGITS - 1)
 
 
-def duration(name: str, default: Any = REQUIRED) -> Argument:
-    """Declare a duration in Go's syntax, in ns, that is not negative."""
+def duration(name: str, default: Any = REQUIRED, least: int = 0, most: int = _LONGEST) -> Argument:
+    """Declare a duration in Go's syntax, from `least` to `most` ns."""
 
     def read(text: str) -> int:
         value = parse_duration(text)
-        return _checked(value, value >= 0)
+        return _checked(value, least <= value <= most)
 
-    return Argument(name, read, default, "a duration")
+    bound = "" if most == _LONGEST else f" up to {format_duration(most)}"
+    return Argument(name, read, default, f"a duration{bound}")
 
 
 def _checked(value: T, is_valid: bool) -> T:

@@ -16,7 +16,7 @@ import tracemalloc
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shared.http.api import query
+from shared.http.argument import Argument, any_text
 from shared.http.bridge import Bridge
 from shared.http.route import ADMIN, Route
 from shared.process.stacks import Sampler, tasks_text, threads_text
@@ -48,24 +48,19 @@ class Debug:
 
     def routes(self) -> list[Route]:
         return [
-            Route("GET /debug/pprof/", self.index, ADMIN, "", "List the debug routes"),
-            Route("GET /debug/pprof/cmdline", self.cmdline, ADMIN, "", "Return the command line"),
-            Route(
-                "GET /debug/pprof/goroutine",
-                self.goroutine,
-                ADMIN,
-                "",
-                "Return what every thread and every task is doing",
-            ),
-            Route("GET /debug/pprof/heap", self.heap, ADMIN, "", "Return what is allocated"),
-            Route("GET /debug/pprof/profile", self.profile, ADMIN, "?seconds", "Sample where the time goes"),
-            Route("GET /debug/pprof/block", self.absent, ADMIN, "", "Not available in CPython"),
-            Route("GET /debug/pprof/threadcreate", self.absent, ADMIN, "", "Not available in CPython"),
-            Route("GET /debug/pprof/symbol", self.absent, ADMIN, "", "Not available in CPython"),
-            Route("POST /debug/pprof/symbol", self.absent, ADMIN, "", "Not available in CPython"),
-            Route("PUT /debug/setblockrate", self.set_block_rate, ADMIN, "", "Has no effect"),
-            Route("POST /debug/freememory", self.free_memory, ADMIN, "", "Collect garbage"),
-        ]
+            Route("GET /debug/pprof/", self.index, ADMIN, (), "List the debug routes"),
+            Route("GET /debug/pprof/cmdline", self.cmdline, ADMIN, (), "Return the command line"),
+            Route("GET /debug/pprof/goroutine", self.goroutine, ADMIN, (), "Return what every thread and every task is doing"),
+            Route("GET /debug/pprof/heap", self.heap, ADMIN, (), "Return what is allocated"),
+            Route("GET /debug/pprof/profile", self.profile, ADMIN, (Argument("seconds", _seconds, SECONDS),),
+                  "Sample where the time goes"),
+            Route("GET /debug/pprof/block", self.absent, ADMIN, (), "Not available in CPython"),
+            Route("GET /debug/pprof/threadcreate", self.absent, ADMIN, (), "Not available in CPython"),
+            Route("GET /debug/pprof/symbol", self.absent, ADMIN, (), "Not available in CPython"),
+            Route("POST /debug/pprof/symbol", self.absent, ADMIN, (), "Not available in CPython"),
+            Route("PUT /debug/setblockrate", self.set_block_rate, ADMIN, (any_text("rate", ""),), "Has no effect"),
+            Route("POST /debug/freememory", self.free_memory, ADMIN, (), "Collect garbage"),
+        ]  # fmt: skip
 
     async def index(self, request: Request) -> Response:
         """List the debug routes that are available."""
@@ -91,9 +86,8 @@ class Debug:
             lines.append("allocations by line: start the daemon with PYTHONTRACEMALLOC=1 in its environment")
         return _text(200, "\n".join(lines) + "\n")
 
-    async def profile(self, request: Request) -> Response:
+    async def profile(self, request: Request, seconds: int) -> Response:
         """Sample for `seconds` and return folded stacks. Answers 503 while another profile is taken."""
-        seconds = _seconds(query(request).get("seconds", ""))
         if self._profiling:
             return _text(503, "a profile is being taken\n")
         self._profiling = True
@@ -111,9 +105,8 @@ class Debug:
         name = request.url.path.rpartition("/")[2]
         return _text(501, f"{name}: CPython does not record {_ABSENT[name]}\n")
 
-    async def set_block_rate(self, request: Request) -> Response:
+    async def set_block_rate(self, request: Request, rate: str) -> Response:
         """Answer 400 for an invalid number, as in the original; else 501, because CPython has no such setting."""
-        rate = query(request).get("rate", "")
         if not re.fullmatch(r"[+-]?[0-9]{1,18}", rate):
             return _text(400, f"invalid block rate : {rate!a}\n")
         return _text(501, f"setblockrate: CPython does not record {_ABSENT['block']}\n")
@@ -131,7 +124,7 @@ async def _wait(request: Request, seconds: float) -> None:
                 pass  # an empty body
 
 
-def _seconds(text: str) -> float:
+def _seconds(text: str) -> int:
     """Return the seconds of a profile. As in Go, anything but a positive number means the default."""
     seconds = int(text) if re.fullmatch(r"[0-9]{1,9}", text) else 0
     return min(seconds or SECONDS, MOST_SECONDS)

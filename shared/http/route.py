@@ -53,9 +53,7 @@ class Route:
     key: str  # method and path, as "GET /stats"; a segment of the path may be a "{parameter}"
     handler: Callable[..., Awaitable[Response]]  # takes the request and, by name, the values of the declared arguments
     need: Need
-    # Those in the query. A handler that parses the query itself has their names as text, separated by commas, as the reference
-    # lists them; "?": it may be left out.
-    arguments: tuple[Argument, ...] | str
+    arguments: tuple[Argument, ...]  # those in the query
     does: str  # what the route does, in a sentence without a period
     parses_itself: bool = False  # the handler parses the arguments, because NSQ reads the body first
 
@@ -72,7 +70,7 @@ class Route:
 
         It raises HttpError 400.
         """
-        if not self.arguments or isinstance(self.arguments, str) or self.parses_itself:
+        if not self.arguments or self.parses_itself:
             return self
         handler, declared = self.handler, self.arguments
 

@@ -3,7 +3,9 @@
 import asyncio
 import re
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -12,7 +14,6 @@ from argon2 import PasswordHasher
 
 from admin.daemon import application
 from admin.options import AdminOptions
-from admin.users.users import User, hashed, open_users, written
 from shared.auth.keyring import Keyring
 from shared.auth.tokens import digest
 from shared.http.api import Api
@@ -26,20 +27,33 @@ _TLS = ssl.create_default_context()  # reading all authorities takes 50 ms of CP
 T = TypeVar("T")
 
 
-def users_file(directory: Path, *users: User) -> str:
-    """Write a users file that lists these users, and return its path."""
-    path = directory / "users"
-    path.write_text(written(users))
-    path.chmod(0o600)
-    return str(path)
+@dataclass(frozen=True)
+class User:
+    """A user of an auth file; without a password and a token, a trusted proxy names it."""
+
+    name: str
+    role: str
+    topics: tuple[str, ...] = ()  # patterns; (): all
+    password: str = ""  # its hash
+    token: str = ""
+
+    @property
+    def entry(self) -> str:
+        """The entry in the file."""
+        lines = [f'[[user]]\nname = "{self.name}"\nroles = ["{self.role}"]']
+        lines += [f"topics = {list(self.topics)}"] if self.topics else []
+        lines += [f'password = "{self.password}"'] if self.password else []
+        lines += [f'sha256 = "{digest(self.token.encode())}"'] if self.token else []
+        return "\n".join(lines) + "\n"
+
+
+def file_of(directory: Path, *users: User) -> str:
+    """Write an auth file with these users, and return its path."""
+    return auth_file(directory, "".join(user.entry for user in users))
 
 
 def with_password(name: str, role: str, *topics: str) -> User:
-    return User(name, role, topics or ("*",), _CHEAP.hash(PASSWORD))
-
-
-def with_token(name: str, role: str, token: str, *topics: str) -> User:
-    return User(name, role, topics or ("*",), hashed(token))
+    return User(name, role, topics, _CHEAP.hash(PASSWORD))
 
 
 def token(name: str) -> str:
@@ -95,8 +109,10 @@ def users_of(options: AdminOptions) -> Keyring | None:
             keyring.look_after()
             return getattr(keyring, name)
 
-    keyring = open_users(options)
-    return cast(Keyring, Watched()) if keyring is not None else None
+    if not options.auth_file:
+        return None
+    keyring = Keyring(options.auth_file, time.time)
+    return cast(Keyring, Watched())
 
 
 def browser(app: Callable[..., Awaitable[None]], address: str = "127.0.0.1", **headers: str) -> httpx.AsyncClient:

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 
 from penstock.client import Consumer
-from tests.admin.asking import users_file, with_password
+from tests.admin.asking import file_of, with_password
 from tests.admin.browsers import browser
 from tests.admin.conftest import Cluster, a_cluster
 
@@ -27,8 +27,8 @@ BUSY = 40.0  # s: four steps of a chart
 @contextmanager
 def a_full_cluster(directory: Path) -> Iterator[Cluster]:
     """With something of everything in it, and users."""
-    users = users_file(directory, with_password("ann", "admin"), with_password("vic", "viewer"))
-    flags = ("-users-file", users, "-anonymous-role", "admin", "-audit-file", str(directory / "audit"))
+    users = file_of(directory, with_password("ann", "admin"), with_password("vic", "viewer"))
+    flags = ("-auth-file", users, "-anonymous-role", "admin", "-audit-file", str(directory / "audit"))
     with a_cluster(directory, *flags) as cluster:
         fill(cluster)
         yield cluster

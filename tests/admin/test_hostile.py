@@ -13,7 +13,7 @@ import pytest
 
 from admin.nodes.views import MOST_TEXT, message_view
 from admin.users.audit import Actor, Audit
-from tests.admin.asking import users_file, visiting, with_token
+from tests.admin.asking import auth_file, bearer, visiting
 from tests.admin.conftest import a_node, json_answer, upstream
 from tests.async_tests import on_asyncio
 from tests.cases import each
@@ -163,15 +163,15 @@ async def test_other_ways_of_writing_a_path_lead_to_the_page_and_nowhere_else(pa
 async def test_what_one_may_not_see_is_not_exported_either(tmp_path: Path) -> None:
     one = {"id": "1", "offset": 1, "body": "secret", "headers": {"card": "secret"}, "key": "secret", "body_size": 6}
     listed = {"messages": [one], "jobs": [one], "total": 1, "topics": []}
-    file = users_file(tmp_path, with_token("vic", "viewer", "v"), with_token("bea", "body-viewer", "b"))
+    file = auth_file(tmp_path, vic=("viewer",), bea=("body-viewer",))
     with a_node(lambda path: None if path.startswith(("/info", "/stats")) else listed) as node:
-        client = visiting(node, users_file=file)
+        client = visiting(node, auth_file=file)
         for page in (f"/messages/t/c?node={node}", f"/tube?name=t&node={node}"):
             for kind in ("", "&format=csv", "&format=json"):
-                for token, sees in (("v", False), ("b", True)):
-                    answer = await client.get(page + kind, headers={"Authorization": f"Bearer {token}"})
+                for name, sees in (("vic", False), ("bea", True)):
+                    answer = await client.get(page + kind, headers=bearer(name))
                     assert ("secret" in answer.text) is sees, page + kind
-        refused = await client.get(f"/body/t/c?node={node}&offset=1", headers={"Authorization": "Bearer v"})
+        refused = await client.get(f"/body/t/c?node={node}&offset=1", headers=bearer("vic"))
         assert refused.status_code == 403
 
 

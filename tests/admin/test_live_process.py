@@ -9,7 +9,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.admin.asking import PASSWORD, users_file, with_password
+from tests.admin.asking import PASSWORD, file_of, with_password
 from tests.admin.conftest import nsqadmin
 from tests.daemons import Daemon, nsqd, publish
 
@@ -114,7 +114,7 @@ def test_a_session_that_has_ended_says_so_with_a_way_back(chrome: Browser, node:
         page.fill("input[name=password]", PASSWORD)
         page.keyboard.press("Enter")
 
-    flags = ("-nsqd-http-address", node.http, "-users-file", users_file(tmp_path, with_password("ann", "admin")))
+    flags = ("-nsqd-http-address", node.http, "-auth-file", file_of(tmp_path, with_password("ann", "admin")))
     with nsqadmin(*flags) as admin:
         context = chrome.new_context(bypass_csp=True)
         page = context.new_page()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 
-from tests.admin.asking import PASSWORD, csrf_in, users_file, visiting, with_password
+from tests.admin.asking import PASSWORD, csrf_in, file_of, visiting, with_password
 from tests.admin.conftest import Cluster, a_cluster, a_node
 from tests.admin.scriptless import Visitor
 from tests.async_tests import on_asyncio
@@ -26,7 +26,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     directory = tmp_path_factory.mktemp("guarded")
     users = [with_password("ann", "admin"), with_password("vic", "viewer"), with_password("eu", "operator", "eu.*")]
     audit = ("-audit-file", str(directory / "audit"), "-audit-topic", "audit")
-    with a_cluster(directory, "-users-file", users_file(directory, *users), *audit) as found:
+    with a_cluster(directory, "-auth-file", file_of(directory, *users), *audit) as found:
         for topic in ("eu.orders", "us.orders"):
             found.channel(topic, "c")
         yield found

@@ -19,9 +19,7 @@ import httpx
 import pytest
 from argon2 import PasswordHasher
 
-from admin.users.users import User, written
 from shared.auth.tokens import digest
-from tests.admin.asking import with_token
 from tests.admin.conftest import nsqadmin
 from tests.auth_server import AuthServer, Visit, allowing, says
 from tests.certificates import Authority
@@ -66,10 +64,9 @@ class World:
             self.write(name, text)
         hashed = PasswordHasher(time_cost=1, memory_cost=64).hash(PASSWORD)
         self.user = f'[[user]]\nname = "ann"\npassword = "{hashed}"\nroles = ["admin"]\n'
+        robot = digest(TOKENS["robot"].encode())
+        self.user += f'[[user]]\nname = "robot"\nsha256 = "{robot}"\nroles = ["admin"]\n'
         self.write_auth("admin", "node", "orders", "revoked")
-        self.write(
-            "users", written([with_token("robot", "admin", TOKENS["robot"]), User("ann", "admin", ("*",), hashed)])
-        )
         known = ("-auth-file", str(path / "auth.toml"))
         shown = ("-auth-token-file", str(path / "node.token"))
         url = f"http://{URL_USER}:{URL_PASSWORD}@{auth_server}/auth?key={URL_ARGUMENT}"
@@ -225,7 +222,7 @@ def test_no_secret_stands_anywhere_but_where_it_was_given(world: World) -> None:
         flags = (*world.flags, "-lookupd-tcp-address", lookupd.tcp)
         node = stack.enter_context(nsqd(path / "data", *flags, listens=listens))
         given = ("-lookupd-http-address", lookupd.http, "-auth-token-file", str(path / "admin.token"))
-        more = ("-users-file", str(path / "users"), "-audit-file", str(path / "audit"), "-log-level", "debug")
+        more = ("-auth-file", str(path / "auth.toml"), "-audit-file", str(path / "audit"), "-log-level", "debug")
         admin = stack.enter_context(nsqadmin(*given, *more))
         watcher = stack.enter_context(socket.create_connection(place_of(node, "DISQUE"), timeout=30))
         watcher.sendall(b"AUTH %b\r\nMONITOR\r\n" % TOKENS["admin"].encode())

@@ -26,9 +26,8 @@ TRIED_BY = {
     "admin/pages/test_oidc.py": ("admin.users.oidc_provider",),
     "admin/users/test_oidc_options.py": ("admin.options",),
     "admin/pages/test_start.py": ("admin.output.layout", "admin.output.requests", "admin.output.site",),
-    "admin/pages/test_start_process.py": ("admin.daemon", "admin.main", "admin.pages.node_pages", "admin.pages.record_pages",),
+    "admin/pages/test_start_process.py": ("admin.daemon", "admin.pages.node_pages", "admin.pages.record_pages",),
     "admin/test_shown.py": ("admin.nodes.answer_budget",),
-    "admin/users/test_users.py": ("admin.users.command",),
     "apps/test_apps.py": (
         "apps.interrupts", "apps.nsq_tail", "apps.passthrough", "apps.to_nsq", "penstock.client.connection",
         "penstock.client.dial", "penstock.client.links", "penstock.client.lookup", "penstock.client.producer",

@@ -1,10 +1,10 @@
 """How a node leaves the cluster permanently: it transfers its logs to nodes that have all of them, and announces that it left.
 
-The node takes no publishes and delivers nothing more. It waits until nothing is in flight, but no longer than half of the
-limit. Then it steps down: for each log it asks one follower that has everything to become the leader, by a usual election,
-and another one if that takes too long. When every log has another leader, it announces that it has left. A log that is not
-transferred within the limit stays its own: there is a failover as from a lost node. If a log got a leader that may lack a
-part of it, because the node was partitioned, it does not leave: its disk may have the only copy of messages.
+The node takes no publishes and delivers nothing more. It waits until its clients have nothing in flight, but no longer than
+half of the limit. Then it steps down: for each log it asks one follower that has everything to become the leader, by a usual
+election, and another one if that takes too long. When every log has another leader, it announces that it has left. A log that
+is not transferred within the limit stays its own: there is a failover as from a lost node. If a log got a leader that may lack
+a part of it, because the node was partitioned, it does not leave: its disk may have the only copy of messages.
 
 Nothing here does input or output, or reads a clock.
 
@@ -54,7 +54,7 @@ class LeavingNode(Protocol):
         """Take no publishes, and deliver nothing more."""
 
     def in_flight(self) -> int:
-        """Return the number of messages in flight."""
+        """Return the number of messages in flight that a client can still finish."""
 
     def followed(self) -> Sequence[Followed]:
         """Return the logs that are copied, of those that this node leads."""

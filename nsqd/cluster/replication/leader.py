@@ -19,6 +19,7 @@ from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.common_point import common_end, continued, first_missing
 from nsqd.cluster.replication.follower import Batch, Followed, Follower, KnownNode, Work, best_first, chosen
 from nsqd.cluster.replication.in_sync import InSync
+from nsqd.cluster.replication.lag import LAGGING, WriteTimes
 from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
 from nsqd.cluster.wire.link import Link
 from nsqd.core.message.epoch import NO_EPOCH
@@ -42,6 +43,7 @@ NO_ROOM_FOR = 600_000_000_000
 HOLD = 30_000_000_000  # ns for which segments are kept after some bytes were sent
 OUT_OF_SYNC = 5_000_000_000  # ns after which a follower that does not keep up is removed from the in-sync ones
 KEEP_EVERY = 1_000_000_000  # ns between two checks of which segments are gone
+REPORT_EVERY = 60_000_000_000  # ns between two lines about replies that were given up
 
 
 class LeaderSide:
@@ -80,6 +82,9 @@ class LeaderSide:
         self._last_seen: dict[int, int] = {}  # when each node had a connection last, monotonic ns
         self._keep_due = 0
         self._now = 0  # time of the last tick
+        self._write_times = WriteTimes(source.end)
+        self._reported = 0  # replies given up that the log has a line about
+        self._report_due = 0  # monotonic ns: when it may have the next one
         self._reached = 0  # position up to which a follower had a log whose sync has failed
         self._settled: int | None = None  # log's end when only those that are chosen began to count; None: others count
         self._dropped: dict[int, Link] = {}  # nodes that were sent DROP, with the connection
@@ -113,7 +118,19 @@ class LeaderSide:
             self._keep_due = now + KEEP_EVERY
             self._send_segments()
         self.copies.expire(now)
+        self._report_given_up(now)
+        self._write_times.note(self.source.end, now)
+        self._write_times.forget(
+            min((one.written for one in self.followers.values() if one.has_replica), default=self.source.end)
+        )
         self.pump()
+
+    def _report_given_up(self, now: int) -> None:
+        """Log the replies that were given up since the last line about them, at most once in REPORT_EVERY."""
+        count = self.copies.given_up - self._reported
+        if count and now >= self._report_due:
+            log.warning("CLUSTER: %d replies to publishes into %s were given up: no copy in time", count, self._whose)
+            self._reported, self._report_due = self.copies.given_up, now + REPORT_EVERY
 
     def _ask(self, follower: Follower) -> None:
         """Ask a follower what it has. Its earlier reports no longer count."""
@@ -488,23 +505,27 @@ class LeaderSide:
 
     def states(self) -> list[dict[str, Any]]:
         """Return the state of each follower, for /cluster."""
+        return [self._state_of(follower) for _, follower in sorted(self.followers.items())]
+
+    def _state_of(self, follower: Follower) -> dict[str, Any]:
         end = self.source.end
-        return [
-            {
-                "node": follower.number,
-                "state": _state(follower, follower.number in self.in_sync.named),
-                "behind": end - follower.written if follower.has_replica else end - min(end, self._sent(follower)),
-                "written": follower.written,
-                "durable": follower.durable,
-                "failure": follower.failure,
-            }
-            for _, follower in sorted(self.followers.items())
-        ]
+        lag = self._write_times.age(follower.written, self._now) if follower.has_replica else None
+        return {
+            "node": follower.number,
+            "state": _state(follower, follower.number in self.in_sync.named, lag or 0),
+            "behind": end - follower.written if follower.has_replica else end - min(end, self._sent(follower)),
+            "lag_seconds": round(lag / SECOND, 3) if lag is not None else None,
+            "written": follower.written,
+            "durable": follower.durable,
+            "failure": follower.failure,
+        }
 
 
-def _state(follower: Follower, counts: bool) -> str:
+def _state(follower: Follower, counts: bool, lag: int) -> str:
     if follower.failure:
         return "failed"
     if follower.is_asked:
         return "asked"
-    return "in sync" if follower.is_caught_up and counts else "catching up"
+    if not (follower.is_caught_up and counts):
+        return "catching up"
+    return "lagging" if lag > LAGGING else "in sync"

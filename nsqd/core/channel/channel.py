@@ -417,6 +417,10 @@ class Channel:
         return Counts(self.depth, self.in_flight_count, self.deferred_count, len(self.buried))
 
     @property
+    def finishable_count(self) -> int:
+        return sum(consumer.in_flight for consumer in self.consumers.values())
+
+    @property
     def message_count(self) -> int:
         """Return the number of messages that came to this channel since the process started."""
         return self.offsets.put_count - self._messages_before
@@ -428,7 +432,7 @@ class Channel:
         self.dispatch.check_consumers(self.consumers)
         assert self.start <= self.backlog.cursor
         assert self.depth >= 0
-        assert sum(consumer.in_flight for consumer in self.consumers.values()) <= self.in_flight_count
+        assert self.finishable_count <= self.in_flight_count
         assert not (self.deleted and self.consumers)
 
     def __repr__(self) -> str:

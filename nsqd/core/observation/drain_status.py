@@ -46,9 +46,17 @@ def drain_statuses(broker: Broker, *aside: str) -> Iterator[DrainStatus]:
 
 def count_in_flight(broker: Broker) -> int:
     """Return the number of messages and jobs in flight, of all logs of the node."""
-    topics = [topic for one in broker.logs for topic in one.topics.values()]
-    readers = (reader for topic in topics for reader in topic.readers.values() if not reader.deleted)
-    return sum(reader.counts().in_flight for reader in readers)
+    return sum(reader.counts().in_flight for reader in _readers(broker))
+
+
+def count_finishable(broker: Broker) -> int:
+    """Return the number of messages and jobs in flight that a client can still finish, of all logs of the node."""
+    return sum(reader.finishable_count for reader in _readers(broker))
+
+
+def _readers(broker: Broker) -> Iterator[Reader]:
+    for topic in [topic for one in broker.logs for topic in one.topics.values()]:
+        yield from (reader for reader in topic.readers.values() if not reader.deleted)
 
 
 def _of_reader(reader: Reader) -> DrainStatus:

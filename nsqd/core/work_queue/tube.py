@@ -524,6 +524,10 @@ class Tube(Pausable):
         """Return at most how many distributed messages are not jobs yet: some may be jobs, or finished."""
         return self.offsets.distributed - self.arrivals.position
 
+    @property
+    def finishable_count(self) -> int:
+        return len(self.reserved)
+
     def check(self) -> None:
         """Raise AssertionError if an invariant of this class does not hold."""
         self.table.check()

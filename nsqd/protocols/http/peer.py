@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from nsqd.core.broker import Broker
 from nsqd.core.limits import MAY_BE_DELIVERED
+from nsqd.core.sequence.mark import Mark
 from nsqd.protocols.account import Accounts
 from nsqd.protocols.conversation import PlainPeer
 from nsqd.protocols.credential import Proofs
@@ -65,8 +66,9 @@ class Context:
     is_healthy: Callable[[], bool]  # whether /ping says OK
     # the answer of /stats: of a topic, of a channel ("": all), with clients, with memory; None: it is not for the turn
     stats: Callable[[str, str, bool, bool], bytes | None]
-    # called after each response with the request, the client's address and port, and when its last bytes came (monotonic ns)
-    answered: Callable[[Request, str, str, int], None]
+    # called for each response with the request, the client's address and port, when its last bytes came (monotonic ns), and the
+    # marks that the response waits for
+    answered: Callable[[Request, str, str, int, tuple[Mark, ...]], None]
     proofs: Proofs | None = None  # the auth file; None: every client has all rights
     accounts: Accounts | None = None  # of the identities in the auth file
     known: dict[bytes, Request] = field(default_factory=dict)  # by head
@@ -206,7 +208,7 @@ class HttpPeer(PlainPeer):
         topic.publish([data[body_at:]], request.length)
         self.outbox.reply(context.ok(NSQ_HEADERS), topic.marks)
         self._due = now + KEEP_ALIVE
-        context.answered(request, self.remote_ip, self.port, now)
+        context.answered(request, self.remote_ip, self.port, now, self.outbox.marks)
         return True
 
     def _answer(self, data: bytes, at: int, now: int) -> int:
@@ -235,7 +237,7 @@ class HttpPeer(PlainPeer):
             return 0
         if not self._act(request, data, body_at, end, now):
             return -1
-        self._context.answered(request, self.remote_ip, self.port, now)
+        self._context.answered(request, self.remote_ip, self.port, now, self.outbox.marks)
         return end
 
     def _could_answer(self, request: Request) -> bool:

@@ -316,6 +316,8 @@ def test_cluster() -> None:
     assert (down.name, down.words, down.severity) == ("node 1 of cluster main", "it is down", Severity.CRITICAL)
     (short,) = found("cluster", cluster(possible=1))
     assert short.severity is Severity.WARNING
+    (slow,) = found("cluster", cluster(LogCopy(1, 2, "l", "lagging", 44, 7, 7, lag_seconds=7.4)))
+    assert (slow.words, slow.severity) == ("it has confirmed nothing for 7 s", Severity.WARNING)
     keys = set()
     for failure in ("at byte 5", "at byte 6", "x" * 1000):  # an alarm of a copy is the same whatever its reason
         (subject,) = found("cluster", cluster(LogCopy(1, 2, "l", "failed", None, None, None, failure)))
@@ -323,6 +325,29 @@ def test_cluster() -> None:
         assert len(subject.words) <= 300
         keys.add(subject.key)
     assert keys == {"main: copy of the log of node 1 at node 2: failed"}
+
+
+def test_replies_given_up() -> None:
+    rule = "replies-given-up"
+
+    def given_up(count: int | None, at: int) -> Snapshot:
+        snapshot, member = look(at=at), MemberState(1, "", "", "n:1", "up", [], 1, [], 2, 2, count)
+        snapshot.add_clusters([ClusterState("main", nodes=[member])])
+        return snapshot
+
+    before, later = given_up(5, NOW - 9 * MINUTE), given_up(8, NOW)
+    (subject,) = found(rule, before, later)
+    assert (subject.words, subject.value) == ("3 publishes failed in 9.0 min: no copy in time", 3)
+    assert (subject.name, subject.path) == ("node 1 of cluster main", "cluster")
+    assert not words(rule, later), "nothing to compare with"
+    assert not words(rule, before, given_up(5, NOW))
+    assert not words(rule, before, given_up(None, NOW)), "the node does not answer"
+    assert not words(rule, before, later, settings=("replies-given-up.publishes=4",))
+    restarted = given_up(0, NOW - MINUTE)
+    assert not words(rule, before, restarted)
+    assert words(rule, before, restarted, given_up(2, NOW)) == {
+        "node 1 of cluster main": "2 publishes failed in 1.0 min: no copy in time"
+    }
 
 
 @each("free, severity, bound", [

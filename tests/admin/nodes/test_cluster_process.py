@@ -12,8 +12,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser
 
-from admin.users.users import written
-from tests.admin.asking import PASSWORD, csrf_in, users_file, with_password
+from tests.admin.asking import PASSWORD, csrf_in, file_of, with_password
 from tests.admin.conftest import nsqadmin
 from tests.admin.usable import assert_usable, obstacles
 from tests.daemons import Daemon, eventually, post, publish, run
@@ -49,7 +48,7 @@ def three_nodes(directory: Path) -> Iterator[tuple[list[Daemon], Daemon]]:
             with (
                 member(directory, 1, *join) as second,
                 member(directory, 2, *join) as third,
-                nsqadmin("-lookupd-http-address", lookupd.http, "-users-file", users_file(directory),
+                nsqadmin("-lookupd-http-address", lookupd.http, "-auth-file", file_of(directory),
                          "-anonymous-role", "viewer") as admin,
             ):  # fmt: skip
                 eventually(lambda: len(httpx.get(f"http://{lookupd.http}/nodes").json()["producers"]) == 3)
@@ -122,7 +121,7 @@ def test_three_nodes_and_one_of_them_is_killed(tmp_path: Path) -> None:
 
 def test_a_lost_node_is_promoted_and_forgotten(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     with three_nodes(tmp_path) as (nodes, admin), httpx.Client(base_url=f"http://{admin.http}", timeout=20) as client:
-        (tmp_path / "users").write_text(written([with_password("ann", "admin")]))
+        file_of(tmp_path, with_password("ann", "admin"))
         origin = {"Origin": f"http://{admin.http}"}
 
         def send(action: str, node: str = "2", **form: str) -> httpx.Response:

@@ -13,33 +13,33 @@ from admin.options import AdminOptions
 from admin.users.access import COOKIE, Access
 from admin.users.roles import Who, of_role
 from admin.users.sessions import FREE_TRIES, Tries
-from admin.users.users import BY_PROXY, User
 from tests.admin.asking import (
     NOWHERE,
     OURS,
     PASSWORD,
+    User,
     browser,
     csrf_in,
+    file_of,
     log_in,
     made_later,
     make,
-    users_file,
+    token,
     users_of,
     with_password,
-    with_token,
 )  # fmt: skip
 from tests.async_tests import on_asyncio
 from tests.cases import each
 
-ANN, CARL = with_password("ann", "admin"), User("carl", "admin", ("*",), BY_PROXY)
-TOKEN = "pst_0123456789"
+ANN, CARL = with_password("ann", "admin"), User("carl", "admin")
+TOKEN = token("robot")
 
 
 @pytest.fixture(autouse=True)
 def fast_logins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compare the passwords of unknown users with a hash that is as cheap as the others here; no time passes between tries."""
     monkeypatch.setattr("admin.users.access.Tries", lambda clock: Tries(lambda: 0.0))
-    monkeypatch.setattr("admin.pages.login.UNKNOWN_USER_HASH", with_password("nobody", "viewer").secret)
+    monkeypatch.setattr("admin.pages.login.UNKNOWN_USER_HASH", with_password("nobody", "viewer").password)
 
 
 @pytest.fixture
@@ -48,8 +48,8 @@ def client(tmp_path: Path) -> httpx.AsyncClient:
 
 
 def at(directory: Path, *users: User, address: str = "127.0.0.1", **options: Any) -> httpx.AsyncClient:
-    file = users_file(directory, *(users or (ANN,)))
-    return browser(made_later(lambda: make(users_file=file, **options)), address, **{"User-Agent": "tests"})
+    file = file_of(directory, *(users or (ANN,)))
+    return browser(made_later(lambda: make(auth_file=file, **options)), address, **{"User-Agent": "tests"})
 
 
 @pytest.mark.process
@@ -91,7 +91,7 @@ async def test_concurrent_tries_are_counted(client: httpx.AsyncClient, tmp_path:
     found = [answer.status_code for answer in answers]
     assert found.count(401) <= FREE_TRIES
     assert set(found) <= {401, 429, 503}
-    app = make(users_file=users_file(tmp_path, ANN))
+    app = make(auth_file=file_of(tmp_path, ANN))
     for number in range(FREE_TRIES):  # an address that changes within its network is the same
         assert (await log_in(browser(app, f"2001:db8::{number + 1:x}"), "ann", "wrong")).status_code == 401
     assert (await log_in(browser(app, "2001:db8::ffff"), "ann")).status_code == 429
@@ -147,14 +147,14 @@ async def test_a_session_ends_with_the_logout_and_in_another_browser(client: htt
 async def test_a_user_who_is_removed_or_gets_another_password_is_out(client: httpx.AsyncClient, tmp_path: Path) -> None:
     await log_in(client, "ann")
     assert (await client.get("/audit")).status_code == 200
-    users_file(tmp_path, replace(ANN, role="viewer"))
+    file_of(tmp_path, replace(ANN, role="viewer"))
     assert (await client.get("/audit")).status_code == 403  # another role, at once
-    users_file(tmp_path, with_password("ann", "admin"))
+    file_of(tmp_path, with_password("ann", "admin"))
     assert (await client.get("/audit")).status_code == 303
     await log_in(client, "ann")
-    (tmp_path / "users").write_text("nonsense\n")
+    (tmp_path / "auth.toml").write_text("nonsense\n")
     assert (await client.get("/audit")).status_code == 200  # an error changes nothing
-    users_file(tmp_path)
+    file_of(tmp_path)
     assert (await client.get("/audit")).status_code == 303
 
 
@@ -162,7 +162,7 @@ async def test_a_user_who_is_removed_or_gets_another_password_is_out(client: htt
 @on_asyncio
 async def test_tokens(tmp_path: Path) -> None:
     """A token is no password, and a password no token."""
-    client = at(tmp_path, ANN, CARL, with_token("robot", "operator", TOKEN))
+    client = at(tmp_path, ANN, CARL, User("robot", "operator", token=TOKEN))
     right = {"Authorization": f"Bearer {TOKEN}"}
     for value, status in (
         (f"Bearer {TOKEN}", 502), (f"bearer  {TOKEN}", 502), ("Bearer wrong", 401), ("Bearer ", 401),
@@ -207,15 +207,15 @@ async def test_where_it_came_from_by_way_of_a_trusted_proxy(tmp_path: Path) -> N
 
 
 def test_what_goes_on_for_long_is_of_who_may_do_it_now(tmp_path: Path) -> None:
-    access = Access(options := AdminOptions(users_file=users_file(tmp_path, ANN)), users_of(options))
+    access = Access(options := AdminOptions(auth_file=file_of(tmp_path, ANN)), users_of(options))
     ann = Who(of_role("ann", "admin", kind="user"))
     boss, anonymous = Who(of_role("boss", "admin")), Who(of_role("", "operator"))
     assert access.still_may(ann, "kick", "t", "c")
-    users_file(tmp_path, replace(ANN, role="operator", topics=("t*",)))
+    file_of(tmp_path, replace(ANN, role="operator", topics=("t*",)))
     assert access.still_may(ann, "kick", "t", "c")
     assert not access.still_may(ann, "kick", "other", "c")
     for users in ((replace(ANN, role="viewer"),), ()):
-        users_file(tmp_path, *users)
+        file_of(tmp_path, *users)
         assert not access.still_may(ann, "kick", "t", "c")
     assert access.still_may(boss, "kick", "t", "c")
     assert access.still_may(anonymous, "kick", "t", "c")
@@ -244,7 +244,7 @@ async def test_a_base_path_and_several_clusters_with_one_login(tmp_path: Path) -
 
 @on_asyncio
 async def test_wrong_passwords_from_everywhere_lock_out_no_one_who_has_logged_in_from_there(tmp_path: Path) -> None:
-    app = make(users_file=users_file(tmp_path, ANN))
+    app = make(auth_file=file_of(tmp_path, ANN))
 
     async def from_home(password: str = PASSWORD) -> int:
         async with browser(app, "10.1.0.1", **{"User-Agent": "tests"}) as one:

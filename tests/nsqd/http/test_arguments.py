@@ -12,10 +12,10 @@ from shared.http.argument import REQUIRED, Argument
 from shared.http.errors import HttpError
 from shared.http.route import Route
 from tests.cases import each
-from tests.declared_routes import NODE, NSQD
+from tests.declared_routes import LOOKUPD, NODE, NSQD, REGISTRY
 from tests.nsqd.http.asking import handled
 
-DECLARED = [route for route in NSQD.values() if not isinstance(route.arguments, str)]
+DECLARED = [*NSQD.values(), *LOOKUPD.values()]
 GOOD = {
     "topic": "t",
     "channel": "c",
@@ -35,6 +35,7 @@ GOOD |= {
     "after": "t/n",
     "by": "ann",
 }
+GOOD |= {"node": "1", "log": "ab"}
 GOOD |= {"limit": "1", "count": "1", "min": "1", "hold_bytes": "1", "seconds": "1", "columns": "depth", "sequence": "1"}
 MANY = 5000
 BAD = {  # by what the reference says that values must be; the groups are bounds
@@ -54,6 +55,8 @@ BAD = {  # by what the reference says that values must be; the groups are bounds
         "", "soon", "-1", "-1parsec", "1.5", "1" * 20, "\u0661", "2026-13-01T00:00:00Z", "2026-11-21T10:00:00",
     ),
     r"a duration": lambda: ("", "5", "long", "-1h", "300y"),
+    r"a duration up to 24h0m0s": lambda: ("", "5", "long", "-1ns", "300y", "24h1ns"),
+    r"an id in hex": lambda: ("x", "0", "\u0661\u0661"),
     r"names of columns": lambda: ("nope", "depth,", ",", "drain"),
     r"TOPIC/NAME or TOPIC/NAME/LOG": lambda: ("", "t"),
     r"up to \d+ times": lambda: (),
@@ -81,6 +84,7 @@ def refusal(route: Route, arguments: dict[str, str]) -> str:
 @each("route", DECLARED)
 def test_an_argument_that_is_missing_or_bad_is_refused_before_anything_is_done(route: Route) -> None:
     NODE.reset_mock()
+    REGISTRY.reset_mock()
     needed = {one.name: GOOD[one.name] for one in route.arguments if one.default is REQUIRED}
     for argument in route.arguments:
         name, others = argument.name.upper(), {key: value for key, value in needed.items() if key != argument.name}
@@ -88,7 +92,7 @@ def test_an_argument_that_is_missing_or_bad_is_refused_before_anything_is_done(r
             assert refusal(route, others) == f"MISSING_ARG_{name}"
         for value in bad_values(argument):
             assert refusal(route, others | {argument.name: value}) == (argument.invalid or f"INVALID_ARG_{name}"), value
-    assert NODE.mock_calls == []
+    assert NODE.mock_calls == REGISTRY.mock_calls == []
 
 
 @each("route", [route for route in DECLARED if not route.parses_itself])
@@ -107,6 +111,7 @@ def test_values_have_the_types_that_handlers_expect(route: Route) -> None:
     for argument in route.arguments:
         if argument.keyword in hints:
             good = GOOD | {"state": re.split("[, ]", argument.expected)[0]}
+            good |= {argument.name: "1h"} if argument.expected.startswith("a duration") else {}
             values = [argument.default] if argument.default is not REQUIRED else []
             values += [argument.read(good[argument.name])] if argument.name in good else []
             for value in values:

@@ -42,14 +42,17 @@ def test_each_other_member_is_in_one_state() -> None:
 
 
 def test_a_follower_without_a_connection_is_not_in_sync() -> None:
-    followers = [{"node": 1, "state": "in sync", "behind": 7}, {"node": 2, "state": "catching up", "behind": 900}]
+    followers: list[dict[str, Any]] = [
+        {"node": 1, "state": "in sync", "behind": 7, "lag_seconds": 0.25},
+        {"node": 2, "state": "catching up", "behind": 900, "lag_seconds": None},
+    ]
     copies = {"available": 2, "away": [3], "replies_given_up": 4}
     replicas: dict[str, Any] = {"replicas": [], "replica_failures": 3}
     found = series({"nodes": [node(0)], "copies": copies, "followers": followers} | replicas | failover_figures())
     of_copies = ("follower_", "copies_", "replies_", "replica_")
     assert {name: value for name, value in found.items() if any(one in name for one in of_copies)} == {
         "nsqd_cluster_follower_behind_bytes 1": 7, "nsqd_cluster_follower_behind_bytes 2": 900,
-        "nsqd_cluster_follower_in_sync 1": 1, "nsqd_cluster_follower_in_sync 2": 0,
+        "nsqd_cluster_follower_lag_seconds 1": 0.25, "nsqd_cluster_follower_in_sync 1": 1, "nsqd_cluster_follower_in_sync 2": 0,
         "nsqd_cluster_follower_in_sync 3": 0, "nsqd_cluster_copies_available": 2,
         "nsqd_cluster_replies_given_up_total": 4, "nsqd_cluster_replica_failures_total": 3,
     }  # fmt: skip

@@ -25,7 +25,7 @@ class SlowBench(Bench):
         super().__init__(Node(Limits(whole_job_ids=True)))
         self.step = 0
         self.speak_of_jobs(context_of(self.node))
-        self.reactor._clock = self.reactor._unread._clock = self.look
+        self.reactor.clock = self.reactor._unread._clock = self.look
 
     def look(self) -> tuple[int, int]:
         self.node.now += self.step

@@ -3,10 +3,18 @@
 A header that the reactor does not know makes the same request go to uvicorn.
 """
 
+import logging
 import re
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from nsqd.net.promised import HttpReplies
+from nsqd.net.reactor import Reactor
+from nsqd.protocols.http.head import read_head
+from nsqd.start import http_server
+from shared.topic_config import TopicConfig
 from tests.daemons import OK, Conversation, sized
 from tests.local_node import SECOND, LocalNode, MemorySocket
 
@@ -144,3 +152,56 @@ def test_the_limit_of_connections_counts_both_kinds_until_they_end() -> None:
                 answer(third)  # one of the idle connections made room for it
                 assert [is_closed(sock) for sock in (fast, slow)].count(True) == 1
         node.advance(SECOND)
+
+
+@pytest.mark.parametrize(("copies", "status", "seconds"), [([(1 << 40, 1 << 40)], "200", 3), ([], "503", 11)])
+def test_the_log_has_the_status_and_the_time_of_a_response_that_waits_for_copies(
+    copies: list[tuple[int, int]], status: str, seconds: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = LocalNode()
+    caplog.set_level(logging.INFO, "penstock")
+    node.broker.set_copies(2)
+    node.broker.topic("t").apply_config(TopicConfig(replicate=2))
+    node.log.store.after_write = lambda is_awaited, needs_sync: None  # as in a cluster
+    followers = node.log.store.copies
+    followers.patience = 10 * SECOND
+    with node.connect("HTTP") as sock:
+        sock.sendall(REQUESTS["pub"])
+        node.advance(3 * SECOND)
+        assert published(caplog) == []
+        followers.update(copies)
+        node._wake()
+        node.advance(8 * SECOND)
+        followers.expire(node.clock.now)
+        node._wake()
+        assert answer(sock)[9:12].decode() == status
+    assert published(caplog) == [(status, seconds)]
+
+
+def test_lines_that_wait_for_their_responses_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    waiting: list[HttpReplies] = []
+    reactor = SimpleNamespace(when_sent=lambda marks, then: waiting.append(then), clock=lambda: (3 * SECOND, 0))
+    caplog.set_level(logging.INFO, "penstock")
+    monkeypatch.setattr(http_server, "MOST_WAITING", 2)
+    answers = http_server.AnswerLog(cast(Reactor, reactor))
+    request = read_head(
+        b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n", lambda host: True
+    )
+    assert request is not None
+    for _ in range(3):
+        answers.note(request, "10.0.0.1", "5", SECOND, ())
+    assert len(waiting) == 2
+    waiting[0].refuse()
+    waiting[1].deliver()
+    for _ in range(3):
+        answers.note(request, "10.0.0.1", "5", SECOND, ())
+    assert len(waiting) == 4
+    assert published(caplog) == [("200", 2)]
+
+
+def published(caplog: pytest.LogCaptureFixture) -> list[tuple[str, int]]:
+    """Return the status and the seconds of each publish in the log."""
+    found = [re.fullmatch(r"(\d+) POST /pub\?topic=t \(.*\) ([\d.]+)s", line) for line in caplog.messages]
+    return [(one[1], round(float(one[2]))) for one in found if one is not None]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.auth.auth_file import AuthFile, AuthFileError, parse
+from shared.auth.auth_file import AuthFileError
 from shared.auth.failures import FAILURES_WITHIN, MOST_FAILURES
 from shared.auth.keyring import Keyring
 from shared.auth.tokens import digest
@@ -194,15 +194,3 @@ def test_a_user_who_has_no_proof_can_be_named_by_others(tmp_path: Path) -> None:
     text = "".join(f'[[user]]\nname = "{name}"\nroles = ["viewer"]\n{more}\n' for name, more in users.items())
     keyring = World(tmp_path / "auth.toml", text).keyring
     assert [name for name in (*users, "nobody") if keyring.claimed(name) is not None] == ["carl"]
-
-
-def test_a_file_that_another_reader_reads_may_be_read_by_all_users(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "users"
-    path.write_text("any words")
-    path.chmod(0o604)
-    file = AuthFile(tokens={digest(b"short"): parse(entry("ann", TOKEN)).tokens[digest(TOKEN)]})
-    keyring = Keyring(str(path), lambda: 5.0, lambda text: file if text == "any words" else AuthFile(), is_strict=False)
-    assert keyring.with_token(b"short") is not None
-    assert "chmod o=" in caplog.text

@@ -82,6 +82,8 @@ def test_two_nodes_that_are_well() -> None:
     assert (copy(cluster, 0, 1).state, copy(cluster, 0, 1).behind) == ("in sync", 0)
     row = copy_row(copy(cluster, 1, 0))
     assert (row["state"], row["lag"], row["is_bad"]) == ("catching up", "70 B left", False)
+    row = copy_row(LogCopy(0, 1, "log0", "lagging", 70, 5, 5, lag_seconds=7.25))
+    assert (row["lag"], row["is_bad"]) == ("70 B, 7.2 s", True)
     assert (node(cluster, 0).copies_possible, node(cluster, 0).copies_wanted) == (2, 2)
     old = answer(0, followers=[follower(1), follower(2, "asked")])
     del old["copies"]  # a node without these counts: its followers are counted

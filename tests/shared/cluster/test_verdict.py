@@ -58,6 +58,8 @@ def test_three_nodes_a_single_one_and_nodes_that_left() -> None:
 
 @each("change, said", [
     ({"followers": [follower(1), follower(2, "catching up", 500)]}, "node 0's log at node 2 is catching up, 500 bytes"),
+    ({"followers": [follower(1), follower(2, "lagging", 44) | {"lag_seconds": 7.4}]},
+     "node 0's log at node 2 is lagging, 44 bytes behind, the oldest for 7 s"),
     ({"followers": [follower(1), follower(2, "failed", failure="disk full")]}, "has failed: disk full"),
     ({"refusing": {"count": 5, "topics": ["a", "b", "c", "d"]}}, "to 5 topics for want of copies: a, b, c, ..."),
     ({"knows_configs": False}, "node 0 takes no messages"),

@@ -257,6 +257,49 @@ def wrote(side: Side, *contents: bytes) -> tuple[FrameKind, bytes]:
     return _bytes(base, at, data)[0]
 
 
+def copied(side: Side) -> None:
+    """Have the follower confirm all of the log."""
+    end = side.source.end
+    side.leader_side.receive(side.link, FrameKind.COPIED, stream.pack_copied(end, end)[5:])
+
+
+def state(side: Side, seconds: float) -> tuple[str, float]:
+    side.leader_side.tick(int(seconds * 1e9))
+    (found,) = side.leader_side.states()
+    return found["state"], found["lag_seconds"]
+
+
+def test_a_follower_that_confirms_nothing_for_more_than_five_seconds_is_lagging() -> None:
+    side = live()
+    assert state(side, 0.25) == ("catching up", None), "it has confirmed nothing since it was asked"
+    copied(side)
+    assert state(side, 0.5) == ("catching up", 0.0)
+    copied(side)  # and what names it
+    wrote(side, b"four")
+    assert state(side, 1) == ("in sync", 0.0)
+    wrote(side, b"five")
+    assert state(side, 6) == ("in sync", 5.0)
+    assert state(side, 6.25) == ("lagging", 5.25)
+    copied(side)
+    assert state(side, 6.5) == ("in sync", 0.0)
+    assert state(side, 600) == ("in sync", 0.0), "nothing was written since"
+
+
+def test_replies_that_were_given_up_are_logged_once_a_minute_with_their_count(caplog: pytest.LogCaptureFixture) -> None:
+    side = live()
+    copies = side.leader_side.copies
+    copies.patience, mark = 1, copies.copied(2, is_durable=False)
+    end = side.source.end
+    for second in range(100):
+        copies.wait([mark], end + 1, second * 1_000_000_000)
+        side.leader_side.tick(second * 1_000_000_000 + 2)
+    lines = [one for one in caplog.messages if "given up" in one]
+    assert lines == [
+        "CLUSTER: 1 replies to publishes into this node's log were given up: no copy in time",
+        "CLUSTER: 60 replies to publishes into this node's log were given up: no copy in time",
+    ]
+
+
 def test_bytes_without_a_waiting_client_are_sent_together() -> None:
     side = live()
     wrote(side, b"four")

@@ -4,7 +4,7 @@ import pytest
 
 from nsqd.core.broker import DRAINING
 from nsqd.core.limits import Limits
-from nsqd.core.observation.drain_status import DrainStatus, drain_statuses
+from nsqd.core.observation.drain_status import DrainStatus, count_finishable, count_in_flight, drain_statuses
 from nsqd.core.sequence.put_batch import JobOptions
 from tests.cases import each
 from tests.nsqd.core.node import SECOND, Node, ids
@@ -118,3 +118,14 @@ def test_the_look_goes_on_over_turns_in_which_topics_and_channels_go(node: Node)
     node.broker.delete_topic("c")
     node.broker.topics["a"].delete_channel("two")
     assert sum(one.depth for one in [*seen, *look]) == 3  # a's one, b's two
+
+
+def test_messages_of_a_consumer_that_has_left_are_in_flight_and_cannot_be_finished(node: Node) -> None:
+    consumer, _ = node.subscribe("t", "c", ready=9)
+    node.publish("t", b"1", b"2")
+    worker = Worker(node)
+    worker.ask(b"put 0 0 60 1\r\nx\r\n")
+    worker.ask(b"reserve\r\n")
+    assert (count_in_flight(node.broker), count_finishable(node.broker)) == (3, 3)
+    consumer.leave(node.broker)
+    assert (count_in_flight(node.broker), count_finishable(node.broker)) == (3, 1)

@@ -6,6 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsqd.core.sequence.mark import Mark
 from nsqd.protocols.account import Accounts
 from nsqd.protocols.http.head import Request
 from nsqd.protocols.http.peer import (
@@ -72,8 +73,9 @@ class Wire(StillTransport):
         self.ip = "10.0.0.1" if user == NOBODY else ""
         self.peer = HttpPeer(self.context, self, self.ip, "5555", self.node.now, self.node.broker.wall)
 
-    def _answered(self, request: Request, ip: str, port: str, came: int) -> None:
+    def _answered(self, request: Request, ip: str, port: str, came: int, marks: tuple[Mark, ...]) -> None:
         assert (ip, port, came) == (self.ip, "5555", self.node.now)
+        assert marks is self.peer.outbox.marks
         self.answered[request.target] += 1
 
     def hand_over(self, rest: bytes, head_due: int = NEVER) -> None:
