@@ -2,9 +2,8 @@
 
 Bugs are drawn by a seed, the same number in each part of the product. One run under coverage records which tests execute
 which line. Then one process imports everything and collects the unit tests, and forks for each bug: the child replaces the
-code of the function and runs the tests that execute the line until one fails. If a line is executed while modules are
-imported, the child starts from the import instead. No file of the product is changed. build/mutants keeps what is known, so
-that an interrupted run continues; remove it when the code has changed.
+code of the function and runs the tests that execute the line until one fails. No file of the product is changed.
+build/mutants keeps what is known, so that an interrupted run continues; remove it when the code has changed.
 """
 
 from __future__ import annotations
@@ -12,14 +11,12 @@ from __future__ import annotations
 import argparse
 import ast
 import gc
-import importlib.util
 import io
 import json
 import os
 import random
 import resource
 import signal
-import sys
 import tempfile
 import time
 import traceback
@@ -27,8 +24,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from functools import partial
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, SourceFileLoader
 from itertools import islice
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -42,7 +37,7 @@ PRODUCT = ["admin", "apps", "lookupd", "nsqd", "penstock", "pipeline", "pyspark_
 PARTS = ("nsqd/core", "nsqd/protocols", "nsqd/storage", "nsqd/cluster", "nsqd/http", "admin")
 TEST_CPU = 10  # s that one test may compute, and
 TEST_TIME = 120  # s that it may take: one that needs more has found the bug, which is an endless loop
-BUG_CPU = 60  # s for all tests of a bug; they are sorted so that those that find it come first
+BUG_CPU = 20  # s for all tests of a bug; they are sorted so that those that find it come first
 MEMORY = 6 << 30  # bytes
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -214,31 +209,6 @@ def plant(mutant: Mutant) -> None:
     assert count, f"no function has {mutant}"
 
 
-class _Planted(SourceFileLoader):
-    """Loads a module with a bug."""
-
-    mutant: Mutant
-
-    def get_code(self, fullname: str) -> CodeType:
-        return with_bug(self.mutant.path, self.mutant.number)
-
-
-class _Finder(MetaPathFinder):
-    """Finds the module that gets the bug."""
-
-    def __init__(self, mutant: Mutant) -> None:
-        self._mutant = mutant
-        self._name = mutant.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-    def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
-        if fullname != self._name:
-            return None
-        file = ROOT / self._mutant.path
-        loader = _Planted(fullname, str(file))
-        loader.mutant = self._mutant
-        return importlib.util.spec_from_file_location(fullname, file, loader=loader)
-
-
 # ---- sessions of pytest ----
 
 
@@ -308,14 +278,6 @@ def planted_failure(mutant: Mutant, session: pytest.Session, tests: Sequence[str
     return first_failure(session, tests)
 
 
-def imported_failure(mutant: Mutant, tests: Sequence[str]) -> str:
-    """Import everything with a bug, and return the first test that fails."""
-    sys.meta_path.insert(0, _Finder(mutant))
-    failures: list[str] = []
-    run_pytest(_Instead(lambda session: failures.append(first_failure(session, tests))))
-    return failures[0] if failures else "an import"
-
-
 # ---- the command ----
 
 
@@ -371,14 +333,11 @@ class Executed:
                 self._sizes.update(contexts)
 
     def tests(self, mutant: Mutant) -> list[str]:
-        """Return the tests of a bug's line: first those of the module's own file, then those that execute the fewest lines.
-
-        "" is one of them if the line is executed when no test runs.
-        """
+        """Return the tests of a bug's line: first those of the module's own file, then those that execute the fewest lines."""
         by_line = self._data.contexts_by_lineno(str(ROOT / mutant.path))
         contexts = {one for line in range(mutant.line, mutant.last + 1) for one in by_line.get(line, ())}
         own = f"test_{Path(mutant.path).stem}.py"
-        return sorted(contexts, key=lambda one: (own not in one, self._sizes[one], one))
+        return sorted(contexts - {""}, key=lambda one: (own not in one, self._sizes[one], one))
 
 
 def measure(data: Path, workers: int) -> None:
@@ -403,19 +362,15 @@ def measure(data: Path, workers: int) -> None:
 
 
 def try_all(todo: Sequence[Mutant], executed: Executed, workers: int, done: Callable[[Result], None]) -> None:
-    """Try bugs, those in lines that an import executes in a session each, the others in one. Call `done` with each result."""
+    """Try bugs, and call `done` with each result."""
     tests = {mutant: executed.tests(mutant) for mutant in todo}
-    reached = [mutant for mutant in todo if any(tests[mutant])]
     for mutant in todo:
-        if mutant not in reached:
+        if not tests[mutant]:
             done(Result(mutant, "never executed"))
-    imported = [one for one in reached if "" in tests[one]]
-    for result in trials(((one, partial(imported_failure, one, tests[one])) for one in imported), workers):
-        done(result)
 
     def fork_for_each(session: pytest.Session) -> None:
-        others = (one for one in reached if "" not in tests[one])
-        for result in trials(((one, partial(planted_failure, one, session, tests[one])) for one in others), workers):
+        reached = (one for one in todo if tests[one])
+        for result in trials(((one, partial(planted_failure, one, session, tests[one])) for one in reached), workers):
             done(result)
 
     run_pytest(_Instead(fork_for_each))
