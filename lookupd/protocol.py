@@ -224,7 +224,7 @@ class Session:
                 host = host_of(self._remote)
                 self._proofs.note_failure("" if host == UNIX else host)
             if self._identity is None or not self._identity.rights.any_of(Verb.REGISTER):
-                raise ClientError(b"E_UNAUTHORIZED IDENTIFY needs the auth_token of somebody who may register")
+                raise ClientError(b"E_UNAUTHORIZED IDENTIFY needs the auth_token of a user who may register")
             if not self._identity.rights.may(Verb.REPLICATE):
                 info = replace(info, node_id=None, cluster="", cluster_address="", log_id="")
         try:

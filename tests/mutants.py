@@ -1,38 +1,43 @@
-"""`python -m tests.mutants`: plant bugs in the product, one at a time, and say which no unit test finds.
+"""`python -m tests.mutants`: plant bugs in the product, one at a time, and list those that no unit test finds.
 
-Bugs are drawn by a seed, as many in each of five parts. A run under coverage tells once which tests execute which line; each
-bug is then tried with the tests that execute its line, until one fails. build/mutants keeps what is known, so that an
-interrupted run goes on; remove it when the code has changed. No file of the product is changed: the tests' process gets the
-changed module from an import hook (this file is a plugin of pytest, too).
+Bugs are drawn by a seed, the same number in each part of the product. One run under coverage records which tests execute
+which line. Then one process imports everything and collects the unit tests, and forks for each bug: the child replaces the
+code of the function and runs the tests that execute the line until one fails. No file of the product is changed.
+build/mutants keeps what is known, so that an interrupted run continues; remove it when the code has changed.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import importlib.util
+import gc
+import io
 import json
 import os
 import random
 import resource
-import subprocess
-import sys
+import signal
+import tempfile
+import time
+import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, SourceFileLoader
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import astuple, dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FunctionType
 
+import coverage
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "build" / "mutants"
+PRODUCT = ["admin", "apps", "lookupd", "nsqd", "penstock", "pipeline", "pyspark_nsq", "shared"]
 PARTS = ("nsqd/core", "nsqd/protocols", "nsqd/storage", "nsqd/cluster", "nsqd/http", "admin")
-MUTANT = "PENSTOCK_MUTANT"  # in the environment: "path:number", the bug to plant
-LIMIT = 300  # s for the tests of one bug; one that takes longer has found it: the bug is an endless loop
+TEST_CPU = 10  # s that one test may compute, and
+TEST_TIME = 120  # s that it may take: one that needs more has found the bug, which is an endless loop
+BUG_CPU = 20  # s for all tests of a bug; they are sorted so that those that find it come first
 MEMORY = 6 << 30  # bytes
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -54,11 +59,16 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a bug."""
+    """Whether the tests found a bug."""
 
     mutant: Mutant
     end: str  # "killed", "survived", or "never executed" by a unit test
     killer: str = ""  # the test that failed
+
+
+def _dead(node: ast.stmt) -> ast.stmt:
+    """Return a statement that does nothing, in a function that still has the variables of `node`."""
+    return ast.copy_location(ast.If(ast.Constant(False), [node], []), node)
 
 
 class _Planter(ast.NodeTransformer):
@@ -101,12 +111,12 @@ class _Planter(ast.NodeTransformer):
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
         if isinstance(node.value, ast.Call) and self._is_chosen(f"without {ast.unparse(node.value)[:60]}"):
-            return ast.copy_location(ast.Pass(), node)
+            return _dead(node)
         return node if isinstance(node.value, ast.Constant) else self.generic_visit(node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
         if self._is_chosen(f"without {ast.unparse(node)[:60]}"):
-            return ast.copy_location(ast.Pass(), node)
+            return _dead(node)
         return self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> ast.AST:
@@ -165,127 +175,205 @@ def drawn(seed: int, count: int) -> list[Mutant]:
     return found
 
 
-# ---- in the process of the tests ----
+# ---- the bug in the process of the tests ----
 
 
-class _Planted(SourceFileLoader):
-    """Loads a module with a bug."""
-
-    number = 0
-
-    def get_code(self, fullname: str) -> CodeType:
-        tree = ast.parse(Path(self.path).read_text())
-        return compile(ast.fix_missing_locations(_Planter(self.number).visit(tree)), self.path, "exec")
+def with_bug(path: str, number: int) -> CodeType:
+    """Return the code of a module with one of its bugs; -1: without any."""
+    file = ROOT / path
+    tree = _Planter(number).visit(ast.parse(file.read_text()))
+    return compile(ast.fix_missing_locations(tree), str(file), "exec", dont_inherit=True)
 
 
-class _Finder(MetaPathFinder):
-    """Finds the module that gets the bug."""
-
-    def __init__(self, path: str, number: int) -> None:
-        self._name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        self._path, self._number = ROOT / path, number
-
-    def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
-        if fullname != self._name:
-            return None
-        loader = _Planted(fullname, str(self._path))
-        loader.number = self._number
-        return importlib.util.spec_from_file_location(fullname, self._path, loader=loader)
+def codes(code: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]:
+    """Yield all code within some code, by its name and first line."""
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            yield (one.co_qualname, one.co_firstlineno), one
+            yield from codes(one)
 
 
-if MUTANT in os.environ:
-    _path, _, _number = os.environ[MUTANT].rpartition(":")
-    sys.meta_path.insert(0, _Finder(_path, int(_number)))
+def plant(mutant: Mutant) -> None:
+    """Replace the code of the function that has the bug, wherever the function is referenced."""
+    sound = dict(codes(with_bug(mutant.path, -1)))
+    changed = {at: code for at, code in codes(with_bug(mutant.path, mutant.number)) if code != sound[at]}
+    file, count = str(ROOT / mutant.path), 0
+    gc.unfreeze()  # tests/conftest.py has frozen what is imported, and frozen objects are not listed
+    for function in gc.get_objects():
+        if type(function) is FunctionType and function.__code__.co_filename == file:
+            code = function.__code__
+            if new := changed.get((code.co_qualname, code.co_firstlineno)):
+                function.__code__ = new
+                count += 1
+    gc.freeze()
+    assert count, f"no function has {mutant}"
+
+
+# ---- sessions of pytest ----
 
 
 class _Contexts:
     """Tells coverage which test runs."""
 
+    def __init__(self, measured: coverage.Coverage) -> None:
+        self._measured = measured
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        import coverage
-
-        current = coverage.Coverage.current()
-        assert current is not None
-        current.switch_context(item.nodeid)
+        self._measured.switch_context(item.nodeid)
         return (yield)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Record contexts if this process runs under coverage."""
-    if "COVERAGE_RUN" in os.environ:
-        config.pluginmanager.register(_Contexts())
+class _Instead:
+    """Does some work with the collected tests instead of running them all."""
+
+    def __init__(self, work: Callable[[pytest.Session], None]) -> None:
+        self._work = work
+
+    def pytest_configure(self) -> None:
+        """Do not let hypothesis keep or simplify what shows a planted bug."""
+        from hypothesis import Phase, settings  # pytest has to import it first, to rewrite its assertions
+
+        phases = [Phase.explicit, Phase.generate]
+        settings.register_profile("mutants", settings.get_profile("penstock"), database=None, phases=phases)
+        settings.load_profile("mutants")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        if session.testsfailed:
+            raise session.Interrupted("a test file cannot be imported")
+        self._work(session)
+        return True
+
+
+def run_pytest(plugin: object, files: Sequence[str] = ("tests",)) -> int:
+    """Run pytest in this process, without time limits of its own, and return its exit code."""
+    return pytest.main(
+        ["--unit", "-q", "--tb=no", "-s", "-p", "no:xdist", "-p", "no:cacheprovider", "-o", "timeout=0", *files],
+        plugins=[plugin],
+    )
+
+
+def first_failure(session: pytest.Session, tests: Sequence[str]) -> str:
+    """Run tests in this order, and return the first that fails, or "". A test that takes too long ends the process."""
+    items = {item.nodeid: item for item in session.items}
+    chosen = [items[test] for test in tests if test in items]
+    for item, following in zip(chosen, [*chosen[1:], None], strict=True):
+        signal.setitimer(signal.ITIMER_PROF, TEST_CPU)
+        signal.alarm(TEST_TIME)
+        try:
+            item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
+        except KeyboardInterrupt:  # trio raises it for some bugs
+            return item.nodeid
+        if session.testsfailed:
+            return item.nodeid
+        if time.process_time() > BUG_CPU:
+            break
+    return ""
+
+
+def planted_failure(mutant: Mutant, session: pytest.Session, tests: Sequence[str]) -> str:
+    """Plant a bug into what is imported, and return the first test that fails."""
+    plant(mutant)
+    return first_failure(session, tests)
 
 
 # ---- the command ----
 
 
-def executed(workers: int) -> Path:
-    """Return coverage's file of which tests execute which lines; make it if there is none."""
-    data = KEPT / "coverage"
-    if not data.exists():
-        settings = KEPT / "coveragerc"
-        settings.write_text(f"[run]\nsource = {','.join(sorted({part.partition('/')[0] for part in PARTS}))}\n")
-        files = sorted({*(ROOT / "tests").rglob("test_*.py")})
-
-        def record(number: int) -> int:
-            environment = {**os.environ, "COVERAGE_RUN": "1", "COVERAGE_FILE": f"{data}.{number}"}
-            listed = KEPT / f"files-{number}"
-            listed.write_text("\n".join(str(file.relative_to(ROOT)) for file in files[number::workers]))
-            command = ["-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest", "--unit", "-q"]
-            return subprocess.call(
-                [sys.executable, *command, "-p", "tests.mutants", "-p", "no:xdist", f"@{listed}"],
-                cwd=ROOT, env=environment,
-            )  # fmt: skip
-
-        with ThreadPoolExecutor(workers) as pool:
-            list(pool.map(record, range(workers)))
-        parts = [f"{data}.{number}" for number in range(workers)]
-        subprocess.run(
-            [sys.executable, "-m", "coverage", "combine", f"--data-file={data}", *parts], cwd=ROOT, check=True
-        )
-    return data
+def in_child(work: Callable[[], str]) -> tuple[int, int]:
+    """Call `work` in a forked process without output. Return its id, and a descriptor to read what it returns."""
+    receiver, sender = os.pipe()
+    if pid := os.fork():
+        os.close(sender)
+        return pid, receiver
+    try:
+        errors = os.dup(2)
+        for number in (1, 2):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        os.write(sender, work().encode())
+        os._exit(0)
+    except BaseException:  # nothing of this process's stack may run in the child; its parent sees the status
+        os.write(errors, traceback.format_exc().encode())
+    finally:
+        os._exit(1)
 
 
-def tests_of(mutant: Mutant, data: Path) -> list[str]:
-    """Return the tests that execute a bug's line: those of the module's own test file first, then the others, file by file."""
-    import coverage
+def trials(todo: Iterable[tuple[Mutant, Callable[[], str]]], workers: int) -> Iterator[Result]:
+    """Try bugs in children, so many at a time. Each callable returns the test that failed, or ""."""
+    running: dict[int, tuple[Mutant, int]] = {}
+    rest = iter(todo)
+    while True:
+        for mutant, work in islice(rest, workers - len(running)):
+            pid, receiver = in_child(work)
+            running[pid] = mutant, receiver
+        if not running:
+            return
+        pid, status = os.wait()
+        mutant, receiver = running.pop(pid)
+        with open(receiver) as file:
+            killer = file.read()
+        if os.WIFSIGNALED(status):
+            killer = "no end"
+        elif status:
+            raise RuntimeError(f"cannot try {mutant}")
+        yield Result(mutant, "killed" if killer else "survived", killer)
 
-    known = coverage.CoverageData(str(data))
-    known.read()
-    by_line = known.contexts_by_lineno(str(ROOT / mutant.path))
-    contexts = {one for line in range(mutant.line, mutant.last + 1) for one in by_line.get(line, ())}
-    own = "test_" + Path(mutant.path).stem
-    return sorted((one for one in contexts if one), key=lambda one: (own not in one, one))
+
+class Executed:
+    """Which unit tests execute which lines of the product."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = coverage.CoverageData(str(data))
+        self._data.read()
+        self._sizes = Counter[str]()  # lines that a test executes
+        for file in self._data.measured_files():
+            for contexts in self._data.contexts_by_lineno(file).values():
+                self._sizes.update(contexts)
+
+    def tests(self, mutant: Mutant) -> list[str]:
+        """Return the tests of a bug's line: first those of the module's own file, then those that execute the fewest lines."""
+        by_line = self._data.contexts_by_lineno(str(ROOT / mutant.path))
+        contexts = {one for line in range(mutant.line, mutant.last + 1) for one in by_line.get(line, ())}
+        own = f"test_{Path(mutant.path).stem}.py"
+        return sorted(contexts - {""}, key=lambda one: (own not in one, self._sizes[one], one))
 
 
-def tried(mutant: Mutant, tests: Sequence[str]) -> Result:
-    """Run the tests of a bug, in four steps, until one fails."""
-    if not tests:
-        return Result(mutant, "never executed")
-    environment = {**os.environ, MUTANT: f"{mutant.path}:{mutant.number}", "PYTHONDONTWRITEBYTECODE": "1"}
-    rest = list(tests)
-    for size in (20, 100, 400, len(tests)):
-        some, rest = rest[:size], rest[size:]
-        if not some:
-            break
-        listed = KEPT / f"tests-{mutant.path.replace('/', '-')}-{mutant.number}"
-        listed.write_text("\n".join(some))
-        command = [sys.executable, "-m", "pytest", "-p", "tests.mutants", "-p", "no:xdist", "-p", "no:cacheprovider"]
-        try:
-            ended = subprocess.run(
-                [*command, "--unit", "-x", "-q", "--tb=no", "-o", "timeout=60", f"@{listed}"],
-                cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                text=True, timeout=LIMIT, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)),
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return Result(mutant, "killed", "no end")
-        finally:
-            listed.unlink()
-        if ended.returncode:
-            failed = [line for line in ended.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-            return Result(mutant, "killed", failed[0] if failed else ended.stdout.strip().rpartition("\n")[2])
-    return Result(mutant, "survived")
+def measure(data: Path, workers: int) -> None:
+    """Run all unit tests under coverage, with the tests as contexts, and print how much of the product they execute."""
+    files = sorted(str(file.relative_to(ROOT)) for file in (ROOT / "tests").rglob("test_*.py"))
+    parts = [f"{data}.{number}" for number in range(workers)]
+
+    def record(number: int) -> str:
+        measured = coverage.Coverage(data_file=parts[number], branch=True, source=PRODUCT)
+        measured.start()
+        assert run_pytest(_Contexts(measured), files[number::workers]) == 0, "a test fails without a bug"
+        measured.stop()
+        measured.save()
+        return ""
+
+    for pid in [in_child(partial(record, number))[0] for number in range(workers)]:
+        assert os.waitpid(pid, 0)[1] == 0, "coverage cannot be measured"
+    combined = coverage.Coverage(data_file=data, branch=True, source=PRODUCT)
+    combined.combine(parts)
+    combined.save()
+    print(f"{combined.report(file=io.StringIO()):.1f} % of the lines and branches are executed")
+
+
+def try_all(todo: Sequence[Mutant], executed: Executed, workers: int, done: Callable[[Result], None]) -> None:
+    """Try bugs, and call `done` with each result."""
+    tests = {mutant: executed.tests(mutant) for mutant in todo}
+    for mutant in todo:
+        if not tests[mutant]:
+            done(Result(mutant, "never executed"))
+
+    def fork_for_each(session: pytest.Session) -> None:
+        reached = (one for one in todo if tests[one])
+        for result in trials(((one, partial(planted_failure, one, session, tests[one])) for one in reached), workers):
+            done(result)
+
+    run_pytest(_Instead(fork_for_each))
 
 
 def table(results: Sequence[Result]) -> str:
@@ -311,24 +399,27 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the draw (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=2, help="processes at a time (default: %(default)s)")
     arguments = parser.parse_args()
+    os.chdir(ROOT)
     KEPT.mkdir(parents=True, exist_ok=True)
+    data = KEPT / "coverage"
+    if not data.exists():
+        measure(data, arguments.workers)
     results_file = KEPT / f"results-{arguments.seed}.jsonl"
     lines = results_file.read_text().splitlines() if results_file.exists() else []
     results = [Result(Mutant(*mutant), end, killer) for mutant, end, killer in map(json.loads, lines)]
     known = {result.mutant for result in results}
-    data = executed(arguments.workers)
     todo = [mutant for mutant in drawn(arguments.seed, arguments.count) if mutant not in known]
-    with ThreadPoolExecutor(arguments.workers) as pool, results_file.open("a") as file:
-        for done in as_completed([pool.submit(lambda one=one: tried(one, tests_of(one, data))) for one in todo]):
-            result = done.result()
-            results.append(result)
-            mutant = result.mutant
-            row = [[mutant.path, mutant.number, mutant.line, mutant.last, mutant.what], result.end, result.killer]
-            file.write(json.dumps(row) + "\n")
-            file.flush()
-            print(
-                f"{len(results)}/{arguments.count} {result.end}: {mutant.path}:{mutant.line} {mutant.what}", flush=True
-            )
+
+    def done(result: Result) -> None:
+        results.append(result)
+        mutant = result.mutant
+        file.write(json.dumps([astuple(mutant), result.end, result.killer]) + "\n")
+        file.flush()
+        print(f"{len(results)}/{arguments.count} {result.end}: {mutant.path}:{mutant.line} {mutant.what}", flush=True)
+
+    with tempfile.TemporaryDirectory() as directory, results_file.open("a") as file:
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = directory  # of the tests' temporary directories
+        try_all(todo, Executed(data), arguments.workers, done)
     print(table(results))
 
 

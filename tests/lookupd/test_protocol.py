@@ -349,7 +349,7 @@ class Proofs:
         """Do nothing: there are no wrong tokens here."""
 
 
-REFUSED = framed(b"E_UNAUTHORIZED IDENTIFY needs the auth_token of somebody who may register")
+REFUSED = framed(b"E_UNAUTHORIZED IDENTIFY needs the auth_token of a user who may register")
 NOT_ALLOWED = framed(b"E_REGISTER_FAILED REGISTER failed UNAUTHORIZED")
 
 

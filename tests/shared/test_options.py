@@ -176,6 +176,13 @@ def test_what_is_no_duration(text: str) -> None:
         parse_duration(text)
 
 
+@each("text", ["9" * 1_000_000, "9." + "9" * 1_000_000 + "x"])
+def test_a_long_text_that_is_no_duration_takes_time_in_proportion(text: str) -> None:
+    """In quadratic time this would be an hour."""
+    with pytest.raises(ValueError):
+        parse_duration(text)
+
+
 @each("ns, text", [
     (0, "0s"), (1, "1ns"), (1500, "1.5µs"), (250 * MILLISECOND, "250ms"), (1500 * MILLISECOND, "1.5s"),
     (90 * SECOND, "1m30s"), (3600 * SECOND, "1h0m0s"), (-SECOND, "-1s"),

@@ -19,6 +19,7 @@ class Way:
     def __init__(self, network: "Network") -> None:
         self._network = network
         self._flying: deque[tuple[int, bytes]] = deque()  # (when it arrives, what)
+        self._flying_bytes = 0
         self.arrived = bytearray()
         self.ended = False  # the sender has said that it sends no more
         self.end_arrives = 0  # when
@@ -26,7 +27,7 @@ class Way:
 
     @property
     def room(self) -> int:
-        return MOST_IN_FLIGHT - len(self.arrived) - sum(len(data) for _, data in self._flying)
+        return MOST_IN_FLIGHT - len(self.arrived) - self._flying_bytes
 
     def send(self, data: bytes) -> int:
         """Take a part of the data, with the results and errors of socket.send."""
@@ -38,6 +39,7 @@ class Way:
         random = self._network.random
         if random.random() < 0.1:
             taken = taken[: random.randrange(1, len(taken) + 1)]
+        self._flying_bytes += len(taken)
         at, start = self._network.now(), 0
         while start < len(taken):
             size = random.choice((1, 7, 100, 5000, 100_000))
@@ -68,13 +70,17 @@ class Way:
     def move(self, now: int) -> None:
         """Let the data arrive that is due by `now`."""
         while self._flying and self._flying[0][0] <= now:
-            self.arrived += self._flying.popleft()[1]
+            self._land()
 
     def land(self) -> None:
         """Let all data arrive that is on its way."""
-        for _, data in self._flying:
-            self.arrived += data
-        self._flying.clear()
+        while self._flying:
+            self._land()
+
+    def _land(self) -> None:
+        _, data = self._flying.popleft()
+        self.arrived += data
+        self._flying_bytes -= len(data)
 
     @property
     def is_over(self) -> bool:
@@ -189,7 +195,7 @@ class Poller:
         for fd, interest in self._interest.items():
             end: Any = self._network.sockets[fd]
             events = select.EPOLLIN if end.incoming.is_readable else 0
-            if isinstance(end, Socket) and (end.outgoing.room > 0 or end.outgoing.broken):
+            if interest & select.EPOLLOUT and (end.outgoing.room > 0 or end.outgoing.broken):
                 events |= select.EPOLLOUT
             if events & interest:
                 found.append((fd, events & interest))

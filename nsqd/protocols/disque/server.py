@@ -22,7 +22,7 @@ TOO_MANY = b"ERR too many connections"
 WRONG_PASS = b"WRONGPASS invalid username-password pair or user is disabled."
 NO_DEBUG = b"ERR DEBUG is switched off: it needs nsqd -debug-routes, or disque-server --enable-debug-command yes"
 NO_SHUTDOWN = b"ERR SHUTDOWN is switched off here: stop the process by SIGTERM"
-NO_AOF = b"ERR There is no append only file to be rewritten: jobs are in nsqd's commit log, which cleans itself up"
+NO_AOF = b"ERR BGREWRITEAOF is not supported: jobs are in nsqd's commit log, which is cleaned up automatically"
 _FLAGS = {  # as Disque has them, by command
     b"ping time hello show qlen qstat pause": (b"readonly", b"fast"),
     b"getjob ackjob fastack deljob dequeue working": (b"write", b"fast"),

@@ -47,6 +47,11 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("stranger"))
 
 
+@pytest.fixture(scope="module")
+def rsa_authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("rsa"), trustme.KeyType.RSA)
+
+
 def files(authority: Authority, policy: str = "", min_version: str = "tls1.2") -> TlsFiles:
     return TlsFiles(authority.cert, authority.key, policy, authority.root, min_version)
 
@@ -122,10 +127,9 @@ def test_less_than_1_2_and_a_low_security_level_are_logged_once(
 
 
 @each("policy", ["", "require"])
-def test_no_cipher_without_forward_secrecy(tmp_path: Path, policy: str) -> None:
-    authority = Authority(tmp_path, trustme.KeyType.RSA)
-    certificates = Certificates(files(authority, policy))
-    client = only(authority.client(authority.issue("me")), V1_2)
+def test_no_cipher_without_forward_secrecy(authority: Authority, rsa_authority: Authority, policy: str) -> None:
+    certificates = Certificates(files(rsa_authority, policy))
+    client = only(rsa_authority.client(authority.issue("me")), V1_2)
     client.set_ciphers("AES128-GCM-SHA256")  # the key travels under the certificate's
     assert refusal(certificates, client) == "NO_SHARED_CIPHER"
 
@@ -370,9 +374,10 @@ def test_unusable_files(
 
 
 @each("policy", ["", "require"])
-def test_another_certificates_key_or_none(authority: Authority, tmp_path: Path, policy: str) -> None:
-    for key_type in trustme.KeyType:
-        other = Authority(tmp_path / str(key_type), key_type)
+def test_another_certificates_key_or_none(
+    authority: Authority, stranger: Authority, rsa_authority: Authority, policy: str
+) -> None:
+    for other in (stranger, rsa_authority):
         with pytest.raises(TlsError, match="tls: private key does not match public key"):
             Certificates(TlsFiles(authority.cert, other.key, policy))
     with pytest.raises(TlsError, match=r"failed to build TLS config - open : no such file or directory"):

@@ -191,3 +191,11 @@ def test_a_publish_separates_its_attributes_and_owners(
     assert (found, bool(flags & records.DISTRIBUTED)) == ([topic, first, count, due, largest], distributed)
     assert records.owners_of(b"x" + head + b"frames", 1, flags) == (None if owners is None else frozenset(owners))
     assert records.attributes_of(b"x" + head + b"frames", 1, flags) == (attributes, 1 + len(head))
+
+
+def test_the_messages_that_a_record_names() -> None:
+    channel = records.CHANNEL_OF.pack(1, 2)
+    assert records.named_spans(RecordKind.FINISH, channel + records.RUN.pack(5, 3)) == [(5, 8)]
+    assert records.named_spans(RecordKind.REQUEUE, channel + records.RETURNED.pack(5, 3, 1, 0)) == [(5, 6)]
+    assert records.named_spans(RecordKind.BURY, records.BURY.pack(1, 2, 5, 3, 1, 7, bytes(16))) == [(5, 6)]
+    assert records.named_spans(RecordKind.ADVANCE, records.ADVANCE.pack(1, 2, 5)) == []
