@@ -293,8 +293,9 @@ def acknowledge_one(client: Client, job_id: bytes) -> bool:
     tube, ordinal, (message_id, priority, ttr, _, _, ttl, _, state) = found
     if not context.ids.names(job_id, ttl, ttr):
         return False
-    tube.finish_row(ordinal, message_id, priority, state)
-    client.reply(b":1\r\n", tube.journal.promise())
+    context.queues.acknowledge_row(tube, ordinal, message_id, priority, state)
+    client.promise(tube.topic_name)
+    client.reply(b":1\r\n")
     return True
 
 
