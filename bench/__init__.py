@@ -47,7 +47,8 @@ The rows copies- publish to one of three nodes that are a cluster: without follo
 both. See `copies`. The row failover kills such a node, and shards consumes from logs that were promoted. See `failover`.
 
 The rows jobs- and queues- compare job servers: with `--beanstalkd PATH` and `--disque PATH` the originals take turns with
-ours. "put" and ADDJOB are one job each; "reserve + delete" and "GETJOB + ACKJOB" are two commands for one job.
+ours. "put" and ADDJOB are one job each; "reserve + delete" and "GETJOB + ACKJOB" are two commands for one job, and each row
+begins with all three commands, of clients that put, fetch and finish a job by turns.
 
 * rate is jobs/s as a multiple of the original's. It says little if the server's share of a core, in parentheses, is small
   in both: then the load was measured.
@@ -57,6 +58,9 @@ ours. "put" and ADDJOB are one job each; "reserve + delete" and "GETJOB + ACKJOB
 * queues-memory: resident memory of the whole process, and its growth for each job.
 * queues-remote: from the sending of ADDJOB on one node to the reply of a client that waits on another; each job has a copy
   on all three. Of the original three jobs only, since it asks other nodes every few seconds.
+
+The rows job-turns- have the CPU time of a job in the reactor's turns, without sockets and processes: see `job_turns`. A change
+of a tenth shows there on a busy machine, too.
 
 The rows admin- are nsqadmin's (`--only admin`: some 10 minutes and 2.5 GB; admin-open needs Chromium). Their aims are
 for 10 nodes that have the same 10,000 topics; the values of a node are the mean of the ten. WRONG after a page counts the
@@ -77,7 +81,7 @@ The files:
 * The table: `rows`, `stats` and `table`, over `server` (a process under measurement), `ports` and `outcome`; `gonsq` is Go's.
 * The load, in processes of their own: `load`, `publish`, `consume`, `job_load`, `spark_load`, over `wire` and `upgrade`.
 * Other rows: `sizes` over `crowd` and `firing`; `log_sizes`; `durable`; `read_back`; `jobs` and `queues` over `job_server`;
-  `clients` over `client_load`; `nodes`; `copies`; `failover`; `turns`; `pipeline`.
+  `job_turns`; `clients` over `client_load`; `nodes`; `copies`; `failover`; `turns`; `pipeline`.
 * nsqadmin's: `admin_pages` and `admin_open` over `admin_cluster`.
 * Work in a thread during a measured block: `background`.
 * Crash tests: the package `crash`.

@@ -18,6 +18,7 @@ from bench.admin_pages import Listing, OpenPages
 from bench.clients import clients
 from bench.copies import copies
 from bench.failover import failovers
+from bench.job_turns import job_turns
 from bench.jobs import jobs
 from bench.load import raise_file_limit
 from bench.log_sizes import log_sizes
@@ -108,7 +109,15 @@ def choose(named: Sequence[_Named], only: str) -> list[_Named]:
 def line_rows(beanstalkd: str = "", disque: str = "") -> list[LineRow]:
     """Return all rows with lines of text, in order. `beanstalkd`, `disque`: paths of the originals, or ""."""
     admin: list[LineRow] = [Listing("admin-listing"), OpenPages("admin-watched"), Open("admin-open")]
-    servers: list[LineRow] = [*jobs(beanstalkd), *queues(disque), *clients(), *nodes(), *copies(), *failovers()]
+    servers: list[LineRow] = [
+        *jobs(beanstalkd),
+        *queues(disque),
+        *job_turns(),
+        *clients(),
+        *nodes(),
+        *copies(),
+        *failovers(),
+    ]
     return [*sizes(), *log_sizes(), *servers, *turns(), *pipeline(), *admin]
 
 

@@ -2,7 +2,8 @@
 
     python -m bench.job_load LANGUAGE PORT KIND CONNECTIONS DEPTH SECONDS
 
-LANGUAGE: a key of LANGUAGES; KIND: put or work (fetch a job, then finish it).
+LANGUAGE: a key of LANGUAGES; KIND: put, work (fetch a job, then finish it) or cycle (put a job, then do the same). DEPTH
+counts for put alone.
 
 After the warm-up it prints `begin`. At the end it prints the jobs done, the seconds, and the 99th percentile of the time
 from a command to its answer, in ns.
@@ -107,20 +108,85 @@ LANGUAGES = {
 }
 
 
-class Client:
-    """One connection, which puts jobs or works on them."""
+class Puts:
+    """The commands of a client that puts jobs: bytes in, bytes out, as for the other two kinds."""
 
-    def __init__(self, language: Language, port: int, works: bool, depth: int) -> None:
-        self.sock = socket.create_connection(("127.0.0.1", port))
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, language: Language, depth: int) -> None:
+        self.done = 0  # jobs
+        self.ended = False  # True: there was no job to fetch
+        self._language = language
+        self.first = language.put * depth  # what it sends at first
+
+    def next(self, data: bytes) -> bytes:
+        """Return the commands that follow these bytes of replies; b"": more of them have to come."""
+        if self._language.refusal in data:
+            sys.exit(f"job_load: refused: {data[:200]!r}")
+        count = data.count(b"\n")
+        self.done += count
+        return self._language.put * count
+
+
+class Works:
+    """The commands of a client that fetches jobs and finishes them."""
+
+    def __init__(self, language: Language, depth: int) -> None:
         self.done = 0
-        self.waits: list[int] = []  # ns from a command to its answer
         self.ended = False
         self._language = language
-        self._works = works
-        self._left = b""
+        self._rest = b""  # of a reply that is not complete
+        self.first = language.fetch * depth
+
+    def next(self, data: bytes) -> bytes:
+        """Do the same as Puts."""
+        answer = self._language.answer(self._rest + data)
+        self._rest = answer.rest
+        self.done += answer.done
+        self.ended |= answer.ended or not data
+        return b"" if self.ended else answer.send
+
+
+class Cycles:
+    """The commands of a client that puts a job, fetches one and finishes it, again and again."""
+
+    def __init__(self, language: Language, depth: int = 1) -> None:
+        """`depth`: always 1."""
+        self._puts, self._works = Puts(language, 1), Works(language, 1)
+        self.first = self._puts.first
+        self._is_put = True  # the command that waits for its reply is a put
+
+    @property
+    def done(self) -> int:
+        return self._works.done
+
+    @property
+    def ended(self) -> bool:
+        return self._works.ended
+
+    def next(self, data: bytes) -> bytes:
+        """Do the same as Puts."""
+        if self._is_put:
+            self._is_put = not self._puts.next(data)
+            return b"" if self._is_put else self._works.first
+        before = self._works.done
+        send = self._works.next(data)
+        self._is_put = self._works.done > before
+        return self._puts.first if self._is_put else send
+
+
+Load = Puts | Works | Cycles
+KINDS: dict[str, Callable[[Language, int], Load]] = {"put": Puts, "work": Works, "cycle": Cycles}
+
+
+class Client:
+    """One connection with a load of its own."""
+
+    def __init__(self, port: int, load: Load) -> None:
+        self.sock = socket.create_connection(("127.0.0.1", port))
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.load = load
+        self.waits: list[int] = []  # ns from a command to its answer
         self._sent = 0
-        self.send((language.fetch if works else language.put) * depth)
+        self.send(load.first)
 
     def send(self, data: bytes) -> None:
         self._sent = time.perf_counter_ns()
@@ -128,22 +194,12 @@ class Client:
 
     def read(self) -> None:
         """Read the replies that have arrived, and send as many commands again."""
-        data = self._left + self.sock.recv(262_144)
+        data = self.sock.recv(262_144)
         self.waits.append(time.perf_counter_ns() - self._sent)
-        if not self._works:
-            if not data or self._language.refusal in data:
-                sys.exit(f"job_load: refused: {data[:200]!r}")
-            count = data.count(b"\n")
-            self.done += count
-            if count:
-                self.send(self._language.put * count)
-            return
-        answer = self._language.answer(data)
-        self._left = answer.rest
-        self.done += answer.done
-        self.ended |= answer.ended or not data
-        if answer.send and not self.ended:
-            self.send(answer.send)
+        if not data:
+            sys.exit("job_load: the server has closed a connection")
+        if commands := self.load.next(data):
+            self.send(commands)
 
 
 def main(language: str, port: int, kind: str, connections: int, depth: int, seconds: float) -> None:
@@ -151,22 +207,24 @@ def main(language: str, port: int, kind: str, connections: int, depth: int, seco
     clients = {}
     epoll = select.epoll()
     for _ in range(connections):
-        client = Client(LANGUAGES[language], port, kind == "work", depth)
+        client = Client(port, KINDS[kind](LANGUAGES[language], depth))
         clients[client.sock.fileno()] = client
         epoll.register(client.sock.fileno(), select.EPOLLIN)
     began = time.perf_counter()
     before, counts_from, end = 0, began + WARM_UP, began + WARM_UP + seconds
     warm = False
-    while time.perf_counter() < end and not any(client.ended for client in clients.values()):
+    while time.perf_counter() < end and not any(client.load.ended for client in clients.values()):
         if not warm and time.perf_counter() >= counts_from:
-            warm, before = True, sum(client.done for client in clients.values())
+            warm, before = True, sum(client.load.done for client in clients.values())
             counts_from = time.perf_counter()
             print("begin", flush=True)
         for fd, _ in epoll.poll(0.1):
             clients[fd].read()
     took = time.perf_counter() - counts_from
     waits = sorted(wait for client in clients.values() for wait in client.waits)
-    print(sum(client.done for client in clients.values()) - before, took, waits[len(waits) * 99 // 100], flush=True)
+    print(
+        sum(client.load.done for client in clients.values()) - before, took, waits[len(waits) * 99 // 100], flush=True
+    )
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from itertools import islice
 from nsqd.core.imports import Imports
 from nsqd.core.timing.pause import Pause
 from nsqd.core.tubes import Tubes
-from nsqd.core.work_queue.job import Job, JobState
+from nsqd.core.work_queue.job import Job, JobState, Outline
 from nsqd.core.work_queue.listing import list_jobs
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading, turn_of
@@ -192,10 +192,16 @@ class Queues:
                 return job, body
 
     def note_fetched(self, name: str, now: int) -> None:
-        """Count a job of that queue that was fetched."""
-        self.use(name, now)
-        if name in self.uses:
-            self.uses[name].fetched += 1
+        """Count a job of that queue that was fetched, and note that it is used."""
+        use = self.uses.get(name)
+        if use is None:
+            self.use(name, now)
+            use = self.uses.get(name)
+        else:
+            self.uses.move_to_end(name)
+            use.last = now
+        if use is not None:
+            use.fetched += 1
 
     # jobs
 
@@ -205,9 +211,19 @@ class Queues:
         found = self.tubes.find(index.client_id(message_id))
         return found if found is not None and found[1].id == message_id else None
 
+    def locate(self, message_id: int) -> tuple[Tube, int, Outline] | None:
+        """Return the tube, the ordinal and the outline of the job that `find` finds."""
+        found = self.tubes.locate(self.tubes.index.client_id(message_id))
+        return found if found is not None and found[2][0] == message_id else None
+
     def acknowledge(self, found: QueuedJob) -> None:
         """Finish the job: it is done, or no longer needed."""
-        found[0].finish(found[1])
+        tube, job = found
+        self.acknowledge_row(tube, job.ordinal, job.id, job.priority, job.state)
+
+    def acknowledge_row(self, tube: Tube, ordinal: int, job_id: int, priority: int, state: int) -> None:
+        """Do the same to the job with this ordinal, of which its row says the rest."""
+        tube.finish_row(ordinal, job_id, priority, state)
 
     def return_job(self, found: QueuedJob) -> bool:
         """Queue a job again that a client has failed to do. Returns False if it is queued already."""

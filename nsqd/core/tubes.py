@@ -14,7 +14,7 @@ from nsqd.core.sequence.mark import Mark
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.topic import Topic
-from nsqd.core.work_queue.job import Job, JobState
+from nsqd.core.work_queue.job import Job, JobState, Outline, is_over
 from nsqd.core.work_queue.job_index import JobIndex
 from nsqd.core.work_queue.tube import WORK, Tube
 from nsqd.core.work_queue.tube_list import TubeList
@@ -269,9 +269,27 @@ class Tubes:
         agenda = self._agenda
         if agenda.unsealed_puts:
             agenda.seal_puts()
-        if self.waiters.awake and not agenda.is_held:
+        self.serve_waiting()
+
+    def serve_waiting(self) -> None:
+        """Give the ready jobs that are known to the waiting workers, as `match` does with those put in this turn, too."""
+        if self.waiters.awake and not self._agenda.is_held:
             for tube in list(self.waiters.awake):
-                tube.serve(agenda.now)
+                tube.serve(self._agenda.now)
+
+    def reserve_plain(self, name: str, worker: Worker, now: int) -> tuple[int, int, int, bytes] | None:
+        """Reserve the first job of the tube of that name for the worker. Returns as Tube.reserve_plain.
+
+        None: nothing was done, because something comes before that: `match`, `release_due`, or the choice among tubes.
+        """
+        agenda, tube = self._agenda, self.waiters.queues.get(name)
+        if tube is None or self.waiters.awake or agenda.is_held or len(tube.shards) > 1 or tube.pause_until > now:
+            return None
+        if tube.scan_entry is not None and tube.scan_entry[0] <= now:
+            return None
+        if agenda.unsealed_puts and self.topics[name].intake.puts_urgently(tube.table.first_priority):
+            return None
+        return tube.reserve_plain(worker, now)
 
     def offer_all(self) -> None:
         """Have all tubes look for workers that wait."""
@@ -302,21 +320,40 @@ class Tubes:
 
     def find(self, client_id: int) -> tuple[Tube, Job] | None:
         """Return the job that clients name so and its tube, or None if there is no such job."""
-        found = self.index.find(client_id)
+        found = self.locate(client_id)
         if found is None:
-            return self._find_promoted(client_id)
-        tube, ordinal = found
+            return None
+        tube, ordinal, _ = found
         job = tube.jobs.get(ordinal)
         assert job is not None
-        if job.ttl and job.is_over(self._agenda.wall):
-            tube.end_life(job)
-            return None
         return tube, job
 
-    def _find_promoted(self, client_id: int) -> tuple[Tube, Job] | None:
+    def locate(self, client_id: int) -> tuple[Tube, int, Outline] | None:
+        """Return the tube, the ordinal and the outline of the job that clients name so; None: there is no such job.
+
+        Jobs that were put in this turn are found, too.
+        """
+        found = self.index.find(client_id)
+        if found is None and self._agenda.unsealed_puts:
+            self._agenda.seal_puts()
+            found = self.index.find(client_id)
+        if found is None:
+            return self._locate_promoted(client_id)
+        tube, ordinal = found
+        outline = tube.jobs.outline(ordinal)
+        assert outline is not None
+        _, _, _, created, _, ttl, _, _ = outline
+        if is_over(created, ttl, self._agenda.wall):
+            job = tube.jobs.get(ordinal)
+            assert job is not None
+            tube.end_life(job)
+            return None
+        return tube, ordinal, outline
+
+    def _locate_promoted(self, client_id: int) -> tuple[Tube, int, Outline] | None:
         """Return the same of the promoted logs, as far as their tubes are attached. Whole ids of several logs never meet."""
         for promoted in self.shards[1:]:
-            found = promoted.find(client_id)
+            found = promoted.locate(client_id)
             if found is not None and found[0].key < 0:
                 return found
         return None

@@ -108,10 +108,20 @@ class JobClient(PlainPeer, ABC):
         self.has_more = False
         if data:
             self.last_input = now
-        if self.outbox.closing:
+        if self._buffer or self._wait or self._long or self.outbox.closing:
+            self._receive_more(data)
             return
-        if not (self._buffer or self._wait or self._long):
-            self._handle_fresh_input(data)
+        # no input was kept: mostly it is a single command, of a client that waits for each reply
+        self._spent, self._needed = 1, 0
+        end = self._step(data, 0) if data else 0
+        if end < 0:
+            self._keep(data, 0)
+        elif end < len(data) or self._needed or self.buffered or self._long or self._eof:
+            self._handle(data, end)
+
+    def _receive_more(self, data: bytes) -> None:
+        """Handle input behind input that was kept."""
+        if self.outbox.closing:
             return
         self._buffer += data
         if self._wait or len(self._buffer) < self._needed:  # a large body is not copied for each piece of it
@@ -124,15 +134,6 @@ class JobClient(PlainPeer, ABC):
         self._buffer.clear()
         self._spent = self._needed = 0
         self._handle(data, 0)
-
-    def _handle_fresh_input(self, data: bytes) -> None:
-        """Handle input before which none was kept: mostly a single command, of a client that waits for each reply."""
-        self._spent, self._needed = 1, 0
-        end = self._step(data, 0) if data else 0
-        if end < 0:
-            self._keep(data, 0)
-        elif end < len(data) or self._needed or self.buffered or self._long or self._eof:
-            self._handle(data, end)
 
     def _handle(self, data: bytes, at: int) -> None:
         """Handle the complete commands from `at` on, while units are left, and keep the rest."""

@@ -195,9 +195,10 @@ def quick_bench(rows: str) -> list[list[str]]:
     return [re.split(" {2,}", line) for line in done.stdout.splitlines()]
 
 
-ONE_OF_EACH_KIND = "snappy-reader,log-topics,queues-memory,turns-delete-jobs"
+ONE_OF_EACH_KIND = "snappy-reader,log-topics,queues-memory,job-turns-disque-1,turns-delete-jobs"
 ALL = [
-    "writer,reader", "tls-,snappy-,deflate-", "nodes-always", "queues-pipelined,queues-copies,queues-memory,queues-remote",
+    "writer,reader", "tls-,snappy-,deflate-", "nodes-always,job-turns",
+    "queues-pipelined,queues-copies,queues-memory,queues-remote",
     "admin-listing,admin-watched", "turns-delete-jobs,turns-empty-deferred,turns-start",
     ",".join(size.name for size in log_sizes()),
 ]  # fmt: skip

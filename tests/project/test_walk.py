@@ -1,6 +1,7 @@
-"""The walk of a message stays short: ARCHITECTURE.md has the figures, and nobody makes it a tenth longer unnoticed."""
+"""The walks of messages and jobs stay short: a test fails if one is a tenth longer than ARCHITECTURE.md says."""
 
 import re
+import sys
 
 import pytest
 
@@ -8,29 +9,44 @@ from tests.cases import each
 from tests.daemons import ROOT
 from tests.walk import Walk, walks
 
-FIGURES = re.compile(r"\| (PUB|FIN) \| (\d+) \| (\d+) \| (\d+) \|")
+COMMANDS = ["PUB", "FIN", "ADDJOB", "GETJOB", "ACKJOB", "put", "reserve", "delete"]
+FIGURES = re.compile(rf"\| ({'|'.join(COMMANDS)}) \| (\d+) \| (\d+) \| (\d+) \| ([\d,]+) \|")
 SLACK = 1.1
+UNPACKS = "nsqd/core/work_queue/job.py:unpack"  # makes an object of a job
 
 
 @pytest.fixture(scope="module")
 def walked() -> dict[str, Walk]:
-    return dict(zip(("PUB", "FIN"), walks(), strict=True))
+    return walks()
 
 
-def documented() -> dict[str, tuple[int, int, int]]:
-    """Calls, files and crossings by command, as ARCHITECTURE.md has them."""
-    text = (ROOT / "ARCHITECTURE.md").read_text()
-    return {name: (int(calls), int(files), int(crossings)) for name, calls, files, crossings in FIGURES.findall(text)}
+def documented() -> dict[str, tuple[int, int, int, int]]:
+    """Calls, files, crossings and bytecodes by command, as ARCHITECTURE.md has them."""
+    found = FIGURES.findall((ROOT / "ARCHITECTURE.md").read_text())
+    return {name: (int(a), int(b), int(c), int(d.replace(",", ""))) for name, a, b, c, d in found}
 
 
-@each("command", ["PUB", "FIN"])
+@each("command", COMMANDS)
 def test_the_walk_is_no_longer_than_architecture_md_says(walked: dict[str, Walk], command: str) -> None:
-    calls, files, crossings = documented()[command]
+    calls, files, crossings, bytecodes = documented()[command]
     walk = walked[command]
-    found = f"{command}: {walk}; ARCHITECTURE.md says {calls} calls, {files} files, {crossings} crossings"
+    found = f"{command}: {walk}; ARCHITECTURE.md: {calls} calls, {files} files, {crossings} crossings, {bytecodes} bytecodes"
     assert walk.calls <= calls * SLACK, found
     assert walk.crossings <= crossings * SLACK, found
     assert walk.crossings * SLACK >= crossings, f"it has become shorter, write it down: {found}"
+    if sys.version_info[:2] == (3, 11):
+        assert walk.bytecodes <= bytecodes * SLACK, found
+        assert walk.bytecodes * SLACK >= bytecodes, f"it has become shorter, write it down: {found}"
+
+
+@each("command", COMMANDS[2:])
+def test_a_command_of_a_job_writes_one_record_and_makes_no_object_of_the_job(
+    walked: dict[str, Walk], command: str
+) -> None:
+    walk = walked[command]
+    assert walk.records == 1
+    assert not any(line.endswith(UNPACKS) for line in walk.trace)
+    assert any("nsqd/core/work_queue/job_pages.py" in line for line in walk.trace)
 
 
 def test_the_tracer_sees_the_parts_that_every_publish_passes(walked: dict[str, Walk]) -> None:

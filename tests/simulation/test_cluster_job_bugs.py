@@ -1,6 +1,7 @@
 """The simulator finds bugs in remote deliveries and acknowledgements of jobs: each is planted, and a run must fail."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from nsqd.cluster.remote_jobs.lending import Lending, _Credit
 from nsqd.cluster.remote_jobs.lent_jobs import LentJobs
 from nsqd.cluster.wire.frames import KIND_AT, FrameKind
 from nsqd.cluster.wire.link import Link
-from nsqd.core.queues import QueuedJob, Queues
+from nsqd.core.queues import Queues
 from nsqd.net.promised import HttpReplies
 from tests.simulation.test_cluster_bugs import Patch, assert_found
 
@@ -98,13 +99,13 @@ def what_comes_too_late_is_dropped(patch: Patch) -> None:
 
 
 def an_acknowledgement_does_nothing(patch: Patch) -> None:
-    acknowledge, count = Queues.acknowledge, iter(range(1 << 30))
+    acknowledge, count = Queues.acknowledge_row, iter(range(1 << 30))
 
-    def forgetful(self: Queues, found: QueuedJob) -> None:
+    def forgetful(*given: Any) -> None:
         if next(count) % 10:
-            acknowledge(self, found)
+            acknowledge(*given)
 
-    patch.setattr(Queues, "acknowledge", forgetful)
+    patch.setattr(Queues, "acknowledge_row", forgetful)
 
 
 BUGS: list[Callable[[Patch], None]] = [

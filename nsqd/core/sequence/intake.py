@@ -131,7 +131,8 @@ class Intake:
 
         `key`: the key of a single job, as in Attributes; "": none.
         """
-        self.count(bodies)
+        self.message_count += len(bodies)
+        self.message_bytes += sum(map(len, bodies)) if len(bodies) > 1 else len(bodies[0])
         put_batch = self._put_batches[-1] if self._put_batches else None
         if put_batch is None or put_batch.options != options or put_batch.key or key:
             if put_batch is None:
@@ -139,6 +140,13 @@ class Intake:
             put_batch = PutBatch(options, self._agenda.wall, key)
             self._put_batches.append(put_batch)
         return put_batch.add(bodies, self._ids)
+
+    def puts_urgently(self, priority: int) -> bool:
+        """Return True if a job put in this turn has a lower priority number."""
+        for put_batch in self._put_batches:  # noqa: SIM110 (nearly always one: a generator costs five times as much)
+            if put_batch.options.priority < priority:
+                return True
+        return False
 
     def put_with_id(self, body: bytes, options: JobOptions, sequence: int, created: int) -> None:
         """Take a job that was put elsewhere at `created` (ns since the epoch), which keeps the sequence in its id.

@@ -16,6 +16,10 @@ ROW = Struct("<QIIIQQIIIIIIHIB")  # the fields of Job in their order, without th
 STATE_AT = ROW.size - 1  # offset of the state in a row; a state of 0 means that there is no job
 BRIEF = Struct("<QI16xQ30xB")  # unpacks id, priority, due and state of a row
 LIFE = Struct("<20xQ28xI7x")  # unpacks when the job was created, and its ttl
+# The outline of a row, for reserving and finishing a job: id, priority, ttr, created, reserves, ttl, failures and state.
+OUTLINE = Struct("<QI4xIQ8xI16xI2xIB")
+Outline = tuple[int, int, int, int, int, int, int, int]
+RESERVATION = Struct("<QI")  # due and reserves of a row, at DUE_AT
 DUE, DUE_AT = Struct("<Q"), 28  # the due time of a row, and its offset
 _DUE_END = DUE_AT + DUE.size
 _TTL_AT = 56  # offset of the ttl in a row
@@ -31,7 +35,7 @@ class JobState(IntEnum):
     DELAYED = 4
 
 
-_STATES = (JobState.READY, *JobState)  # by number
+STATES = (JobState.READY, *JobState)  # by number
 _BURIED = JobState.BURIED
 
 
@@ -63,7 +67,7 @@ class Job:
 
     def is_over(self, wall: int) -> bool:
         """Return True if the time to live is over at `wall` (ns since the epoch): then the job no longer exists for clients."""
-        return self.ttl > 0 and self.created + self.ttl * SECOND <= wall
+        return is_over(self.created, self.ttl, wall)
 
     def pack(self) -> bytes:
         """Return the job packed as a row."""
@@ -71,6 +75,11 @@ class Job:
             self.id, self.priority, self.delay, self.ttr, self.created, self.due, self.reserves, self.timeouts,
             self.releases, self.buries, self.kicks, self.ttl, self.copies, self.failures, self.state,
         )  # fmt: skip
+
+
+def is_over(created: int, ttl: int, wall: int) -> bool:
+    """Return True if the life of `ttl` s (0: endless) that began at `created` is over at `wall`, both ns since the epoch."""
+    return ttl > 0 and created + ttl * SECOND <= wall
 
 
 def expiry(created: int, ttl: int) -> int:
@@ -81,7 +90,7 @@ def expiry(created: int, ttl: int) -> int:
 def unpack(ordinal: int, row: bytes | bytearray, at: int = 0) -> Job:
     """Return the job whose row begins at `at`."""
     job = Job(ordinal, *ROW.unpack_from(row, at))
-    job.state = _STATES[job.state]
+    job.state = STATES[job.state]
     return job
 
 

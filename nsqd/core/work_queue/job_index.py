@@ -48,6 +48,9 @@ class JobIndex(Generic[H]):
 
     def add_jobs(self, job_ids: list[int], holder: int, first: int) -> None:
         """Add jobs of one holder, with consecutive ordinals from `first` on."""
+        if len(job_ids) == 1:
+            self.add_job(job_ids[0], holder, first)
+            return
         start, count = job_ids[0] & self._bits, len(job_ids)
         if job_ids != [*range(job_ids[0], job_ids[0] + count)]:
             for ordinal, job_id in enumerate(job_ids, first):

@@ -14,10 +14,13 @@ from nsqd.core.work_queue.job import (
     BRIEF,
     DUE,
     DUE_AT,
+    OUTLINE,
+    RESERVATION,
     ROW,
     STATE_AT,
     Job,
     JobState,
+    Outline,
     have_times,
     lives,
     row_without_id,
@@ -27,7 +30,9 @@ from nsqd.core.work_queue.job import (
 
 PAGE = 64  # jobs: the memory of a page is released when the last of its jobs is gone
 MOST_BATCHES = 8  # in a page: twice as many would take nearly what the rows do
-_ABSENT = bytes(ROW.size)
+_ROW_SIZE = ROW.size
+_ABSENT = bytes(_ROW_SIZE)
+_RESERVED = int(JobState.RESERVED)
 
 Brief = tuple[int, int, int, int]  # id, priority, due, state
 # index of the first row, number of jobs, id of the first, and their rows without the id
@@ -70,6 +75,21 @@ class JobPages:
         rows = self._pages.get(page) or self._rows(page)
         at *= ROW.size
         return unpack(ordinal, rows, at) if rows is not None and rows[at + STATE_AT] else None
+
+    def outline(self, ordinal: int) -> Outline | None:
+        """Return the outline of the job with this ordinal, or None if there is none: a fifth of the cost of `get`."""
+        page, at = divmod(ordinal, PAGE)
+        rows = self._pages.get(page) or self._rows(page)
+        outline: Outline | None = OUTLINE.unpack_from(rows, at * _ROW_SIZE) if rows is not None else None
+        return outline if outline is not None and outline[7] else None
+
+    def reserve(self, ordinal: int, due: int, reserves: int) -> bytes:
+        """Note that a job, whose outline was read, is reserved until `due` (ns), for the `reserves`th time. Return its row."""
+        page, at = divmod(ordinal, PAGE)
+        rows, at = self._pages[page], at * _ROW_SIZE
+        RESERVATION.pack_into(rows, at + DUE_AT, due, reserves)
+        rows[at + STATE_AT] = _RESERVED
+        return bytes(rows[at : at + _ROW_SIZE])
 
     def put_row(self, ordinal: int, row: bytes) -> None:
         """Store the row of a job, new or changed."""

@@ -13,7 +13,7 @@ from heapq import heappush
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.duequeue import SLACK
 from nsqd.core.work_queue.entries import Entries
-from nsqd.core.work_queue.job import Job, JobState, expiry
+from nsqd.core.work_queue.job import Job, JobState, Outline, expiry
 from nsqd.core.work_queue.job_pages import Brief, JobPages
 from nsqd.core.work_queue.lifetimes import Lifetimes
 
@@ -51,7 +51,7 @@ class JobTable:
         """Add a job in the state that it has. Return its row."""
         row = job.pack()
         self.jobs.put_row(job.ordinal, row)
-        self._enter(job)
+        self._enter(job.ordinal, job.state, job.priority if job.state is _READY else job.due)
         if job.ttl:
             self.lifetimes.record(job.ordinal, 1, job.expires)
         return row
@@ -75,11 +75,18 @@ class JobTable:
 
     def move(self, job: Job, state: JobState, priority: int, due: int) -> bytes:
         """Put the job into a state, with that priority and due time (ns). Return its row. To bury a job, call `bury`."""
-        self._leave(job)
+        self._leave(job.ordinal, job.state, job.priority)
         job.state, job.priority, job.due = state, priority, due
         row = job.pack()
         self.jobs.put_row(job.ordinal, row)
-        self._enter(job)
+        self._enter(job.ordinal, state, priority if state is _READY else due)
+        return row
+
+    def reserve(self, ordinal: int, priority: int, reserves: int, due: int) -> bytes:
+        """Reserve a ready job of that priority until `due` (ns), for the `reserves`th time. Return its row."""
+        self._leave(ordinal, _READY, priority)
+        row = self.jobs.reserve(ordinal, due, reserves)
+        self._enter(ordinal, _RESERVED, due)
         return row
 
     def bury(self, job: Job, priority: int) -> bytes:
@@ -87,24 +94,22 @@ class JobTable:
         self._last_burial += 1
         return self.move(job, _BURIED, priority, self._last_burial)
 
-    def remove(self, job: Job) -> None:
-        """Remove the job from its state and its row from the pages."""
-        self._leave(job)
-        self.jobs.remove(job.ordinal)
+    def remove(self, ordinal: int, state: JobState, priority: int) -> None:
+        """Remove a job from its state, and its row from the pages."""
+        self._leave(ordinal, state, priority)
+        self.jobs.remove(ordinal)
 
-    def _enter(self, job: Job) -> None:
-        state = job.state
+    def _enter(self, ordinal: int, state: JobState, key: int) -> None:
+        """Enter a job into the order of its state. `key`: the priority of a ready job, the due time of another."""
         self.counts[state] += 1
         if state is _BURIED:
-            self.buried[job.ordinal] = None
+            self.buried[ordinal] = None
             return
-        key = job.due
         if state is _READY:
-            key = job.priority
             self.urgent += key < URGENT
         order = self._orders[state]
         heap = order.heap
-        heappush(heap, key << _BITS | job.ordinal)
+        heappush(heap, key << _BITS | ordinal)
         if len(heap) > 2 * self.counts[state] + SLACK:
             order.sweep(partial(self._first_found, state))
 
@@ -120,17 +125,16 @@ class JobTable:
             first = (key | ordinal) + 1
         return None
 
-    def _leave(self, job: Job) -> None:
-        state = job.state
+    def _leave(self, ordinal: int, state: JobState, priority: int) -> None:
         self.counts[state] -= 1
         if state is _BURIED:
-            del self.buried[job.ordinal]
+            del self.buried[ordinal]
             return
-        if state is _READY and job.priority < URGENT:
+        if state is _READY and priority < URGENT:
             self.urgent -= 1
         order = self._orders[state]
         heap = order.heap
-        if heap and heap[0] & _ORDINAL == job.ordinal:  # its entry, or a stale one
+        if heap and heap[0] & _ORDINAL == ordinal:  # its entry, or a stale one
             order.advance(heap[0] + 1)
         if len(heap) > 2 * self.counts[state] + SLACK:
             order.sweep(partial(self._first_found, state))
@@ -227,6 +231,22 @@ class JobTable:
             first, end = order.lowest_run()
             following = self._first_found(state, first + 1, end)
             order.advance(end if following is None else following)
+        return None
+
+    @property
+    def first_priority(self) -> int:
+        """Return a priority that no ready job is below; -1: there is no ready job."""
+        heap = self._orders[_READY].heap
+        return heap[0] >> _BITS if heap else -1
+
+    def plain_head(self) -> tuple[int, Outline] | None:
+        """Return the ordinal and the outline of the first ready job if its entry is first; None: `head` has to look for it."""
+        heap = self._orders[_READY].heap
+        if heap:
+            entry = heap[0]
+            outline = self.jobs.outline(entry & _ORDINAL)
+            if outline is not None and outline[-1] == _READY and outline[1] == entry >> _BITS:
+                return entry & _ORDINAL, outline
         return None
 
     def found(self, state: JobState, entry: int) -> Job | None:

@@ -20,7 +20,7 @@ from nsqd.core.sequence.spans import runs
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Message
 from nsqd.core.work_queue.arrivals import Arrivals
-from nsqd.core.work_queue.job import Job, JobState
+from nsqd.core.work_queue.job import STATES, Job, JobState, is_over
 from nsqd.core.work_queue.job_index import JobIndex
 from nsqd.core.work_queue.job_pages import JobPages
 from nsqd.core.work_queue.job_table import JobTable
@@ -105,7 +105,7 @@ class Tube(Pausable):
         for ordinal in range(first, end):
             job = self.jobs.get(ordinal)
             if job is not None:
-                self._forget(job)
+                self._forget(job.ordinal, job.id, job.priority, job.state)
 
     def release(self, message: Message) -> None:
         """Count one message less in the topic's delay queue. Nothing else changes: the job itself has its due time."""
@@ -163,11 +163,15 @@ class Tube(Pausable):
         state, due = (JobState.DELAYED, options.due) if late else (JobState.READY, 0)
         if not self.jobs.count:
             self.listed.show(self.topic_name)
-        self.table.add_together(first, put_batch.numbers, options._replace(due=due), put_batch.created, state)
+        if options.due != due:
+            options = options._replace(due=due)
+        self.table.add_together(first, put_batch.numbers, options, put_batch.created, state)
         self.index.add_jobs(put_batch.numbers, self.number, first)
         self.total += count
         if options.ttl:
-            self._watch_expiry()
+            ends = self.agenda.now + put_batch.created + options.ttl * SECOND - self.agenda.wall
+            if self.expire_at is None or ends < self.expire_at:
+                self._watch_expiry()
         if late:
             self.agenda.schedule_scan(self, due)
         else:
@@ -227,7 +231,7 @@ class Tube(Pausable):
         place = job.ordinal - extent.first
         frame = extent.frames[place] if place >= 0 and extent.frames else b""
         if not frame:
-            self._forget(job)
+            self._forget(job.ordinal, job.id, job.priority, job.state)
             return None
         return frame[HEADER_SIZE:]
 
@@ -240,14 +244,41 @@ class Tube(Pausable):
         job.reserves += 1
         if job.state is JobState.BURIED:
             job.failures = 0
-        gate = self.offsets.gate
-        if gate is not None and (marks := gate.pass_through()):
-            worker.sink.wait_for(marks)
+        self._pass_gate(worker)
         if job.ttr:
             self.touch(job, worker, now)
             return
         worker.sink.wait_for(self.journal.promise())
         self.finish(job)
+
+    def reserve_plain(self, worker: Worker, now: int) -> tuple[int, int, int, bytes] | None:
+        """Reserve the first ready job for the worker as `reserve` does. Returns the job's id, ttl and ttr (s), and body.
+
+        None: nothing was done, because there is no job, or one that is more than that to be looked at: see `next_ready`.
+        """
+        head = self.table.plain_head()
+        if head is None:
+            return None
+        ordinal, (job_id, priority, ttr, created, reserves, ttl, failures, _) = head
+        if not ttr or failures or is_over(created, ttl, self.agenda.wall):
+            return None
+        extent = self.extents.read(ordinal)
+        place = ordinal - extent.first if extent is not None else -1
+        frame = extent.frames[place] if extent is not None and place >= 0 and extent.frames else b""
+        if not frame:
+            return None
+        if self.offsets.gate is not None:
+            self._pass_gate(worker)
+        due = now + ttr * SECOND
+        self.reserved[ordinal] = worker.holder
+        self._note_held(ordinal, due, self.table.reserve(ordinal, priority, reserves + 1, due))
+        return job_id, ttl, ttr, frame[HEADER_SIZE:]
+
+    def _pass_gate(self, worker: Worker) -> None:
+        """Hold the job that follows back while copies of the topic's messages are missing."""
+        gate = self.offsets.gate
+        if gate is not None and (marks := gate.pass_through()):
+            worker.sink.wait_for(marks)
 
     def touch(self, job: Job, worker: Worker, now: int) -> None:
         """Restart the time to run of a job that the worker has reserved. `now`: monotonic ns."""
@@ -256,8 +287,14 @@ class Tube(Pausable):
 
     def _hold(self, job: Job, due: int) -> None:
         """Let the time to run of a reserved job end at `due` (monotonic ns)."""
-        self.reserved[job.ordinal].hold(self.key, job.ordinal, due)
-        self._note(job, self.table.move(job, JobState.RESERVED, job.priority, due))
+        self._note_held(job.ordinal, due, self.table.move(job, JobState.RESERVED, job.priority, due))
+
+    def _note_held(self, ordinal: int, due: int, row: bytes) -> None:
+        """Note that the job with that row is reserved, for the worker in `reserved`, until `due`."""
+        self.reserved[ordinal].hold(self.key, ordinal, due)
+        self.journal.job(ordinal, row)
+        if self.scan_entry is None or due < self.scan_entry[0]:
+            self.agenda.schedule_scan(self, due)
 
     def hand_over(self, job: Job, worker: Worker) -> None:
         """Let the worker have a job that another one has reserved, for what is left of the time to run."""
@@ -296,7 +333,7 @@ class Tube(Pausable):
         """Bury the job with that priority. It waits until it is kicked."""
         job.buries += 1
         if job.state is JobState.RESERVED:
-            self._end_reservation(job)
+            self._end_reservation(job.ordinal)
         self._note(job, self.table.bury(job, priority))
 
     def kick(self, job: Job) -> None:
@@ -318,17 +355,21 @@ class Tube(Pausable):
 
     def finish(self, job: Job) -> None:
         """Finish the job: forget it, and record in the log that its message is finished."""
-        self._forget(job)
-        self.journal.finish(job.ordinal, 1)
+        self.finish_row(job.ordinal, job.id, job.priority, job.state)
+
+    def finish_row(self, ordinal: int, job_id: int, priority: int, state: int) -> None:
+        """Finish the job with this ordinal, of which its row says the rest."""
+        self._forget(ordinal, job_id, priority, STATES[state])
+        self.journal.finish(ordinal, 1)
 
     def _move(self, job: Job, state: JobState, priority: int, due: int) -> None:
         """Put the job, which may be reserved, into another state."""
         if job.state is JobState.RESERVED:
-            self._end_reservation(job)
+            self._end_reservation(job.ordinal)
         self._note(job, self.table.move(job, state, priority, due))
 
-    def _end_reservation(self, job: Job) -> None:
-        self.reserved.pop(job.ordinal).lost(self.key, job.ordinal)
+    def _end_reservation(self, ordinal: int) -> None:
+        self.reserved.pop(ordinal).lost(self.key, ordinal)
 
     def _note(self, job: Job, row: bytes) -> None:
         """Record the job's row in the log. Offer a ready job to waiting workers; watch the due time of other jobs."""
@@ -338,14 +379,14 @@ class Tube(Pausable):
         elif job.state is not JobState.BURIED and (self.scan_entry is None or job.due < self.scan_entry[0]):
             self.agenda.schedule_scan(self, job.due)
 
-    def _forget(self, job: Job) -> None:
+    def _forget(self, ordinal: int, job_id: int, priority: int, state: JobState) -> None:
         """Remove the job everywhere but in the log, which is the caller's concern."""
-        if job.state is JobState.RESERVED:
-            self._end_reservation(job)
-        self.table.remove(job)
-        if job.ordinal >= self.arrivals.position:  # a put job: its message must not become a job again
-            self.arrivals.skip(job.ordinal, job.ordinal + 1)
-        self.index.remove_job(job.id)
+        if state is JobState.RESERVED:
+            self._end_reservation(ordinal)
+        self.table.remove(ordinal, state, priority)
+        if ordinal >= self.arrivals.position:  # a put job: its message must not become a job again
+            self.arrivals.skip(ordinal, ordinal + 1)
+        self.index.remove_job(job_id)
 
     # pauses, timeouts and delays
 

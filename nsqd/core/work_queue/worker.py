@@ -42,6 +42,11 @@ class Names:
             self._names[place] = last
             self._places[last] = place
 
+    @property
+    def only(self) -> str | None:
+        """Return the name if there is exactly one."""
+        return self._names[0] if len(self._names) == 1 else None
+
     def __contains__(self, name: object) -> bool:
         return name in self._places
 

@@ -209,12 +209,12 @@ class Operator(Borrower):
 
     def _finish(self, job_id: int) -> bool:
         tubes = self.broker.tubes
-        found = tubes.find(job_id)
-        if found is None or found[0].reserved.get(found[1].ordinal, self.worker) is not self.worker:
+        found = tubes.locate(job_id)
+        if found is None or found[0].reserved.get(found[1], self.worker) is not self.worker:
             return False
-        tube, job = found
+        tube, ordinal, (whole_id, priority, _, _, _, _, _, state) = found
         name = tube.topic_name
-        tube.finish(job)
+        tube.finish_row(ordinal, whole_id, priority, state)
         tubes.listed.counters[name]["delete"] += 1
         self.promise(name)
         tubes.leave_empty(name)

@@ -39,7 +39,7 @@ class Peer(Operator):
     __slots__ = ()
 
     def _do(self, verb: bytes, arguments: tuple[Any, ...]) -> None:
-        if verb not in _PUTS:
+        if verb not in _UNMATCHED:
             self.broker.tubes.match()
         if self.credential is not None and not allows(self.credential, self.broker.tubes, self.worker, verb, arguments):
             self._refuse(verb, arguments)
@@ -179,9 +179,12 @@ class Peer(Operator):
 
     def _begin_reserve(self, command: str, seconds: int | None) -> None:
         tubes, worker, now = self.broker.tubes, self.worker, self.now
+        worker.works = True
+        if self.credential is None and not self._loans and self._reserve_plain(command):
+            return
+        tubes.match()
         self._spent += len(worker.watching) // TUBES_OF_A_UNIT
         tubes.release_due(worker, now)
-        worker.works = True
         if self._loans:
             self._end_borrowed()
         warned = worker.warned_at()
@@ -204,6 +207,20 @@ class Peer(Operator):
             self.reply(TIMED_OUT)
         else:
             self.wait_for_job(NEVER if seconds is None else now + seconds * SECOND)
+
+    def _reserve_plain(self, command: str) -> bool:
+        """Execute a reserve of a client that watches one tube. Returns False if there is more to it: see `_begin_reserve`."""
+        tubes, worker, name = self.broker.tubes, self.worker, self.worker.watching.only
+        warned = worker.warned_at()
+        if name is None or (warned is not None and warned <= self.now):
+            return False
+        taken = tubes.reserve_plain(name, worker, self.now)
+        if taken is None:
+            return False
+        job_id, _, _, body = taken
+        self._count(command)
+        self.reply(job_reply(b"RESERVED", tubes.index.client_id(job_id), body))
+        return True
 
     def _reserve_batch(self, count: int, seconds: int) -> None:
         """Reserve up to `count` ready jobs: answer RESERVED_BATCH with their number, then each job as RESERVED would."""
@@ -259,6 +276,7 @@ class Peer(Operator):
         return None
 
     def _delete(self, job_id: int) -> None:
+        self.broker.tubes.serve_waiting()
         self._count("delete")
         if self._finish(job_id):
             self.reply(b"DELETED\r\n")
@@ -325,6 +343,9 @@ def _on_tube(handler: Callable[..., None], at: int = 0) -> Callable[..., None]:
 
 
 _PUTS = (b"put ", b"put-unique ", b"put-replicated ")  # these look at no jobs
+_UNMATCHED = frozenset(
+    (*_PUTS, b"delete ", b"reserve", b"reserve-with-timeout ")
+)  # these do without, or call `match` themselves
 _HANDLERS: dict[bytes, Callable[..., None]] = {
     b"put ": Peer._begin_put,
     b"put-unique ": lambda peer, key, *put: peer._begin_put(*put, key=key),

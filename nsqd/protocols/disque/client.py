@@ -6,6 +6,7 @@ See docs/reference/compatibility-disque.md.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -346,7 +347,7 @@ class DisqueContext(JobContext):
     )
     config: dict[str, str] = field(default_factory=dict)  # for CONFIG GET
     monitors: dict[Client, None] = field(default_factory=dict)  # clients that have sent MONITOR
-    counts: dict[bytes, int] = field(default_factory=dict)  # of each command
+    counts: Counter[bytes] = field(default_factory=Counter)  # of each command
     connections: int = 0  # since the start
     _names: dict[bytes, str] = field(default_factory=dict)
 
@@ -368,7 +369,7 @@ class DisqueContext(JobContext):
 
     def count(self, client: Client, command: bytes, arguments: list[bytes]) -> None:
         """Count a command, and send it to the monitors."""
-        self.counts[command] = self.counts.get(command, 0) + 1
+        self.counts[command] += 1
         if self.monitors and command != b"monitor":
             for monitor in self.monitors:
                 monitor.show_command(client, command, arguments)

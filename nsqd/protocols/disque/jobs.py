@@ -185,6 +185,26 @@ def get(client: Client, arguments: list[bytes]) -> None:
     get_again(client, wanted)
 
 
+def get_plain(client: Client, queue: str, name: bytes) -> bool:
+    """Execute a GETJOB of one job, without counters, of one queue. Returns False if there is more to it: see `get_again`.
+
+    `name`: that of the queue. Only for clients of a node without an auth file.
+    """
+    context, now = client.context, client.now
+    taken = context.queues.tubes.reserve_plain(queue, client.worker, now)
+    if taken is None:
+        return False
+    job_id, ttl, retry, body = taken
+    context.queues.note_fetched(queue, now)
+    client.reply(b"*1\r\n" + _plain(name, context.ids.encode(job_id, ttl, retry), body))
+    return True
+
+
+def _plain(name: bytes, job_id: bytes, body: bytes) -> bytes:
+    """Return a job of that queue in the reply to a GETJOB without counters."""
+    return b"*3\r\n$%d\r\n%b\r\n$40\r\n%b\r\n$%d\r\n%b\r\n" % (len(name), name, job_id, len(body), body)
+
+
 def get_again(client: Client, wanted: GetJob) -> None:
     """Execute a GETJOB for which the client's worker watches the queues already."""
     context, worker = client.context, client.worker
@@ -260,16 +280,21 @@ def find(client: Client, job_id: bytes) -> QueuedJob | None:
     """Return the job of that id, and its tube, if this node owns it."""
     message_id = client.context.ids.decode(job_id)
     found = client.context.queues.find(message_id) if message_id is not None else None
-    return found if found is not None and client.context.ids.names(job_id, found[1]) else None
+    return found if found is not None and client.context.ids.names(job_id, found[1].ttl, found[1].ttr) else None
 
 
 def acknowledge_one(client: Client, job_id: bytes) -> bool:
     """Execute an ACKJOB of one job if this node owns it. Returns False, and does nothing, if it does not."""
-    found = find(client, job_id)
+    context = client.context
+    message_id = context.ids.decode(job_id)
+    found = context.queues.locate(message_id) if message_id is not None else None
     if found is None:
         return False
-    client.context.queues.acknowledge(found)
-    client.promise(found[0].topic_name)
+    tube, ordinal, (message_id, priority, ttr, _, _, ttl, _, state) = found
+    if not context.ids.names(job_id, ttl, ttr):
+        return False
+    context.queues.acknowledge_row(tube, ordinal, message_id, priority, state)
+    client.promise(tube.topic_name)
     client.reply(b":1\r\n")
     return True
 
@@ -403,9 +428,7 @@ def fetched(client: Client, jobs: list[tuple[str, Job, bytes]]) -> bytes:
     for queue, job, body in jobs:
         name = queue.encode()
         if not with_counters:
-            parts.append(
-                b"*3\r\n$%d\r\n%s\r\n$40\r\n%s\r\n$%d\r\n%s\r\n" % (len(name), name, encode(job), len(body), body)
-            )
+            parts.append(_plain(name, encode(job), body))
             continue
         parts.append(
             b"*7\r\n$%d\r\n%s\r\n$40\r\n%s\r\n$%d\r\n%s\r\n$5\r\nnacks\r\n:%d\r\n$21\r\nadditional-deliveries\r\n:%d\r\n"

@@ -56,6 +56,15 @@ class _Add(NamedTuple):
     timeout: int  # ms that it waits; 0: no limit
 
 
+class _Get(NamedTuple):
+    """The last GETJOB of a client."""
+
+    request: bytes  # as it came
+    wanted: GetJob
+    queue: str  # the only one that it names, if it asks for one job without counters; "": it asks for more
+    name: bytes  # of the first queue
+
+
 class Peer(Client):
     """One client of Disque, with the commands that it may send."""
 
@@ -66,7 +75,7 @@ class Peer(Client):
     ) -> None:
         super().__init__(broker, context, transport, remote_ip, port, now)
         self._add: _Add | None = None
-        self._get: tuple[bytes, GetJob] | None = None  # the last GETJOB of a client, as it came and as it was read
+        self._get: _Get | None = None
 
     def do(self, command: Command, arguments: list[bytes]) -> None:
         if command.name != b"addjob":
@@ -97,10 +106,12 @@ class Peer(Client):
         if name == b"getjob":
             try:
                 wanted = getjob(arguments)
+                names = [self.context.queue(name) for name in wanted.queues]
             except Refused:
                 return
-            if len(wanted.queues) <= FEW:
-                self._get = data[at:end], wanted
+            if len(names) <= FEW:
+                is_plain = len(names) == 1 and not wanted.with_counters and wanted.count == 1
+                self._get = _Get(data[at:end], wanted, names[0] if is_plain else "", wanted.queues[0])
         elif name == b"addjob" and len(arguments) >= 4 and data[at] == _STAR:
             self._add = self._learned(arguments, data, at, end)
 
@@ -132,14 +143,12 @@ class Peer(Client):
         add, get = self._add, self._get
         if add is not None and data.startswith(add.before, at):
             return 0 if self.broker.store.refusal else self._add_again(add, data, at)
-        if get is not None and data.startswith(get[0], at):
-            self._note(b"getjob", 1)
-            self.broker.tubes.match()
-            try:
-                jobs.get_again(self, get[1])
-            except Refused as refused:
-                self.fail(refused.text)
-            return at + len(get[0])
+        if get is not None and data.startswith(get.request, at):
+            self.last_command = b"getjob"
+            self.context.counts[b"getjob"] += 1
+            if not (get.queue and self.credential is None and jobs.get_plain(self, get.queue, get.name)):
+                self._get_again(get.wanted)
+            return at + len(get.request)
         if (
             self.credential is None
             and data.startswith(_ACKJOB, at)
@@ -148,20 +157,24 @@ class Peer(Client):
             return self._acknowledge(data, at)
         return 0
 
+    def _get_again(self, wanted: GetJob) -> None:
+        self.broker.tubes.match()
+        try:
+            jobs.get_again(self, wanted)
+        except Refused as refused:
+            self.fail(refused.text)
+
     def forget_usual(self) -> None:
         self._add = self._get = None
 
-    def _note(self, command: bytes, count: int) -> None:
-        self.last_command = command
-        counts = self.context.counts
-        counts[command] = counts.get(command, 0) + count
-
     def _acknowledge(self, data: bytes, at: int) -> int:
         """Handle an ACKJOB of one job. Return where it ends; 0: there is more to it."""
-        self.broker.tubes.match()
+        if self.broker.tubes.waiters.awake:
+            self.broker.tubes.serve_waiting()
         if not jobs.acknowledge_one(self, data[at + len(_ACKJOB) : at + _ACKJOB_END]):
             return 0
-        self._note(b"ackjob", 1)
+        self.last_command = b"ackjob"
+        self.context.counts[b"ackjob"] += 1
         return at + _ACKJOB_SIZE
 
     def _add_again(self, add: _Add, data: bytes, at: int) -> int:
@@ -170,23 +183,33 @@ class Peer(Client):
             return 0
         if self.credential is not None and self.is_in_debt():
             return 0
-        before, size, behind = len(add.before), add.size, add.behind
-        step = before + size + len(behind)
-        bodies: list[bytes] = []
-        most = 1 if self.broker.tubes.waiters.count else UNITS_OF_A_TURN - self._spent + 1
-        while len(bodies) < most and data.startswith(behind, at + before + size):
-            bodies.append(data[at + before : at + before + size])
-            at += step
-            if not data.startswith(add.before, at):
-                break
+        begin = at + len(add.before)
+        end = begin + add.size
+        if not data.startswith(add.behind, end):
+            return 0
+        bodies = [data[begin:end]]
+        at = end + len(add.behind)
+        if at < len(data):
+            at = self._more_bodies(add, data, at, bodies)
         try:
-            is_added = bodies and jobs.add_usual(self, add.queue, add.options, bodies, add.asks_for_copies, add.timeout)
+            is_added = jobs.add_usual(self, add.queue, add.options, bodies, add.asks_for_copies, add.timeout)
         except (TooMany, TooFewCopies):  # the command is read as any other, and answered with the error
             return 0
         if not is_added:
             return 0
-        self._note(b"addjob", len(bodies))
+        self.last_command = b"addjob"
+        self.context.counts[b"addjob"] += len(bodies)
         self.spend(len(bodies) - 1)
+        return at
+
+    def _more_bodies(self, add: _Add, data: bytes, at: int, bodies: list[bytes]) -> int:
+        """Append the bodies of the ADDJOBs from `at` on that are like the last one in all else. Return where they end."""
+        before, size, behind = len(add.before), add.size, add.behind
+        step = before + size + len(behind)
+        most = 1 if self.broker.tubes.waiters.count else UNITS_OF_A_TURN - self._spent + 1
+        while len(bodies) < most and data.startswith(add.before, at) and data.startswith(behind, at + before + size):
+            bodies.append(data[at + before : at + before + size])
+            at += step
         return at
 
     def show_command(self, client: Client, command: bytes, arguments: list[bytes]) -> None:

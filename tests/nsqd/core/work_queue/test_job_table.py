@@ -19,6 +19,7 @@ MOVES = st.lists(
         st.tuples(st.just("add_together"), st.sampled_from([READY, DELAYED]), PRIORITIES, DUES),
         st.tuples(st.integers(0, 20), st.sampled_from([READY, RESERVED, DELAYED]), PRIORITIES, DUES),
         st.tuples(st.integers(0, 20), st.just(BURIED), PRIORITIES, DUES),
+        st.tuples(st.just("reserve"), st.just(RESERVED), PRIORITIES, DUES),
         st.tuples(st.integers(0, 20), st.none(), PRIORITIES, DUES),
     ),
     max_size=40,
@@ -34,6 +35,9 @@ class Model:
         self.next = self.burials = 0
 
     def do(self, what: str | int, state: JobState | None, priority: int, due: int) -> None:
+        if what == "reserve":
+            self.reserve(due)
+            return
         if isinstance(what, str):
             assert state is not None
             self.add(what, state, priority, due if state is DELAYED else 0)
@@ -43,7 +47,7 @@ class Model:
         if job is None:
             return
         if state is None:
-            self.table.remove(job)
+            self.table.remove(job.ordinal, job.state, job.priority)
             del self.jobs[ordinal]
         elif state is BURIED:
             self.burials += 1
@@ -55,6 +59,23 @@ class Model:
             row = self.table.move(job, state, priority, due)
             self.jobs[ordinal] = state, priority, due
             assert unpack(ordinal, row) == job
+
+    def reserve(self, due: int) -> None:
+        """Reserve the first ready job if it is plain to see; a stale entry may be before it."""
+        head, order = self.table.plain_head(), self.in_order(READY)
+        assert self.table.first_priority <= (self.jobs[order[0]][1] if order else URGENT << 40)
+        if head is None:
+            return
+        ordinal, (job_id, priority, ttr, created, reserves, ttl, failures, state) = head
+        job = self.table.jobs.get(ordinal)
+        assert job is not None
+        assert ordinal == order[0]
+        assert (job_id, priority, ttr, created) == (job.id, job.priority, job.ttr, job.created)
+        assert (reserves, ttl, failures, state) == (job.reserves, job.ttl, job.failures, READY)
+        row = self.table.reserve(ordinal, priority, reserves + 1, due)
+        job.state, job.due, job.reserves = RESERVED, due, reserves + 1
+        assert unpack(ordinal, row) == self.table.jobs.get(ordinal) == job
+        self.jobs[ordinal] = RESERVED, priority, due
 
     def add(self, how: str, state: JobState, priority: int, due: int) -> None:
         count = 1 if how == "add" else 3
@@ -147,7 +168,7 @@ def test_after_a_restart_with_full_pages_of_ready_jobs(without: int | None) -> N
     order = []
     while (job := again.head()) is not None:
         order.append((job.priority, job.ordinal))
-        again.remove(job)
+        again.remove(job.ordinal, job.state, job.priority)
     assert order == sorted(order)
     assert len(order) == len(ordinals)
 
@@ -168,7 +189,7 @@ def test_jobs_go_in_the_order_in_which_their_lives_end() -> None:
             job = table.jobs.get(ordinal)
             assert job is not None
             gone.append((ordinal, job.expires))
-            table.remove(job)
+            table.remove(job.ordinal, job.state, job.priority)
             table.check()
     assert gone == [(2, 17), (4, 22), (5, 22), (3, 27), (0, 37)]
     assert [job.ordinal for job in table.jobs] == [1]
@@ -179,7 +200,7 @@ def test_what_is_gone_or_goes_round_leaves_nothing_behind() -> None:
     for ordinal in range(1000):
         job = Job(ordinal, 1 + ordinal, 5, 0, 60, 7, ttl=9)
         table.add(job)
-        table.remove(job)
+        table.remove(job.ordinal, job.state, job.priority)
     table.check()
     assert table.lifetimes.over(1 << 40, 9) == []
     assert table.lifetimes.next() is None
@@ -208,7 +229,7 @@ def test_jobs_that_are_put_together_take_one_entry() -> None:
         assert job is not None
         assert job.ordinal == ordinal
         again.move(job, RESERVED, job.priority, 9)
-        again.remove(job)
+        again.remove(job.ordinal, job.state, job.priority)
     again.check()
     assert len(again.order(READY)) == 1
 
@@ -220,12 +241,12 @@ def test_what_was_deleted_among_ready_jobs_is_passed_over() -> None:
         job = table.jobs.get(ordinal)
         assert job is not None
         if ordinal not in (400, 998):
-            table.remove(job)
+            table.remove(job.ordinal, job.state, job.priority)
     for ordinal in (0, 400, 998):
         job = table.head()
         assert job is not None
         assert job.ordinal == ordinal
-        table.remove(job)
+        table.remove(job.ordinal, job.state, job.priority)
     assert table.head() is None
     assert len(table.order(READY)) == 0
 
@@ -239,7 +260,7 @@ def test_jobs_that_leave_their_state_in_another_order_leave_nothing_behind(is_fi
         job = model.table.jobs.get(ordinal)
         assert job is not None
         if is_finished:
-            model.table.remove(job)
+            model.table.remove(job.ordinal, job.state, job.priority)
         else:
             model.table.bury(job, URGENT)
         if not ordinal % 20:

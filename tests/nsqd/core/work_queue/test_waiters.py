@@ -49,7 +49,7 @@ class Queue:
         if self.on_disk:
             raise Reading(self)
         if job.id in self.corrupt:
-            self.table.remove(job)
+            self.table.remove(job.ordinal, job.state, job.priority)
             return None
         return b"%d" % job.id
 

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqd.core.limits import Limits
+from nsqd.core.tubes import Tubes
 from nsqd.protocols.disque.peer import Peer
 from tests.effort import tries
 from tests.nsqd.core.node import Node
@@ -62,9 +63,23 @@ def test_the_quick_way_is_the_exact_way(commands: list[tuple[str | int, ...]], s
     pieces = [data[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
     assert played(pieces) == alone
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tubes, "reserve_plain", lambda *given: None)
+        assert played(requests) == alone
+        assert played(pieces) == alone
         patch.setattr(Peer, "repeat", lambda peer, data, at: 0)
         assert played(requests) == alone
         assert played(pieces) == alone
+
+
+def test_a_refused_command_is_refused_again() -> None:
+    """A queue that cannot exist: the second GETJOB fetches nothing of the queue that was named before."""
+    client = Wire(Node(Limits(whole_job_ids=True)))
+    client.add("a", b"x")
+    client.ask(request(*GET))
+    client.add("a", b"y")
+    bad = request("GETJOB", "NOHANG", "FROM", "")
+    assert client.ask(bad) == client.ask(bad)
+    assert client.ask(request("QLEN", "a")) == b":1\r\n"
 
 
 def test_a_client_gets_no_more_of_a_turn_than_its_units() -> None:
