@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 
 from admin.options import PROGRAM, AdminOptions, without_scheme
-from shared.process.partial_import import without
+from shared.process.partial_import import import_http_client
 from shared.startup import importing, run_daemon
 from shared.tls.options import certificates_problem, load_certificates
 
@@ -26,16 +26,6 @@ def shows_token_to(options: AdminOptions) -> list[str]:
     if options.http_client_tls_cert and not options.auth_token_for:
         given = [address for address in given if not address.startswith("https://")]
     return [*map(without_scheme, given), *options.auth_token_for]
-
-
-def _import_client() -> None:
-    """Import the HTTP client without its command line and trio, which take longer than the client itself."""
-    with without("httpx._main", "trio"):
-        import httpcore
-        import httpx
-
-    assert httpcore
-    assert httpx
 
 
 def main() -> int:
@@ -61,7 +51,7 @@ def _serve(options: AdminOptions) -> None:
             listening_if_given(options.https_address, authorizes) as https,
         ):
             with importing():
-                _import_client()
+                import_http_client()
                 from admin.daemon import serve
             serve(options, http, https, certificates)
     except (StartError, OSError, ValueError) as error:

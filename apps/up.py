@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from apps.commands import CommandError, Commands, make_command, whole_number
 from apps.control import Control, Request
 from apps.daemon_set import DEBUG_ROUTES, HOST, SECRET, Daemon, Plan, port_problems, welcome
 from apps.secure_set import SecureSet
@@ -29,6 +28,7 @@ from apps.signal_queue import STOPS, SignalQueue
 from apps.supervisor import NEVER, Action, RefusedError, Say, Send, Start, State, Supervised, Supervisor
 from shared.files import replace_file
 from shared.lossy_stream import RETRY, describe_loss, is_behind, make_lossy
+from shared.terminal.commands import CommandError, Commands, make_command, whole_number
 from shared.values import SECOND
 
 POLL = 0.05  # s between two requests to daemons that start

@@ -33,6 +33,7 @@ from prometheus_client import generate_latest
 
 from admin.alarms.rules import RULES, Rule, Severity
 from admin.options import AdminOptions
+from admin.terminal.main import parser as terminal_parser
 from admin.users.command import _parser as users_parser
 from admin.users.roles import NEEDED
 from apps import nsq_stat, nsq_tail, nsq_to_http, nsq_to_nsq, to_nsq
@@ -83,7 +84,16 @@ OPTIONS = {
     "nsq_stat": nsq_stat.Options,
     "nsq_to_file": ToFileOptions,
 }
-PARSERS = (penstock_parser, import_parser, restore_parser, verify_parser, users_parser, audit_parser, pipeline_parser)
+PARSERS = (
+    terminal_parser,
+    penstock_parser,
+    import_parser,
+    restore_parser,
+    verify_parser,
+    users_parser,
+    audit_parser,
+    pipeline_parser,
+)
 _TYPES = {bool: "switch", int: "integer", float: "number", str: "text", Duration: "duration"}
 
 

@@ -14,7 +14,12 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _APP = os.path.join(_HERE, "_app")
 _ROOMS = _APP if os.path.isdir(_APP) else os.path.dirname(_HERE)
 _VERSION_ONLY = (["-version"], ["--version"])
-_ELSEWHERE = {  # subcommands of `penstock` whose module is outside apps
+_ALL_NODES = (  # subcommands of `penstock` about all nodes, of admin.terminal.main
+    "alarms", "bury", "channels", "clients", "config", "create", "delete", "disconnect", "drain", "empty", "finish", "kick",
+    "messages", "move", "nodes", "pause", "peek", "producers", "queues", "request", "requeue", "show", "status", "top",
+    "topics", "tubes", "undrain", "unpause",
+)  # fmt: skip
+_ELSEWHERE = {  # subcommands whose module is outside apps, and reads the arguments that follow
     "verify": "nsqd.commands.verify",
     "import": "nsqd.commands.import_command",
     "restore": "nsqd.commands.restore_command",
@@ -60,10 +65,11 @@ pipeline = _script("pipeline.main")  # `penstock pipeline`, for spark-submit
 
 def penstock() -> None:
     """Run a subcommand of `penstock`: `up` and others in apps, and those in _ELSEWHERE that need nsqd, admin or pipeline."""
-    module = _ELSEWHERE.get(sys.argv[1] if len(sys.argv) > 1 else "")
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    module = _ELSEWHERE.get(name)
     if module:
         del sys.argv[1]
-    _run(module or "apps.penstock")
+    _run(module or ("admin.terminal.main" if name in _ALL_NODES else "apps.penstock"))
 
 
 _SCRIPTS = {
