@@ -12,14 +12,14 @@ from typing import Any
 
 import httpx
 
-from apps.node_client import CREDENTIALS, open_client, url_of, why_refused
+from apps.node_client import open_client, url_of, why_refused
 from shared.cluster.answer import MEMBER, NO_RECORD, read_answer
 from shared.cluster.merge import cluster_states
 from shared.cluster.state import CLOSED, ClusterState, LogState
 from shared.cluster.verdict import Level, Verdict, verdict_of
 from shared.http.bounded import AnswerError, parse_object, read_whole
 from shared.terminal.commands import CommandError, Commands, make_command
-from shared.terminal.context import add_context
+from shared.terminal.context import CREDENTIALS, add_context
 from shared.values import SECOND, parse_duration
 
 MOST_ANSWER, MOST_MEMORY = 8 << 20, 64 << 20  # bytes of an answer, and of the parsed answer

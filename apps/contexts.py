@@ -10,7 +10,7 @@ from typing import Any
 
 from shared.terminal.commands import CommandError, Commands, WrongArguments, make_command
 from shared.terminal.context import (
-    ADDRESSES,
+    CREDENTIALS,
     LISTS,
     NAME,
     SETTINGS,
@@ -73,7 +73,7 @@ def _write(contexts: Contexts) -> None:
 def _add(arguments: argparse.Namespace) -> int:
     values: dict[str, Any] = {name: value for name in SETTINGS if (value := getattr(arguments, name))}
     context = Context(**values | {name: tuple(value) for name, value in values.items() if name in LISTS})
-    files = {name: os.path.abspath(value) for name, value in values.items() if name not in ADDRESSES}
+    files = {name: os.path.abspath(value) for name, value in values.items() if name in CREDENTIALS}
     context = replace(context, **files)  # a command may run in another directory
     if NAME.fullmatch(arguments.name) is None:
         raise WrongArguments("the name of a context has letters, digits, - and _, at most 64")
@@ -111,7 +111,7 @@ def _list(arguments: argparse.Namespace) -> int:
         {
             "current": "*" if name == contexts.current else "", "name": name,
             "addresses": ", ".join((*context.lookupd_http_address, *context.nsqd_http_address)),
-            "credentials": ", ".join(name for name in given(context) if name not in ADDRESSES),
+            "credentials": ", ".join(name for name in given(context) if name in CREDENTIALS),
         }
         for name, context in contexts.by_name.items()
     ]  # fmt: skip
@@ -128,7 +128,7 @@ def _show(arguments: argparse.Namespace) -> int:
         found = local_set(os.environ)
         if found is None:
             raise CommandError(
-                "there is no context, and `penstock up` does not run: penstock context add NAME saves one"
+                "no context was saved, and `penstock up` does not run: penstock context add NAME saves one"
             )
         context, text = found, "the set of penstock up"
     if arguments.json:

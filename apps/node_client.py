@@ -15,12 +15,11 @@ import httpx
 from shared.auth.own_token import OwnTokenError, read_token
 from shared.http.bounded import AnswerError, https_port, parse_object, read_whole
 from shared.terminal.commands import CommandError
-from shared.terminal.context import LOOKUPD, NODE, Context, add_context, resolve
+from shared.terminal.context import CREDENTIALS, LOOKUPD, NODE, Context, add_context, resolve
 
 TIMEOUT = 60.0  # s for an answer, or without receiving a byte of it
 MOST_NODES = 8 << 20  # bytes of the answer of an nsqlookupd to /nodes
 MOST_INFO, MOST_INFO_MEMORY = 64 * 1024, 1024 * 1024  # bytes of the answer to /info, and of the parsed answer
-CREDENTIALS = ("auth_token_file", "tls_root_ca_file", "tls_cert", "tls_key")
 
 REFUSALS = {
     "UNAUTHORIZED": "nsqd at {address} has an auth file: give --auth-token-file with a token that it knows",

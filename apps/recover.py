@@ -15,10 +15,10 @@ from typing import Any
 import httpx
 
 from apps.backup import fetch, partial_of
-from apps.node_client import CREDENTIALS, open_client, url_of, why_refused
+from apps.node_client import open_client, url_of, why_refused
 from shared.files import sync_directory
 from shared.terminal.commands import CommandError, Commands, make_command
-from shared.terminal.context import add_context
+from shared.terminal.context import CREDENTIALS, add_context
 
 ASK = 5.0  # s to wait for the response of a node
 WHAT = "make the data directory of a lost node from a copy of its log on another node"

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from penstock.protocol.names import is_valid_name
 from shared.terminal.commands import Commands, WrongArguments, make_command
-from shared.terminal.context import ADDRESSES, SETTINGS, add_context
+from shared.terminal.context import CREDENTIALS, NODES, add_context
 from shared.values import parse_duration
 
 Run = Callable[[Any, argparse.Namespace], Awaitable[int]]  # with the Session
 
 
-def add_command(commands: Commands, name: str, run: Run, what: str, examples: str = "") -> argparse.ArgumentParser:
-    """Add a command about all nodes, with the options of the context, --timeout and --json. `examples`: one on a line."""
+def add_command(
+    commands: Commands, name: str, run: Run, what: str, examples: str = "", settings: Sequence[str] = ()
+) -> argparse.ArgumentParser:
+    """Add a command about all nodes, with the options of the context, --timeout and --json.
+
+    `examples`: one on a line. `settings`: further ones of the context that the command uses.
+    """
     lines = "".join(f"  penstock {line}\n" for line in examples.splitlines())
     command = make_command(commands, name, lambda arguments: 0, what, f"examples:\n{lines}" if lines else "")
     command.set_defaults(run=run)
@@ -23,7 +28,7 @@ def add_command(commands: Commands, name: str, run: Run, what: str, examples: st
     command.add_argument(
         "--timeout", type=duration, default="5s", metavar="DURATION", help="for each node (default: 5s)"
     )
-    add_context(command, [one for one in SETTINGS if one not in set(ADDRESSES) - set(ADDRESSES[:2])])
+    add_context(command, (*NODES, *settings, *CREDENTIALS))
     return command
 
 

@@ -23,7 +23,7 @@ from admin.terminal.session import Session
 from shared.cluster.state import ClusterState
 from shared.cluster.verdict import verdict_of
 from shared.json_fields import number
-from shared.terminal.commands import Commands, ExitCode
+from shared.terminal.commands import Commands, ExitCode, WrongArguments
 from shared.terminal.output import Column, Row, has_colors, numbers, paint, print_rows
 
 INTERVAL = 20.0  # s: that of nsqadmin's checks
@@ -62,12 +62,12 @@ ALARMS = (
 def add_commands(commands: Commands) -> None:
     """Add the commands to the parser."""
     what = "say on one screen whether all is well: nodes, topics, backlog, alarms"
-    status = add_command(commands, "status", _status, what, "status\nstatus --check --context production")
+    status = add_command(commands, "status", _status, what, "status\nstatus --check --context production", ("alarm",))
     status.add_argument("--check", action="store_true", help="print one line, as monitoring plugins do")
     status.epilog = f"{status.epilog}{CODES}"
     add_command(commands, "nodes", _nodes, "list nodes with their state, disk and role", "nodes\nnodes --json")
     what = "list the alarms that hold now, the most severe first"
-    alarms = add_command(commands, "alarms", _alarms, what, "alarms\nalarms --json")
+    alarms = add_command(commands, "alarms", _alarms, what, "alarms\nalarms --json", ("alarm",))
     left_out = "Rules that compare with earlier checks are left out, because a command has none; nsqadmin has them: "
     alarms.epilog = f"{alarms.epilog}\n{left_out}\n{', '.join(OVER_TIME)}.\n{CODES}"
 
@@ -77,7 +77,10 @@ async def snapshot(session: Session) -> tuple[Snapshot, Checks]:
 
     A node that gives no answer counts as down: there is no later check that could find it up again.
     """
-    checks = Checks(Thresholds())
+    try:
+        checks = Checks(Thresholds(session.context.alarm))
+    except ValueError as error:
+        raise WrongArguments(f"alarm: {error}") from None
     monitor = Monitor(session.queries, checks, AlarmBook(), StateStore(None), INTERVAL, clock=session.clock)
     try:
         session.take(await session.queries.producers())

@@ -62,6 +62,7 @@ def _run(arguments: argparse.Namespace) -> int:
     async def run() -> int:
         session = Session(context, arguments.timeout / SECOND)
         try:
+            await session.start()
             code = int(await arguments.run(session, arguments))
         except CommandError:
             report(session.missing)

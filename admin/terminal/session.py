@@ -6,10 +6,12 @@ which nodes are missing, and its exit code is 1.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import ssl
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TypeVar
 
 from admin.nodes.answer_budget import AnswerBudget
@@ -17,7 +19,7 @@ from admin.nodes.cluster import AllFailed, Cluster, PartialResult, Producer, Pro
 from admin.nodes.fallback import FallbackUpstreams
 from admin.nodes.places import Places, Settings
 from admin.nodes.queries import Queries
-from admin.nodes.upstreams import Gathered, Times, Upstreams
+from admin.nodes.upstreams import Gathered, Times, UpstreamError, Upstreams
 from shared.auth.own_token import OwnTokenError, show_to, use_token_of
 from shared.json_fields import JsonObject
 from shared.terminal.commands import CommandError, NoAnswer
@@ -41,19 +43,42 @@ class Session:
         self.context = context
         self.clock = time.time_ns
         self.missing: dict[str, str] = {}  # by address: why there is no answer
-        given = _addresses(context)
-        places = Places(lambda: given, https_only=bool(context.tls_root_ca_file))
+        places = Places(lambda: _addresses(self.context), https_only=bool(context.tls_root_ca_file))
         common = (
             Times(timeout, timeout), _tls(context), AnswerBudget(MOST_ANSWER), places, bool(context.tls_cert),
         )  # fmt: skip
         self.direct, fallback = Upstreams(*common), FallbackUpstreams(*common, patience=timeout)
-        _use_token(context)
-        self.cluster, asked = self._cluster(self.direct), self._cluster(fallback)
-        self.queries = Queries(Settings(context.lookupd_http_address), asked, fallback, self.direct, clock=self.clock)
+        self.cluster, asked = (
+            ExpectedCluster(each, lambda: self.context.lookupd_http_address, context.nsqd_http_address)
+            for each in (self.direct, fallback)
+        )
+        settings = Settings(context.lookupd_http_address)
+        self.queries = Queries(settings, asked, fallback, self.direct, clock=self.clock)
 
-    def _cluster(self, upstreams: Upstreams) -> Cluster:
-        lookupds = self.context.lookupd_http_address
-        return ExpectedCluster(upstreams, lambda: lookupds, self.context.nsqd_http_address)
+    async def start(self) -> None:
+        """Find the HTTPS ports of the given addresses, if all goes over TLS, and use the token from now on.
+
+        Raises CommandError.
+        """
+        if self.context.tls_root_ca_file:
+            lookupds, nsqds = self.context.lookupd_http_address, self.context.nsqd_http_address
+            found = await asyncio.gather(*map(self._over_https, (*lookupds, *nsqds)))
+            lookupds, nsqds = tuple(found[: len(lookupds)]), tuple(found[len(lookupds) :])
+            self.context = replace(self.context, lookupd_http_address=lookupds, nsqd_http_address=nsqds)
+            self.cluster.nsqds = self.queries.cluster.nsqds = nsqds
+        _use_token(self.context)
+
+    async def _over_https(self, address: str) -> str:
+        """Return the HTTPS address of a daemon; an address that gives no answer stays as it is. Raises CommandError."""
+        if address.startswith("https://"):
+            return address
+        try:
+            found = await self.direct.https_of(address)
+        except UpstreamError:
+            return f"https://{address}"
+        if not found:
+            raise CommandError(f"{address} does not name its HTTPS port: give https://HOST:PORT")
+        return found
 
     # Nodes
 

@@ -7,6 +7,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from enum import IntEnum
 from typing import TypeAlias
 
@@ -71,7 +72,8 @@ def run_command(main: Callable[[], int], program: Callable[[], str]) -> int:
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
+            with suppress(OSError):  # a stream for reading and writing that is a pipe: it stays as it is
+                stream.reconfigure(errors="backslashreplace")
     try:
         code = main()
         sys.stdout.flush()  # so that a closed pipe is noted here

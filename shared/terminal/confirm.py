@@ -25,6 +25,6 @@ def is_confirmed(arguments: argparse.Namespace, action: str) -> bool:
     if arguments.yes:
         return True
     if not sys.stdin.isatty():
-        raise WrongArguments(f"would {action}: give --yes, since standard input is no terminal")
+        raise WrongArguments(f"would {action}: give --yes, because standard input is not a terminal")
     print(f"{action[:1].upper()}{action[1:]}. Continue? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

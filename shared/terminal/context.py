@@ -22,7 +22,8 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,9 @@ class Context:
         "HTTP address of a node; one that gives no answer is reported", is_list=True
     )
     job_address: str = _setting("TCP address for clients of beanstalkd")
+    alarm: tuple[str, ...] = _setting(
+        "threshold of an alarm, RULE.NAME=VALUE, or RULE=off, as of nsqadmin", is_list=True
+    )
     auth_token_file: str = _setting("file with the token to present")
     tls_root_ca_file: str = _setting("file with the certificate authority of the daemons: everything goes over TLS")
     tls_cert: str = _setting("file with the certificate to present")
@@ -70,7 +74,9 @@ class Context:
 
 SETTINGS = {one.name: one for one in fields(Context)}
 LISTS = tuple(name for name, one in SETTINGS.items() if one.default == ())
-ADDRESSES = (*LISTS, "job_address")
+NODES = ("lookupd_http_address", "nsqd_http_address")
+ADDRESSES = (*NODES, "job_address")
+CREDENTIALS = ("auth_token_file", "tls_root_ca_file", "tls_cert", "tls_key")
 
 
 @dataclass(slots=True)
@@ -84,7 +90,7 @@ class Contexts:
         """Return a context. Raises CommandError."""
         if name not in self.by_name:
             known = ", ".join(self.by_name) or "none"
-            raise CommandError(f"there is no context {name[:100]!r} (known: {known}): see penstock context list")
+            raise CommandError(f"context {name[:100]!r} was not found (known: {known}): see penstock context list")
         return self.by_name[name]
 
 
@@ -155,7 +161,7 @@ def _parsed(data: dict[str, Any]) -> Contexts:
 def context_of(name: str, table: object) -> Context:
     """Return the context of a table. Raises ValueError."""
     if NAME.fullmatch(name) is None or not isinstance(table, dict):
-        raise ValueError(f"a context's name has letters, digits, - and _, at most 64: not {name[:100]!r}")
+        raise ValueError(f"a context's name must be 1 to 64 letters, digits, - and _, not {name[:100]!r}")
     if unknown := table.keys() - SETTINGS.keys():
         raise ValueError(f"context {name}: unknown key {min(unknown)!r} (known: {', '.join(SETTINGS)})")
     values: dict[str, Any] = {}
@@ -174,7 +180,7 @@ def problem_of(context: Context) -> str:
     """Return the error in the addresses of a context, or ""."""
     for name in ADDRESSES:
         value = getattr(context, name)
-        for address in value if name in LISTS else filter(None, [value]):
+        for address in value if name in NODES else filter(None, [value]):
             if _ADDRESS.fullmatch(address) is None or (name == "job_address" and "://" in address):
                 return f"{name}: expected host:port, not {address[:100]!r}"
     return ""
@@ -198,6 +204,28 @@ def local_set(environ: Mapping[str, str]) -> Context | None:
     return None
 
 
+@contextmanager
+def noted_set(environ: Mapping[str, str], context: Context) -> Iterator[None]:
+    """Note the set that this process runs, so that commands find it, until the context manager is left.
+
+    Without a directory of the user's own, commands do not find it. Files of processes that were killed are removed.
+    """
+    directory = sets_directory(environ)
+    path = directory / f"{os.getpid()}.toml"
+    try:
+        for old in directory.glob("[0-9]*.toml"):
+            if not _runs_penstock_up(old.stem):
+                old.unlink(missing_ok=True)
+        write_contexts(path, Contexts(by_name={"local": context}))
+    except (OSError, CommandError):
+        pass
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
 def _runs_penstock_up(process: str) -> bool:
     """Return whether the process with this number is `penstock up`: a number may be that of another program by now."""
     try:
@@ -219,7 +247,7 @@ def add_context(parser: argparse.ArgumentParser, names: Iterable[str] = SETTINGS
 
 def add_setting(group: argparse._ActionsContainer, name: str) -> None:
     """Add the flag of a setting."""
-    metavar = "HOST:PORT" if name in ADDRESSES else "FILE"
+    metavar = "HOST:PORT" if name in ADDRESSES else "RULE.NAME=VALUE" if name == "alarm" else "FILE"
     action = "append" if name in LISTS else "store"
     many = ", may be given multiple times" if name in LISTS else ""
     text = f"{SETTINGS[name].metadata['help']} (default: ${variable(name)}{many})"
@@ -267,5 +295,5 @@ def _over(upper: Context, lower: Context) -> Context:
     """Return the settings of `upper`, and those of `lower` where it has none. Addresses of nodes come from one of them."""
     values = {name: getattr(upper, name) or getattr(lower, name) for name in SETTINGS}
     if upper.has_address:
-        values |= {name: getattr(upper, name) for name in LISTS}
+        values |= {name: getattr(upper, name) for name in NODES}
     return Context(**values)

@@ -47,8 +47,8 @@ def test_files_are_found_from_another_directory(
 
 @each("words, code, why", [
     (("add", "a b", "--lookupd-http-address", "a:1"), 2, "letters, digits, - and _"), (("add", "a"), 2, "give --lookupd"),
-    (("add", "a", "--lookupd-http-address", "a"), 2, "expected host:port"), (("use", "lost"), 1, "no context 'lost'"),
-    (("remove", "lost"), 1, "no context 'lost'"), (("show",), 1, "`penstock up` does not run"),
+    (("add", "a", "--lookupd-http-address", "a"), 2, "expected host:port"), (("use", "lost"), 1, "'lost' was not found"),
+    (("remove", "lost"), 1, "context 'lost' was not found"), (("show",), 1, "`penstock up` does not run"),
 ])  # fmt: skip
 def test_wrong_arguments(words: tuple[str, ...], code: int, why: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert context(*words) == code

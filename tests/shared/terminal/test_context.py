@@ -13,6 +13,7 @@ from shared.terminal.context import (
     add_context,
     contexts_file,
     local_set,
+    noted_set,
     read_contexts,
     resolve,
     sets_directory,
@@ -51,7 +52,7 @@ def test_the_current_context_and_a_named_one(environ: dict[str, str]) -> None:
     assert resolve(arguments(), environ) == PRODUCTION
     assert resolve(arguments("--context", "staging"), environ) == STAGING
     assert resolve(arguments(), environ | {"PENSTOCK_CONTEXT": "staging"}) == STAGING
-    with pytest.raises(CommandError, match=r"no context 'lost' \(known: production, staging\)"):
+    with pytest.raises(CommandError, match=r"context 'lost' was not found \(known: production, staging\)"):
         resolve(arguments("--context", "lost"), environ)
 
 
@@ -87,11 +88,30 @@ def test_the_set_of_penstock_up_is_found_while_its_process_runs(
     assert resolve(arguments(), environ) == own
 
 
+def test_a_set_is_noted_while_it_runs_and_those_that_were_killed_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environ = {"XDG_STATE_HOME": str(tmp_path)}
+    directory = sets_directory(environ)
+    write_contexts(directory / "999999999.toml", Contexts(by_name={"local": STAGING}))
+    own = Context(("127.0.0.1:5161",), alarm=("disk-low=off",))
+    with noted_set(environ, own):
+        assert [path.stem for path in directory.iterdir()] == [str(os.getpid())]
+        monkeypatch.setattr("shared.terminal.context._runs_penstock_up", lambda process: True)
+        assert local_set(environ) == own
+    assert list(directory.iterdir()) == []
+    (tmp_path / "file").touch()
+    with noted_set(
+        {"XDG_STATE_HOME": str(tmp_path / "file")}, own
+    ):  # no directory can be made: commands do not find it
+        pass
+
+
 @each("content, why", [
     ("contexts = 1", "expected current = NAME and tables"), ("[contexts.a]\nadress = 1", "unknown key 'adress'"),
     ("[contexts.a]\nlookupd_http_address = 'a:1'", "must be a list of texts"), ("other = 1", "unknown key 'other'"),
     ("[contexts.a]\nlookupd_http_address = ['nowhere']", "expected host:port, not 'nowhere'"),
-    ("[contexts.'a/b']", "a context's name has letters"), ("[contexts.a", "Expected"), ("\0", "Invalid"),
+    ("[contexts.'a/b']", "a context's name must be"), ("[contexts.a", "Expected"), ("\0", "Invalid"),
     ("[contexts.a]\njob_address = 'http://a:1'", "expected host:port"),
 ])  # fmt: skip
 def test_a_file_with_an_error_is_named(tmp_path: Path, content: str, why: str) -> None:
