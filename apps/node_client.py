@@ -39,8 +39,11 @@ def add_address(parser: argparse.ArgumentParser, whose: str = "nsqd") -> None:
 
 
 def use_context(arguments: argparse.Namespace) -> None:
-    """Give the arguments the node's address and the credentials of the context, where no flag has them. Raises CommandError."""
-    context = resolve(arguments)
+    """Give the arguments the node's address and the credentials of the context, where no flag has them.
+
+    `used_context` has all of it. Raises CommandError.
+    """
+    context = arguments.used_context = resolve(arguments)
     for name in CREDENTIALS:
         setattr(arguments, name, getattr(context, name))
     if hasattr(arguments, "nsqd_http_address"):

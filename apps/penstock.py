@@ -12,6 +12,9 @@ from shared.version import version_line
 _MODULES = {  # of apps, and their commands; only that of the command is imported
     "up": ("up",),
     "contexts": ("context",),
+    "publishing": ("pub", "put"),
+    "consuming": ("sub", "reserve"),
+    "load": ("bench",),
     "read": ("read", "cursors"),
     "backup": ("backup",),
     "recover": ("recover",),

@@ -188,6 +188,7 @@ TRIED_BY = {
     "pipeline/test_pipeline_process.py": (
         "pipeline.compact", "pipeline.doctor", "pipeline.history", "pipeline.replay",
     ),
+    "processes/test_penstock_use.py": ("apps.client_context", "apps.consuming", "apps.load", "apps.publishing",),
     "processes/test_backup.py": ("nsqd.core.retention.backup", "nsqd.http.backup", "nsqd.storage.log.backup",),
     "processes/test_beanstalkd.py": ("nsqd.start.beanstalk", "nsqd.commands.beanstalkd",),
     "processes/test_binlog_import.py": ("nsqd.storage.binlog", "nsqd.storage.binlog_import",),

@@ -88,7 +88,7 @@ def test_the_set_of_penstock_up_is_found_while_its_process_runs(
     assert resolve(arguments(), environ) == own
 
 
-def test_a_set_is_noted_while_it_runs_and_those_that_were_killed_are_forgotten(
+def test_a_set_is_noted_while_it_runs_and_killed_ones_are_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environ = {"XDG_STATE_HOME": str(tmp_path)}
