@@ -56,7 +56,9 @@ _ELSEWHERE = {  # commands of other components, which penstock/launch.py runs
     "audit": "check and show audit files of nsqd: verify, show",
     "users": "manage the users of nsqadmin: set, remove, list",
     "pipeline": "archive topics as Parquet on Spark; roll up, report and replay them",
-    "doctor": "check whether everything that the pipeline needs is installed",
+    "doctor": "find problems before they hurt: addresses, clocks, disks, certificates, versions, limits",
+    "support-bundle": "write an archive with the state of all daemons",
+    "completion": "print a script by which a shell completes commands",
     "verify": "check a data directory, and print what is live, finished and corrupt",
 }
 
@@ -67,7 +69,7 @@ def main(command_line: Sequence[str] | None = None) -> int:
     program = ["penstock"]
 
     def run() -> int:
-        arguments = _parser(given[0] if given else "").parse_args(given)
+        arguments = parser(given[0] if given else "").parse_args(given)
         program[0] = arguments.program
         return _run(arguments)
 
@@ -90,11 +92,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 @cache
-def _parser(only: str = "") -> argparse.ArgumentParser:
+def parser(only: str = "") -> argparse.ArgumentParser:
     """Return the parser of all commands, or of the module that has the command `only`."""
-    parser = argparse.ArgumentParser(prog="penstock", description="The programs of the message queue Penstock.")
-    parser.add_argument("--version", action="version", version=version_line("penstock"))
-    commands = parser.add_subparsers(required=True, metavar="command")
+    program = argparse.ArgumentParser(prog="penstock", description="The programs of the message queue Penstock.")
+    program.add_argument("--version", action="version", version=version_line("penstock"))
+    commands = program.add_subparsers(required=True, metavar="command")
     names = {name: module for module, listed in _MODULES.items() for name in listed}
     for module in [names[only]] if only in names else [] if only == "cluster" else _MODULES:
         found = import_module(f"apps.{module}")
@@ -103,7 +105,7 @@ def _parser(only: str = "") -> argparse.ArgumentParser:
         add_cluster_commands(commands)
     for name, what in _ELSEWHERE.items():
         commands.add_parser(name, help=what, add_help=False)
-    return parser
+    return program
 
 
 def add_cluster_commands(commands: Commands) -> None:

@@ -4,6 +4,7 @@
 * http-routes.md: every HTTP route, from the route tables, route_table.py and the docstrings of the handlers' modules.
 * metrics.md: every metric, as an nsqd and an nsqlookupd answer /metrics.
 * alarms.md: the alarm rules of nsqadmin.
+* cli.md: the commands of penstock, with examples that are executed now (docs/cli_page.py).
 * deploy/nsqadmin-alerts.yaml: rules of Prometheus for the alarms of nsqadmin.
 
 errors.md is written by hand; a test holds that it names every error in the code.
@@ -37,7 +38,7 @@ from admin.terminal.main import parser as terminal_parser
 from admin.users.command import _parser as users_parser
 from admin.users.roles import NEEDED
 from apps import nsq_stat, nsq_tail, nsq_to_http, nsq_to_nsq, to_nsq
-from apps.penstock import _parser as penstock_parser
+from apps.penstock import parser as penstock_parser
 from apps.to_file.options import Options as ToFileOptions
 from docs.route_table import NSQADMIN
 from lookupd.http import Handlers
@@ -127,10 +128,7 @@ def flags() -> str:
 
 def _subcommands() -> Iterator[str]:
     """Yield the part about the program `penstock`."""
-    yield (
-        "## penstock\n\nThe program `penstock` has subcommands. `penstock doctor` has no options: it reports whether Java"
-        " and Spark are there.\n"
-    )
+    yield ("## penstock\n\n[Commands](cli.md) says what the program `penstock` does, with examples.\n")
     commands = [one for made in PARSERS for one in _commands(made())]
     counts = Counter(row for _, _, rows in commands for row in rows)
     by_name = {row.split(" | ")[0]: row for row, count in reversed(counts.most_common()) if count >= MANY}
@@ -512,7 +510,14 @@ def alarms() -> str:
     return _page(lines)
 
 
-PAGES = {"flags.md": flags, "http-routes.md": routes, "metrics.md": metrics, "alarms.md": alarms}
+def cli() -> str:
+    """Return the page of the commands of `penstock`, with executed examples."""
+    from docs.cli_page import page
+
+    return page(MADE)
+
+
+PAGES = {"flags.md": flags, "http-routes.md": routes, "metrics.md": metrics, "alarms.md": alarms, "cli.md": cli}
 
 
 def main() -> None:

@@ -20,6 +20,8 @@ from shared.version import version_line
 MODULES = {  # of each command
     "listing": ("topics", "channels", "tubes", "queues", "clients", "producers"),
     "health": ("status", "nodes", "alarms"),
+    "doctor": ("doctor",),
+    "bundle": ("support-bundle",),
     "top": ("top",),
     "messages": ("messages", "show", "peek", "finish", "requeue", "kick", "bury", "move"),
     "actions": ("create", "delete", "empty", "pause", "unpause", "config"),

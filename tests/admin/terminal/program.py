@@ -32,6 +32,7 @@ class Network(httpx.AsyncBaseTransport):
         self.slow: set[str] = set()
         self.has_lookupd = True
         self.asked: list[str] = []  # method, address and path
+        self.created: set[str] = set()  # topics that only the nsqlookupd knows
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         address = request.url.netloc.decode()
@@ -57,8 +58,10 @@ class Network(httpx.AsyncBaseTransport):
         path, topic = request.url.path, request.url.params.get("topic")
         producers = [self._producer(address) for address, node in self.nodes.items() if address not in self.down]
         having = [one for one in producers if topic in one["topics"]]
+        if path == "/topic/create" and topic:
+            self.created.add(topic)
         if path == "/lookup":
-            if not having:
+            if not having and topic not in self.created:
                 return httpx.Response(404, json={"message": "TOPIC_NOT_FOUND"})
             return httpx.Response(200, json={"channels": [], "producers": having})
         if path == "/nodes":
