@@ -38,10 +38,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     ACT: (
         "create invoices/worker", "config orders retention=24h", "pause orders/mail --for 10m", "unpause orders/mail",
-        "bury orders mail --state ready --count 2 --yes", "kick orders mail --state buried --all --dry-run",
+        "bury orders mail --state ready --count 2", "kick orders mail --state buried --all --dry-run",
         "kick orders mail --state buried --all --yes",
-        "requeue orders mail --offset 0 --node 127.0.0.1:4151 --delay 60000 --yes",
-        "move orders mail --state ready --to archive", "finish orders mail --state ready --count 1 --yes",
+        "requeue orders mail --offset 0 --node 127.0.0.1:4151 --delay 60000",
+        "move orders mail --state ready --to archive", "finish orders mail --state ready --count 1",
         "disconnect orders mail CLIENT --yes", "empty orders/mail --dry-run", "delete orders --dry-run", "delete orders --yes",
         "drain 127.0.0.1:4251 --yes", "undrain 127.0.0.1:4251", "request GET /ping",
     ),

@@ -33,6 +33,7 @@ ACTIONS = {
     "bury": "bury messages or jobs: they are not delivered until they are kicked or finished",
     "move": "publish messages to another topic, and finish them in this channel",
 }
+FINAL = ("finish", "move")  # asked about if they act on several messages of a state; of the others, only --all is
 PAGE = 1000  # messages in one answer
 MOST_PEEKED = 1_000_000
 MOST_SCANNED = 20_000  # messages of a node in one state in which `show` looks for an id
@@ -252,9 +253,10 @@ async def _act(session: Session, arguments: argparse.Namespace) -> int:
             raise WrongArguments(
                 f"{len(nodes)} nodes have it, each with offsets and ids of its own: give --node, one of {known}"
             )
-        count = len((arguments.offset or arguments.id).split(","))
-        if not is_confirmed(arguments, f"{arguments.action} {count} of {target.name} on {nodes[0]}"):
-            return ExitCode.DONE if arguments.dry_run else ExitCode.FAILED
+        if arguments.dry_run:
+            count = len((arguments.offset or arguments.id).split(","))
+            is_confirmed(arguments, f"{arguments.action} {count} of {target.name} on {nodes[0]}")
+            return ExitCode.DONE
         answers = await session.post(nodes, path, {name: str(value) for name, value in asked.items()})
         return _report(session, sum(number(json.loads(one).get(done)) for one in answers.values()), done, arguments)
     return await _act_on_first(session, target, nodes, arguments, done)
@@ -268,7 +270,7 @@ async def _act_on_first(
     total = sum(counts.values())
     wanted = total if arguments.all else min(arguments.count, total)
     on = f"{len(+counts)} node{'' if len(+counts) == 1 else 's'}"
-    if wanted > 1 or arguments.dry_run:
+    if arguments.dry_run or (wanted > 1 and (arguments.all or arguments.action in FINAL)):
         what = (
             f"{arguments.action} {wanted:,} of {total:,} {arguments.state.replace('_', ' ')} in {target.name} on {on}"
         )

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from admin.nodes.answer_budget import AnswerBudget
-from admin.nodes.cluster import AllFailed, Cluster, PartialResult, Producer, Producers
+from admin.nodes.cluster import AllFailed, Cluster, PartialResult, Producer, Producers, producer_of
 from admin.nodes.fallback import FallbackUpstreams
 from admin.nodes.places import Places, Settings
 from admin.nodes.queries import Queries
@@ -30,6 +30,10 @@ from shared.tls.info import TlsError
 MOST_ANSWER = 64 << 20  # bytes of one answer: some 200,000 topics
 START = "start a set with `penstock up`, or name yours: penstock context add NAME --lookupd-http-address HOST:PORT"
 _SERVER = re.compile(r"https?://([^/\s]+)")
+_ADVICE = {
+    "UNAUTHORIZED": "give --auth-token-file with a token that it knows; over plain HTTP, only given addresses get it",
+    "FORBIDDEN": "`penstock auth can` says what the token may do",
+}
 _FLAGS = ("-http-client-tls-", "--tls-")  # the flags of nsqadmin in advice, and those of commands
 
 T = TypeVar("T", bound=PartialResult)
@@ -120,7 +124,7 @@ class Session:
     def note(self, errors: Iterable[str]) -> None:
         """Note errors of nodes: the first one of each node."""
         for error in errors:
-            text = error.replace(*_FLAGS)
+            text = error.replace(*_FLAGS) + next((f": {one}" for code, one in _ADVICE.items() if code in error), "")
             server = _SERVER.search(text)
             self.missing.setdefault(server[1] if server else text[:80], text)
 
@@ -159,14 +163,23 @@ class ExpectedCluster(Cluster):
             found.errors.append(str(failed))
             return found
         known = {one.address for one in found.producers}
-        known |= {self.upstreams.places.base(one).rpartition("/")[2] for one in known}
-        for given in self.nsqds if self.lookupds else ():
-            host, _, port = given.rpartition("/")[2].rpartition(":")
-            if f"{host}:{port}" not in known:
-                producer = Producer("", host.strip("[]"), 0, int(port), "")
+        named = known | {self.upstreams.places.base(one).rpartition("/")[2] for one in known}
+        others = [given for given in self.nsqds if self.lookupds and given.rpartition("/")[2] not in named]
+        answers = (await self.upstreams.objects_of(others, "/info")).answers
+        for given in others:
+            producer = producer_of(answers.get(given, {}))
+            if not producer.broadcast_address:  # it gives no answer, or is an old NSQ
+                producer = _known_by_address(given)
+            if producer.address not in known:  # a node may have several addresses
                 self.upstreams.places.note_base(producer.address, given)
                 found.producers.append(producer)
         return found
+
+
+def _known_by_address(address: str) -> Producer:
+    """Return a node of which only the address is known."""
+    host, _, port = address.rpartition("/")[2].rpartition(":")
+    return Producer("", host.strip("[]"), 0, int(port), "")
 
 
 def _addresses(context: Context) -> tuple[str, ...]:

@@ -30,13 +30,20 @@ class Network(httpx.AsyncBaseTransport):
         self.nodes = {f"127.0.0.1:{4151 + 100 * number}": node for number, node in enumerate(nodes)}
         self.down: set[str] = set()
         self.slow: set[str] = set()
+        self.hidden: set[str] = set()  # addresses that no nsqlookupd names
         self.has_lookupd = True
         self.asked: list[str] = []  # method, address and path
         self.created: set[str] = set()  # topics that only the nsqlookupd knows
+        self.answers: dict[str, httpx.Response] = {}  # in place of a node's own, by address and path
+        self.interrupts = False  # the user presses Ctrl-C during a request
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         address = request.url.netloc.decode()
         self.asked.append(f"{request.method} {address}{request.url.path}")
+        if self.interrupts:
+            raise KeyboardInterrupt
+        if given := self.answers.get(f"{address}{request.url.path}"):
+            return httpx.Response(given.status_code, headers=given.headers, stream=httpx.ByteStream(given.content))
         if address in self.slow:
             raise httpx.ReadTimeout("timed out")
         if address in self.down or address not in (self.nodes if not self.has_lookupd else {*self.nodes, LOOKUPD}):
@@ -56,7 +63,7 @@ class Network(httpx.AsyncBaseTransport):
 
     def _lookupd(self, request: httpx.Request) -> httpx.Response:
         path, topic = request.url.path, request.url.params.get("topic")
-        producers = [self._producer(address) for address, node in self.nodes.items() if address not in self.down]
+        producers = [self._producer(address) for address in self.nodes if address not in self.down | self.hidden]
         having = [one for one in producers if topic in one["topics"]]
         if path == "/topic/create" and topic:
             self.created.add(topic)

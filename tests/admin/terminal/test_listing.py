@@ -1,5 +1,6 @@
 """`penstock topics`, `channels`, `tubes`, `clients`, `producers`, over two nodes in the test's process."""
 
+import httpx
 import pytest
 
 from tests.admin.terminal.program import Terminal, post
@@ -88,6 +89,15 @@ def test_a_node_that_is_down_is_named_and_the_rest_is_printed(filled: list[Local
     assert "penstock: incomplete: " in error
     assert "127.0.0.1:4251" in error
     assert error.count("\n") == 1
+
+
+def test_a_node_with_two_addresses_counts_once(filled: list[LocalNode], terminal: Terminal) -> None:
+    terminal.network.nodes["alias:4151"] = filled[0]
+    info = {"broadcast_address": "127.0.0.1", "http_port": 4151, "tcp_port": 4150, "hostname": "host-4151"}
+    terminal.network.answers["alias:4151/info"] = httpx.Response(200, json=info)
+    terminal.network.hidden.add("alias:4151")
+    addresses = ("--lookupd-http-address", "127.0.0.1:4161", "--nsqd-http-address", "alias:4151")
+    assert [row["depth"] for row in terminal.rows("topics", "orders", *addresses)] == [4]
 
 
 def test_a_node_that_hangs_is_named(filled: list[LocalNode], terminal: Terminal) -> None:

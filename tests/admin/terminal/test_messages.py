@@ -58,7 +58,11 @@ def test_an_action_on_a_state_takes_the_first_of_all_nodes(channel: list[LocalNo
     code, out, error = terminal("bury", "t", "c", "--state", "ready", "--all")
     assert (code, out, "would bury 3 of 3 ready in t/c on 2 nodes: give --yes" in error) == (2, "", True)
     assert terminal("bury", "t", "c", "--state", "ready", "--all", "--yes", "--reason", "odd")[:2] == (0, "3 buried\n")
-    assert terminal("kick", "t", "c", "--state", "buried", "--count", "2", "--yes", "--json")[1] == '{"kicked": 2}\n'
+    code, _, error = terminal("finish", "t", "c", "--state", "buried", "--count", "2")
+    assert (code, "would finish 2 of 4 buried in t/c on 2 nodes: give --yes" in error) == (2, True)
+    code, _, error = terminal("finish", "t", "c", "--offset", "0", "--node", FIRST, "--dry-run")
+    assert (code, error) == (0, f"would finish 1 of t/c on {FIRST}\n")
+    assert terminal("kick", "t", "c", "--state", "buried", "--count", "2", "--json")[1] == '{"kicked": 2}\n'
     assert terminal("move", "t", "c", "--state", "buried", "--all", "--yes", "--to", "u")[:2] == (0, "2 moved\n")
     assert [row["messages"] for row in terminal.rows("topics", "u")] == [2]
     assert terminal("finish", "t", "c", "--state", "ready", "--all", "--yes")[1] == "2 finished\n"
@@ -66,13 +70,10 @@ def test_an_action_on_a_state_takes_the_first_of_all_nodes(channel: list[LocalNo
 
 
 def test_an_offset_belongs_to_a_node(channel: list[LocalNode], terminal: Terminal) -> None:
-    code, out, error = terminal("finish", "t", "c", "--offset", "0", "--yes")
+    code, out, error = terminal("finish", "t", "c", "--offset", "0")
     assert (code, out, f"give --node, one of {FIRST}, {SECOND}" in error) == (2, "", True)
-    assert terminal("finish", "t", "c", "--offset", "0,2", "--node", "host-4151", "--yes")[:2] == (0, "2 finished\n")
-    assert (
-        terminal("requeue", "t", "c", "--offset", "1", "--node", FIRST, "--delay", "90000", "--yes")[1]
-        == "1 requeued\n"
-    )
+    assert terminal("finish", "t", "c", "--offset", "0,2", "--node", "host-4151")[:2] == (0, "2 finished\n")
+    assert terminal("requeue", "t", "c", "--offset", "1", "--node", FIRST, "--delay", "90000")[1] == "1 requeued\n"
     assert terminal("peek", "t", "c", "--state", "deferred")[1] == "b\n"
     code, _, error = terminal("peek", "t", "c", "--node", "nowhere")
     assert (code, "no nodes are named nowhere" in error) == (1, True)
@@ -98,13 +99,13 @@ def test_jobs_of_a_queue(nodes: list[LocalNode], terminal: Terminal) -> None:
     )
     listed = [json.loads(line) for line in terminal("peek", "--json", *queue)[1].splitlines()]
     assert [job["disque_id"] for job in listed] == ids[:2]
-    assert terminal("bury", "--id", f"{ids[0]},{listed[1]['id']}", "--yes", *queue)[:2] == (0, "2 buried\n")
-    assert terminal("kick", "--state", "buried", "--count", "9", "--yes", *queue)[:2] == (0, "2 kicked\n")
+    assert terminal("bury", "--id", f"{ids[0]},{listed[1]['id']}", *queue)[:2] == (0, "2 buried\n")
+    assert terminal("kick", "--state", "buried", "--count", "9", *queue)[:2] == (0, "2 kicked\n")
     assert disque.get("mail", 1) == [b"a"]
     assert terminal("peek", "--state", "active", *queue)[1] == "a\n"
-    assert terminal("requeue", "--id", ids[0], "--yes", *queue)[:2] == (0, "1 released\n")
-    assert terminal("finish", "--id", ids[0], "--yes", *queue)[:2] == (0, "1 deleted\n")
-    assert terminal("kick", "--id", ids[2], "--json", "--yes", *queue)[1] == '{"kicked": 1}\n'
+    assert terminal("requeue", "--id", ids[0], *queue)[:2] == (0, "1 released\n")
+    assert terminal("finish", "--id", ids[0], *queue)[:2] == (0, "1 deleted\n")
+    assert terminal("kick", "--id", ids[2], "--json", *queue)[1] == '{"kicked": 1}\n'
 
 
 @each("words, code, why", [
