@@ -2,6 +2,7 @@
 
 Read `main`, `daemon` and `options`; then the folders. Each imports only those below it:
 
+* `terminal`: the commands of `penstock` about all nodes, over the same queries as the pages.
 * `pages`: the pages, the JSON API, and the forms.
 * `alarms`: checks the nodes while no page is open, and notifies operators. `messages`: lists of messages and jobs, and actions.
 * `output`: layout, tables, forms and errors as HTML.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from admin.options import PROGRAM, AdminOptions, without_scheme
-from shared.process.partial_import import without
+from shared.process.partial_import import import_http_client
 from shared.startup import importing, run_daemon
 from shared.tls.options import certificates_problem, load_certificates
 
@@ -27,16 +27,6 @@ def shows_token_to(options: AdminOptions) -> list[str]:
     if options.http_client_tls_cert and not options.auth_token_for:
         given = [address for address in given if not address.startswith("https://")]
     return [*map(without_scheme, given), *options.auth_token_for]
-
-
-def _import_client() -> None:
-    """Import the HTTP client without its command line and trio, which take longer than the client itself."""
-    with without("httpx._main", "trio"):
-        import httpcore
-        import httpx
-
-    assert httpcore
-    assert httpx
 
 
 def main() -> int:
@@ -59,7 +49,7 @@ def _serve(options: AdminOptions) -> None:
             http = ports.enter_context(listening(options.http_address, authorizes))
             https = ports.enter_context(listening_if_given(options.https_address, authorizes))
             with importing():
-                _import_client()
+                import_http_client()
                 from admin.daemon import prepare
             serve = prepare(options, http, https, certificates)
         serve()

@@ -1,12 +1,13 @@
 """The programs next to the daemons: NSQ's six tools, and `penstock` with its commands.
 
-Read `penstock` (the list of commands) over `commands` (the part that all of them share). `up` (`penstock up`) runs a set of
-daemons over `supervisor` (which daemons to start, stop and restart), `signal_queue`, `daemon_set` (their flags and ports)
-and `secure_set` (their certificates and tokens); `chaos` breaks its nodes on purpose, over `control`. `messages` (read,
-peek, finish, requeue, ...) works over `past` (the logs of a topic in a cluster) and `targets` (a channel, or a queue of
-Disque's clients). `queues`, `backup`, `recover` and `leave` are a command each, and so are `cluster_status`,
-`cluster_certs` over `certificate_authority`, `cluster_forget` and `cluster_promote`. `node_client` is their HTTP client,
-with tokens and TLS.
+Read `penstock` (the list of commands) over shared/terminal (the part that all of them share). `up` (`penstock up`) runs a
+set of daemons over `supervisor` (which daemons to start, stop and restart), `signal_queue`, `daemon_set` (their flags and
+ports), `daemon_logs` and `secure_set` (their certificates and tokens); `chaos` breaks its nodes on purpose, over `control`.
+`read` (with `cursors`) works over `past` (the logs of a topic in a cluster). `contexts`, `backup`, `recover` and `leave` are a
+command each, and so are `cluster_status`, `cluster_certs` over `certificate_authority`, `cluster_forget` and
+`cluster_promote`. `node_client` is their HTTP client, with tokens and TLS.
+`publishing` (pub, put), `consuming` (sub, reserve) and `load` (bench) use the clients of `penstock`, over `client_context`. The
+commands about all nodes are in admin/terminal.
 
 The tools share `tool` (start, exit codes, checks of addresses), `passthrough` (the options of go-nsq's clients) and
 `interrupts`, which ends a program between two steps. `nsq_tail` prints a topic, and `to_nsq` publishes standard input.

@@ -16,10 +16,10 @@ from typing import Any, cast
 
 import httpx
 
-from apps.commands import CommandError, Commands, make_command
 from apps.node_client import add_address, open_client, why_refused
 from shared.chunks import ChunkReader
 from shared.files import sync_directory
+from shared.terminal.commands import CommandError, Commands, make_command
 
 NAMES = re.compile(r"nsqd\.dat|cluster\.json|log/log\.id|log/\d{20}\.\d{1,9}\.log")  # the only names that are unpacked
 CHUNK = 1024 * 1024  # bytes

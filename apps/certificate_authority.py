@@ -23,8 +23,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from apps.commands import CommandError
 from shared.files import replace_file
+from shared.terminal.commands import CommandError
 from shared.tls.node_certificates import certified_number, node_uri
 
 AUTHORITY_DAYS = 3650  # how long an authority is valid at least

@@ -15,9 +15,9 @@ from typing import Any
 
 import httpx
 
-from apps.commands import CommandError, Commands, make_command
 from apps.control import ask
 from apps.daemon_set import HOST
+from shared.terminal.commands import CommandError, Commands, make_command
 from shared.values import SECOND, format_duration, parse_duration
 
 TIMEOUT = 5.0  # s for a node to answer

@@ -5,7 +5,7 @@ answers of the others, nor more memory than the bounds below.
 """
 
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,23 +100,30 @@ def topic_names(answers: Mapping[str, dict[str, Any]]) -> list[str]:
 
 def node_addresses(answers: Mapping[str, dict[str, Any]]) -> list[str]:
     """Return the HTTP addresses of the nsqds in the answers to /lookup, each once. A wrong form is logged."""
-    found: dict[str, None] = {}
-    for address, answer in answers.items():
-        producers = answer.get("producers")
-        if not isinstance(producers, list):
-            log.error("%s/lookup answered without a list of producers", address)
-            continue
-        for producer in producers[:MOST_NODES]:
-            try:
-                found[_http_address(producer)] = None
-            except AnswerError as error:
-                log.error("%s/lookup %s", address, error)
-    return list(found)[:MOST_NODES]
+    found = (one for address, answer in answers.items() for one in _addresses(address, answer, "http_port"))
+    return list(dict.fromkeys(found))[:MOST_NODES]
 
 
-def _http_address(producer: object) -> str:
+def tcp_addresses(address: str, answer: Mapping[str, Any]) -> list[str]:
+    """Return the TCP addresses of the nsqds in the answer of a daemon to /nodes. A wrong form is logged."""
+    return list(_addresses(address, answer, "tcp_port")) if answer else []
+
+
+def _addresses(address: str, answer: Mapping[str, Any], port: str) -> Iterator[str]:
+    producers = answer.get("producers")
+    if not isinstance(producers, list):
+        log.error("%s/lookup answered without a list of producers", address)
+        return
+    for producer in producers[:MOST_NODES]:
+        try:
+            yield _address(producer, port)
+        except AnswerError as error:
+            log.error("%s/lookup %s", address, error)
+
+
+def _address(producer: object, kind: str) -> str:
     host = producer.get("broadcast_address") if isinstance(producer, dict) else None
-    port = producer.get("http_port") if isinstance(producer, dict) else None
+    port = producer.get(kind) if isinstance(producer, dict) else None
     if not isinstance(host, str) or not host or not set(host).isdisjoint("/?#@ \\") or not _is_port(port):
         raise AnswerError("answered a producer without a usable address")
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

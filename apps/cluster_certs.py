@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from apps.commands import CommandError, Commands, make_command, whole_number
+from shared.terminal.commands import CommandError, Commands, make_command, whole_number
 from shared.tls.node_certificates import MOST_NODES
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 import argparse
 import json
 
-from apps.commands import CommandError, Commands, make_command, whole_number
 from apps.node_client import add_address, open_client, why_refused
+from shared.terminal.commands import CommandError, Commands, make_command, whole_number
 
 MOST_NUMBER = 1023  # of a node
 DETAILS = """

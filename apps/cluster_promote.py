@@ -6,8 +6,8 @@ import json
 import httpx
 
 from apps.cluster_forget import MOST_NUMBER
-from apps.commands import CommandError, Commands, make_command, whole_number
 from apps.node_client import add_address, open_client, why_refused
+from shared.terminal.commands import CommandError, Commands, make_command, whole_number
 
 WHAT = "have a node promote the log of a lost node, even if its replica may lack messages"
 DETAILS = """

@@ -12,13 +12,14 @@ from typing import Any
 
 import httpx
 
-from apps.commands import CommandError, Commands, make_command
-from apps.node_client import ADDRESS, add_access, open_client, url_of, why_refused
+from apps.node_client import open_client, url_of, why_refused
 from shared.cluster.answer import MEMBER, NO_RECORD, read_answer
 from shared.cluster.merge import cluster_states
 from shared.cluster.state import CLOSED, ClusterState, LogState
 from shared.cluster.verdict import Level, Verdict, verdict_of
 from shared.http.bounded import AnswerError, parse_object, read_whole
+from shared.terminal.commands import CommandError, Commands, make_command
+from shared.terminal.context import CREDENTIALS, add_context
 from shared.values import SECOND, parse_duration
 
 MOST_ANSWER, MOST_MEMORY = 8 << 20, 64 << 20  # bytes of an answer, and of the parsed answer
@@ -61,12 +62,11 @@ def add_commands(commands: Commands) -> None:
     for command in (status, wait):
         command.add_argument(
             "--nsqd-http-address",
-            dest="nodes",
             action="append",
             metavar="HOST:PORT",
-            help=f"HTTP address of a node, or https://HOST:PORT (may be given multiple times; default: {ADDRESS})",
+            help="HTTP address of a node, or https://HOST:PORT (may be given multiple times; default: those of the context)",
         )
-        add_access(command)
+        add_context(command, CREDENTIALS)
         command.add_argument("--json", action="store_true", help="print a JSON object")
     wait.add_argument(
         "--for", dest="goal", choices=("whole", "safe"), default="whole", help="state to wait for (default: whole)"
@@ -124,7 +124,7 @@ def _client(arguments: argparse.Namespace) -> httpx.Client:
 
 
 def _look(client: httpx.Client, arguments: argparse.Namespace) -> tuple[ClusterState, dict[str, str]]:
-    return look(arguments.nodes or [ADDRESS], lambda address: _ask(client, address))
+    return look(arguments.nodes, lambda address: _ask(client, address))
 
 
 def _reasons(cluster: ClusterState, goal: str) -> Sequence[str]:

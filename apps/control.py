@@ -17,9 +17,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from apps.commands import CommandError
 from apps.daemon_set import HOST
 from shared.files import replace_file
+from shared.terminal.commands import CommandError
 
 FILE = "up.json"  # in the directory for the data of all daemons
 MOST_REQUEST = 1000  # bytes

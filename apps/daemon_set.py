@@ -3,17 +3,21 @@
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from apps.secure_set import USER, SecureSet, hints
 from penstock import launch
 from shared.process.listen import Listener, ListenError, bind_shared, listen
+from shared.terminal.context import Context
 
 HOST = "127.0.0.1"
 LOOKUPD_TCP, LOOKUPD_HTTP, LOOKUPD_HTTPS = 4160, 4161, 4162
 NSQD_TCP, NSQD_HTTP, NSQD_HTTPS, CLUSTER, BEANSTALK, DISQUE = 4150, 4151, 4152, 4154, 11300, 7711
 ADMIN_HTTP, ADMIN_HTTPS = 4171, 4172
+# A machine that is used for other things, too, often has less than a fifth of its disk free.
+ALARMS = ("disk-low.percent=5", "disk-low.critical=2")
+MOST_SHOWN = 3  # nsqd in the summary
 SECRET = "cluster.secret"  # file with the secret of the cluster, in the directory for the data of all daemons
 NODE_STEP = 100  # difference between the ports of two nsqd: 4150, 4250, ...
 DEBUG_ROUTES = "-debug-routes"  # flag of nsqd that serves what `penstock chaos` asks nodes for
@@ -86,6 +90,7 @@ class Plan:
         flags = [f"-http-address={HOST}:{http}", f"-audit-file={self.data / 'audit.jsonl'}"]
         lookupd = f"https://{HOST}:{self._at(LOOKUPD_HTTPS)}" if self.secure else f"{HOST}:{self._at(LOOKUPD_HTTP)}"
         flags += [f"-state-dir={self.data / 'nsqadmin'}", f"-lookupd-http-address={lookupd}"]
+        flags += [f"-alarm={one}" for one in ALARMS]
         flags += self.secure.admin_flags(f"{HOST}:{https}") if self.secure else []
         return Daemon("nsqadmin", "nsqadmin", tuple(flags), 0, http, https_port=https)
 
@@ -143,34 +148,56 @@ def _problem(whose: str, port: int, bind: Callable[[str], Listener]) -> list[str
     return []
 
 
-def welcome(daemons: Sequence[Daemon], chaos_in: Path | None = None, secure: SecureSet | None = None) -> str:
-    """Return the text that is printed once all daemons run. `chaos_in`: the set's data, if `penstock chaos` is allowed."""
-    width = max(len(daemon.name) for daemon in daemons)
+def context_of(daemons: Sequence[Daemon], secure: SecureSet | None) -> Context:
+    """Return the addresses and credentials by which commands find the set."""
+    lookupd, *nodes = daemons[:-1]
+    context = Context(
+        lookupd_http_address=(lookupd.url.removeprefix("http://"),),
+        nsqd_http_address=tuple(node.url.removeprefix("http://") for node in nodes),
+        alarm=ALARMS,
+    )
+    if secure is None:
+        return replace(context, job_address=f"{HOST}:{nodes[0].beanstalk_port}")
+    ca, token = (str(secure.path(file).absolute()) for file in ("ca.pem", "admin.token"))
+    return replace(context, tls_root_ca_file=ca, auth_token_file=token)
+
+
+def welcome(
+    daemons: Sequence[Daemon], chaos_in: Path | None = None, secure: SecureSet | None = None, logs: Path | None = None
+) -> str:
+    """Return the text that is printed once all daemons run: some ten lines.
+
+    `chaos_in`: the set's data, if `penstock chaos` is allowed. `logs`: the directory with the logs, if they are not printed.
+    """
+    lookupd, *nodes, admin = daemons
+    shown = [lookupd, *nodes[:MOST_SHOWN], admin]
+    width = max(len(daemon.name) for daemon in shown)
     lines = [
         f"{d.name:<{width}}  "
         + (f"TCP {HOST}:{d.tcp_port}  " if d.tcp_port else "")
         + f"{'HTTPS' if d.https_port else 'HTTP'} {d.url}"
         + (f"  beanstalkd {HOST}:{d.beanstalk_port}" if d.beanstalk_port else "")
         + (f"  Disque {HOST}:{d.disque_port}" if d.disque_port else "")
-        for d in daemons
+        for d in shown
     ]
-    node, lookupd = daemons[1], f"{HOST}:{daemons[0].http_port}"
+    node, program = nodes[0], _beside("penstock")
+    if len(nodes) > MOST_SHOWN:
+        lines.insert(-1, f"... and {len(nodes) - MOST_SHOWN} more nsqd: {program} nodes")
     if node.shared_port:
         lines.append(f"producers of any nsqd: TCP {HOST}:{node.shared_port}")
     where = "" if chaos_in == Path("data") else f" --data {shlex.quote(str(chaos_in))}"
+    tries = [
+        f"Try:  {program} pub greetings hello; {program} sub greetings tail -n 1",
+        f"Look:  {program} status; {program} top",
+    ]
     if secure is not None:
-        tries = hints(secure, f"{HOST}:{node.https_port}", f"{HOST}:{daemons[0].https_port}", _beside)
-    else:
-        tries = [
-            f"Try:  curl -d 'hello' 'http://{HOST}:{node.http_port}/pub?topic=greetings'",
-            f"      {_beside('nsq_tail')} -topic greetings -channel tail -n 1 -lookupd-http-address {lookupd}",
-        ]
+        tries = hints(secure, f"{HOST}:{node.https_port}", f"{HOST}:{lookupd.https_port}", _beside)
     user = f", user {USER}, password in {secure.path(f'{USER}.password')}" if secure is not None else ""
     lines += [
-        "",
         *tries,
-        *([f"Break a node:  {_beside('penstock')} chaos freeze 0 --for 30s{where}"] if chaos_in is not None else []),
-        f"Web UI:  {daemons[-1].url}{user}",
+        *([f"Break a node:  {program} chaos freeze 0 --for 30s{where}"] if chaos_in is not None else []),
+        *([f"Logs:  {logs} (--logs prints them here)"] if logs is not None else []),
+        f"Web UI:  {admin.url}{user}",
         "Press Ctrl-C to stop all daemons.",
     ]
     return "\n".join(lines)

@@ -6,8 +6,8 @@ from typing import Any
 
 import httpx
 
-from apps.commands import CommandError, Commands, make_command
 from apps.node_client import add_address, open_client, why_refused
+from shared.terminal.commands import CommandError, Commands, make_command
 
 TIMEOUT = 10.0  # s for an answer
 ASK_EVERY = 0.5  # s between two requests for the progress

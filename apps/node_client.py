@@ -7,22 +7,19 @@ first, and sends neither the token nor the request itself in clear.
 from __future__ import annotations
 
 import argparse
-import os
 import ssl
 from collections.abc import Mapping
 
 import httpx
 
-from apps.commands import CommandError
 from shared.auth.own_token import OwnTokenError, read_token
 from shared.http.bounded import AnswerError, https_port, parse_object, read_whole
+from shared.terminal.commands import CommandError
+from shared.terminal.context import CREDENTIALS, LOOKUPD, NODE, Context, add_context, resolve
 
-ADDRESS = "127.0.0.1:4151"
 TIMEOUT = 60.0  # s for an answer, or without receiving a byte of it
+MOST_NODES = 8 << 20  # bytes of the answer of an nsqlookupd to /nodes
 MOST_INFO, MOST_INFO_MEMORY = 64 * 1024, 1024 * 1024  # bytes of the answer to /info, and of the parsed answer
-# environment variables with the defaults of the options
-TOKEN_FILE, CA_FILE = "PENSTOCK_AUTH_TOKEN_FILE", "PENSTOCK_TLS_ROOT_CA_FILE"
-CERT_FILE, KEY_FILE = "PENSTOCK_TLS_CERT", "PENSTOCK_TLS_KEY"
 
 REFUSALS = {
     "UNAUTHORIZED": "nsqd at {address} has an auth file: give --auth-token-file with a token that it knows",
@@ -35,25 +32,40 @@ def add_address(parser: argparse.ArgumentParser, whose: str = "nsqd") -> None:
     """Add the options with the address of nsqd, the token and TLS. `whose`: such as "the node that is to leave"."""
     parser.add_argument(
         "--nsqd-http-address",
-        default=ADDRESS,
         metavar="HOST:PORT",
-        help=f"HTTP address of {whose}, or https://HOST:PORT (default: {ADDRESS})",
+        help=f"HTTP address of {whose}, or https://HOST:PORT (default: the first node of the context, or {NODE})",
     )
-    add_access(parser)
+    add_context(parser, CREDENTIALS)
 
 
-def add_access(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the token and of TLS."""
-    group = parser.add_argument_group("access, where nsqd has an auth file or TLS")
-    for flag, variable, text in (
-        ("--auth-token-file", TOKEN_FILE, "file with the token to present"),
-        ("--tls-root-ca-file", CA_FILE, "file with the certificate authority of nsqd: everything goes over TLS"),
-        ("--tls-cert", CERT_FILE, "file with the certificate to present"),
-        ("--tls-key", KEY_FILE, "file with its key"),
-    ):
-        group.add_argument(
-            flag, metavar="FILE", default=os.environ.get(variable, ""), help=f"{text} (default: ${variable})"
-        )
+def use_context(arguments: argparse.Namespace) -> None:
+    """Give the arguments the node's address and the credentials of the context, where no flag has them.
+
+    `used_context` has all of it. Raises CommandError.
+    """
+    context = arguments.used_context = resolve(arguments)
+    for name in CREDENTIALS:
+        setattr(arguments, name, getattr(context, name))
+    if hasattr(arguments, "nsqd_http_address"):
+        arguments.nodes = list(context.nsqd_http_address or _named_nodes(context, arguments))
+        arguments.nsqd_http_address = arguments.nodes[0]
+
+
+def _named_nodes(context: Context, arguments: argparse.Namespace) -> tuple[str, ...]:
+    """Return the nodes that the nsqlookupds of a context name; the usual address if there are none. Raises CommandError."""
+    if context.lookupd_http_address == (LOOKUPD,):  # on this machine, with nothing configured
+        return (NODE,)
+    from apps.cluster import node_addresses
+
+    with open_client(arguments) as client:
+        for address in context.lookupd_http_address:
+            try:
+                answer = client.get(f"{url_of(address)}/nodes")
+                if found := node_addresses({address: parse_object(answer.content[:MOST_NODES], 8 * MOST_NODES)}):
+                    return tuple(found)
+            except (httpx.HTTPError, AnswerError):
+                continue
+    return (NODE,)
 
 
 def url_of(address: str) -> str:
@@ -65,13 +77,13 @@ def open_client(arguments: argparse.Namespace, timeout: float = TIMEOUT) -> http
     """Return a client that presents the token, and trusts the authority. Raises CommandError if a file cannot be used."""
     headers = {}
     try:
-        token = read_token(arguments.auth_token_file)
+        token = read_token(arguments.auth_token_file or "")
     except (OSError, OwnTokenError) as error:
         raise CommandError(f"{arguments.auth_token_file}: {getattr(error, 'strerror', None) or error}") from None
     if token:
         headers["Authorization"] = f"Bearer {token}"
     transport = _OverTls(_context(arguments)) if arguments.tls_root_ca_file else None
-    base = url_of(getattr(arguments, "nsqd_http_address", ADDRESS))
+    base = url_of(getattr(arguments, "nsqd_http_address", None) or NODE)
     return httpx.Client(base_url=base, timeout=timeout, headers=headers, transport=transport, trust_env=False)
 
 

@@ -100,12 +100,29 @@ def write_unless_interrupted(out: int, data: bytes, interrupts: Interrupts) -> i
     return done
 
 
+def line_of(message: Message) -> bytes:
+    """Return the body of a message, and a line feed."""
+    return message.body + b"\n"
+
+
 class Printer:
     """Writes batches of messages, up to a limit."""
 
-    def __init__(self, write: Callable[[bytes], int], limit: int, with_topic: bool) -> None:
-        """`write` returns how many bytes it has written: less than all ends the program."""
+    def __init__(
+        self,
+        write: Callable[[bytes], int],
+        limit: int,
+        with_topic: bool,
+        form: Callable[[Message], bytes] = line_of,
+        done: Callable[[Message], None] = Message.finish,
+    ) -> None:
+        """`write` returns how many bytes it has written: less than all ends the program.
+
+        `form` returns a message as bytes. `done` is called with each message whose bytes are written.
+        """
         self._write = write
+        self._form = form
+        self._done = done
         self._left = limit or float("inf")  # how many may still be printed
         self._with_topic = with_topic
         self._unprinted: list[Message] = []  # messages beyond the limit, or of a write that failed or was interrupted
@@ -120,13 +137,13 @@ class Printer:
             return
         prefix = f"{topic} | ".encode() if self._with_topic else b""
         self._unprinted += batch
-        lines = [prefix + message.body + b"\n" for message in batch]
+        lines = [prefix + self._form(message) for message in batch]
         written = self._write(b"".join(lines))
         count = sum(end <= written for end in accumulate(map(len, lines)))
         first = len(self._unprinted) - len(batch)
         del self._unprinted[first : first + count]
         for message in batch[:count]:
-            message.finish()
+            self._done(message)
         self._left -= count
 
     def requeue_unprinted(self) -> None:

@@ -4,70 +4,114 @@ import argparse
 import sys
 from collections.abc import Sequence
 from functools import cache
+from importlib import import_module
 
-import httpx
-
-from apps import (
-    backup,
-    chaos,
-    cluster_certs,
-    cluster_forget,
-    cluster_promote,
-    cluster_status,
-    leave,
-    messages,
-    queues,
-    recover,
-    up,
-)
-from apps.commands import CommandError, Commands
+from shared.terminal.commands import CommandError, Commands, run_command
 from shared.version import version_line
 
+_MODULES = {  # of apps, and their commands; only that of the command is imported
+    "up": ("up",),
+    "contexts": ("context",),
+    "publishing": ("pub", "put"),
+    "consuming": ("sub", "reserve"),
+    "load": ("bench",),
+    "read": ("read", "cursors"),
+    "backup": ("backup",),
+    "recover": ("recover",),
+    "leave": ("leave",),
+    "chaos": ("chaos",),
+}
 _ELSEWHERE = {  # commands of other components, which penstock/launch.py runs
+    "status": "say whether all is well: nodes, topics, backlog, alarms",
+    "topics": "list topics with their counts",
+    "channels": "list channels with their counts",
+    "tubes": "list tubes of beanstalkd's clients",
+    "queues": "list queues of Disque's clients, which are tubes",
+    "nodes": "list nodes with their state, disk and role",
+    "clients": "list the consumers of channels",
+    "producers": "list the connections that publish",
+    "alarms": "list the alarms that hold now",
+    "top": "show the topics with their rates, again and again",
+    "messages": "list messages of a channel, or jobs of a queue",
+    "show": "print one message with all that is known of it",
+    "peek": "print messages of a channel, or jobs of a queue",
+    "create": "create a topic or a channel",
+    "delete": "delete a topic or a channel",
+    "empty": "drop the messages of a topic or a channel",
+    "pause": "hold the messages of a topic or a channel back",
+    "unpause": "end a pause",
+    "config": "show or change the settings of a topic",
+    "finish": "finish messages or jobs",
+    "requeue": "requeue messages or jobs",
+    "kick": "make buried or deferred messages or jobs ready",
+    "bury": "bury messages or jobs",
+    "move": "publish messages to another topic, and finish them",
+    "drain": "have a node take no further messages",
+    "undrain": "have a node take messages again",
+    "disconnect": "end the connection of a consumer",
+    "request": "send a request to the HTTP API of all nodes",
     "import": "import the data directory of NSQ's nsqd, beanstalkd -b or Disque",
     "restore": "make a data directory from a backup of a node that is lost",
     "auth": "say who may do what: token create, list, revoke; can",
     "audit": "check and show audit files of nsqd: verify, show",
     "users": "manage the users of nsqadmin: set, remove, list",
     "pipeline": "archive topics as Parquet on Spark; roll up, report and replay them",
-    "doctor": "check whether everything that the pipeline needs is installed",
+    "doctor": "find problems before they hurt: addresses, clocks, disks, certificates, versions, limits",
+    "support-bundle": "write an archive with the state of all daemons",
+    "completion": "print a script by which a shell completes commands",
     "verify": "check a data directory, and print what is live, finished and corrupt",
 }
 
 
 def main(command_line: Sequence[str] | None = None) -> int:
     """Run the command, by default that of sys.argv, and return its exit code, which is 2 for wrong arguments."""
-    arguments = _parser().parse_args(command_line)
+    given = sys.argv[1:] if command_line is None else list(command_line)
+    program = ["penstock"]
+
+    def run() -> int:
+        arguments = parser(given[0] if given else "").parse_args(given)
+        program[0] = arguments.program
+        return _run(arguments)
+
+    return run_command(run, lambda: program[0])
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Run a command, with the context's addresses and credentials if it is one about a node. Raises CommandError."""
+    if not hasattr(arguments, "auth_token_file") or arguments.program.startswith("penstock context"):
+        return int(arguments.main(arguments))
+    import httpx
+
+    from apps.node_client import use_context
+
+    use_context(arguments)
     try:
         return int(arguments.main(arguments))
-    except CommandError as error:
-        why, code = str(error), error.exit_code
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        why, code = f"cannot reach nsqd at {arguments.nsqd_http_address}: {error}", 1
-    print(f"{arguments.program}: {why}", file=sys.stderr)
-    return code
+        raise CommandError(f"cannot reach nsqd at {arguments.nsqd_http_address}: {error}") from None
 
 
 @cache
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="penstock", description="The programs of the message queue Penstock.")
-    parser.add_argument("--version", action="version", version=version_line("penstock"))
-    commands = parser.add_subparsers(required=True, metavar="command")
-    up.add_command(commands)
-    messages.add_commands(commands)
-    queues.add_command(commands)
-    backup.add_command(commands)
-    recover.add_command(commands)
-    add_cluster_commands(commands)
-    leave.add_command(commands)
-    chaos.add_command(commands)
+def parser(only: str = "") -> argparse.ArgumentParser:
+    """Return the parser of all commands, or of the module that has the command `only`."""
+    program = argparse.ArgumentParser(prog="penstock", description="The programs of the message queue Penstock.")
+    program.add_argument("--version", action="version", version=version_line("penstock"))
+    commands = program.add_subparsers(required=True, metavar="command")
+    names = {name: module for module, listed in _MODULES.items() for name in listed}
+    for module in [names[only]] if only in names else [] if only == "cluster" else _MODULES:
+        found = import_module(f"apps.{module}")
+        (getattr(found, "add_commands", None) or found.add_command)(commands)
+    if only in ("cluster", "") or only not in names:
+        add_cluster_commands(commands)
     for name, what in _ELSEWHERE.items():
         commands.add_parser(name, help=what, add_help=False)
-    return parser
+    return program
 
 
 def add_cluster_commands(commands: Commands) -> None:
     """Add the command `cluster`, with its subcommands, to the parser."""
+    from apps import cluster_certs, cluster_forget, cluster_promote, cluster_status
+
     what = "show the state of a cluster of nsqd, make its certificates, and replace a lost node"
     cluster = commands.add_parser("cluster", help=f"{what}: status, wait, certs, forget, promote", description=what)
     below = cluster.add_subparsers(required=True, metavar="command")

@@ -15,9 +15,10 @@ from typing import Any
 import httpx
 
 from apps.backup import fetch, partial_of
-from apps.commands import CommandError, Commands, make_command
-from apps.node_client import add_access, open_client, url_of, why_refused
+from apps.node_client import open_client, url_of, why_refused
 from shared.files import sync_directory
+from shared.terminal.commands import CommandError, Commands, make_command
+from shared.terminal.context import CREDENTIALS, add_context
 
 ASK = 5.0  # s to wait for the response of a node
 WHAT = "make the data directory of a lost node from a copy of its log on another node"
@@ -60,7 +61,7 @@ def add_command(commands: Commands) -> None:
         action="store_true",
         help="continue though some nodes do not answer: messages that only their copies have are not recovered",
     )
-    add_access(command)
+    add_context(command, CREDENTIALS)
     command.add_argument("--json", action="store_true", help="print a JSON object about the copy")
 
 

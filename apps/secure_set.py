@@ -19,12 +19,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from apps.commands import CommandError
 from shared.auth.auth_file import AuthFileError, parse
 from shared.auth.edit import changed
 from shared.auth.tokens import digest, new_token
 from shared.auth.verbs import Verb
 from shared.files import replace_file
+from shared.terminal.commands import CommandError
 
 DAYS = 825  # how long certificates are valid; some clients refuse more
 ROLES = {  # of each token

@@ -340,8 +340,8 @@ class Supervisor:
             seconds = (now - daemon.first_end) // SECOND
             actions.append(
                 Say(
-                    f"{daemon.name} is in a crash loop: it ended {CRASH_LOOP} times within {seconds} s, and its log lines above"
-                    f" say why; penstock up tries {MOST_ENDS - CRASH_LOOP} times more"
+                    f"{daemon.name} is in a crash loop: it ended {CRASH_LOOP} times within {seconds} s, and its log"
+                    f" says why; penstock up tries {MOST_ENDS - CRASH_LOOP} times more"
                 )
             )
         return actions

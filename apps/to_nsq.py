@@ -14,6 +14,7 @@ import os
 import selectors
 import sys
 from collections import deque
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
@@ -140,13 +141,23 @@ class Throttle:
 class Pump:
     """Reads input while no record waits, publishes what the rate allows, and keeps the connections alive meanwhile."""
 
-    def __init__(self, topic: str, producers: list[Producer], splitter: Splitter, rate: int) -> None:
+    def __init__(
+        self, topic: str, producers: list[Producer], splitter: Splitter, rate: int, program: str = PROGRAM
+    ) -> None:
+        self.published = 0  # records that were sent
+        self.is_interrupted = False  # a signal came before all records were sent
+        self._program = program
         self._topic = topic
         self._producers = producers
         self._splitter = splitter
         self._throttle = Throttle(rate)
         self._waiting: deque[bytes] = deque()  # records that are read and not yet published
         self._ended = False
+
+    def add(self, records: Sequence[bytes]) -> None:
+        """Publish these records, and then nothing of the input."""
+        self._waiting.extend(records)
+        self._ended = True
 
     def run(self, stdin: int, interrupts: Interrupts) -> None:
         """Publish until the input ends and all of it is answered, or until a signal arrives."""
@@ -159,7 +170,8 @@ class Pump:
             for producer in self._producers:
                 producer.poll()
         if self._waiting:
-            print(f"{PROGRAM}: interrupted, {len(self._waiting)} records not published", file=sys.stderr)
+            self.is_interrupted = True
+            print(f"{self._program}: interrupted, {len(self._waiting)} records not published", file=sys.stderr)
         for producer in self._producers:
             producer.flush()
 
@@ -190,6 +202,7 @@ class Pump:
                 return min(self._throttle.early(now), TICK_S)
             batch = self._next_batch(min(BATCH_MESSAGES, allowed))
             self._throttle.spend(len(batch))
+            self.published += len(batch)
             for producer in self._producers:
                 producer.submit(self._topic, batch)
         return 0.0

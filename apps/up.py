@@ -21,14 +21,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from apps.commands import CommandError, Commands, make_command, whole_number
 from apps.control import Control, Request
-from apps.daemon_set import DEBUG_ROUTES, HOST, SECRET, Daemon, Plan, port_problems, welcome
+from apps.daemon_logs import DaemonLogs
+from apps.daemon_set import DEBUG_ROUTES, HOST, SECRET, Daemon, Plan, context_of, port_problems, welcome
 from apps.secure_set import SecureSet
 from apps.signal_queue import STOPS, SignalQueue
 from apps.supervisor import NEVER, Action, RefusedError, Say, Send, Start, State, Supervised, Supervisor
 from shared.files import replace_file
 from shared.lossy_stream import RETRY, describe_loss, is_behind, make_lossy
+from shared.terminal.commands import CommandError, Commands, make_command, whole_number
+from shared.terminal.context import noted_set
 from shared.values import SECOND
 
 POLL = 0.05  # s between two requests to daemons that start
@@ -80,10 +82,16 @@ def run(arguments: argparse.Namespace) -> int:
         random.Random().random,
         f"kill -USR1 {os.getpid()}",
     )
-    with SignalQueue() as signals, Control(arguments.data, signals.wake) as control:
-        allowed = control if arguments.chaos else None
-        with Processes(daemons, supervisor, arguments.verbose, allowed, client) as processes:
-            return processes.run(signals)
+    logs = DaemonLogs(None if arguments.logs else arguments.data / "logs")
+    with (
+        SignalQueue() as signals,
+        Control(arguments.data, signals.wake) as control,
+        noted_set(os.environ, context_of(daemons, secure)),
+        Processes(
+            daemons, supervisor, arguments.verbose, control if arguments.chaos else None, client, logs
+        ) as processes,
+    ):
+        return processes.run(signals)
 
 
 def make_secret(data: Path, daemons: Sequence[Daemon]) -> None:
@@ -104,8 +112,10 @@ class Processes:
         verbose: bool,
         control: Control | None,
         client: "Client",
+        logs: DaemonLogs,
     ) -> None:
         """`control`: the port for `penstock chaos`; None: it is not allowed."""
+        self._logs = logs
         self._control = control
         self._daemons = {daemon.name: daemon for daemon in daemons}
         self._lookupd, self._client = daemons[0], client
@@ -148,8 +158,10 @@ class Processes:
         ended = [(name, 1) for name in self._not_started]
         self._not_started.clear()
         ended += [(name, code) for name, process in self._running.items() if (code := process.poll()) is not None]
-        for name, _ in ended:
+        for name, code in ended:
             self._running.pop(name, None)
+            if code > 0:  # it ended by itself
+                print("".join(self._logs.describe_end(name)), end="", file=sys.stderr, flush=True)
         return ended
 
     def _longest_wait(self) -> float:
@@ -184,7 +196,10 @@ class Processes:
             else:
                 self._open_control()
                 allowed = self._control.data if self._control is not None else None
-                print(welcome(list(self._daemons.values()), allowed, self._client.secure), flush=True)
+                print(
+                    welcome(list(self._daemons.values()), allowed, self._client.secure, self._logs.directory),
+                    flush=True,
+                )
 
     def _open_control(self) -> None:
         if self._control is not None:
@@ -234,9 +249,10 @@ class Processes:
             for flag in daemon.flags:
                 if flag.startswith("-data-path="):
                     Path(flag.partition("=")[2]).mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._running[daemon.name] = subprocess.Popen(
-                daemon.command, stdin=subprocess.DEVNULL, start_new_session=True
-            )
+            with self._logs.open(daemon.name) as output:
+                self._running[daemon.name] = subprocess.Popen(
+                    daemon.command, stdin=subprocess.DEVNULL, stderr=output, start_new_session=True
+                )
         except OSError as error:  # no process or no directory can be made at the moment
             print(f"penstock up: cannot start {daemon.name}: {error}", file=sys.stderr, flush=True)
             self._not_started.append(daemon.name)
@@ -338,6 +354,9 @@ def _add_modes(up: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="DIR",
         help="make certificates, tokens and an auth file in DIR unless they are there; every port wants TLS and a token",
+    )
+    up.add_argument(
+        "--logs", action="store_true", help="print the logs of all daemons here (default: files in DIR/logs)"
     )
     up.add_argument("-v", "--verbose", action="store_true", help="also print the command line of each daemon")
 

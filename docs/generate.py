@@ -4,6 +4,7 @@
 * http-routes.md: every HTTP route, from the route tables, route_table.py and the docstrings of the handlers' modules.
 * metrics.md: every metric, as an nsqd and an nsqlookupd answer /metrics.
 * alarms.md: the alarm rules of nsqadmin.
+* cli.md: the commands of penstock, with examples that are executed now (docs/cli_page.py).
 * deploy/nsqadmin-alerts.yaml: rules of Prometheus for the alarms of nsqadmin.
 * deploy/config: an example of a configuration file for each daemon.
 * deploy/grafana/dashboards: dashboards of Grafana, from dashboards.py.
@@ -35,10 +36,11 @@ from prometheus_client import generate_latest
 
 from admin.alarms.rules import RULES, Rule, Severity
 from admin.options import AdminOptions
+from admin.terminal.main import parser as terminal_parser
 from admin.users.command import _parser as users_parser
 from admin.users.roles import NEEDED
 from apps import nsq_stat, nsq_tail, nsq_to_http, nsq_to_nsq, to_nsq
-from apps.penstock import _parser as penstock_parser
+from apps.penstock import parser as penstock_parser
 from apps.to_file.options import Options as ToFileOptions
 from docs.dashboards import DASHBOARDS
 from docs.route_table import NSQADMIN
@@ -90,7 +92,16 @@ OPTIONS = {
     "nsq_to_file": ToFileOptions,
 }
 DAEMONS = ("nsqd", "nsqlookupd", "nsqadmin")
-PARSERS = (penstock_parser, import_parser, restore_parser, verify_parser, users_parser, audit_parser, pipeline_parser)
+PARSERS = (
+    terminal_parser,
+    penstock_parser,
+    import_parser,
+    restore_parser,
+    verify_parser,
+    users_parser,
+    audit_parser,
+    pipeline_parser,
+)
 _TYPES = {bool: "switch", int: "integer", float: "number", str: "text", Duration: "duration"}
 
 
@@ -124,10 +135,7 @@ def flags() -> str:
 
 def _subcommands() -> Iterator[str]:
     """Yield the part about the program `penstock`."""
-    yield (
-        "## penstock\n\nThe program `penstock` has subcommands. `penstock doctor` has no options: it reports whether Java"
-        " and Spark are there.\n"
-    )
+    yield ("## penstock\n\n[Commands](cli.md) says what the program `penstock` does, with examples.\n")
     commands = [one for made in PARSERS for one in _commands(made())]
     counts = Counter(row for _, _, rows in commands for row in rows)
     by_name = {row.split(" | ")[0]: row for row, count in reversed(counts.most_common()) if count >= MANY}
@@ -507,7 +515,14 @@ def alarms() -> str:
     return _page(lines)
 
 
-PAGES = {"flags.md": flags, "http-routes.md": routes, "metrics.md": metrics, "alarms.md": alarms}
+def cli() -> str:
+    """Return the page of the commands of `penstock`, with executed examples."""
+    from docs.cli_page import page
+
+    return page(MADE)
+
+
+PAGES = {"flags.md": flags, "http-routes.md": routes, "metrics.md": metrics, "alarms.md": alarms, "cli.md": cli}
 
 
 def main() -> None:

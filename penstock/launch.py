@@ -14,7 +14,12 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _APP = os.path.join(_HERE, "_app")
 _ROOMS = _APP if os.path.isdir(_APP) else os.path.dirname(_HERE)
 _VERSION_ONLY = (["-version"], ["--version"])
-_ELSEWHERE = {  # subcommands of `penstock` whose module is outside apps
+_ALL_NODES = (  # subcommands of `penstock` about all nodes, of admin.terminal.main
+    "alarms", "bury", "channels", "clients", "config", "create", "delete", "disconnect", "doctor", "drain", "empty", "finish",
+    "kick", "messages", "move", "nodes", "pause", "peek", "producers", "queues", "request", "requeue", "show", "status",
+    "support-bundle", "top", "topics", "tubes", "undrain", "unpause",
+)  # fmt: skip
+_ELSEWHERE = {  # subcommands whose module is outside apps, and reads the arguments that follow
     "verify": "nsqd.commands.verify",
     "import": "nsqd.commands.import_command",
     "restore": "nsqd.commands.restore_command",
@@ -22,7 +27,6 @@ _ELSEWHERE = {  # subcommands of `penstock` whose module is outside apps
     "users": "admin.users.command",
     "auth": "shared.auth.command",
     "audit": "shared.audit.command",
-    "doctor": "pipeline.doctor",
 }
 
 
@@ -58,12 +62,22 @@ disque_server = _script("nsqd.commands.disque_server")  # the same for clients o
 pipeline = _script("pipeline.main")  # `penstock pipeline`, for spark-submit
 
 
+def _complete(arguments: list[str]) -> None:
+    """Print the words of all commands for a shell, and exit."""
+    sys.path.insert(0, _ROOMS)
+    parsers = [import_module(module).parser() for module in ("admin.terminal.main", "apps.penstock")]
+    sys.exit(import_module("shared.terminal.completion").main(parsers, arguments))
+
+
 def penstock() -> None:
     """Run a subcommand of `penstock`: `up` and others in apps, and those in _ELSEWHERE that need nsqd, admin or pipeline."""
-    module = _ELSEWHERE.get(sys.argv[1] if len(sys.argv) > 1 else "")
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    if name == "completion":
+        _complete(sys.argv[2:])
+    module = _ELSEWHERE.get(name)
     if module:
         del sys.argv[1]
-    _run(module or "apps.penstock")
+    _run(module or ("admin.terminal.main" if name in _ALL_NODES else "apps.penstock"))
 
 
 _SCRIPTS = {

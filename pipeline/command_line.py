@@ -34,6 +34,8 @@ def parser() -> argparse.ArgumentParser:
         ("history", "print the rollups of one topic or of all as JSON, for nsqadmin", _history),
     ):
         add_options(jobs.add_parser(name, help=help))
+    what = "check whether Java, Spark and what else the jobs need are installed"
+    jobs.add_parser("doctor", help=what, description=what)
     return made
 
 

@@ -1,4 +1,4 @@
-"""`penstock doctor`: check the requirements of the daemons and the pipeline on this machine, and say how to meet them."""
+"""`penstock pipeline doctor`: check what the daemons and the pipeline require of this machine, and say how to meet it."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ import re
 import sys
 from importlib import import_module
 
+from pipeline import doctor
 from pipeline.command_line import parser
 from pipeline.lake import LakeError
 from pipeline.session import Missing, need_packages
@@ -18,6 +19,8 @@ _REASON = re.compile(r"\s*(?:Caused by: )?((?:\w+\.)*\w*(?:Error|Exception|DataL
 def main() -> int:
     """Run the job that the command line names, and return the exit code."""
     arguments = parser().parse_args(sys.argv[1:])
+    if arguments.job == "doctor":
+        return doctor.main()
     try:
         need_packages()
         return int(import_module(f"pipeline.{arguments.job}").run(arguments))

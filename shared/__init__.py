@@ -6,6 +6,7 @@ every daemon.
 
 The packages, each of which imports only those below it:
 
+* `terminal`: what all commands of `penstock` share: addresses and credentials, tables, exit codes.
 * `http`: servers, requests and answers.
 * `auth` (rights), `audit` (a record of actions), `cluster` (its state, merged from its nodes' answers).
 * `tls`: certificates of servers and clients.

@@ -181,7 +181,7 @@ class Cluster:
 
     def _learned(self, data: JsonObject) -> Producer:
         """Return a producer that nsqlookupd names, and note the port at which it is asked."""
-        producer = _producer(data)
+        producer = producer_of(data)
         self.upstreams.places.note_port(producer.address, producer.https_port)
         return producer
 
@@ -208,7 +208,7 @@ class Cluster:
             host, _, port = address.rpartition("/")[2].rpartition(":")
             names = lambda: [(text(one["topic_name"]), False) for one in named(stats.get("topics"), "topic_name")]  # noqa: E731
             topics = await self.upstreams.answer_budget.run_in_thread(stats.memory, names)
-            producer = replace(_producer(info), topics=tuple(topics))
+            producer = replace(producer_of(info), topics=tuple(topics))
             if not producer.broadcast_address:  # an old NSQ
                 producer = replace(producer, broadcast_address=host.strip("[]"), http_port=int(port or 0))
             self.upstreams.places.note_base(producer.address, address)
@@ -274,7 +274,8 @@ def _merged(
     return sorted(found, key=lambda one: str(one["hostname"])), errors
 
 
-def _producer(data: JsonObject) -> Producer:
+def producer_of(data: JsonObject) -> Producer:
+    """Return the node that /nodes or /lookup of an nsqlookupd lists, or that its own /info describes."""
     names, tombstones = items(data.get("topics")), items(data.get("tombstones"))
     topics = ((text(name), mark is True) for name, mark in zip_longest(names, tombstones[: len(names)]))
     given: dict[str, Any] = {name: text(data.get(name)) for name in Producer.TEXTS}

@@ -37,10 +37,12 @@ class FallbackUpstreams(Upstreams):
 
     def __init__(
         self, times: Times, context: ssl.SSLContext, answer_budget: AnswerBudget, places: Places | None = None,
-        has_certificate: bool = False, clock: Callable[[], float] = time.monotonic,
+        has_certificate: bool = False, clock: Callable[[], float] = time.monotonic, patience: float = PATIENCE,
     ) -> None:  # fmt: skip
+        """`patience`: s to wait for a node that answered the last time."""
         super().__init__(times, context, answer_budget, places, has_certificate)
         self._clock = clock
+        self._patience = patience
         # called with a node's address, the observation in its answer, and the s since it was asked
         self.on_answer: Callable[[str, Observation | None, float], None] = lambda address, seen, seconds: None
         self._asked: OrderedDict[object, _LastAnswer] = OrderedDict()
@@ -79,7 +81,7 @@ class FallbackUpstreams(Upstreams):
             last.task = asyncio.create_task(self._fill(last, address, path, arguments))
             last.task.add_done_callback(retrieve)
         task = last.task
-        await asyncio.wait({task}, timeout=FAILING_PATIENCE if address in self._failing_since else PATIENCE)
+        await asyncio.wait({task}, timeout=FAILING_PATIENCE if address in self._failing_since else self._patience)
         if task.done():
             failure = task.exception()
             if failure is None:

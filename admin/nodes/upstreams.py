@@ -145,6 +145,11 @@ class Upstreams:
         finally:
             self._changes += 1
 
+    async def https_of(self, address: str) -> str:
+        """Return the base of the HTTPS URLs that a server of plain HTTP names, or "". Raises UpstreamError."""
+        _, content = await self._exchange("GET", f"http://{address}/info", {}, b"", {})
+        return _https(f"http://{address}", content)
+
     async def all_of(self, addresses: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> Gathered[T]:
         """Ask all addresses concurrently. None waits for longer than its own deadline."""
         named = list(dict.fromkeys(addresses))

@@ -4,7 +4,12 @@ So an unchanged tool sees exactly what the original would answer. Keys that anot
 Penstock switches on need no such header: they appear only where that feature is used.
 """
 
-from starlette.requests import Request
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
 
 HEADER = "X-Nsq-Extensions"
 ASK = {HEADER: "true"}  # headers of a request that wants the keys

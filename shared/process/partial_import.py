@@ -30,3 +30,13 @@ def without(*names: str, stand_in: ModuleType | None = None) -> Iterator[None]:
     finally:
         for name in absent:
             del modules[name]
+
+
+def import_http_client() -> None:
+    """Import the HTTP client without its command line and trio, which take longer than the client itself."""
+    with without("httpx._main", "trio"):
+        import httpcore
+        import httpx
+
+    assert httpcore
+    assert httpx

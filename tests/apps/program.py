@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager, nullcontext
 import httpx
 import pytest
 
-from apps import messages
+from apps import node_client, read
 from apps.node_client import url_of
 from apps.penstock import main
+from shared.terminal.context import NODE
 from tests.local_node import LocalNode
 
 
@@ -20,7 +21,7 @@ def penstock(
     """Return a function that runs a command, and returns its exit code, standard output and standard error."""
 
     def open_client(arguments: argparse.Namespace) -> AbstractContextManager[httpx.Client]:
-        base = url_of(arguments.nsqd_http_address)
+        base = url_of(arguments.nsqd_http_address or NODE)
         return nullcontext(httpx.Client(base_url=base, transport=node.client._transport))
 
     def run(*arguments: str) -> tuple[int, bytes, str]:
@@ -32,5 +33,8 @@ def penstock(
         out, error = capsysbinary.readouterr()
         return code, out, error.decode()
 
-    monkeypatch.setattr(messages, "open_client", open_client)
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):  # no contexts of the user who runs the tests
+        monkeypatch.setenv(name, "/nonexistent")
+    for module in (read, node_client):
+        monkeypatch.setattr(module, "open_client", open_client)
     return run

@@ -8,7 +8,8 @@ import httpx
 import pytest
 
 from apps import chaos, daemon_set
-from apps.penstock import _parser, main
+from apps.penstock import main
+from apps.penstock import parser as _parser
 from apps.up import OWN_OPTIONS
 from tests.cases import each
 

@@ -12,12 +12,12 @@ from cryptography.x509 import load_pem_x509_certificate
 
 from admin.options import AdminOptions
 from apps.certificate_authority import AUTHORITY_DAYS, LOCAL, Authority
-from apps.commands import CommandError
 from apps.nsq_tail import Options as TailOptions
 from apps.penstock import main
 from lookupd.options import LookupdOptions
 from nsqd.options import NsqdOptions
 from shared.configuration import parse
+from shared.terminal.commands import CommandError
 from shared.tls.certificates import Certificates, TlsFiles, describe
 from shared.tls.client import load_client
 from shared.tls.node_certificates import certified_number

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from apps import control
-from apps.commands import CommandError
 from apps.control import FILE, Control, ask
+from shared.terminal.commands import CommandError
 from tests.cases import each
 
 pytestmark = pytest.mark.process  # it opens sockets

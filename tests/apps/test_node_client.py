@@ -6,8 +6,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from apps.commands import CommandError
-from apps.node_client import TOKEN_FILE, add_address, open_client, url_of, why_refused
+from apps.node_client import add_address, open_client, url_of, use_context, why_refused
+from shared.terminal.commands import CommandError
 
 TOKEN = "pst_" + "a" * 43
 
@@ -15,7 +15,15 @@ TOKEN = "pst_" + "a" * 43
 def arguments(*flags: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     add_address(parser)
-    return parser.parse_args(flags)
+    parsed = parser.parse_args(flags)
+    use_context(parsed)
+    return parsed
+
+
+@pytest.fixture(autouse=True)
+def _no_contexts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
 
 
 def test_addresses() -> None:
@@ -32,7 +40,7 @@ def test_a_token_is_shown_as_a_bearer_token_if_there_is_one(tmp_path: Path, monk
     path.chmod(0o600)
     with open_client(arguments("--auth-token-file", str(path))) as client:
         assert client.headers["Authorization"] == f"Bearer {TOKEN}"
-    monkeypatch.setenv(TOKEN_FILE, str(path))
+    monkeypatch.setenv("PENSTOCK_AUTH_TOKEN_FILE", str(path))
     with open_client(arguments()) as client:
         assert client.headers["Authorization"] == f"Bearer {TOKEN}"
 

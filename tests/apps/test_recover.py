@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from apps.commands import CommandError
 from apps.recover import choose, find_copies
 from nsqd.cluster.replication.offers import find_offers
+from shared.terminal.commands import CommandError
 from tests.cases import each
 
 LOG = bytes(16)

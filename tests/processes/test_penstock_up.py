@@ -36,7 +36,7 @@ def free_offset(nodes: int) -> int:
 def run(*arguments: str, cwd: Path, errors: IO[str] | int = subprocess.PIPE) -> Iterator["subprocess.Popen[str]"]:
     """The program as a process, which does not outlive the test. `errors`: where its standard error goes."""
     command = [sys.executable, "-m", "penstock.launch", "penstock", *arguments]
-    environ = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    environ = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "XDG_STATE_HOME": str(cwd / "state")}
     with subprocess.Popen(command, cwd=cwd, env=environ, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
         try:
             yield process
@@ -74,6 +74,18 @@ def test_plan_of_one_node_has_the_default_ports() -> None:
     assert (lookupd.tcp_port, lookupd.http_port, nsqd.tcp_port, nsqd.http_port) == (4160, 4161, 4150, 4151)
     assert "-data-path=data/nsqd" in nsqd.flags
     assert "-lookupd-tcp-address=127.0.0.1:4160" in nsqd.flags
+
+
+def test_the_summary_has_some_ten_lines_however_many_nodes_there_are() -> None:
+    for nodes in (1, 64):
+        daemons = daemon_set.Plan(Path("data"), nodes, 0).daemons()
+        said = daemon_set.welcome(daemons, logs=Path("data/logs"))
+        assert len(said.splitlines()) <= 11
+        assert "Logs:  data/logs (--logs prints them here)" in said
+    assert "... and 61 more nsqd: " in said
+    context = daemon_set.context_of(daemons, None)
+    assert (context.lookupd_http_address, len(context.nsqd_http_address)) == (("127.0.0.1:4161",), 64)
+    assert (context.nsqd_http_address[1], context.job_address) == ("127.0.0.1:4251", "127.0.0.1:11300")
 
 
 def test_nodes_have_their_own_directories_ports_and_numbers() -> None:

@@ -54,7 +54,7 @@ class Set:
 @contextmanager
 def running(tmp_path: Path, *arguments: str, shared: bool = False) -> Iterator[Set]:
     offset, output = free_offset(2), tmp_path / "output"
-    flags = ["--nodes", "2", "--port-offset", str(offset), *arguments]
+    flags = ["--nodes", "2", "--logs", "--port-offset", str(offset), *arguments]
     if shared:
         flags += ["--shared-port", str(4149 + offset)]
     command = [sys.executable, "-m", "penstock.launch", "penstock", "up", *flags]

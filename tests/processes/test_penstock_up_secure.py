@@ -53,7 +53,7 @@ class Set:
 def whole_set(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Set]:
     directory, offset = tmp_path_factory.mktemp("up"), free_offset(1)
     files = SecureSet(directory / "secure")
-    arguments = "up", "--secure", str(files.directory), "--port-offset", str(offset)
+    arguments = "up", "--logs", "--secure", str(files.directory), "--port-offset", str(offset)
     with (directory / "log").open("w") as errors, run(*arguments, cwd=directory, errors=errors) as process:
         started(process)
         yield Set(files, *Plan(directory / "data", 1, offset, secure=files).daemons())
@@ -147,7 +147,17 @@ def test_nsqadmin_is_known_by_its_certificate_and_a_node_is_not_nsqadmin(whole_s
 def test_the_nodes_of_a_secure_cluster_ask_each_other_over_tls(tmp_path: Path) -> None:
     offset = free_offset(3)
     files, log = SecureSet(tmp_path / "secure"), tmp_path / "log"
-    arguments = "up", "--secure", str(files.directory), "--nodes", "3", "--restart", "--port-offset", str(offset)
+    arguments = (
+        "up",
+        "--logs",
+        "--secure",
+        str(files.directory),
+        "--nodes",
+        "3",
+        "--restart",
+        "--port-offset",
+        str(offset),
+    )
     with log.open("w") as errors, run(*arguments, cwd=tmp_path, errors=errors) as process:
         started(process)
         nodes = Plan(tmp_path / "data", 3, offset, secure=files).daemons()[1:4]

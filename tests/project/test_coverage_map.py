@@ -13,6 +13,7 @@ ROOMS = ("nsqd", "lookupd", "admin", "shared", "apps", "penstock", "pipeline")
 
 # the test to look at first: the modules, with dots
 TRIED_BY = {
+    "shared/terminal/test_commands.py": ("shared.terminal.confirm",),
     "shared/cluster/test_state.py": (
         "shared.cluster.answer", "shared.cluster.logs", "shared.cluster.merge", "shared.json_fields",
     ),
@@ -27,15 +28,15 @@ TRIED_BY = {
     "admin/users/test_oidc_options.py": ("admin.options",),
     "admin/pages/test_start.py": ("admin.output.layout", "admin.output.requests", "admin.output.site",),
     "admin/pages/test_start_process.py": ("admin.daemon", "admin.pages.node_pages", "admin.pages.record_pages",),
+    "admin/terminal/test_listing.py": ("admin.terminal.arguments", "admin.terminal.session",),
     "admin/test_shown.py": ("admin.nodes.answer_budget",),
     "apps/test_apps.py": (
         "apps.interrupts", "apps.nsq_tail", "apps.passthrough", "apps.to_nsq", "penstock.client.connection",
         "penstock.client.dial", "penstock.client.links", "penstock.client.lookup", "penstock.client.producer",
     ),
-    "apps/test_chaos.py": ("apps.commands", "apps.penstock", "apps.up",),
+    "apps/test_chaos.py": ("apps.penstock", "apps.up",),
     "apps/test_cluster_certs.py": ("apps.certificate_authority",),
     "apps/test_forwarding.py": ("apps.nsq_to_http", "apps.nsq_to_nsq",),
-    "apps/test_queues.py": ("apps.messages",),
     "apps/test_secure_set.py": ("apps.daemon_set",),
     "apps/test_to_file_names.py": ("apps.to_file.names", "apps.to_file.rotation",),
     "apps/test_to_file_options.py": ("apps.to_file.feeds", "apps.to_file.options",),
@@ -186,6 +187,7 @@ TRIED_BY = {
     "pipeline/test_pipeline_process.py": (
         "pipeline.compact", "pipeline.doctor", "pipeline.history", "pipeline.replay",
     ),
+    "processes/test_penstock_use.py": ("apps.client_context", "apps.consuming", "apps.load", "apps.publishing",),
     "processes/test_backup.py": ("nsqd.core.retention.backup", "nsqd.http.backup", "nsqd.storage.log.backup",),
     "processes/test_beanstalkd.py": ("nsqd.start.beanstalk", "nsqd.commands.beanstalkd",),
     "processes/test_binlog_import.py": ("nsqd.storage.binlog", "nsqd.storage.binlog_import",),

@@ -25,7 +25,7 @@ COMMAND = re.compile(
     r"^ *(?:\.venv/bin/)?(nsqd|nsqlookupd|nsqadmin|nsq_tail|nsq_stat|to_nsq|nsq_to_(?:file|nsq|http)) (-.*)$",
     re.MULTILINE,
 )
-SUBCOMMAND = re.compile(r"(?:^ *|\.venv/bin/|`)penstock ([a-z]+)", re.MULTILINE)
+SUBCOMMAND = re.compile(r"(?:^ *|\.venv/bin/|`)penstock ([a-z]+(?:-[a-z]+)*)", re.MULTILINE)
 ERROR = re.compile(r"[A-Z]+(?:_[A-Z]+)+|DRAINING|EXITING|FORBIDDEN|UNAUTHORIZED")
 
 

@@ -263,3 +263,25 @@ def test_too_few_file_descriptors_are_told_in_one_line(
         assert f"ulimit -n is {limit}, and at least {needed} file descriptors are needed to start" in last, said
         assert "Traceback" not in said
     assert refused_or_started(command, needed) == "started"
+
+
+def test_a_list_of_topics_starts_with_an_http_client_and_no_daemon() -> None:
+    script = (
+        "import sys; from admin.terminal.main import parser; parser('topics'); import admin.terminal.session;"
+        " print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    modules = set(done.stdout.split())
+    assert "httpx" in modules
+    assert not modules & {
+        "trio",
+        "starlette",
+        "uvicorn",
+        "jinja2",
+        "argon2",
+        "rich",
+        "sqlite3",
+        "admin.alarms.monitor",
+        "nsqd",
+    }
+    assert len(modules) < 380  # 349

@@ -10,7 +10,6 @@ from io import StringIO
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from apps.commands import CommandError
 from apps.recover import choose, find_copies
 from nsqd.cluster.joined import safe_id
 from nsqd.cluster.membership.cluster_json import describe_closed, facts_of, for_another, next_incarnation
@@ -35,6 +34,7 @@ from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.records import decode_header
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.succession import succeed
+from shared.terminal.commands import CommandError
 from tests.nsqd.cluster.replication.copied import judge_bytes, judge_state
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk

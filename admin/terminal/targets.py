@@ -9,7 +9,7 @@ import argparse
 from dataclasses import dataclass
 from typing import Any
 
-from apps.commands import CommandError
+from shared.terminal.commands import WrongArguments
 
 STATES = ("ready", "in_flight", "deferred", "buried")  # of messages
 _STATES_OF_JOBS = {"ready": "ready", "in_flight": "reserved", "deferred": "delayed", "buried": "buried"}
@@ -27,10 +27,8 @@ _OF_JOBS = {"finish": ("delete", "deleted"), "requeue": ("release", "released"),
 _ONLY_OF_MESSAGES = ("delay", "reason")  # arguments of actions
 
 
-class WrongTarget(CommandError):
+class WrongTarget(WrongArguments):
     """The command cannot act on this target. The text says why."""
-
-    exit_code = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +41,15 @@ class Target:
     ids: str  # the argument with the ids of messages or jobs
     states: dict[str, str]  # by the state of messages
     actions: dict[str, tuple[str, str]]
+
+    @property
+    def name(self) -> str:
+        """The name for people: TOPIC/CHANNEL, or that of the queue."""
+        return "/".join(self.names.values())
+
+    def end(self, action: str) -> str:
+        """Return the end of an action's route, below `path`."""
+        return self.actions[action][0]
 
     def listing(self, state: str) -> dict[str, str]:
         """Return the arguments of the route that lists the messages or jobs in a state."""

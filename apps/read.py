@@ -1,12 +1,9 @@
-"""`penstock read`, `cursors`, `peek`, `finish`, `requeue`, `kick`, `bury`, `move`: messages, over nsqd's HTTP API.
+"""`penstock read` and `cursors`: the messages that a topic retains, over nsqd's HTTP API.
 
     penstock read audit --from 2026-11-21T10:00:00Z --json     print all messages that a topic retains, finished or not
     penstock read audit --cursor archive                       print the messages since the last time
     penstock read audit --all-nodes --from=-1h                 print those of all nodes of a cluster, also of lost ones
     penstock cursors audit                                     list the cursors, and how far behind they are
-    penstock peek orders mail --state buried                   print messages of a channel, without changing them
-    penstock kick orders mail --state buried --count 100       act on messages by --offset, or on the first in a state
-    penstock kick --queue mail --id D-...,17                   act on jobs of a queue, by ids of Disque or of beanstalkd
 
 Each body is printed unchanged, with a newline; with --json, each message is a JSON object on a line. The exit code is 0, 1 if
 nsqd refuses or cannot be reached, or 2 for wrong arguments.
@@ -24,18 +21,10 @@ from typing import Any, BinaryIO
 
 import httpx
 
-from apps.commands import CommandError, Commands, make_command
 from apps.node_client import REFUSALS, add_address, open_client, url_of
 from apps.past import LogAt, find_log, log_at, logs_of, members
-from apps.targets import STATE_HELP, add_target, state_of, target_of
+from shared.terminal.commands import CommandError, Commands, make_command
 
-ACTIONS = {
-    "finish": "finish messages or jobs: they are not delivered again",
-    "requeue": "requeue messages, at once or after a delay, or jobs that are out",
-    "kick": "make messages ready again, with their attempts reset to 0, or jobs that are buried or delayed",
-    "bury": "bury messages or jobs: they are not delivered until they are kicked or finished",
-    "move": "publish messages to another topic, and finish them in this channel",
-}
 PAGE = 1000  # messages asked for at a time
 PAGE_BYTES = 8 * 1024 * 1024  # bytes of bodies asked for at a time
 WAIT = 30_000  # ms that nsqd waits for more messages, with --follow
@@ -49,20 +38,14 @@ read of the log that the node had before a failover.
 ADVICE = {
     "OFFSET_GONE": "the messages have expired, or the topic retains none: see /topic/offsets and /topic/config?retention=24h",
     "OFFSET_IN_FUTURE": "no message with this offset was published yet",
-    "TOPIC_NOT_FOUND": "list the existing ones with `curl http://{address}/stats`",
-    "CHANNEL_NOT_FOUND": "list the existing ones with `curl http://{address}/stats`",
-    "TUBE_NOT_FOUND": "list the existing ones with `penstock queues --nsqd-http-address {address}`",
-    "INVALID_ARG_ID": "a job's id is a number, as beanstalkd has it, or Disque's, which begins with D-",
+    "TOPIC_NOT_FOUND": "penstock topics lists the existing ones",
 }
 
 
 def add_commands(commands: Commands) -> None:
-    """Add the commands for messages to the parser. They all run `run`, which calls the function in the argument `run`."""
+    """Add the commands to the parser. Both run `run`, which calls the function in the argument `run`."""
     _add_read(commands)
     _add_cursors(commands)
-    _add_peek(commands)
-    for name, what in ACTIONS.items():
-        _add_action(commands, name, what)
 
 
 def _add_read(commands: Commands) -> None:
@@ -100,37 +83,6 @@ def _add_cursors(commands: Commands) -> None:
     cursors.add_argument("--delete", metavar="NAME", help="delete this cursor")
     cursors.add_argument("--owner", metavar="NAME", help="owner of the cursor to delete, if it has one")
     cursors.set_defaults(run=_cursors)
-
-
-def _add_peek(commands: Commands) -> None:
-    what = "print messages of a channel, or jobs of a queue; delivery is not affected"
-    peek = _command(commands, "peek", what, has_target=True)
-    peek.add_argument(
-        "--state", type=state_of, default="ready", metavar="STATE", help=f"their state: {STATE_HELP} (default: ready)"
-    )
-    peek.add_argument(
-        "-n", "--limit", type=_count, default=10, metavar="N", help="maximum number of messages to print (default: 10)"
-    )
-    peek.set_defaults(run=_peek)
-
-
-def _add_action(commands: Commands, name: str, what: str) -> None:
-    act = _command(commands, name, what, has_target=True)
-    act.add_argument("--offset", metavar="N,N", help="offsets of the messages, as printed by peek --json")
-    act.add_argument(
-        "--id", metavar="ID,ID", help="ids of the jobs, with --queue: numbers of beanstalkd, or D-... of Disque"
-    )
-    act.add_argument("--state", type=state_of, metavar="STATE", help=f"the first --count in this state: {STATE_HELP}")
-    act.add_argument(
-        "--count", type=_count, default=1, metavar="N", help="number of messages, with --state (default: 1)"
-    )
-    if name == "requeue":
-        act.add_argument("--delay", type=_count, default=0, metavar="MS", help="delay in milliseconds (default: 0)")
-    if name == "bury":
-        act.add_argument("--reason", metavar="TEXT", help="reason, which peek --json shows")
-    if name == "move":
-        act.add_argument("--to", required=True, metavar="TOPIC", help="the topic to publish to")
-    act.set_defaults(run=_act, action=name)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -302,31 +254,6 @@ def _cursors(client: httpx.Client, arguments: argparse.Namespace) -> None:
         print(f"{one['name']}: offset {one['offset']}, lag {one['lag']}{gone}{owner}")
 
 
-def _peek(client: httpx.Client, arguments: argparse.Namespace) -> None:
-    left, after, waiting = arguments.limit, "", 0
-    target = target_of(arguments)
-    while left:
-        query = {**target.listing(arguments.state), "limit": min(left, PAGE), "preview": 65536, "after": after}
-        found = request(client, "GET", target.path, query).json()
-        for message in found[target.listed]:
-            if message.get("waiting_for_copies") and not arguments.json:
-                waiting += 1
-            else:
-                _print(message, arguments.json)
-        left -= len(found[target.listed])
-        after = found.get("next", "")
-        if not after:
-            break
-    if waiting:
-        print(f"{waiting} messages wait for copies on other nodes: their bodies are not shown yet", file=sys.stderr)
-
-
-def _act(client: httpx.Client, arguments: argparse.Namespace) -> None:
-    path, done, query = target_of(arguments).action(arguments)
-    result = request(client, "POST", path, query).json()
-    print(json.dumps(result) if arguments.json else f"{result[done]} {done}")
-
-
 def request(client: httpx.Client, method: str, path: str, query: dict[str, Any], address: str = "") -> httpx.Response:
     """Return the response of a node, or of the one that the user has named. Raises CommandError, httpx.HTTPError.
 
@@ -358,12 +285,9 @@ def _print(message: dict[str, Any], as_json: bool) -> None:
     out.flush()
 
 
-def _command(commands: Commands, name: str, what: str, has_target: bool = False) -> argparse.ArgumentParser:
+def _command(commands: Commands, name: str, what: str) -> argparse.ArgumentParser:
     command = make_command(commands, name, run, what)
-    if has_target:
-        add_target(command)
-    else:
-        command.add_argument("topic", help="name of the topic")
+    command.add_argument("topic", help="name of the topic")
     add_node(command)
     return command
 

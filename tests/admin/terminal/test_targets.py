@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from apps.targets import STATES, WrongTarget, add_target, state_of, target_of
+from admin.terminal.targets import STATES, WrongTarget, add_target, state_of, target_of
 from tests.cases import each
 
 

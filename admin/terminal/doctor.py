@@ -1,0 +1,140 @@
+"""`penstock doctor`: find problems before they hurt: addresses, clocks, disks, certificates, versions, limits.
+
+The findings about nodes are those of nsqadmin's alarms. In addition each node's registered address is tried from here, and the
+limits of this machine are compared with those that daemons want.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import resource
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from ipaddress import ip_address
+from pathlib import Path
+
+from admin.alarms.rules import BY_NAME, Severity
+from admin.nodes.cluster import Producer
+from admin.terminal.arguments import add_command
+from admin.terminal.health import CODES, snapshot
+from admin.terminal.session import Session
+from shared.process.listen import BACKLOG
+from shared.terminal.commands import Commands, ExitCode
+from shared.terminal.output import Column, print_rows
+
+FILES = 4096  # open files that a daemon wants: one for each connection
+SOMAXCONN = Path("/proc/sys/net/core/somaxconn")
+DIAL_TIMEOUT = 3.0  # s
+COLUMNS = (
+    Column("severity", style=lambda row: {"critical": "red", "warning": "yellow"}.get(row["severity"], "")), Column("subject"),
+    Column("problem"), Column("action"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is wrong or soon will be, and what to do."""
+
+    severity: str
+    subject: str
+    problem: str
+    action: str
+
+
+def add_commands(commands: Commands) -> None:
+    """Add the command to the parser."""
+    what = "find problems before they hurt: addresses, clocks, disks, certificates, versions, limits"
+    doctor = add_command(commands, "doctor", _doctor, what, "doctor\ndoctor --json", ("alarm",))
+    doctor.epilog = f"{doctor.epilog}{CODES}\nWhat the Spark pipeline needs: penstock pipeline doctor."
+
+
+async def _doctor(session: Session, arguments: argparse.Namespace) -> int:
+    look, checks = await snapshot(session)
+    found = [
+        Finding(one.severity.word, one.name, one.words, BY_NAME[one.rule].action)
+        for one in checks.check(look)
+        if one.node
+    ]
+    producers = [one.record.producer for one in look.nodes.values() if not one.state.is_gone]
+    found += await _unreachable(producers)
+    found += machine(sys.version_info[:2], resource.getrlimit(resource.RLIMIT_NOFILE)[1], SOMAXCONN)
+    found.sort(key=lambda one: (Severity[one.severity.upper()], one.subject))
+    print_rows([asdict(one) for one in found], COLUMNS, as_json=arguments.json, nothing="nothing was found")
+    worst = min((Severity[one.severity.upper()] for one in found), default=Severity.INFO)
+    return {Severity.CRITICAL: 2, Severity.WARNING: 1}.get(worst, int(ExitCode.DONE))
+
+
+# Addresses
+
+
+async def _unreachable(producers: list[Producer]) -> list[Finding]:
+    """Return the nodes whose registered addresses consumers cannot use."""
+    tried = await asyncio.gather(*map(_dial, producers))
+    failed = [_refused(one, why) for one, why in zip(producers, tried, strict=True) if why]
+    return [*local_only(producers), *failed]
+
+
+async def _dial(producer: Producer) -> str:
+    """Return the reason why a node's registered TCP address cannot be reached from here, "" if it can."""
+    if not producer.tcp_port:
+        return ""
+    try:
+        async with asyncio.timeout(DIAL_TIMEOUT):
+            _, writer = await asyncio.open_connection(producer.broadcast_address, producer.tcp_port)
+        writer.close()
+    except (OSError, TimeoutError) as error:
+        return str(error) or f"no connection within {DIAL_TIMEOUT:g} s"
+    return ""
+
+
+def _refused(producer: Producer, why: str) -> Finding:
+    address = f"{producer.broadcast_address}:{producer.tcp_port}"
+    action = "Give the nsqd a -broadcast-address that consumers can reach, and open its port in the firewall."
+    return Finding(
+        "warning",
+        producer.address,
+        f"consumers are sent to {address}, which cannot be reached from here: {why}",
+        action,
+    )
+
+
+def local_only(producers: list[Producer]) -> Iterator[Finding]:
+    """Yield the nodes that announce a loopback address although others are on other machines."""
+    if len({one.hostname for one in producers}) < 2:
+        return
+    for one in producers:
+        if _is_loopback(one.broadcast_address):
+            problem = f"it announces {one.broadcast_address}, which means another machine to its consumers"
+            yield Finding(
+                "critical", one.address, problem, "Give the nsqd a -broadcast-address that consumers can reach."
+            )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:  # a name
+        return host == "localhost"
+
+
+# This machine
+
+
+def machine(version: tuple[int, ...], files: int, somaxconn: Path) -> Iterator[Finding]:
+    """Yield the limits of this machine that are too low for a daemon. `files`: the limit of open files, -1: none."""
+    if version < (3, 11):
+        yield Finding(
+            "critical", "this machine", f"Python {'.'.join(map(str, version))}", "Install Python 3.11 or later."
+        )
+    if 0 <= files < FILES:
+        action = "Raise it with ulimit -Hn, or LimitNOFILE= of systemd."
+        yield Finding("warning", "this machine", f"a process may open {files} files, a daemon wants {FILES}", action)
+    try:
+        backlog = int(somaxconn.read_text())
+    except (OSError, ValueError):  # not Linux, or a sandbox
+        return
+    if backlog < BACKLOG:
+        problem = f"net.core.somaxconn is {backlog}: a crowd of clients that connects at once is refused"
+        yield Finding("info", "this machine", problem, f"sysctl net.core.somaxconn={BACKLOG}")

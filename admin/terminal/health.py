@@ -1,0 +1,245 @@
+"""`penstock status`, `nodes`, `alarms`: whether all is well. The rules are those of nsqadmin's alarms."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import replace
+from enum import IntEnum
+from typing import Any
+
+from admin.alarms.book import AlarmBook
+from admin.alarms.checks import Checks
+from admin.alarms.monitor import Monitor
+from admin.alarms.rules import BY_NAME, Severity, Thresholds
+from admin.alarms.state_store import StateStore
+from admin.alarms.subject import Subject
+from admin.nodes.cluster import AllFailed
+from admin.nodes.inventory import NodeState
+from admin.nodes.snapshot import NodeFacts, Snapshot
+from admin.nodes.views import count, size
+from admin.terminal.arguments import add_command
+from admin.terminal.session import Session
+from shared.cluster.state import ClusterState
+from shared.cluster.verdict import verdict_of
+from shared.json_fields import number
+from shared.terminal.commands import Commands, ExitCode, WrongArguments
+from shared.terminal.output import Column, Row, has_colors, numbers, paint, print_rows
+
+INTERVAL = 20.0  # s: that of nsqadmin's checks
+SHOWN = 10  # alarms on the screen of `status`
+OVER_TIME = ("buried-growing", "failures", "backlog-growing", "disk-days")  # rules that compare with earlier checks
+SUMS = ("topics", "channels", "clients", "depth", "in_flight", "deferred", "buried", "messages")
+_STYLES = {Severity.CRITICAL: "red", Severity.WARNING: "yellow", Severity.INFO: ""}
+
+
+class Status(IntEnum):
+    """The state of all nodes together, which is the exit code of `penstock status`."""
+
+    WHOLE = 0
+    DEGRADED = 1
+    AT_RISK = 2
+
+
+WORDS = {Status.WHOLE: "whole", Status.DEGRADED: "degraded", Status.AT_RISK: "at risk"}
+CHECKED = {Status.WHOLE: "OK", Status.DEGRADED: "WARNING", Status.AT_RISK: "CRITICAL"}  # as monitoring plugins have it
+_COLORS = {Status.WHOLE: "green", Status.DEGRADED: "yellow", Status.AT_RISK: "red"}
+CODES = """
+Exit code: 0 if all is well, 1 if there is a warning, 2 if there is a critical alarm or messages are at risk, 3 if no node
+answers.
+"""
+NODES = (
+    Column("node"), Column("state", style=lambda row: "" if row["state"] == "up" else "red"), Column("version"),
+    *numbers("topics", "depth", "in_flight"), Column("disk_free", is_number=True), Column("sync_p99", is_number=True),
+    Column("host"), Column("remark"),
+)  # fmt: skip
+ALARMS = (
+    Column("severity", style=lambda row: _STYLES[Severity[row["severity"].upper()]]), Column("rule"), Column("subject"),
+    Column("text", "PROBLEM"),
+)  # fmt: skip
+
+
+def add_commands(commands: Commands) -> None:
+    """Add the commands to the parser."""
+    what = "say on one screen whether all is well: nodes, topics, backlog, alarms"
+    status = add_command(commands, "status", _status, what, "status\nstatus --check --context production", ("alarm",))
+    status.add_argument("--check", action="store_true", help="print one line, as monitoring plugins do")
+    status.epilog = f"{status.epilog}{CODES}"
+    add_command(commands, "nodes", _nodes, "list nodes with their state, disk and role", "nodes\nnodes --json")
+    what = "list the alarms that hold now, the most severe first"
+    alarms = add_command(commands, "alarms", _alarms, what, "alarms\nalarms --json", ("alarm",))
+    left_out = "Rules that compare with earlier checks are left out, because a command has none; nsqadmin has them: "
+    alarms.epilog = f"{alarms.epilog}\n{left_out}\n{', '.join(OVER_TIME)}.\n{CODES}"
+
+
+async def snapshot(session: Session) -> tuple[Snapshot, Checks]:
+    """Return the state of all nodes as the alarms need it, and the checks. Raises NoAnswer.
+
+    A node that gives no answer counts as down: there is no later check that could find it up again.
+    """
+    try:
+        checks = Checks(Thresholds(session.context.alarm))
+    except ValueError as error:
+        raise WrongArguments(f"alarm: {error}") from None
+    monitor = Monitor(session.queries, checks, AlarmBook(), StateStore(None), INTERVAL, clock=session.clock)
+    try:
+        session.take(await session.queries.producers())
+    except AllFailed as failed:
+        raise session.no_answer(failed) from None
+    await monitor.ping(asks_names=False)
+    await monitor.check()
+    for address, one in list(monitor.last.nodes.items()):
+        if one.state is NodeState.UNANSWERED:
+            one = monitor.last.nodes[address] = replace(one, state=NodeState.DOWN)
+        if one.state.is_gone:
+            session.note([one.record.reason or f"http://{address} gives no answer"])
+    return monitor.last, checks
+
+
+# Alarms
+
+
+async def _alarms(session: Session, arguments: argparse.Namespace) -> int:
+    look, checks = await snapshot(session)
+    found = _sorted(checks.check(look))
+    print_rows([_alarm(one) for one in found], ALARMS, as_json=arguments.json, nothing="no alarms")
+    return min((_status_of(one.severity) for one in found[:1]), default=Status.WHOLE)
+
+
+def _sorted(found: list[Subject]) -> list[Subject]:
+    return sorted(found, key=lambda one: (one.severity, one.rule, -one.value, one.key))
+
+
+def _alarm(one: Subject) -> Row:
+    rule = BY_NAME[one.rule]
+    return {
+        "severity": one.severity.word, "rule": one.rule, "subject": one.name, "topic": one.topic, "value": one.value,
+        "text": one.words, "meaning": rule.meaning, "action": rule.action, "runbook": f"docs/{rule.runbook}",
+    }  # fmt: skip
+
+
+def _status_of(severity: Severity) -> Status:
+    return {Severity.CRITICAL: Status.AT_RISK, Severity.WARNING: Status.DEGRADED}.get(severity, Status.WHOLE)
+
+
+# Nodes
+
+
+async def _nodes(session: Session, arguments: argparse.Namespace) -> int:
+    look, _ = await snapshot(session)
+    rows = [_node(look, address, one) for address, one in sorted(look.nodes.items())]
+    if not arguments.json:
+        rows = [row | {"disk_free": _free(row), "sync_p99": _ms(row["sync_p99_ms"])} for row in rows]
+    print_rows(rows, NODES, as_json=arguments.json)
+    return ExitCode.DONE
+
+
+def _node(look: Snapshot, address: str, one: NodeFacts) -> dict[str, Any]:
+    producer, figures = one.record.producer, one.record.figures
+    member = look.member(address)
+    return {
+        "node": address, "host": producer.hostname, "state": one.state.value, "version": producer.version,
+        "topics": figures.get("topics", len(producer.topics)), "depth": figures.get("depth"),
+        "in_flight": figures.get("in_flight"), "buried": figures.get("buried"),
+        "disk_free": one.disk_free if one.disk_total else None, "disk_total": one.disk_total or None,
+        "sync_p99_ms": one.sync_p99_ms, "cluster_node": member[1].node if member is not None else None,
+        "remark": _remark(one),
+    }  # fmt: skip
+
+
+def _remark(one: NodeFacts) -> str:
+    """Return the remark about a node that an operator needs, or ""."""
+    if one.record.led_by is not None:
+        return f"node {one.record.led_by} leads its log"
+    if one.state.is_gone:
+        return one.record.reason
+    if one.record.is_draining:
+        return "drained" if one.record.is_drained else "draining"
+    return one.refusal or (one.health if one.health != "OK" else "")
+
+
+def _free(row: Row) -> str:
+    free, total = row["disk_free"], row["disk_total"]
+    return f"{size(free)} ({100 * free // total} %)" if total else "-"
+
+
+def _ms(value: float) -> str:
+    return f"{value:,.1f} ms" if value else "-"
+
+
+# Status
+
+
+async def _status(session: Session, arguments: argparse.Namespace) -> int:
+    look, checks = await snapshot(session)
+    alarms = _sorted(checks.check(look))
+    sums = await _sums(session)
+    state = _state(look, alarms, is_partial=bool(session.missing))
+    data = _described(look, alarms, sums, state)
+    if arguments.json:
+        print_rows([data], (), as_json=True)
+    elif arguments.check:
+        print(_one_line(data, state))
+        session.missing.clear()  # a plugin prints one line, which counts them
+    else:
+        print("\n".join(_screen(data, look, alarms, state)))
+    return state
+
+
+async def _sums(session: Session) -> dict[str, int]:
+    """Return the sums over all topics of the nodes that answer."""
+    found = session.take((await session.queries.overview(())).now)
+    return {name: found.totals.get(name, len(found.names)) for name in SUMS}
+
+
+def _state(look: Snapshot, alarms: list[Subject], *, is_partial: bool) -> Status:
+    levels = [verdict_of(cluster).level for cluster in look.clusters]
+    worst = max([int(_status_of(one.severity)) for one in alarms] + [int(level) for level in levels], default=0)
+    return Status(max(worst, int(is_partial)))
+
+
+def _described(look: Snapshot, alarms: list[Subject], sums: dict[str, int], state: Status) -> dict[str, Any]:
+    """Return the object that --json prints."""
+    up = sum(not one.state.is_gone for one in look.nodes.values())
+    return {
+        "state": WORDS[state], "nodes": len(look.nodes), "nodes_up": up,
+        "nsqlookupds": len(look.lookupds), "nsqlookupds_up": sum(not why for why in look.lookupds.values()), **sums,
+        "clusters": [_cluster(one) for one in look.clusters], "alarms": [_alarm(one) for one in alarms],
+    }  # fmt: skip
+
+
+def _cluster(cluster: ClusterState) -> dict[str, Any]:
+    found = verdict_of(cluster)
+    return {
+        "name": cluster.name, "state": WORDS[Status(found.level)], "reasons": [*found.at_risk, *found.degraded],
+        "safe_to_lose_a_node": found.is_safe,
+    }  # fmt: skip
+
+
+def _one_line(data: dict[str, Any], state: Status) -> str:
+    """Return the line of a monitoring plugin, with performance data after the bar."""
+    first = f": {data['alarms'][0]['subject']}: {data['alarms'][0]['text']}" if data["alarms"] else ""
+    words = f"{data['nodes_up']} of {data['nodes']} nodes up, {len(data['alarms'])} alarms{first}"
+    figures = " ".join(f"{name}={number(data[name])}" for name in ("depth", "in_flight", "deferred", "buried"))
+    return f"PENSTOCK {CHECKED[state]} - {words} | {figures} alarms={len(data['alarms'])}".replace("\n", " ")
+
+
+def _screen(data: dict[str, Any], look: Snapshot, alarms: list[Subject], state: Status) -> Iterator[str]:
+    import sys
+
+    colors = has_colors(sys.stdout)
+    yield f"State:    {paint(WORDS[state].upper(), _COLORS[state], colors)}"
+    lookupds = f", {data['nsqlookupds_up']} of {data['nsqlookupds']} nsqlookupds" if data["nsqlookupds"] else ""
+    yield f"Nodes:    {data['nodes_up']} of {data['nodes']} up{lookupds}"
+    for cluster in data["clusters"]:
+        safe = "safe to lose a node" if cluster["safe_to_lose_a_node"] else "not safe to lose a node"
+        yield f"Cluster:  {cluster['name']}: {cluster['state']}, {safe}"
+        yield from (f"          {reason}" for reason in cluster["reasons"][:SHOWN])
+    yield f"Topics:   {count(data['topics'])} with {count(data['channels'])} channels, {count(data['clients'])} consumers"
+    states = ", ".join(f"{count(data[key])} {key.replace('_', ' ')}" for key in ("in_flight", "deferred", "buried"))
+    yield f"Backlog:  {count(data['depth'])} ready, {states}"
+    yield f"Alarms:   {len(alarms) or 'none'}"
+    for one in alarms[:SHOWN]:
+        yield f"  {paint(one.severity.word, _STYLES[one.severity], colors)}: {BY_NAME[one.rule].title}: {one.name}: {one.words}"
+    if len(alarms) > SHOWN:
+        yield f"  {len(alarms) - SHOWN} more: penstock alarms"

@@ -1,0 +1,82 @@
+"""The commands of `penstock` about all nodes, which penstock/launch.py runs. Only the module of the command is imported.
+
+A module has `add_commands`. Its functions are called with the Session and the arguments, and return the exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from shared.process.partial_import import import_http_client
+from shared.terminal.commands import CommandError, ExitCode, run_command
+from shared.terminal.context import resolve
+from shared.values import SECOND
+from shared.version import version_line
+
+MODULES = {  # of each command
+    "listing": ("topics", "channels", "tubes", "queues", "clients", "producers"),
+    "health": ("status", "nodes", "alarms"),
+    "doctor": ("doctor",),
+    "bundle": ("support-bundle",),
+    "top": ("top",),
+    "messages": ("messages", "show", "peek", "finish", "requeue", "kick", "bury", "move"),
+    "actions": ("create", "delete", "empty", "pause", "unpause", "config"),
+    "node_actions": ("drain", "undrain", "disconnect", "request"),
+}
+NAMES = tuple(name for names in MODULES.values() for name in names)
+
+
+def main(command_line: Sequence[str] | None = None) -> int:
+    """Run the command, by default that of sys.argv, and return its exit code."""
+    given = sys.argv[1:] if command_line is None else list(command_line)
+    program = ["penstock"]
+
+    def run() -> int:
+        arguments = parser(given[0] if given else "").parse_args(given)
+        program[0] = arguments.program
+        return _run(arguments)
+
+    return run_command(run, lambda: program[0])
+
+
+def parser(only: str = "") -> argparse.ArgumentParser:
+    """Return the parser of all commands, or of the module that has the command `only`."""
+    found = argparse.ArgumentParser(prog="penstock", description="Commands about all nodes.")
+    found.add_argument("--version", action="version", version=version_line("penstock"))
+    commands = found.add_subparsers(required=True, metavar="command")
+    modules = [module for module, names in MODULES.items() if only in names] or list(MODULES)
+    import_http_client()
+    for module in modules:
+        import_module(f"admin.terminal.{module}").add_commands(commands)
+    return found
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Run a command with the nodes of its context. Prints the nodes that are missing. Raises CommandError."""
+    from admin.terminal.session import Session
+
+    context = resolve(arguments)
+
+    async def run() -> int:
+        session = Session(context, arguments.timeout / SECOND)
+        try:
+            await session.start()
+            code = int(await arguments.run(session, arguments))
+        except CommandError:
+            report(session.missing)
+            raise
+        report(session.missing)
+        return code or (ExitCode.FAILED if session.missing else ExitCode.DONE)
+
+    return asyncio.run(run())
+
+
+def report(missing: dict[str, str]) -> None:
+    """Print the nodes whose answers are missing, on standard error."""
+    sys.stdout.flush()
+    for why in missing.values():
+        print(f"penstock: incomplete: {why}", file=sys.stderr)

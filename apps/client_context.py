@@ -1,0 +1,73 @@
+"""The clients of NSQ's and beanstalkd's protocols for a command: their addresses, TLS and token, from the context."""
+
+from __future__ import annotations
+
+import argparse
+import ssl
+import sys
+from typing import Any
+
+import httpx
+
+from apps.cluster import tcp_addresses
+from apps.node_client import open_client, url_of
+from penstock.sansio.settings import CLIENT_NAME, Settings
+from shared.auth.own_token import OwnTokenError, read_token
+from shared.http.bounded import AnswerError, parse_object
+from shared.terminal.commands import CommandError, NoAnswer
+from shared.terminal.context import JOBS, Context
+from shared.version import NSQ_VERSION
+
+MOST_ANSWER = 8 << 20  # bytes of an answer about nodes
+
+
+def settings_of(context: Context) -> Settings:
+    """Return the settings of a client: TLS if the context has an authority, and its token. Raises CommandError."""
+    try:
+        token = read_token(context.auth_token_file)
+    except (OSError, OwnTokenError) as error:
+        raise CommandError(f"{context.auth_token_file}: {getattr(error, 'strerror', None) or error}") from None
+    return Settings(
+        user_agent=f"penstock/{NSQ_VERSION} {CLIENT_NAME}", tls_v1=bool(context.tls_root_ca_file),
+        tls_root_ca_file=context.tls_root_ca_file, tls_cert=context.tls_cert, tls_key=context.tls_key, auth_secret=token,
+        lookupd_authorization=True,
+    )  # fmt: skip
+
+
+def node_addresses(arguments: argparse.Namespace) -> list[str]:
+    """Return the TCP addresses of the nodes of the context; a daemon that gives no answer is reported. Raises NoAnswer."""
+    context = arguments.used_context
+    found: dict[str, None] = {}
+    with open_client(arguments) as client:
+        for lookupd in context.lookupd_http_address:
+            found |= dict.fromkeys(tcp_addresses(lookupd, _answer(client, lookupd, "/nodes")))
+        for node in context.nsqd_http_address if not found else ():
+            found |= dict.fromkeys(tcp_addresses(node, {"producers": [_answer(client, node, "/info")]}))
+    if not found:
+        raise NoAnswer("no node answers: start a set with `penstock up`, or name yours with penstock context add")
+    return list(found)
+
+
+def _answer(client: httpx.Client, address: str, path: str) -> dict[str, Any]:
+    """Return the JSON of a daemon, or {} if it gives none, which is reported on standard error."""
+    try:
+        answer = client.get(url_of(address) + path).raise_for_status()
+        return parse_object(answer.content[:MOST_ANSWER], 8 * MOST_ANSWER)
+    except (httpx.HTTPError, AnswerError) as error:
+        print(f"penstock: {address} gives no answer: {error}", file=sys.stderr)
+        return {}
+
+
+def job_address(context: Context) -> str:
+    """Return the address for clients of beanstalkd."""
+    return context.job_address or JOBS
+
+
+def job_tls(context: Context) -> ssl.SSLContext | None:
+    """Return the authority that a connection of beanstalkd's protocol trusts; None: there is no TLS. Raises CommandError."""
+    if not context.tls_root_ca_file:
+        return None
+    try:
+        return ssl.create_default_context(cafile=context.tls_root_ca_file)
+    except OSError as error:
+        raise CommandError(f"{context.tls_root_ca_file}: {error}") from None

@@ -1,0 +1,213 @@
+"""The page docs/reference/cli.md: the commands of `penstock`, with examples that are executed when the page is written.
+
+The examples run in this process, on two nodes with virtual time (tests/local_node.py), so their output is always the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
+from typing import Any
+
+import pytest
+
+from admin.terminal import doctor, health
+from admin.terminal.main import NAMES
+from admin.terminal.main import parser as terminal_parser
+from apps.penstock import parser as penstock_parser
+from shared.terminal.commands import EXIT_CODES
+from shared.terminal.context import SETTINGS, variable
+from tests.admin.terminal.program import Terminal, post
+from tests.daemons import Conversation, sized
+from tests.local_node import LocalNode
+
+CLIENT = "CLIENT"  # in an example: the address of the consumer
+WIDTH = 130  # characters of a line of output that is not cut
+SEE, ACT, USE, DIAGNOSE = "See", "Act", "Use", "Diagnose"
+# Each example is a command line; the first word is the command.
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    SEE: (
+        "status", "status --check", "topics", "topics --sort depth -n 1 --json", "channels", "tubes", "queues pictures --json",
+        "nodes", "clients", "producers", "alarms", "top -n 1", "messages orders mail -n 2",
+        "show orders mail 0 --node 127.0.0.1:4151", "peek orders mail -n 2 --json",
+    ),
+    ACT: (
+        "create invoices/worker", "config orders retention=24h", "pause orders/mail --for 10m", "unpause orders/mail",
+        "bury orders mail --state ready --count 2", "kick orders mail --state buried --all --dry-run",
+        "kick orders mail --state buried --all --yes",
+        "requeue orders mail --offset 0 --node 127.0.0.1:4151 --delay 60000",
+        "move orders mail --state ready --to archive", "finish orders mail --state ready --count 1",
+        "disconnect orders mail CLIENT --yes", "empty orders/mail --dry-run", "delete orders --dry-run", "delete orders --yes",
+        "drain 127.0.0.1:4251 --yes", "undrain 127.0.0.1:4251", "request GET /ping",
+    ),
+    DIAGNOSE: ("doctor", "support-bundle state.tar.gz"),
+}  # fmt: skip
+# Commands whose output is not the same each time; tests/processes/test_penstock_use.py and tests/apps/test_read.py run them.
+_SHELL = {
+    "pub": "penstock pub orders '{\"id\": 17}'",
+    "sub": "penstock sub orders mail --until-empty --json",
+    "put": "penstock put pictures 'resize 17' --ttr 300",
+    "reserve": "penstock reserve pictures -n 1",
+    "bench": "penstock bench pub --count 10000 --connections 10",
+    "read": "penstock read audit --from=-1h --json",
+    "cursors": "penstock cursors audit",
+}
+HEAD = """\
+# Commands
+
+What `penstock` can do from a terminal. `penstock COMMAND --help` has examples, and [flags](flags.md#penstock) all options. The
+commands under See and Act ask all nodes at once; a node that gives no answer is named on standard error.
+
+## Addresses and credentials
+
+`penstock context add NAME` saves them, and `penstock context use NAME` chooses. Without a context, commands find the set that
+`penstock up` runs on this machine. Each setting is a flag, an environment variable, or a key of the context:
+
+| flag | variable | meaning |
+|---|---|---|
+SETTINGS
+
+`--context` and `PENSTOCK_CONTEXT` name a context. Addresses that are given do not get the credentials of the current one. The
+file is `~/.config/penstock/contexts.toml`, and only its owner may read it.
+
+## Output
+
+Tables fit the terminal, and are not cut in a pipe. `--json` prints an object for each row, on a line; its keys stay. Colors are
+for terminals, unless `NO_COLOR` is set. What drops messages asks first, unless `--yes` is given; `--dry-run` only says what
+would be done.
+
+| exit code | meaning |
+|---|---|
+CODES
+
+`status`, `alarms`, `doctor` and `cluster status`: 0 all is well, 1 a warning, 2 critical, 3 no node answers.
+
+For completion: `source <(penstock completion bash)` in `~/.bashrc`, the same with `zsh`, or `penstock completion fish >
+~/.config/fish/completions/penstock.fish`.
+"""
+
+
+def page(made: str) -> str:
+    """Return the page. `made`: the comment at its beginning."""
+    return "\n".join([made, _head(), *_executed(), *_others()]).rstrip() + "\n"
+
+
+def _head() -> str:
+    settings = [
+        f"| `--{name.replace('_', '-')}` | `{variable(name)}` | {one.metadata['help']} |"
+        for name, one in SETTINGS.items()
+    ]
+    codes = [f"| {int(code)} | {meaning} |" for code, meaning in EXIT_CODES.items()]
+    return HEAD.replace("SETTINGS", "\n".join(settings)).replace("CODES", "\n".join(codes))
+
+
+def _executed() -> Iterator[str]:
+    """Yield the parts with executed examples."""
+    about = _abouts(terminal_parser())
+    with _terminal() as terminal:
+        for group, lines in EXAMPLES.items():
+            yield f"## {group}\n"
+            seen = ""
+            for line in lines:
+                name = line.split()[0]
+                if name != seen:
+                    yield f"### {name}\n\n{about[name]}.\n"
+                seen = name
+                yield _run(terminal, line)
+            if group == ACT:
+                yield from _shown()
+
+
+def _shown() -> Iterator[str]:
+    """Yield the part of the commands whose output is not the same each time."""
+    about = _abouts(penstock_parser())
+    yield f"## {USE}\n\n| command | what it does | example |\n|---|---|---|"
+    yield from (f"| `{name}` | {about[name]} | `{line}` |" for name, line in _SHELL.items())
+    yield ""
+
+
+def _others() -> Iterator[str]:
+    """Yield the table of the remaining commands."""
+    about = _abouts(penstock_parser())
+    yield "## Everything else\n\n| command | what it does |\n|---|---|"
+    for name, what in about.items():
+        if name not in NAMES and name not in _SHELL:
+            yield f"| `{name}` | {what} |"
+
+
+def _abouts(parser: argparse.ArgumentParser) -> dict[str, str]:
+    """Return the description of each command, with a capital letter."""
+    (commands,) = (one for one in parser._actions if isinstance(one, argparse._SubParsersAction))
+    return {
+        str(one.dest): f"{(one.help or '')[:1].upper()}{(one.help or '')[1:]}".replace("|", "\\|")
+        for one in commands._choices_actions
+    }
+
+
+def _run(terminal: Terminal, line: str) -> str:
+    """Return a command and its output as a block, standard error last, and its exit code if it is not 0."""
+    words = line.split()
+    if CLIENT in words:
+        [client] = terminal.rows("clients", "orders")
+        words[words.index(CLIENT)] = client["remote_address"]
+    code, out, error = terminal(*words)
+    lines = [*out.splitlines(), *error.splitlines(), *([f"(exit code {code})"] if code else [])]
+    printed = "".join(f"{one}\n" if len(one) <= WIDTH else f"{one[: WIDTH - 3]}...\n" for one in lines)
+    return f"```console\n$ penstock {' '.join(words)}\n{printed}```\n"
+
+
+class _Output:
+    """Captures what is printed, as pytest's fixture does."""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        sys.stdout, sys.stderr = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
+
+    def readouterr(self) -> tuple[bytes, bytes]:
+        """Return the output and the errors since the last call."""
+        streams: Any = sys.stdout, sys.stderr
+        for stream in streams:
+            stream.flush()
+        found = tuple(stream.buffer.getvalue() for stream in streams)
+        self._begin()
+        return found
+
+
+@contextmanager
+def _terminal() -> Iterator[Terminal]:
+    """Two nodes with some messages and jobs, and what is printed about them."""
+    before = sys.stdout, sys.stderr
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as directory, chdir(directory):
+        patch.setattr(doctor, "machine", lambda *limits: [])
+        patch.setattr(health, "_ms", lambda value: "1.3 ms")  # syncs are measured by a real clock
+        patch.setattr(doctor, "_unreachable", _all_reachable)
+        patch.setitem(os.environ, "COLUMNS", str(WIDTH))
+        nodes = [LocalNode("-node-id=0"), LocalNode("-node-id=1")]
+        for node, bodies in zip(nodes, ((b'{"id": 17}', b'{"id": 18}', b"\xff\xfe"), (b'{"id": 19}',)), strict=True):
+            post(node, "/topic/create", topic="orders", retention="1h")
+            post(node, "/channel/create", topic="orders", channel="mail")
+            for body in bodies:
+                post(node, "/pub", body, topic="orders")
+        jobs = nodes[0].connect("BEANSTALK")
+        jobs.sendall(b"use pictures\r\nput 0 0 60 9\r\nresize 17\r\n")
+        sent = b"  V2SUB orders mail\n", b"  V2PUB audit\n" + sized(b"x")
+        connections = [Conversation(node, data) for node, data in zip(nodes, sent, strict=True)]  # type: ignore[arg-type]
+        assert [one.frame() for one in connections] == [(0, b"OK")] * 2
+        nodes[0].advance(1_000_000_000)
+        try:
+            yield Terminal(patch, _Output(), nodes)  # type: ignore[arg-type]
+        finally:
+            sys.stdout, sys.stderr = before
+            for one in connections:
+                one.close()
+
+
+async def _all_reachable(producers: object) -> list[doctor.Finding]:
+    return []

@@ -1,0 +1,105 @@
+"""The part that all commands of `penstock` share: their parsers, the error that ends one, and how a command ends.
+
+Exit codes: see ExitCode. A pipe that closes, as after `| head`, ends a command quietly.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from enum import IntEnum
+from typing import TypeAlias
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+class ExitCode(IntEnum):
+    """The exit codes of all commands that have no table of their own."""
+
+    DONE = 0
+    FAILED = 1  # something failed, or nodes gave no answer, so that the output is not complete
+    WRONG_ARGUMENTS = 2
+    NO_ANSWER = 3  # no node answers
+    INTERRUPTED = 130  # by Ctrl-C
+
+
+EXIT_CODES = {
+    ExitCode.DONE: "done",
+    ExitCode.FAILED: "a node refused or gave no answer; the answers of the others are printed",
+    ExitCode.WRONG_ARGUMENTS: "wrong arguments, or the command needs `--yes`",
+    ExitCode.NO_ANSWER: "no node answers",
+    ExitCode.INTERRUPTED: "ended by Ctrl-C",
+}
+
+
+class CommandError(Exception):
+    """The command failed, or is not possible. The text says why, and what to do."""
+
+    exit_code: int = ExitCode.FAILED
+
+
+class WrongArguments(CommandError):
+    """The arguments contradict each other. The text says how."""
+
+    exit_code = ExitCode.WRONG_ARGUMENTS
+
+
+class NoAnswer(CommandError):
+    """No node answers. The text says why, and what to do."""
+
+    exit_code = ExitCode.NO_ANSWER
+
+
+def make_command(
+    commands: Commands, name: str, main: Callable[[argparse.Namespace], int], what: str, details: str = ""
+) -> argparse.ArgumentParser:
+    """Add a command and return its parser. `main` returns the exit code, and may raise CommandError or httpx.HTTPError.
+
+    `what` is its line in the list of commands, and the head of its --help; `details` are printed below the options as they are.
+    """
+    command = commands.add_parser(
+        name, help=what, description=what, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    command.set_defaults(main=main, program=command.prog)
+    return command
+
+
+def run_command(main: Callable[[], int], program: Callable[[], str]) -> int:
+    """Call `main` and return its exit code, or that of its CommandError, which is printed on a line.
+
+    `program` returns the name of the command that was read. Characters that the terminal cannot show are escaped.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            with suppress(OSError):  # a stream for reading and writing that is a pipe: it stays as it is
+                stream.reconfigure(errors="backslashreplace")
+    try:
+        code = main()
+        sys.stdout.flush()  # so that a closed pipe is noted here
+        return code
+    except CommandError as error:
+        print(f"{program()}: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        discard_output()
+        return ExitCode.DONE
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+
+
+def discard_output() -> None:
+    """Send standard output nowhere, after its reader has closed the pipe: bytes in Python's buffer must not raise at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def whole_number(least: int, most: int) -> Callable[[str], int]:
+    """Return the reader of an argument that is a whole number from `least` to `most`."""
+
+    def read(text: str) -> int:
+        digits = text.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 20 and least <= int(text) <= most):
+            raise argparse.ArgumentTypeError(f"expected a number from {least} to {most}")
+        return int(text)
+
+    return read

@@ -1,0 +1,30 @@
+"""The prompt before an action that cannot be undone: --yes, --dry-run, and what the action will do, in numbers."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from shared.terminal.commands import WrongArguments
+
+
+def add_confirmation(command: argparse.ArgumentParser) -> None:
+    """Add --yes and --dry-run."""
+    command.add_argument("--yes", action="store_true", help="do not ask")
+    command.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+
+
+def is_confirmed(arguments: argparse.Namespace, action: str) -> bool:
+    """Return whether to act. `action` says what will be done, such as "delete topic orders: 12 messages on 3 nodes".
+
+    Raises WrongArguments if the user cannot be asked: standard input is no terminal, and --yes is not given.
+    """
+    if arguments.dry_run:
+        print(f"would {action}", file=sys.stderr)
+        return False
+    if arguments.yes:
+        return True
+    if not sys.stdin.isatty():
+        raise WrongArguments(f"would {action}: give --yes, because standard input is not a terminal")
+    print(f"{action[:1].upper()}{action[1:]}. Continue? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

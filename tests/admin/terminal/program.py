@@ -1,0 +1,138 @@
+"""`penstock` in the test's process: the command lines of a user, on LocalNodes and an nsqlookupd that knows them.
+
+    terminal = Terminal(monkeypatch, capsysbinary, nodes)
+    code, out, error = terminal("topics")
+
+The nodes answer at 127.0.0.1:4151, :4251, ... A node that is `down` refuses connections, one that is `slow` never answers.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+
+from admin.terminal.main import NAMES
+from admin.terminal.main import main as of_all_nodes
+from apps.penstock import main as of_apps
+from tests.local_node import LocalNode
+
+LOOKUPD = "127.0.0.1:4161"
+
+
+class Network(httpx.AsyncBaseTransport):
+    """Carries requests to the nodes, and answers those to the nsqlookupd."""
+
+    def __init__(self, nodes: Sequence[LocalNode]) -> None:
+        self.nodes = {f"127.0.0.1:{4151 + 100 * number}": node for number, node in enumerate(nodes)}
+        self.down: set[str] = set()
+        self.slow: set[str] = set()
+        self.hidden: set[str] = set()  # addresses that no nsqlookupd names
+        self.has_lookupd = True
+        self.asked: list[str] = []  # method, address and path
+        self.created: set[str] = set()  # topics that only the nsqlookupd knows
+        self.answers: dict[str, httpx.Response] = {}  # in place of a node's own, by address and path
+        self.interrupts = False  # the user presses Ctrl-C during a request
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        address = request.url.netloc.decode()
+        self.asked.append(f"{request.method} {address}{request.url.path}")
+        if self.interrupts:
+            raise KeyboardInterrupt
+        if given := self.answers.get(f"{address}{request.url.path}"):
+            return httpx.Response(given.status_code, headers=given.headers, stream=httpx.ByteStream(given.content))
+        if address in self.slow:
+            raise httpx.ReadTimeout("timed out")
+        if address in self.down or address not in (self.nodes if not self.has_lookupd else {*self.nodes, LOOKUPD}):
+            raise httpx.ConnectError("Connection refused")
+        body = await request.aread()
+        answer = self._lookupd(request) if address == LOOKUPD else self._at_node(self.nodes[address], request, body)
+        return httpx.Response(answer.status_code, headers=answer.headers, stream=httpx.ByteStream(answer.content))
+
+    def _at_node(self, node: LocalNode, request: httpx.Request, body: bytes) -> httpx.Response:
+        headers = {name: value for name, value in request.headers.items() if name not in ("host", "content-length")}
+        loop = asyncio.get_running_loop()
+        asyncio._set_running_loop(None)  # the node steps a loop of its own meanwhile
+        try:
+            return node.client.request(request.method, request.url.raw_path.decode(), headers=headers, content=body)
+        finally:
+            asyncio._set_running_loop(loop)
+
+    def _lookupd(self, request: httpx.Request) -> httpx.Response:
+        path, topic = request.url.path, request.url.params.get("topic")
+        producers = [self._producer(address) for address in self.nodes if address not in self.down | self.hidden]
+        having = [one for one in producers if topic in one["topics"]]
+        if path == "/topic/create" and topic:
+            self.created.add(topic)
+        if path == "/lookup":
+            if not having and topic not in self.created:
+                return httpx.Response(404, json={"message": "TOPIC_NOT_FOUND"})
+            return httpx.Response(200, json={"channels": [], "producers": having})
+        if path == "/nodes":
+            return httpx.Response(200, json={"producers": producers})
+        topics = sorted({name for one in producers for name in one["topics"]})
+        return httpx.Response(200, json={"topics": topics} if path == "/topics" else {})
+
+    def _producer(self, address: str) -> dict[str, Any]:
+        host, _, port = address.rpartition(":")
+        topics = list(self.nodes[address].broker.topics)
+        return {
+            "hostname": f"host-{port}", "broadcast_address": host, "http_port": int(port), "tcp_port": int(port) - 1,
+            "version": "1.3.0", "remote_address": f"{host}:5", "topics": topics, "tombstones": [False] * len(topics),
+            "capabilities": ["log"],
+        }  # fmt: skip
+
+
+class Terminal:
+    """Runs commands. A call returns exit code, standard output and standard error."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, output: pytest.CaptureFixture[bytes], nodes: Sequence[LocalNode]
+    ) -> None:
+        self.network = Network(nodes)
+        self._output = output
+        for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):  # no contexts of the user who runs the tests
+            monkeypatch.setenv(name, "/nonexistent")
+        clock = SimpleNamespace(time_ns=lambda: nodes[0].clock.wall)
+        monkeypatch.setattr("admin.terminal.session.time", clock)
+        real = httpx.AsyncClient
+        monkeypatch.setattr(
+            httpx, "AsyncClient", lambda **given: real(transport=self.network, timeout=given["timeout"])
+        )
+
+    def __call__(self, *words: str) -> tuple[int, str, str]:
+        try:
+            code: object = (of_all_nodes if words[0] in NAMES else of_apps)(words)
+        except SystemExit as end:  # of argparse
+            code = end.code
+        assert isinstance(code, int)
+        out, error = self._output.readouterr()
+        return int(code), out.decode(), error.decode()
+
+    def rows(self, *words: str) -> list[dict[str, Any]]:
+        """Return the objects that --json prints."""
+        code, out, error = self(*words, "--json")
+        assert (code, error) == (0, "")
+        return [json.loads(line) for line in out.splitlines()]
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def nodes() -> list[LocalNode]:
+    return [LocalNode("-node-id=0"), LocalNode("-node-id=1")]
+
+
+@pytest.fixture
+def terminal(
+    nodes: list[LocalNode], monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> Terminal:
+    return Terminal(monkeypatch, capsysbinary, nodes)
+
+
+def post(node: LocalNode, path: str, body: bytes = b"", **arguments: str) -> None:
+    node.client.post(path, params=arguments, content=body).raise_for_status()

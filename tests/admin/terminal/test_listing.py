@@ -1,0 +1,116 @@
+"""`penstock topics`, `channels`, `tubes`, `clients`, `producers`, over two nodes in the test's process."""
+
+import httpx
+import pytest
+
+from tests.admin.terminal.program import Terminal, post
+from tests.admin.terminal.program import nodes as nodes  # the fixtures
+from tests.admin.terminal.program import terminal as terminal
+from tests.daemons import Conversation, sized
+from tests.disque_client import Client as Disque
+from tests.local_node import LocalNode
+
+
+@pytest.fixture
+def filled(nodes: list[LocalNode]) -> list[LocalNode]:
+    """Both nodes with orders/mail: three messages on the first, one on the second; and b without a channel on the first."""
+    for node, bodies in zip(nodes, ((b"1", b"2", b"3"), (b"4",)), strict=True):
+        post(node, "/topic/create", topic="orders")
+        post(node, "/channel/create", topic="orders", channel="mail")
+        for body in bodies:
+            post(node, "/pub", body, topic="orders")
+    post(nodes[0], "/pub", b"x", topic="b")
+    return nodes
+
+
+def test_topics_are_summed_up_over_the_nodes(filled: list[LocalNode], terminal: Terminal) -> None:
+    assert terminal("topics") == (
+        0,
+        "TOPIC   CHANNELS  CLIENTS  DEPTH  IN FLIGHT  DEFERRED  BURIED  MESSAGES  PAUSED\n"
+        "b              0        0      1          0         0       0         1  no\n"
+        "orders         1        0      4          0         0       0         4  no\n",
+        "",
+    )
+    assert [row["topic"] for row in terminal.rows("topics", "--sort", "depth")] == ["orders", "b"]
+    assert [row["topic"] for row in terminal.rows("topics", "ORD")] == ["orders"]
+    assert [row["topic"] for row in terminal.rows("topics", "-n", "1")] == ["b"]
+
+
+def test_channels(filled: list[LocalNode], terminal: Terminal) -> None:
+    post(filled[1], "/channel/pause", topic="orders", channel="mail")
+    assert terminal.rows("channels") == [
+        {"topic": "orders", "channel": "mail", "depth": 4, "clients": 0, "in_flight": 0, "deferred": 0, "buried": 0,
+         "requeued": 0, "timed_out": 0, "messages": 4, "paused": True}
+    ]  # fmt: skip
+    assert terminal("channels", "b") == (0, "", "no channels\n")
+    code, out, error = terminal("channels", "nowhere")
+    assert (code, out) == (1, "")
+    assert "topic nowhere was not found: see penstock topics" in error
+
+
+def test_tubes_have_the_sums_of_all_nodes(nodes: list[LocalNode], terminal: Terminal) -> None:
+    clients = [Disque(node.connect("DISQUE")) for node in nodes]
+    for client, count in zip(clients, (2, 1), strict=True):
+        for number in range(count):
+            client.do("ADDJOB", "mail", str(number), 0)
+    [row] = terminal.rows("tubes")
+    assert (row["tube"], row["ready"], row["jobs"], row["paused"]) == ("mail", 3, 3, "none")
+    assert terminal("queues", "mail", "--pause", "out", "--by", "ann")[:2] == (
+        0,
+        "TUBE  PAUSED  NODES\nmail  out         2\n",
+    )
+    assert terminal.rows("queues", "mail")[0]["paused"] == "out"
+    assert clients[0].get("mail") == []
+    code, _, error = terminal("queues", "gone")
+    assert (code, error) == (1, "no tubes\npenstock queues: tube gone was not found\n")
+    assert terminal("queues", "--pause", "in")[0] == 2
+
+
+def test_clients_and_producers(filled: list[LocalNode], terminal: Terminal) -> None:
+    with (
+        Conversation(filled[1], b"  V2SUB orders mail\nRDY 1\n") as consumer,
+        Conversation(filled[0], b"  V2PUB b\n" + sized(b"z")) as producer,
+    ):
+        assert consumer.frame() == producer.frame() == (0, b"OK")
+        assert consumer.message().body == b"4"
+        [row] = terminal.rows("clients", "orders", "mail")
+        assert (row["topic"], row["channel"], row["in_flight"], row["node"]) == ("orders", "mail", 1, "127.0.0.1:4251")
+        [row] = terminal.rows("producers")
+        assert (row["topic"], row["messages"], row["node"]) == ("b", 1, "127.0.0.1:4151")
+        assert terminal("producers", "orders")[1] == ""
+
+
+def test_a_node_that_is_down_is_named_and_the_rest_is_printed(filled: list[LocalNode], terminal: Terminal) -> None:
+    terminal.network.down.add("127.0.0.1:4251")
+    code, out, error = terminal(
+        "topics", "--lookupd-http-address", "127.0.0.1:4161", "--nsqd-http-address", "127.0.0.1:4251"
+    )
+    assert (code, "orders         1        0      3 " in out) == (1, True)
+    assert "penstock: incomplete: " in error
+    assert "127.0.0.1:4251" in error
+    assert error.count("\n") == 1
+
+
+def test_a_node_with_two_addresses_counts_once(filled: list[LocalNode], terminal: Terminal) -> None:
+    terminal.network.nodes["alias:4151"] = filled[0]
+    info = {"broadcast_address": "127.0.0.1", "http_port": 4151, "tcp_port": 4150, "hostname": "host-4151"}
+    terminal.network.answers["alias:4151/info"] = httpx.Response(200, json=info)
+    terminal.network.hidden.add("alias:4151")
+    addresses = ("--lookupd-http-address", "127.0.0.1:4161", "--nsqd-http-address", "alias:4151")
+    assert [row["depth"] for row in terminal.rows("topics", "orders", *addresses)] == [4]
+
+
+def test_a_node_that_hangs_is_named(filled: list[LocalNode], terminal: Terminal) -> None:
+    terminal.network.slow.add("127.0.0.1:4251")
+    code, out, error = terminal("topics")
+    assert (code, "orders         1        0      3 " in out) == (1, True)
+    assert "127.0.0.1:4251" in error
+
+
+def test_without_a_daemon_the_error_says_what_to_do(terminal: Terminal) -> None:
+    terminal.network.has_lookupd = False
+    code, out, error = terminal("topics")
+    assert (code, out) == (3, "")
+    assert "failed to query any nsqlookupd: " in error
+    assert "start a set with `penstock up`, or name yours: penstock context add" in error
+    assert error.count("\n") == 1

@@ -1,0 +1,129 @@
+"""`penstock messages`, `show`, `peek` and what acts on messages and jobs, over two nodes in the test's process."""
+
+import json
+
+import pytest
+
+from tests.admin.terminal.program import Terminal, post
+from tests.admin.terminal.program import nodes as nodes  # the fixtures
+from tests.admin.terminal.program import terminal as terminal
+from tests.cases import each
+from tests.disque_client import Client as Disque
+from tests.local_node import LocalNode
+
+FIRST, SECOND = "127.0.0.1:4151", "127.0.0.1:4251"
+MOMENT = 10_000_000  # ns, in which all bytes arrive
+
+
+@pytest.fixture
+def channel(nodes: list[LocalNode]) -> list[LocalNode]:
+    """t/c with a, b, c on the first node and d on the second."""
+    for node, bodies in zip(nodes, ((b"a", b"b", b"c"), (b"d",)), strict=True):
+        post(node, "/topic/create", topic="t", retention="1h")
+        post(node, "/channel/create", topic="t", channel="c")
+        for body in bodies:
+            post(node, "/pub", body, topic="t")
+    return nodes
+
+
+def test_peek_prints_the_bodies_of_all_nodes(channel: list[LocalNode], terminal: Terminal) -> None:
+    code, out, error = terminal("peek", "t", "c")
+    assert (code, sorted(out.split()), error) == (0, ["a", "b", "c", "d"], "")
+    assert len(terminal("peek", "t", "c", "-n", "2")[1].split()) == 2
+    assert terminal("peek", "t", "c", "--node", SECOND)[1] == "d\n"
+    assert terminal("peek", "t", "c", "--grep", "b")[1] == "b\n"
+    assert {row["node"] for row in terminal.rows("peek", "t", "c")} == {FIRST, SECOND}
+
+
+def test_messages_are_a_table_and_one_is_shown(channel: list[LocalNode], terminal: Terminal) -> None:
+    code, out, _ = terminal("messages", "t", "c", "--grep", "c")
+    head, row = out.splitlines()
+    assert (code, head.split()) == (0, ["OFFSET", "ID", "AGE", "ATTEMPTS", "SIZE", "NODE", "BODY", "REASON"])
+    offset, message_id, *_ = row.split()
+    assert (offset, FIRST in row, " c " in row) == ("2", True, True)
+    for name in (message_id, "2"):
+        code, out, error = terminal("show", "t", "c", name)
+        assert (code, error) == (0, "")
+    assert out.startswith("ID:         ")
+    assert out.endswith("Body:       1 B\n\nc\n")
+    assert [one["body"] for one in terminal.rows("show", "t", "c", message_id)] == ["c"]
+    assert terminal("show", "t", "c", "00000000000000ff")[0] == 1
+    assert terminal("show", "t", "c", "x")[0] == 2
+
+
+def test_an_action_on_a_state_takes_the_first_of_all_nodes(channel: list[LocalNode], terminal: Terminal) -> None:
+    assert terminal("bury", "t", "c", "--state", "ready")[:2] == (0, "1 buried\n")
+    code, out, error = terminal("bury", "t", "c", "--state", "ready", "--all", "--dry-run")
+    assert (code, out, error) == (0, "", "would bury 3 of 3 ready in t/c on 2 nodes\n")
+    code, out, error = terminal("bury", "t", "c", "--state", "ready", "--all")
+    assert (code, out, "would bury 3 of 3 ready in t/c on 2 nodes: give --yes" in error) == (2, "", True)
+    assert terminal("bury", "t", "c", "--state", "ready", "--all", "--yes", "--reason", "odd")[:2] == (0, "3 buried\n")
+    code, _, error = terminal("finish", "t", "c", "--state", "buried", "--count", "2")
+    assert (code, "would finish 2 of 4 buried in t/c on 2 nodes: give --yes" in error) == (2, True)
+    code, _, error = terminal("finish", "t", "c", "--offset", "0", "--node", FIRST, "--dry-run")
+    assert (code, error) == (0, f"would finish 1 of t/c on {FIRST}\n")
+    assert terminal("kick", "t", "c", "--state", "buried", "--count", "2", "--json")[1] == '{"kicked": 2}\n'
+    assert terminal("move", "t", "c", "--state", "buried", "--all", "--yes", "--to", "u")[:2] == (0, "2 moved\n")
+    assert [row["messages"] for row in terminal.rows("topics", "u")] == [2]
+    assert terminal("finish", "t", "c", "--state", "ready", "--all", "--yes")[1] == "2 finished\n"
+    assert terminal("peek", "t", "c") == (0, "", "")
+
+
+def test_an_offset_belongs_to_a_node(channel: list[LocalNode], terminal: Terminal) -> None:
+    code, out, error = terminal("finish", "t", "c", "--offset", "0")
+    assert (code, out, f"give --node, one of {FIRST}, {SECOND}" in error) == (2, "", True)
+    assert terminal("finish", "t", "c", "--offset", "0,2", "--node", "host-4151")[:2] == (0, "2 finished\n")
+    assert terminal("requeue", "t", "c", "--offset", "1", "--node", FIRST, "--delay", "90000")[1] == "1 requeued\n"
+    assert terminal("peek", "t", "c", "--state", "deferred")[1] == "b\n"
+    code, _, error = terminal("peek", "t", "c", "--node", "nowhere")
+    assert (code, "no nodes are named nowhere" in error) == (1, True)
+
+
+def test_a_node_without_an_answer_is_named_and_the_others_act(channel: list[LocalNode], terminal: Terminal) -> None:
+    terminal.network.slow.add(SECOND)
+    code, out, error = terminal("bury", "t", "c", "--state", "ready", "--all", "--yes")
+    assert (code, out) == (1, "3 buried\n")
+    assert SECOND in error
+
+
+def test_jobs_of_a_queue(nodes: list[LocalNode], terminal: Terminal) -> None:
+    disque = Disque(nodes[0].connect("DISQUE"))
+    ids = [
+        disque.do("ADDJOB", "mail", body, 0, *more)
+        for body, more in ((b"a", ()), (b"\xff", ()), (b"c", ("DELAY", 900)))
+    ]
+    nodes[0].advance(MOMENT)
+    queue = ("--queue", "mail", "--node", FIRST)
+    assert (
+        terminal("peek", "--state", "delayed", *queue)[1] == terminal("peek", "--state", "deferred", *queue)[1] == "c\n"
+    )
+    listed = [json.loads(line) for line in terminal("peek", "--json", *queue)[1].splitlines()]
+    assert [job["disque_id"] for job in listed] == ids[:2]
+    assert terminal("bury", "--id", f"{ids[0]},{listed[1]['id']}", *queue)[:2] == (0, "2 buried\n")
+    assert terminal("kick", "--state", "buried", "--count", "9", *queue)[:2] == (0, "2 kicked\n")
+    assert disque.get("mail", 1) == [b"a"]
+    assert terminal("peek", "--state", "active", *queue)[1] == "a\n"
+    assert terminal("requeue", "--id", ids[0], *queue)[:2] == (0, "1 released\n")
+    assert terminal("finish", "--id", ids[0], *queue)[:2] == (0, "1 deleted\n")
+    assert terminal("kick", "--id", ids[2], "--json", *queue)[1] == '{"kicked": 1}\n'
+
+
+@each("words, code, why", [
+    (("peek",), 2, "name TOPIC and CHANNEL, or --queue"), (("peek", "t"), 2, "name TOPIC and CHANNEL, or --queue"),
+    (("peek", "t", "c", "--queue", "q"), 2, "name either TOPIC and CHANNEL, or --queue"),
+    (("peek", "t", "c", "--state", "gone"), 2, "expected ready, in_flight, deferred or buried"),
+    (("move", "--queue", "q", "--to", "t", "--state", "ready"), 2, "only messages of a channel"),
+    (("finish", "--queue", "q", "--offset", "1"), 2, "--offset names messages of a channel, and --id jobs"),
+    (("finish", "t", "c", "--id", "1"), 2, "--offset names messages of a channel, and --id jobs"),
+    (("finish", "--queue", "q"), 2, "give either --id or --state"),
+    (("finish", "t", "c"), 2, "give either --offset or --state"),
+    (("requeue", "--queue", "q", "--id", "1", "--delay", "5"), 2, "--delay is for messages of a channel"),
+    (("kick", "t", "none", "--state", "buried"), 1, "t/none was not found"),
+    (("kick", "nowhere", "c", "--state", "buried"), 1, "topic nowhere was not found"),
+])  # fmt: skip
+def test_what_a_command_cannot_act_on(
+    channel: list[LocalNode], terminal: Terminal, words: tuple[str, ...], code: int, why: str
+) -> None:
+    found = terminal(*words)
+    assert found[:2] == (code, "")
+    assert why in " ".join(found[2].split())

@@ -1,0 +1,130 @@
+"""`penstock pub`, `sub`, `put`, `reserve`, `bench`: the commands run in this process, the node in one of its own."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from apps.load import Result, lines_of
+from apps.penstock import main
+from tests.cases import each
+from tests.daemons import Daemon, nsqd, post
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with nsqd(tmp_path_factory.mktemp("node"), "-beanstalk-address=127.0.0.1:0") as node:
+        yield node
+
+
+class User:
+    """Runs commands on the node."""
+
+    def __init__(self, node: Daemon, monkeypatch: pytest.MonkeyPatch, output: pytest.CaptureFixture[str]) -> None:
+        self.node, self._monkeypatch, self._output = node, monkeypatch, output
+        sock = node.connect("BEANSTALK")
+        self._jobs = "{}:{}".format(*sock.getpeername())
+        sock.close()
+        for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+            monkeypatch.setenv(name, "/nonexistent")
+
+    def __call__(self, *words: str, stdin: bytes = b"", code: int = 0) -> tuple[str, str]:
+        """Return standard output and standard error."""
+        reading, writing = os.pipe()
+        os.write(writing, stdin)
+        os.close(writing)
+        is_about_jobs = words[0] in ("put", "reserve") or words[:2] == ("bench", "jobs")
+        with open(reading) as file:
+            self._monkeypatch.setattr(sys, "stdin", file)
+            job_address = ("--job-address", self._jobs) if is_about_jobs else ()
+            assert main([*words, "--nsqd-http-address", self.node.http.removeprefix("http://"), *job_address]) == code
+        return self._output.readouterr()
+
+
+@pytest.fixture
+def user(node: Daemon, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> User:
+    return User(node, monkeypatch, capfd)
+
+
+def channel(user: User, topic: str) -> None:
+    post(user.node, "/topic/create", topic=topic)
+    post(user.node, "/channel/create", topic=topic, channel="c")
+
+
+def test_lines_of_standard_input_are_published_and_printed(user: User) -> None:
+    channel(user, "lines")
+    assert user("pub", "lines", stdin=b"one\ntwo\nthe end of the input cuts this") == ("", "3 published\n")
+    assert user("pub", "lines", "four", "five", "--json") == ('{"published": 2}\n', "")
+    assert user("pub", "lines", "-0", stdin=b"six\nstill six\0")[1] == "1 published\n"
+    assert user("sub", "lines", "c", "-n", "2")[0] == "one\ntwo\n"
+    assert user("sub", "lines", "c", "--until-empty", "-0")[0] == (
+        "the end of the input cuts this\0four\0five\0six\nstill six\0"
+    )
+
+
+def test_without_an_ack_messages_are_delivered_again(user: User) -> None:
+    channel(user, "again")
+    user("pub", "again", "x")
+    assert user("sub", "again", "c", "-n", "1", "--no-ack")[0] == "x\n"
+    out, _ = user("sub", "again", "c", "-n", "1", "--json")
+    assert {"body": "x", "attempts": 2}.items() <= json.loads(out).items()
+
+
+def test_a_file_with_headers_a_key_and_a_delay(user: User, tmp_path: object) -> None:
+    channel(user, "files")
+    path = f"{tmp_path}/body"
+    with open(path, "wb") as file:
+        file.write(b"\xff\n")
+    for _ in range(2):  # the second time nsqd knows the key
+        assert user("pub", "files", "--file", path, "--key", "K", "--header", "source=import")[1] == "1 published\n"
+    out, _ = user("sub", "files", "c", "--until-empty", "--json")
+    assert [json.loads(line)["body_base64"] for line in out.splitlines()] == ["/wo="]
+    _, why = user("pub", "files", "a", "b", "--key", "L", code=2)
+    assert "--key is for one message" in why
+
+
+def test_jobs(user: User) -> None:
+    assert user("put", "work", "a", "b") == ("", "2 put\n")
+    assert user("put", "work", stdin=b"c\nd")[1] == "2 put\n"
+    assert user("reserve", "work", "-n", "1", "--release")[0] == "a\n"
+    assert user("reserve", "work", "-n", "1", "--bury")[0] == "a\n"
+    out, _ = user("reserve", "work", "--until-empty", "--json")
+    assert [json.loads(line)["body"] for line in out.splitlines()] == ["b", "c", "d"]
+
+
+@each("words, code, why", [
+    (("pub", "a b", "x"), 2, "is not a legal name"), (("pub", "t", "x", "--header", "novalue"), 2, "expects NAME=VALUE"),
+    (("pub", "t", "--file", "/nonexistent/f"), 1, "/nonexistent/f: No such file"), (("sub", "t", "a b", "-n", "1"), 1, "a b"),
+    (("bench", "pub", "--topic", "a b"), 2, "legal name"),
+])  # fmt: skip
+def test_wrong_arguments(user: User, words: tuple[str, ...], code: int, why: str) -> None:
+    _, error = user(*words, code=code)
+    assert why in error
+    assert error.count("\n") == 1
+
+
+def test_bench(user: User) -> None:
+    channel(user, "load")
+    out, _ = user("bench", "pub", "--topic", "load", "--count", "20", "--connections", "2", "--batch", "4", "--json")
+    assert {"messages": 20}.items() <= json.loads(out).items()
+    out, _ = user("bench", "sub", "--topic", "load", "--channel", "c", "--count", "20")
+    assert out.startswith("20 messages in ")
+    out, _ = user("bench", "jobs", "--count", "5", "--connections", "2", "--json")
+    found = json.loads(out)
+    assert found["messages"] == 5
+    assert 0 < found["latency_ms"]["p50"] <= found["latency_ms"]["max"]
+
+
+def test_the_histogram_has_a_row_for_each_doubling() -> None:
+    result = Result(4, 400, 2.0)
+    result.latencies.record_many([15_000, 900_000, 1_000_000, 30_000_000])
+    head, latencies, *rows = lines_of(result)
+    assert head == "4 messages in 2.00 s: 2 messages/s, 0.000 MB/s"
+    assert latencies.endswith("max 30.00")
+    assert [row.split()[2:4] for row in rows] == [["ms", "1"], ["ms", "2"], ["ms", "1"]]
+    assert [row.count("#") for row in rows] == [20, 40, 20]
+    assert len(list(lines_of(Result()))) == 1

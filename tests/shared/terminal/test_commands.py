@@ -1,0 +1,73 @@
+"""How a command ends: exit codes, a closed pipe, Ctrl-C, and the prompt before a dangerous action."""
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from shared.terminal.commands import CommandError, NoAnswer, WrongArguments, run_command
+from shared.terminal.confirm import is_confirmed
+from tests.cases import each
+
+
+def raising(error: BaseException) -> Callable[[], int]:
+    def main() -> int:
+        raise error
+
+    return main
+
+
+@each("error, code, text", [
+    (CommandError("it is full"), 1, "penstock x: it is full\n"), (WrongArguments("no"), 2, "penstock x: no\n"),
+    (NoAnswer("all down"), 3, "penstock x: all down\n"), (KeyboardInterrupt(), 130, ""),
+])  # fmt: skip
+def test_the_exit_code_of_an_error(
+    error: BaseException, code: int, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(raising(error), lambda: "penstock x") == code
+    assert capsys.readouterr() == ("", text)
+
+
+@pytest.mark.process
+def test_a_pipe_that_closes_ends_a_command_quietly(capfd: pytest.CaptureFixture[str]) -> None:
+    before = os.dup(1)
+    reading, writing = os.pipe()
+    os.close(reading)
+    os.dup2(writing, 1)
+    try:
+        assert run_command(lambda: os.write(1, b"x"), lambda: "penstock x") == 0
+    finally:
+        os.dup2(before, 1)
+    assert capfd.readouterr().err == ""
+
+
+def test_what_a_terminal_cannot_show_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.TextIOWrapper(io.BytesIO(), "ascii")
+    monkeypatch.setattr(sys, "stdout", out)
+    assert run_command(lambda: print("zw\u00f6lf") or 0, lambda: "penstock x") == 0
+    assert out.buffer.getvalue() == b"zw\\xf6lf\n"  # type: ignore[attr-defined]
+
+
+def test_the_prompt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def asked(**given: bool) -> bool:
+        return is_confirmed(
+            argparse.Namespace(**{"yes": False, "dry_run": False} | given), "delete topic t: 5 messages"
+        )
+
+    class Keyboard(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    assert not asked(dry_run=True, yes=True)
+    assert capsys.readouterr().err == "would delete topic t: 5 messages\n"
+    assert asked(yes=True)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    with pytest.raises(WrongArguments, match="would delete topic t: 5 messages: give --yes"):
+        asked()
+    for text, is_yes in (("y\n", True), ("YES\n", True), ("\n", False), ("no\n", False), ("", False)):
+        monkeypatch.setattr(sys, "stdin", Keyboard(text))
+        assert asked() is is_yes
+    assert "Delete topic t: 5 messages. Continue? [y/N]" in capsys.readouterr().err

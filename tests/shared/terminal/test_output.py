@@ -1,0 +1,59 @@
+"""Tables fit the terminal, and colors are for those who see them."""
+
+import io
+
+import pytest
+
+from shared.terminal.output import Column, has_colors, numbers, plain, print_rows, table
+
+COLUMNS = (Column("topic"), *numbers("depth", "messages"), Column("node"))
+ROWS = [
+    {"topic": "orders", "depth": 1234, "messages": 5, "node": "10.0.0.1:4151"},
+    {"topic": "a" * 40, "depth": None, "messages": 1_000_000, "node": ""},
+]
+
+
+def test_without_a_limit_nothing_is_cut() -> None:
+    first, second, third = table(ROWS, COLUMNS)
+    assert first.split() == ["TOPIC", "DEPTH", "MESSAGES", "NODE"]
+    assert second == f"orders{' ' * 36}1,234          5  10.0.0.1:4151"
+    assert third == f"{'a' * 40}      -  1,000,000  -"
+
+
+def test_a_table_fits_its_terminal_at_any_width() -> None:
+    for width in range(20, 90):
+        lines = list(table(ROWS, COLUMNS, width))
+        assert max(map(len, lines)) <= width, width
+    head, _, row = table(ROWS, COLUMNS, 38)
+    assert head.endswith("+1")
+    assert row.startswith("aaaaa")
+    assert "..." in row
+
+
+def test_control_characters_cannot_move_the_cursor() -> None:
+    assert plain("a\x1b[2Jb\n") == "a\\x1b[2Jb\\n"
+    assert (plain(True), plain(None), plain(1234)) == ("yes", "-", "1,234")
+
+
+def test_colors(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert (has_colors(Screen()), has_colors(io.StringIO())) == (True, False)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not has_colors(Screen())
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    assert not has_colors(Screen())
+    red = Column("depth", style=lambda row: "red" if row["depth"] else "")
+    assert list(table(ROWS, [red], 80, colors=True))[1:] == ["\x1b[31m1,234\x1b[0m", "-"]
+
+
+def test_json_has_a_row_on_each_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows(ROWS[:1], COLUMNS, as_json=True)
+    assert capsys.readouterr().out == '{"topic": "orders", "depth": 1234, "messages": 5, "node": "10.0.0.1:4151"}\n'
+    print_rows([], COLUMNS, as_json=False, nothing="no topics")
+    assert capsys.readouterr().err == "no topics\n"
