@@ -4,12 +4,14 @@ import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import pytest
 
 from admin.options import AdminOptions
+from admin.pages.login import Login
 from admin.users.access import COOKIE, Access
 from admin.users.roles import Who, of_role
 from admin.users.sessions import FREE_TRIES, Tries
@@ -262,3 +264,12 @@ async def test_wrong_passwords_from_everywhere_lock_out_no_one_who_has_logged_in
         _, home = await asyncio.gather(asyncio.gather(*again), from_home())
         assert home == 303
     assert [await from_home("wrong") for _ in range(FREE_TRIES + 3)][-1] == 429  # but guesses have to wait there, too
+
+
+@each("where, followed", [
+    ("/a/topics?n=1", "/a/topics?n=1"), ("/a/", "/a/"), ("/b/", "/a/"), ("//evil.test/a/", "/a/"), ("/a/\\evil", "/a/"),
+    ("/a/\r\nSet-Cookie: x", "/a/"), ("https://evil.test", "/a/"),
+])  # fmt: skip
+def test_a_login_leads_to_a_page_of_nsqadmin_only(where: str, followed: str) -> None:
+    login = Login(cast(Any, SimpleNamespace(renderer=SimpleNamespace(base="/a"))))
+    assert login.local(where) == followed
