@@ -95,7 +95,7 @@ class AlarmPages:
         paused, buried = len(look.paused_tubes), sum(look.tubes.values())
         counts = {"Draining nodes": draining, "Paused tubes": paused, "Buried jobs": buried}
         found = [(name, count(value)) for name, value in counts.items() if value]
-        return [("In these sums", coverage), *found] if coverage else found
+        return [("Totals from", coverage), *found] if coverage else found
 
     async def alarms(self, request: Request) -> Fields:
         asked, look = query(request), self.monitor.last

@@ -64,8 +64,7 @@ _WINDOW = _minutes("minutes", 10, "The time over which it is measured (at most 1
 
 RULES: tuple[Rule, ...] = (
     Rule("node-down", Severity.CRITICAL, "Node down",
-        "The nsqd does not answer. Unless another node leads its log now, its messages are not delivered, and the sums on all"
-        " pages leave them out.",
+        "The node is unreachable. Unless another node leads its log now, its messages are neither delivered nor counted.",
         "Start it again on the same data directory. If its disk is lost, recover it from a copy. Dismiss it only if it will"
         " never come back.", "troubleshooting/lost-node.md"),
     Rule("node-refusing", Severity.CRITICAL, "Node rejects messages",
@@ -88,14 +87,14 @@ RULES: tuple[Rule, ...] = (
         "Open the Cluster page: it names the nodes and what they wait for.", "troubleshooting/lost-node.md"),
     Rule("buried-growing", Severity.CRITICAL, "Messages are being buried",
         "Consumers fail on messages until their attempts are used up. Buried messages are not delivered again.",
-        "Check the consumer's log and the buried messages. Kick them when the consumer is fixed.",
+        "Check the consumer's log and the buried messages. Kick them once the consumer is fixed.",
         "troubleshooting/backlog.md#dead-letters",
         (_count(1, "Messages buried within the window, at least"), _WINDOW), hold=120),
     Rule("buried", Severity.WARNING, "Buried messages",
         "Buried messages are kept, but are not delivered until an operator kicks them.",
         "Kick them, finish them, or move them to another topic.", "troubleshooting/backlog.md#dead-letters",
         (_count(1, "Buried messages, at least"),)),
-    Rule("failures", Severity.WARNING, "Consumers fail",
+    Rule("failures", Severity.WARNING, "High consumer failure rate",
         "Many deliveries end in a requeue or a timeout instead of a finish.",
         "Check the consumer's log. If messages time out, its msg_timeout is too short or it hangs.",
         "troubleshooting/backlog.md#messages-time-out-again-and-again",
@@ -114,7 +113,7 @@ RULES: tuple[Rule, ...] = (
             _count(1000, "Messages ready, at least"),
             Threshold("growth", 10, "%", "Growth within the window, at least"), _WINDOW,
         ), hold=120),
-    Rule("oldest-message", Severity.WARNING, "Messages wait too long",
+    Rule("oldest-message", Severity.WARNING, "Oldest message too old",
         "The oldest ready message of the channel has waited longer than allowed.",
         "Check whether consumers are connected and finish messages.", "troubleshooting/backlog.md",
         (_minutes("minutes", 30, "Age of the oldest ready message, at least"),)),

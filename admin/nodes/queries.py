@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
-from math import inf
 from typing import Any
 
 from admin.nodes.backlogs import gains_of
@@ -55,7 +54,6 @@ class Queries:
     held: HeldPast = field(default_factory=HeldPast)  # of original nodes
     past: SeriesPast = field(default_factory=SeriesPast)  # the charts of nodes that are gone
     has_cluster: bool = False  # a node was in a cluster since the start; it remains so when no node answers
-    _shown: dict[str, float] = field(default_factory=dict)  # by address: when a page asked the node last, monotonic s
     # By address: whether it is Penstock's nsqd, and until when that is assumed.
     _kinds: dict[str, tuple[bool, float]] = field(default_factory=dict)
 
@@ -64,21 +62,13 @@ class Queries:
         self.fallback.on_answer = self._note_answer
 
     def _note_answer(self, address: str, seen: Observation | None, seconds: float) -> None:
-        """Note the messages on a node as its answer to a page reports them, and that a page shows the node."""
-        if self.inventory.find(address) is not None:
-            if len(self._shown) >= MOST_KINDS:
-                self._shown.clear()
-            self._shown[address] = time.monotonic()
-            if seen is not None:
-                self.inventory.note(address, seen, self.clock() - int(seconds * SECOND))
+        """Note the messages on a node as its answer to a page reports them."""
+        if seen is not None:
+            self.inventory.note(address, seen, self.clock() - int(seconds * SECOND))
 
     def data_age(self, address: str) -> int:
         """Return the age in ns of the oldest values of a node that pages show; 0: the node answers."""
         return int(self.fallback.data_age(address) * SECOND)
-
-    def is_shown(self, address: str, seconds: float) -> bool:
-        """Return whether a page has asked the node within the last seconds."""
-        return time.monotonic() - self._shown.get(address, -inf) < seconds
 
     # Nodes
 

@@ -145,40 +145,23 @@ def healthy(**more: Any) -> FakeNode:
 
 
 @on_asyncio
-async def test_a_look_asks_what_alarms_need_and_seldom_what_costs_more(make_watch: Any) -> None:
+async def test_each_check_asks_for_all_that_pages_and_alarms_show(make_watch: Any) -> None:
     watch = make_watch(n=(node := healthy()))
     look = await watch.look()
-    first = ["/channels/attention", "/node/drain", "/cluster", "/storage", "/cursors", "/topics/figures"]
-    assert node.paths == first
+    requests = ["/channels/attention", "/node/drain", "/cluster", "/storage", "/cursors", "/topics/figures"]
+    assert node.paths == requests
     assert node.asked[1] == ("/channels/attention", {"depth": "500", "age": "1800", "limit": "1000"})
     assert (look.answered, look.channels["t", "c"].buried) == ({"n:1"}, 7)
     node.asked.clear()
-    for _ in range(3):
-        await watch.look()
-    assert node.paths == 3 * ["/channels/attention", "/node/drain"], "it is in no cluster"
-    node.asked.clear()
     await watch.look()
-    assert node.paths == first
-    assert [[one.id for one in changes.raised] for changes in watch.changes] == [[("buried", "t/c")], [], [], [], []]
-    assert watch.monitor.completed == 5
+    assert node.paths == requests
+    assert watch.monitor.inventory.find("n:1").figures_at == watch.clock()
+    assert [[one.id for one in changes.raised] for changes in watch.changes] == [[("buried", "t/c")], []]
+    assert watch.monitor.completed == 2
     assert watch.monitor.checked_at == watch.clock()
     watch = make_watch(thresholds=("oldest-message.minutes=1e15", "backlog-growing.messages=0"), n=(node := healthy()))
     await watch.look()  # thresholds beyond what nodes can be asked for
     assert node.asked[1] == ("/channels/attention", {"depth": "1", "age": str(MOST_AGE), "limit": "1000"})
-
-
-@on_asyncio
-async def test_a_node_in_a_cluster_is_asked_about_it_with_each_look(make_watch: Any) -> None:
-    watch = make_watch(n=(node := healthy(**{"/cluster": {"cluster": "main", "node": 1}})))
-    await watch.look()
-    node.asked.clear()
-    await watch.look()
-    assert node.paths == ["/channels/attention", "/node/drain", "/cluster"]
-    node.answers["/cluster"] = Refused("404", 404)
-    await watch.look()
-    node.asked.clear()
-    await watch.look()
-    assert "/cluster" not in node.paths, "it has left it"
 
 
 @on_asyncio
@@ -289,7 +272,7 @@ async def test_a_node_that_goes_down_keeps_its_figures_and_loses_its_channels(ma
     (alarm,) = watch.monitor.book.all()
     assert (alarm.subject.rule, alarm.since) == ("node-down", watch.clock() // SECOND * SECOND)
     assert "30 messages are stuck on it: t (30)." in alarm.subject.words
-    assert set(watch.monitor._paces) == {"m:1"}
+    assert set(watch.monitor._nodes) == {"m:1"}
     assert not await watch.monitor.dismiss("m:1"), "it is up"
     assert await watch.monitor.dismiss("n:1")
     assert watch.alarms() == {}
