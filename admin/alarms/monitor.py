@@ -180,7 +180,7 @@ class Monitor:
         live = self.inventory.asked(self._clock())
         await asyncio.gather(*map(self._ask, live))
         look = await self._snapshot(live)
-        changes = self.book.update(self.checks.check(look), look.at)
+        changes = self.book.update(self.checks.check(look), look.at, partial(self.checks.current, look=look))
         self.last, self.checked_at, self.took = look, self._clock(), time.monotonic() - began
         self.completed += 1
         self._on_changes(changes)

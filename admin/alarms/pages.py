@@ -73,20 +73,20 @@ class AlarmPages:
 
     def banners(self, who: Who, place: Place) -> Fields:
         """Return the alarms about the subject of a page, and counts of the others, without nodes that are down."""
-        alarms = [one for one in self._urgent(who) if one.rule.name != "node-down"]
+        alarms = [one for one in self.urgent(who) if one.rule.name != "node-down"]
         here = [one for one in alarms if one.subject.is_about(place)][:MOST_HERE]
         found = Counter(one.subject.severity for one in alarms)
         found.subtract(one.subject.severity for one in here)
         counts = {one.word: found[one] for one in (Severity.CRITICAL, Severity.WARNING) if found[one]}
         return {"alarms_here": here, "alarm_counts": counts}
 
-    def _urgent(self, who: Who) -> list[Alarm]:
+    def urgent(self, who: Who) -> list[Alarm]:
         """Return the alarms that are neither snoozed nor only good to know."""
         return [one for one in self.visible(who) if one.snooze is None and one.subject.severity is not Severity.INFO]
 
     def groups(self, who: Who) -> list[Group]:
         """Return the urgent alarms, by rule."""
-        return grouped(self._urgent(who))
+        return grouped(self.urgent(who))
 
     def totals(self) -> list[tuple[str, str]]:
         """Return the totals of the overview that are not of topics: its coverage, and the work left for operators."""

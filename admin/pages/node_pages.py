@@ -9,7 +9,11 @@ from itertools import islice
 
 from starlette.requests import Request
 
-from admin.alarms.monitor import Monitor
+from admin.alarms.book import Alarm
+from admin.alarms.node_checks import HANGS
+from admin.alarms.pages import AlarmPages
+from admin.alarms.rules import Severity
+from admin.alarms.subject import Place
 from admin.nodes.cluster import AllFailed, Producer
 from admin.nodes.inventory import NodeRecord, NodeState
 from admin.nodes.overview import COLUMNS, Overview, ordered, overview_of
@@ -33,7 +37,7 @@ from shared.json_fields import JsonObject, number, objects, text
 MOST_INACTIVE = 1_000  # topics without a node shown on the lookup page
 MOST_TOMBSTONABLE = 1_000  # topics offered on the page of a node
 # Columns of the exported tables of nodes, and of the nodes of a cluster.
-_NODE = ("node", "hostname", "version", "state", "topics", "depth", "figures_at", "disk_free", "disk_at")
+_NODE = ("node", "hostname", "version", "state", "alarms", "topics", "depth", "figures_at", "disk_free", "disk_at")
 _MEMBER = (
     "node", "address", "http_address", "state", "others", "copies_possible", "copies_wanted", "replies_given_up",
     "last_position", "led_by", "recover",
@@ -46,7 +50,7 @@ class NodePages:
 
     site: Site
     api: JsonApi
-    monitor: Monitor
+    alarms: AlarmPages
     tombstones: Tombstones
 
     def views(self) -> Mapping[str, View]:
@@ -82,11 +86,13 @@ class NodePages:
 
     def _row(self, record: NodeRecord, who: Who, now: int, disk: JsonObject) -> Fields:
         """Return the row of a node in the table of nodes. Each count has its time."""
-        one, state = record.producer, record.state(now)
+        one, state, alarms = record.producer, record.state(now), self._alarms_of(record.address, who)
         figures = _figures(record, state) if who.sees_all else {}
         return {
             "node": record.address, "hostname": one.hostname, "version": one.version, "tcp_port": one.tcp_port,
-            "state": state.value, "is_gone": state.is_gone, "is_draining": record.is_draining,
+            "state": _state(state, alarms), "alarms": ", ".join(one.rule.title for one in alarms),
+            "is_critical": any(one.subject.severity is Severity.CRITICAL for one in alarms),
+            "is_gone": state.is_gone, "is_draining": record.is_draining,
             "since": record.failing_since, "reason": record.reason,
             "registered": len(one.remote_addresses) if record.is_named else 0,
             "topics": len(who.visible(name for name, _ in one.topics)),
@@ -97,11 +103,16 @@ class NodePages:
             "copies": self._copies(record.address),
         }  # fmt: skip
 
-    def _facts(self, address: str, disk: JsonObject) -> Iterator[tuple[str, str]]:
+    def _alarms_of(self, address: str, who: Who) -> list[Alarm]:
+        """Return the urgent alarms of a node that the user may see, the worst first."""
+        return [one for one in self.alarms.urgent(who) if one.subject.is_about(Place(node=address))]
+
+    def _facts(self, address: str, disk: JsonObject, who: Who) -> Iterator[tuple[str, str]]:
         """Yield the facts about a node that answers: labels and values."""
         record, now = self.site.queries.inventory.find(address), self.site.queries.clock()
         if record is not None:
-            yield "State", "draining" if record.is_draining else record.state(now).value
+            state = _state(record.state(now), self._alarms_of(address, who))
+            yield "State", "draining" if record.is_draining and state == NodeState.UP.value else state
             yield "Version", record.producer.version
             if self.site.settings.lookupds and record.is_named:
                 yield "nsqlookupds", f"{len(record.producer.remote_addresses)} of {len(self.site.settings.lookupds)}"
@@ -114,7 +125,7 @@ class NodePages:
 
     def _copies(self, address: str) -> str:
         """Return the node that has promoted the log, or the nodes with copies of it; "" if the node is in no cluster."""
-        found = self.monitor.last.member(address)
+        found = self.alarms.monitor.last.member(address)
         if found is None:
             return ""
         cluster, member = found
@@ -128,7 +139,7 @@ class NodePages:
         visible = [one for one in record.stuck if who.sees(one.topic)]
         figures = record.figures if who.sees_all else {}
         return {
-            "page_of": "node_down", "title": f"Node {record.address}", "record": record, "stuck": visible,
+            "page_of": "node_down", "title": f"Node {record.address}", "record": record, "stuck": visible, "hangs": HANGS,
             "state": record.state(self.site.queries.clock()).value, "totals": _labeled(figures),
             "table": [
                 {"topic": one.topic, "messages": one.messages, "buried": one.buried, "reported_at": one.at or record.figures_at}
@@ -160,7 +171,7 @@ class NodePages:
         tombstonable = (name for name in sorted(names) if who.may("tombstone", name))
         return {
             "page_of": "node", "title": f"Node {address}", "node": address, "rows": rows, "page": page, "pages": pages,
-            "q": having, "totals": [*self._facts(address, disk), *(totals if who.sees_all else ())],
+            "q": having, "totals": [*self._facts(address, disk, who), *(totals if who.sees_all else ())],
             "talkers": tables.TALKERS.sorted(top_talkers(use.answers.get(address, {})), asked),
             "drain": drain_view(drain.answers.get(address, {})), "extended": bool(penstock_nodes),
             "errors": overview.errors, "lookupds": self.site.settings.lookupds,
@@ -260,6 +271,11 @@ class NodePages:
         silent = self.site.queries.fallback.stale().get(address)
         error = f"No valid answer for {silent:.0f} s." if silent is not None else ""
         return {"address": address, "version": text(answer.get("version"))[:100], "error": error}
+
+
+def _state(state: NodeState, alarms: list[Alarm]) -> str:
+    """Return the state as text: a node that answers and has alarms is degraded."""
+    return "degraded" if alarms and state is NodeState.UP else state.value
 
 
 def _figures(record: NodeRecord, state: NodeState) -> Mapping[str, int]:

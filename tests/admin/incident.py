@@ -18,7 +18,7 @@ import pytest
 from admin.daemon import Application, application
 from admin.nodes import fallback
 from admin.nodes.answer_budget import Answer
-from admin.nodes.upstreams import Refused, UpstreamError, Upstreams
+from admin.nodes.upstreams import TIMED_OUT, Refused, UpstreamError, Upstreams
 from admin.options import AdminOptions
 from tests.admin.asking import _TLS, browser
 from tests.admin.looks import NOW, SECOND
@@ -74,7 +74,7 @@ class Incident:
 
     async def _get_object(self, address: str, path: str, arguments: Any = None) -> Answer:
         if address in self.dead:
-            raise UpstreamError(f"{address}{path} did not answer")
+            raise UpstreamError(f"{address}{path} {TIMED_OUT} 5 s")
         answers = self._of_lookupd() if address == LOOKUPD else self._of_node()
         if path not in answers:
             raise Refused("404", 404)

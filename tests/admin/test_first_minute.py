@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from admin.alarms.node_checks import HANGS
 from tests.admin.incident import CHECK, FIRST, LOOKUPD, NODE, STEP, Incident, depth
 from tests.async_tests import on_asyncio
 from tests.cases import each
@@ -57,3 +58,32 @@ async def test_no_figure_is_wrong_without_its_age(monkeypatch: pytest.MonkeyPatc
                 assert "s old" not in page, f"{path}: the node answers"
     if NODE in dead:
         assert max(shown(await incident.page("/"))) == BEFORE, "the newest answer counts, be it to a page"
+
+
+@on_asyncio
+async def test_the_state_of_a_node_follows_its_alarms(monkeypatch: pytest.MonkeyPatch) -> None:
+    incident = Incident(monkeypatch)
+    for free, state in ((60, "up"), (3, "degraded"), (60, "up")):
+        incident.free = free
+        for _ in range(CHECK):
+            await incident.pass_second()
+        (row,) = (await incident.client.get("/nodes?format=json")).json()
+        assert row["state"] == state
+        assert row["alarms"] == ("Disk almost full" if state == "degraded" else "")
+        for path in ("/nodes", f"/nodes/{NODE}"):
+            page = await incident.page(path)
+            assert ("degraded" in page, "Disk almost full" in page) == (state == "degraded",) * 2, path
+    page = await incident.page("/topics/t/c")
+    assert "Disk almost full" not in page, "that is of the node"
+
+
+@on_asyncio
+async def test_a_node_that_hangs_is_to_be_examined_and_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    incident = Incident(monkeypatch)
+    await incident.pass_second()
+    incident.dead.add(NODE)
+    for _ in range(CHECK):
+        await incident.pass_second()
+    assert "it runs, but has not answered for" in await incident.page("/")
+    assert HANGS in await incident.page("/alarms")
+    assert HANGS in await incident.page(f"/nodes/{NODE}")
