@@ -10,19 +10,23 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 from admin.alarms.book import AlarmBook, Changes, Id
 from admin.alarms.checks import Checks
 from admin.alarms.state_store import StateStore
+from admin.alarms.subject import Subject
 from admin.nodes.cluster import AllFailed, Producer
 from admin.nodes.inventory import Inventory
 from admin.nodes.observations import observation_of, observation_of_topics
 from admin.nodes.queries import Queries
 from admin.nodes.snapshot import MOST_KEPT, MOST_LISTED, OWN, CursorFigures, Snapshot, facts_of
 from admin.nodes.upstreams import UpstreamError
+from admin.nodes.views import rate
 from shared.cluster.merge import cluster_states
 from shared.json_fields import JsonObject, number, objects, text
 from shared.log import log
@@ -33,6 +37,7 @@ LONGEST_PING = 5.0  # s between two rounds of pings
 SILENT = 4  # checks that leave out a node which has kept a check waiting and did not answer
 POLITE = 50  # times as long as a node's answer took, until it is asked again
 MOST_CURSORS = 1000  # of a node
+MOST_NAMED = 5  # topics whose publishers are asked for in one check
 MOST_AGE = 10 * 365 * 24 * 3600  # s: the longest age that nsqd can be asked for
 ATTENTION = "/channels/attention"
 # What every node of Penstock is asked for after ATTENTION, with the arguments.
@@ -180,7 +185,8 @@ class Monitor:
         live = self.inventory.asked(self._clock())
         await asyncio.gather(*map(self._ask, live))
         look = await self._snapshot(live)
-        changes = self.book.update(self.checks.check(look), look.at, partial(self.checks.current, look=look))
+        found = await self._with_publishers(self.checks.check(look))
+        changes = self.book.update(found, look.at, partial(self.checks.current, look=look))
         self.last, self.checked_at, self.took = look, self._clock(), time.monotonic() - began
         self.completed += 1
         self._on_changes(changes)
@@ -188,6 +194,21 @@ class Monitor:
         if since != self._since:
             self._since = since
             await self.store.put_alarms(since)
+
+    async def _with_publishers(self, found: list[Subject]) -> list[Subject]:
+        """Return the subjects; the first backlogs that grow name the connection that publishes the most to their topic."""
+        topics = dict.fromkeys(one.topic for one in found if one.rule == "backlog-growing")
+        fastest: dict[str, str] = {}
+        for topic in islice(topics, MOST_NAMED):
+            with suppress(AllFailed, UpstreamError):
+                for one in (await self.queries.publishers(topic))[:1]:
+                    fastest[topic] = f"; most from {one.name}" + (
+                        f", {rate(one.rate)}/s" if one.rate is not None else ""
+                    )
+        return [
+            replace(one, words=one.words + fastest.get(one.topic, "")) if one.rule == "backlog-growing" else one
+            for one in found
+        ]
 
     async def _ask(self, node: Producer) -> None:
         """Ask one node, unless its last answers took so long that it is not its turn yet."""

@@ -18,10 +18,12 @@ from admin.nodes.cluster import AllFailed, Cluster, Producer, Producers, Stats
 from admin.nodes.fallback import FallbackUpstreams
 from admin.nodes.held_past import HeldPast
 from admin.nodes.inventory import Inventory, NodeRecord, NodeState
+from admin.nodes.loads import NodeLoad, loads_of
 from admin.nodes.merge import fields
 from admin.nodes.observations import Observation
 from admin.nodes.overview import Overview, Rows, counts_row, node_counts, older, overview_of, rows_of
 from admin.nodes.places import Settings
+from admin.nodes.publishers import Publisher, arguments_for, publishers_of, with_publish_rates
 from admin.nodes.response_cache import FRESH, CachedAnswer, ResponseCache
 from admin.nodes.series_past import MissingNode, SeriesPast
 from admin.nodes.upstreams import Gathered, UpstreamError, Upstreams
@@ -324,6 +326,17 @@ class Queries:
         answers |= {one["node"]: self.held.ages(one, now) for one in stats.topics if one["node"] in addresses}
         return gains_of(answers)
 
+    async def publishers(self, topic: str) -> list[Publisher]:
+        """Return the connections that publish to a topic, the fastest first. Nodes of NSQ report them, too."""
+
+        async def ask() -> list[Publisher]:
+            producers = (await self.producers_of(topic)).producers
+            gathered = await self._gathered(producers, "/stats", arguments_for(topic))
+            return publishers_of(gathered.answers, topic)
+
+        cached = await self.cache.get(("publishers", topic), ask)
+        return with_publish_rates(cached.now, cached.before or [], cached.seconds)
+
     async def _sampled_stats(self, producers: list[Producer], topic: str, channel: str, *, clients: bool) -> Stats:
         """Return stats of the topic, after sampling the messages at original nodes, which do not report changes."""
         stats = await self.cluster.stats(producers, topic, channel, clients=clients)
@@ -360,9 +373,19 @@ class Queries:
         self, producers: list[Producer], path: str, arguments: dict[str, str] | None = None, seconds: float = 0
     ) -> Gathered[JsonObject]:
         """Return the answers of Penstock's nodes to a path, at most `seconds` old; 0: FRESH."""
-        asked = arguments or {}
+        return (await self._ask_nodes(producers, path, arguments or {}, seconds or FRESH)).now
+
+    async def loads(self, penstock_nodes: list[Producer]) -> dict[str, NodeLoad]:
+        """Return the load of each of Penstock's nodes by address; the inventory notes their counts."""
+        cached = await self._ask_nodes(penstock_nodes, "/topics/figures", {"columns": "held,buried"}, FRESH)
+        before = cached.before.answers if cached.before is not None else {}
+        return loads_of(cached.now.answers, before, cached.seconds)
+
+    async def _ask_nodes(
+        self, producers: list[Producer], path: str, asked: dict[str, str], seconds: float
+    ) -> CachedAnswer[Gathered[JsonObject]]:
         key = (path, *sorted(asked.items()), *(one.address for one in producers))
-        return (await self.cache.get(key, lambda: self._gathered(producers, path, asked), seconds or FRESH)).now
+        return await self.cache.get(key, lambda: self._gathered(producers, path, asked), seconds)
 
     async def _gathered(
         self, producers: Iterable[Producer], path: str, arguments: Mapping[str, Any]

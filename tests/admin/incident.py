@@ -104,7 +104,10 @@ class Incident:
                 "columns": {name: [value] for name, value in {**counts, "held": ready, "channels": 1}.items()},
             },
             "/topics/rows": {"topics": [row]},
-            "/stats": {"topics": [{"topic_name": "t", "depth": 0, "message_count": ready, "channels": [channel]}]},
+            "/stats": {
+                "topics": [{"topic_name": "t", "depth": 0, "message_count": ready, "channels": [channel]}],
+                "producers": [{"hostname": "web", "pub_counts": [{"topic": "t", "count": ready}]}],
+            },
             "/topic/ages": {"topic": 0, "channels": {"c": now - SECOND}, "buried": {}},
             "/storage": {"disk_free": self.free * 10**9, "disk_total": 100 * 10**9, "refusal": ""},
             "/cursors": {"cursors": []},

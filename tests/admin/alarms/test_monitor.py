@@ -20,7 +20,7 @@ from admin.nodes.inventory import DOWN_AFTER, NodeState
 from admin.nodes.merge import topic_of
 from admin.nodes.queries import Queries
 from admin.nodes.snapshot import Snapshot
-from admin.nodes.upstreams import Refused, UpstreamError
+from admin.nodes.upstreams import Gathered, Refused, UpstreamError
 from tests.admin.asking import in_loop
 from tests.admin.looks import JSON, NOW, SECOND, producer
 from tests.async_tests import on_asyncio
@@ -57,7 +57,7 @@ class Watch:
         self.lookupds: dict[str, Exception | None] = {"l:1": None}
         self.originals: dict[str, list[dict[str, Any]]] = {}
         self.changes: list[Changes] = []
-        asks = {"get_object": self.get_object, "get_bytes": self.get_bytes}
+        asks = {"get_object": self.get_object, "get_bytes": self.get_bytes, "objects_of": self.objects_of}
         upstreams: Any = SimpleNamespace(**asks, stale=dict, forget=lambda address: None)
         upstreams.answer_budget = SimpleNamespace(most_held=1 << 20)
         cluster = SimpleNamespace(producers=self.producers, stats=self.stats, lookupds=tuple(self.lookupds))
@@ -109,6 +109,15 @@ class Watch:
         if isinstance(answer, Exception):
             raise answer
         return cast(dict[str, Any], answer)
+
+    async def objects_of(self, addresses: list[str], path: str, arguments: dict[str, str]) -> Gathered[Any]:
+        found: Gathered[Any] = Gathered()
+        for one in addresses:
+            try:
+                found.answers[one] = await self.get_object(one, path, arguments)
+            except UpstreamError as failure:
+                found.errors.append(str(failure))
+        return found
 
     async def look(self, after: float = INTERVAL) -> Snapshot:
         """Ping and check once, `after` seconds after the last time."""
@@ -409,6 +418,27 @@ async def test_what_is_raised_in_a_snooze_is_stored_too(make_watch: Any, monkeyp
     await watch.look()
     assert puts == [{("buried", "t/c"): NOW + int(INTERVAL * SECOND)}, {}], "only what has changed"
     assert [len(one.raised) + len(one.ended) for one in watch.changes] == [0, 0, 0]
+
+
+@on_asyncio
+async def test_a_backlog_that_grows_names_the_connection_that_publishes_the_most(make_watch: Any) -> None:
+    watch = make_watch(producer("n", topics=(("t", False),), capabilities=("log",)), n=(node := healthy()))
+    watch.monitor.queries.cache._clock = watch.monotonic
+    words = ""
+    for at in range(50):
+        counts = {"a:1": 10 * at, "rogue:1": 6600 * at if at > 1 else 0}
+        producers = [
+            {"hostname": "web", "remote_address": name, "pub_counts": [{"topic": "t", "count": count}]}
+            for name, count in counts.items()
+        ]
+        channel = {"topic": "t", "channel": "c", "depth": 6610 * at, "clients": 1}
+        node.answers |= {"/channels/attention": {"channels": [channel]}, "/stats": {"producers": producers}}
+        await watch.look()
+        words = "".join(one.words for one in watch.monitor.book.all() if one.subject.rule == "backlog-growing")
+    assert words.endswith("; most from web rogue:1, 440/s")
+    node.answers["/stats"] = UpstreamError("reset")
+    await watch.look()
+    assert "backlog-growing" in watch.alarms(), "it is raised, if only without the name"
 
 
 @on_asyncio
