@@ -18,6 +18,7 @@ from starlette.responses import Response
 from admin.alarms.book import LONGEST_REASON, Alarm, Group, Id, Snooze, grouped
 from admin.alarms.monitor import Monitor
 from admin.alarms.rules import BY_NAME, OFF, RULES, Rule, Severity
+from admin.alarms.runbooks import NAMES, runbook
 from admin.alarms.subject import Place
 from admin.alarms.webhook import Webhooks
 from admin.nodes.inventory import NodeState
@@ -52,7 +53,7 @@ class AlarmPages:
 
     def views(self) -> Mapping[str, View]:
         """Return the view function of each path."""
-        return {"/alarms": self.alarms, "/alarms/rules": self.rules}
+        return {"/alarms": self.alarms, "/alarms/rules": self.rules, "/runbooks/{folder}/{page}": self.show_runbook}
 
     def routes(self, shown: Mapping[str, Mapping[str, Handler]]) -> Routes:
         """Return the handlers of every path, by method, without those of views, which are `shown`."""
@@ -117,10 +118,18 @@ class AlarmPages:
         }  # fmt: skip
 
     def runbook(self, rule: Rule) -> str:
-        """Return the URL of a rule's runbook, or "" without -docs-url."""
+        """Return the URL of a rule's runbook: on the site of -docs-url, or without one, of nsqadmin's own page."""
         base = self.site.renderer.options.docs_url.rstrip("/")
-        page, _, anchor = rule.runbook.partition("#")
-        return f"{base}/{page.removesuffix('.md')}.html{'#' if anchor else ''}{anchor}" if base else ""
+        page, hash_mark, anchor = rule.runbook.partition("#")
+        name = page.removesuffix(".md")
+        return (f"{base}/{name}.html" if base else f"{self.site.renderer.base}/runbooks/{name}") + hash_mark + anchor
+
+    async def show_runbook(self, request: Request) -> Fields:
+        name = "/".join(request.scope["path"].rsplit("/", 2)[1:])
+        if name not in NAMES:
+            raise HttpError(404, "No alarm has such a runbook.")
+        title, sections = runbook(name)
+        return {"page_of": "runbook", "title": title, "still": True, "sections": sections}
 
     async def rules(self, request: Request) -> Fields:
         return {
