@@ -246,7 +246,7 @@ class _ClusterSite:
         self.monitor = Monitor(queries, checks, book, store, options.alarm_interval / SECOND, webhooks.notify)
         self.site = site = Site(options, settings, queries, renderer, access, audit)
         alarms = AlarmPages(site, self.monitor, webhooks, name)
-        nodes = NodePages(site, self.api, self.monitor, tombstones)
+        nodes = NodePages(site, self.api, alarms, tombstones)
         records = RecordPages(site, tasks, History(options.lake))
         self.pages = Pages(site, TopicPages(site, alarms), nodes, records, alarms)
         self.browsing = Browsing(site)

@@ -224,7 +224,7 @@ class AdminOptions(TlsOptions):
         read=read_word("json", "slack"),
     )
     docs_url: str = option(
-        "", "URL below which Penstock's docs are served, to which alarms link (default: alarms name the file)"
+        "", "URL below which Penstock's docs are served, to which alarms link (default: pages of nsqadmin)"
     )
     audit_file: str = option(
         "", "path to the audit log, one line of JSON per action (default: the last 1,000 actions, in memory only)"

@@ -8,7 +8,7 @@ All times are ns since the epoch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from admin.alarms.rules import BY_NAME, RULES, Rule, Severity
@@ -45,6 +45,7 @@ class Alarm:
     # The worst severity with which it was in Changes.raised, of this process or the one before; None: it was in none.
     notified: Severity | None = None
     is_found: bool = True  # False: its condition did not hold at the last check; it ends with the hold of its rule
+    current: str = ""  # the value at the last check as text, if its condition did not hold then; "": not known
 
     @property
     def rule(self) -> Rule:
@@ -61,8 +62,15 @@ class Alarm:
 
     @property
     def words(self) -> str:
-        """The problem as it is now; of an alarm that is only held, as it was when its condition held last."""
-        return self.subject.words if self.is_found else f"no longer; at {clock(self.seen)} it was: {self.subject.words}"
+        """The problem as it is now; of an alarm that is only held, the value now, and the problem when it was found last."""
+        if self.is_found:
+            return self.subject.words
+        return f"{self.current or 'no longer'}; at {clock(self.seen)} it was: {self.subject.words}"
+
+    @property
+    def advice(self) -> str:
+        """The action to take."""
+        return self.subject.advice or self.rule.action
 
     def json(self) -> JsonObject:
         """Return the alarm in the form of /api/alarms; times in s since the epoch. `value` and `text` are of `seen`."""
@@ -70,7 +78,7 @@ class Alarm:
         return {
             "rule": rule.name, "severity": one.severity.word, "title": rule.title, "subject": one.key, "topic": one.topic,
             "value": one.value, "text": self.words, "since": self.since // SECOND, "seen": self.seen // SECOND,
-            "meaning": rule.meaning, "action": rule.action, "runbook": f"docs/{rule.runbook}", "path": one.path,
+            "meaning": rule.meaning, "action": self.advice, "runbook": f"docs/{rule.runbook}", "path": one.path,
             "snoozed": snooze and {"until": snooze.until // SECOND, "by": snooze.by, "reason": snooze.reason},
         }  # fmt: skip
 
@@ -116,8 +124,10 @@ class AlarmBook:
         self._snoozes = dict(snoozes or {})
         self.left_out = 0
 
-    def update(self, found: Iterable[Subject], now: int) -> Changes:
-        """Note the subjects that a check has found, and return the changes."""
+    def update(
+        self, found: Iterable[Subject], now: int, current: Callable[[Subject], str] = lambda subject: ""
+    ) -> Changes:
+        """Note the subjects that a check has found, and return the changes. `current`: see Checks.current."""
         self._first = self._first or now
         subjects = list(found)
         self.left_out = max(0, len(subjects) - MOST_SUBJECTS)
@@ -129,8 +139,8 @@ class AlarmBook:
         over = [one for one in self._alarms.values() if _is_over(one.seen, now, one.rule.hold * one.is_raised)]
         for one in over:
             del self._alarms[one.id]
-        held = [one for one in self._alarms.values() if one.is_found and one.seen != now]
-        self._alarms |= {one.id: replace(one, is_found=False) for one in held}
+        held = [one for one in self._alarms.values() if one.seen != now]
+        self._alarms |= {one.id: replace(one, is_found=False, current=current(one.subject)) for one in held}
         over += self._cleared + self._not_found_again(now)
         self._cleared = []
         raised = [one for one in self._alarms.values() if one.is_news and not self._snooze_of(one.id)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -15,7 +16,8 @@ from admin.times import old, second
 from shared.values import SECOND
 
 DAY = 86_400 * SECOND
-NONE = ChannelFigures(*(0,) * 10, paused=False)
+UNPAUSE = "Unpause it. Nothing is delivered until then."
+NONE = ChannelFigures(*(0,) * 12, paused=False)
 
 
 class Checks:
@@ -28,6 +30,7 @@ class Checks:
         checks: dict[str, Check] = {
             **node_checks.CHECKS,
             "buried-growing": self._buried_growing, "buried": self._buried, "failures": self._failures,
+            "consumers-lost": self._lost,
             "channel-without-consumer": self._without_consumer, "backlog-growing": self._growing,
             "oldest-message": self._oldest, "topic-without-channel": self._without_channel, "paused": self._paused,
             "tube-buried": self._tubes, "cursor-lag": self._cursors, "disk-low": self._disk_low, "disk-days": self._disk_days,
@@ -35,6 +38,20 @@ class Checks:
             "certificate-expiring": self._certificates, "replies-given-up": self._given_up,
         }  # fmt: skip
         self._checks = {rule.name: checks[rule.name] for rule in RULES}
+
+    def current(self, subject: Subject, look: Snapshot) -> str:
+        """Return the value now of a subject whose condition has ended, as text; "" if it is not known."""
+        node = look.nodes.get(subject.node)
+        if subject.rule == "disk-days" and node is not None:
+            return f"{size(node.disk_free)} free"
+        if subject.rule == "sync-slow" and node is not None:
+            return f"{node.sync_p99_ms:,.0f} ms"
+        channel = look.channels.get((subject.topic, subject.name.removeprefix(f"{subject.topic}/")), NONE)
+        if subject.rule == "buried-growing":
+            return f"{count(channel.buried)} buried"
+        if subject.rule == "backlog-growing" and channel is not NONE:
+            return f"{count(channel.depth)} messages"
+        return ""
 
     def check(self, look: Snapshot) -> list[Subject]:
         """Return the subjects of every rule that is on, and keep the snapshot for the next ones."""
@@ -77,6 +94,17 @@ class Checks:
                 words = f"{percent:.0f} % of deliveries fail: {causes} in {duration(look.at - since)}"
                 yield channel_subject(rule, key, words, percent)
 
+    def _lost(self, look: Snapshot) -> Found:
+        rule, least = "consumers-lost", max(1, self._value("consumers-lost", "consumers"))
+        change = self.past.change(look, self._value(rule, "minutes"))
+        for key, now in change.now.items():
+            lost = now.lost_consumers - change.before.get(key, NONE).lost_consumers
+            if lost >= least:
+                held = f"; {count(now.orphaned)} in flight that no client holds" if now.orphaned else ""
+                over = duration(look.at - change.since)
+                words = f"{count(lost)} consumers disconnected with messages in flight in {over}{held}"
+                yield channel_subject(rule, key, words, lost, asked="?state=in_flight", page="messages")
+
     def _without_consumer(self, look: Snapshot) -> Found:
         least = max(1, self._value("channel-without-consumer", "messages"))
         for key, now in look.channels.items():
@@ -96,7 +124,8 @@ class Checks:
             depth, was = look.channels.get(key, now).depth, change.before.get(key, NONE).depth
             if depth >= max(1, least) and now.depth - was >= max(1, was * growth / 100):
                 words = f"{count(depth)} messages, {count(now.depth - was)} more in {duration(over)}"
-                yield channel_subject(rule, key, words, now.depth - was)
+                subject = channel_subject(rule, key, words, now.depth - was)
+                yield replace(subject, words=f"paused: {words}", advice=UNPAUSE) if now.paused else subject
 
     def _oldest(self, look: Snapshot) -> Found:
         longest = self._value("oldest-message", "minutes") * SPACING
@@ -163,25 +192,25 @@ class Checks:
 
     def _disk_low(self, look: Snapshot) -> Found:
         most, critical = self._value("disk-low", "percent"), self._value("disk-low", "critical")
-        for name, one, nodes in node_checks.disks(look):
+        for names, one, nodes in node_checks.disks(look):
             free = 100 * one.disk_free / one.disk_total
             if free <= max(most, critical):
                 severity = Severity.CRITICAL if free <= critical else Severity.WARNING
                 bound = f"the threshold is {critical if free <= critical else most:g} %"
                 words = f"{size(one.disk_free)} of {size(one.disk_total)} free ({free:.0f} %), {bound}{nodes}"
-                page = f"storage?node={quote(name, safe='')}"
-                yield node_subject("disk-low", name, words, 100 - free, severity, page)
+                yield _disk_subject("disk-low", names, words, 100 - free, severity)
 
     def _disk_days(self, look: Snapshot) -> Found:
-        most = self._value("disk-days", "days")
-        for name, one, nodes in node_checks.disks(look):
-            before = self.past.disk_before(look, name)
+        most, critical = self._value("disk-days", "days"), self._value("disk-days", "critical") / 24
+        for names, one, nodes in node_checks.disks(look):
+            before = self.past.disk_before(look, names[0])
             if before is None or one.disk_free >= before[1]:
                 continue
             days = one.disk_free / ((before[1] - one.disk_free) / before[0]) / DAY
-            if days <= most:
+            if days <= max(most, critical):
+                severity = Severity.CRITICAL if days <= critical else Severity.WARNING
                 words = f"full in {duration(days * DAY)} at the rate of the last {duration(before[0])}{nodes}"
-                yield node_subject("disk-days", name, words, -days, path=f"storage?node={quote(name, safe='')}")
+                yield _disk_subject("disk-days", names, words, -days, severity)
 
     def _sync_slow(self, look: Snapshot) -> Found:
         most = self._value("sync-slow", "ms")
@@ -220,6 +249,12 @@ class Checks:
                 node = name if name in look.nodes else ""
                 key = f"{name}: {option}"
                 yield Subject(rule, key, key, page, f"--{option} {words}", -left, severity, node=node)
+
+
+def _disk_subject(rule: str, nodes: list[str], words: str, value: float, severity: Severity) -> Subject:
+    """Return a subject that is the disk of these nodes."""
+    subject = node_subject(rule, nodes[0], words, value, severity, f"storage?node={quote(nodes[0], safe='')}")
+    return replace(subject, neighbors=tuple(nodes[1:]))
 
 
 class EndedDeliveries(NamedTuple):

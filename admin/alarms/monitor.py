@@ -1,7 +1,8 @@
 """The task that checks the nodes while no page is open: it finds the nodes that are down, and the alarms.
 
-It pings all nodes every few seconds, and takes a snapshot for the alarms every -alarm-interval. It asks nodes directly, because
-a cached answer would hide that a node is down. It asks slow nodes less often: at most a fiftieth of their time.
+It pings all nodes every few seconds, and takes a snapshot for the alarms every -alarm-interval. It asks each node directly for
+all that pages and alarms show of it, because a cached answer would hide that the node is down. It takes at most a fiftieth of
+the time of a slow node. Each answer keeps the time at which it was asked for.
 """
 
 from __future__ import annotations
@@ -9,19 +10,23 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 from admin.alarms.book import AlarmBook, Changes, Id
 from admin.alarms.checks import Checks
 from admin.alarms.state_store import StateStore
+from admin.alarms.subject import Subject
 from admin.nodes.cluster import AllFailed, Producer
 from admin.nodes.inventory import Inventory
 from admin.nodes.observations import observation_of, observation_of_topics
 from admin.nodes.queries import Queries
 from admin.nodes.snapshot import MOST_KEPT, MOST_LISTED, OWN, CursorFigures, Snapshot, facts_of
 from admin.nodes.upstreams import UpstreamError
+from admin.nodes.views import rate
 from shared.cluster.merge import cluster_states
 from shared.json_fields import JsonObject, number, objects, text
 from shared.log import log
@@ -29,31 +34,39 @@ from shared.tls.dates import CertificateDates
 
 PINGS = 3  # rounds of pings between two checks
 LONGEST_PING = 5.0  # s between two rounds of pings
-SELDOM = 4  # checks between two expensive requests to a node, unless a page shows the node
+SILENT = 4  # checks that leave out a node which has kept a check waiting and did not answer
 POLITE = 50  # times as long as a node's answer took, until it is asked again
 MOST_CURSORS = 1000  # of a node
+MOST_NAMED = 5  # topics whose publishers are asked for in one check
 MOST_AGE = 10 * 365 * 24 * 3600  # s: the longest age that nsqd can be asked for
+ATTENTION = "/channels/attention"
+# What every node of Penstock is asked for after ATTENTION, with the arguments.
+REQUESTS: tuple[tuple[str, dict[str, str]], ...] = (
+    ("/node/drain", {}), ("/cluster", {}), ("/storage", {}), ("/cursors", {"limit": str(MOST_CURSORS)}),
+    ("/topics/figures", {"columns": "held,buried"}),
+)  # fmt: skip
+
+
+class Reported(NamedTuple):
+    """An answer of a node, and when it was asked for, ns since the epoch; 0: never."""
+
+    answer: JsonObject
+    at: int
 
 
 @dataclass(slots=True)
-class _Pace:
-    """When a node may be asked again, in s of the monotonic clock."""
+class _Node:
+    """The last answers of one node, and when it may be asked again."""
 
-    check: float = 0.0
-    seldom: float = 0.0
-
-
-@dataclass(slots=True)
-class _NodeAnswers:
-    """The answers of one node to the requests of one check."""
-
-    attention: JsonObject | None = None  # None: it did not answer
-    lists_channels: bool = True  # False: it refused /channels/attention
+    answers: dict[str, Reported] = field(default_factory=dict)  # by path
+    lists_channels: bool = True  # False: it refused ATTENTION
     originals: list[JsonObject] = field(default_factory=list)  # topics of an original node
-    attention_at: int = 0  # when it was asked, ns since the epoch
-    others: dict[str, JsonObject] = field(default_factory=dict)  # by path: of this check, or of an earlier one
-    asked_at: dict[str, int] = field(default_factory=dict)  # by path: when it was asked
     clock_ahead: int | None = None
+    next_check: float = 0.0  # s of the monotonic clock
+
+    def reported(self, path: str) -> Reported:
+        """Return the last answer to a path, which is empty if there was none."""
+        return self.answers.get(path, Reported({}, 0))
 
 
 class Monitor:
@@ -76,8 +89,7 @@ class Monitor:
         self._interval = interval
         self._on_changes = on_changes
         self._clock = clock
-        self._paces: dict[str, _Pace] = {}
-        self._known: dict[str, _NodeAnswers] = {}  # the last answers of each node
+        self._nodes: dict[str, _Node] = {}  # by address
         self._unhealthy: dict[str, str] = {}  # the answers of nodes to the last ping, if not OK
         self._states: frozenset[tuple[str, bool, bool]] = frozenset()  # of nodes: address, is named, does not answer
         self._since: dict[Id, int] = {}  # the alarms that are stored
@@ -173,7 +185,8 @@ class Monitor:
         live = self.inventory.asked(self._clock())
         await asyncio.gather(*map(self._ask, live))
         look = await self._snapshot(live)
-        changes = self.book.update(self.checks.check(look), look.at)
+        found = await self._with_publishers(self.checks.check(look))
+        changes = self.book.update(found, look.at, partial(self.checks.current, look=look))
         self.last, self.checked_at, self.took = look, self._clock(), time.monotonic() - began
         self.completed += 1
         self._on_changes(changes)
@@ -182,79 +195,84 @@ class Monitor:
             self._since = since
             await self.store.put_alarms(since)
 
+    async def _with_publishers(self, found: list[Subject]) -> list[Subject]:
+        """Return the subjects; the first backlogs that grow name the connection that publishes the most to their topic."""
+        topics = dict.fromkeys(one.topic for one in found if one.rule == "backlog-growing")
+        fastest: dict[str, str] = {}
+        for topic in islice(topics, MOST_NAMED):
+            with suppress(AllFailed, UpstreamError):
+                for one in (await self.queries.publishers(topic))[:1]:
+                    fastest[topic] = f"; most from {one.name}" + (
+                        f", {rate(one.rate)}/s" if one.rate is not None else ""
+                    )
+        return [
+            replace(one, words=one.words + fastest.get(one.topic, "")) if one.rule == "backlog-growing" else one
+            for one in found
+        ]
+
     async def _ask(self, node: Producer) -> None:
-        """Ask one node, unless its last answer took so long that it is not its turn yet."""
-        pace = self._paces.setdefault(node.address, _Pace())
-        began = time.monotonic()
-        if began < pace.check:
+        """Ask one node, unless its last answers took so long that it is not its turn yet."""
+        known, began = self._nodes.setdefault(node.address, _Node()), time.monotonic()
+        if began < known.next_check:
             return
-        before = self._known.get(node.address, _NodeAnswers())
-        is_full = began >= pace.seldom or self.queries.is_shown(node.address, self._interval)
-        found = _NodeAnswers(attention_at=self._clock(), others=dict(before.others), asked_at=dict(before.asked_at))
-        if await self.queries.penstock_nodes([node]):
-            await self._ask_penstock(node, found, is_full=is_full)
-        else:
-            try:
-                stats = await self.queries.cluster.stats([node])
-                found.originals, found.attention = stats.topics, {}
-                self.inventory.note(node.address, observation_of_topics(stats.topics), found.attention_at)
-            except AllFailed:
-                pass
+        is_penstock = bool(await self.queries.penstock_nodes([node]))
+        has_answered = await (self._ask_penstock if is_penstock else self._ask_original)(node, known)
         now = time.monotonic()
         pause = POLITE * (now - began)
-        is_slow = pause > self._interval
-        if found.attention is None:
-            pace.check = now + SELDOM * self._interval * is_slow
-            return
-        pace.check = now + pause * is_slow
-        pace.seldom = began + SELDOM * self._interval if is_full else pace.seldom
-        self._known[node.address] = found
+        if pause > self._interval:
+            known.next_check = now + (pause if has_answered else SILENT * self._interval)
 
-    async def _ask_penstock(self, node: Producer, found: _NodeAnswers, *, is_full: bool) -> None:
+    async def _ask_original(self, node: Producer, known: _Node) -> bool:
+        at = self._clock()
+        try:
+            topics = (await self.queries.cluster.stats([node])).topics
+        except AllFailed:
+            return False
+        known.originals, known.lists_channels, known.answers = topics, True, {ATTENTION: Reported({}, at)}
+        self.inventory.note(node.address, observation_of_topics(topics), at)
+        return True
+
+    async def _ask_penstock(self, node: Producer, known: _Node) -> bool:
         """Ask a node of Penstock, until it does not answer: each further request would take as long."""
-        await self._ask_attention(node, found)
-        if found.attention is None:
-            return
-        requests: list[tuple[str, dict[str, str]]] = [("/node/drain", {})]
-        if is_full or found.others.get("/cluster"):  # whether a node is in a cluster now is asked less often
-            requests.append(("/cluster", {}))
-        if is_full:
-            requests += [("/storage", {}), ("/cursors", {"limit": str(MOST_CURSORS)})]
-            requests.append(("/topics/figures", {"columns": "held,buried"}))
-        for path, arguments in requests:
-            at = self._clock()
+        known.originals = []
+        if not await self._ask_attention(node, known):
+            return False
+        for path, arguments in REQUESTS:
             try:
-                answer = await self._get(node.address, path, arguments, at)
+                await self._get(node.address, known, path, arguments)
             except UpstreamError as failure:
                 if not failure.status:
-                    return
-                if not _is_refusal(failure):
-                    continue
-                answer = {}
-            if path != "/topics/figures":  # the inventory has it
-                found.others[path], found.asked_at[path] = answer, at
+                    break
+                if _is_refusal(failure):
+                    known.answers[path] = Reported({}, self._clock())
+        return True
 
-    async def _get(self, address: str, path: str, arguments: dict[str, str], at: int) -> JsonObject:
-        """Return a node's answer, and note the messages that it reports in the inventory. Raises UpstreamError."""
-        answer = await self.queries.direct.get_object(address, path, arguments)
-        if (seen := observation_of(path, arguments, answer)) is not None:
+    async def _get(self, address: str, known: _Node, path: str, arguments: dict[str, str]) -> Reported:
+        """Ask a node, and note the answer, and the messages that it reports in the inventory. Raises UpstreamError."""
+        at = self._clock()
+        found = Reported(await self.queries.direct.get_object(address, path, arguments), at)
+        if (seen := observation_of(path, arguments, found.answer)) is not None:
             self.inventory.note(address, seen, at)
-        return answer
+        if path != "/topics/figures":  # the inventory has it
+            known.answers[path] = found
+        return found
 
-    async def _ask_attention(self, node: Producer, found: _NodeAnswers) -> None:
+    async def _ask_attention(self, node: Producer, known: _Node) -> bool:
+        """Ask a node for its channels, and return whether it answered, be it that it lists none."""
         thresholds = self.checks.thresholds
         age = int(60 * thresholds.value("oldest-message", "minutes"))
         depth = int(thresholds.value("backlog-growing", "messages")) // 2
         asked = {"depth": str(max(1, depth)), "age": str(min(max(1, age), MOST_AGE)), "limit": str(MOST_LISTED)}
-        began = self._clock()
         try:
-            found.attention = await self._get(node.address, "/channels/attention", asked, began)
+            found = await self._get(node.address, known, ATTENTION, asked)
         except UpstreamError as failure:
             if _is_refusal(failure):
-                found.attention, found.lists_channels = {}, False
-            return
-        if clock := number(found.attention.get("now")):
-            found.clock_ahead = clock - (began + self._clock()) // 2
+                known.answers[ATTENTION], known.lists_channels = Reported({}, self._clock()), False
+            return _is_refusal(failure)
+        known.lists_channels = True
+        clock = number(found.answer.get("now"))
+        known.clock_ahead = clock - (found.at + self._clock()) // 2 if clock else None
+        return True
 
     async def _snapshot(self, live: list[Producer]) -> Snapshot:
         """Return the answers of the nodes, and note in the inventory which of them drain."""
@@ -265,30 +283,30 @@ class Monitor:
             look.certificates[OWN, one.option] = one.ends
         addresses = {one.address for one in live}
         # the answers of a node that went down are no longer true, and when it is back, it is asked at once
-        by_address: tuple[dict[str, Any], ...] = (self._known, self._paces, self._unhealthy)
+        by_address: tuple[dict[str, Any], ...] = (self._nodes, self._unhealthy)
         for known in by_address:
             for address in known.keys() - addresses:
                 del known[address]
-        for address, found in list(self._known.items()):
+        answered = {address: one for address, one in self._nodes.items() if ATTENTION in one.answers}
+        for address, found in answered.items():
             await asyncio.sleep(0)  # pages do not wait for the answers of all nodes
-            drain = found.others.get("/node/drain", {})
+            drain = found.reported("/node/drain").answer
             is_draining, is_done = drain.get("draining") is True, drain.get("done") is True
             self.inventory.note_drain(address, is_draining=is_draining, is_drained=is_draining and is_done)
-            look.add_attention(address, found.attention or {})
+            look.add_attention(address, found.reported(ATTENTION).answer)
             look.add_original(found.originals)
-            look.cursors += _cursors(address, found.others.get("/cursors", {}))[: MOST_KEPT - len(look.cursors)]
-        look.answered = frozenset(address for address, one in self._known.items() if one.lists_channels)
-        answers = {address: one.others.get("/cluster", {}) for address, one in self._known.items()}
-        look.add_clusters(cluster_states({address: one for address, one in answers.items() if one}).clusters)
+            look.cursors += _cursors(address, found.reported("/cursors").answer)[: MOST_KEPT - len(look.cursors)]
+        look.answered = frozenset(address for address, one in answered.items() if one.lists_channels)
+        clusters = {address: one.reported("/cluster").answer for address, one in answered.items()}
+        look.add_clusters(cluster_states({address: one for address, one in clusters.items() if one}).clusters)
         for record in self.inventory.all():
             member = look.member(record.address) if record.state(now).is_gone else None
             self.inventory.note_new_leader(record.address, member[1].led_by if member is not None else None)
         for record in self.inventory.all():
-            found = self._known.get(record.address, _NodeAnswers())
-            health = self._unhealthy.get(record.address, "OK")
-            storage, storage_at = found.others.get("/storage", {}), found.asked_at.get("/storage", 0)
-            facts = facts_of(record, record.state(now), health, storage, found.clock_ahead)
-            look.nodes[record.address] = replace(facts, storage_at=storage_at, channels_at=found.attention_at)
+            node, health = self._nodes.get(record.address, _Node()), self._unhealthy.get(record.address, "OK")
+            storage, storage_at = node.reported("/storage")
+            facts = facts_of(record, record.state(now), health, storage, node.clock_ahead)
+            look.nodes[record.address] = replace(facts, storage_at=storage_at, channels_at=node.reported(ATTENTION).at)
         return look
 
     async def _lookupds(self, look: Snapshot) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from admin.alarms.rules import Severity
 from admin.alarms.subject import Check, Found, Subject, node_subject
@@ -12,6 +13,8 @@ from admin.nodes.snapshot import NodeFacts, Snapshot
 from admin.nodes.views import count, size
 from admin.times import old
 
+HANGS = "Check the CPU, memory and disk of its host. If it does not recover, stop the process, and start it again."
+
 
 def down(look: Snapshot) -> Found:
     """Yield the nodes that do not answer; critical if no other node delivers their messages."""
@@ -20,7 +23,8 @@ def down(look: Snapshot) -> Found:
             record = one.record
             words = f"{words_of(record, look.at)}. {record.losses(True, (each.topic for each in record.stuck))}"
             severity = Severity.CRITICAL if record.led_by is None else Severity.WARNING
-            yield node_subject("node-down", name, words, record.held, severity, since=record.failing_since)
+            subject = node_subject("node-down", name, words, record.held, severity, since=record.failing_since)
+            yield replace(subject, advice=HANGS) if record.hangs else subject
 
 
 def refusing(look: Snapshot) -> Found:
@@ -108,8 +112,8 @@ CHECKS: Mapping[str, Check] = {
 }  # fmt: skip
 
 
-def disks(look: Snapshot) -> Iterator[tuple[str, NodeFacts, str]]:
-    """Yield each disk once: the first of its nodes, its facts, and a text about the others.
+def disks(look: Snapshot) -> Iterator[tuple[list[str], NodeFacts, str]]:
+    """Yield each disk once: its nodes, the newest facts about it, and a text about all nodes but the first.
 
     Nodes of one host whose disks have the same size are taken to have one disk.
     """
@@ -122,4 +126,4 @@ def disks(look: Snapshot) -> Iterator[tuple[str, NodeFacts, str]]:
         first = max((look.nodes[name] for name in names), key=lambda one: one.storage_at)  # the newest one
         others = f"; also the disk of {', '.join(names[1:5])}" if len(names) > 1 else ""
         others += f" and {len(names) - 5} more" if len(names) > 5 else ""
-        yield names[0], first, old(first.storage_at, look.at) + others
+        yield names, first, old(first.storage_at, look.at) + others

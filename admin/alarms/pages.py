@@ -17,6 +17,7 @@ from starlette.responses import Response
 from admin.alarms.book import LONGEST_REASON, Alarm, Group, Id, Snooze, grouped
 from admin.alarms.monitor import Monitor
 from admin.alarms.rules import BY_NAME, OFF, RULES, Rule, Severity
+from admin.alarms.runbooks import NAMES, runbook
 from admin.alarms.subject import Place
 from admin.alarms.webhook import Webhooks
 from admin.nodes.inventory import NodeState
@@ -51,7 +52,7 @@ class AlarmPages:
 
     def views(self) -> Mapping[str, View]:
         """Return the view function of each path."""
-        return {"/alarms": self.alarms, "/alarms/rules": self.rules}
+        return {"/alarms": self.alarms, "/alarms/rules": self.rules, "/runbooks/{folder}/{page}": self.show_runbook}
 
     def routes(self, shown: Mapping[str, Mapping[str, Handler]]) -> Routes:
         """Return the handlers of every path, by method, without those of views, which are `shown`."""
@@ -72,20 +73,20 @@ class AlarmPages:
 
     def banners(self, who: Who, place: Place) -> Fields:
         """Return the alarms about the subject of a page, and counts of the others, without nodes that are down."""
-        alarms = [one for one in self._urgent(who) if one.rule.name != "node-down"]
+        alarms = [one for one in self.urgent(who) if one.rule.name != "node-down"]
         here = [one for one in alarms if one.subject.is_about(place)][:MOST_HERE]
         found = Counter(one.subject.severity for one in alarms)
         found.subtract(one.subject.severity for one in here)
         counts = {one.word: found[one] for one in (Severity.CRITICAL, Severity.WARNING) if found[one]}
         return {"alarms_here": here, "alarm_counts": counts}
 
-    def _urgent(self, who: Who) -> list[Alarm]:
+    def urgent(self, who: Who) -> list[Alarm]:
         """Return the alarms that are neither snoozed nor only good to know."""
         return [one for one in self.visible(who) if one.snooze is None and one.subject.severity is not Severity.INFO]
 
     def groups(self, who: Who) -> list[Group]:
         """Return the urgent alarms, by rule."""
-        return grouped(self._urgent(who))
+        return grouped(self.urgent(who))
 
     def totals(self) -> list[tuple[str, str]]:
         """Return the totals of the overview that are not of topics: its coverage, and the work left for operators."""
@@ -94,7 +95,7 @@ class AlarmPages:
         paused, buried = len(look.paused_tubes), sum(look.tubes.values())
         counts = {"Draining nodes": draining, "Paused tubes": paused, "Buried jobs": buried}
         found = [(name, count(value)) for name, value in counts.items() if value]
-        return [("In these sums", coverage), *found] if coverage else found
+        return [("Totals from", coverage), *found] if coverage else found
 
     async def alarms(self, request: Request) -> Fields:
         asked, look = query(request), self.monitor.last
@@ -116,10 +117,18 @@ class AlarmPages:
         }  # fmt: skip
 
     def runbook(self, rule: Rule) -> str:
-        """Return the URL of a rule's runbook, or "" without -docs-url."""
+        """Return the URL of a rule's runbook: on the site of -docs-url, or without one, of nsqadmin's own page."""
         base = self.site.renderer.options.docs_url.rstrip("/")
-        page, _, anchor = rule.runbook.partition("#")
-        return f"{base}/{page.removesuffix('.md')}.html{'#' if anchor else ''}{anchor}" if base else ""
+        page, hash_mark, anchor = rule.runbook.partition("#")
+        name = page.removesuffix(".md")
+        return (f"{base}/{name}.html" if base else f"{self.site.renderer.base}/runbooks/{name}") + hash_mark + anchor
+
+    async def show_runbook(self, request: Request) -> Fields:
+        name = "/".join(request.scope["path"].rsplit("/", 2)[1:])
+        if name not in NAMES:
+            raise HttpError(404, "No alarm has such a runbook.")
+        title, sections = runbook(name)
+        return {"page_of": "runbook", "title": title, "still": True, "sections": sections}
 
     async def rules(self, request: Request) -> Fields:
         return {

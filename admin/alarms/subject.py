@@ -34,11 +34,13 @@ class Subject:
     topic: str = ""  # "": it concerns no topic, and users who may see all topics see it
     since: int = 0  # ns since the epoch, if that is known; 0: since it was found
     node: str = ""  # address of the node that it concerns; "": of no particular one
+    neighbors: tuple[str, ...] = ()  # addresses of other nodes that it concerns, as those on the same disk
+    advice: str = ""  # the action to take here; "": that of its rule
 
     def is_about(self, place: Place) -> bool:
         """Return whether a page is about the same topic, channel, tube or node, or is the page to which the alarm leads."""
         if place.node:
-            return self.node == place.node and place.topic in ("", self.topic)
+            return place.node in (self.node, *self.neighbors) and place.topic in ("", self.topic)
         if not place.topic:
             return bool(place.page) and self.path.partition("?")[0] == place.page
         names = place.topic, f"{place.topic}/{place.channel}"

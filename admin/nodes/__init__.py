@@ -5,7 +5,7 @@
 * Queries of pages: `queries` over `merge`, `views` (with `decoders` of bodies), `overview` and `sorting`.
 * State: `inventory` (all nodes that were ever seen) over `observations` and `snapshot`; `series`, `series_past` and
   `held_past` (of nodes that are gone, or are NSQ's), `history` (the rollups of a lake), `inactive` (topics without a node).
-* Statistics: `channel_figures`, `backlogs`.
+* Statistics: `channel_figures`, `backlogs`, `publishers`, `loads`.
 
 It imports no other folder of nsqadmin.
 """

@@ -12,7 +12,7 @@ from dataclasses import astuple, dataclass
 from math import inf
 
 from admin.nodes.merge import fields
-from admin.nodes.views import UNKNOWN, time_to_drain
+from admin.nodes.views import UNKNOWN
 from shared.json_fields import JsonObject
 
 MOST_BEHIND = 60  # s by which the latest step may be in the past
@@ -93,11 +93,6 @@ def latest_rates(series: JsonObject | None) -> Rates:
     return UNKNOWN_RATES
 
 
-def drain_words(depth: int, gain: float | None) -> str:
-    """Return the time to drain at this rate as text, "growing" or "stalled", or - if it is empty or unknown."""
-    return time_to_drain(depth, gain) if depth else UNKNOWN
-
-
 def share(failed: int, deliveries: int) -> str:
     """Return a share in percent as text; - if there was no delivery."""
     if deliveries <= 0:
@@ -124,9 +119,12 @@ def failures_of(series: JsonObject | None) -> tuple[int, int] | None:
     return failed, failed + sum(finished)
 
 
-def client_share(client: JsonObject) -> str:
-    """Return the share of requeues among a client's responses, as text."""
-    return share(client["requeue_count"], client["requeue_count"] + client["finish_count"])
+def client_shares(client: JsonObject) -> dict[str, str]:
+    """Return shares in percent as text: of requeues among a client's responses, and of what it has in flight in its RDY."""
+    return {
+        "failure_share": share(client["requeue_count"], client["requeue_count"] + client["finish_count"]),
+        "saturation": share(client["in_flight_count"], client["ready_count"]),
+    }
 
 
 def pauses_of(pauses: Sequence[JsonObject], topic: str, channel: str) -> list[JsonObject]:

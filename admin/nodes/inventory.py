@@ -16,6 +16,7 @@ from typing import Any
 from admin.nodes.cluster import Producer
 from admin.nodes.merge import fields, items
 from admin.nodes.observations import BURIED_JOBS, JOBS, TOTALS, Observation
+from admin.nodes.upstreams import TIMED_OUT
 from admin.nodes.views import count, duration
 from admin.times import second
 from shared.json_fields import JsonObject, number, objects, text
@@ -87,6 +88,11 @@ class NodeRecord:
         if self.is_named and now - self.failing_since < DOWN_AFTER:
             return NodeState.UNANSWERED
         return NodeState.STOPPED if self.is_drained else NodeState.DOWN
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it accepts connections but does not answer: its process runs."""
+        return bool(self.failing_since) and TIMED_OUT in self.reason
 
     @property
     def held(self) -> int:
@@ -267,7 +273,8 @@ class Inventory:
 
 def words_of(record: NodeRecord, now: int) -> str:
     """Describe for how long a node has been down, and whether it is registered."""
-    since = f"no answer for {duration(max(0, now - record.failing_since))}" if record.failing_since else ""
+    state = "it runs, but has not answered" if record.hangs else "no answer"
+    since = f"{state} for {duration(max(0, now - record.failing_since))}" if record.failing_since else ""
     registered = "" if record.is_named else "no nsqlookupd names it"
     return "; ".join(filter(None, (since, registered)))
 

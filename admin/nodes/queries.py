@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
-from math import inf
 from typing import Any
 
 from admin.nodes.backlogs import gains_of
@@ -19,10 +18,12 @@ from admin.nodes.cluster import AllFailed, Cluster, Producer, Producers, Stats
 from admin.nodes.fallback import FallbackUpstreams
 from admin.nodes.held_past import HeldPast
 from admin.nodes.inventory import Inventory, NodeRecord, NodeState
+from admin.nodes.loads import NodeLoad, loads_of
 from admin.nodes.merge import fields
 from admin.nodes.observations import Observation
 from admin.nodes.overview import Overview, Rows, counts_row, node_counts, older, overview_of, rows_of
 from admin.nodes.places import Settings
+from admin.nodes.publishers import Publisher, arguments_for, publishers_of, with_publish_rates
 from admin.nodes.response_cache import FRESH, CachedAnswer, ResponseCache
 from admin.nodes.series_past import MissingNode, SeriesPast
 from admin.nodes.upstreams import Gathered, UpstreamError, Upstreams
@@ -55,7 +56,6 @@ class Queries:
     held: HeldPast = field(default_factory=HeldPast)  # of original nodes
     past: SeriesPast = field(default_factory=SeriesPast)  # the charts of nodes that are gone
     has_cluster: bool = False  # a node was in a cluster since the start; it remains so when no node answers
-    _shown: dict[str, float] = field(default_factory=dict)  # by address: when a page asked the node last, monotonic s
     # By address: whether it is Penstock's nsqd, and until when that is assumed.
     _kinds: dict[str, tuple[bool, float]] = field(default_factory=dict)
 
@@ -64,21 +64,13 @@ class Queries:
         self.fallback.on_answer = self._note_answer
 
     def _note_answer(self, address: str, seen: Observation | None, seconds: float) -> None:
-        """Note the messages on a node as its answer to a page reports them, and that a page shows the node."""
-        if self.inventory.find(address) is not None:
-            if len(self._shown) >= MOST_KINDS:
-                self._shown.clear()
-            self._shown[address] = time.monotonic()
-            if seen is not None:
-                self.inventory.note(address, seen, self.clock() - int(seconds * SECOND))
+        """Note the messages on a node as its answer to a page reports them."""
+        if seen is not None:
+            self.inventory.note(address, seen, self.clock() - int(seconds * SECOND))
 
     def data_age(self, address: str) -> int:
         """Return the age in ns of the oldest values of a node that pages show; 0: the node answers."""
         return int(self.fallback.data_age(address) * SECOND)
-
-    def is_shown(self, address: str, seconds: float) -> bool:
-        """Return whether a page has asked the node within the last seconds."""
-        return time.monotonic() - self._shown.get(address, -inf) < seconds
 
     # Nodes
 
@@ -334,6 +326,17 @@ class Queries:
         answers |= {one["node"]: self.held.ages(one, now) for one in stats.topics if one["node"] in addresses}
         return gains_of(answers)
 
+    async def publishers(self, topic: str) -> list[Publisher]:
+        """Return the connections that publish to a topic, the fastest first. Nodes of NSQ report them, too."""
+
+        async def ask() -> list[Publisher]:
+            producers = (await self.producers_of(topic)).producers
+            gathered = await self._gathered(producers, "/stats", arguments_for(topic))
+            return publishers_of(gathered.answers, topic)
+
+        cached = await self.cache.get(("publishers", topic), ask)
+        return with_publish_rates(cached.now, cached.before or [], cached.seconds)
+
     async def _sampled_stats(self, producers: list[Producer], topic: str, channel: str, *, clients: bool) -> Stats:
         """Return stats of the topic, after sampling the messages at original nodes, which do not report changes."""
         stats = await self.cluster.stats(producers, topic, channel, clients=clients)
@@ -370,9 +373,19 @@ class Queries:
         self, producers: list[Producer], path: str, arguments: dict[str, str] | None = None, seconds: float = 0
     ) -> Gathered[JsonObject]:
         """Return the answers of Penstock's nodes to a path, at most `seconds` old; 0: FRESH."""
-        asked = arguments or {}
+        return (await self._ask_nodes(producers, path, arguments or {}, seconds or FRESH)).now
+
+    async def loads(self, penstock_nodes: list[Producer]) -> dict[str, NodeLoad]:
+        """Return the load of each of Penstock's nodes by address; the inventory notes their counts."""
+        cached = await self._ask_nodes(penstock_nodes, "/topics/figures", {"columns": "held,buried"}, FRESH)
+        before = cached.before.answers if cached.before is not None else {}
+        return loads_of(cached.now.answers, before, cached.seconds)
+
+    async def _ask_nodes(
+        self, producers: list[Producer], path: str, asked: dict[str, str], seconds: float
+    ) -> CachedAnswer[Gathered[JsonObject]]:
         key = (path, *sorted(asked.items()), *(one.address for one in producers))
-        return (await self.cache.get(key, lambda: self._gathered(producers, path, asked), seconds or FRESH)).now
+        return await self.cache.get(key, lambda: self._gathered(producers, path, asked), seconds)
 
     async def _gathered(
         self, producers: Iterable[Producer], path: str, arguments: Mapping[str, Any]

@@ -26,7 +26,7 @@ V = TypeVar("V")
 
 
 class ChannelFigures(NamedTuple):
-    """A channel over all nodes. All but `oldest`, `paused_at` and `paused` are counts."""
+    """A channel over all nodes. All but `oldest`, `paused_at` and `paused` are counts, which come first."""
 
     depth: int
     in_flight: int
@@ -36,6 +36,8 @@ class ChannelFigures(NamedTuple):
     timed_out: int
     messages: int
     clients: int
+    lost_consumers: int  # consumers that disconnected with messages in flight, since the nodes started
+    orphaned: int  # messages in flight whose consumers have disconnected
     oldest: int  # when the longest waiting message was published; 0: none waits, or unknown
     paused_at: int  # 0: not known
     paused: bool
@@ -47,9 +49,12 @@ class ChannelFigures(NamedTuple):
 
     def plus(self, other: ChannelFigures) -> ChannelFigures:
         """Return the sum of the channel on several nodes."""
-        counts = [one + more for one, more in zip(self[:8], other[:8], strict=True)]
+        counts = [one + more for one, more in zip(self[:COUNTS], other[:COUNTS], strict=True)]
         oldest, paused_at = older(self.oldest, other.oldest), older(self.paused_at, other.paused_at)
         return ChannelFigures._make([*counts, oldest, paused_at, self.paused or other.paused])
+
+
+COUNTS = ChannelFigures._fields.index("oldest")  # number of fields that are counts
 
 
 class TopicFigures(NamedTuple):
@@ -165,7 +170,9 @@ class Snapshot:
                 counts = (one["depth"], one["in_flight_count"], one["deferred_count"], 0, one["requeue_count"])
                 more = (one["timeout_count"], one["message_count"], one["client_count"])
                 figures = (max(0, each) for each in (*counts, *more))
-                self._put(node, (name, one["channel_name"]), ChannelFigures._make((*figures, 0, 0, one["paused"])))
+                self._put(
+                    node, (name, one["channel_name"]), ChannelFigures._make((*figures, 0, 0, 0, 0, one["paused"]))
+                )
 
     def _put(self, node: str, key: Key, figures: ChannelFigures) -> None:
         part = self.parts.get(node)
@@ -197,7 +204,7 @@ def _channel_of(one: JsonObject) -> ChannelFigures:
     # as `_count`, without a call for each of them: there are a thousand of each node
     counts = [
         value if type(value := one.get(name)) is int and 0 <= value < 1 << 64 else 0
-        for name in ChannelFigures._fields[:9]
+        for name in ChannelFigures._fields[: COUNTS + 1]
     ]
     return ChannelFigures._make((*counts, _paused_at(one), one.get("paused") is True))
 

@@ -33,6 +33,9 @@ from shared.tls.client import advised, why_failed
 AT_ONCE, EACH = 100, 8  # concurrent requests, to all nodes and to each
 # Concurrent requests to all nodes that did not answer the last time; number of such nodes.
 SILENT_AT_ONCE, MOST_SILENT = 20, 10_000
+TIMED_OUT = (
+    "did not answer within"  # in the text of an UpstreamError: the server was reached, and did not answer in time
+)
 MOST_REFUSAL = 64 * 1024  # bytes of an answer whose status is not 200
 _ADDRESS = re.compile(r"(https?://)?([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}")
 _PRINTABLE = string.digits + string.ascii_letters + string.punctuation.replace("%", "") + " "  # not escaped in a header
@@ -220,8 +223,8 @@ class Upstreams:
                 return answer, await read_answer(answer, most, on_part)
         except AnswerError as error:
             raise UpstreamError(f"{url} {error}") from None
-        except TimeoutError:
-            raise UpstreamError(f"{url} did not answer within {self._times.request:g} s") from None
+        except (TimeoutError, httpx.ReadTimeout):
+            raise UpstreamError(f"{url} {TIMED_OUT} {self._times.request:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, OSError) as error:
             raise UpstreamError(f"{url}: {_reason(error)}") from None
         finally:

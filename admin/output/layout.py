@@ -68,7 +68,7 @@ DID = {
     "promote": "The node is a candidate for the log. This page shows the result.",
     "finish": "Finished", "requeue": "Requeued", "kick": "Kicked", "bury": "Buried", "deletejob": "Deleted",
     "release": "Released", "cancel": "Cancelled.", "dismiss": "The node is dismissed.", "snooze": "Snoozed.",
-    "wake": "Unsnoozed.", "set-alarms": "The thresholds are set.", "move": "Moved", "republish": "Published.",
+    "wake": "Unsnoozed.", "set-alarms": "Thresholds saved.", "move": "Moved", "republish": "Published.",
     "disconnect": "The client is disconnected. What it had in flight is ready again.",
 }  # fmt: skip
 
@@ -303,10 +303,18 @@ class PageRenderer:
             ],
             "clusters": self.clusters, "cluster": next((name for name, path in self.clusters if path == self.base), ""),
             "done": done_of(request), "did": _did(done_of(request)), "refused": refusal_of(request),
-            "ways": self._ways(request), "version": f"penstock {PENSTOCK_VERSION}", "errors": (), "table": None,
+            "ways": self._ways(request), "crumbs": self._crumbs(request), "version": f"penstock {PENSTOCK_VERSION}",
+            "errors": (), "table": None,
             "has_cluster": False, "paused": (), "paused_tubes": (), "stale": (), "down": (), "more_down": 0,
             "alarm_counts": {}, "alarm_groups": (), "alarms_here": (),
         }  # fmt: skip
+
+    def _crumbs(self, request: Request) -> list[tuple[str, str]]:
+        """Return the links of the pages above this one, the topmost first."""
+        parts = parameters(request, self.options)
+        found = [(self.url(*segments), words) for segments, words in reversed(ways_from(parts))]
+        is_below = parts[0] in ("messages", "configuration", "republish", "topics") and len(parts) > 1
+        return [(self.url(), "Topics"), *found] if is_below else found
 
     def _ways(self, request: Request) -> list[tuple[str, str]]:
         """Return the links of an error page: to the page itself or the form, to those above it, and to Topics."""

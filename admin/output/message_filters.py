@@ -22,7 +22,7 @@ _UNITS = {"s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": 86_400 * SECON
 class Filters:
     """The filters that a user sets. Empty fields set no condition."""
 
-    contains: str = ""  # in the body or a header
+    search: str = ""  # in the body or a header
     header: str = ""  # NAME or NAME=VALUE
     min_attempts: str = ""
     before: str = ""  # a time: published before it
@@ -35,7 +35,7 @@ class Filters:
     @property
     def asks_about_contents(self) -> bool:
         """Return whether only a user who may read bodies may use these filters."""
-        return bool(self.contains or self.header)
+        return bool(self.search or self.header)
 
     def fields(self) -> dict[str, str]:
         """Return the fields that are set, as an address or a form has them."""
@@ -43,7 +43,8 @@ class Filters:
 
     def asked(self, now: int) -> dict[str, str]:
         """Return the arguments for a node. `now`: ns since the epoch. Raises HttpError 400 for a field that is invalid."""
-        found = {name: getattr(self, name) for name in ("contains", "header", "reason") if getattr(self, name)}
+        texts = {"contains": self.search, "header": self.header, "reason": self.reason}
+        found = {name: value for name, value in texts.items() if value}
         if self.min_attempts:
             try:
                 found["min_attempts"] = str(whole_number(self.min_attempts, 0, MAX_ATTEMPTS))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from operator import attrgetter, itemgetter
 from typing import Any
 
+from admin.nodes.publishers import Publisher
 from admin.nodes.sorting import Column, Table
 from admin.nodes.views import Row, Talker, traits
 from shared.cluster.state import LogCopy, LogState, MemberState
@@ -48,7 +49,7 @@ _OLDEST: Column[Row] = Column("oldest", "Oldest message", lambda row: age_of(row
 _DRAIN: Column[Row] = Column("drain", "Time to drain", attrgetter("drain_rank"))
 _STATES = _columns(
     attrgetter, in_flight="In flight", deferred="Deferred", buried="Buried", requeued="Requeued", timed_out="Timed out",
-    messages="Messages",
+    messages="Published",
 )  # fmt: skip
 
 TOPICS: Table[Row] = Table((  # topics with alarms first
@@ -66,7 +67,9 @@ CHANNELS: Table[Row] = Table((
 ))  # fmt: skip
 TOPIC_NODES: Table[JsonObject] = Table((
     Column("node", "Node", lambda row: (text(row["hostname"]), text(row["node"])), is_text=True),
-    *_columns(_item, depth="Depth", memory_depth="In memory", backend_depth="On disk", message_count="Messages"),
+    *_columns(
+        _item, depth="Not in channels yet", memory_depth="In memory", backend_depth="On disk", message_count="Published",
+    ),
     Column("channels", "Channels", lambda row: len(row["channels"] or ())), Column("latency", "Latency", latency_of),
 ), "nodes")  # fmt: skip
 READERS: Table[JsonObject] = Table((
@@ -74,6 +77,11 @@ READERS: Table[JsonObject] = Table((
     *_columns(_item, offset="Offset", lag="Lag", gone="Lost"), Column("hold", "Hold", lambda row: row["hold"] or None),
     Column("updated", "Last updated", lambda row: age_of(row["updated"])),
 ), "readers", "lag")  # fmt: skip
+PUBLISHERS: Table[Publisher] = Table((
+    *_columns(attrgetter, is_text=True, client="Client", identity="Identity", user_agent="Program", node="Node"),
+    *_columns(attrgetter, rate="Published/s", messages="Published"),
+    Column("connected", "Connected", lambda row: age_of(row.connected)),
+), "publishers", has_own_order=True)  # fmt: skip
 TUBES: Table[JsonObject] = Table((
     *_columns(_item, is_text=True, tube_name="Tube", node="Node"),
     *_columns(
@@ -131,13 +139,16 @@ NODES: Table[JsonObject] = Table((  # nodes that are down first
         lambda key: lambda row: row["figures"].get(key), depth="Depth", in_flight="In flight", buried="Buried",
         clients="Clients",
     ),
-    *_columns(_item, disk_free="Free disk"), *_columns(_item, is_text=True, copies="Copies of its log"),
+    *_columns(_item, disk_free="Free disk", rate_in="Published/s", cpu="CPU", memory="Memory"),
+    Column("started", "Uptime", lambda row: age_of(row["started"])),
+    *_columns(_item, is_text=True, copies="Copies of its log"),
 ), has_own_order=True)  # fmt: skip
 CLIENTS: Table[JsonObject] = Table((
     Column("client", "Client", lambda row: text(row["hostname"]) or text(row["client_id"]), is_text=True),
     *_columns(_item, is_text=True, user_agent="Program", node="Node"),
     Column("connection", "Connection", traits, is_text=True),
     *_columns(_item, ready_count="RDY", in_flight_count="In flight", finish_count="Finished", requeue_count="Requeued"),
+    Column("saturation", "Saturation", lambda row: _ratio(row["in_flight_count"], row["ready_count"])),
     Column("failures", "Failure share", _failure_share), *_columns(_item, message_count="Messages", connected="Connected"),
 ), "clients", has_own_order=True)  # fmt: skip
 
@@ -155,6 +166,6 @@ CHANNEL_NODES: Table[Any] = Table((  # of channel_page.NodeRow
     ),
     Column("published", "Published/s", attrgetter("rates.published")),
     Column("finished", "Finished/s", attrgetter("rates.finished")),
-    *_columns(_of_channel, backend_depth="On disk", message_count="Messages", client_count="Clients"),
+    *_columns(_of_channel, backend_depth="On disk", message_count="Published", client_count="Clients"),
     Column("latency", "Latency", lambda row: latency_of(row.channel)),
 ), "nodes")  # fmt: skip

@@ -17,7 +17,7 @@ from admin.nodes.cluster import Producer, Stats
 from admin.nodes.merge import merged_channel
 from admin.nodes.queries import SELDOM
 from admin.nodes.series_past import summed_up
-from admin.nodes.views import count, left_out, rate
+from admin.nodes.views import count, left_out, rate, time_to_drain
 from admin.output.layout import Fields, parameters
 from admin.output.site import Site
 from admin.output.tables import CHANNEL_NODES, CLIENTS
@@ -78,13 +78,14 @@ class ChannelPage:
             "page_of": "channel", "title": f"Channel {name}", "topic_name": topic, "name": name,
             "figures": _figures(total, hour), "oldest": total.oldest, "states": _states(rows),
             "rows": [*CHANNEL_NODES.sorted(rows, asked), total],
-            "clients": [one | {"failure_share": channel_figures.client_share(one)} for one in clients[:MOST_CLIENTS]],
+            "clients": [one | channel_figures.client_shares(one) for one in clients[:MOST_CLIENTS]],
             "errors": [*errors, *left_out(clients, MOST_CLIENTS, "clients")],
             "is_paused": merged["paused"], "paused_on": sum(one["paused"] for one in parts),
             "pauses": channel_figures.pauses_of(await queries.pauses(), topic, name),
             "coverage": queries.coverage(topic), "missing": queries.missing_past(topic, name),
             "extended": bool(penstock_nodes), "timed": len(penstock_nodes) == len(producers),
-            "table": [{key: one[key] for key in one if not isinstance(one[key], dict | list)} for one in clients],
+            "table": (nodes := [_exported(row) for row in rows]),
+            "exports": {"nodes": nodes, "clients": [_plain(one) for one in clients]},
         }  # fmt: skip
 
     def _absent(self, topic: str, name: str) -> HttpError:
@@ -141,13 +142,24 @@ def _parts(stats: Stats | None, name: str) -> list[JsonObject]:
     ]
 
 
+def _plain(data: JsonObject) -> JsonObject:
+    """Return the values that are no objects and lists."""
+    return {key: value for key, value in data.items() if not isinstance(value, dict | list)}
+
+
+def _exported(row: NodeRow) -> JsonObject:
+    """Return the channel on one node as an export has it."""
+    rates = {"rate_in": row.rates.published, "rate_out": row.rates.finished}
+    return {**_plain(row.channel), "node": row.node, "oldest": row.oldest, **rates}
+
+
 def _figures(total: NodeRow, hour: JsonObject | None) -> list[Figure]:
     """Return the line of counts at the top, without the age of the oldest message, which a template formats."""
     one, rates = total.channel, total.rates
     is_unread = one["depth"] > 0 and not one["client_count"]
     buried, failures = one.get("buried_count", 0), channel_figures.failures_of(hour)
     share = channel_figures.share(*failures) if failures is not None else ""
-    drain = channel_figures.drain_words(one["depth"], rates.gain)
+    drain = time_to_drain(one["depth"], rates.gain)
     return [
         ("Depth", count(one["depth"]), is_unread),
         ("In flight", count(one["in_flight_count"]), False),

@@ -9,13 +9,29 @@ from itertools import islice
 
 from starlette.requests import Request
 
-from admin.alarms.monitor import Monitor
+from admin.alarms.book import Alarm
+from admin.alarms.node_checks import HANGS
+from admin.alarms.pages import AlarmPages
+from admin.alarms.rules import Severity
+from admin.alarms.subject import Place
 from admin.nodes.cluster import AllFailed, Producer
 from admin.nodes.inventory import NodeRecord, NodeState
+from admin.nodes.loads import NodeLoad
 from admin.nodes.overview import COLUMNS, Overview, ordered, overview_of
 from admin.nodes.queries import SELDOM
 from admin.nodes.upstreams import UpstreamError
-from admin.nodes.views import MOST_CURSORS, MOST_TALKERS, count, page_of, reader_rows, size, top_talkers, whole
+from admin.nodes.views import (
+    MOST_CURSORS,
+    MOST_TALKERS,
+    age,
+    count,
+    page_of,
+    rate,
+    reader_rows,
+    size,
+    top_talkers,
+    whole,
+)
 from admin.output import tables
 from admin.output.failures import in_words
 from admin.output.layout import Fields, View, parameters
@@ -29,11 +45,27 @@ from admin.users.tombstones import Tombstones
 from shared.cluster.state import LogCopy, shortage
 from shared.http.api import query
 from shared.json_fields import JsonObject, number, objects, text
+from shared.values import SECOND
 
 MOST_INACTIVE = 1_000  # topics without a node shown on the lookup page
 MOST_TOMBSTONABLE = 1_000  # topics offered on the page of a node
 # Columns of the exported tables of nodes, and of the nodes of a cluster.
-_NODE = ("node", "hostname", "version", "state", "topics", "depth", "figures_at", "disk_free", "disk_at")
+_NODE = (
+    "node",
+    "hostname",
+    "version",
+    "state",
+    "alarms",
+    "topics",
+    "depth",
+    "figures_at",
+    "disk_free",
+    "disk_at",
+    "rate_in",
+    "cpu",
+    "memory",
+    "started",
+)
 _MEMBER = (
     "node", "address", "http_address", "state", "others", "copies_possible", "copies_wanted", "replies_given_up",
     "last_position", "led_by", "recover",
@@ -46,7 +78,7 @@ class NodePages:
 
     site: Site
     api: JsonApi
-    monitor: Monitor
+    alarms: AlarmPages
     tombstones: Tombstones
 
     def views(self) -> Mapping[str, View]:
@@ -59,34 +91,37 @@ class NodePages:
     async def nodes(self, request: Request) -> Fields:
         queries, who = self.site.queries, who_asks(request)
         found, now = await queries.producers(), queries.clock()
-        disks = await self._disks_of(await queries.penstock_nodes(found.producers))
-        rows = [self._row(one, who, now, disks.get(one.address, {})) for one in queries.inventory.all()]
+        penstock_nodes = await queries.penstock_nodes(found.producers)
+        loads, disks = await queries.loads(penstock_nodes), await self._disks_of(penstock_nodes)
+        rows = [
+            self._row(one, who, now, disks.get(one.address, {}), loads.get(one.address, NodeLoad()))
+            for one in queries.inventory.all()
+        ]
         rows = tables.NODES.sorted(sorted(rows, key=lambda row: not row["is_gone"]), query(request))
         return {
             "page_of": "nodes", "title": "Nodes", "rows": rows, "errors": found.errors,
+            "totals": _totals(rows) if who.sees_all else (),
             "is_cluster": any(row["copies"] for row in rows), "lookupds": len(self.site.settings.lookupds),
             "tombstones": self.tombstones.seen_by(who), "table": [{key: row[key] for key in _NODE} for row in rows],
         }  # fmt: skip
 
     async def _disks_of(self, penstock_nodes: list[Producer]) -> dict[str, JsonObject]:
-        """Ask the nodes for their counts, which the inventory notes, and return the storage of those that report a disk.
-
-        `disk_at`: when the node reported it, ns since the epoch.
-        """
+        """Return the storage of the nodes that report a disk. `disk_at`: when they did, ns since the epoch."""
         queries = self.site.queries
-        await queries.ask_nodes(penstock_nodes, "/topics/figures", {"columns": "held,buried"})
         answers = (await queries.ask_nodes(penstock_nodes, "/storage")).answers
         views = {node: storage_view(answer, NOBODY) for node, answer in answers.items()}
         reported = {node: view for node, view in views.items() if view["disk_total"] > 0}
         return {node: view | {"disk_at": queries.clock() - queries.data_age(node)} for node, view in reported.items()}
 
-    def _row(self, record: NodeRecord, who: Who, now: int, disk: JsonObject) -> Fields:
+    def _row(self, record: NodeRecord, who: Who, now: int, disk: JsonObject, load: NodeLoad) -> Fields:
         """Return the row of a node in the table of nodes. Each count has its time."""
-        one, state = record.producer, record.state(now)
+        one, state, alarms = record.producer, record.state(now), self._alarms_of(record.address, who)
         figures = _figures(record, state) if who.sees_all else {}
         return {
             "node": record.address, "hostname": one.hostname, "version": one.version, "tcp_port": one.tcp_port,
-            "state": state.value, "is_gone": state.is_gone, "is_draining": record.is_draining,
+            "state": _state(state, alarms), "alarms": ", ".join(one.rule.title for one in alarms),
+            "is_critical": any(one.subject.severity is Severity.CRITICAL for one in alarms),
+            "is_gone": state.is_gone, "is_draining": record.is_draining,
             "since": record.failing_since, "reason": record.reason,
             "registered": len(one.remote_addresses) if record.is_named else 0,
             "topics": len(who.visible(name for name, _ in one.topics)),
@@ -94,14 +129,19 @@ class NodePages:
             "figures": figures, "figures_at": record.held_at if state.is_gone else record.figures_at,
             "depth": figures.get("depth"), "disk_free": disk.get("disk_free"),
             "disk_share": disk.get("disk_share"), "disk_at": disk.get("disk_at", 0),
-            "copies": self._copies(record.address),
+            "copies": self._copies(record.address), **asdict(load), "started": load.started * SECOND,
         }  # fmt: skip
 
-    def _facts(self, address: str, disk: JsonObject) -> Iterator[tuple[str, str]]:
+    def _alarms_of(self, address: str, who: Who) -> list[Alarm]:
+        """Return the urgent alarms of a node that the user may see, the worst first."""
+        return [one for one in self.alarms.urgent(who) if one.subject.is_about(Place(node=address))]
+
+    def _facts(self, address: str, disk: JsonObject, who: Who) -> Iterator[tuple[str, str]]:
         """Yield the facts about a node that answers: labels and values."""
         record, now = self.site.queries.inventory.find(address), self.site.queries.clock()
         if record is not None:
-            yield "State", "draining" if record.is_draining else record.state(now).value
+            state = _state(record.state(now), self._alarms_of(address, who))
+            yield "State", "draining" if record.is_draining and state == NodeState.UP.value else state
             yield "Version", record.producer.version
             if self.site.settings.lookupds and record.is_named:
                 yield "nsqlookupds", f"{len(record.producer.remote_addresses)} of {len(self.site.settings.lookupds)}"
@@ -114,7 +154,7 @@ class NodePages:
 
     def _copies(self, address: str) -> str:
         """Return the node that has promoted the log, or the nodes with copies of it; "" if the node is in no cluster."""
-        found = self.monitor.last.member(address)
+        found = self.alarms.monitor.last.member(address)
         if found is None:
             return ""
         cluster, member = found
@@ -128,7 +168,7 @@ class NodePages:
         visible = [one for one in record.stuck if who.sees(one.topic)]
         figures = record.figures if who.sees_all else {}
         return {
-            "page_of": "node_down", "title": f"Node {record.address}", "record": record, "stuck": visible,
+            "page_of": "node_down", "title": f"Node {record.address}", "record": record, "stuck": visible, "hangs": HANGS,
             "state": record.state(self.site.queries.clock()).value, "totals": _labeled(figures),
             "table": [
                 {"topic": one.topic, "messages": one.messages, "buried": one.buried, "reported_at": one.at or record.figures_at}
@@ -154,13 +194,14 @@ class NodePages:
         rows = tables.NODE_TOPICS.sorted((found[name] for name in shown if name in found), asked)
         drain = await queries.ask_nodes(penstock_nodes, "/node/drain")
         disk = (await self._disks_of(penstock_nodes)).get(address, {})
+        load_facts = _load_facts((await queries.loads(penstock_nodes)).get(address, NodeLoad()), queries.clock())
         # a node without an auth file has no such route, and that is no error
         limit = {"limit": str(MOST_TALKERS)}
         use = await queries.ask_nodes(penstock_nodes if who.sees_all else [], "/identities", limit)
         tombstonable = (name for name in sorted(names) if who.may("tombstone", name))
         return {
             "page_of": "node", "title": f"Node {address}", "node": address, "rows": rows, "page": page, "pages": pages,
-            "q": having, "totals": [*self._facts(address, disk), *(totals if who.sees_all else ())],
+            "q": having, "totals": [*self._facts(address, disk, who), *load_facts, *(totals if who.sees_all else ())],
             "talkers": tables.TALKERS.sorted(top_talkers(use.answers.get(address, {})), asked),
             "drain": drain_view(drain.answers.get(address, {})), "extended": bool(penstock_nodes),
             "errors": overview.errors, "lookupds": self.site.settings.lookupds,
@@ -260,6 +301,36 @@ class NodePages:
         silent = self.site.queries.fallback.stale().get(address)
         error = f"No valid answer for {silent:.0f} s." if silent is not None else ""
         return {"address": address, "version": text(answer.get("version"))[:100], "error": error}
+
+
+def _load_facts(load: NodeLoad, now: int) -> Iterator[tuple[str, str]]:
+    """Yield what is known of the load of a node: labels and values."""
+    if load.started:
+        yield "Uptime", age(load.started * SECOND, now)
+    if load.memory:
+        yield "Memory", size(load.memory)
+    if load.cpu is not None:
+        yield "CPU", f"{load.cpu:.0f} %"
+    if load.rate_in is not None:
+        yield "Published/s", rate(load.rate_in)
+
+
+def _totals(rows: list[Fields]) -> list[tuple[str, str]]:
+    """Return the overview of the cluster: nodes that answer, and sums over them. A sum of nothing known is left out."""
+    up = [row for row in rows if row["state"] in (NodeState.UP.value, "degraded")]
+    rates, cores = ([row[name] for row in up if row[name] is not None] for name in ("rate_in", "cpu"))
+    depths = [row["depth"] for row in up if row["depth"] is not None]
+    found = [("Nodes up", f"{len(up)} of {len(rows)}")]
+    found += [("Degraded", count(degraded))] if (degraded := sum(row["state"] == "degraded" for row in rows)) else []
+    found += [("Published/s", rate(sum(rates)))] if rates else []
+    found += [("Depth", count(sum(depths)))] if depths else []
+    found += [("CPU", f"{sum(cores):.0f} %")] if cores else []
+    return found + ([("Memory", size(memory))] if (memory := sum(row["memory"] for row in up)) else [])
+
+
+def _state(state: NodeState, alarms: list[Alarm]) -> str:
+    """Return the state as text: a node that answers and has alarms is degraded."""
+    return "degraded" if alarms and state is NodeState.UP else state.value
 
 
 def _figures(record: NodeRecord, state: NodeState) -> Mapping[str, int]:

@@ -96,6 +96,5 @@ class Pages:
         losses = record.losses(who.sees_all, who.visible(one.topic for one in record.stuck))
         return {
             "address": record.address, "name": record.name, "since": record.failing_since, "losses": losses,
-            "words": words_of(record, self.site.queries.clock()), "figures_at": record.held_at,
-            "is_promoted": record.led_by is not None,
+            "words": words_of(record, self.site.queries.clock()), "is_promoted": record.led_by is not None,
         }  # fmt: skip

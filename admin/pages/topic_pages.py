@@ -116,17 +116,25 @@ class TopicPages:
         cursors = await queries.ask_nodes(penstock_nodes, "/topic/cursors", {"topic": name})
         readers = reader_rows({node: objects(one.get("cursors")) for node, one in cursors.answers.items()}, name)
         gains = await queries.gains(producers, name, cached.now)
+        publishers = tables.PUBLISHERS.sorted(await queries.publishers(name), asked)
         channels = tables.CHANNELS.sorted(_channels_of(cached, ages, gains), asked)
         return {
             "page_of": "topic", "title": f"Topic {name}", "name": name, "row": row, "ages": ages,
             "topic": merged | {"nodes": tables.TOPIC_NODES.sorted(merged["nodes"] or (), asked)},
             "is_paused": merged["paused"], "coverage": queries.coverage(name), "missing": queries.missing_past(name, ""),
             "channels": channels[:MOST_ROWS], "errors": [*errors, *left_out(channels, MOST_ROWS, "channels")],
-            "readers": tables.READERS.sorted(readers, asked),
+            "readers": tables.READERS.sorted(readers, asked), "publishers": publishers,
             "nodes": [one.address for one in producers], "tube_nodes": [one.address for one in penstock_nodes],
             "extended": bool(penstock_nodes), "timed": len(penstock_nodes) == len(producers),
             "lookups": bool(self.site.settings.lookupds), "has_lake": bool(self.site.options.lake),
-            "table": [asdict(row) for row in channels],
+            "table": (table := [asdict(row) for row in channels]),
+            "exports": {
+                "channels": table, "readers": readers, "publishers": [asdict(one) for one in publishers],
+                "nodes": [
+                    {key: value for key, value in one.items() if not isinstance(value, dict | list)}
+                    for one in merged["nodes"] or ()
+                ],
+            },
         }  # fmt: skip
 
     async def counter(self, request: Request) -> Fields:

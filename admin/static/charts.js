@@ -86,7 +86,7 @@ async function show(figure, isNew) {
   if (answer.ok && isNew && !Choices.get("span") && (all.hour?.depth.length ?? 0) <= YOUNG) figure.querySelector("input[value=quarter]").checked = true;
   const [seconds, name] = SPANS[figure.querySelector("input[type=radio]:checked").value];
   const series = all[name] ?? null;
-  words.textContent = !answer.ok ? "The nodes do not answer. The next try follows in 10 seconds." : series ? "" : "Collecting data. The first samples appear in about 20 seconds.";
+  words.textContent = !answer.ok ? "The nodes do not answer. The next try follows in 10 seconds." : series ? "" : `Collecting data. The first samples appear in about ${name === "day" ? "5 minutes" : "20 seconds"}.`;
   if (!answer.ok) return;
   const to = Math.floor(new Date(answer.headers.get("Date") ?? Date.now()) / 1000);  // by the server's clock, as the samples are
   for (const [kind, chart] of Object.entries(CHARTS)) {
@@ -100,6 +100,7 @@ async function show(figure, isNew) {
 for (const figure of document.querySelectorAll("figure[data-series]")) {
   const chosen = figure.querySelector(`input[value="${CSS.escape(Choices.get("span") ?? "")}"]`);
   if (chosen) chosen.checked = true;
+  figure.querySelector("fieldset").hidden = false;
   show(figure, true);
   setInterval(() => show(figure, false), AGAIN);
   figure.addEventListener("change", (event) => {

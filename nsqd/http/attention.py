@@ -3,14 +3,15 @@
     GET /channels/attention[?depth=N][&age=SECONDS][&limit=1000]
 
     {"channels": [{"topic", "channel", "depth", "in_flight", "deferred", "buried", "requeued", "timed_out", "messages",
-                   "clients", "oldest", "paused", "paused_at"}, ...],
+                   "clients", "lost_consumers", "orphaned", "oldest", "paused", "paused_at"}, ...],
      "topics": [{"topic", "depth", "messages", "oldest", "paused", "paused_at"}, ...],
      "tubes": [{"tube", "buried", "ready", "reserved", "delayed", "paused"}, ...],
      "certificates": [{"option", "ends"}, ...], "left_out": 0, "now": NS, "version": "..."}
 
 * A channel is listed if messages are buried, were requeued or timed out since the start of the process, if it is paused, if
-  messages are ready and no client is connected, if at least `depth` messages are ready, or if the message that is next to be
-  delivered was published more than `age` s ago.
+  consumers disconnected with messages in flight (`lost_consumers`, since the start), if messages are ready and no client is
+  connected, if at least `depth` messages are ready, or if the message that is next to be delivered was published more than
+  `age` s ago. `orphaned` messages are in flight, but their consumers have disconnected: they time out.
 * A topic is listed if it is paused itself, or if it has messages and no channel.
 * A tube is listed if jobs are buried, or if it or its queue is paused, whether a topic can have its name or not.
 
@@ -67,6 +68,8 @@ class ChannelRow(NamedTuple):
     timed_out: int
     messages: int
     clients: int
+    lost_consumers: int
+    orphaned: int
     oldest: int  # ns since the epoch
     paused: bool
     paused_at: int  # s since the epoch
@@ -154,7 +157,8 @@ class Attention:
     def _add_channel(self, topic: Topic, channel: Channel) -> None:
         sums = channel_sums(channel)
         depth = sums.depth
-        failed = sums.buried or sums.requeued or sums.timed_out or sums.paused
+        lost = sum(one.lost_consumers for one in channel.shards)
+        failed = sums.buried or sums.requeued or sums.timed_out or sums.paused or lost
         if not failed and not (depth and self._waits_too_long(channel, depth)):
             return
         row = ChannelRow(
@@ -168,6 +172,8 @@ class Attention:
             sums.timed_out,
             sums.messages,
             len(channel.consumers),
+            lost,
+            sums.in_flight - sum(consumer.in_flight for one in channel.shards for consumer in one.consumers.values()),
             oldest_of_channel(channel) if depth else 0,
             sums.paused,
             _paused_at(channel),
@@ -240,7 +246,7 @@ def everything(broker: Broker) -> Iterator[Topic | Tube]:
 
 def _is_quiet(channel: Channel) -> bool:
     """Return whether a channel without shards has no reason to be listed, by what costs least: that is so of nearly all."""
-    failed = channel.requeue_count or channel.timeout_count or channel.paused is not None
+    failed = channel.requeue_count or channel.timeout_count or channel.lost_consumers or channel.paused is not None
     return not failed and not channel.depth and not len(channel.buried)
 
 

@@ -3,10 +3,12 @@
     GET /topics/figures[?columns=depth,messages][&drain=1]
 
     {"totals": {"topics","channels","depth","in_flight","deferred","buried","clients","messages"}, "oldest": NS, "health": "OK",
+     "process": {"start_time": S, "cpu_ms": MS, "memory": BYTES},
      "paused": ["topic" or "topic/channel", ...], "paused_count": N, "idle": {"count": N, "names": ["topic/channel", ...]},
      "names": [...], "columns": {"depth": [...], ...}}
 
-`idle` are channels with messages ready and no client. Of these and of what is paused, the first 100 by name are listed.
+`process` has the start of the node (s since the epoch), its CPU time since then, and its resident memory. `idle` are channels
+with messages ready and no client. Of these and of what is paused, the first 100 by name are listed.
 `names`, all topics by name, and `columns`, parallel to them, are present only if `columns` is given, which may be empty; 400
 INVALID_ARG_COLUMNS for a column that is not in COLUMNS. With `drain` there is also a column of that name: the seconds until the
 slowest part of the topic is empty, at the rate of the last minutes; 0: nothing waits, -1: not known, -2: it gets no shorter,
@@ -36,6 +38,7 @@ The trio thread looks at a limited number of topics and channels in a row, so th
 does the rest.
 """
 
+import resource
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from operator import itemgetter
@@ -60,6 +63,7 @@ from shared.http.api import json_response, query_all
 from shared.http.argument import Argument, any_text
 from shared.http.errors import HttpError
 from shared.http.route import STATS, Route, on_topic
+from shared.process.memory import resident_bytes
 
 BATCH = 1000  # topics and channels in one turn: about a millisecond
 MOST_NAMES = 100  # names listed of what is paused, and of what is idle
@@ -134,7 +138,15 @@ class Overview:
             topics.sort(key=itemgetter(0))
         rows = OverviewRows(self._node.series.held_change) if drain else OverviewRows()
         look = await self._collect([topic for _, topic in topics], rows)
-        return json_response({**look.as_answer(columns, drain), "health": self._node.health()})
+        return json_response(
+            {**look.as_answer(columns, drain), "health": self._node.health(), "process": self._process()}
+        )
+
+    def _process(self) -> dict[str, int]:
+        """Return the start, the CPU time and the memory of the process."""
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        cpu_ms = int(1000 * (usage.ru_utime + usage.ru_stime))
+        return {"start_time": self._node.info.start_time, "cpu_ms": cpu_ms, "memory": resident_bytes()}
 
     async def rows(self, request: Request, topic: str) -> Response:
         """Answer all columns of the topics asked for."""

@@ -21,7 +21,7 @@ from tests.cases import each
 HUGE = int("9" * 400)
 HALF = "\ud800<script>"
 PAGES = (
-    "/messages/t/c?state=in_flight", "/messages/t/c?contains=x&since=1h", "/republish/t/c?node=NODE&offset=1",
+    "/messages/t/c?state=in_flight", "/messages/t/c?search=x&since=1h", "/republish/t/c?node=NODE&offset=1",
     "/", "/?sort=depth", "/?sort=rate_in", "/topics/t", "/topics/t/c", "/messages/t/c?node=NODE", "/nodes", "/nodes/NODE",
     "/cluster", "/storage?node=NODE", "/readers", "/tubes", "/tube?name=t&node=NODE", "/lookup", "/counter", "/audit",
     "/series/t/c", "/series/t",

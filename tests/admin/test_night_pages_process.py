@@ -100,7 +100,7 @@ def test_an_operator_finds_all_problems_in_two_clicks(visitor: Visitor) -> None:
 
 
 def subjects(visitor: Visitor) -> list[str]:
-    return re.findall(r'data-label="Subject">.*?<a [^>]*>([^<]+)</a>', visitor.html, re.DOTALL)
+    return re.findall(r'data-label="Resource">.*?<a [^>]*>([^<]+)</a>', visitor.html, re.DOTALL)
 
 
 def test_a_page_shows_its_own_alarms_and_counts_the_others(admin: Daemon) -> None:

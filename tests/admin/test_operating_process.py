@@ -120,7 +120,7 @@ def test_a_message_with_a_delay_headers_and_a_key_and_searching_for_it(ann: Visi
     published = re.search(r"Published ([0-9a-f]{16}) at", ann.text)
     assert published[1] in ann.open(f"/messages/found/c?node={node}&state=deferred").text
     for words in ("needle", "trace: 7f"):
-        ann.open(f"/messages/found/c?node={node}&state=ready").press("Search", contains=words)
+        ann.open(f"/messages/found/c?node={node}&state=ready").press("Search", search=words)
         assert "1 match in 1,001 scanned messages" in ann.text
         assert "a Needle" in ann.text
 
@@ -252,11 +252,14 @@ def test_tables_go_out_as_csv_and_json(ann: Visitor, guarded: Cluster) -> None:
                  "/storage", "/readers", "/tubes", "/audit?q=out"):  # fmt: skip
         mark = "&" if "?" in path else "?"
         exported = ann.client.get(f"{path}{mark}format=json")
-        assert (exported.status_code, type(exported.json())) == (200, list), path
+        assert exported.status_code == 200, path
+        tables = exported.json()
+        first = tables if isinstance(tables, list) else next(iter(tables.values()))
+        assert isinstance(tables, list) or path in ("/topics/out", "/topics/out/c")
         assert "attachment" in exported.headers["content-disposition"]
         text = ann.client.get(f"{path}{mark}format=csv")
         assert text.headers["content-type"] == "text/csv; charset=utf-8"
-        assert len(list(csv.DictReader(io.StringIO(text.text)))) == len(exported.json())
+        assert len(list(csv.DictReader(io.StringIO(text.text)))) == len(first), path
     rows = ann.client.get("/?q=out&format=json").json()
     assert [(row["name"], row["depth"], row["channels"]) for row in rows] == [("out", 1, 1)]
     for wrong in ("/?format=xml", "/lookup?format=csv"):

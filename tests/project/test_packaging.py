@@ -70,7 +70,7 @@ def test_two_top_level_names_with_the_rooms_inside(wheel: Path) -> None:
     assert {name for name in names if not name.endswith(".dist-info")} == {"penstock", "pyspark_nsq"}
     wanted = (
         "admin/templates/layout.html", "admin/static/nsqadmin.css", "nsqd/start/daemon.py", "lookupd/daemon.py",
-        "apps/to_nsq.py", "shared/options.py", "nsqd/core/topic.py",
+        "apps/to_nsq.py", "shared/options.py", "nsqd/core/topic.py", "docs/troubleshooting/lost-node.md",
     )  # fmt: skip
     assert {f"penstock/_app/{path}" for path in wanted} <= files
 

@@ -47,7 +47,8 @@ class Channel:
 
     __slots__ = (
         "_agenda", "_bounded", "_limits", "_messages_before", "backlog", "buried", "consumers", "deferred", "delayed",
-        "deleted", "dispatch", "dropped_count", "ephemeral", "in_flight", "journal", "key", "latency", "max_attempts",
+        "deleted", "dispatch", "dropped_count", "ephemeral", "in_flight", "journal", "key", "latency", "lost_consumers",
+        "max_attempts",
         "measures", "name", "number", "offsets", "outcomes", "paused", "requeue_count", "scan_entry", "shards", "start",
         "timeout_count", "topic_name",
     )  # fmt: skip
@@ -89,6 +90,7 @@ class Channel:
         self.deleted = False
         self.scan_entry: tuple[int, int] | None = None  # (due, handle) of this channel's entry in the agenda
         self.requeue_count = self.timeout_count = 0  # messages
+        self.lost_consumers = 0  # that disconnected with messages in flight
         self.dropped_count = 0  # messages that a bounded channel had no room for
         self._messages_before = parts.offsets.put_count
 
@@ -105,6 +107,7 @@ class Channel:
         """Remove a consumer. Return True if the channel is ephemeral and has no consumer left: then it is to be deleted."""
         if not self._agenda.is_stopping:
             failures.note_lost(self.in_flight, consumer)
+            self.lost_consumers += consumer.in_flight > 0
         self.dispatch.remove(consumer)
         consumer.sink = CLOSED_SINK
         if self.consumers.pop(consumer, None) is None:

@@ -82,6 +82,14 @@ def test_hold() -> None:
     assert ended.words == f"no longer; at {clock(NOW + 2 * HOLD)} it was: 3,755 in all"
 
 
+def test_a_held_alarm_shows_the_value_now() -> None:
+    book, values = AlarmBook(), iter(["7 buried", "0 buried"])
+    book.update([subject(FAILURES, words="9 buried")], NOW)
+    for value in ("7 buried", "0 buried"):
+        book.update([], NOW + SECOND, lambda subject: next(values))
+        assert book.all()[0].words == f"{value}; at {clock(NOW)} it was: 9 buried"
+
+
 def test_delay() -> None:
     found, book = [subject(CHANNELLESS)], AlarmBook()
     assert run(book, (0, found), (DELAY - 1, found)) == [NO, NO]

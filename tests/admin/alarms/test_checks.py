@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from admin.alarms.checks import Checks
-from admin.alarms.node_checks import CHECKS
+from admin.alarms.checks import UNPAUSE, Checks
+from admin.alarms.node_checks import CHECKS, HANGS
 from admin.alarms.past import DISK_SAMPLES, DISK_SPACING, LEAST_DISK
 from admin.alarms.rules import RULES, Severity, Thresholds
 from admin.alarms.subject import Place, Subject, channel_subject, node_subject, topic_subject
@@ -375,6 +375,66 @@ def test_disk_days() -> None:
     assert not words("disk-days", *disks(50, 60))
     assert not words("disk-days", *disks(50, 40, spacing=LEAST_DISK - 1)), "too short for a rate"
     assert not words("disk-days", *disks(50))
+
+
+def test_a_disk_that_fills_within_six_hours_is_critical() -> None:
+    looks = 6 * 60 * 60 * SECOND // LEAST_DISK
+    for left, severity in ((looks, Severity.CRITICAL), (looks + 2, Severity.WARNING)):
+        (subject,) = found("disk-days", *disks(left + 1, left))
+        assert subject.severity is severity, subject.words
+
+
+def test_an_alarm_about_a_disk_is_about_each_node_on_it() -> None:
+    one_host = [facts(node=record("n", port), disk_free=1, disk_total=100) for port in (1, 2)]
+    other = facts(node=record("m"), disk_free=50, disk_total=100)
+    every = {each.record.address: each for each in (*one_host, other)}
+    (subject,) = found("disk-low", look(nodes=every))
+    assert [subject.is_about(Place(node=address)) for address in every] == [True, True, False]
+
+
+def test_consumers_lost() -> None:
+    settings = ("consumers-lost.consumers=3",)
+    before, now = channel(lost_consumers=2), channel(lost_consumers=5, orphaned=1, in_flight=1)
+    (subject,) = found("consumers-lost", one(before, NOW - 2 * MINUTE), one(now), settings=settings)
+    assert subject.words == (
+        "3 consumers disconnected with messages in flight in 2.0 min; 1 in flight that no client holds"
+    )
+    assert subject.path == "messages/t/c?state=in_flight"
+    then = one(channel(lost_consumers=3), NOW - 2 * MINUTE)
+    assert not words("consumers-lost", then, one(now), settings=settings)
+    assert not words("consumers-lost", one(now, NOW - MINUTE), one(before), settings=settings), "the node was restarted"
+
+
+def test_advice_is_about_the_subject() -> None:
+    then, now = channel(depth=1000), channel(depth=3000)
+    (running,) = found("backlog-growing", one(then, NOW - 9 * MINUTE), one(now))
+    (paused,) = found("backlog-growing", one(then, NOW - 9 * MINUTE), one(now._replace(paused=True)))
+    assert (running.advice, paused.advice) == ("", UNPAUSE)
+    assert paused.words == f"paused: {running.words}"
+    for reason, advice in (("http://n:1/ping did not answer within 5 s", HANGS), ("n:1: connection refused", "")):
+        gone = facts(NodeState.DOWN, record(failing_since=NOW - 12 * SECOND, reason=reason))
+        (down,) = found("node-down", nodes(gone))
+        assert down.advice == advice
+        assert down.words.startswith("it runs, but has not answered" if advice else "no answer")
+
+
+def test_the_value_now_of_an_alarm_that_is_held() -> None:
+    checks, since = (
+        Checks(Thresholds()),
+        look(nodes={"n:1": facts(disk_free=7_000, disk_total=9_000, sync_p99_ms=40.0)}),
+    )
+    key = ("t", "c")
+    now = one(channel(buried=2, depth=1234), nodes=since.nodes)
+    for subject, text in (
+        (channel_subject("buried-growing", key, "", 0), "2 buried"), (channel_subject("failures", key, "", 0), ""),
+        (channel_subject("backlog-growing", key, "", 0), "1,234 messages"), (node_subject("sync-slow", "n:1", ""), "40 ms"),
+        (node_subject("disk-days", "n:1", ""), "7.0 kB free"), (node_subject("disk-days", "gone:1", ""), ""),
+    ):  # fmt: skip
+        assert checks.current(subject, now) == text, subject.rule
+    assert checks.current(channel_subject("buried-growing", key, "", 0), look()) == "0 buried", (
+        "nodes list it no longer"
+    )
+    assert checks.current(channel_subject("backlog-growing", key, "", 0), look()) == "", "it has fewer than nodes list"
 
 
 def test_the_past_is_bounded() -> None:

@@ -20,7 +20,7 @@ from admin.nodes.inventory import DOWN_AFTER, NodeState
 from admin.nodes.merge import topic_of
 from admin.nodes.queries import Queries
 from admin.nodes.snapshot import Snapshot
-from admin.nodes.upstreams import Refused, UpstreamError
+from admin.nodes.upstreams import Gathered, Refused, UpstreamError
 from tests.admin.asking import in_loop
 from tests.admin.looks import JSON, NOW, SECOND, producer
 from tests.async_tests import on_asyncio
@@ -57,7 +57,7 @@ class Watch:
         self.lookupds: dict[str, Exception | None] = {"l:1": None}
         self.originals: dict[str, list[dict[str, Any]]] = {}
         self.changes: list[Changes] = []
-        asks = {"get_object": self.get_object, "get_bytes": self.get_bytes}
+        asks = {"get_object": self.get_object, "get_bytes": self.get_bytes, "objects_of": self.objects_of}
         upstreams: Any = SimpleNamespace(**asks, stale=dict, forget=lambda address: None)
         upstreams.answer_budget = SimpleNamespace(most_held=1 << 20)
         cluster = SimpleNamespace(producers=self.producers, stats=self.stats, lookupds=tuple(self.lookupds))
@@ -110,6 +110,15 @@ class Watch:
             raise answer
         return cast(dict[str, Any], answer)
 
+    async def objects_of(self, addresses: list[str], path: str, arguments: dict[str, str]) -> Gathered[Any]:
+        found: Gathered[Any] = Gathered()
+        for one in addresses:
+            try:
+                found.answers[one] = await self.get_object(one, path, arguments)
+            except UpstreamError as failure:
+                found.errors.append(str(failure))
+        return found
+
     async def look(self, after: float = INTERVAL) -> Snapshot:
         """Ping and check once, `after` seconds after the last time."""
         self.seconds += after
@@ -145,40 +154,23 @@ def healthy(**more: Any) -> FakeNode:
 
 
 @on_asyncio
-async def test_a_look_asks_what_alarms_need_and_seldom_what_costs_more(make_watch: Any) -> None:
+async def test_each_check_asks_for_all_that_pages_and_alarms_show(make_watch: Any) -> None:
     watch = make_watch(n=(node := healthy()))
     look = await watch.look()
-    first = ["/channels/attention", "/node/drain", "/cluster", "/storage", "/cursors", "/topics/figures"]
-    assert node.paths == first
+    requests = ["/channels/attention", "/node/drain", "/cluster", "/storage", "/cursors", "/topics/figures"]
+    assert node.paths == requests
     assert node.asked[1] == ("/channels/attention", {"depth": "500", "age": "1800", "limit": "1000"})
     assert (look.answered, look.channels["t", "c"].buried) == ({"n:1"}, 7)
     node.asked.clear()
-    for _ in range(3):
-        await watch.look()
-    assert node.paths == 3 * ["/channels/attention", "/node/drain"], "it is in no cluster"
-    node.asked.clear()
     await watch.look()
-    assert node.paths == first
-    assert [[one.id for one in changes.raised] for changes in watch.changes] == [[("buried", "t/c")], [], [], [], []]
-    assert watch.monitor.completed == 5
+    assert node.paths == requests
+    assert watch.monitor.inventory.find("n:1").figures_at == watch.clock()
+    assert [[one.id for one in changes.raised] for changes in watch.changes] == [[("buried", "t/c")], []]
+    assert watch.monitor.completed == 2
     assert watch.monitor.checked_at == watch.clock()
     watch = make_watch(thresholds=("oldest-message.minutes=1e15", "backlog-growing.messages=0"), n=(node := healthy()))
     await watch.look()  # thresholds beyond what nodes can be asked for
     assert node.asked[1] == ("/channels/attention", {"depth": "1", "age": str(MOST_AGE), "limit": "1000"})
-
-
-@on_asyncio
-async def test_a_node_in_a_cluster_is_asked_about_it_with_each_look(make_watch: Any) -> None:
-    watch = make_watch(n=(node := healthy(**{"/cluster": {"cluster": "main", "node": 1}})))
-    await watch.look()
-    node.asked.clear()
-    await watch.look()
-    assert node.paths == ["/channels/attention", "/node/drain", "/cluster"]
-    node.answers["/cluster"] = Refused("404", 404)
-    await watch.look()
-    node.asked.clear()
-    await watch.look()
-    assert "/cluster" not in node.paths, "it has left it"
 
 
 @on_asyncio
@@ -289,7 +281,7 @@ async def test_a_node_that_goes_down_keeps_its_figures_and_loses_its_channels(ma
     (alarm,) = watch.monitor.book.all()
     assert (alarm.subject.rule, alarm.since) == ("node-down", watch.clock() // SECOND * SECOND)
     assert "30 messages are stuck on it: t (30)." in alarm.subject.words
-    assert set(watch.monitor._paces) == {"m:1"}
+    assert set(watch.monitor._nodes) == {"m:1"}
     assert not await watch.monitor.dismiss("m:1"), "it is up"
     assert await watch.monitor.dismiss("n:1")
     assert watch.alarms() == {}
@@ -426,6 +418,27 @@ async def test_what_is_raised_in_a_snooze_is_stored_too(make_watch: Any, monkeyp
     await watch.look()
     assert puts == [{("buried", "t/c"): NOW + int(INTERVAL * SECOND)}, {}], "only what has changed"
     assert [len(one.raised) + len(one.ended) for one in watch.changes] == [0, 0, 0]
+
+
+@on_asyncio
+async def test_a_backlog_that_grows_names_the_connection_that_publishes_the_most(make_watch: Any) -> None:
+    watch = make_watch(producer("n", topics=(("t", False),), capabilities=("log",)), n=(node := healthy()))
+    watch.monitor.queries.cache._clock = watch.monotonic
+    words = ""
+    for at in range(50):
+        counts = {"a:1": 10 * at, "rogue:1": 6600 * at if at > 1 else 0}
+        producers = [
+            {"hostname": "web", "remote_address": name, "pub_counts": [{"topic": "t", "count": count}]}
+            for name, count in counts.items()
+        ]
+        channel = {"topic": "t", "channel": "c", "depth": 6610 * at, "clients": 1}
+        node.answers |= {"/channels/attention": {"channels": [channel]}, "/stats": {"producers": producers}}
+        await watch.look()
+        words = "".join(one.words for one in watch.monitor.book.all() if one.subject.rule == "backlog-growing")
+    assert words.endswith("; most from web rogue:1, 440/s")
+    node.answers["/stats"] = UpstreamError("reset")
+    await watch.look()
+    assert "backlog-growing" in watch.alarms(), "it is raised, if only without the name"
 
 
 @on_asyncio

@@ -10,7 +10,7 @@ from tests.daemons import ROOT
 
 def pages(docs_url: str) -> Any:
     options = SimpleNamespace(docs_url=docs_url)
-    return SimpleNamespace(site=SimpleNamespace(renderer=SimpleNamespace(options=options)))
+    return SimpleNamespace(site=SimpleNamespace(renderer=SimpleNamespace(options=options, base="/base")))
 
 
 def test_a_link_is_the_page_of_the_site_and_each_rule_has_one() -> None:
@@ -19,4 +19,6 @@ def test_a_link_is_the_page_of_the_site_and_each_rule_has_one() -> None:
         assert (ROOT / "docs" / page).exists()
         link = AlarmPages.runbook(pages("https://docs.example/"), rule)
         assert link == f"https://docs.example/{page.removesuffix('.md')}.html" + (f"#{anchor}" if anchor else "")
-        assert AlarmPages.runbook(pages(""), rule) == ""
+        assert AlarmPages.runbook(pages(""), rule) == f"/base/runbooks/{page.removesuffix('.md')}" + (
+            f"#{anchor}" if anchor else ""
+        )

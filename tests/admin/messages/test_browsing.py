@@ -26,7 +26,7 @@ async def ask(directory: Path, name: str, path: str, form: dict[str, str] | None
 
 
 @pytest.mark.process
-@each("filters", ["contains=x", "header=trace"])
+@each("filters", ["search=x", "header=trace"])
 @on_asyncio
 async def test_who_may_not_read_does_not_filter_by_contents(tmp_path: Path, filters: str) -> None:
     answer = await ask(tmp_path, "viewer", f"/messages/t/c?{filters}")

@@ -78,14 +78,14 @@ def test_filters_are_in_the_address_and_act_on_both_nodes(cluster: Cluster) -> N
         url = f"http://{node.http}/pub?topic=filtered"
         httpx.post(url, content=b"traced", headers={"X-Nsq-Header-Trace": "7f"}).raise_for_status()
     assert "2 matches in 26 scanned messages" in look(cluster, "filtered", header="trace=7f")
-    assert "6 matches in 26 scanned messages" in look(cluster, "filtered", contains="BODY 1", since="1h")
+    assert "6 matches in 26 scanned messages" in look(cluster, "filtered", search="BODY 1", since="1h")
     assert "0 matches in 26 scanned messages" in look(cluster, "filtered", before="1h")
     refused = httpx.get(f"{cluster.url}/messages/filtered/c?before=soon")
     assert (refused.status_code, "Invalid time" in refused.text) == (400, True)
-    preview = look(cluster, "filtered", contains="body 1", many="bury", count=26)
+    preview = look(cluster, "filtered", search="body 1", many="bury", count=26)
     assert "Bury up to 6 ready messages that match the filters?" in preview
     assert "Bury matching messages</button>" in preview
-    form = {"action": "bury", "state": "ready", "contains": "body 1", "count": 26, "per_second": 1000}
+    form = {"action": "bury", "state": "ready", "search": "body 1", "count": 26, "per_second": 1000}
     is_done(cluster, post(cluster, "/messages/filtered/c", **form), "</strong>: 6 of 26 processed;")
     assert [(one["ready"], one["buried"]) for one in counts(cluster, "filtered")] == [(10, 3), (10, 3)]
     assert "6 buried on 2 nodes" in look(cluster, "filtered", state="buried", reason="by hand")

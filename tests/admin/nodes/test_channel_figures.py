@@ -7,9 +7,8 @@ from admin.nodes.channel_figures import (
     SHARE_SECONDS,
     UNKNOWN_RATES,
     Rates,
-    client_share,
+    client_shares,
     current,
-    drain_words,
     failures_of,
     latest_rates,
     oldest_of,
@@ -79,19 +78,18 @@ def test_the_rates_of_the_latest_step_that_is_known() -> None:
     assert current(hour, 1031 + MOST_BEHIND) is current(None, 0) is None, "hours ago is not now"
 
 
-@each("depth, gain, words", [
-    (0, 5.0, "-"), (10, None, "-"), (10, 5.0, "2.0 s"), (10, 0.0, "stalled"), (10, -0.1, "growing"),
-])  # fmt: skip
-def test_the_time_to_drain(depth: int, gain: float | None, words: str) -> None:
-    assert drain_words(depth, gain) == words
-
-
 @each("failed, deliveries, words", [
     (0, 0, "-"), (0, 5, "0 %"), (1, 1000, "0.1 %"), (1, 10, "10 %"), (999, 1000, "100 %"), (5, 5, "100 %"),
 ])  # fmt: skip
 def test_shares(failed: int, deliveries: int, words: str) -> None:
     assert share(failed, deliveries) == words
-    assert client_share({"requeue_count": failed, "finish_count": deliveries - failed}) == words
+    client = {
+        "requeue_count": failed,
+        "finish_count": deliveries - failed,
+        "in_flight_count": failed,
+        "ready_count": deliveries,
+    }
+    assert client_shares(client) == {"failure_share": words, "saturation": words}
 
 
 def series(**values: Any) -> JsonObject:

@@ -26,11 +26,24 @@ def test_times_headers_and_rates(kind: str) -> None:
     assert "oldest" not in rows[0]
     (row,) = table(kind, {"id": "1", "headers": {"trace": "7f", "evil": "{'x': 1}"}})
     assert row["headers"] == "trace: 7f\nevil: {'x': 1}"
+    detail = {"minutes": "60", "reason": "known"}
+    (row,) = table(kind, {"action": "snooze", "detail": detail})
+    assert row["detail"] == ("minutes: 60\nreason: known" if kind == "csv" else detail)
     unknown = {"name": "a", "rate_in": None, "rate_out": None, "gain": None}  # such ones are no columns
     assert list(table(kind, unknown)[0]) == ["name"]
     rows = table(kind, unknown, {"name": "b", "rate_in": 1.5, "rate_out": None, "gain": None})
     assert [list(row) for row in rows] == [["name", "rate_in"]] * 2
     assert float(rows[1]["rate_in"]) == 1.5
+
+
+def test_a_page_with_several_tables_exports_all_of_them_as_json() -> None:
+    nodes, clients = [{"node": "a", "oldest": AT}], [{"client": "c"}]
+    fields = {"title": "Channel", "table": nodes, "exports": {"nodes": nodes, "clients": clients}}
+    assert json.loads(bytes(exported(fields, "json", {}).body)) == {
+        "nodes": [{"node": "a", "oldest_message_at": "2023-11-14T22:13:20.123+00:00"}],
+        "clients": [{"client": "c"}],
+    }
+    assert bytes(exported(fields, "csv", {}).body).decode().startswith("node,oldest_message_at")
 
 
 def test_a_text_that_a_spreadsheet_would_run_is_text() -> None:

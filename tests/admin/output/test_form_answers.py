@@ -30,7 +30,7 @@ def test_a_refused_form_asks_for_its_page_and_keeps_what_it_would_have_acted_on(
     many = {"count": "5", "per_second": "1"}
     assert asked_again(form | many) == page | many | {"many": "kick"}
     # without its filters, the form that comes back would finish all messages
-    chosen = {"header": "a=b", "min_attempts": "3", "before": "1h", "since": "2d", "contains": "x", "reason": "r"}
+    chosen = {"header": "a=b", "min_attempts": "3", "before": "1h", "since": "2d", "search": "x", "reason": "r"}
     assert asked_again(chosen | {"confirm": "4"}) == chosen
     assert asked_again({"action": "move", "count": "5", "to": "t"}) == {"count": "5", "to": "t", "many": "move"}
 

@@ -10,12 +10,12 @@ NOW = 1_800_000_000_000_000_000
 
 
 def test_fields_that_are_not_set_ask_for_nothing() -> None:
-    assert not read_filters({"state": "ready", "node": "a:1", "contains": " "}, "ready")
+    assert not read_filters({"state": "ready", "node": "a:1", "search": " "}, "ready")
     assert Filters().asked(NOW) == Filters().fields() == {}
 
 
 def test_all_fields_are_asked_for() -> None:
-    typed = {"contains": "x", "header": "a=b", "min_attempts": "03", "before": "15m", "since": "2d", "reason": "bad"}
+    typed = {"search": "x", "header": "a=b", "min_attempts": "03", "before": "15m", "since": "2d", "reason": "bad"}
     filters = read_filters(typed, "buried")
     assert filters.fields() == typed
     assert filters.asks_about_contents
@@ -25,7 +25,7 @@ def test_all_fields_are_asked_for() -> None:
     }  # fmt: skip
     assert read_filters(typed, "ready").reason == ""
     assert not read_filters({"min_attempts": "1"}, "ready").asks_about_contents
-    assert len(read_filters({"contains": "x" * 1000}, "ready").contains) == MOST_TEXT
+    assert len(read_filters({"search": "x" * 1000}, "ready").search) == MOST_TEXT
 
 
 @each("text, seconds", [

@@ -4,6 +4,7 @@ from typing import Any
 
 from admin.nodes.channel_figures import UNKNOWN_RATES, Rates
 from admin.nodes.merge import client_of
+from admin.nodes.publishers import publishers_of
 from admin.nodes.sorting import Table
 from admin.nodes.views import absent_row, reader_rows, top_talkers
 from admin.output import tables
@@ -25,7 +26,7 @@ NODE: dict[str, Any] = {
 }  # fmt: skip
 MACHINE: dict[str, Any] = {
     "hostname": "h", "node": "a:1", "state": "up", "version": "1", "registered": 1, "topics": 2, "disk_free": 5,
-    "figures": {"depth": 1, "in_flight": 2, "buried": 3, "clients": 4},
+    "figures": {"depth": 1, "in_flight": 2, "buried": 3, "clients": 4}, "started": 7,
 }  # fmt: skip
 CLIENT = client_of({"hostname": "h", "requeue_count": 1, "finish_count": 3, "tls": True}, "a:1", 0)
 CHANNEL = NodeRow("a:1", NODE | {"buried_count": 1}, Rates(1.0, 2.0, 0.0, 0.0), 5, True)
@@ -35,6 +36,11 @@ TABLES: list[tuple[str, Table[Any], list[Any]]] = [
     ("channels", tables.CHANNELS, [absent_row("b"), absent_row("a")]),
     ("topic on nodes", tables.TOPIC_NODES, [NODE, NODE | {"e2e_processing_latency": None, "hostname": "g"}]),
     ("readers", tables.READERS, reader_rows({"a:1": [{}, {"lag": "x"}]}, "t")),
+    (
+        "publishers",
+        tables.PUBLISHERS,
+        publishers_of({"a:1": {"producers": 2 * [{"pub_counts": [{"topic": "t"}]}]}}, "t"),
+    ),
     ("tubes", tables.TUBES, [{"tube_name": "a"}, {"node": "n"}]),
     ("storage", tables.STORAGE, [("a:1", VIEW), ("b:1", VIEW)]),
     ("topics of a log", tables.LOG_TOPICS, VIEW["topics"]),

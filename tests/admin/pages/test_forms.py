@@ -110,10 +110,10 @@ async def test_a_duplicate_links_to_the_first(tmp_path: Path) -> None:
 
     page = await published({"X-Nsq-Duplicates": "1"}, {"key": "once"})
     assert "Not published: NODE has already received a message with this deduplication key." in page
-    assert '<a href="/messages/t/c?node=NODE&amp;contains=once">Search for it in c</a>' in page
+    assert '<a href="/messages/t/c?node=NODE&amp;search=once">Search for it in c</a>' in page
     page = await published({"X-Nsq-Message-Id": "0123456789abcdef"}, {})
     assert "Published <code>0123456789abcdef</code> at NODE." in page
-    assert '<a href="/messages/t/c?node=NODE&amp;contains=0123456789abcdef">Find it in c</a>' in page
+    assert '<a href="/messages/t/c?node=NODE&amp;search=0123456789abcdef">Find it in c</a>' in page
     first, second = map(json.loads, audit.read_text().splitlines())
     assert (first["action"], first["outcome"], first["detail"]) == ("publish", "duplicate", {"key": "once"})
     assert (second["outcome"], second["detail"]) == ("done", {"message_id": "0123456789abcdef"})

@@ -65,6 +65,24 @@ def test_each_reason_to_list_a_channel() -> None:
     assert shown | {"channels": []} == NOTHING
 
 
+def test_consumers_that_are_lost_with_messages_in_flight() -> None:
+    node = Node()
+    consumer, inbox = node.subscribe("t", "c", ready=1)
+    node.publish("t", b"1")
+    consumer.finish(inbox.take()[0].id)
+    consumer.leave(node.broker)
+    assert look(node) == NOTHING, "it held none"
+    node.publish("t", b"2", b"3", b"4")
+    for count in (1, 2):
+        consumer, _ = node.subscribe("t", "c", ready=1)
+        consumer.leave(node.broker)
+        (row,) = look(node)["channels"]
+        assert (row["lost_consumers"], row["orphaned"], row["in_flight"]) == (count, count, count)
+    node.subscribe("t", "c", ready=1)
+    (row,) = look(node)["channels"]
+    assert (row["orphaned"], row["in_flight"], row["clients"]) == (2, 3, 1)
+
+
 def test_thresholds_of_depth_and_age() -> None:
     node = Node()
     node.subscribe("t", "c")  # a client that takes nothing

@@ -164,6 +164,10 @@ def test_figures_rows_and_ages_over_http() -> None:
     totals = {"topics": 2, "channels": 1, "depth": 3, "messages": 3}
     assert figures["totals"] == dict.fromkeys(("in_flight", "deferred", "buried", "clients"), 0) | totals
     assert (figures["health"], figures["paused"], figures["paused_count"]) == ("OK", ["t/c"], 1)
+    process = figures["process"]
+    assert process["memory"] > 1 << 20
+    assert process["cpu_ms"] > 0
+    assert process["start_time"] == get(node, "/info")["start_time"]
     assert figures["idle"] == {"count": 1, "names": ["t/c"]}
     assert (figures["names"], figures["columns"]["depth"]) == (["new", "t"], [1, 2])
     new, t = figures["columns"]["oldest"]
