@@ -161,7 +161,7 @@ class _Planter(ast.NodeTransformer):
 
 
 def drawn(seed: int, count: int) -> list[Mutant]:
-    """Draw so many bugs, as many in each part."""
+    """Draw `count` bugs, as many in each part."""
     random_ = random.Random(seed)
     found: list[Mutant] = []
     for part in PARTS:
@@ -301,7 +301,7 @@ def in_child(work: Callable[[], str]) -> tuple[int, int]:
 
 
 def trials(todo: Iterable[tuple[Mutant, Callable[[], str]]], workers: int) -> Iterator[Result]:
-    """Try bugs in children, so many at a time. Each callable returns the test that failed, or ""."""
+    """Try bugs in children, `workers` at a time. Each callable returns the test that failed, or ""."""
     running: dict[int, tuple[Mutant, int]] = {}
     rest = iter(todo)
     while True:
