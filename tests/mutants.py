@@ -1,8 +1,8 @@
 """`python -m tests.mutants`: plant bugs in the product, one at a time, and say which no unit test finds.
 
-Bugs are drawn by a seed, as many in each of five parts. A run under coverage tells once which tests execute which line; each
+Bugs are drawn by a seed, as many in each of five parts. A run under coverage shows once which tests execute which line; each
 bug is then tried with the tests that execute its line, until one fails. build/mutants keeps what is known, so that an
-interrupted run goes on; remove it when the code has changed. No file of the product is changed: the tests' process gets the
+interrupted run continues; remove it when the code has changed. No file of the product is changed: the tests' process gets the
 changed module from an import hook (this file is a plugin of pytest, too).
 """
 
@@ -151,7 +151,7 @@ class _Planter(ast.NodeTransformer):
 
 
 def drawn(seed: int, count: int) -> list[Mutant]:
-    """Draw so many bugs, as many in each part."""
+    """Draw `count` bugs, as many in each part."""
     random_ = random.Random(seed)
     found: list[Mutant] = []
     for part in PARTS:
@@ -199,7 +199,7 @@ if MUTANT in os.environ:
 
 
 class _Contexts:
-    """Tells coverage which test runs."""
+    """Shows coverage which test runs."""
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -266,11 +266,11 @@ def tried(mutant: Mutant, tests: Sequence[str]) -> Result:
     environment = {**os.environ, MUTANT: f"{mutant.path}:{mutant.number}", "PYTHONDONTWRITEBYTECODE": "1"}
     rest = list(tests)
     for size in (20, 100, 400, len(tests)):
-        some, rest = rest[:size], rest[size:]
-        if not some:
+        batch, rest = rest[:size], rest[size:]
+        if not batch:
             break
         listed = KEPT / f"tests-{mutant.path.replace('/', '-')}-{mutant.number}"
-        listed.write_text("\n".join(some))
+        listed.write_text("\n".join(batch))
         command = [sys.executable, "-m", "pytest", "-p", "tests.mutants", "-p", "no:xdist", "-p", "no:cacheprovider"]
         try:
             ended = subprocess.run(

@@ -2,8 +2,8 @@
 
 Promoted logs, in DIR/promoted, are checked first, and the worst log decides.
 
-Exit code 0: the log is intact; 1: it is damaged; 2: it cannot be read, for example because an nsqd uses it; 3: it is not
-damaged, but bytes at its end may have been acknowledged, and the next start cuts them off.
+Exit code 0: the log is intact; 1: it is corrupt; 2: it cannot be read, for example because an nsqd uses it; 3: it is not
+corrupt, but bytes at its end may have been acknowledged, and the next start cuts them off.
 """
 
 import argparse
@@ -144,7 +144,7 @@ def _text(findings: Findings) -> str:
 
 def _verdict(findings: Findings) -> str:
     if findings.damaged:
-        return "DAMAGED: restore a backup, or start nsqd: it serves all intact messages and keeps copies of the damaged parts"
+        return "CORRUPT: restore a backup, or start nsqd: it serves all intact messages and keeps copies of the corrupt parts"
     if findings.torn:
         return f"TORN: {findings.torn} bytes may have been acknowledged; the next start copies them and cuts them off"
     return "whole"

@@ -181,7 +181,7 @@ def _rank(row: FigureRow) -> tuple[int, int, tuple[str, ...]]:
 
 
 def _gained(counters: tuple[int, ...], before: tuple[int, ...] | None) -> tuple[int, ...]:
-    """Return what was added since `before`. Counters that fell belong to another topic of the same name, and began at 0."""
+    """Return the increase since `before`. Counters that fell belong to another topic of the same name, and began at 0."""
     if before is None or any(new < old for new, old in zip(counters, before, strict=True)):
         return counters
     return tuple(new - old for new, old in zip(counters, before, strict=True))

@@ -174,7 +174,7 @@ class Overview:
 
 
 def _jobs_of(topic: Topic) -> int:
-    """Return how many jobs the topic's tube has, in any state and of all logs."""
+    """Return the number of jobs of the topic's tube, in any state and of all logs."""
     return sum(
         sum(reader.counts()) for one in topic.shards for reader in one.readers.values() if reader.takes_job_options
     )

@@ -1,4 +1,4 @@
-"""GET /stats: what the node holds, key for key as in the original.
+"""GET /stats: the node's topics, channels and clients, key for key as in the original.
 
 The snapshot is made in the trio thread, some topics at a time, so that ten thousand of them stall no turn. Percentiles are
 found, and the answer is written, in the HTTP thread, topic by topic, because one call that writes them all would let no other

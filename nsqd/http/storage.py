@@ -1,4 +1,4 @@
-"""GET /storage: what the commit log holds, and what takes its space.
+"""GET /storage: the content of the commit log, and the topics that take its space.
 
     {"path", "log_bytes", "live_bytes", "segments", "memory_bytes", "unsynced_bytes", "checkpoints", "damage", "torn",
      "retries", "replay_seconds", "syncs", "sync_p50_ms", "sync_p99_ms", "disk_free", "disk_total", "refusal", "counted",
@@ -115,7 +115,7 @@ class StorageRoute:
             lambda: {topic.number: topic.name for topic in node.broker.topics.values() if not topic.ephemeral}
         )
         count = await call(lambda: node.contents.count(list(names)))
-        while await call(lambda: count.count_some(BATCH)):
+        while await call(lambda: count.count_batch(BATCH)):
             pass
         found, files, wall = await call(lambda: (count.topics(), count.files(MOST_FILES), node.broker.wall))
         largest = nlargest(MOST_TOPICS, found, key=attrgetter("live"))

@@ -113,8 +113,8 @@ def test_queues_are_listed_and_their_jobs_acted_on(node: LocalNode, penstock: Pe
         b"shut: 0 ready, 0 out, 0 delayed, 0 buried; 1 clients of Disque wait; paused in\n",
         "",
     )
-    told = json.loads(penstock("queues", "mail", "--json")[1])
-    assert (told["tube_name"], told["ready_count"], told["queue_paused"]) == ("mail", 2, "none")
+    queues = json.loads(penstock("queues", "mail", "--json")[1])
+    assert (queues["tube_name"], queues["ready_count"], queues["queue_paused"]) == ("mail", 2, "none")
     code, out, why = penstock("queues", "other", "nowhere")
     assert (code, out[:6], "queue nowhere was not found" in why) == (1, b"other:", True)
     # pauses

@@ -33,7 +33,7 @@ def test_a_daemons_flags_are_its_own(name: str, tmp_path: Path) -> None:
     assert "warn" not in done.stderr.lower()
 
 
-def test_services_are_of_their_own_and_wait_for_those_that_are_there() -> None:
+def test_services_are_of_their_own_and_wait_for_existing_ones() -> None:
     nodes = [name for name in SERVICES if name.startswith("nsqd")]
     for flag in ("-node-id", "-broadcast-address"):
         assert len({word for name in nodes for word in command(name) if word.startswith(flag)}) == len(nodes)

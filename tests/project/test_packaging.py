@@ -40,8 +40,8 @@ def test_console_scripts_find_their_rooms(wheel: Path, tmp_path: Path) -> None:
     python = tmp_path / "env/bin/python"
     (site,) = (tmp_path / "env/lib").glob("python*/site-packages")
     zipfile.ZipFile(wheel).extractall(site)
-    ours = next(path for path in sys.path if path.endswith("site-packages"))
-    script = f"import sys; sys.path.append({ours!r}); sys.argv = ['nsqd', '-version']; from penstock.launch import nsqd; nsqd()"
+    base = next(path for path in sys.path if path.endswith("site-packages"))
+    script = f"import sys; sys.path.append({base!r}); sys.argv = ['nsqd', '-version']; from penstock.launch import nsqd; nsqd()"
     done = subprocess.run([python, "-I", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("nsqd v1.3.0 (built w/python")

@@ -1,4 +1,4 @@
-"""The walk of a message stays short: ARCHITECTURE.md has the figures, and nobody makes it a tenth longer unnoticed."""
+"""The walk of a message stays short: ARCHITECTURE.md has the counts, and no change makes it a tenth longer unnoticed."""
 
 import re
 

@@ -74,7 +74,7 @@ def test_a_change_is_seen_and_a_wrong_one_is_not(tmp_path: Path) -> None:
     assert (found := users.claimed("ann")) is not None
     assert (found.name, found.roles, found.rights.may(Verb.ADMIN)) == ("ann", ("admin",), True)
     path.write_text(f"bob viewer a,b* {hashed('word')}\n")
-    assert users.look_after()
+    assert users.reload_if_changed()
     assert users.user("ann") is None
     bob = users.with_token(b"word")
     assert [topic for topic in ("a", "ab", "b", "bc", "c") if bob.rights.may(Verb.STATS, topic)] == ["a", "b", "bc"]
@@ -82,10 +82,10 @@ def test_a_change_is_seen_and_a_wrong_one_is_not(tmp_path: Path) -> None:
     assert users.with_token(b"") is None
     for spoil in (lambda: path.write_text("nonsense"), lambda: path.write_bytes(b"\xff\xfe"), path.unlink):
         spoil()
-        assert not users.look_after()
+        assert not users.reload_if_changed()
         assert users.user("bob") is not None
     path.write_text("cat viewer * -\n")
-    assert users.look_after()
+    assert users.reload_if_changed()
     assert users.user("cat") is not None
 
 
