@@ -4,6 +4,7 @@
 * http-routes.md: every HTTP route, from the route tables, route_table.py and the docstrings of the handlers' modules.
 * metrics.md: every metric, as an nsqd and an nsqlookupd answer /metrics.
 * alarms.md: the alarm rules of nsqadmin.
+* client-settings.md: the fields of IDENTIFY, and the settings of penstock.client, from their dataclasses and comments.
 * deploy/nsqadmin-alerts.yaml: rules of Prometheus for the alarms of nsqadmin.
 
 errors.md is written by hand; a test holds that it names every error in the code.
@@ -36,6 +37,7 @@ from admin.options import AdminOptions
 from admin.users.command import _parser as users_parser
 from admin.users.roles import NEEDED
 from apps import nsq_stat, nsq_tail, nsq_to_http, nsq_to_nsq, to_nsq
+from apps.passthrough import APPLIED
 from apps.penstock import _parser as penstock_parser
 from apps.to_file.options import Options as ToFileOptions
 from docs.route_table import NSQADMIN
@@ -51,6 +53,8 @@ from nsqd.http.identities import identity_families
 from nsqd.http.metrics import Families
 from nsqd.http.routes import routes as nsqd_routes
 from nsqd.options import NsqdOptions
+from nsqd.protocols.nsq.identify import FIELDS, Field
+from penstock.sansio.settings import Settings
 from pipeline.command_line import parser as pipeline_parser
 from shared.audit.command import _parser as audit_parser
 from shared.http.argument import REQUIRED, Argument
@@ -250,18 +254,13 @@ def _routes_of_nsqadmin() -> list[str]:
         raise SystemExit(f"docs/route_table.py: missing {sorted(known - listed)}, gone {sorted(listed - known)}")
     parts = [
         "## nsqadmin\n\nRoutes for programs. A request needs a user who may do what the column says;"
-        " without `-auth-file`, everybody may do everything.\n",
+        " without `-auth-file`, every user may do everything.\n",
         "| route | arguments | needs | what it does |\n|---|---|---|---|",
     ]
     for method, path in api:
         arguments, what = NSQADMIN[f"{method} {path}"]
         parts.append(_row(f"`{method} {path}`", _words(arguments), NEEDED[f"{method} {path}"].words, what))
-    parts.append("\nThe pages for browsers:\n\n| needs | routes |\n|---|---|")
-    pages: dict[str, list[str]] = {}
-    for route, need in NEEDED.items():
-        if tuple(route.split(" ")) not in api:
-            pages.setdefault(need.words, []).append(f"`{route}`")
-    return [*parts, *(_row(needs, ", ".join(found)) for needs, found in pages.items())]
+    return parts
 
 
 def _common(paths: list[str]) -> str:
@@ -273,7 +272,8 @@ def _common(paths: list[str]) -> str:
 
 def _table(routes: Iterable[Route]) -> Iterator[str]:
     yield "| route | arguments | needs | what it does |\n|---|---|---|---|"
-    yield from (_row(f"`{one.key}`", _arguments(one.arguments), _need(one.need), one.does) for one in routes)
+    for cells, alike in groupby(routes, lambda one: (_arguments(one.arguments), _need(one.need), one.does)):
+        yield _row(", ".join(f"`{one.key}`" for one in alike), *cells)
     yield ""
 
 
@@ -346,7 +346,7 @@ def metrics() -> str:
 
 
 def _identities() -> str:
-    """Return the metrics that an nsqd with an auth file has besides."""
+    """Return the additional metrics of an nsqd with an auth file."""
     row = FigureRow(("name",), (0,) * 4, (0,) * 5)
     return generate_latest(Families(list(identity_families([row], None, "")))).decode()
 
@@ -458,6 +458,47 @@ def _page(parts: Iterable[str]) -> str:
     return f"{title}\n\n{MADE}{rest}"
 
 
+# client-settings.md
+
+
+def client_settings() -> str:
+    """Return the page of what a client may set: the fields of IDENTIFY, and the settings of the Python client."""
+    parts = [
+        "# Client settings\n",
+        "What any client of NSQ may ask for, and what the Python client has.\n",
+        "## Fields of IDENTIFY\n",
+        "0 is the default, too. nsqd compares names without their case, ignores others, and answers `E_BAD_BODY` beyond a"
+        " bound and for a wrong type. [The protocol](../contributing/design/nsq-protocol.md#identify) has the rest.\n",
+        "| field | type | default | bounds | effect |\n|---|---|---|---|---|",
+        *(_row(f"`{name}`", _TYPES[one.kind], one.default, _bounds(one), one.about) for name, one in FIELDS.items()),
+        "\n## Settings of the Python client\n",
+        "Fields of `Settings` in `penstock.client` and `penstock.aio`, whose names are go-nsq's with the unit. In the next"
+        " column is the name for `-consumer-opt` and `-producer-opt` of the [tools](tools.md#options-of-clients). A number"
+        " that IDENTIFY carries is 0 where nsqd decides, and has the bounds above.\n",
+        "| setting | `-consumer-opt` | type | default | effect |\n|---|---|---|---|---|",
+    ]
+    options: dict[str, list[str]] = {}
+    for option, (name, _) in APPLIED.items():
+        options.setdefault(name, []).append(f"`{option}`")
+    comments = dict(re.findall(r"^    (\w+): .*?  # (.*)$", inspect.getsource(Settings), re.MULTILINE))
+    for one in dataclasses.fields(Settings):
+        default = "of the machine" if one.default is dataclasses.MISSING else f"`{one.default}`" if one.default else ""
+        effect = comments[one.name]
+        names = ", ".join(options.get(one.name, []))
+        parts.append(_row(f"`{one.name}`", names, _TYPES[one.type], default, effect[0].upper() + effect[1:]))
+    return _page([*parts, ""])
+
+
+def _bounds(field: Field) -> str:
+    """Return the bounds of a field of IDENTIFY in words: a setting has the name of its flag."""
+    flags = {"most_copies": "the nodes of the cluster"}
+    words = [
+        f"{one:,}" if isinstance(one, int) else flags.get(one, f"`-{one.replace('_', '-')}`")
+        for one in (field.least, field.most)
+    ]
+    return " to ".join(words) if field.most else ""
+
+
 # deploy/nsqadmin-alerts.yaml
 
 
@@ -502,7 +543,13 @@ def alarms() -> str:
     return _page(lines)
 
 
-PAGES = {"flags.md": flags, "http-routes.md": routes, "metrics.md": metrics, "alarms.md": alarms}
+PAGES = {
+    "flags.md": flags,
+    "http-routes.md": routes,
+    "metrics.md": metrics,
+    "alarms.md": alarms,
+    "client-settings.md": client_settings,
+}
 
 
 def main() -> None:
