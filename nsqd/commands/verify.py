@@ -109,7 +109,7 @@ def _as_json(findings: Findings) -> dict[str, Any]:
 
 
 def _tube(topic: TopicFindings) -> dict[str, Any]:
-    """Return the figures of the topic's tube under "tube", and its pause under "queue_paused"; nothing if it has none."""
+    """Return the statistics of the topic's tube under "tube", and its pause under "queue_paused"; nothing if it has none."""
     tubes = [figures for kind, _, figures in topic.readers if kind is ReaderKind.WORK_QUEUE]
     paused = {"queue_paused": topic.queue_pause} if topic.queue_pause else {}
     return {"tube": tubes[0], **paused} if tubes else {}

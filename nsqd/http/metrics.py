@@ -1,4 +1,4 @@
-"""GET /metrics: write the figures as Prometheus's text. The names of all series and their meanings are here."""
+"""GET /metrics: write the statistics as Prometheus's text. The names of all series and their meanings are here."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -80,7 +80,7 @@ class MetricsRoute:
         self._made, self._took = 0.0, 0.0  # s: when the last answer was made, by the loop's clock, and how long it took
 
     async def metrics(self, request: Request) -> Response:
-        """Answer all figures as text.
+        """Answer all statistics as text.
 
         An answer that took long to make, as with very many topics, is reused for as long as it took; `Age` is how old it is.
         """

@@ -57,7 +57,7 @@ class Node:
     take_topology: Callable[[], TopologySnapshot]  # trio thread
     save_topology: Callable[[TopologySnapshot], None]  # any thread: durable on return
     health: Callable[[], str]  # "OK", or "NOK - why"
-    memory: Callable[[], dict[str, int]]  # any thread; the process's memory figures, for /stats
+    memory: Callable[[], dict[str, int]]  # any thread; the process's memory statistics, for /stats
     log: Callable[[], LogFigures]  # trio thread
     backup: Backup  # trio thread
     contents: Contents  # trio thread, except for its methods marked as safe in any thread

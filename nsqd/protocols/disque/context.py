@@ -92,7 +92,7 @@ class OtherNodes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServerFigures:
-    """The figures of the process, for INFO."""
+    """The statistics of the process, for INFO."""
 
     os: str
     pid: int

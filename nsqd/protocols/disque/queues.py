@@ -52,7 +52,7 @@ def peek(client: Client, arguments: list[bytes]) -> None:
 
 
 def stat(client: Client, arguments: list[bytes]) -> None:
-    """Execute a QSTAT: reply with the figures of a queue, or with nil if this node has none of its jobs."""
+    """Execute a QSTAT: reply with the statistics of a queue, or with nil if this node has none of its jobs."""
     queues, name = client.context.queues, client.context.queue(arguments[1])
     lenders = queues.imports.lenders(name, client.now)
     if not queues.is_known(name) and not lenders:
