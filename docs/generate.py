@@ -463,30 +463,39 @@ def _page(parts: Iterable[str]) -> str:
 
 def client_settings() -> str:
     """Return the page of what a client may set: the fields of IDENTIFY, and the settings of the Python client."""
-    parts = [
+    types = _TYPES | {bool: "boolean"}
+    return _page([
         "# Client settings\n",
-        "What any client of NSQ may ask for, and what the Python client has.\n",
+        "The fields that any client of NSQ may send in IDENTIFY, and the settings of the Python client.\n",
         "## Fields of IDENTIFY\n",
-        "0 is the default, too. nsqd compares names without their case, ignores others, and answers `E_BAD_BODY` beyond a"
-        " bound and for a wrong type. [The protocol](../contributing/design/nsq-protocol.md#identify) has the rest.\n",
+        "A field that is missing, or 0, has its default. nsqd compares names without their case, ignores others, and answers\n"
+        "`E_BAD_BODY` to a value of a wrong type or beyond a bound.\n"
+        "[The protocol](../contributing/design/nsq-protocol.md#identify) has the rest.\n",
         "| field | type | default | bounds | effect |\n|---|---|---|---|---|",
-        *(_row(f"`{name}`", _TYPES[one.kind], one.default, _bounds(one), one.about) for name, one in FIELDS.items()),
+        *(_row(f"`{name}`", types[one.kind], one.default, _bounds(one), one.about) for name, one in FIELDS.items()),
         "\n## Settings of the Python client\n",
-        "Fields of `Settings` in `penstock.client` and `penstock.aio`, whose names are go-nsq's with the unit. In the next"
-        " column is the name for `-consumer-opt` and `-producer-opt` of the [tools](tools.md#options-of-clients). A number"
-        " that IDENTIFY carries is 0 where nsqd decides, and has the bounds above.\n",
+        "Fields of `Settings` in `penstock.client` and `penstock.aio`. The names are go-nsq's with the unit; `-consumer-opt`\n"
+        "and `-producer-opt` of the [tools](tools.md#options-of-clients) take the names in the second column. A number that\n"
+        "IDENTIFY carries has the bounds above; 0 leaves it to nsqd.\n",
         "| setting | `-consumer-opt` | type | default | effect |\n|---|---|---|---|---|",
-    ]
-    options: dict[str, list[str]] = {}
-    for option, (name, _) in APPLIED.items():
-        options.setdefault(name, []).append(f"`{option}`")
-    comments = dict(re.findall(r"^    (\w+): .*?  # (.*)$", inspect.getsource(Settings), re.MULTILINE))
-    for one in dataclasses.fields(Settings):
-        default = "of the machine" if one.default is dataclasses.MISSING else f"`{one.default}`" if one.default else ""
-        effect = comments[one.name]
-        names = ", ".join(options.get(one.name, []))
-        parts.append(_row(f"`{one.name}`", names, _TYPES[one.type], default, effect[0].upper() + effect[1:]))
-    return _page([*parts, ""])
+        *(_row(*_setting(one), types[one.type], *_effect(one)) for one in dataclasses.fields(Settings)),
+        "",
+    ])  # fmt: skip
+
+
+def _setting(field: dataclasses.Field[Any]) -> tuple[str, str]:
+    """Return the name of a setting of the Python client, and its names as an option of the tools."""
+    return f"`{field.name}`", ", ".join(f"`{option}`" for option, (name, _) in APPLIED.items() if name == field.name)
+
+
+def _effect(field: dataclasses.Field[Any]) -> tuple[str, str]:
+    """Return the default of a setting, and its effect: the comment at its line."""
+    comment = re.search(rf"^    {field.name}: .*?  # (.*)$", inspect.getsource(Settings), re.MULTILINE)
+    if comment is None:
+        raise SystemExit(f"penstock/sansio/settings.py: {field.name} needs a comment")
+    if field.default is dataclasses.MISSING:
+        return "of the machine", comment[1]
+    return f"`{field.default}`" if field.default != "" else "", comment[1]
 
 
 def _bounds(field: Field) -> str:

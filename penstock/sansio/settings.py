@@ -40,27 +40,27 @@ class Settings:
     tls_insecure_skip_verify: bool = False  # True: accept any certificate; no protection from active attackers
     tls_cert: str = ""  # PEM file of the client's certificate; needs tls_key
     tls_key: str = ""  # PEM file of its key
-    tls_min_version: str = ""  # tls1.3, or tls1.2, which is also the minimum
+    tls_min_version: str = ""  # the lowest version: tls1.3, or tls1.2, which is the lowest in any case
     tls_security_level: int = 2  # OpenSSL's, for certificates: 1 admits RSA keys of 1024 bits, 0 also SHA-1 signatures
-    snappy: bool = False  # compression, if the server offers it; at most one of snappy and deflate
-    deflate: bool = False  # the same
-    deflate_level: int = 6  # 1 is fastest, 9 is smallest; the server may use a lower one
-    auth_secret: str = field(default="", repr=False)  # sent by AUTH if the server requires it
-    lookupd_authorization: bool = True  # nsqlookupds get auth_secret, too, as `Authorization: Bearer`, like go-nsq's
+    snappy: bool = False  # compression by snappy, if the server offers it; at most one of snappy and deflate
+    deflate: bool = False  # compression by deflate, in the same way
+    deflate_level: int = 6  # of deflate: 1 is fastest, 9 is smallest; the server may use a lower one
+    auth_secret: str = field(default="", repr=False)  # the secret of AUTH, if the server requires it
+    lookupd_authorization: bool = True  # True: nsqlookupds get auth_secret, too, as `Authorization: Bearer`
 
-    dial_timeout_s: float = 1.0  # for a connection, TLS included
+    dial_timeout_s: float = 1.0  # the longest time to make a connection
     read_timeout_s: float = 60.0  # the longest time without a byte from the server, heartbeats included
-    write_timeout_s: float = 5.0  # without progress; go-nsq's 1 s is short for a megabyte into a busy server
+    write_timeout_s: float = 5.0  # the longest write without progress; go-nsq's 1 s is short for a megabyte
 
     lookupd_poll_interval_s: float = 60.0  # how often nsqlookupds are asked; for a minute after a loss, every 4 s
     lookupd_poll_jitter: float = 0.3  # the most that is added, as a share of the interval: a fleet must not ask in step
-    lookupd_poll_timeout_s: float = 10.0  # go-nsq's minute would keep the other lookupds waiting that long
+    lookupd_poll_timeout_s: float = 10.0  # the longest request; go-nsq's minute holds up the other nsqlookupds
 
     default_requeue_delay_ms: int = 90_000  # delay of a requeue that does not name one, multiplied by the attempts made
     max_requeue_delay_ms: int = 900_000  # the longest of these delays
     max_attempts: int = 0  # deliveries after which a message is given up; 0: no limit; go-nsq's default is 5
 
-    backoff_strategy: str = "exponential"  # or full_jitter: a random part of the wait that exponential makes
+    backoff_strategy: str = "exponential"  # exponential, or full_jitter: a random part of that wait
     backoff_multiplier_s: float = 1.0  # the wait is this times 2 to the power of the failures not made up for
     max_backoff_duration_s: float = 120.0  # the longest wait; 0: no backoff
 
