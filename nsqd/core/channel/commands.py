@@ -41,15 +41,15 @@ def finish(channel: Channel, consumer: Consumer, ids: bytes, alone: bool = False
             failed.append((message_id, in_flight.why_not(message_id)))
             position += ID_SIZE
             continue
-        run, first, found_members = taken
-        count = len(found_members) // ID_SIZE
+        run, first, batch = taken
+        count = len(batch) // ID_SIZE
         channel.journal.finish(first, count)
         if channel.measures is not None:
-            channel.measures.finished(first, found_members, run.attempts, run.published(first, count))
+            channel.measures.finished(first, batch, run.attempts, run.published(first, count))
             if not len(run):
                 run.stamps = b""  # InFlight may hold the run for a while
         consumer.finish_count += count
-        position += len(found_members)
+        position += len(batch)
     if consumer not in channel.dispatch.ready:
         channel.refresh(consumer)
     return failed
@@ -60,9 +60,9 @@ def _finish_in_shards(window: ShardedWindow, ids: bytes) -> list[tuple[bytes, st
     failed: list[tuple[bytes, str]] = []
     while ids:
         size = _of_one_node(ids) if len(ids) > ID_SIZE else ID_SIZE
-        found_members, ids = ids[:size], ids[size:]
-        likely = window.likely_holder(found_members)
-        missed = finish(likely, window.members[likely], found_members, True)
+        batch, ids = ids[:size], ids[size:]
+        likely = window.likely_holder(batch)
+        missed = finish(likely, window.members[likely], batch, True)
         if missed:
             failed += _finish_elsewhere(window, likely, missed)
     return failed
@@ -76,10 +76,10 @@ def _finish_elsewhere(
     for channel, consumer in window.holders():
         if channel is likely or not missed:
             continue
-        found_members = b"".join([one for one, _ in missed])
-        missed = finish(channel, consumer, found_members, True)
-        if len(missed) * ID_SIZE < len(found_members):
-            window.note_route(found_members, channel)
+        batch = b"".join([one for one, _ in missed])
+        missed = finish(channel, consumer, batch, True)
+        if len(missed) * ID_SIZE < len(batch):
+            window.note_route(batch, channel)
         reasons |= {one: why for one, why in missed if reasons.get(one) != NOT_OWNER}
     return [(one, reasons[one]) for one, _ in missed]
 
