@@ -161,7 +161,7 @@ async def _reload_users(users: Keyring) -> None:
     """Read the file of users again when it changes; in a thread, because thousands of users take seconds."""
     while True:
         await asyncio.sleep(CHECK_EVERY)
-        await asyncio.to_thread(users.look_after)
+        await asyncio.to_thread(users.reload_if_changed)
 
 
 @dataclass(frozen=True, slots=True)

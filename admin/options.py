@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from admin.alarms.rules import no_alarm_settings
 from admin.users.oidc_options import SCOPE, no_role_mapping, url_problem
 from penstock.protocol.names import is_valid_name
-from shared.checks import accidental_path, at_least, between, complaints, lasts, no_host_port, obstructed, read_word
+from shared.checks import (
+    accidental_path,
+    at_least,
+    between,
+    complaints,
+    min_duration,
+    no_host_port,
+    obstructed,
+    read_word,
+)
 from shared.options import option
 from shared.tls.options import TlsOptions, https_problems
 from shared.values import MILLISECOND, SECOND, Duration
@@ -110,10 +119,10 @@ class AdminOptions(TlsOptions):
     )
     nsqd_https: bool = option(False, "ask the nsqd that lookupd names by HTTPS only, at the ports that they register")
     http_client_connect_timeout: Duration = option(
-        Duration(2 * SECOND), "timeout for HTTP connect", check=lasts(MILLISECOND)
+        Duration(2 * SECOND), "timeout for HTTP connect", check=min_duration(MILLISECOND)
     )
     http_client_request_timeout: Duration = option(
-        Duration(5 * SECOND), "timeout for HTTP request", check=lasts(MILLISECOND)
+        Duration(5 * SECOND), "timeout for HTTP request", check=min_duration(MILLISECOND)
     )
     max_upstream_response: int = option(
         32 * 1024 * 1024,
@@ -138,7 +147,7 @@ class AdminOptions(TlsOptions):
     statsd_gauge_format: str = option("stats.gauges.%s", "the gauge stats key formatting of statsd")
     statsd_prefix: str = option("nsq.%s", "prefix used for keys sent to statsd (%s for host replacement)")
     statsd_interval: Duration = option(
-        Duration(60 * SECOND), "time interval nsqd is configured to push to statsd", check=lasts(SECOND)
+        Duration(60 * SECOND), "time interval nsqd is configured to push to statsd", check=min_duration(SECOND)
     )
 
     notification_http_endpoint: str = option("", "HTTP endpoint (fully qualified) to which admin actions are POSTed")
@@ -199,7 +208,7 @@ class AdminOptions(TlsOptions):
         read=read_role,
     )
     session_lifetime: Duration = option(
-        Duration(12 * 3600 * SECOND), "duration of a login session", check=lasts(60 * SECOND)
+        Duration(12 * 3600 * SECOND), "duration of a login session", check=min_duration(60 * SECOND)
     )
     show_bodies: bool = option(True, "show message bodies to users whose role allows it")
     lake: str = option("", "directory of the lake, written by penstock pipeline, whose history is shown")
@@ -213,7 +222,7 @@ class AdminOptions(TlsOptions):
         check=no_alarm_settings,
     )
     alarm_interval: Duration = option(
-        Duration(15 * SECOND), "interval between two checks of all alarms", check=lasts(SECOND)
+        Duration(15 * SECOND), "interval between two checks of all alarms", check=min_duration(SECOND)
     )
     alarm_webhook: tuple[str, ...] = option(
         (), "URL to which alarms are POSTed when they are raised and when they end (may be given multiple times)"

@@ -14,9 +14,9 @@ import httpx
 
 from apps.node_client import open_client, url_of, why_refused
 from shared.cluster.answer import MEMBER, NO_RECORD, read_answer
+from shared.cluster.health import ClusterHealth, Level, health_of
 from shared.cluster.merge import cluster_states
 from shared.cluster.state import CLOSED, ClusterState, LogState
-from shared.cluster.verdict import Level, Verdict, verdict_of
 from shared.http.bounded import AnswerError, parse_object, read_whole
 from shared.terminal.commands import CommandError, Commands, make_command
 from shared.terminal.context import CREDENTIALS, add_context
@@ -129,8 +129,8 @@ def _look(client: httpx.Client, arguments: argparse.Namespace) -> tuple[ClusterS
 
 def _reasons(cluster: ClusterState, goal: str) -> Sequence[str]:
     """Return the reasons why the cluster has not reached the goal yet."""
-    verdict = verdict_of(cluster)
-    return verdict.unsafe if goal == "safe" else verdict.at_risk + verdict.degraded
+    health = health_of(cluster)
+    return health.unsafe if goal == "safe" else health.at_risk + health.degraded
 
 
 def _ask(client: httpx.Client, address: str) -> dict[str, Any]:
@@ -186,35 +186,35 @@ def look(addresses: Sequence[str], ask: Callable[[str], dict[str, Any]]) -> tupl
 
 def _report(cluster: ClusterState, silent: dict[str, str], as_json: bool) -> int:
     """Print the state of a cluster, and return its level, which is the exit code."""
-    verdict = verdict_of(cluster)
+    health = health_of(cluster)
     if as_json:
-        print(json.dumps(described(cluster, verdict, silent)))
+        print(json.dumps(described(cluster, health, silent)))
     else:
-        print("\n".join(lines_of(cluster, verdict, silent)))
-    return int(verdict.level)
+        print("\n".join(lines_of(cluster, health, silent)))
+    return int(health.level)
 
 
-def described(cluster: ClusterState, verdict: Verdict, silent: dict[str, str]) -> dict[str, Any]:
+def described(cluster: ClusterState, health: ClusterHealth, silent: dict[str, str]) -> dict[str, Any]:
     """Return the object that --json prints, with the cluster's nodes, logs and copies."""
     return {
         "cluster": cluster.name,
-        "level": WORDS[verdict.level],
-        "at_risk": verdict.at_risk,
-        "degraded": verdict.degraded,
-        "safe_to_lose_another_node": verdict.is_safe,
-        "unsafe_because": verdict.unsafe,
+        "level": WORDS[health.level],
+        "at_risk": health.at_risk,
+        "degraded": health.degraded,
+        "safe_to_lose_another_node": health.is_safe,
+        "unsafe_because": health.unsafe,
         "no_answer": silent,
         **{name: value for name, value in asdict(cluster).items() if name in ("nodes", "logs", "copies")},
     }
 
 
-def lines_of(cluster: ClusterState, verdict: Verdict, silent: dict[str, str]) -> Iterator[str]:
+def lines_of(cluster: ClusterState, health: ClusterHealth, silent: dict[str, str]) -> Iterator[str]:
     """Yield the lines of one screen."""
-    yield f"Cluster {cluster.name}: {WORDS[verdict.level].upper()}"
-    yield from _listed(verdict.at_risk, "!")
-    yield from _listed(verdict.degraded, "-")
-    yield f"Safe to lose another node: {'yes' if verdict.is_safe else 'no'}"
-    yield from _listed(verdict.unsafe, "-")
+    yield f"Cluster {cluster.name}: {WORDS[health.level].upper()}"
+    yield from _listed(health.at_risk, "!")
+    yield from _listed(health.degraded, "-")
+    yield f"Safe to lose another node: {'yes' if health.is_safe else 'no'}"
+    yield from _listed(health.unsafe, "-")
     yield ""
     rows = [("NODE", "STATE", "HTTP ADDRESS", "COPIES", "CONNECTED TO")]
     for node in cluster.nodes:

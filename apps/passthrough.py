@@ -41,7 +41,7 @@ def _secret_in(path: str) -> str:
 
 
 # Maps an option to the field of Settings and the function that reads its value.
-_APPLIED: dict[str, tuple[str, Callable[[str], Any]]] = {
+APPLIED: dict[str, tuple[str, Callable[[str], Any]]] = {
     "client_id": ("client_id", str),
     "hostname": ("hostname", str),
     "user_agent": ("user_agent", str),
@@ -78,7 +78,7 @@ _APPLIED: dict[str, tuple[str, Callable[[str], Any]]] = {
 }
 
 # When go-nsq takes RDY away from idle connections, if there are more than max_in_flight: here they take turns.
-_HARMLESS: dict[str, Callable[[str], Any]] = {
+HARMLESS: dict[str, Callable[[str], Any]] = {
     "low_rdy_idle_timeout": _milliseconds,
     "low_rdy_timeout": _milliseconds,
     "rdy_redistribute_interval": _milliseconds,
@@ -110,8 +110,8 @@ def settings(pairs: Sequence[str], program: str) -> tuple[Settings, int | None]:
         value = _read(name, text)
         if name == MAX_IN_FLIGHT:
             max_in_flight = value
-        elif name in _APPLIED:
-            values[_APPLIED[name][0]] = value
+        elif name in APPLIED:
+            values[APPLIED[name][0]] = value
     return replace(Settings(), **values), max_in_flight
 
 
@@ -120,7 +120,7 @@ def _parsed(pairs: Sequence[str]) -> Iterator[tuple[str, str]]:
     for pair in pairs:
         name, comma, text = pair.partition(",")
         name = name.replace("-", "_")  # go-nsq accepts both spellings
-        if not (name in _APPLIED or name in _HARMLESS or name in _REFUSED or name == MAX_IN_FLIGHT):
+        if not (name in APPLIED or name in HARMLESS or name in _REFUSED or name == MAX_IN_FLIGHT):
             form = "" if comma else " (expected name,value such as msg_timeout,2m)"
             raise ValueError(f"invalid option {name}{form}")
         if not comma and name not in _BOOLS:
@@ -131,7 +131,7 @@ def _parsed(pairs: Sequence[str]) -> Iterator[tuple[str, str]]:
 def _read(name: str, text: str) -> Any:
     if name in _REFUSED:
         raise ValueError(f"option {name}: this client cannot choose its local address")
-    reader = parse_int if name == MAX_IN_FLIGHT else _HARMLESS.get(name) or _APPLIED[name][1]
+    reader = parse_int if name == MAX_IN_FLIGHT else HARMLESS.get(name) or APPLIED[name][1]
     try:
         return reader(text)
     except ValueError as error:

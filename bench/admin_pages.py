@@ -1,7 +1,7 @@
 """What nsqadmin's pages cost with ten thousand topics on ten nodes: when requested once, and when held open.
 
 A page is just a URL here, so that any nsqadmin can be measured. CPU is the time that the daemons take from the request until
-two seconds after the answer, so that work that the request starts is included, less the time that they take in a period of
+two seconds after the answer, so that work that the request starts is included, less the time that they use in a period of
 the same length without requests.
 """
 

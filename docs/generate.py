@@ -40,6 +40,7 @@ from admin.terminal.main import parser as terminal_parser
 from admin.users.command import _parser as users_parser
 from admin.users.roles import NEEDED
 from apps import nsq_stat, nsq_tail, nsq_to_http, nsq_to_nsq, to_nsq
+from apps.passthrough import APPLIED
 from apps.penstock import parser as penstock_parser
 from apps.to_file.options import Options as ToFileOptions
 from docs.dashboards import DASHBOARDS
@@ -56,6 +57,8 @@ from nsqd.http.identities import identity_families
 from nsqd.http.metrics import Families
 from nsqd.http.routes import routes as nsqd_routes
 from nsqd.options import NsqdOptions
+from nsqd.protocols.nsq.identify import FIELDS, Field
+from penstock.sansio.settings import Settings
 from pipeline.command_line import parser as pipeline_parser
 from shared.audit.command import _parser as audit_parser
 from shared.http.argument import REQUIRED, Argument
@@ -265,18 +268,13 @@ def _routes_of_nsqadmin() -> list[str]:
         raise SystemExit(f"docs/route_table.py: missing {sorted(known - listed)}, gone {sorted(listed - known)}")
     parts = [
         "## nsqadmin\n\nRoutes for programs. A request needs a user who may do what the column says;"
-        " without `-auth-file`, everybody may do everything.\n",
+        " without `-auth-file`, every user may do everything.\n",
         "| route | arguments | needs | what it does |\n|---|---|---|---|",
     ]
     for method, path in api:
         arguments, what = NSQADMIN[f"{method} {path}"]
         parts.append(_row(f"`{method} {path}`", _words(arguments), NEEDED[f"{method} {path}"].words, what))
-    parts.append("\nThe pages for browsers:\n\n| needs | routes |\n|---|---|")
-    pages: dict[str, list[str]] = {}
-    for route, need in NEEDED.items():
-        if tuple(route.split(" ")) not in api:
-            pages.setdefault(need.words, []).append(f"`{route}`")
-    return [*parts, *(_row(needs, ", ".join(found)) for needs, found in pages.items())]
+    return parts
 
 
 def _common(paths: list[str]) -> str:
@@ -288,7 +286,8 @@ def _common(paths: list[str]) -> str:
 
 def _table(routes: Iterable[Route]) -> Iterator[str]:
     yield "| route | arguments | needs | what it does |\n|---|---|---|---|"
-    yield from (_row(f"`{one.key}`", _arguments(one.arguments), _need(one.need), one.does) for one in routes)
+    for cells, alike in groupby(routes, lambda one: (_arguments(one.arguments), _need(one.need), one.does)):
+        yield _row(", ".join(f"`{one.key}`" for one in alike), *cells)
     yield ""
 
 
@@ -359,7 +358,7 @@ def metrics() -> str:
 
 
 def _identities() -> str:
-    """Return the metrics that an nsqd with an auth file has besides."""
+    """Return the additional metrics of an nsqd with an auth file."""
     row = FigureRow(("name",), (0,) * 4, (0,) * 5)
     return generate_latest(Families(list(identity_families([row], None, "")))).decode()
 
@@ -469,6 +468,56 @@ def _page(parts: Iterable[str]) -> str:
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).rstrip() + "\n"
     title, _, rest = text.partition("\n")
     return f"{title}\n\n{MADE}{rest}"
+
+
+# client-settings.md
+
+
+def client_settings() -> str:
+    """Return the page of what a client may set: the fields of IDENTIFY, and the settings of the Python client."""
+    types = _TYPES | {bool: "boolean"}
+    return _page([
+        "# Client settings\n",
+        "The fields that any client of NSQ may send in IDENTIFY, and the settings of the Python client.\n",
+        "## Fields of IDENTIFY\n",
+        "A field that is missing, or 0, has its default. nsqd compares names without their case, ignores others, and answers\n"
+        "`E_BAD_BODY` to a value of a wrong type or beyond a bound.\n"
+        "[The protocol](../contributing/design/nsq-protocol.md#identify) has the rest.\n",
+        "| field | type | default | bounds | effect |\n|---|---|---|---|---|",
+        *(_row(f"`{name}`", types[one.kind], one.default, _bounds(one), one.about) for name, one in FIELDS.items()),
+        "\n## Settings of the Python client\n",
+        "Fields of `Settings` in `penstock.client` and `penstock.aio`. The names are go-nsq's with the unit; `-consumer-opt`\n"
+        "and `-producer-opt` of the [tools](tools.md#options-of-clients) take the names in the second column. A number that\n"
+        "IDENTIFY carries has the bounds above; 0 leaves it to nsqd.\n",
+        "| setting | `-consumer-opt` | type | default | effect |\n|---|---|---|---|---|",
+        *(_row(*_setting(one), types[one.type], *_effect(one)) for one in dataclasses.fields(Settings)),
+        "",
+    ])  # fmt: skip
+
+
+def _setting(field: dataclasses.Field[Any]) -> tuple[str, str]:
+    """Return the name of a setting of the Python client, and its names as an option of the tools."""
+    return f"`{field.name}`", ", ".join(f"`{option}`" for option, (name, _) in APPLIED.items() if name == field.name)
+
+
+def _effect(field: dataclasses.Field[Any]) -> tuple[str, str]:
+    """Return the default of a setting, and its effect: the comment at its line."""
+    comment = re.search(rf"^    {field.name}: .*?  # (.*)$", inspect.getsource(Settings), re.MULTILINE)
+    if comment is None:
+        raise SystemExit(f"penstock/sansio/settings.py: {field.name} needs a comment")
+    if field.default is dataclasses.MISSING:
+        return "of the machine", comment[1]
+    return f"`{field.default}`" if field.default != "" else "", comment[1]
+
+
+def _bounds(field: Field) -> str:
+    """Return the bounds of a field of IDENTIFY in words: a setting has the name of its flag."""
+    flags = {"most_copies": "the nodes of the cluster"}
+    words = [
+        f"{one:,}" if isinstance(one, int) else flags.get(one, f"`-{one.replace('_', '-')}`")
+        for one in (field.least, field.most)
+    ]
+    return " to ".join(words) if field.most else ""
 
 
 # deploy/nsqadmin-alerts.yaml

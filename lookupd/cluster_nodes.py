@@ -25,7 +25,7 @@ class ClusterNode:
 
     info: PeerInfo
     connected: bool
-    last_heard: float  # s ago
+    last_contact: float  # s ago
 
 
 class ClusterNodes:

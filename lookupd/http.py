@@ -244,7 +244,7 @@ def _node_json(node: Node, extended: bool) -> dict[str, object]:
 
 
 def _cluster_node_json(node: ClusterNode) -> dict[str, object]:
-    """Return the data of a node of a cluster. `last_heard` is in s ago, to the ms."""
+    """Return the data of a node of a cluster. `last_contact` is in s ago, to the ms."""
     info = node.info
     return {
         "cluster": info.cluster,
@@ -252,7 +252,7 @@ def _cluster_node_json(node: ClusterNode) -> dict[str, object]:
         "log_id": info.log_id,
         "cluster_address": info.cluster_address,
         "connected": node.connected,
-        "last_heard": round(node.last_heard, 3),
+        "last_contact": round(node.last_contact, 3),
     }
 
 

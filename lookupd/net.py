@@ -119,7 +119,7 @@ class TcpServer:
         keyring = self._keyring
         while keyring is not None:
             await trio.sleep(LOOK_EVERY)
-            if await trio.to_thread.run_sync(keyring.look_after):
+            if await trio.to_thread.run_sync(keyring.reload_if_changed):
                 for session in list(self._sessions):
                     session.rights_changed()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lookupd.producers import Limits
-from shared.checks import accidental_path, at_least, complaints, lasts, metrics_problems, obstructed
+from shared.checks import accidental_path, at_least, complaints, metrics_problems, min_duration, obstructed
 from shared.options import option
 from shared.tls.options import TlsOptions, https_problems
 from shared.values import MILLISECOND, SECOND, Duration
@@ -56,7 +56,7 @@ class LookupdOptions(TlsOptions):
         50_000, "maximum number of topics and channels of one nsqd", check=at_least(1)
     )
     identify_timeout: Duration = option(
-        Duration(10 * SECOND), "maximum time from connecting to the end of IDENTIFY", check=lasts(MILLISECOND)
+        Duration(10 * SECOND), "maximum time from connecting to the end of IDENTIFY", check=min_duration(MILLISECOND)
     )
     idle_timeout: Duration = option(
         Duration(60 * SECOND),

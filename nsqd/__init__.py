@@ -3,7 +3,7 @@
 Read `main`, then `start/daemon.py`, which puts the parts of a node together; then the packages from `core` upward. Each
 imports only those below it:
 
-* `main` and `commands`: the programs. `start`: what a start does, and what it leaves running.
+* `main` and `commands`: the programs. `start`: the steps of a start, and the tasks that it leaves running.
 * `tasks`: work between turns. `discovery` (nsqlookupd) and `cluster`.
 * `http`, `net` (the reactor), `storage`, `auth` and `statsd`.
 * `protocols`, and below all `core`: both are pure.

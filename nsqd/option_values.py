@@ -16,7 +16,7 @@ EXPERIMENTS = (TOPOLOGY_AWARE,)
 
 
 def odd_auth_address(address: str) -> str:
-    """Return what is odd about the address of an authorization server, or "". It is `<addr>:<port>` or a URL.
+    """Return a warning about the address of an authorization server, or "". It is `<addr>:<port>` or a URL.
 
     This is an option check.
     """
@@ -47,7 +47,7 @@ def statsd_prefix(template: str, host: str, http_port: int) -> str:
 def cluster_problems(
     address: str, name: str, secret_file: str, peers: Iterable[str], node_id: int, tls: tuple[str, str, str]
 ) -> list[str]:
-    """Return what is wrong with the options of a cluster together. `tls`: the files of the certificate, key and authority."""
+    """Return the errors in the options of a cluster together. `tls`: the files of the certificate, key and authority."""
     if not address:
         wrong = ["--cluster-peer needs --cluster-address"] if peers else []
         return [*wrong, "the flags --cluster-tls-* need --cluster-address"] if any(tls) else wrong
@@ -66,14 +66,14 @@ def cluster_problems(
 
 
 def lookupd_tls_problems(root_ca: str, cert: str, key: str) -> list[str]:
-    """Return what is wrong with the files for TLS to nsqlookupd together."""
+    """Return the errors in the files for TLS to nsqlookupd together."""
     if bool(cert) != bool(key):
         return ["--lookupd-tls-cert and --lookupd-tls-key must be given together"]
     return ["--lookupd-tls-cert needs --lookupd-tls-root-ca-file"] if cert and not root_ca else []
 
 
 def no_address_of_nodes(address: str) -> str:
-    """Return why other nodes cannot reach an address, or "". This is an option check."""
+    """Return the reason why other nodes cannot reach an address, or "". This is an option check."""
     try:
         is_path = bool(parse_address(address).path)
     except ListenError as error:
@@ -82,7 +82,7 @@ def no_address_of_nodes(address: str) -> str:
 
 
 def _beyond_loopback(address: str) -> str:
-    """Return why an address is refused without TLS, or "". An address that cannot be used at all is no matter of this check."""
+    """Return the reason why an address is refused without TLS, or "". Another check refuses unusable addresses."""
     try:
         is_local = is_loopback(address)
     except ListenError:
@@ -92,7 +92,7 @@ def _beyond_loopback(address: str) -> str:
 
 
 def check_events(word: str) -> str:
-    """Return what is wrong with the value of statistics-events, or "". This is an option check."""
+    """Return the error in the value of statistics-events, or "". This is an option check."""
     try:
         read_events(word)
     except ValueError as error:
@@ -113,7 +113,7 @@ def read_events(word: str) -> float:
 
 
 def check_attempts(words: Iterable[str]) -> str:
-    """Return what is wrong with the words, or "": each is `<number>` or `<topic>=<number>`. This is an option check."""
+    """Return the error in the words, or "": each is `<number>` or `<topic>=<number>`. This is an option check."""
     try:
         read_attempts(words)
     except ValueError as error:

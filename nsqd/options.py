@@ -30,8 +30,8 @@ from shared.checks import (
     at_least,
     between,
     complaints,
-    lasts,
     metrics_problems,
+    min_duration,
     missing_directory,
     no_host_port,
     no_place_for_file,
@@ -55,7 +55,7 @@ PROGRAM = "nsqd"
 
 def _duration(value: int, help: str, least: int = 0) -> Duration:
     """Return a duration option; `value` and `least` are in ns."""
-    result: Duration = option(Duration(value), help, check=lasts(least))
+    result: Duration = option(Duration(value), help, check=min_duration(least))
     return result
 
 
@@ -281,7 +281,7 @@ class NsqdOptions(TlsOptions):
     statsd_address: str = option("", "UDP <addr>:<port> of a statsd daemon for pushing stats")
     statsd_prefix: str = option("nsq.%s", "prefix used for keys sent to statsd (%s for host replacement)")
     statistics_topic: str = option(
-        "", 'topic to which counts and latencies of every topic and channel are published each second ("": none)'
+        "", 'topic to which counts and latencies of every topic and channel are published every second ("": none)'
     )
     statistics_events: str = option(
         "off",

@@ -22,7 +22,7 @@ def at_least(least: int) -> Callable[[int], str]:
     return lambda value: f"expected {least} or more" if value < least else ""
 
 
-def lasts(least: int) -> Callable[[int], str]:
+def min_duration(least: int) -> Callable[[int], str]:
     """Return a check that a duration (ns) is not below `least`."""
     wanted = format_duration(least) if least else "0"
     return lambda value: f"expected {wanted} or more" if value < least else ""

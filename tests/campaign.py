@@ -146,12 +146,12 @@ class Campaign:
         rows = [row for stage in self._stages for row in self._rows(stage)]
         failed = sum(result.code != 0 for result in self.results)
         missing = sum(1 for _ in self.missing())
-        verdict = f"{len(self.results)} runs ended, {failed} of them failed; {missing} are still to come."
+        outcome = f"{len(self.results)} runs ended, {failed} of them failed; {missing} are still to come."
         return (
             '<!doctype html><html lang="en"><meta charset="utf-8"><title>Campaign</title>'
             "<style>body{font:16px sans-serif;margin:2rem}td,th{padding:.3rem .8rem;text-align:left}"
             "tr.failed{background:#fdd}</style>"
-            f"<h1>Campaign of {html.escape(self._commit[:12])}</h1><p>{verdict}</p><table>"
+            f"<h1>Campaign of {html.escape(self._commit[:12])}</h1><p>{outcome}</p><table>"
             "<tr><th>Stage<th>Tries<th>Run<th>Result<th>Minutes<th>Tests<th>Output</tr>"
             f"{''.join(rows)}</table></html>\n"
         )
@@ -198,9 +198,9 @@ def main(arguments: Sequence[str], stages: Sequence[Stage] = STAGES) -> int:
         except KeyboardInterrupt:
             print("\ninterrupted: the same command resumes this run")
             return 130
-        verdict = f"failed: see {campaign.output(stage.name, number)}" if result.code else "passed"
+        outcome = f"failed: see {campaign.output(stage.name, number)}" if result.code else "passed"
         passed = time.monotonic() - began
-        print(f"    {verdict} ({result.seconds / 60:.1f} min; {passed / 3600:.1f} h so far)", flush=True)
+        print(f"    {outcome} ({result.seconds / 60:.1f} min; {passed / 3600:.1f} h so far)", flush=True)
     print(f"summary: {campaign.page}")
     return int(any(result.code for result in campaign.results))
 

@@ -2,7 +2,7 @@
 
     process = Popen([*LAUNCH, "nsqd", "-data-path", path], stderr=subprocess.PIPE, text=True)
 
-Such a process is as if that command had started it, but that its modules are there already: what a start imports is for real
+Such a process is as if that command had started it, but that its modules are there already: the imports of a start are for real
 starts to show (tests/project/test_start.py). PENSTOCK_TESTS_EXEC=1 makes all starts real ones.
 """
 

@@ -96,7 +96,7 @@ def make_channel(node: Daemon, topic: str, channel: str) -> None:
 
 
 def state(node: Daemon, topic: str, channel: str) -> tuple[int, int, int]:
-    """Return how many messages of a channel are queued, in flight, and deferred."""
+    """Return the numbers of messages of a channel that are queued, in flight, and deferred."""
     stats = httpx.get(f"http://{node.http}/stats?format=json&topic={topic}&channel={channel}").json()
     found = [one for each in stats["topics"] or [] for one in each["channels"] if one["channel_name"] == channel]
     return (found[0]["depth"], found[0]["in_flight_count"], found[0]["deferred_count"]) if found else (0, 0, 0)

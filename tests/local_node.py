@@ -214,7 +214,7 @@ class LocalNode(WholeNode):
     def _watch_rights(self) -> None:
         assert self.keyring is not None
         assert self.reactor is not None
-        if self.keyring.look_after():
+        if self.keyring.reload_if_changed():
             for peer in all_peers(self.reactor):
                 peer.rights_changed()
             self._wake()
@@ -303,7 +303,7 @@ class _Loop(asyncio.BaseEventLoop):
         return worked
 
     def due(self) -> int:
-        """Return when something is due next (monotonic ns); a time that never comes if nothing is."""
+        """Return the time of the next event that is due (monotonic ns); NEVER if there is none."""
         scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
         if scheduled and scheduled[0].cancelled():  # the first of the heap: of the others, many were cancelled, too
             scheduled[:] = [handle for handle in scheduled if not handle.cancelled()]

@@ -213,7 +213,7 @@ def plant(mutant: Mutant) -> None:
 
 
 class _Contexts:
-    """Tells coverage which test runs."""
+    """Shows coverage which test runs."""
 
     def __init__(self, measured: coverage.Coverage) -> None:
         self._measured = measured

@@ -1,6 +1,6 @@
 """A tool that runs until it is stopped, such as nsq_to_file, ours or the original.
 
-with Tool(ours("nsq_to_file"), "-topic", "t", ...) as tool:
+with Tool(our_command("nsq_to_file"), "-topic", "t", ...) as tool:
     tool.wait_for_line("opening")
     assert tool.stop() == 0
 """
@@ -17,7 +17,7 @@ from tests.daemons import ROOT, STOP_TIMEOUT, eventually
 from tests.forkserver import LAUNCH, Popen
 
 
-def ours(program: str) -> list[str]:
+def our_command(program: str) -> list[str]:
     """Return the command that starts a program of this project."""
     return [*LAUNCH, program]
 

@@ -20,8 +20,8 @@ from admin.nodes.snapshot import NodeFacts, Snapshot
 from admin.nodes.views import count, size
 from admin.terminal.arguments import add_command
 from admin.terminal.session import Session
+from shared.cluster.health import health_of
 from shared.cluster.state import ClusterState
-from shared.cluster.verdict import verdict_of
 from shared.json_fields import number
 from shared.terminal.commands import Commands, ExitCode, WrongArguments
 from shared.terminal.output import Column, Row, has_colors, numbers, paint, print_rows
@@ -193,7 +193,7 @@ async def _sums(session: Session) -> dict[str, int]:
 
 
 def _state(look: Snapshot, alarms: list[Subject], *, is_partial: bool) -> Status:
-    levels = [verdict_of(cluster).level for cluster in look.clusters]
+    levels = [health_of(cluster).level for cluster in look.clusters]
     worst = max([int(_status_of(one.severity)) for one in alarms] + [int(level) for level in levels], default=0)
     return Status(max(worst, int(is_partial)))
 
@@ -209,7 +209,7 @@ def _described(look: Snapshot, alarms: list[Subject], sums: dict[str, int], stat
 
 
 def _cluster(cluster: ClusterState) -> dict[str, Any]:
-    found = verdict_of(cluster)
+    found = health_of(cluster)
     return {
         "name": cluster.name, "state": WORDS[Status(found.level)], "reasons": [*found.at_risk, *found.degraded],
         "safe_to_lose_a_node": found.is_safe,

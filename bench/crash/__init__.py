@@ -34,7 +34,7 @@ losses.
 
 The files: `campaign` (a line of the table) over `trial` (one data directory), `process` (one life of a server), `volume`
 (where the data is, and how the power goes) and `subjects` (the servers); `mix` (the load) over `link`, `nsq_links` and
-`beanstalk_links`; `ledger` (what was promised, what came, and the verdict) over `messages` and `history`.
+`beanstalk_links`; `ledger` (what was promised, what came, and the findings) over `messages` and `history`.
 
 See docs/contributing/testing.md#the-crash-checker.
 """

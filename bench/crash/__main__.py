@@ -49,7 +49,7 @@ def campaigns(given: argparse.Namespace) -> tuple[list[Campaign], list[str]]:
 
 def line(campaign: Campaign, result: Result) -> list[str]:
     """Return the cells of one line of the table."""
-    v = result.verdict
+    v = result.findings
     counts = [result.crashes, result.outstanding, v.acked, v.survived, v.lost, v.excused, v.early, v.inverted]
     rate = f"{100 * v.duplicated / v.deliveries:.2f} %" if v.deliveries else "-"
     pace = f"{result.seconds / result.crashes:.2f}" if result.crashes else "-"
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _note(campaign: Campaign, result: Result) -> str:
-    v = result.verdict
+    v = result.findings
     return (
         f"{campaign.name}: {v.deliveries} deliveries, {v.unknown} messages without a reply, {v.refused} refused;"
         f" {result.starting} crashes more while it started{f', {result.kills} kills between' if result.kills else ''}"

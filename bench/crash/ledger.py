@@ -1,4 +1,4 @@
-"""The checker's ledger: publishes, deliveries, commands, and the verdict. Pure: bytes and times are arguments.
+"""The checker's ledger: publishes, deliveries, commands, and the findings. Pure: bytes and times are arguments.
 
 A message is recognized by the number at the start of its body. A *copy* is the message in one channel. A command of
 the checker is *settled* when a later reply on the same connection proves that the server has handled it, because NSQ's FIN
@@ -17,14 +17,14 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from bench.crash.messages import NEVER, Copy, Message, Reply, Verdict
+from bench.crash.messages import NEVER, Copy, Findings, Message, Reply
 
 EARLY_BY = 1_000_000  # ns by which a message may come too early: delays are stated in ms
 _MOST_PROBLEMS = 20  # that are described
 
 
 class Ledger:
-    """The ledger of one trial: it records publishes, deliveries and commands, and returns the verdict."""
+    """The ledger of one trial: it records publishes, deliveries and commands, and returns the findings."""
 
     def __init__(
         self, topics: Mapping[str, Sequence[str]], window: int = 0, own_windows: Mapping[str, int] | None = None
@@ -43,7 +43,7 @@ class Ledger:
         self._has_contact = True  # the server has answered or delivered since the last crash
         self._last_contact = 0  # when the last crash was, or the one before if no server answered between them
         self._cuts: list[tuple[int, int, int]] = []  # power cuts: (life that it ended, when, when the server saw it)
-        self._counts = Verdict()
+        self._counts = Findings()
         self.last_due = 0  # the latest `due` of all messages
         self.last_delivery = 0  # monotonic ns of the last delivery
         self._last_place = (-1, 0)  # priority and id of the last job that `delivered_last` got
@@ -190,8 +190,8 @@ class Ledger:
             if (copy := message.copies.get(channel)) is None or not copy.finished
         ]
 
-    def verdict(self) -> Verdict:
-        """Return the verdict. Call it when nothing more will come."""
+    def findings(self) -> Findings:
+        """Return the findings. Call it when nothing more will come."""
         result = replace(self._counts)
         replies = [message.reply for message in self._messages]
         result.acked, result.unknown, result.refused = map(replies.count, (Reply.OK, Reply.NONE, Reply.REFUSED))

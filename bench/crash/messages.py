@@ -1,4 +1,4 @@
-"""The objects in the checker's ledger: messages, their copies in channels, and the verdict."""
+"""The objects in the checker's ledger: messages, their copies in channels, and the findings."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Message:
 
 
 @dataclass(slots=True)
-class Verdict:
+class Findings:
     """Counts of messages (acked to refused) and of deliveries (all others)."""
 
     acked: int = 0
@@ -72,8 +72,8 @@ class Verdict:
     inverted: int = 0  # delivered after a less urgent job though it was ready
     collisions: int = 0  # two messages of a topic with one id
 
-    def add(self, other: Verdict) -> None:
-        """Add the counts of the other verdict."""
+    def add(self, other: Findings) -> None:
+        """Add the counts of the other findings."""
         for each in fields(self):
             setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 

@@ -1,4 +1,4 @@
-"""One data directory: crash after crash under load, then everything is drained, and the ledger gives its verdict."""
+"""One data directory: crash after crash under load, then everything is drained, and the ledger gives its findings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from bench.crash.history import History
 from bench.crash.ledger import Ledger
 from bench.crash.link import LinkLoop
-from bench.crash.messages import Verdict
+from bench.crash.messages import Findings
 from bench.crash.mix import MS, Mix
 from bench.crash.process import CrashError, Process
 from bench.crash.subjects import Subject
@@ -43,19 +43,19 @@ class Result:
     kills: int = 0  # kills under load, between power cuts
     starting: int = 0  # crashes while the server started
     seconds: float = 0.0  # of all cycles, without the drains
-    verdict: Verdict = field(default_factory=Verdict)
+    findings: Findings = field(default_factory=Findings)
     alarms: list[str] = field(default_factory=list)  # faults that no count covers
 
     def add(self, other: Result) -> None:
         """Add the result of another trial."""
         for name in ("crashes", "outstanding", "kills", "starting", "seconds", "alarms"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.verdict.add(other.verdict)
+        self.findings.add(other.findings)
 
     @property
     def bad(self) -> bool:
         """Return True if something happened that a server which keeps its promises never does."""
-        counts = self.verdict
+        counts = self.findings
         wrong = counts.lost or counts.early or counts.inverted or counts.unexpected or counts.collisions
         return bool(wrong or self.alarms)
 
@@ -86,7 +86,7 @@ class Trial:
                 progress(self._result.crashes, f"{self.ledger.attempted} messages")
             progress(crashes, "drain")
             self._drain()
-            self._result.verdict = self.ledger.verdict()
+            self._result.findings = self.ledger.findings()
         except (CrashError, OSError, ProtocolError) as error:
             self._result.alarms.append(f"{type(error).__name__}: {error}")
         return self._result

@@ -1,6 +1,6 @@
-"""Programs beside nsqd that use its parts.
+"""Programs other than nsqd that use its parts.
 
-* `beanstalkd` and `disque_server` (whose configuration `disque_config` reads): nsqd's node behind the originals' flags.
+* `beanstalkd` and `disque_server` (whose configuration `disque_config` reads): nsqd's node with the originals' flags.
 * `import_command` (penstock import), `restore_command` (penstock restore), `verify` (penstock verify).
 
 They import `start`, and no daemon imports them.

@@ -1,4 +1,4 @@
-"""Read and rewrite the configuration of Disque 1.0: its file, its includes, and the flags, which are lines behind the file's.
+"""Read and rewrite the configuration of Disque 1.0: its file, its includes, and the flags, which are lines after the file's.
 
 A line is a key and its words, which may be quoted; `#` begins a comment. The texts of errors are Disque's. Numbers must be
 numbers here: Disque reads the digits at the beginning of a word, and takes a word without any for 0. This module changes

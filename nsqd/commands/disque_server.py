@@ -45,7 +45,7 @@ from shared.values import SECOND, Duration
 from shared.version import PENSTOCK_VERSION
 
 PROGRAM = "disque-server"
-# descriptors opened before the first client comes, beside the listeners: the directory, the log's files, one connection
+# descriptors opened before the first client comes, in addition to the listeners: the directory, the log's files, one connection
 FILES = 16
 FAILED = 1
 MOST_BYTES = 512 << 20  # of one argument, and so of a job, as in Disque

@@ -4,7 +4,7 @@ BACKUP is a directory that `penstock backup` has made, a plain copy of the data 
 only read. DIR must not exist; it is written to DIR.partial, synced, and renamed in the end. Start nsqd with it as -data-path.
 
 The new directory has all messages, channels and cursors of the backup, and a log with an id of its own, which names the old
-one as its parent: offsets of the lost log that are not behind the backup stay valid. Logs that the node had promoted are left
+one as its parent: offsets of the lost log up to the end of the backup stay valid. Logs that the node had promoted are left
 out, and named: each is restored by itself, for another node. Message ids continue above every id that the lost node may have
 issued. The members of a cluster that the directory lists are left out: start nsqd with -cluster-peer.
 
@@ -104,13 +104,13 @@ def _restore(backup: DataDirectory, partial: Path, node: int | None, force: bool
 
 
 def _verified(source: Disk, path: Path, force: bool) -> Findings:
-    """Return what is wrong with the backup. Raises RestoreError if something is, unless that is accepted."""
+    """Return the problems of the backup, as a text. Raises RestoreError if there are any, unless that is accepted."""
     findings = verify(source, _progress("checked"))
     if not findings.segments:
         raise RestoreError(f"{path} has no log: nothing was ever published")
     if findings.damaged and not force:
         raise RestoreError(
-            f"{path} is damaged: see penstock verify {path}. Take another backup, or give --force to restore what can be read"
+            f"{path} is corrupt: see penstock verify {path}. Take another backup, or give --force to restore what can be read"
         )
     return findings
 
@@ -135,7 +135,7 @@ def _write_facts(partial: Path, facts: ClusterFacts) -> None:
 
 
 def _progress(word: str) -> Callable[[int, int], None]:
-    """Return what shows on a terminal how many segments are done."""
+    """Return a function that shows the number of copied segments on a terminal."""
 
     def show(done: int, total: int) -> None:
         print(f"\r{word} {done}/{total} segments", end="\n" if done == total else "", file=sys.stderr, flush=True)
@@ -187,7 +187,7 @@ def _parser() -> argparse.ArgumentParser:
         help="number of the node that will have the directory, 0 to 1023 (-node-id; default: that of the backup)",
     )
     parser.add_argument(
-        "--force", action="store_true", help="restore a damaged backup: what cannot be read is left out"
+        "--force", action="store_true", help="restore a corrupt backup: what cannot be read is left out"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object about what was restored")
     return parser

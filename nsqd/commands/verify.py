@@ -2,8 +2,8 @@
 
 Promoted logs, in DIR/promoted, are checked first, and the worst log decides.
 
-Exit code 0: the log is intact; 1: it is damaged; 2: it cannot be read, for example because an nsqd uses it; 3: it is not
-damaged, but bytes at its end may have been acknowledged, and the next start cuts them off.
+Exit code 0: the log is intact; 1: it is corrupt; 2: it cannot be read, for example because an nsqd uses it; 3: it is not
+corrupt, but bytes at its end may have been acknowledged, and the next start cuts them off.
 """
 
 import argparse
@@ -109,7 +109,7 @@ def _as_json(findings: Findings) -> dict[str, Any]:
 
 
 def _tube(topic: TopicFindings) -> dict[str, Any]:
-    """Return the figures of the topic's tube under "tube", and its pause under "queue_paused"; nothing if it has none."""
+    """Return the statistics of the topic's tube under "tube", and its pause under "queue_paused"; nothing if it has none."""
     tubes = [figures for kind, _, figures in topic.readers if kind is ReaderKind.WORK_QUEUE]
     paused = {"queue_paused": topic.queue_pause} if topic.queue_pause else {}
     return {"tube": tubes[0], **paused} if tubes else {}
@@ -144,7 +144,7 @@ def _text(findings: Findings) -> str:
 
 def _verdict(findings: Findings) -> str:
     if findings.damaged:
-        return "DAMAGED: restore a backup, or start nsqd: it serves all intact messages and keeps copies of the damaged parts"
+        return "CORRUPT: restore a backup, or start nsqd: it serves all intact messages and keeps copies of the corrupt parts"
     if findings.torn:
         return f"TORN: {findings.torn} bytes may have been acknowledged; the next start copies them and cuts them off"
     return "whole"

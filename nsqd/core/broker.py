@@ -111,7 +111,7 @@ class Broker:
         if agenda.unsealed_puts:
             agenda.seal_puts()
         if now - agenda.now > agenda.longest_gap:
-            agenda.stood_still(now)
+            agenda.note_pause(now)
         agenda.now = now
         agenda.wall = wall
         self.tubes.waiters.names_left = MOST_NAMES

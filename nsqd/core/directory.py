@@ -24,7 +24,7 @@ class Directory:
         self.on_created: list[Callable[[Topic], None]] = []  # called with each new topic
         # called with the topic and the channel that is deleted; channel "": the topic
         self.on_deleted: list[Callable[[str, str], None]] = []
-        # those of all logs, this one first: what is deleted here is deleted in all
+        # those of all logs, this one first: a deletion here applies to all
         self.shards: list[Directory] = [self]
 
     def topic(self, name: str) -> Topic:

@@ -240,7 +240,7 @@ class Queues:
         if job.state is JobState.READY:
             return False
         if job.state is JobState.DELAYED and not job.reserves:
-            tube.let_go(job)  # it is its first delivery
+            tube.unreserve(job)  # it is its first delivery
         else:
             tube.kick(job)
         return True

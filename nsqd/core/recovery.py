@@ -43,7 +43,7 @@ class Recovery:
             self._refuse(state)
         broker.registry.continue_numbers(snapshot.next_number)
 
-    def recover_some(self, now: int, limit: int = 1) -> bool:
+    def recover_batch(self, now: int, limit: int = 1) -> bool:
         """Make up to `limit` topics, which deliver from then on. Returns True if more are to be made. `now`: monotonic ns.
 
         Raises NameTaken if a topic of that name was made since. Once that topic is deleted, the call may be repeated.
@@ -85,6 +85,6 @@ class Recovery:
 def recover(broker: Broker, snapshot: LogSnapshot, now: int, interrupt: Callable[[], None] = lambda: None) -> None:
     """Fill an empty broker at the start of the node. `interrupt` is called after each topic; what it raises ends the work."""
     recovery = Recovery(broker, snapshot)
-    while recovery.recover_some(now):
+    while recovery.recover_batch(now):
         interrupt()
     broker.fetch_changes()  # nsqlookupd gets everything when it is connected

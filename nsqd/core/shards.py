@@ -88,14 +88,14 @@ class Attachment:
         self._steps = self._attach(list(promoted.topics))
         node.registry.on_channel_created.append(self._channel_created)
 
-    def attach_some(self, limit: int) -> bool:
+    def attach_batch(self, limit: int) -> bool:
         """Attach up to `limit` topics or channels. Returns True if there are more. Consumers get messages of each at once.
 
         A step takes about 15 us, and 5 us for each consumer of the channel.
         """
         return _advance(self._steps, limit)
 
-    def detach_some(self, limit: int) -> bool:
+    def detach_batch(self, limit: int) -> bool:
         """Take back up to `limit` topics or channels. Returns True if there are more; else the promoted broker is gone.
 
         Messages in flight are forgotten: FINs for them fail. Until the last call the others continue, and the log must be open.

@@ -193,7 +193,7 @@ class Tubes:
             if number % FEW == 0:
                 yield
 
-    def release_all(self, worker: Worker, release: Callable[[Tube, Job], None] = Tube.let_go) -> None:
+    def release_all(self, worker: Worker, release: Callable[[Tube, Job], None] = Tube.unreserve) -> None:
         """Release all jobs that the worker has reserved, except for those of other nodes."""
         for key, ordinal in list(worker.holds):
             if key != BORROWED:

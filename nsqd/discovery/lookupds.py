@@ -335,7 +335,9 @@ class Lookupds:
         """Log once that the token of this node can be read on the way to an nsqlookupd."""
         if self._tls is None and own_token() and not self._has_warned and not _is_here(address):
             self._has_warned = True
-            log.warning("LOOKUPD(%s): the token of -auth-token-file goes in clear text: use TLS, by %s", address, _FLAG)
+            log.warning(
+                "LOOKUPD(%s): the token of -auth-token-file is sent in clear text: use TLS, by %s", address, _FLAG
+            )
 
 
 def ping_interval(failover_after: int) -> float:

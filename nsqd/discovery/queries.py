@@ -53,7 +53,7 @@ async def contact_ages_of(url: str, cluster: str, timeouts: tuple[float, float],
     for node in nodes if isinstance(nodes, list) else ():
         if not isinstance(node, dict) or node.get("cluster") != cluster or node.get("connected") is not True:
             continue
-        number, ago = node.get("node_id"), node.get("last_heard")
+        number, ago = node.get("node_id"), node.get("last_contact")
         if type(number) is not int or not 0 <= number <= MOST_NUMBER or not isinstance(ago, int | float):
             continue
         if 0 <= ago < LONGEST_AGO:

@@ -4,7 +4,7 @@ Read `routes` (each is declared once, by the module that answers it; `audited` s
 `node` (what handlers know of the daemon), then `pauses` as a short example of a route.
 
 * Publishing and topology: `publish`, `topology`, `topic_config`, `pauses`.
-* Health and figures: `health`, `stats`, `stats_text`, `stats_client`, `metrics` over `figures` and `cluster_metrics`,
+* Health and statistics: `health`, `stats`, `stats_text`, `stats_client`, `metrics` over `figures` and `cluster_metrics`,
   `series`, `overview`, `attention`, `tubes`.
 * Messages: `messages` with `message_filter`, `message_actions`, `dead_letters`, `jobs`, over `inspection` and `parts`
   (of a channel, in several logs); `client_actions` (consumers).

@@ -12,7 +12,7 @@ BLOCK = 512  # bytes of a tar file that belong together
 
 
 def archive_size(parts: Sequence[BackupPart], beside: Mapping[str, bytes]) -> int:
-    """Return how many bytes `stream_archive` sends."""
+    """Return the number of bytes that `stream_archive` sends."""
     sizes = [*(part.size for part in parts), *map(len, beside.values())]
     return sum(_padded(size) + BLOCK for size in sizes) + 2 * BLOCK
 

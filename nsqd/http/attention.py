@@ -251,7 +251,7 @@ def _is_quiet(channel: Channel) -> bool:
 
 
 def _paused_at(item: Topic | Channel) -> int:
-    """Return since when the topic, the channel or the first paused shard of it is paused, s since the epoch; 0: not known."""
+    """Return when the pause of the topic, the channel or its first paused shard began, s since the epoch; 0: not known."""
     return next((one.paused.at for one in item.shards if one.paused is not None), 0)
 
 

@@ -97,7 +97,7 @@ class DeadLetters:
 def _find_page(
     broker: Broker, topic: str, channel: str, after: bytes | None, limit: int
 ) -> tuple[int, list[LetterRow]]:
-    """Return how many messages are buried, and up to `limit` of them. Runs in the trio thread."""
+    """Return the number of buried messages, and up to `limit` of them. Runs in the trio thread."""
     parts = parts_of_channel(broker, topic, channel)
     begun = next((index for index, (_, found) in enumerate(parts) if after in found.buried), 0)
     rows: list[LetterRow] = []

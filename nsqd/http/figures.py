@@ -30,7 +30,7 @@ BATCH = 50  # rows in one turn: about a millisecond
 
 
 class FigureRow(NamedTuple):
-    """The figures of a topic, a channel, a tube, a cursor, or a sum.
+    """The statistics of a topic, a channel, a tube, a cursor, or a sum.
 
     The names TOPIC_GAUGES, TOPIC_COUNTERS and so on are those of the gauges and counters.
     """
@@ -81,7 +81,7 @@ class RowChoice:
 
 @dataclass(frozen=True, slots=True)
 class NodeFigures:
-    """The figures of the whole node in one snapshot."""
+    """The statistics of the whole node in one snapshot."""
 
     topics: list[FigureRow]
     channels: list[FigureRow]
@@ -101,7 +101,7 @@ class NodeFigures:
 
 
 async def collect_figures(node: Node) -> NodeFigures:
-    """Read the node in batches, and return its figures. Runs in the HTTP thread."""
+    """Read the node in batches, and return its statistics. Runs in the HTTP thread."""
     walk = _walk(node.broker)
     rows: dict[str, list[FigureRow]] = {"topics": [], "channels": [], "tubes": [], "cursors": []}
     while batch := await node.bridge.observe(lambda: list(islice(walk, BATCH))):
@@ -181,7 +181,7 @@ def _rank(row: FigureRow) -> tuple[int, int, tuple[str, ...]]:
 
 
 def _gained(counters: tuple[int, ...], before: tuple[int, ...] | None) -> tuple[int, ...]:
-    """Return what was added since `before`. Counters that fell belong to another topic of the same name, and began at 0."""
+    """Return the increase since `before`. Counters that fell belong to another topic of the same name, and began at 0."""
     if before is None or any(new < old for new, old in zip(counters, before, strict=True)):
         return counters
     return tuple(new - old for new, old in zip(counters, before, strict=True))

@@ -8,7 +8,7 @@ the start: `messages`, and the `bytes` of their bodies; how often (`throttled`),
 connections were not read; and how many of its connections, requests over HTTP and new topics were `refused` because of its
 limits. Names and topics are those since the start.
 
-The same figures are in /metrics.
+The same statistics are in /metrics.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class IdentitiesRoute:
         ]  # fmt: skip
 
     async def identities(self, request: Request, limit: int) -> Response:
-        """Answer the figures of those that have published the most bytes, and the number of all."""
+        """Answer the statistics of those that have published the most bytes, and the number of all."""
         found = await self._node.bridge.observe(self._accounts.figures)
         return json_response({"identities": [asdict(one) for one in found[:limit]], "count": len(found)})
 

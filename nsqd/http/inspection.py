@@ -1,10 +1,10 @@
 """Look at messages of a channel or jobs of a tube: the page asked for, frames from memory or disk, and bodies in JSON.
 
-    [&limit=100][&after=NEXT][&preview=256]     for a page: how many messages, behind which one, and bytes of each body
+    [&limit=100][&after=NEXT][&preview=256]     for a page: how many messages, after which one, and bytes of each body
 
 Looking changes nothing. A body is `body` if it is text, else `body_base64`; a body that does not fit into the answer is left
 out, and only its `body_size` is given. So is the body of a message that waits for its copies on other nodes, which has
-`waiting_for_copies` beside it: consumers do not get it yet either (docs/contributing/design/cluster-protocol.md#the-gate). The
+`waiting_for_copies` instead: consumers do not get it yet either (docs/contributing/design/cluster-protocol.md#the-gate). The
 answer is 413 TOO_MUCH_AT_ONCE if more than 64 MiB of messages had to be read from disk.
 """
 

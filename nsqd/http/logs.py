@@ -142,7 +142,7 @@ def _of_replica(replica: PastLog, name: str) -> TopicInLog:
 
 
 def _checked(found: TopicInLog, log_id: str) -> TopicInLog:
-    """Return what was found. Raises HttpError 409 if the topic has another number than `log_id` says."""
+    """Return the log and topic that were found. Raises HttpError 409 if the topic has another number than `log_id` says."""
     if not _names(log_id, found.window.log):
         raise HttpError(409, "OTHER_LOG", {"X-Nsq-Log": found.window.log})
     return found

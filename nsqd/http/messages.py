@@ -179,13 +179,13 @@ class MessagesPage:
 
 
 def _content(frame: bytes, attributes: Attributes, most: int) -> dict[str, Any]:
-    """Return what a message is, for JSON, with up to `most` bytes of its body."""
+    """Return the fields of a message, for JSON, with up to `most` bytes of its body."""
     named = {"id": message_id(frame).decode(), "timestamp": int.from_bytes(frame[STAMP], "big")}
     return named | Bodies(most).describe(frame, is_held=False) | attributes.as_dict()
 
 
 def clients_of(listed: list[ListedMessage], peers: list[Peer]) -> dict[int, dict[str, str]]:
-    """Return who has the messages in flight, by ordinal, without clients that are gone. Runs in the trio thread."""
+    """Return the clients that have the messages in flight, by ordinal, without those that are gone. Runs in the trio thread."""
     homes = {one.ordinal: _home(one.owner) for one in listed}
     wanted = set(homes.values())
     found = {peer.consumer: _client(peer) for peer in peers if peer.consumer is not None and peer.consumer in wanted}
@@ -193,7 +193,7 @@ def clients_of(listed: list[ListedMessage], peers: list[Peer]) -> dict[int, dict
 
 
 def _home(owner: DeliveryOwner | None) -> Consumer | None:
-    """Return the consumer of the home channel for an owner, which may be its member in a shard."""
+    """Return the consumer of the local channel for an owner, which may be its member in a shard."""
     if not isinstance(owner, Consumer):
         return None
     return owner.window.local if owner.window is not None else owner
@@ -210,6 +210,6 @@ def _client(peer: Peer) -> dict[str, str]:
 
 
 def _counts(channels: Iterable[Channel]) -> dict[str, int]:
-    """Return how many messages the parts of a channel have, by state."""
+    """Return the numbers of messages in the parts of a channel, by state."""
     ready, in_flight, deferred, buried = map(sum, zip(*(one.counts() for one in channels), strict=True))
     return {"ready": ready, "in_flight": in_flight, "deferred": deferred, "buried": buried}

@@ -1,4 +1,4 @@
-"""GET /metrics: write the figures as Prometheus's text. The names of all series and their meanings are here."""
+"""GET /metrics: write the statistics as Prometheus's text. The names of all series and their meanings are here."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -80,7 +80,7 @@ class MetricsRoute:
         self._made, self._took = 0.0, 0.0  # s: when the last answer was made, by the loop's clock, and how long it took
 
     async def metrics(self, request: Request) -> Response:
-        """Answer all figures as text.
+        """Answer all statistics as text.
 
         An answer that took long to make, as with very many topics, is reused for as long as it took; `Age` is how old it is.
         """
@@ -148,7 +148,7 @@ def _totals(figures: NodeFigures) -> Iterator[Metric]:
     yield CounterMetricFamily("nsqd_dropped", _HELP["dropped"], dropped + dropped_by_topics)
     yield CounterMetricFamily("nsqd_duplicates", _HELP["duplicates"], duplicates)
     yield CounterMetricFamily(
-        "nsqd_jobs_expired", "Jobs that nobody finished before their time to live was over", figures.expired_jobs
+        "nsqd_jobs_expired", "Jobs that no client finished before their time to live was over", figures.expired_jobs
     )
     yield CounterMetricFamily("nsqd_turns", "Passes of the reactor", figures.turns.count)
     yield _histogram("nsqd_turn_seconds", "Duration of a pass of the reactor", figures.turns, TURN_BOUNDS)
@@ -171,7 +171,7 @@ def _log(log: LogFigures) -> Iterator[Metric]:
     yield GaugeMetricFamily("nsqd_log_bytes", "Bytes of the commit log", log.size)
     yield GaugeMetricFamily(
         "nsqd_log_live_bytes",
-        "Bytes of the commit log in use: not yet finished, or retained; at the last census",
+        "Bytes of the commit log in use: not yet finished, or retained; as of the last scan",
         log.live,
     )
     yield GaugeMetricFamily("nsqd_log_segments", "Files of the commit log", log.segments)

@@ -57,7 +57,7 @@ class Node:
     take_topology: Callable[[], TopologySnapshot]  # trio thread
     save_topology: Callable[[TopologySnapshot], None]  # any thread: durable on return
     health: Callable[[], str]  # "OK", or "NOK - why"
-    memory: Callable[[], dict[str, int]]  # any thread; the process's memory figures, for /stats
+    memory: Callable[[], dict[str, int]]  # any thread; the process's memory statistics, for /stats
     log: Callable[[], LogFigures]  # trio thread
     backup: Backup  # trio thread
     contents: Contents  # trio thread, except for its methods marked as safe in any thread
@@ -75,16 +75,16 @@ class Node:
 
     @property
     def history(self) -> History:
-        """Return what reads messages of the log into which clients publish. For the trio thread."""
+        """Return the reader of messages of the log into which clients publish. For the trio thread."""
         history = self.broker.context.history
         assert history is not None
         return history
 
     async def until_started(self) -> None:
-        """Return when the node has started: it can have its copies, or some other nodes are down. Runs in the HTTP thread."""
+        """Wait until the node has started: it can have its copies, or some other nodes are down. Runs in the HTTP thread."""
         if not self.are_ports_open():
             await self.bridge.wait(self.until_ports_open)
 
     async def registered(self, topic: str) -> None:
-        """Return when nsqlookupd knows what was just created, or after a bounded time. Runs in the HTTP thread."""
+        """Wait until nsqlookupd knows the new topic or channel, for a bounded time. Runs in the HTTP thread."""
         await self.bridge.wait(lambda done: self.until_registered(topic, done))

@@ -1,4 +1,4 @@
-"""Answer the figures of all topics in columns, of some in rows, and since when messages wait: for tools that watch many nodes.
+"""Answer the statistics of all topics in columns, of some in rows, and the ages of messages: for tools that watch many nodes.
 
     GET /topics/figures[?columns=depth,messages][&drain=1]
 
@@ -12,19 +12,19 @@ with messages ready and no client. Of these and of what is paused, the first 100
 `names`, all topics by name, and `columns`, parallel to them, are present only if `columns` is given, which may be empty; 400
 INVALID_ARG_COLUMNS for a column that is not in COLUMNS. With `drain` there is also a column of that name: the seconds until the
 slowest part of the topic is empty, at the rate of the last minutes; 0: nothing waits, -1: not known, -2: it gets no shorter,
--3: it grows. A topic's figures are those of itself and of all its channels, except
+-3: it grows. A topic's statistics are those of itself and of all its channels, except
 for `jobs`; /tubes has more about tubes, and also lists tubes whose names no topic can have, which are not here. `oldest` is
 the smallest time in /topic/ages of a topic, and in the totals that of any topic. It reads the index for each
 channel that has something ready, some 2 us, and nothing for the other channels.
 
     GET /topics/rows?topic=a&topic=b...      {"topics": [{"topic_name", "paused", "depth", ...}, ...]}
 
-At most 200 topics, in the order asked for, else 400 TOO_MANY_TOPICS; topics that do not exist are left out. Besides `paused`
-(the topic is paused, or one of its channels), `topic_paused` (the topic itself is) and `paused_channels` (how many of its
-channels are) each has all COLUMNS, and `backlogs`, the slowest parts of the topic in which messages wait or did until lately,
-at most 10: {"channel": "c", "depth": 5, "change": -3, "seconds": 300}. `change` is by how many more messages it holds, without
-buried ones, than `seconds` before, up to 300; null: not known. Messages that came with a promoted log are no change. Channel ""
-has the messages of the topic that no channel was given.
+At most 200 topics, in the order asked for, else 400 TOO_MANY_TOPICS; topics that do not exist are left out. In addition to
+`paused` (the topic is paused, or one of its channels), `topic_paused` (the topic itself is) and `paused_channels` (how many
+of its channels are) each has all COLUMNS, and `backlogs`, the slowest parts of the topic in which messages wait or did until
+lately, at most 10: {"channel": "c", "depth": 5, "change": -3, "seconds": 300}. `change` is by how many more messages it
+holds, without buried ones, than `seconds` before, up to 300; null: not known. Messages that came with a promoted log are no
+change. Channel "" has the messages of the topic that no channel was given.
 
     GET /topic/ages?topic=t                  {"topic": NS, "channels": {"c": NS, ...}, "buried": {"c": 3, ...},
                                               "changes": {"c": [-3, 300], ...}}
@@ -126,8 +126,8 @@ class Overview:
         return [
             Route("GET /topics/figures", self.figures, STATS,
                   (_COLUMNS, Argument("drain", lambda text: text not in ("", "0"), False)),
-                  "Return the figures of all topics, in columns"),
-            Route("GET /topics/rows", self.rows, STATS, (_TOPICS,), "Return the figures of some topics"),
+                  "Return the statistics of all topics, in columns"),
+            Route("GET /topics/rows", self.rows, STATS, (_TOPICS,), "Return the statistics of some topics"),
             Route("GET /topic/ages", self.ages, on_topic(Verb.STATS), (TOPIC,), "Return since when messages wait"),
         ]  # fmt: skip
 
@@ -186,14 +186,14 @@ class Overview:
 
 
 def _jobs_of(topic: Topic) -> int:
-    """Return how many jobs the topic's tube has, in any state and of all logs."""
+    """Return the number of jobs of the topic's tube, in any state and of all logs."""
     return sum(
         sum(reader.counts()) for one in topic.shards for reader in one.readers.values() if reader.takes_job_options
     )
 
 
 class OverviewRows:
-    """The figures of the topics that were looked at so far."""
+    """The statistics of the topics that were looked at so far."""
 
     __slots__ = ("_change_of", "backlogs", "idle", "names", "paused", "pauses", "rows")
 
@@ -221,7 +221,7 @@ class OverviewRows:
         return False
 
     def add(self, topic: Topic) -> None:
-        """Add one topic's figures. Runs in the trio thread."""
+        """Add one topic's statistics. Runs in the trio thread."""
         depth = topic_depth(topic)
         change = self._change_of(topic)
         backlogs = [TopicBacklog("", depth, change)] if depth or (change and change[0]) else []
@@ -261,7 +261,7 @@ class OverviewRows:
         self.pauses.append((topic_paused, len(self.paused) - known))
 
     def as_answer(self, wanted: Sequence[str] | None, with_drain: bool = False) -> dict[str, Any]:
-        """Return the whole answer. `wanted` are the columns in it, beside `drain`; None: it has not even names."""
+        """Return the whole answer. `wanted` are the columns in it, without `drain`; None: it has not even names."""
         columns: dict[str, Sequence[int]] = dict.fromkeys(COLUMNS, ())
         columns.update(zip(COLUMNS, zip(*self.rows, strict=True), strict=bool(self.rows)))
         answer: dict[str, Any] = {
@@ -277,7 +277,7 @@ class OverviewRows:
         return answer
 
     def as_dicts(self) -> list[dict[str, Any]]:
-        """Return the figures of each topic as a dict."""
+        """Return the statistics of each topic as a dict."""
         return [
             {
                 "topic_name": name,

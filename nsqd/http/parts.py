@@ -51,7 +51,7 @@ def ordinals_in(topic: Topic, offsets: Iterable[int]) -> list[int]:
 def page_of(
     parts: list[tuple[Topic, R]], after: str, list_in: Callable[[R, str], tuple[list[M], str]]
 ) -> tuple[Topic, list[M], str]:
-    """Return the page behind `after`: its topic, what it lists, and where the next one begins ("": nowhere).
+    """Return the page after `after`: its topic, what it lists, and where the next one begins ("": nowhere).
 
     `list_in` lists a page of one part, from a place on, and returns where that part continues. Parts that have nothing to list
     are passed over. Raises ValueError if `after` is not a place.
@@ -65,7 +65,7 @@ def page_of(
 
 
 def at_page(parts: list[tuple[Topic, R]], after: str) -> tuple[int, str]:
-    """Return the index of the part in which the page behind `after` is, and the place there. Raises ValueError."""
+    """Return the index of the part that has the page after `after`, and the place there. Raises ValueError."""
     if not after.startswith("@"):
         return 0, after
     number, colon, place = after[1:].partition(":")
@@ -76,7 +76,7 @@ def at_page(parts: list[tuple[Topic, R]], after: str) -> tuple[int, str]:
 
 
 def following_page(parts: list[tuple[Topic, R]], index: int, place: str) -> str:
-    """Return where the page after this one begins; "": nowhere. `place`: where this part continues; "": it is at its end."""
+    """Return the beginning of the next page; "": there is none. `place`: where this part continues; "": it is at its end."""
     if not place:
         index += 1
     if index == len(parts):

@@ -1,4 +1,4 @@
-"""GET /pauses: what is paused, by whom, since when, until when; and the arguments of the pausing routes for that.
+"""GET /pauses: the paused topics and channels, by whom, since when, until when; the arguments of the pausing routes for that.
 
     POST /topic/pause?topic=t[&by=NAME][&until=S]            and /channel/pause with the same two arguments
     GET  /pauses

@@ -1,6 +1,6 @@
 """POST /pub and /mpub: publish messages. The answer leaves after the turn's commit, like a PUB's over TCP.
 
-Besides NSQ's arguments both take the following, for all messages of the request:
+In addition to NSQ's arguments both take the following, for all messages of the request:
 
     X-Nsq-Header-NAME: VALUE     headers of the messages: kept in the log, and shown where messages are read back or listed
     key=K                        not published again under the same key (/mpub: all of them together)
@@ -175,7 +175,7 @@ class Publishing:
         return _answer(await self._call(topic, publish))
 
     async def _call(self, name: str, publish: Callable[[], T]) -> T:
-        """Return what `publish` returns, run in the trio thread; for a new topic, return when nsqlookupd knows it."""
+        """Run `publish` in the trio thread, and return its result; for a new topic, once nsqlookupd knows it."""
 
         def act() -> tuple[T, bool]:
             result = publish()
@@ -189,7 +189,7 @@ class Publishing:
         return result
 
     def _apart(self, name: str, publish: Callable[[], int]) -> tuple[int, bytes]:
-        """Return what `publish` returns, and the id of the one message that it published; b"": none. Runs in the trio thread.
+        """Return the result of `publish`, and the id of the one message that it published; b"": none. Runs in the trio thread.
 
         The message is sealed apart from everything else that the turn publishes.
         """

@@ -1,4 +1,4 @@
-"""GET /stats: what the node holds, key for key as in the original.
+"""GET /stats: the node's topics, channels and clients, key for key as in the original.
 
 The snapshot is made in the trio thread, some topics at a time, so that ten thousand of them stall no turn. Percentiles are
 found, and the answer is written, in the HTTP thread, topic by topic, because one call that writes them all would let no other
@@ -145,7 +145,7 @@ class Stats:
         return [_topic(topic, wanted, owners, now) | self._readers(topic, now) for topic in topics]
 
     def _readers(self, topic: Topic, now: int) -> dict[str, Any]:
-        """Return the figures of a topic's readers that are not channels, by their word."""
+        """Return the statistics of a topic's readers that are not channels, by their word."""
         found = [
             (*_READER_FIGURES[reader.kind], reader)
             for reader in topic.readers.values()
@@ -178,7 +178,7 @@ def _picture(
     return figures
 
 
-# For each kind of reader except channels: its word, and a function that returns the figures of one at `now` (monotonic ns).
+# For each kind of reader except channels: its word, and a function that returns the statistics of one at `now` (monotonic ns).
 _READER_FIGURES: dict[ReaderKind, tuple[str, Callable[[Broker, Any, int], dict[str, int]]]] = {
     ReaderKind.WORK_QUEUE: ("tube", lambda broker, tube, now: tube_figures(broker.tubes, tube.topic_name, now)),
 }

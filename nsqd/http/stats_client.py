@@ -42,7 +42,7 @@ def client(peer: Peer, topic: str, extended: bool = False) -> dict[str, Any]:
 
 
 def address_of(peer: Peer) -> str:
-    """Return where a client has connected from; "@": by a unix socket."""
+    """Return the address from which a client has connected; "@": by a unix socket."""
     return f"{peer.remote_ip}:{peer.port}" if peer.remote_ip else "@"
 
 

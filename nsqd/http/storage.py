@@ -1,4 +1,4 @@
-"""GET /storage: what the commit log holds, and what takes its space.
+"""GET /storage: the content of the commit log, and the topics that take its space.
 
     {"path", "log_bytes", "live_bytes", "segments", "memory_bytes", "unsynced_bytes", "checkpoints", "damage", "torn",
      "retries", "replay_seconds", "syncs", "sync_p50_ms", "sync_p99_ms", "disk_free", "disk_total", "refusal", "counted",
@@ -6,8 +6,8 @@
      "files": [{"number", "name", "bytes", "live_bytes", "first_timestamp"}, ...],
      "topics": [{"topic", "live_bytes", "messages", "retained"}, ...]}
 
-`promoted` are the logs that the node has promoted, with the number of the node that published into each, and the same figures
-as of its own log; `live_bytes` are as the log counted them last. All other figures are of the node's own log.
+`promoted` are the logs that the node has promoted, with the number of the node that published into each, and the same
+statistics as of its own log; `live_bytes` are as the log counted them last. All other statistics are of the node's own log.
 
 `refusal` is why publishes are refused, "" if they are not. `disk_free` and `disk_total` are null if the disk could not be
 examined. `files` are the newest 200, the newest first; `first_timestamp`, the publish time of the first message in a file that
@@ -17,7 +17,7 @@ something in the log: `messages` are those that some reader has not finished, or
 
 Live bytes are those referenced or retained. They are counted on request, at most every ten seconds (`counted`: when,
 ns since the epoch), while messages come and go. So the count is approximate, and an extent of which half is wanted counts as
-half its bytes. `files` and the other counted figures are of that time, and everything else is of now.
+half its bytes. `files` and the other counted statistics are of that time, and everything else is of now.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ class StorageRoute:
         ]
 
     async def storage(self, request: Request) -> Response:
-        """Answer the figures of the log, and the last count."""
+        """Answer the statistics of the log, and the last count."""
         async with self._counting:  # requests that come meanwhile use the same count
             counted, now = self._counted, await self._node.bridge.observe(lambda: self._node.broker.now)
             if counted is None or now >= self._until:
@@ -95,7 +95,7 @@ class StorageRoute:
         return json_response(answer)
 
     def _figures(self) -> tuple[LogFigures, str, list[dict[str, Any]]]:
-        """Return the figures of the node's log, why it refuses publishes, and the rows of promoted logs.
+        """Return the statistics of the node's log, why it refuses publishes, and the rows of promoted logs.
 
         Runs in the trio thread.
         """
@@ -115,7 +115,7 @@ class StorageRoute:
             lambda: {topic.number: topic.name for topic in node.broker.topics.values() if not topic.ephemeral}
         )
         count = await call(lambda: node.contents.count(list(names)))
-        while await call(lambda: count.count_some(BATCH)):
+        while await call(lambda: count.count_batch(BATCH)):
             pass
         found, files, wall = await call(lambda: (count.topics(), count.files(MOST_FILES), node.broker.wall))
         largest = nlargest(MOST_TOPICS, found, key=attrgetter("live"))
@@ -133,7 +133,7 @@ class StorageRoute:
 
 
 def _figures(log: LogFigures) -> dict[str, Any]:
-    """Return the figures of the log that /metrics has, too."""
+    """Return the statistics of the log that /metrics has, too."""
     return {
         "log_bytes": log.size,
         "segments": log.segments,

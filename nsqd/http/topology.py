@@ -1,6 +1,6 @@
 """POST /topic/* and /channel/*: create, delete, empty, pause, unpause. All are idempotent except for the 404s.
 
-The arguments for pausing besides NSQ's, and /pauses, are in pauses.py.
+The arguments for pausing that NSQ lacks, and /pauses, are in pauses.py.
 """
 
 import asyncio

@@ -110,6 +110,6 @@ def tube_figures(tubes: Tubes, name: str, now: int) -> dict[str, Any]:
 
 
 def _ways(everywhere: Sequence[Tube]) -> str:
-    """Return what is paused of a queue, whose jobs are those of all these tubes; only the first takes jobs."""
+    """Return the pause of a queue (in, out, all or none), whose jobs are in all these tubes; only the first takes jobs."""
     out, into = any(tube.is_held for tube in everywhere), any(tube.is_shut for tube in everywhere[:1])
     return Pause(out=out, into=into).ways if out or into else "none"

@@ -323,7 +323,7 @@ class Accounts:
         return usage
 
     def figures(self) -> list[AccountFigures]:
-        """Return the figures of all accounts, the most bytes first."""
+        """Return the statistics of all accounts, the most bytes first."""
         found = [account.figures() for account in self.by_name.values()]
         return sorted(found, key=lambda one: (-one.bytes, -one.messages, one.name))
 

@@ -76,13 +76,13 @@ class PlainPeer:
         self.outbox.break_off()
 
     def network_ready(self) -> None:
-        """Do nothing."""
+        """Do nothing: this peer waits for no room in the network."""
 
     def resume(self, now: int) -> None:
-        """Do nothing."""
+        """Do nothing: this peer suspends no connection."""
 
     def upgraded(self, tls: TlsInfo | None = None) -> None:
-        """Do nothing."""
+        """Do nothing: this peer asks for no layer."""
 
     def rights_changed(self) -> None:
-        """Do nothing."""
+        """Do nothing: this peer checks the rights of each request."""

@@ -189,7 +189,7 @@ class JobClient(PlainPeer, ABC):
 
     @abstractmethod
     def reply(self, data: bytes) -> None:
-        """Answer a command."""
+        """Send a reply to the next command, as encoded bytes of the protocol."""
 
     @abstractmethod
     def fail(self, error: bytes) -> None:

@@ -22,7 +22,7 @@ MOST_JOB_SIZE = 1024 * 1024 * 1024
 
 
 class FrontEnd:
-    """The front end for clients of beanstalkd: it makes their peers, and collects the figures of their `stats`."""
+    """The front end for clients of beanstalkd: it makes their peers, and collects the statistics of their `stats`."""
 
     def __init__(
         self,

@@ -63,7 +63,7 @@ class _Waiter:
 
 
 async def until_copies(broker: Broker, copies: int) -> None:
-    """Return when enough nodes can have a copy of a message, this one included."""
+    """Wait until enough nodes can have a copy of a message, this one included."""
     while broker.context.copies < copies:
         waiter = _Waiter()
         broker.put_waiters[waiter] = None

@@ -223,12 +223,12 @@ class Leading:
         self._attachments[broker] = attachment = Attachment(self._opened.broker, broker, deletions)
         for part in self._port.cluster.parts:
             part.attached(broker)
-        return partial(for_a_slice, attachment.attach_some)
+        return partial(for_a_slice, attachment.attach_batch)
 
     def _detach(self, broker: Broker) -> Callable[[], bool]:
         for part in self._port.cluster.parts:
             part.detached(broker)
-        return partial(for_a_slice, self._attachments.pop(broker).detach_some)
+        return partial(for_a_slice, self._attachments.pop(broker).detach_batch)
 
     def _is_lost(self, log_id: bytes, epochs: Sequence[Epoch], followers: Followers) -> bool:
         number, known = self._options.node_id, self._port.cluster.leaders.leader(log_id)
@@ -241,7 +241,7 @@ class Leading:
         return NodeReplicas(self._visits, addresses, self._options.rejoin_timeout / SECOND)
 
     def _repair(self, opened: OpenLog) -> LogRepair:
-        """Return the repair of a log's damaged bytes from the replicas of connected nodes."""
+        """Return the repair of a log's corrupt bytes from the replicas of connected nodes."""
         port, writer = self._port, opened.writer
 
         def find() -> NodeReplicas:
@@ -261,7 +261,7 @@ class Leading:
         source.tap(leader_side)
         opened.store.after_write = partial(self._port.send_group, leader_side)
         self._copying.add(leader_side)
-        opened.writer.files.mend = self._repair(opened)
+        opened.writer.files.repair = self._repair(opened)
 
 
 def for_a_slice(attach: Callable[[int], bool], clock: Callable[[], int] = time.monotonic_ns) -> bool:

@@ -323,7 +323,7 @@ class Daemon:
         """Begin to serve TCP clients, and start the tasks that run by the clock."""
         wake, start = self._opened.wake, self._nursery.start_soon
         start(self._trio_thread.raise_bugs)
-        if not self._opened.metadata.is_ours:
+        if not self._opened.metadata.is_own:
             # so that the next start does not take nsqd.dat for a file that another program changed
             self._saver.topology_changed()
         start(note_series, self._broker, self._series)
@@ -463,7 +463,7 @@ class Daemon:
         self.reactor.until_over(partial(self._lookupds.until_registered, topic), then)
 
     def _refused(self) -> Counter[str]:
-        """Return how often clients were refused, by reason."""
+        """Return the numbers of refused clients, by reason."""
         return self._broker.refused + (self._http.refused if self._http is not None else Counter())
 
 

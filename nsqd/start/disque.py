@@ -86,7 +86,7 @@ class FrontEnd:
         )
 
     def _rate(self, now: float) -> int:
-        """Return how many commands came in a second since the last call that was a second ago or more. `now`: monotonic s."""
+        """Return the number of commands a second since the last call that was a second ago or more. `now`: monotonic s."""
         count = sum(self.context.counts.values())
         at, before, rate = self._looked
         if now - at >= 1:
@@ -136,10 +136,10 @@ class Members:
         host, port = (address.host, address.port) if address is not None else ("", 0)
         if number == self.number:
             return NodeFacts(number, host, self._disque_port, priority, is_leaving)
-        heard = cluster.membership.last_contact(number)
-        heard_ms = 0 if heard is None else int(time.time() * 1000) - (time.monotonic_ns() - heard) // MILLISECOND
-        silent_ms = 0 if number in cluster.links else heard_ms + HEARTBEAT_EVERY // MILLISECOND
-        return NodeFacts(number, host, port, priority, is_leaving, silent_ms, heard_ms)
+        contact = cluster.membership.last_contact(number)
+        contact_ms = 0 if contact is None else int(time.time() * 1000) - (time.monotonic_ns() - contact) // MILLISECOND
+        silent_ms = 0 if number in cluster.links else contact_ms + HEARTBEAT_EVERY // MILLISECOND
+        return NodeFacts(number, host, port, priority, is_leaving, silent_ms, contact_ms)
 
     def _has_failed(self, number: int) -> bool:
         """Return True if a node is unreachable for twice -failover-after, and this node is connected to a majority.
@@ -149,10 +149,10 @@ class Members:
         membership, links = self._joined.cluster.membership, self._joined.cluster.links
         members = [member.number for member in membership.members]
         reached = 1 + sum(one in links for one in members)
-        heard = membership.last_contact(number)
-        if number not in membership.suspected or heard is None or reached <= len(members) // 2:
+        contact = membership.last_contact(number)
+        if number not in membership.suspected or contact is None or reached <= len(members) // 2:
             return False
-        return time.monotonic_ns() - heard >= 2 * membership.suspect_after
+        return time.monotonic_ns() - contact >= 2 * membership.suspect_after
 
     def meet(self, ip: str, port: int) -> bool:
         self._joined.cluster.meet(display(ip, port))
@@ -187,7 +187,7 @@ def _is_ip(text: str) -> bool:
 
 
 def cluster_facts(number: int, port: int, cluster: Joined | None, drain: Callable[[bool], object]) -> DisqueCluster:
-    """Return what commands ask of the cluster. `number`: of this node; `port`: its one for clients of Disque.
+    """Return the view of the cluster that commands use. `number`: of this node; `port`: its one for clients of Disque.
 
     `drain`: begins or ends that the node takes no jobs.
     """

@@ -104,7 +104,7 @@ def open_in_cluster(
 ) -> Opened:
     """Read the log and build the broker. In a cluster, fetch the end of the log from other nodes that have more of it.
 
-    If another node has promoted the log, another one is begun. `leaders`: epochs of logs that are known, beside those in
+    If another node has promoted the log, another one is begun. `leaders`: known epochs of logs, in addition to those in
     cluster.json, by log id; `is_last_try` as in Rejoin. Raises DirectoryError, LeaderSilentError.
     """
     _resume_succession(directory.path)

@@ -152,7 +152,7 @@ class HttpFrontEnd:
 
     @property
     def refused(self) -> Counter[str]:
-        """Return how many connections were refused: max_connections, max_connections_per_ip, displaced, tls_handshake."""
+        """Return the refused connections by reason: max_connections, max_connections_per_ip, displaced, tls_handshake."""
         return Counter(dict(self._limiter.refused))  # dict() is atomic: the HTTP thread may add a reason meanwhile
 
     def _hand_over(self, sock: socket.socket, ip: str, data: bytes, head_due: int) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from shared.tls.mutual import MutualCertificates
 
 
-# Descriptors besides the listeners: the data directory, the log with its segment and a spare one, the loops of both threads,
+# Descriptors without the listeners: the data directory, the log with its segment and a spare one, the loops of both threads,
 # one connection.
 OWN_FILES = 19
 LEAST_SECRET, MOST_SECRET = 16, 1024  # bytes
@@ -54,7 +54,7 @@ class Listeners:
 
 
 def files_needed(options: NsqdOptions) -> int:
-    """Return how many file descriptors nsqd opens before the first client comes."""
+    """Return the number of file descriptors that nsqd opens before the first client comes."""
     jobs = (
         options.beanstalk_address,
         options.beanstalk_tls_address,
@@ -126,7 +126,7 @@ def close_sockets(listeners: Listeners) -> None:
 
 
 def files_problem(options: NsqdOptions) -> str:
-    """Return what is wrong with the files of TLS, of the cluster's secret and of rights, or "", for --check-config."""
+    """Return the error in the files of TLS, of the cluster's secret and of rights, or "", for --check-config."""
     from shared.tls.info import TlsError
 
     try:
@@ -166,7 +166,7 @@ def _cluster_tls(options: NsqdOptions) -> MutualCertificates | None:
 
 
 def _lookupd_tls(options: NsqdOptions) -> ClientCertificates | None:
-    """Return whom to trust as nsqlookupd, and what to show it; None: connections to it have no TLS. Raises TlsError."""
+    """Return the TLS context for nsqlookupd: authority and own certificate; None: connections have no TLS. Raises TlsError."""
     if not options.lookupd_tls_root_ca_file:
         return None
     from shared.tls.client import ClientCertificates, load_client

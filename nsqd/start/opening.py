@@ -69,7 +69,7 @@ class ForeignData:
 
     @property
     def leftovers(self) -> list[str]:
-        """Return the names of files that were found beside an existing log."""
+        """Return the names of files that were found next to an existing log."""
         return [*self.nsq.leftovers, *self.beanstalkd.leftovers, *self.disque.leftovers]
 
     @property
@@ -79,7 +79,7 @@ class ForeignData:
 
 
 def imports(directory: DataDirectory) -> ForeignData:
-    """Return what can be taken over. Raises DirectoryError."""
+    """Return the log and metadata that can be taken over. Raises DirectoryError."""
     path = directory.path
     found = ForeignData(NsqImport(path), BinlogImport(path), DisqueImport(path))
     try:
@@ -184,7 +184,7 @@ def make_broker(options: NsqdOptions, metadata: Metadata, opened: OpenLog, found
         restore(broker, map(unpaused, topics) if found.nsq.queues else topics)
     else:
         recover(broker, log_snapshot, broker.now)
-    is_changed = log_snapshot is not None and not metadata.is_ours
+    is_changed = log_snapshot is not None and not metadata.is_own
     if is_changed:
         _take_changes(broker, metadata)
     broker.end_pauses(broker.wall // SECOND, len(broker.registry.pauses.details))
@@ -242,14 +242,14 @@ def _shortened(steps: list[str]) -> str:
 
 
 def load_metadata(directory: DataDirectory) -> Metadata:
-    """Read nsqd.dat. One that cannot be read is put aside where a log has the same. Raises DirectoryError."""
+    """Read nsqd.dat. One that cannot be read is renamed where a log has the same. Raises DirectoryError."""
     try:
         return directory.load()
     except DirectoryError as error:
         if not any((directory.path / "log").glob("*.log")):
             raise
-        log.warning("%s; the log has all topics, so the file is put aside as %s", error, directory.put_aside())
-        return Metadata(is_ours=False)
+        log.warning("%s; the log has all topics, so the file is renamed to %s", error, directory.rename_damaged())
+        return Metadata(is_own=False)
 
 
 def _commit(broker: Broker, opened: OpenLog) -> None:

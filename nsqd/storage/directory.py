@@ -42,7 +42,7 @@ class Metadata:
 
     topics: tuple[TopicEntry, ...] = ()
     ids: int = 1  # message ids below this may have been issued
-    is_ours: bool = True  # False: another program wrote the topics
+    is_own: bool = True  # False: another program wrote the topics
 
 
 class DataDirectory:
@@ -84,7 +84,7 @@ class DataDirectory:
             raise DirectoryError(f"failed to load metadata - {self.path / FILE}: {error}") from None
         return self._written
 
-    def put_aside(self) -> str:
+    def rename_damaged(self) -> str:
         """Rename nsqd.dat, which cannot be read, and return its new name. Raises DirectoryError."""
         try:
             os.replace(self.path / FILE, self.path / DAMAGED)
@@ -98,7 +98,7 @@ class DataDirectory:
             if snapshot.number < self._number:
                 return
             self._number = snapshot.number
-            metadata = replace(self._written, topics=tuple(snapshot.topics), is_ours=True)
+            metadata = replace(self._written, topics=tuple(snapshot.topics), is_own=True)
             if metadata != self._written or not (self.path / FILE).exists():
                 replace_file(self.path / FILE, encode(metadata))
                 self._written = metadata

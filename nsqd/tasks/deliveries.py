@@ -77,7 +77,7 @@ class Deliveries:
         return messages
 
     def _statistics_of(self, topic: Topic, counters: dict[int, tuple[int, int]]) -> list[dict[str, Any]]:
-        """Return what a topic and its channels did, one dict for each that did something; note its counters in `counters`."""
+        """Return the activity of a topic and its channels, one dict for each that had any; note its counters in `counters`."""
         found = []
         now = counters[topic.number] = topic.intake.message_count, topic.intake.message_bytes
         before = self._before.get(topic.number, (0, 0))

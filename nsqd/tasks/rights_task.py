@@ -23,7 +23,7 @@ async def watch_rights(keyring: Keyring, peers: Callable[[], Iterable[Conversati
     """
     while True:
         await trio.sleep(EVERY)
-        if not await trio.to_thread.run_sync(keyring.look_after):
+        if not await trio.to_thread.run_sync(keyring.reload_if_changed):
             continue
         time_slice = TimeSlice()
         for peer in list(peers()):

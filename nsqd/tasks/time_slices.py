@@ -6,7 +6,7 @@ LENGTH = 0.001  # s in a row, after which a turn may come in between
 
 
 class TimeSlice:
-    """The time that a long loop may still take in a row; the loop awaits `yield_if_due` after each step."""
+    """The time that a long loop may still use in a row; the loop awaits `yield_if_due` after each step."""
 
     __slots__ = ("_until",)
 

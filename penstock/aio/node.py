@@ -29,7 +29,7 @@ ELSEWHERE = ("E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED")  # the nsqd is ex
 
 
 class NodeOwner(Protocol):
-    """The producer of a node."""
+    """The producer that a node belongs to: it has the publishes that wait for any nsqd."""
 
     def next_waiting(self) -> Publish | None:
         """Return the next publish that any nsqd may have, or None."""

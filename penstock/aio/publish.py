@@ -42,7 +42,7 @@ class Publish:
         self._done = done
 
     def encode(self) -> bytes:
-        """Return the command."""
+        """Return the command (PUB, DPUB or MPUB) as bytes for the wire, with its number if it has one."""
         if len(self.bodies) > 1:
             return nsq.mpub(self.topic, self.bodies, self.number)
         if self.delay_ms:

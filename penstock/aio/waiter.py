@@ -17,7 +17,7 @@ class Waiter(Protocol):
 
 
 class FutureWaiter:
-    """A Waiter on asyncio."""
+    """A Waiter on asyncio: a future, which costs less than an anyio.Event."""
 
     __slots__ = ("_future",)
 
@@ -25,7 +25,7 @@ class FutureWaiter:
         self._future = future
 
     def set(self) -> None:
-        """Wake the task."""
+        """Wake the task. Setting it again does nothing."""
         if not self._future.done():
             self._future.set_result(None)
 

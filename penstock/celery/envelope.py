@@ -18,7 +18,7 @@ LOWEST, STEP = 2048, 100  # the job's priority of kombu's 0; each higher one com
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """The content of a job."""
+    """The content of a job: a task of Celery, its queue and priority (0 to 9), and the time to run of its job."""
 
     queue: str
     ttr_s: int

@@ -48,7 +48,7 @@ class HeldJob:
         self.plan_touch(now)
 
     def plan_touch(self, now: float) -> None:
-        """Plan the next touch."""
+        """Plan the next touch, a part of the job's time to run after `now` (s, monotonic)."""
         self.touch_at = now + self.envelope.ttr_s / TOUCH_SHARE
 
 

@@ -44,7 +44,7 @@ class TubeDirectExchange(DirectExchange):
     """A direct exchange: to the tubes that this process has bound; to queues of other processes by the topic."""
 
     def deliver(self, message: Payload, exchange: str, routing_key: str, **options: object) -> None:
-        """Publish the message."""
+        """Put the message to the bound tubes. Raises JobsError."""
         if not self.channel.put_to_bound_tubes(exchange, routing_key, message):
             self.channel.broadcast(exchange, message, routing_key)
 
@@ -53,7 +53,7 @@ class TubeTopicExchange(TopicExchange):
     """A topic exchange: to the tubes that this process has bound, and by the exchange's topic to all other queues."""
 
     def deliver(self, message: Payload, exchange: str, routing_key: str, **options: object) -> None:
-        """Publish the message."""
+        """Put the message to the bound tubes, and publish it to the exchange's topic. Raises JobsError."""
         self.channel.put_to_bound_tubes(exchange, routing_key, message)
         self.channel.broadcast(exchange, message, routing_key)
 
@@ -62,7 +62,7 @@ class QoS(virtual.QoS):
     """Acknowledgements go to the holder, which counts the prefetched jobs, too."""
 
     def ack(self, delivery_tag: str) -> None:
-        """Delete the job."""
+        """Delete the job of a delivery. This is sent later, by the holder's thread."""
         self.channel.settle(delivery_tag, requeue=False)
         super().ack(delivery_tag)
 
@@ -81,7 +81,7 @@ class QoS(virtual.QoS):
 
 
 class JobsChannel(virtual.Channel):
-    """A channel of Transport."""
+    """A channel of Transport: kombu's methods for queues, on jobs in tubes and on broadcasts."""
 
     QoS = QoS
     supports_fanout = True
@@ -98,7 +98,7 @@ class JobsChannel(virtual.Channel):
     def basic_consume(
         self, queue: str, no_ack: bool, callback: Callable[[Any], Any], consumer_tag: str, **options: object
     ) -> None:
-        """Consume from the queue."""
+        """Deliver the jobs of the queue, or the broadcasts to it, to `callback`. `no_ack`: they are acknowledged at once."""
         super().basic_consume(queue, no_ack, callback, consumer_tag, **options)
         self.connection.no_ack[queue] = bool(no_ack)
         if self.connection.is_broadcast(queue):
@@ -190,7 +190,7 @@ class JobsChannel(virtual.Channel):
         self.broadcast(exchange, message, routing_key)
 
     def broadcast(self, exchange: str, message: Payload, routing_key: str) -> None:
-        """Publish to the exchange's topic."""
+        """Publish the message to the ephemeral topic of the exchange."""
         self.connection.outlet.publish(exchange, pack_broadcast(routing_key or "", message))
 
     def _put(self, queue: str, message: Payload, **options: object) -> None:
@@ -277,7 +277,7 @@ class Transport(virtual.Transport):
         self._inbox.put((channel, name, payload))
 
     def enqueue_error(self, error: Exception) -> None:
-        """Let `drain_events` raise the error."""
+        """Let `drain_events` raise the error. Any thread may call this."""
         self._inbox.put(error)
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:

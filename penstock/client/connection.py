@@ -35,7 +35,7 @@ class Connection:
 
     @classmethod
     def open(cls, address: str, dial_timeout_s: float, write_timeout_s: float) -> "Connection":
-        """Connect. Raises ConnectionLost."""
+        """Connect to host:port or to the path of a unix socket. Raises ConnectionLost, also after `dial_timeout_s`."""
         try:
             return cls(address, dial(address, dial_timeout_s), write_timeout_s)
         except OSError as error:

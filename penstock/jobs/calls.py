@@ -237,7 +237,7 @@ def reserve(timeout_s: int) -> Call[FoundJob | None]:
 
 
 def reserve_batch(count: int, timeout_s: int) -> Call[list[FoundJob]]:
-    """Return a reserve-batch (extension)."""
+    """Return a reserve-batch of 1 to 100 jobs (extension). Its result is [] after `timeout_s`. Raises ValueError."""
     wait_s = _seconds(timeout_s, MAX_TIMEOUT_S)
     command = _line("reserve-batch", _whole(count, "a count", MAX_BATCH, 1), wait_s)
     return Call(command, _batch, repeatable=True, wait_s=wait_s)
@@ -256,12 +256,12 @@ def release(job_id: int, priority: int, delay: float, epoch: int) -> Call[bool]:
 
 
 def bury(job_id: int, priority: int, epoch: int) -> Call[None]:
-    """Return a bury."""
+    """Return a bury. `epoch`: of the connection on which the job was reserved."""
     return Call(_line("bury", _id(job_id), _whole(priority, "a priority")), _done("BURIED"), epoch=epoch)
 
 
 def touch(job_id: int, epoch: int) -> Call[None]:
-    """Return a touch."""
+    """Return a touch. `epoch`: of the connection on which the job was reserved."""
     return Call(_line("touch", _id(job_id)), _done("TOUCHED"), epoch=epoch)
 
 

@@ -24,13 +24,13 @@ J = TypeVar("J")
 
 
 class Blocking(Protocol):
-    """An object whose `perform` waits."""
+    """A client whose `perform` blocks until the call has its result."""
 
     def perform(self, work: Call[T]) -> T: ...
 
 
 class Async(Protocol):
-    """An object whose `perform` is awaited."""
+    """A client whose `perform` is awaited for the result of the call."""
 
     async def perform(self, work: Call[T]) -> T: ...
 

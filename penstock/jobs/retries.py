@@ -26,7 +26,7 @@ class Retries:
     max_delay_s: float = 3600
 
     def __post_init__(self) -> None:
-        """Check the values."""
+        """Raise ValueError for values that can never be valid."""
         if self.max_attempts < 0 or not 0 <= self.first_delay_s <= self.max_delay_s <= MAX_U32:
             raise ValueError(f"expected max_attempts >= 0 and 0 <= first_delay_s <= max_delay_s <= {MAX_U32}")
 

@@ -46,7 +46,7 @@ class JobsClient(Protocol):
 
 
 class Runner:
-    """The workers of one AsyncJobs.run."""
+    """The workers of one AsyncJobs.run, each with a connection of its own, and the task that touches their jobs."""
 
     def __init__(
         self,

@@ -31,20 +31,20 @@ DEFAULT_TUBE = "default"
 
 
 class Dial(NamedTuple):
-    """Connect."""
+    """Connect, for `seconds` at most."""
 
     seconds: float
 
 
 class Exchange(NamedTuple):
-    """Send the data, if any, and return what is received then (b"": end of the stream)."""
+    """Send the data, if any, and return the next bytes, within `seconds` (b"": end of the stream)."""
 
     data: bytes
     seconds: float
 
 
 class Pause(NamedTuple):
-    """Wait."""
+    """Wait for `seconds`."""
 
     seconds: float
 

@@ -21,6 +21,6 @@ class JobsSettings:
     tls: ssl.SSLContext | None = None  # for -beanstalk-tls-address; None: no TLS
 
     def __post_init__(self) -> None:
-        """Check the values."""
+        """Raise ValueError for values that can never be valid."""
         if not (self.connect_timeout_s > 0 and self.timeout_s > 0 and self.retry_s >= 0 and self.max_body_bytes >= 0):
             raise ValueError("timeouts must be greater than 0, retry_s and max_body_bytes at least 0")

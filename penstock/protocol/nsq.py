@@ -105,7 +105,7 @@ def _frame(payload: bytes) -> Frame:
 
 
 def identify(settings: Mapping[str, object]) -> bytes:
-    """Encode IDENTIFY with `settings` as its JSON body (the keys are in docs/contributing/design/nsq-protocol.md#identify)."""
+    """Encode IDENTIFY with `settings` as its JSON body (the keys are in docs/reference/client-settings.md)."""
     return b"IDENTIFY\n" + _counted(json.dumps(settings, separators=(",", ":")).encode())
 
 

@@ -14,7 +14,7 @@ LASTED_S = 10.0  # a connection that lasts so long ends the row
 
 @dataclass(slots=True)
 class PlannedDial:
-    """An nsqd that is wanted."""
+    """When an nsqd is to be dialed, which the consumer was given, or nsqlookupd has named."""
 
     at: float  # s by the caller's clock; infinite while there is a connection, or one is being made
     delay: float  # s to wait after the next failure

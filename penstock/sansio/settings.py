@@ -25,46 +25,46 @@ class Settings:
             producer.publish("orders", b"one")
     """
 
-    client_id: str = field(default_factory=lambda: os.uname().nodename.partition(".")[0])
-    hostname: str = field(default_factory=lambda: os.uname().nodename)
-    user_agent: str = CLIENT_NAME
+    client_id: str = field(default_factory=lambda: os.uname().nodename.partition(".")[0])  # name in /stats and nsqadmin
+    hostname: str = field(default_factory=lambda: os.uname().nodename)  # name of the machine there
+    user_agent: str = CLIENT_NAME  # program and version there
 
-    heartbeat_interval_ms: int = 30_000
+    heartbeat_interval_ms: int = 30_000  # how often the server asks whether the client is there; -1: never
     sample_rate: int = 0  # percent of the messages to receive; 0: all
-    msg_timeout_ms: int = 0
-    output_buffer_size: int = 0  # bytes; -1: unbuffered
-    output_buffer_timeout_ms: int = 0  # -1: no timeout
+    msg_timeout_ms: int = 0  # how long the server waits for FIN or TOUCH before it delivers a message again
+    output_buffer_size: int = 0  # bytes that the server holds to send messages together; -1: unbuffered
+    output_buffer_timeout_ms: int = 0  # how long it holds them; -1: no timeout
 
     tls_v1: bool = False  # TLS, from tls_min_version on; a server that does not offer it is refused
     tls_root_ca_file: str = ""  # PEM file of the authorities of the servers' certificates; "": the system's
     tls_insecure_skip_verify: bool = False  # True: accept any certificate; no protection from active attackers
     tls_cert: str = ""  # PEM file of the client's certificate; needs tls_key
-    tls_key: str = ""
-    tls_min_version: str = ""  # tls1.3, or tls1.2, which is also the minimum
+    tls_key: str = ""  # PEM file of its key
+    tls_min_version: str = ""  # the lowest version: tls1.3, or tls1.2, which is the lowest in any case
     tls_security_level: int = 2  # OpenSSL's, for certificates: 1 admits RSA keys of 1024 bits, 0 also SHA-1 signatures
-    snappy: bool = False  # compression, if the server offers it; at most one of snappy and deflate
-    deflate: bool = False
-    deflate_level: int = 6  # 1 is fastest, 9 is smallest; the server may use a lower one
-    auth_secret: str = field(default="", repr=False)
-    lookupd_authorization: bool = True  # nsqlookupds get auth_secret, too, as `Authorization: Bearer`, like go-nsq's
+    snappy: bool = False  # compression by snappy, if the server offers it; at most one of snappy and deflate
+    deflate: bool = False  # compression by deflate, in the same way
+    deflate_level: int = 6  # of deflate: 1 is fastest, 9 is smallest; the server may use a lower one
+    auth_secret: str = field(default="", repr=False)  # the secret of AUTH, if the server requires it
+    lookupd_authorization: bool = True  # True: nsqlookupds get auth_secret, too, as `Authorization: Bearer`
 
-    dial_timeout_s: float = 1.0
-    read_timeout_s: float = 60.0  # the longest silence of the server, heartbeats included
-    write_timeout_s: float = 5.0  # without progress; go-nsq's 1 s is short for a megabyte into a busy server
+    dial_timeout_s: float = 1.0  # the longest time to make a connection
+    read_timeout_s: float = 60.0  # the longest time without a byte from the server, heartbeats included
+    write_timeout_s: float = 5.0  # the longest write without progress; go-nsq's 1 s is short for a megabyte
 
-    lookupd_poll_interval_s: float = 60.0
+    lookupd_poll_interval_s: float = 60.0  # how often nsqlookupds are asked; for a minute after a loss, every 4 s
     lookupd_poll_jitter: float = 0.3  # the most that is added, as a share of the interval: a fleet must not ask in step
-    lookupd_poll_timeout_s: float = 10.0  # go-nsq's minute would keep the other lookupds waiting that long
+    lookupd_poll_timeout_s: float = 10.0  # the longest request; go-nsq's minute holds up the other nsqlookupds
 
-    default_requeue_delay_ms: int = 90_000  # multiplied by the attempts made
-    max_requeue_delay_ms: int = 900_000
-    max_attempts: int = 0  # 0: no limit; go-nsq drops a message after 5 attempts unless told otherwise
+    default_requeue_delay_ms: int = 90_000  # delay of a requeue that does not name one, multiplied by the attempts made
+    max_requeue_delay_ms: int = 900_000  # the longest of these delays
+    max_attempts: int = 0  # deliveries after which a message is given up; 0: no limit; go-nsq's default is 5
 
-    backoff_strategy: str = "exponential"  # or full_jitter: a random part of the wait that exponential makes
+    backoff_strategy: str = "exponential"  # exponential, or full_jitter: a random part of that wait
     backoff_multiplier_s: float = 1.0  # the wait is this times 2 to the power of the failures not made up for
-    max_backoff_duration_s: float = 120.0  # 0: no backoff
+    max_backoff_duration_s: float = 120.0  # the longest wait; 0: no backoff
 
-    deduplication: bool = False  # publishes have numbers, if the server is Penstock's (see docs/reference/limits.md)
+    deduplication: bool = False  # number the publishes, if the server is Penstock's, so that it stores each once
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value that can never be valid."""

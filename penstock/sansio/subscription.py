@@ -34,7 +34,7 @@ class SubscriptionState(Enum):
 
 
 class SubscriptionOwner(Protocol):
-    """The consumer of a subscription."""
+    """The consumer that a subscription belongs to: it divides RDY among its subscriptions."""
 
     def answered(self, subscription: "Subscription", failed: bool | None) -> None:
         """Note that a message was answered. `failed`: whether its handling failed; None: unknown."""
@@ -104,7 +104,7 @@ class Subscription:
     # answers of messages
 
     def finish(self, message_id: bytes) -> None:
-        """Queue a FIN."""
+        """Queue a FIN of a message of this subscription. It is sent with the next output."""
         self.in_flight -= 1
         self._commands.append(nsq.fin(message_id))
         self._owner.answered(self, False)
@@ -116,7 +116,7 @@ class Subscription:
         self._owner.answered(self, True if backoff else None)
 
     def touch(self, message_id: bytes) -> None:
-        """Queue a TOUCH."""
+        """Queue a TOUCH of a message of this subscription. It is sent with the next output."""
         self._commands.append(nsq.touch(message_id))
         self._owner.touched(self)
 

@@ -38,7 +38,7 @@ def log_failures(address: str) -> None:
 
 
 class Keyring:
-    """Finds identities by their credentials, for any thread; one of them calls `look_after`."""
+    """Finds identities by their credentials, for any thread; one of them calls `reload_if_changed`."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Keyring:
         self.on_read: Callable[[bool], None] = lambda is_valid: None
         self.epoch = 0  # increases when rights may have changed
         self._file = AuthFile()
-        self._looked_at = float("-inf")  # s since the epoch: when `look_after` was called last
+        self._looked_at = float("-inf")  # s since the epoch: when `reload_if_changed` was called last
         self._next_end = NEVER  # s since the epoch: when the first of those that are valid expires
         self.reload()
 
@@ -119,7 +119,7 @@ class Keyring:
         """The error of the last attempt to read the file, or ""."""
         return self._complaint
 
-    def look_after(self) -> bool:
+    def reload_if_changed(self) -> bool:
         """Read the file if it has changed, and handle expiry. Returns True if rights may have changed."""
         before = self.epoch
         try:

@@ -16,7 +16,7 @@ from shared.http.argument import Argument, values_in
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What the sender of a request to a route needs, where there is an auth file."""
+    """The right that the sender of a request to a route needs, where there is an auth file."""
 
     verb: Verb | None  # None: none
     # name of the argument with the topic, tube or queue; "": the route is about all of them, or the node

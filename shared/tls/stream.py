@@ -60,7 +60,7 @@ class TlsStream(trio.abc.Stream):
         """Wait until the other stream accepts bytes."""
         await self._transport.wait_send_all_might_not_block()
 
-    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:  # trio's name (words: ok)
         """Return bytes from the peer; b"": it has closed. Raises trio.BrokenResourceError for an alert or broken TLS."""
         while True:
             try:

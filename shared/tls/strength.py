@@ -1,6 +1,6 @@
 """Which ciphers and certificates are strong enough, and what OpenSSL says of those that are not.
 
-See docs/contributing/design/security.md#tls.
+See docs/reference/configuration.md#tls.
 """
 
 # TLS 1.2: only forward secrecy. CBC with SHA-256 or better stays for clients from before 2014. TLS 1.3 has its own

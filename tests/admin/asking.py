@@ -106,7 +106,7 @@ def users_of(options: AdminOptions) -> Keyring | None:
 
     class Watched:
         def __getattr__(self, name: str) -> Any:
-            keyring.look_after()
+            keyring.reload_if_changed()
             return getattr(keyring, name)
 
     if not options.auth_file:

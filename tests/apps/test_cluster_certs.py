@@ -176,9 +176,7 @@ def test_what_exists_is_kept_unless_it_lacks_a_host(tmp_path: Path, capsys: pyte
     )
 
 
-def test_the_flags_that_are_printed_are_those_of_the_programs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_printed_flags_exist_in_the_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert penstock(str(tmp_path), "--client", "ann") == 0
     printed = [shlex.split(line) for line in capsys.readouterr().out.splitlines() if line.startswith("    ")]
     classes = {"nsqlookupd": LookupdOptions, "nsqd": NsqdOptions, "nsqadmin": AdminOptions, "nsq_tail": TailOptions}

@@ -7,9 +7,9 @@ import httpx
 import pytest
 
 from apps.cluster_status import Unreachable, described, lines_of, look
-from shared.cluster.verdict import verdict_of
+from shared.cluster.health import health_of
+from tests.shared.cluster.test_health import three, without
 from tests.shared.cluster.test_state import Raw, follower, record
-from tests.shared.cluster.test_verdict import three, without
 
 
 class Nodes:
@@ -28,7 +28,7 @@ class Nodes:
 
 def screen(nodes: Nodes, *addresses: str) -> str:
     cluster, silent = look(addresses or ("h0:4151",), nodes.ask)
-    return "\n".join(lines_of(cluster, verdict_of(cluster), silent))
+    return "\n".join(lines_of(cluster, health_of(cluster), silent))
 
 
 def test_a_whole_cluster_on_one_screen() -> None:
@@ -84,12 +84,12 @@ def test_requests_to_nodes_that_others_name_are_bounded() -> None:
     nodes = Nodes(h0=liar)
     cluster, silent = look(["h0:4151"], nodes.ask)
     assert len(nodes.asked) <= 1024
-    assert len(list(lines_of(cluster, verdict_of(cluster), silent))) < 2500
+    assert len(list(lines_of(cluster, health_of(cluster), silent))) < 2500
 
 
 def test_json_has_the_level_the_reasons_and_the_parts() -> None:
     cluster, silent = look(["h0:4151"], Nodes(h0=without(2)[0], h1=without(2)[1]).ask)
-    found = json.loads(json.dumps(described(cluster, verdict_of(cluster), silent)))
+    found = json.loads(json.dumps(described(cluster, health_of(cluster), silent)))
     assert (found["cluster"], found["level"], found["safe_to_lose_another_node"]) == ("c", "degraded", False)
     assert found["degraded"][0] == "node 2 is down"
     assert [one["node"] for one in found["nodes"]] == [0, 1, 2]

@@ -32,7 +32,7 @@ def end_when(done: threading.Event) -> None:
 
 
 class Finished(list[bytes]):
-    """A list that sets an event when it has so many members."""
+    """A list that sets an event when it has a number of members."""
 
     def __init__(self, count: int) -> None:
         super().__init__()

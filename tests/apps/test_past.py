@@ -14,9 +14,9 @@ class Cluster:
         self.logs: dict[str, dict[str, dict[str, Any]]] = {A: {}, B: {}, C: {}}
 
     def has(self, address: str, log: str, kind: str, first: int, following: int, parents: tuple[str, ...] = ()) -> None:
-        told = {"log": f"{log}-2", "kind": kind, "origin": 7, "first": first, "next": following}
-        told["parents"] = [{"log": f"{parent}-2", "next": 99} for parent in parents]
-        self.logs[address][log] = told
+        reported = {"log": f"{log}-2", "kind": kind, "origin": 7, "first": first, "next": following}
+        reported["parents"] = [{"log": f"{parent}-2", "next": 99} for parent in parents]
+        self.logs[address][log] = reported
 
     def ask(self, address: str, path: str, query: dict[str, str]) -> Any:
         known = self.logs.get(address)
@@ -27,24 +27,24 @@ class Cluster:
                 {"node": place, "http_address": one, "standing": "left" if one == C else "member"}
                 for place, one in enumerate(self.logs)
             ]
-            led = [{"log_id": log} for log, told in known.items() if told["kind"] != "replica"]
-            replicas = [{"log_id": log} for log, told in known.items() if told["kind"] == "replica"]
+            led = [{"log_id": log} for log, reported in known.items() if reported["kind"] != "replica"]
+            replicas = [{"log_id": log} for log, reported in known.items() if reported["kind"] == "replica"]
             return {"node": list(self.logs).index(address), "nodes": nodes, "led": led, "replicas": replicas}
         log = query.get("log", "")
-        found = [told for told in known.values() if log in (told["log"], told["log"][:-2])]
-        own = [told for told in known.values() if told["kind"] == "own" and not log]
+        found = [reported for reported in known.values() if log in (reported["log"], reported["log"][:-2])]
+        own = [reported for reported in known.values() if reported["kind"] == "own" and not log]
         return next(iter(own + found), None)
 
 
-def test_members_are_those_that_have_not_left_and_an_answer_that_is_not_one_counts_as_none() -> None:
+def test_members_are_nodes_that_have_not_left_and_a_wrong_answer_counts_as_none() -> None:
     cluster = Cluster()
     assert members(cluster.ask, A) == [A, B]
     assert members(cluster.ask, "nobody:1") == ["nobody:1"]
     assert members(lambda *_: {"nodes": ["x", {"standing": "member"}], "node": 1}, A) == [A]
     lost = {"standing": "member", "http_address": B, "node": 2, "suspected": True}
     assert members(lambda *_: {"nodes": [lost], "node": 1}, A) == [A], "it would be waited for"
-    for told in ("text", [], {"log": "x"}, {"log": "x", "kind": "own", "origin": 1, "first": "?", "next": 2}):
-        assert log_at(lambda *_, told=told: told, A, "t") is None
+    for reported in ("text", [], {"log": "x"}, {"log": "x", "kind": "own", "origin": 1, "first": "?", "next": 2}):
+        assert log_at(lambda *_, reported=reported: reported, A, "t") is None
 
 
 def test_each_log_is_read_once_at_its_leader_or_at_the_longest_replica() -> None:

@@ -100,7 +100,7 @@ def test_every_port_of_a_secure_set_wants_tls_and_a_token(files: SecureSet) -> N
     assert len(ports) == len(set(ports))
 
 
-def test_the_user_is_told_how_to_use_it_and_no_secret(files: SecureSet) -> None:
+def test_the_output_shows_how_to_use_it_and_no_secret(files: SecureSet) -> None:
     said = welcome(Plan(Path("data"), secure=files).daemons(), None, files)
     for word in ("--cacert", "app.token", "admin.password", "auth_secret_file", "PENSTOCK_AUTH_TOKEN_FILE", "https://"):
         assert word in said

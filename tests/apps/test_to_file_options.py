@@ -1,4 +1,4 @@
-"""The options of nsq_to_file: what is refused, in the original's words, and what they make of a topic."""
+"""The options of nsq_to_file: refused values, in the original's words, and the file names that they make of a topic."""
 
 import errno
 import os

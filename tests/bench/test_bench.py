@@ -174,11 +174,11 @@ def test_a_table_has_its_columns_in_line_and_short_numbers() -> None:
 
 
 def test_a_ratio_of_throughputs_needs_servers_that_are_busier_than_their_loads() -> None:
-    ours, original = row_stats(rate=900, cpu=500), row_stats(rate=1000, cpu=1000)
-    assert versus(ours, original) == "0.90x, 0.50 CPU"
+    own, original = row_stats(rate=900, cpu=500), row_stats(rate=1000, cpu=1000)
+    assert versus(own, original) == "0.90x, 0.50 CPU"
     assert versus(row_stats(server=0.4, load=0.5, cpu=500), original) == "client-bound, 0.50 CPU"
-    assert versus(ours, row_stats(server=0.4, load=0.5, cpu=1000)) == "client-bound, 0.50 CPU"
-    assert versus(ours, None) == ""
+    assert versus(own, row_stats(server=0.4, load=0.5, cpu=1000)) == "client-bound, 0.50 CPU"
+    assert versus(own, None) == ""
     assert versus(row_stats(server=0.4), None) == "client-bound"
 
 

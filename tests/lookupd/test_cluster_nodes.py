@@ -17,7 +17,7 @@ def node(number: int, host: str = "10.0.0.1", port: int = 5001) -> PeerInfo:
 
 def seen(nodes: ClusterNodes, now: int) -> list[tuple[int | None, bool, float]]:
     nodes.check()
-    return [(one.info.node_id, one.connected, one.last_heard) for one in nodes.nodes(now)]
+    return [(one.info.node_id, one.connected, one.last_contact) for one in nodes.nodes(now)]
 
 
 def test_a_node_is_known_for_a_while_after_its_connection_ended() -> None:

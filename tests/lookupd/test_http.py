@@ -141,8 +141,8 @@ def test_nodes_of_clusters_have_their_last_contact(lookupd: Lookupd) -> None:
     assert answer["producers"][0]["log_id"] == "ab" * 16
     known = {"cluster": "c", "cluster_address": "node:4154"}
     assert answer["cluster_nodes"] == [
-        known | {"node_id": 8, "log_id": "", "connected": False, "last_heard": 12.346},
-        known | {"node_id": 7, "log_id": "ab" * 16, "connected": True, "last_heard": 0.0},
+        known | {"node_id": 8, "log_id": "", "connected": False, "last_contact": 12.346},
+        known | {"node_id": 7, "log_id": "ab" * 16, "connected": True, "last_contact": 0.0},
     ]
     plain = lookupd.get("/nodes").json()
     assert "cluster_nodes" not in plain

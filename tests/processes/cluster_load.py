@@ -43,7 +43,7 @@ class Books:
     acknowledged: dict[bytes, str] = field(default_factory=dict)  # content to the topic
     refused: set[bytes] = field(default_factory=set)
     answers: Counter[tuple[int, int, Outcome]] = field(default_factory=Counter)  # by node, copies and outcome
-    ids: dict[tuple[str, bytes], bytes] = field(default_factory=dict)  # what was delivered, by topic and message id
+    ids: dict[tuple[str, bytes], bytes] = field(default_factory=dict)  # delivered bodies, by topic and message id
     twice: list[str] = field(default_factory=list)  # an id with two contents, or a content with two ids
     finished: set[tuple[str, bytes]] = field(default_factory=set)  # deliveries to LIVE that were finished
     duplicates: int = 0  # deliveries of what had been finished

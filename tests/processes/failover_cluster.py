@@ -129,7 +129,7 @@ class FailoverCluster(NetworkedCluster):
     # what nodes say
 
     def figures(self, number: int) -> dict[str, list[dict[str, object]]]:
-        """Return what a node answers to /cluster; nothing if it is dead or about to serve."""
+        """Return the answer of a node to /cluster; nothing if it is dead or about to serve."""
         try:
             answer = self._client.get(f"http://{self.nodes[number].http}/cluster")
             return answer.json() if answer.status_code == 200 else {}
@@ -228,7 +228,7 @@ class FailoverCluster(NetworkedCluster):
         return {str(one["log_id"]) for number in NODES for one in self.figures(number).get("closed", ())}
 
     def _left(self, number: int) -> int:
-        """Return how many messages LIVE still has at a node, and how many jobs."""
+        """Return the numbers of messages and jobs that LIVE still has at a node."""
         topics = self._client.get(
             f"http://{self.nodes[number].http}/stats?format=json&channel={LIVE}&include_clients=false"
         ).json()["topics"]

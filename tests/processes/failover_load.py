@@ -128,7 +128,7 @@ class Worker(Client):
 
 
 def jobs_left(daemon: Daemon) -> int:
-    """Return how many jobs a node has."""
+    """Return the number of jobs at a node."""
     with daemon.connect("BEANSTALK") as sock, sock.makefile("rb") as answers:
         sock.settimeout(ANSWER)
         sock.sendall(b"stats-tube %s\r\n" % TUBE.encode())

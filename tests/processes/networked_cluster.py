@@ -238,7 +238,7 @@ class NetworkedCluster:
     # what nodes say
 
     def figures(self, number: int) -> dict[str, list[dict[str, object]]]:
-        """Return what a node answers to /cluster."""
+        """Return the answer of a node to /cluster."""
         figures: dict[str, list[dict[str, object]]] = self._client.get(
             f"http://{self.nodes[number].http}/cluster"
         ).json()

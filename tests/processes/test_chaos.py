@@ -15,7 +15,7 @@ import pytest
 
 from tests.daemons import Daemon, eventually, run
 from tests.processes.test_penstock_up import free_offset
-from tests.tools import Tool, ours
+from tests.tools import Tool, our_command
 
 pytestmark = pytest.mark.process
 
@@ -24,7 +24,7 @@ ALL = set(range(COUNT))
 
 
 def in_sync(http: str) -> int:
-    """Return how many followers of a node are in sync."""
+    """Return the number of in-sync followers of a node."""
     followers = httpx.get(f"http://{http}/cluster").json()["followers"]
     return sum(one["state"] == "in sync" for one in followers)
 
@@ -85,7 +85,7 @@ def running_set(data: Path, count: int) -> Iterator[Set]:
     """Run a set, stop it in the end, and hold every daemon to a clean end."""
     offset = free_offset(count)
     words = ("--nodes", str(count), "--port-offset", str(offset), "--data", str(data), "--chaos")
-    with Tool([*ours("penstock"), "up", *words, "--set", "failover-after=3s"]) as tool:
+    with Tool([*our_command("penstock"), "up", *words, "--set", "failover-after=3s"]) as tool:
         nodes = [f"127.0.0.1:{4151 + 100 * number + offset}" for number in range(count)]
         made = Set(data, nodes, f"127.0.0.1:{4161 + offset}", tool)
         try:

@@ -74,7 +74,7 @@ def test_nodes_find_each_other_through_nsqlookupd_which_reports_their_last_conta
         eventually(lambda: not contacts()[2]["connected"])
         for number, one in contacts().items():
             assert one["log_id"] == nodes_of(first)[number]["log_id"]
-            assert 0 <= one["last_heard"] < 60
+            assert 0 <= one["last_contact"] < 60
 
 
 def test_a_killed_node_is_suspected_and_one_that_stops_is_waited_for(node: Callable[..., Daemon]) -> None:

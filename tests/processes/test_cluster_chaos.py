@@ -107,7 +107,7 @@ def test_corrupt_bytes_of_a_log_are_repaired_from_a_replica(node: NodeMaker, tmp
             content[at] ^= 0xFF
         segment.write_bytes(content)
         first = again(stack, node, 0, first, second)
-        assert sum("damaged bytes" in line for line in first.lines) == 2
+        assert sum("corrupt bytes" in line for line in first.lines) == 2
         assert sorted(drained(first, "two", "c", 40)) == sorted(b"%d" % number + b"x" * 1000 for number in range(40))
         eventually(lambda: in_sync(first) == {1})
     assert run("penstock", "verify", str(tmp_path / "0")).returncode == 0

@@ -46,7 +46,7 @@ def run(campaign: Campaign, place: volume.Volume, directory: Path) -> Result:
 
 def assert_kept(result: Result, crashes: int) -> None:
     """It was tried, and nothing promised is missing."""
-    counts = result.verdict
+    counts = result.findings
     assert not result.bad
     assert result.crashes == crashes
     assert counts.survived + counts.excused == counts.acked
@@ -59,14 +59,14 @@ def assert_kept(result: Result, crashes: int) -> None:
 def test_kills_lose_nothing(mode: str, kills: int, tmp_path: Path) -> None:
     result = run(Campaign(penstock(mode), "kill", kills), volume.PlainDirectory(), tmp_path)
     assert_kept(result, kills)
-    assert result.verdict.excused == 0  # that is for power cuts: the kernel may lie to a sync of that very moment
+    assert result.findings.excused == 0  # that is for power cuts: the kernel may lie to a sync of that very moment
 
 
 @pytest.mark.parametrize(("mode", "kills"), [("always", tries(1)), in_campaign("os", 2)])
 def test_kills_lose_no_job_and_change_no_order(mode: str, kills: int, tmp_path: Path) -> None:
     result = run(Campaign(penstock_jobs(mode), "kill", kills), volume.PlainDirectory(), tmp_path)
     assert_kept(result, kills)
-    assert result.verdict.excused == 0
+    assert result.findings.excused == 0
 
 
 @pytest.mark.parametrize("kind", ["ext4", in_campaign("xfs")])
@@ -109,7 +109,7 @@ def test_a_server_that_forgets_is_caught(tmp_path: Path) -> None:
     result = run(Campaign(penstock("always"), "kill", 1), Forgetful(), tmp_path)
 
     assert result.bad
-    assert result.verdict.lost > 0
+    assert result.findings.lost > 0
     history = (tmp_path / "history").read_text()
     assert all(f" {word}" in history for word in ("publish busy", "ok 0", "crash ", "drain"))
 

@@ -55,7 +55,7 @@ def test_behind_a_clean_stop_one_wrong_bit_costs_one_message_and_is_reported(tmp
     assert penstock("verify", str(tmp_path))[0] == 0
     flip(segment, BODIES[-1])
     code, out, _ = penstock("verify", str(tmp_path))
-    assert (code, out.splitlines()[-1].split(b":")[0]) == (1, b"DAMAGED")
+    assert (code, out.splitlines()[-1].split(b":")[0]) == (1, b"CORRUPT")
     with nsqd(tmp_path) as daemon:
         depth, damage, torn = counted(daemon)
         assert (depth, torn) == (len(BODIES) - 1, 0)

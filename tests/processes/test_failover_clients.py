@@ -20,7 +20,7 @@ from tests.processes.test_cluster import node as node  # the fixture
 from tests.processes.test_cluster_chaos import again, create
 from tests.processes.test_failover import cluster_of, depth_of, led, log_of
 from tests.processes.to_file import lines
-from tests.tools import Tool, ours
+from tests.tools import Tool, our_command
 
 pytestmark = pytest.mark.process
 
@@ -61,11 +61,17 @@ def test_the_tools_go_on_with_what_a_dead_node_owes(node: NodeMaker, tmp_path: P
         channels = "tail", "file", "copy"
         for channel in channels:
             post(first, "/channel/create", topic="t", channel=channel)
-        tail = stack.enter_context(Tool(ours("nsq_tail"), *source, "-channel=tail"))
+        tail = stack.enter_context(Tool(our_command("nsq_tail"), *source, "-channel=tail"))
         files = stack.enter_context(
-            Tool(ours("nsq_to_file"), *source, "-channel=file", f"-output-dir={tmp_path / 'out'}", "-sync-interval=1s")
+            Tool(
+                our_command("nsq_to_file"),
+                *source,
+                "-channel=file",
+                f"-output-dir={tmp_path / 'out'}",
+                "-sync-interval=1s",
+            )
         )
-        copies = stack.enter_context(Tool(ours("nsq_to_nsq"), *source, "-channel=copy", *to))
+        copies = stack.enter_context(Tool(our_command("nsq_to_nsq"), *source, "-channel=copy", *to))
         publish(first, "t", *before)
         for channel in channels:
             eventually(lambda channel=channel: left_in(first, channel) == 0)

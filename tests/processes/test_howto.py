@@ -1,4 +1,4 @@
-"""What the pages for users show in `sh` and `python` runs, page by page: README.md, the start, and docs/how-to."""
+"""Code in `sh` and `python` on the pages for users runs, page by page: README.md, the start, and docs/how-to."""
 
 from __future__ import annotations
 

@@ -14,11 +14,11 @@ import pytest
 
 from tests.daemons import Conversation, Daemon, eventually, nsqd, post, publish
 from tests.originals import original
-from tests.tools import Tool, ours
+from tests.tools import Tool, our_command
 
 pytestmark = pytest.mark.process
 
-OURS = ours("nsq_stat")
+OURS = our_command("nsq_stat")
 NAMES = ("-topic", "t", "-channel", "c", "-interval", "300ms", "-http-client-request-timeout", "2s")
 
 
@@ -84,9 +84,9 @@ def test_rows_are_the_sums_of_all_nodes(addresses: list[tuple[str, ...]]) -> Non
 
 
 def test_the_output_is_the_originals_byte_for_byte(addresses: list[tuple[str, ...]]) -> None:
-    theirs = [original("nsq_stat")]
+    original_command = [original("nsq_stat")]
     for flags in addresses:
-        wanted = run(theirs, "-count", "27", "-interval=20ms", *flags)
+        wanted = run(original_command, "-count", "27", "-interval=20ms", *flags)
         assert wanted[1].count("ingress") == 2
         assert run(OURS, "-count", "27", "-interval=20ms", *flags) == wanted
 

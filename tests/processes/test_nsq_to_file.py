@@ -263,12 +263,12 @@ COMMON = (
     ids=["plain", "gzip", "rotated", "all", "directories", "interval"],
 )
 def test_names_and_contents_are_the_originals(flags: tuple[str, ...], tmp_path: Path) -> None:
-    theirs = original("nsq_to_file")
+    the_original = original("nsq_to_file")
     bodies = [*numbers(900), "two words", "ünïcode", "tab\tand {json: 1}"]
     with nsqd(tmp_path / "data") as node:
         make_channel(node, "ours", "theirs")
         publish(node, "t", *bodies)
-        for name, command in (("ours", OURS), ("theirs", [theirs])):
+        for name, command in (("ours", OURS), ("theirs", [the_original])):
             out, work = tmp_path / name, tmp_path / f"{name}-work"
             chosen = [str(work) if flag == "WORK" else flag for flag in flags]
             where = ("-output-dir", str(out), "-nsqd-tcp-address", node.tcp, "-channel", name)
@@ -291,12 +291,12 @@ def test_names_and_contents_are_the_originals(flags: tuple[str, ...], tmp_path: 
 
 
 def test_a_restart_goes_on_as_the_original_does(tmp_path: Path) -> None:
-    theirs = original("nsq_to_file")
+    the_original = original("nsq_to_file")
     with nsqd(tmp_path / "data") as node:
         make_channel(node, "ours", "theirs")
         for round in range(3):
             publish(node, "t", f"in round {round}")
-            for name, command in (("ours", OURS), ("theirs", [theirs])):
+            for name, command in (("ours", OURS), ("theirs", [the_original])):
                 for kind, flags in (("plain", ()), ("gzip", ("-gzip",))):
                     out = tmp_path / name / kind
                     channel = f"{name}-{kind}"

@@ -106,10 +106,10 @@ def test_a_hostile_endpoint_takes_nothing_and_ends_nothing(shared: Daemon, name:
 
 def test_a_long_request_is_touched_and_ends_after_the_signal(shared: Daemon) -> None:
     prepared(shared, "long", b"a", b"b")
-    go_on = threading.Event()
+    resume = threading.Event()
 
     def answer(request: Request, peer: object) -> bool:
-        go_on.wait(30)
+        resume.wait(30)
         return always(OK)(request, peer)  # type: ignore[arg-type]
 
     with Endpoint(answer) as endpoint:
@@ -122,7 +122,7 @@ def test_a_long_request_is_touched_and_ends_after_the_signal(shared: Daemon) -> 
                 eventually(lambda: state(shared, "long", CHANNEL)[1] < 2, timeout=3.0)
             running.process.send_signal(signal.SIGTERM)
             eventually(lambda: state(shared, "long", CHANNEL)[1] == 1)  # the one that waited was given back
-            go_on.set()
+            resume.set()
             assert running.process.wait(30) == 0
         assert len(endpoint.bodies) == 1
     assert sum(state(shared, "long", CHANNEL)) == 1

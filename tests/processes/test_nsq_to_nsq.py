@@ -121,7 +121,7 @@ def test_every_message_arrives_over_kills_of_each_process(tmp_path: Path) -> Non
         command += [f"-destination-nsqd-tcp-address={destination.tcp}", "-consumer-opt=msg_timeout,2s"]
         running = stack.enter_context(Tool(*command))
 
-        def went_on() -> None:  # what is published from now on comes through
+        def went_on() -> None:  # messages published from now on come through
             goal = len(published) + 50
             eventually(lambda: len(published) > goal)
             marker = published[-1]

@@ -46,7 +46,7 @@ def act(node: Daemon, what: str, tube: str, **arguments: object) -> Any:
 
 
 def counts(node: Daemon, tube: str) -> list[int]:
-    """Return how many jobs are in each of STATES."""
+    """Return the number of jobs in each of STATES."""
     return [look(node, tube, state)["total"] for state in STATES]
 
 

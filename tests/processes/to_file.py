@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx
 
 from tests.daemons import Daemon, post
-from tests.tools import ours
+from tests.tools import our_command
 
-OURS = ours("nsq_to_file")
+OURS = our_command("nsq_to_file")
 QUICK = ("-sync-interval", "200ms")
 
 

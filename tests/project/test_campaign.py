@@ -1,4 +1,4 @@
-"""`make campaign` on stages that take no time: what it keeps, goes on with, prints and tells."""
+"""`make campaign` on stages that take no time: its results, a campaign that continues, its output and its page."""
 
 import subprocess
 import sys
@@ -51,10 +51,10 @@ def test_what_is_no_stage_is_refused_and_the_stages_name_tests_that_are_there(
     with pytest.raises(SystemExit):
         main(["--only", "nonsense"])
     assert "invalid choice" in capsys.readouterr().err
-    told = subprocess.run(
+    listed = subprocess.run(
         [sys.executable, "-m", "tests.campaign", "--help"], cwd=ROOT, capture_output=True, text=True
     ).stdout
-    assert all(stage.name in told for stage in STAGES)
+    assert all(stage.name in listed for stage in STAGES)
     paths = [word for stage in STAGES for word in stage.command if word.startswith("tests")]
     assert len(paths) > 10
     assert [path for path in paths if not (ROOT / path).exists()] == []

@@ -26,7 +26,7 @@ _FILE = re.compile(r"(?<![\w./{*-])(?:[a-z_]+/)*[a-z_]\w*\.py\b")
 _EXAMPLES = {"file.py", "test_made.py"}  # names in tests that are no files
 _PAST = "CHANGELOG.md"  # it names files as they were called then
 _MADE = ("penstock/_app/",)  # exists in a wheel only
-# What a reader of the repository cannot look up.
+# Citations that a reader of the repository cannot look up.
 _ELSEWHERE = {
     "a text outside of the repository": re.compile(r"\bspecs" + "/"),
     "a path of one machine": re.compile(r"(?<![\w.])/(?:work|wt|root|home)/\w"),

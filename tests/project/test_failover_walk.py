@@ -53,7 +53,7 @@ class Calls:
 
 
 def called(seed: int) -> tuple[dict[str, int], dict[str, int]]:
-    """What a publish calls, and what the failover after it calls, each function with its place."""
+    """Return the functions that a publish calls, and those that the failover after it calls, each with its place."""
     published, promoted = Calls(), Calls()
 
     def serves(run: History, machine: Machine, log_id: bytes) -> bool:
@@ -64,7 +64,7 @@ def called(seed: int) -> tuple[dict[str, int], dict[str, int]]:
         leader, *others = run.machines
         run.wait(6)
         with published.noted():
-            run.publish_some(leader, 2, 1)
+            run.publish_batch(leader, 2, 1)
         run.kill(leader)
         with promoted.noted():
             run.until(lambda: any(serves(run, other, leader.log_id) for other in others))

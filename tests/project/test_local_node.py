@@ -40,7 +40,7 @@ def test_one_connection_serves_many_requests_and_an_answer_is_seen_when_it_arriv
         assert node.clock.now - began < 10 * SECOND // 1000  # up to 3 ms each way, and not when something else is due
 
 
-def test_time_passes_only_while_somebody_waits(node: LocalNode) -> None:
+def test_time_passes_only_while_a_client_waits(node: LocalNode) -> None:
     with Conversation(node, b"  V2IDENTIFY\n" + sized(b"{}")) as idle, node.connect("HTTP") as slow:
         assert idle.frame() == OK
         began = node.clock.now

@@ -1,4 +1,4 @@
-"""requirements*.lock: what the image and applications install, each with its version and its hashes."""
+"""requirements*.lock: the packages of the image and of applications, each with its version and its hashes."""
 
 import re
 import tomllib

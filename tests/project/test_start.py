@@ -1,4 +1,4 @@
-"""What a program imports before it answers: counted, never timed. And where it finds its own modules."""
+"""Imports of a program before it answers: counted, never timed. And where it finds its own modules."""
 
 import os
 import re
@@ -24,7 +24,7 @@ SCRIPT = (
 
 
 def imported(program: str, *flags: str) -> tuple[str, set[str]]:
-    """What the program printed, and the modules it had imported when it ended."""
+    """Return the program's output, and the modules it had imported when it ended."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT.format(program), *flags],
         capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -34,7 +34,7 @@ def imported(program: str, *flags: str) -> tuple[str, set[str]]:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_version_is_told_as_the_original_s_without_the_options(program: str) -> None:
+def test_a_version_is_printed_as_the_original_s_without_the_options(program: str) -> None:
     text, modules = imported(program, "-version")
     assert re.match(rf"{program} v1\.3\.0 \(built w/[a-z0-9.-]+\)", text)
     assert "penstock 0.1.0" in text
@@ -82,7 +82,7 @@ def imported_at(main: str, place: str, *flags: str, lines: int = 1) -> list[set[
 
 TCP, HTTP, ADMIN = "-tcp-address=127.0.0.1:0", "-http-address=127.0.0.1:0", "-nsqd-http-address=127.0.0.1:1"
 BEFORE_HTTP = HEAVY - {"trio", "ssl", "msgpack"}
-# What no daemon needs to serve HTTP: /metrics, the options of some, the command line of uvicorn.
+# Modules that no daemon needs to serve HTTP: /metrics, the options of some, the command line of uvicorn.
 NOT_FOR_HTTP = {
     "prometheus_client", "httpx", "cryptography", "OpenSSL", "jinja2", "http.server", "click", "multiprocessing",
     "uvicorn.main", "uvicorn.supervisors",
@@ -91,7 +91,7 @@ NOT_FOR_NSQD = {
     "nsqd.protocols.disque.context", "shared.http.debug", "tracemalloc", "nsqd.http.trace", "nsqd.http.cuts",
     "nsqd.http.identities", "nsqd.protocols.beanstalk.stats", "tarfile",
 }  # fmt: skip
-# What only some options, pages or answers of nsqadmin need. Half a second of CPU.
+# Modules that only some options, pages or answers of nsqadmin need. Half a second of CPU.
 LATER = {
     "trio", "jinja2", "prometheus_client", "authlib", "joserfc", "argon2", "cryptography", "OpenSSL", "rich", "pygments",
     "statistics", "admin.pages.oidc",
@@ -99,7 +99,7 @@ LATER = {
 LISTEN, SERVER, MANY = "shared.process.listen:listen", "shared.http.server:HttpServer.start", 10_000
 
 
-@pytest.mark.parametrize(("main", "place", "flags", "never"), [  # what is not imported yet, and how many modules are at most
+@pytest.mark.parametrize(("main", "place", "flags", "never"), [  # not imported yet, and the most modules
     ("nsqd", LISTEN, [TCP, HTTP, "-data-path={}"], [(HEAVY, MANY)]), ("lookupd", LISTEN, [TCP, HTTP], [(HEAVY, MANY)]),
     ("admin", LISTEN, [HTTP, ADMIN], [(HEAVY, MANY)]),
     ("nsqd", "nsqd.net.reactor:Reactor.run", [TCP, HTTP, "-lookupd-tcp-address=127.0.0.1:1", "-data-path={}"],
@@ -108,7 +108,7 @@ LISTEN, SERVER, MANY = "shared.process.listen:listen", "shared.http.server:HttpS
     ("nsqd", "nsqd.start.http_server:HttpFrontEnd.start", [TCP, HTTP, "-data-path={}"],
      [(BEFORE_HTTP | {"nsqd.http.routes"}, 540), (NOT_FOR_HTTP | NOT_FOR_NSQD, 690)]),  # 523, 672
     ("lookupd", SERVER, [TCP, HTTP], [(set(), MANY), (NOT_FOR_HTTP, 440)]),  # 423
-    ("admin", SERVER, [HTTP, ADMIN], [(LATER, 560)]),  # 515; what is left is used by each answer
+    ("admin", SERVER, [HTTP, ADMIN], [(LATER, 560)]),  # 515; the rest is used by each answer
 ])  # fmt: skip
 def test_a_daemon_listens_and_serves_before_it_imports_what_it_does_not_need_for_that(
     main: str, place: str, flags: list[str], never: list[tuple[set[str], int]], tmp_path: Path
@@ -170,7 +170,7 @@ def test_the_server_is_imported_although_clients_have_taken_all_descriptors_they
 
 @pytest.fixture
 def strangers(tmp_path: Path) -> Path:
-    """A directory with modules that have our names and end whoever imports them."""
+    """A directory with modules that have our names and end a process that imports them."""
     there = tmp_path / "strangers"
     for name in ("nsqd", "lookupd", "admin", "shared", "apps", "pipeline"):
         (there / name).mkdir(parents=True)
@@ -226,7 +226,7 @@ def test_a_daemon_without_http_starts(tmp_path: Path) -> None:
 
 
 def refused_or_started(command: list[str], limit: int) -> str:
-    """What the program says under `ulimit -n`: that it starts to listen, or why it does not, with exit code 1."""
+    """Return the program's message under `ulimit -n`: that it starts to listen, or why it does not, with exit code 1."""
     with subprocess.Popen(
         command,
         stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -253,7 +253,7 @@ def refused_or_started(command: list[str], limit: int) -> str:
         ("disque-server", ["--port", "0", "--bind", "127.0.0.1", "--dir", "{}", "--appendonly", "yes"], 20),
     ],
 )
-def test_too_few_file_descriptors_are_told_in_one_line(
+def test_too_few_file_descriptors_are_reported_in_one_line(
     program: str, flags: list[str], needed: int, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-m", "penstock.launch", program, *(flag.format(tmp_path) for flag in flags)]

@@ -316,7 +316,7 @@ class ClusterRun:
         self.expect(machine, node, publish)
         before = node.log.writer.written.position
 
-        def tell() -> None:
+        def report() -> None:
             self.acknowledge(machine, node, publish)
 
         def give_up() -> None:
@@ -324,7 +324,7 @@ class ClusterRun:
             self.answered(publish)
 
         publish.position = before
-        reply = Reply(marks, tell, give_up)
+        reply = Reply(marks, report, give_up)
         node.unwritten.append(publish)
         return reply
 
@@ -338,16 +338,20 @@ class ClusterRun:
         strict = publish.mode.value == "always"
         names = {one.number: one.name for one in self.machines}
         counted = {
-            names[number] for number, told in node.told.items() if number in names and told[strict] >= publish.position
+            names[number]
+            for number, positions in node.reported_positions.items()
+            if number in names and positions[strict] >= publish.position
         }
         self.books.acknowledge(publish, frozenset({machine.name, *counted}))
 
     def acknowledge_there(self, machine: Machine, node: ClusterNode, publish: Publish) -> None:
         """Note that a client got the OK of a publish from another node, which had forwarded it to this one."""
         publish.node, publish.log_id = machine.name, machine.log_id
-        told = sorted((at[publish.mode.value == "always"] for at in node.told.values()), reverse=True)
+        positions = sorted(
+            (at[publish.mode.value == "always"] for at in node.reported_positions.values()), reverse=True
+        )
         written = node.log.writer.written.position
-        publish.position = min([written, *told[: publish.n - 1]])  # the message is not after this
+        publish.position = min([written, *positions[: publish.n - 1]])  # the message is not after this
         self.acknowledge(machine, node, publish)
 
     def answered(self, publish: Publish) -> None:
@@ -737,7 +741,7 @@ class ClusterRun:
         """Return a copy of a log, to be judged, without the damage that the run has done to it."""
         return disk
 
-    def mend(self, missing: list[Publish]) -> set[int]:
+    def repair(self, missing: list[Publish]) -> set[int]:
         """Let operators do what the documents say when messages are missing. Returns the numbers of publishes found then."""
         return set()
 
@@ -748,7 +752,7 @@ class ClusterRun:
         for machine in self.members:
             seen |= self._drained(machine)
         if missing := [one for one in self.books.owed() if one.number not in seen]:
-            seen |= self.mend(missing)
+            seen |= self.repair(missing)
         for publish in [one for one in self.books.owed() if one.number not in seen]:
             assert self._is_kept_diverged(publish), (
                 f"lost: {publish}; holders that lost it: {self.books.lost_by(publish)}"

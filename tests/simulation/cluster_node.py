@@ -51,8 +51,8 @@ from tests.nsqd.storage.sim_node import Clock, SimNode, SteppedCache, SteppedCle
 from tests.simulation.books import Publish
 from tests.simulation.diverged import SimDiverged
 from tests.simulation.job_node import JobNode
-from tests.simulation.mending import SimMending
 from tests.simulation.promoted import PromotedLogs, SimOldLogs
+from tests.simulation.repairing import SimRepair
 from tests.simulation.wide import JOBS, JobClient
 
 if TYPE_CHECKING:
@@ -106,11 +106,11 @@ class FactsFile:
         """Write what is known now, and call `then` when it is durable."""
         known = dict(self._node.cluster.leaders.votes)
 
-        def told(is_kept: bool) -> None:
+        def settled(is_kept: bool) -> None:
             self.voted |= known
             then(is_kept)
 
-        self._waiting.append(told)
+        self._waiting.append(settled)
 
     @property
     def is_busy(self) -> bool:
@@ -168,8 +168,8 @@ class TimedWork:
 class Reply:
     """What waits for the marks that its connection waits for."""
 
-    def __init__(self, marks: Sequence[Mark], tell: Callable[[], None], give_up: Callable[[], None]) -> None:
-        self.marks, self.tell, self.give_up = tuple(marks), tell, give_up
+    def __init__(self, marks: Sequence[Mark], report: Callable[[], None], give_up: Callable[[], None]) -> None:
+        self.marks, self.report, self.give_up = tuple(marks), report, give_up
 
 
 class Consumer:
@@ -222,16 +222,16 @@ class Consumer:
 class _WatchedCopying(Copying):
     """Copying that notes how far each follower has ever said that it has the node's own log: written, and durable."""
 
-    def __init__(self, own: bytes, replicas: Replicas, told: dict[int, tuple[int, int]]) -> None:
+    def __init__(self, own: bytes, replicas: Replicas, reported: dict[int, tuple[int, int]]) -> None:
         super().__init__(own, replicas)
-        self._told = told
+        self._reported = reported
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         super().receive(link, kind, content, now)
         for number, one in self.leader_side.followers.items() if kind is FrameKind.COPIED else ():
             if one.has_replica:
-                known = self._told.get(number, (0, 0))
-                self._told[number] = max(known[0], one.written), max(known[1], one.durable)
+                known = self._reported.get(number, (0, 0))
+                self._reported[number] = max(known[0], one.written), max(known[1], one.durable)
 
 
 class _Watch(Part):
@@ -285,7 +285,9 @@ class ClusterNode(SimNode):
         self.sync_takes = 0  # ns for each step of a sync of the node's own log
         self.unwritten: list[Publish] = []  # of this turn
         self.group_end = 0  # the log's end after the last group, before the upkeep writes anything
-        self.told: dict[int, tuple[int, int]] = {}  # by node, how far it has ever said that it has the log
+        self.reported_positions: dict[
+            int, tuple[int, int]
+        ] = {}  # by node, how far it has ever said that it has the log
 
     def join(
         self, own: NodeIdentity, seeds: Iterable[str], facts: ClusterFacts, directory: SimDirectory, machine: Machine
@@ -298,7 +300,7 @@ class ClusterNode(SimNode):
         side = machine.run.side
         self.cluster = cluster = Cluster(credentials, seeds, SUSPECT_AFTER, self.random.randbytes, facts, clock.now)
         self.source = LogSource(log.disk, log.writer, log.syncer, log.tidying)
-        log.writer.files.mend = SimMending(machine, log)
+        log.writer.files.repair = SimRepair(machine, log)
         copies = log.store.copies
         self.leader_side = LeaderSide(
             cluster, self.source, copies, self.work, sizes.replicas, sizes.replace_after, sizes.rate
@@ -307,7 +309,7 @@ class ClusterNode(SimNode):
         self.source.tap(self.archive)
         self.replicas = Replicas(directory, self.work, lambda: clock.now, cluster.may_write_replica)
         self.replicas.open_all()
-        self.copying = _WatchedCopying(own.log_id, self.replicas, self.told)
+        self.copying = _WatchedCopying(own.log_id, self.replicas, self.reported_positions)
         self.copying.add(self.leader_side)
         cluster.add(self.copying)
         log.store.after_write = self._copied_group
@@ -456,7 +458,7 @@ class ClusterNode(SimNode):
         waiting, self.replies = self.replies, []
         for promises, reply in waiting:
             if all(promise.is_kept for promise in promises):
-                reply.tell()
+                reply.report()
             elif any(promise.is_broken for promise in promises):
                 reply.give_up()
             else:

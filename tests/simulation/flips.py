@@ -109,7 +109,7 @@ class Flipping(ClusterRun):
                     copy.overwrite(name, one.at, bytes([one.right]))
         return copy
 
-    def mend(self, missing: list[Publish]) -> set[int]:
+    def repair(self, missing: list[Publish]) -> set[int]:
         for deed in (lambda machine: machine.crash(False, 0), Machine.lose_disk):
             self.books.counts["operators act on damage"] += 1
             damaged = [one for one in self.members if one.node is not None and _reports_damage(one)]

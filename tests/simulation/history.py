@@ -82,7 +82,7 @@ class History(ClusterRun):
 
     # what happens
 
-    def publish_some(
+    def publish_batch(
         self, machine: Machine, n: int, count: int = 5, name: str = "os", is_acked: bool = True
     ) -> list[Publish]:
         """Publish messages that ask for `n` copies, and wait until they are acknowledged. Returns them.

@@ -180,8 +180,12 @@ class JobBooks:
             return frozenset({delivery.machine})
         names = {one.number: one.name for one in self._run.machines}
         strict = delivery.job.publish.mode is Durability.ALWAYS
-        told = {names[one] for one, at in node.told.items() if one in names and at[strict] >= delivery.position}
-        return frozenset({delivery.machine, *told})
+        replicas = {
+            names[one]
+            for one, at in node.reported_positions.items()
+            if one in names and at[strict] >= delivery.position
+        }
+        return frozenset({delivery.machine, *replicas})
 
     # acknowledgements
 
@@ -203,7 +207,7 @@ class JobBooks:
         kept = self._kept.pop((keeper, ordinal))
         gone = kept.owners - self.owners_of(kept.job)
         kept.job.done = Done(self._run.now, kept.at, gone)
-        self.count("kept acknowledgements told")
+        self.count("kept acknowledgements sent")
 
     # what must hold
 

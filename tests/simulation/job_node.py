@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1 << 20
 IDS = JobIds(b"c")
-# a command of a client: its node has `said` a reply, which may have to wait; then it is either `told` or `lost`
+# a command of a client: its node has `said` a reply, which may have to wait; then it is either `replied` or `lost`
 Asked = Any
 
 
@@ -146,16 +146,16 @@ class Connection:
         self._limits.expire(self._jobs.node.clock.now)
         in_vain = any(promise.is_broken for promises, _, _ in self._sealed for promise in promises)
         while self._sealed and are_kept(self._sealed[0][0]):
-            self._tell(*self._sealed.popleft()[1:])
+            self._handle_replies(*self._sealed.popleft()[1:])
         if in_vain and self._sealed:
             self.peer.disconnected()
             self.lose()
         elif not self._sealed:
-            self._tell(*self._take())
+            self._handle_replies(*self._take())
 
-    def _tell(self, output: list[bytes], commands: list[Asked]) -> None:
+    def _handle_replies(self, output: list[bytes], commands: list[Asked]) -> None:
         for asked, reply in zip(commands, replies_in(output), strict=False):
-            asked.told(reply)
+            asked.replied(reply)
 
 
 def replies_in(output: list[bytes]) -> list[Any]:

@@ -56,7 +56,7 @@ class Add:
             assert message_id is not None
             self._jobs.books.named(self._job.publish.number, message_id)
 
-    def told(self, reply: Any) -> None:
+    def replied(self, reply: Any) -> None:
         run, publish = self._jobs.run, self._job.publish
         if isinstance(reply, str) and reply.startswith("D-"):
             message_id = IDS.decode(reply.encode())
@@ -92,7 +92,7 @@ class Get:
             books.named(number, message_id)
             self._found.append((job_id, delivery))
 
-    def told(self, reply: Any) -> None:
+    def replied(self, reply: Any) -> None:
         for job_id, delivery in self._found:
             self._jobs.books.sent(delivery)
             self._jobs.got(self._part, job_id, delivery.job)
@@ -114,7 +114,7 @@ class Acknowledge:
 
     def said(self, reply: Any) -> None: ...
 
-    def told(self, reply: Any) -> None:
+    def replied(self, reply: Any) -> None:
         if reply == len(self._found):
             for job, owners in self._found:
                 self._jobs.books.acknowledged(job, self._sent, owners)
@@ -128,7 +128,7 @@ class Other:
     """Send another command, whose reply is not checked."""
 
     def said(self, reply: Any) -> None: ...
-    def told(self, reply: Any) -> None: ...
+    def replied(self, reply: Any) -> None: ...
     def lost(self) -> None: ...
 
 

@@ -58,8 +58,8 @@ class Lookups:
                 lookup.contacts[machine.address] = lookup.node_contacts[machine.number] = now
         if now >= self._find_due.get(machine, 0):
             self._find_due[machine] = now + FIND_EVERY
-            heard = [one for lookup in self._reachable(machine) for one in lookup.contacts.items()]
-            node.cluster.set_found(dict.fromkeys(address for address, at in heard if now - at < FORGETS_AFTER))
+            contact_times = [one for lookup in self._reachable(machine) for one in lookup.contacts.items()]
+            node.cluster.set_found(dict.fromkeys(address for address, at in contact_times if now - at < FORGETS_AFTER))
         due = [one for one in self._answers if one[0] <= now and one[1] is machine]
         self._answers = [one for one in self._answers if one not in due]
         for _, _, asker, deed in due:
@@ -74,9 +74,9 @@ class Lookups:
     def ask(self, machine: Machine, node: ClusterNode, number: int, then: Callable[[int | None], None]) -> None:
         """Answer a node that asks for the last contact with another one, as nsqd.discovery.lookupds.Lookupds.ask_witnesses."""
         now = self._run.now
-        heard = [at for one in self._reachable(machine) if (at := one.node_contacts.get(number)) is not None]
-        ago = now - max(heard) if heard else None
-        delay = self._random.choice((1, 100, 700)) * MS if heard else ANSWERS_WITHIN
+        contact_times = [at for one in self._reachable(machine) if (at := one.node_contacts.get(number)) is not None]
+        ago = now - max(contact_times) if contact_times else None
+        delay = self._random.choice((1, 100, 700)) * MS if contact_times else ANSWERS_WITHIN
 
         attempt = node.elections.attempt
 

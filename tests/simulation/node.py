@@ -67,9 +67,9 @@ class WholeNode(SimNode):
 
     def _report_changes(self, changes: list[Change]) -> None: ...
 
-    def call(self, act: Act, told: Callable[[bool], None]) -> None:
-        """As a request over HTTP: done in the next turn; `told` True when that may be said, False for 503."""
-        self._calls.append((act, told))
+    def call(self, act: Act, settled: Callable[[bool], None]) -> None:
+        """As a request over HTTP: done in the next turn; `settled` gets True when the reply may leave, False for 503."""
+        self._calls.append((act, settled))
         self._wake()
 
     def _serve_calls(self) -> HttpReplies:
@@ -77,11 +77,11 @@ class WholeNode(SimNode):
         for act, _ in calls:
             act(self.broker)
 
-        def tell(good: bool) -> None:
-            for _, told in calls:
-                told(good)
+        def report(good: bool) -> None:
+            for _, settled in calls:
+                settled(good)
 
-        return HttpReplies(lambda: tell(True), lambda: tell(False))
+        return HttpReplies(lambda: report(True), lambda: report(False))
 
     def run_once(self, until: int) -> None:
         """A turn if there is a reason for one; else time passes up to the next, or to `until` (true time, ns)."""

@@ -25,7 +25,7 @@ from shared.topic_config import Durability
 from tests.nsqd.cluster.replication.archive import Archive
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import SYNC_EVERY, SteppedCache, SteppedCleaner, SteppedSpare, SteppedSyncer
-from tests.simulation.mending import SimMending
+from tests.simulation.repairing import SimRepair
 
 if TYPE_CHECKING:
     from tests.simulation.cluster_node import ClusterNode
@@ -170,7 +170,7 @@ class PromotedLogs:
         source.tap(one.archive)
         opened.store.after_write = partial(node.copied_group, leader_side)
         node.copying.add(leader_side)
-        opened.writer.files.mend = SimMending(self._machine, opened)
+        opened.writer.files.repair = SimRepair(self._machine, opened)
         self.logs[log_id] = one
 
     def _end_copying(self, log_id: bytes) -> None:
@@ -191,12 +191,12 @@ class PromotedLogs:
             self._node.jobs_part.attach(broker)
         for part in self._node.cluster.parts:
             part.attached(broker)
-        return partial(self._attachments[broker].attach_some, AT_ONCE)
+        return partial(self._attachments[broker].attach_batch, AT_ONCE)
 
     def _detach(self, broker: Broker) -> Callable[[], bool]:
         for part in self._node.cluster.parts:
             part.detached(broker)
-        return partial(self._attachments.pop(broker).detach_some, AT_ONCE)
+        return partial(self._attachments.pop(broker).detach_batch, AT_ONCE)
 
     def _is_lost(self, log_id: bytes, epochs: Sequence[Epoch], followers: Followers) -> bool:
         known = self._node.cluster.leaders.leader(log_id)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from bench.crash.history import History
 from bench.crash.ledger import Ledger
 from bench.crash.link import Link
-from bench.crash.messages import Message, Reply, Verdict
+from bench.crash.messages import Findings, Message, Reply
 from bench.crash.mix import MS, Mix
 from bench.crash.nsq_links import Consumer, Producer
 from nsqd.core.broker import Broker
@@ -106,12 +106,12 @@ class Operator:
         if messages[0].reply is Reply.NONE:
             self._ledger.answered(messages, reply, self._node.clock.true)
 
-    def _call(self, act: Callable[[Broker], None], told: Callable[[bool], None]) -> None:
+    def _call(self, act: Callable[[Broker], None], settled: Callable[[bool], None]) -> None:
         self._waits = True
 
         def answered(good: bool) -> None:
             self._waits = False
-            told(good)
+            settled(good)
 
         self._node.call(act, answered)
 
@@ -183,7 +183,7 @@ class WholeRun:
         self.turns = 0
         self.went_on = 0  # when the process continued after it was stopped last: meanwhile nothing was synced
 
-    def run(self) -> Verdict:
+    def run(self) -> Findings:
         """All lives, and the drain. AssertionError if a vote was not kept."""
         with small_steps(), traced_errors(self.trace):
             finished(self.steps())
@@ -194,12 +194,12 @@ class WholeRun:
             yield from self._live()
         yield from self.drain()
 
-    def judge(self) -> Verdict:
+    def judge(self) -> Findings:
         """Let the checker compare what was promised with what was delivered."""
-        verdict = self.ledger.verdict()
-        bad = verdict.lost, verdict.early, verdict.unexpected, verdict.collisions
+        findings = self.ledger.findings()
+        bad = findings.lost, findings.early, findings.unexpected, findings.collisions
         assert bad == (0, 0, 0, 0), f"lost, early, unexpected, collisions: {bad}; {self.ledger.problems}"
-        return verdict
+        return findings
 
     # a life
 

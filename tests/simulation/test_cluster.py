@@ -41,7 +41,7 @@ def test_much_is_lent_and_acknowledged() -> None:
         counts.update(ClusterRun(seed, has_jobs=True).run().counts)
     assert_at_least(counts, {
         "disque: added": 500, "disque: deliveries": 400, "disque: acknowledged": 80, "disque: acknowledgements kept": 100,
-        "disque: kept acknowledgements told": 80, "disque: lent": 250, "disque: loans borrowed": 70,
+        "disque: kept acknowledgements sent": 80, "disque: lent": 250, "disque: loans borrowed": 70,
         "disque: loans returned": 100, "disque: loans kept": 10, "disque: connections closed": 80, "disque: NACK": 30,
         "disque: WORKING": 10,
     })  # fmt: skip

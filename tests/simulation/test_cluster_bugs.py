@@ -41,10 +41,10 @@ from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.succession import Salvaged
 from nsqd.storage.log.writer import Writer
 from nsqd.storage.sequence import Sequence
-from tests.nsqd.cluster.ownership.test_election_runs import a_witness_that_hears_the_leader_is_not_believed
+from tests.nsqd.cluster.ownership.test_election_runs import a_witness_in_contact_with_the_leader_is_not_believed
 from tests.nsqd.cluster.replication.test_copying_runs import (
-    durable_is_told_before_the_switch,
-    durable_is_told_without_a_sync,
+    durable_is_reported_before_the_switch,
+    durable_is_reported_without_a_sync,
     hole_in_a_replica,
 )
 from tests.nsqd.storage.sim_disk import PowerCut
@@ -222,13 +222,15 @@ def a_promise_fences(patch: Patch) -> None:
 def shards_are_found_by_number(patch: Patch) -> None:
     attach = Attachment._attach_topic
 
-    def by_number(self: Attachment, theirs: Topic) -> Topic:
-        name = theirs.name
-        theirs.name = next((one.name for one in self._home.topics.values() if one.number == theirs.number), name)
+    def by_number(self: Attachment, promoted_topic: Topic) -> Topic:
+        name = promoted_topic.name
+        promoted_topic.name = next(
+            (one.name for one in self._home.topics.values() if one.number == promoted_topic.number), name
+        )
         try:
-            return attach(self, theirs)
+            return attach(self, promoted_topic)
         finally:
-            theirs.name = name
+            promoted_topic.name = name
 
     patch.setattr(Attachment, "_attach_topic", by_number)
 
@@ -244,9 +246,9 @@ def deletions_are_of_names(patch: Patch) -> None:
         for one in deletions:
             topic = promoted.directory.by_number.get(one.topic)
             reader = topic.readers.get(one.channel) if topic is not None else None
-            ours = home.topics.get(topic.name) if topic is not None else None
-            if ours is not None and reader is not None and reader.name in ours.channels:
-                home.directory.delete_channel(ours, reader.name)
+            own_topic = home.topics.get(topic.name) if topic is not None else None
+            if own_topic is not None and reader is not None and reader.name in own_topic.channels:
+                home.directory.delete_channel(own_topic, reader.name)
         return []
 
     patch.setattr(deleting, "delete_from_promoted", by_name)
@@ -312,8 +314,8 @@ def a_copy_goes_before_its_log_is_in_place(patch: Patch) -> None:
     patch.setattr(SimDiverged, "salvage", removing)
 
 
-def positions_tell_what_the_leader_has(patch: Patch) -> None:
-    patch.setattr(arbiter, "common_end", lambda ours, our_end, theirs, their_end: min(our_end, their_end))
+def positions_show_what_the_leader_has(patch: Patch) -> None:
+    patch.setattr(arbiter, "common_end", lambda own_topic, our_end, promoted_topic, their_end: min(our_end, their_end))
 
 
 def what_was_salvaged_is_not_served(patch: Patch) -> None:
@@ -323,14 +325,14 @@ def what_was_salvaged_is_not_served(patch: Patch) -> None:
 BUGS: list[Callable[[Patch], None]] = [
     gate_off_by_one, hole_in_a_replica, marks_of_the_leader_side_are_believed, epochs_are_distinguished_by_number,
     replay_begins_at_the_first_segment, a_recovery_skips_no_leases, a_replica_is_removed_by_its_own_view,
-    durable_is_told_before_the_switch, replies_leave_before_their_group, segments_go_before_the_replica_is_durable,
-    durable_is_told_without_a_sync, the_lower_epoch_wins, a_promise_is_not_durable, an_out_of_date_replica_promotes,
+    durable_is_reported_before_the_switch, replies_leave_before_their_group, segments_go_before_the_replica_is_durable,
+    durable_is_reported_without_a_sync, the_lower_epoch_wins, a_promise_is_not_durable, an_out_of_date_replica_promotes,
     a_new_log_lacks_the_channels, the_tail_is_left_out, an_epoch_is_announced_before_it_is_durable,
     a_new_leader_ignores_the_fence, a_leader_ignores_the_fence, leaders_of_one_number_are_equal, a_promise_fences,
     shards_are_found_by_number, a_log_that_owes_something_is_closed, deletions_are_of_names,
     partial(without_record, kind=RecordKind.FOLLOWERS), partial(without_record, kind=RecordKind.PARENT),
     partial(without_record, kind=RecordKind.EPOCH), a_node_leaves_before_its_logs_have_leaders, an_unfinished_replica_stays,
-    a_copy_goes_before_its_log_is_in_place, positions_tell_what_the_leader_has, what_was_salvaged_is_not_served,
+    a_copy_goes_before_its_log_is_in_place, positions_show_what_the_leader_has, what_was_salvaged_is_not_served,
 ]  # fmt: skip
 
 
@@ -359,6 +361,6 @@ def test_an_old_log_that_goes_too_early_is_found_in_its_history(monkeypatch: Pat
 
 
 def test_a_witness_that_is_not_believed_is_found_in_its_history(monkeypatch: Patch) -> None:
-    a_witness_that_hears_the_leader_is_not_believed(monkeypatch)
+    a_witness_in_contact_with_the_leader_is_not_believed(monkeypatch)
     with pytest.raises(AssertionError, match="has contact, and its log has a candidate"):
         History(0, Quorum.MAJORITY).play(a_partition_with_a_witness)

@@ -42,7 +42,7 @@ def damaged_messages_do_not_wait(patch: Patch) -> None:
 
 
 def damaged_bytes_are_sent(patch: Patch) -> None:
-    patch.setattr(LogSource, "read_mended", lambda self, base, file, at, end, size: self.read(file, at, end, size))
+    patch.setattr(LogSource, "read_repaired", lambda self, base, file, at, end, size: self.read(file, at, end, size))
 
 
 # corrupt files

@@ -54,13 +54,13 @@ def test_a_leader_with_an_old_backup_does_not_remove_the_only_copy(run: History)
     run.part([first], [leader, holder])
     run.until(lambda: run.followers(leader) == [holder])
     leader.back_up()
-    (publish,) = run.publish_some(leader, 2, 1)
+    (publish,) = run.publish_batch(leader, 2, 1)
     assert publish.holders == {leader.name, holder.name}
     run.part([holder], [leader, first])
     leader.restore()
     run.start(leader)
     run.until(lambda: run.followers(leader) == [first])
-    run.publish_some(leader, 2)
+    run.publish_batch(leader, 2)
     run.join()
     run.until(lambda: leader.log_id not in run.node(holder).replicas.kept)
     assert any(leader.log_id == one.log_id for one in holder.disks.diverged)
@@ -72,14 +72,14 @@ def test_a_leader_that_lost_its_end_goes_on_while_its_follower_is_down() -> None
     def script(run: History) -> None:
         leader = run.machines[0]
         (holder,) = run.followers(leader)
-        run.publish_some(leader, 2)  # the log states, durably, that two copies are asked for
+        run.publish_batch(leader, 2)  # the log states, durably, that two copies are asked for
         run.wait(6)
-        run.publish_some(leader, 2, 20)
+        run.publish_batch(leader, 2, 20)
         run.kill(holder)
         leader.crash(True, LONG)
         cut_to_synced(leader)
         run.start(leader)
-        run.publish_some(leader, 1)
+        run.publish_batch(leader, 1)
         run.start(holder)
 
     runs = [
@@ -93,15 +93,15 @@ def lose_the_end(run: History, followers: list[Machine]) -> list[Publish]:
     """Let the leader publish, and continue without these messages, while its followers are down. Returns the publishes."""
     leader = run.machines[0]
     run.wait(6)
-    made = run.publish_some(leader, 3, 20)
+    made = run.publish_batch(leader, 3, 20)
     while run.node(leader).log.writer.durable.position >= made[-1].position:  # it was synced just now
-        made += run.publish_some(leader, 3)
+        made += run.publish_batch(leader, 3)
     for one in followers:
         run.kill(one)
     leader.crash(True, LONG)
     cut_to_synced(leader)
     run.start(leader)
-    run.publish_some(leader, 1)
+    run.publish_batch(leader, 1)
     return made
 
 
@@ -148,9 +148,9 @@ def test_a_tail_of_a_closed_log_that_its_node_has_taken_along_is_not_salvaged_ag
     leader = run.machines[0]
     late, new_leader = run.followers(leader)
     log_id = leader.log_id
-    run.publish_some(leader, 3)
+    run.publish_batch(leader, 3)
     run.kill(new_leader)
-    made = run.publish_some(leader, 2, 20)
+    made = run.publish_batch(leader, 2, 20)
     run.kill(leader)
     run.kill(late)
     run.start(new_leader)
@@ -188,14 +188,14 @@ def test_a_third_node_takes_over_from_the_new_leader_and_all_return(is_new_leade
     def script(run: History) -> None:
         leader = run.machines[0]
         log_id = leader.log_id
-        done = run.publish_some(leader, 3, 10, "os")
-        run.publish_some(leader, 2, 5, "always")
+        done = run.publish_batch(leader, 3, 10, "os")
+        run.publish_batch(leader, 2, 5, "always")
         run.kill(leader)
         run.until(run.is_served(log_id, run.machines[1:]))
         (new_leader,) = run.leader_of(log_id)
         (third,) = {*run.machines} - {leader, new_leader}
         assert run.finish_all(new_leader) >= {one.number for one in done}
-        run.publish_some(new_leader, 2, 5, "interval")
+        run.publish_batch(new_leader, 2, 5, "interval")
         own = new_leader.log_id
         run.kill(new_leader)
         run.until(lambda: run.leader_of(log_id) == run.leader_of(own) == [third])
@@ -227,25 +227,25 @@ def test_a_node_that_is_cut_off_publishes_deletes_and_empties_while_another_prom
         directory, topics = run.node(leader).broker.directory, run.node(leader).broker.topics
         for machine in run.machines:
             run.do(machine, lambda machine=machine: run.node(machine).broker.topics["always"].channel("extra"))
-        run.publish_some(leader, 3, 5, "always")
-        emptied = run.publish_some(leader, 3, 5, "interval")
-        led = [run.publish_some(machine, 1, 3, "interval") for machine in others]
+        run.publish_batch(leader, 3, 5, "always")
+        emptied = run.publish_batch(leader, 3, 5, "interval")
+        led = [run.publish_batch(machine, 1, 3, "interval") for machine in others]
         for machine in others:
-            run.publish_some(machine, 1, 2, "always")
-        deleted = [*run.publish_some(leader, 1, 3, "two"), *run.publish_some(leader, 3, 3, "os")]
+            run.publish_batch(machine, 1, 2, "always")
+        deleted = [*run.publish_batch(leader, 1, 3, "two"), *run.publish_batch(leader, 3, 3, "os")]
         run.wait(6)  # until the followers know that they have everything
         run.part([leader], others)
         run.do(leader, lambda: directory.delete("os"))
         run.do(leader, run.node(leader).make_topics)
-        run.publish_some(leader, 1, 5, "os")
-        emptied += run.publish_some(leader, 1, 5, "interval")
+        run.publish_batch(leader, 1, 5, "os")
+        emptied += run.publish_batch(leader, 1, 5, "interval")
         run.do(leader, lambda: directory.delete_channel(topics["always"], "extra"))
         run.do(leader, lambda: topics["interval"].channels["work"].empty())
         run.do(leader, lambda: directory.delete_channel(topics["two"], "work"))
         run.do(leader, lambda: topics["two"].channel("work"))  # it is another one
         for one in (*emptied, *deleted):
             one.finished = True
-        run.publish_some(leader, 1, 2, "interval")
+        run.publish_batch(leader, 1, 2, "interval")
         run.until(run.is_served(log_id, others))
         (new_leader,) = {*run.leader_of(log_id)} & {*others}
         if is_restarted:
@@ -279,8 +279,8 @@ def test_a_third_node_that_promotes_learns_of_deletions_from_the_log_or_from_the
     """The new leader dies at once when it has received them, or a while later."""
     leader, *others = run.machines
     log_id = leader.log_id
-    emptied = run.publish_some(leader, 3, 5, "always")
-    run.publish_some(leader, 3, 5, "interval")
+    emptied = run.publish_batch(leader, 3, 5, "always")
+    run.publish_batch(leader, 3, 5, "interval")
     run.wait(6)
     run.part([leader], others)
     topics = run.node(leader).broker.topics
@@ -309,11 +309,11 @@ def test_three_sides_promote_each_others_logs_and_meet_in_pairs(order: tuple[tup
         machines = list(run.machines)
         logs = [machine.log_id for machine in machines]
         for machine in machines:
-            run.publish_some(machine, 3, 3)
+            run.publish_batch(machine, 3, 3)
         run.wait(6)
         run.part(*([machine] for machine in machines))
         for machine in machines:
-            run.publish_some(machine, 1, 3, "always")
+            run.publish_batch(machine, 1, 3, "always")
         run.until(lambda: all(len(run.leader_of(log_id)) == 3 for log_id in logs))
         for pair in order:
             one, other = (machines[number].address for number in pair)
@@ -329,19 +329,19 @@ def test_three_sides_promote_each_others_logs_and_meet_in_pairs(order: tuple[tup
 def test_a_follower_whose_disk_fills_is_replaced_and_returns_while_replies_wait(run: History) -> None:
     leader = run.machines[0]
     full = run.followers(leader)[0]
-    run.publish_some(leader, 3)
+    run.publish_batch(leader, 3)
     for disk in full.disks.replicas.values():
         disk.others = CAPACITY
     for _ in range(20):
-        run.publish_some(leader, 3, 1, is_acked=False)  # which may wait for the follower, or be refused
-        run.publish_some(leader, 2, 1)
+        run.publish_batch(leader, 3, 1, is_acked=False)  # which may wait for the follower, or be refused
+        run.publish_batch(leader, 2, 1)
         run.wait(1)
     assert full not in run.followers(leader)
-    run.publish_some(leader, 3)
+    run.publish_batch(leader, 3)
     for disk in full.disks.replicas.values():
         disk.others = 0
     run.until(lambda: full in run.followers(leader))
-    run.publish_some(leader, 3)
+    run.publish_batch(leader, 3)
 
 
 @simulated(Quorum.MAJORITY, counts={"successions": 2})
@@ -349,7 +349,7 @@ def test_an_old_backup_of_a_log_that_another_node_leads_begins_one_more_log(run:
     """And the log that the node published into meanwhile, which has no leader, is promoted, too."""
     leader, *others = run.machines
     first = leader.log_id
-    run.publish_some(leader, 3)
+    run.publish_batch(leader, 3)
     run.wait(6)
     leader.back_up()
     run.kill(leader)
@@ -357,7 +357,7 @@ def test_an_old_backup_of_a_log_that_another_node_leads_begins_one_more_log(run:
     run.start(leader)
     second = leader.log_id
     assert second != first
-    run.publish_some(leader, 3)
+    run.publish_batch(leader, 3)
     run.wait(6)
     leader.restore()
     run.start(leader)
@@ -380,7 +380,7 @@ def test_a_replica_that_is_out_of_date_does_not_promote(run: History) -> None:
     run.wait(6)
     run.wires.cut |= {(leader.address, late.address), (late.address, leader.address)}
     run.wait(7)
-    run.publish_some(leader, 2)
+    run.publish_batch(leader, 2)
     leader.lose_disk()
     leader.start_at = run.now + 60 * SECOND
     holder.still_until = run.now + 4 * SECOND  # from now on it does not know that it has everything
@@ -393,7 +393,7 @@ def test_a_replica_that_is_out_of_date_does_not_promote(run: History) -> None:
 def test_a_node_that_is_recovered_from_a_copy_of_the_new_leaders_log_begins_another_one(run: History) -> None:
     leader, *others = run.machines
     log_id = leader.log_id
-    run.publish_some(leader, 3)
+    run.publish_batch(leader, 3)
     run.wait(6)
     leader.lose_disk()
     leader.start_at = run.now + LONG
@@ -408,7 +408,7 @@ def test_a_node_that_is_recovered_from_a_copy_of_the_new_leaders_log_begins_anot
 def a_partition_with_a_witness(run: History) -> None:
     leader, *others = run.machines
     log_id = leader.log_id
-    run.publish_some(leader, 3)
+    run.publish_batch(leader, 3)
     run.wait(6)
     run.part([leader], others, is_witnessed=True)
     run.wait(60)
@@ -427,8 +427,8 @@ def test_a_node_that_leaves_loses_nothing_and_joins_again_with_another_log(run: 
     """Messages without further copies, too."""
     leaver = run.machines[1]
     log_id = leaver.log_id
-    run.publish_some(leaver, 1, 10)
-    run.publish_some(leaver, 2, 5, "always")
+    run.publish_batch(leaver, 1, 10)
+    run.publish_batch(leaver, 2, 5, "always")
     run.departures.leave(leaver, 60 * SECOND)
     run.until(lambda: leaver.node is None)
     (leader,) = run.leader_of(log_id)
@@ -437,14 +437,14 @@ def test_a_node_that_leaves_loses_nothing_and_joins_again_with_another_log(run: 
     run.start(leaver)
     run.until(lambda: run.is_joined(leaver))
     assert leaver.log_id != log_id
-    run.publish_some(leaver, 2)
+    run.publish_batch(leaver, 2)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_node_that_is_cut_off_while_it_leaves_stays_a_member_or_has_lost_nothing(seed: int) -> None:
     def script(run: History) -> None:
         leaver, *others = run.machines
-        run.publish_some(leaver, 1, 10)
+        run.publish_batch(leaver, 1, 10)
         run.departures.leave(leaver, 20 * SECOND)
         run.wait(0.5 + 0.3 * seed)
         run.part([leaver], others)
@@ -462,7 +462,7 @@ def the_old_log_that_is_closed(run: History) -> None:
     run.wait(6)
     run.wires.cut |= {(leader.address, new_leader.address), (new_leader.address, leader.address)}
     run.until(lambda: new_leader.number not in run.node(leader).cluster.links)
-    run.publish_some(leader, 2)
+    run.publish_batch(leader, 2)
     run.kill(other)
     run.kill(leader)
     run.join()

@@ -21,7 +21,7 @@ def make(seed: int) -> FlippedHistory:
 def publish_and_settle(run: FlippedHistory) -> list[Publish]:
     """Publish messages, each in a record of its own, to the first node, and let all copies state that they are durable."""
     leader = run.machines[0]
-    made = [one for _ in range(20) for one in run.publish_some(leader, 3, 1)]
+    made = [one for _ in range(20) for one in run.publish_batch(leader, 3, 1)]
     for follower in run.followers(leader):
         run.kill(follower)
         run.start(follower)

@@ -7,7 +7,7 @@ change of the disk is tried.
 import pytest
 
 from bench.crash.link import Link
-from bench.crash.messages import Verdict
+from bench.crash.messages import Findings
 from bench.crash.mix import MS
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.store import LogStore
@@ -55,7 +55,7 @@ def assert_found(durability: Durability, first: int = 0) -> None:
             break
     else:
         raise AssertionError("the bug was not found")
-    assert run.ledger.verdict().lost or "looks like damage" in found or "was renamed" in found, found
+    assert run.ledger.findings().lost or "looks like damage" in found or "was renamed" in found, found
 
 
 def test_acknowledging_before_the_sync_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ class KilledAt(WholeRun):
         self.cut = cut
         self.died = False
 
-    def run(self) -> Verdict:
+    def run(self) -> Findings:
         links = list[Link]()
         with small_steps():
             self.disk.cut_in = self.number

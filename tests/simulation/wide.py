@@ -94,11 +94,11 @@ class JobClient:
         if not found:
             return None
 
-        def tell() -> None:
+        def report() -> None:
             self.seen += [(tube, ordinal, body) for tube, ordinal, _, body in found]
             self.fresh += [(number, body, at) for _, _, number, body in found]
 
-        return make(tuple(self._marks), tell, self.leave)
+        return make(tuple(self._marks), report, self.leave)
 
     def held(self) -> list[tuple[Tube, Job, bytes]]:
         """Return the jobs that it has seen and that are still reserved for it, with their bodies."""

@@ -57,7 +57,7 @@ class KeptReplicas:
 
 
 def step_down_broken(cluster: Cluster, leader_side: LeaderSide) -> None:
-    """Step down as the leader of the log into which this node publishes, once a sync of it has failed (law R19).
+    """Step down as the leader of the log into which this node publishes, once a sync of it has failed.
 
     From then on no publish is acknowledged until a restart, and nothing that comes later is sent to followers. Call it several
     times a second.

@@ -41,7 +41,7 @@ class PromotionHost:
     resume: Callable[[bytes], None]  # this node is about to open a log again that it led in its last run
     step_down: Callable[[bytes], None]  # another node may promote the log; `announce` and `resume` revert that
     # Begins to deliver the messages of a broker, whose turns the reactor does from then on. The result is called until it
-    # returns False, a slice of a turn each time. Topics and channels deleted since `watch` are not recreated (law R9).
+    # returns False, a slice of a turn each time. Topics and channels deleted since `watch` are not recreated.
     attach: Callable[[Broker, Deletions | None], Callable[[], bool]]
     detach: Callable[[Broker], Callable[[], bool]]  # ends that, in slices, too
     watch: Callable[[], Deletions]  # records deletions from now on
@@ -53,7 +53,7 @@ class PromotionHost:
     # Returns True if another node has promoted a log with these epochs and in-sync followers since. Called at a start, in a
     # thread.
     is_lost: Callable[[bytes, Sequence[Epoch], Followers], bool]
-    # Replaces damaged bytes of a log that is being opened by those of other nodes. Returns True if the log has changed. Raises
+    # Replaces corrupt bytes of a log that is being opened by those of other nodes. Returns True if the log has changed. Raises
     # OSError. Called in a thread.
     repair: Callable[[Disk, LogReading], bool]
 

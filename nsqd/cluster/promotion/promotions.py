@@ -371,7 +371,7 @@ class Promotions(Part):
         self._begin_next()
 
     def _check_disk(self, led: PromotedLog, opened: OpenLog, now: int) -> None:
-        """Step down from a log that this node cannot write (law R19). After a failed sync, open it again later."""
+        """Step down from a log that this node cannot write. After a failed sync, open it again later."""
         failure = opened.writer.failure
         if led.state != SERVING:
             return

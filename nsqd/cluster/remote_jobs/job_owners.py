@@ -238,7 +238,7 @@ class JobOwners:
     def _rights_of(self, tube: Tube, job: Job) -> bytes | None:
         """Return the rights of the client whose acknowledgement is kept. Raises Reading if they are on disk only.
 
-        Returns None if they are damaged there: then the acknowledgement is lost.
+        Returns None if they are corrupt there: then the acknowledgement is lost.
         """
         if tube.topic_name == KEPT:
             return b""

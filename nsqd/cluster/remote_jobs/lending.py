@@ -320,7 +320,7 @@ class Lending:
                 tube.fail(job)
             else:
                 job.reserves -= 1
-                tube.let_go(job)
+                tube.unreserve(job)
 
     # the borrower's side
 

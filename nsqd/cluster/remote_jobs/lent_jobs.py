@@ -170,7 +170,7 @@ class LentJobs(Part):
         self._port.flush()
 
     def _give_up(self, held: _Held) -> None:
-        """Send it without the copies, except jobs that are delivered once at most: they are lost (law R22).
+        """Send it without the copies, except jobs that are delivered once at most: they are lost.
 
         Clients that wait for the copies of a job get an error.
         """

@@ -6,6 +6,6 @@
   `past` reads topics back from them, and `replica_to_log` turns one into a log. `directory` has their paths.
 * `copying`: both sides. `stream`: the frames between them. `common_point`: where two copies diverge. `log_times`: the time in
   a log.
-* At a start, `rejoin` fetches the lost end of this node's log, and `repair` replaces damaged bytes, also later. `offers` has
+* At a start, `rejoin` fetches the lost end of this node's log, and `repair` replaces corrupt bytes, also later. `offers` has
   the frames for that: `asking` asks other nodes on visits, `answers` answers theirs.
 """

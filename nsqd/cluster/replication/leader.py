@@ -368,7 +368,7 @@ class LeaderSide:
                     return False  # the next tick continues
                 self._allowed -= CHUNK
             follower.is_reading = True
-            read = partial(source.read_mended, follower.base, file, follower.at, end, CHUNK)
+            read = partial(source.read_repaired, follower.base, file, follower.at, end, CHUNK)
             self._work.run(read, partial(self._read, follower, file, follower.at))
             return False
         if following is not None:
@@ -410,7 +410,7 @@ class LeaderSide:
         data, wrong = found
         if wrong:
             log.error(
-                "CLUSTER: %d bytes of %s from %d on are damaged here", wrong, file.name, follower.at + len(data) - wrong
+                "CLUSTER: %d bytes of %s from %d on are corrupt here", wrong, file.name, follower.at + len(data) - wrong
             )
         for frame in stream.pack_bytes(follower.base, follower.at, [data], len(data)):
             self._send(follower.link, frame)

@@ -79,7 +79,7 @@ def read_manifest(disk: Disk) -> Manifest | None:
             int(content["won"]),
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ManifestError(f"{NAME} is damaged: {error}") from None
+        raise ManifestError(f"{NAME} is corrupt: {error}") from None
 
 
 def write_manifest(disk: Disk, manifest: Manifest) -> None:

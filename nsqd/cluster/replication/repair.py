@@ -30,7 +30,7 @@ PATIENCE = 600_000_000_000  # ns for which a message that is corrupt here waits 
 
 
 class LogRepair:
-    """Replaces bytes that a read of a log in use found corrupt. Implements nsqd.storage.log.files.Mend; any thread may call it.
+    """Replaces bytes that a read of a log in use found corrupt. Implements ByteRepair; any thread may call it.
 
     A caller waits for WITHIN at most: later replies serve the next read. While nodes do not reply, no caller waits.
     """
@@ -70,14 +70,16 @@ class LogRepair:
                 return False
             found: list[bool | None] = []
             asking = partial(self._ask, found, (base, file.name, file.seed), start, stop)
-            self._thread = threading.Thread(target=asking, name="mend", daemon=True)
+            self._thread = threading.Thread(target=asking, name="repair", daemon=True)
             self._thread.start()
             self._thread.join(WITHIN)
             self._note(place, found[0] if found else None)
             if found == [True]:
                 return True
             if not found:
-                log.warning("CLUSTER: no node sends what is damaged in %s in time: trying again in a minute", file.name)
+                log.warning(
+                    "CLUSTER: no node sends the corrupt bytes of %s in time: trying again in a minute", file.name
+                )
                 self._late_at = self._clock()
             if len(self._failed) >= MOST_FAILURES:
                 self._failed.clear()
@@ -108,7 +110,7 @@ class LogRepair:
             is_final = None not in replaced and not self._may_be_more(len({one.address for one in offers}))
             found.append(True if all(replaced) else False if is_final else None)
         except (OSError, ValueError) as error:
-            log.error("CLUSTER: cannot replace damaged bytes of %s: %s", segment[1], error)
+            log.error("CLUSTER: cannot replace corrupt bytes of %s: %s", segment[1], error)
             found.append(None)
 
 
@@ -169,7 +171,7 @@ def replace_bytes(
         try:
             data = _fetch_range(replicas, offer, log_id, base, start, stop)
         except TransferError as error:
-            log.error("CLUSTER: cannot fetch damaged bytes from %s: %s", offer.address, error)
+            log.error("CLUSTER: cannot fetch corrupt bytes from %s: %s", offer.address, error)
             is_failed = True
             continue
         if not _is_right(data, start, seed):
@@ -178,7 +180,7 @@ def replace_bytes(
             file.append([data], start)
             file.sync()
         log.warning(
-            "CLUSTER: %d damaged bytes of %s from %d on are replaced by those of %s",
+            "CLUSTER: %d corrupt bytes of %s from %d on are replaced by those of %s",
             stop - start, name, start, offer.address,
         )  # fmt: skip
         return True
@@ -196,7 +198,7 @@ def _restore_segments(
         try:
             found = _fetch_segments(replicas, offer, log_id, position, position + size)
         except TransferError as error:
-            log.error("CLUSTER: cannot fetch damaged bytes from %s: %s", offer.address, error)
+            log.error("CLUSTER: cannot fetch corrupt bytes from %s: %s", offer.address, error)
             continue
         if not found:
             continue

@@ -1,6 +1,6 @@
 """The frames by which a node copies its log to another one, its follower. All numbers are big-endian.
 
-    leader    FOLLOW    asks the peer to keep a replica of the leader's log; the peer sends HAVE. A number that counts up
+    leader    FOLLOW    asks the peer to keep a replica of the leader's log; the peer sends HAVE. A number that ascends
     follower  HAVE      what the replica holds: [number, end, [[epoch, start], ...], [[base, edition], ...]], with the number of
                         the latest FOLLOW. It is sent again, unasked, when a replica that was stopped can be continued
     leader    RESUME    bytes follow from the replica's end on: [[epoch, start], ...], the epochs of the log

@@ -41,15 +41,15 @@ def finish(channel: Channel, consumer: Consumer, ids: bytes, alone: bool = False
             failed.append((message_id, in_flight.why_not(message_id)))
             position += ID_SIZE
             continue
-        run, first, some = taken
-        count = len(some) // ID_SIZE
+        run, first, batch = taken
+        count = len(batch) // ID_SIZE
         channel.journal.finish(first, count)
         if channel.measures is not None:
-            channel.measures.finished(first, some, run.attempts, run.published(first, count))
+            channel.measures.finished(first, batch, run.attempts, run.published(first, count))
             if not len(run):
                 run.stamps = b""  # InFlight may hold the run for a while
         consumer.finish_count += count
-        position += len(some)
+        position += len(batch)
     if consumer not in channel.dispatch.ready:
         channel.refresh(consumer)
     return failed
@@ -60,9 +60,9 @@ def _finish_in_shards(window: ShardedWindow, ids: bytes) -> list[tuple[bytes, st
     failed: list[tuple[bytes, str]] = []
     while ids:
         size = _of_one_node(ids) if len(ids) > ID_SIZE else ID_SIZE
-        some, ids = ids[:size], ids[size:]
-        likely = window.likely_holder(some)
-        missed = finish(likely, window.members[likely], some, True)
+        batch, ids = ids[:size], ids[size:]
+        likely = window.likely_holder(batch)
+        missed = finish(likely, window.members[likely], batch, True)
         if missed:
             failed += _finish_elsewhere(window, likely, missed)
     return failed
@@ -76,10 +76,10 @@ def _finish_elsewhere(
     for channel, consumer in window.holders():
         if channel is likely or not missed:
             continue
-        some = b"".join([one for one, _ in missed])
-        missed = finish(channel, consumer, some, True)
-        if len(missed) * ID_SIZE < len(some):
-            window.note_route(some, channel)
+        batch = b"".join([one for one, _ in missed])
+        missed = finish(channel, consumer, batch, True)
+        if len(missed) * ID_SIZE < len(batch):
+            window.note_route(batch, channel)
         reasons |= {one: why for one, why in missed if reasons.get(one) != NOT_OWNER}
     return [(one, reasons[one]) for one, _ in missed]
 
@@ -131,7 +131,7 @@ def requeue(channel: Channel, consumer: Consumer, message_id: bytes, delay: int,
 def touch(channel: Channel, consumer: Consumer, message_id: bytes, timeout: int, longest: int, now: int) -> str:
     """Carry out TOUCH: extend the deadline of a message to `timeout` from now, but at most `longest` after its delivery (ns).
 
-    Return why it failed, or "".
+    Return the reason why it failed, or "".
     """
     found = channel.in_flight.take_answered(consumer, message_id)
     if found is None:

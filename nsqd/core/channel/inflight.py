@@ -104,7 +104,7 @@ class Run:
         """Return the ordinal of the first message that is in flight."""
         return next(iter(self.loose.values())) if self.loose is not None else self.first + self.head
 
-    def fall_apart(self) -> dict[bytes, int]:
+    def split_run(self) -> dict[bytes, int]:
         """Switch from runs of bytes to single messages, unless that was done before. Return the ordinals by id."""
         if self.loose is None:
             self.loose = self.members(len(self.ids))
@@ -187,13 +187,13 @@ class InFlight:
             run = owner.runs[0]
             start = run.head * ID_SIZE
             size = min(len(run.ids) - start, len(ids) - position)
-            some = ids[position : position + size]
-            if run.ids[start : start + size] == some:
+            batch = ids[position : position + size]
+            if run.ids[start : start + size] == batch:
                 first = run.first + run.head
                 if run.order > owner.answered:
                     owner.answered, owner.answered_at, owner.stuck_at = run.order, run.delivered, NOT_STUCK
                 self._advance(run, size // ID_SIZE)
-                return run, first, some
+                return run, first, batch
         message_id = ids[position : position + ID_SIZE]
         found = self.take_answered(owner, message_id)
         return None if found is None else (found[0], found[1], message_id)
@@ -259,7 +259,7 @@ class InFlight:
     # queries
 
     def why_not(self, message_id: bytes) -> str:
-        """Return why a consumer cannot finish a message that it does not have in flight: the text for the protocol's error."""
+        """Return the error's text for a consumer that cannot finish a message, because it does not have it in flight."""
         if message_id in self._loose:
             return NOT_OWNER
         place = bisect_left(self._fresh, message_id, key=Run.last_id)
@@ -302,7 +302,7 @@ class InFlight:
     def _take_loose(self, run: Run, message_id: bytes) -> int:
         """Take a message out of a run that has fallen apart, and return its ordinal."""
         del self._loose[message_id]
-        members = run.fall_apart()
+        members = run.split_run()
         ordinal = members.pop(message_id)
         run.owner.in_flight -= 1
         self.count -= 1
@@ -335,7 +335,7 @@ class InFlight:
 
     def _break(self, run: Run) -> None:
         """Make a run fall apart, and enter its messages into `_loose`."""
-        self._loose.update(dict.fromkeys(run.fall_apart(), run))
+        self._loose.update(dict.fromkeys(run.split_run(), run))
         self._loose_runs.setdefault(run.owner, set()).add(run)
 
     def check(self) -> None:

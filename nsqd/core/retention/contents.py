@@ -28,7 +28,7 @@ class TopicContent:
 class Count(Protocol):
     """A count that proceeds in batches, in the trio thread. It may or may not include changes made meanwhile."""
 
-    def count_some(self, most: int) -> bool:
+    def count_batch(self, most: int) -> bool:
         """Look at about `most` further extents. Returns True if there are more."""
 
     def topics(self) -> list[TopicContent]:

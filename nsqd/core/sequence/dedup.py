@@ -1,4 +1,4 @@
-"""Deduplicated publish: what a topic remembers of its messages, to recognize one that is sent again.
+"""Deduplicated publish: the keys and sequences that a topic remembers, to recognize a message that is sent again.
 
 A message has a key, or a producer that numbers its messages in ascending order. A topic remembers keys for some time, and the
 last number of each producer, however old. The node limits the number of keys and producers: at the limit a topic forgets its

@@ -38,7 +38,7 @@ class Mark:
         if not waiting or now - waiting[-1][1] >= GRAIN * (1 + len(waiting) // 20):
             waiting.append((position, now))
 
-    def let_go(self, now: int) -> None:
+    def release_reached(self, now: int) -> None:
         """Note that what waited for positions which the mark has reached by `now` leaves."""
         waiting = self._waiting
         if waiting and waiting[0][0] <= self.position:
@@ -50,7 +50,7 @@ class Mark:
 
     def left_at(self, turn: int, now: int) -> int | None:
         """Return the time at which the output of a turn left that waited for the mark; None: it has not left by `now`."""
-        self.let_go(now)
+        self.release_reached(now)
         if self._waiting and turn >= self._waiting[0][1]:
             return None
         return next((left for first, until, left in self._late if first <= turn < until), turn)

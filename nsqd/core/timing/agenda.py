@@ -106,7 +106,7 @@ class Agenda:
         """Return True if nothing more is delivered in this run."""
         return self.is_held and not self.stood_still_at
 
-    def stood_still(self, now: int) -> None:
+    def note_pause(self, now: int) -> None:
         """Deliver nothing from `now` on, until `resume`: there was no turn for longer than `longest_gap`."""
         if not self.is_leaving:
             self.is_held, self.stood_still_at = True, now

@@ -23,7 +23,7 @@ class Action:
 def _release(tube: Tube, job: Job) -> None:
     """Make the job ready at once, even if it has been reserved as often as -max-attempts allows."""
     job.releases += 1
-    tube.let_go(job)
+    tube.unreserve(job)
 
 
 DELETE = Action("deleted", frozenset(JobState), Tube.finish)

@@ -149,10 +149,10 @@ class JobPages:
         common, at, end = row_without_id(options, created, state), 0, len(ids)
         while at < end:
             page, place = divmod(first + at, PAGE)
-            some = ids[at : at + PAGE - place]
-            if not self._put_batch(page, place, some, common):
-                self.put_rows(first + at, rows_from(some, common))
-            at += len(some)
+            batch = ids[at : at + PAGE - place]
+            if not self._put_batch(page, place, batch, common):
+                self.put_rows(first + at, rows_from(batch, common))
+            at += len(batch)
 
     def _put_batch(self, page: int, place: int, ids: list[int], common: bytes) -> bool:
         """Store jobs that fit into a page as a batch, from the index `place` on; return False if this is not possible."""
@@ -175,14 +175,14 @@ class JobPages:
         at, end = 0, len(new)
         while at < end:
             page, place = divmod(first + at, PAGE)
-            some = new[at : at + PAGE - place]
+            batch = new[at : at + PAGE - place]
             rows = self._rows(page) or self._make(page)
-            span = slice(place * ROW.size, (place + len(some)) * ROW.size)
+            span = slice(place * ROW.size, (place + len(batch)) * ROW.size)
             more = rows[span][STATE_AT :: ROW.size].count(0)
-            rows[span] = b"".join(some)
+            rows[span] = b"".join(batch)
             self._counts[page] += more
             self.count += more
-            at += len(some)
+            at += len(batch)
 
     def put_page(self, number: int, rows: bytes) -> None:
         """Replace the page of this number by `rows`, which `page` returned earlier."""

@@ -302,7 +302,7 @@ class Tube(Pausable):
         self.reserved[job.ordinal] = worker
         worker.hold(self.key, job.ordinal, job.due)
 
-    def let_go(self, job: Job) -> None:
+    def unreserve(self, job: Job) -> None:
         """Make a reserved job ready again with its priority. Only its count of reservations still shows the reservation."""
         self._move(job, JobState.READY, job.priority, 0)
 
@@ -312,7 +312,7 @@ class Tube(Pausable):
         if self.is_given_up(job):
             self.bury(job, job.priority)
         else:
-            self.let_go(job)
+            self.unreserve(job)
 
     def is_given_up(self, job: Job) -> bool:
         """Return True if the job has failed as often as -max-attempts allows."""
@@ -447,7 +447,7 @@ class Tube(Pausable):
         is_behind = job.due == self.last_over and isinstance(self.reserved[job.ordinal], Holder)
         self.last_over = job.due
         if is_behind:
-            self.let_go(job)
+            self.unreserve(job)
         else:
             self.fail(job)
 

@@ -25,7 +25,7 @@ _NOBODY = Users()
 
 @dataclass(frozen=True, slots=True)
 class ServerFigures:
-    """The figures that the process and its connections add to the statistics."""
+    """The values that the process and its connections add to the statistics."""
 
     max_job_size: int  # bytes
     connections: int
@@ -61,7 +61,7 @@ def _answer(lines: str) -> bytes:
 
 
 def node_stats(tubes: Tubes, figures: ServerFigures, draining: bool) -> dict[str, object]:
-    """Return the figures of `stats`, in beanstalkd's order."""
+    """Return the statistics of `stats`, in beanstalkd's order."""
     oldest, current, migrated, written, largest = figures.binlog
     fields: dict[str, object] = {
         "current-jobs-urgent": tubes.urgent,
@@ -100,7 +100,7 @@ def node_stats(tubes: Tubes, figures: ServerFigures, draining: bool) -> dict[str
 
 
 def tube_stats(tubes: Tubes, name: str, tube: Tube | None, now: int) -> dict[str, object]:
-    """Return the figures of `stats-tube` for a listed tube; `tube` may be None if it is only used or watched."""
+    """Return the statistics of `stats-tube` for a listed tube; `tube` may be None if it is only used or watched."""
     users, counters = tubes.listed.users.get(name, _NOBODY), tubes.listed.counters[name]
     everywhere = tubes.everywhere(name)
     counts = {state: sum(one.table.counts[state] for one in everywhere) for state in JobState}
@@ -124,7 +124,7 @@ def tube_stats(tubes: Tubes, name: str, tube: Tube | None, now: int) -> dict[str
 
 
 def job_stats(tube: Tube, job: Job, now: int, wall: int) -> dict[str, object]:
-    """Return the figures of `stats-job`; `now` is monotonic ns, `wall` ns since the epoch."""
+    """Return the statistics of `stats-job`; `now` is monotonic ns, `wall` ns since the epoch."""
     left = (job.due - now) / SECOND if job.state in (JobState.RESERVED, JobState.DELAYED) else 0
     return {
         "id": tube.index.client_id(job.id),

@@ -76,7 +76,7 @@ class GetJob:
 
 @dataclass(frozen=True, slots=True)
 class QPeek:
-    """The arguments of a QPEEK."""
+    """The arguments of a QPEEK: the next `count` jobs, or the newest ones."""
 
     queue: bytes
     count: int
@@ -243,7 +243,7 @@ def addjob(arguments: list[bytes], copies: int = 1) -> AddJob:
 
 
 def getjob(arguments: list[bytes]) -> GetJob:
-    """Read a GETJOB. Raises Refused."""
+    """Read the words of a GETJOB, the command first. Raises Refused for a wrong option, number or missing FROM."""
     nohang, timeout, count, with_counters, at = False, 0, 1, False, 1
     last = len(arguments) - 1
     while at < last:  # an option that stands last leaves no room for FROM and a queue

@@ -20,7 +20,7 @@ NO_PAUSE = b"ERR CLIENT PAUSE is not supported: pause queues with PAUSE, or drai
 
 
 def client_command(client: Client, arguments: list[bytes]) -> None:
-    """Execute a CLIENT."""
+    """Execute a subcommand of CLIENT. Raises Refused."""
     match arguments[1].lower(), arguments[2:]:
         case b"list", []:
             client.reply(resp.bulk(b"".join(_line(client, one) for one in client.context.clients())))

@@ -36,7 +36,7 @@ def nodes_for_clients(client: Client) -> bytes:
 
 
 def cluster_command(client: Client, arguments: list[bytes]) -> None:
-    """Execute a CLUSTER."""
+    """Execute a subcommand of CLUSTER. Raises Refused."""
     context = client.context
     match arguments[1].lower(), arguments[2:]:
         case b"myid", []:
@@ -73,7 +73,7 @@ def _line(client: Client, node: NodeFacts) -> str:
         flags.append(_FLAGS[node.priority])
     link = "connected" if is_own or node.priority is Priority.GOOD else "disconnected"
     node_id = client.context.ids.node_id(node.number).decode()
-    return f"{node_id} {node.ip}:{node.port} {','.join(flags)} {node.silent_since} {node.heard_at} {link}\n"
+    return f"{node_id} {node.ip}:{node.port} {','.join(flags)} {node.silent_since} {node.contact_at} {link}\n"
 
 
 def _info(client: Client) -> str:

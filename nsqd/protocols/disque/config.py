@@ -33,7 +33,7 @@ _UNITS = {b"": 1, b"b": 1, b"k": 1000, b"kb": 1 << 10, b"m": 10**6, b"mb": 1 << 
 
 
 def config_command(client: Client, arguments: list[bytes]) -> None:
-    """Execute a CONFIG."""
+    """Execute a subcommand of CONFIG. Raises Refused."""
     word = arguments[1].lower()
     needed = {b"get": 3, b"set": 4, b"rewrite": 2, b"resetstat": 2}.get(word)
     if needed is None:

@@ -36,7 +36,7 @@ class NodeFacts:
     priority: Priority
     is_leaving: bool = False
     silent_since: int = 0  # ms since the epoch, when the first heartbeat was missed; 0: none was
-    heard_at: int = 0  # ms since the epoch, of the last heartbeat; 0: there was none, or the node is this one
+    contact_at: int = 0  # ms since the epoch, of the last heartbeat; 0: there was none, or the node is this one
 
 
 class DisqueCluster(Protocol):
@@ -92,7 +92,7 @@ class OtherNodes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServerFigures:
-    """The figures of the process, for INFO."""
+    """The statistics of the process, for INFO."""
 
     os: str
     pid: int

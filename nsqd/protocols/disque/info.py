@@ -19,7 +19,7 @@ DAY = 86_400  # s
 
 
 def info(client: Client, arguments: list[bytes]) -> None:
-    """Execute an INFO."""
+    """Execute INFO: reply with one section, or with all. Raises Refused for several arguments."""
     if len(arguments) > 2:
         raise Refused(SYNTAX_ERROR)
     section = arguments[1].lower().decode("latin-1") if len(arguments) == 2 else "default"

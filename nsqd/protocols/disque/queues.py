@@ -29,7 +29,7 @@ _SHARD = 1 << 63  # in a cursor: the tube is one of a promoted log
 
 
 def length(client: Client, arguments: list[bytes]) -> None:
-    """Execute a QLEN."""
+    """Execute a QLEN: reply with the number of ready jobs, those of promoted logs included."""
     client.reply(resp.integer(client.context.queues.length(client.context.queue(arguments[1]))))
 
 
@@ -52,7 +52,7 @@ def peek(client: Client, arguments: list[bytes]) -> None:
 
 
 def stat(client: Client, arguments: list[bytes]) -> None:
-    """Execute a QSTAT."""
+    """Execute a QSTAT: reply with the statistics of a queue, or with nil if this node has none of its jobs."""
     queues, name = client.context.queues, client.context.queue(arguments[1])
     lenders = queues.imports.lenders(name, client.now)
     if not queues.is_known(name) and not lenders:

@@ -14,24 +14,62 @@ from nsqd.protocols.transport import DEFLATE_LEVEL, Upgrade
 from shared.text import without_surrogates
 from shared.values import MILLISECOND, SECOND
 
-_FIELDS: dict[str, type] = {
-    "client_id": str,
-    "hostname": str,
-    "user_agent": str,
-    "heartbeat_interval": int,
-    "output_buffer_size": int,
-    "output_buffer_timeout": int,
-    "sample_rate": int,
-    "msg_timeout": int,
-    "feature_negotiation": bool,
-    "tls_v1": bool,
-    "deflate": bool,
-    "deflate_level": int,
-    "snappy": bool,
-    "topology_region": str,
-    "topology_zone": str,
-    "deduplication": bool,  # an addition of Penstock, as is the next one
-    "replicate": int,
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of IDENTIFY, from which the checks and docs/reference/client-settings.md follow.
+
+    `least` and `most` bound a number that is not 0: in the unit of the field, or by the name of a setting, whose times are in
+    ns. Out of bounds is an error.
+    """
+
+    kind: type
+    about: str
+    default: str = ""
+    least: int | str = 0
+    most: int | str = 0
+
+
+FIELDS: dict[str, Field] = {
+    "client_id": Field(str, "Name of the client in `/stats` and in nsqadmin"),
+    "hostname": Field(str, "Name of its machine"),
+    "user_agent": Field(str, "Its program and version"),
+    "heartbeat_interval": Field(
+        int, "ms between heartbeats; -1: none, and SUB is refused", "30,000", 1000, "max_heartbeat_interval"
+    ),
+    "output_buffer_size": Field(
+        int,
+        "Bytes of messages that are held to be sent together; -1: none, reported as 1",
+        "16,384",
+        64,
+        "max_output_buffer_size",
+    ),
+    "output_buffer_timeout": Field(
+        int,
+        "ms for which they are held; -1: until another event sends them",
+        "`-output-buffer-timeout`",
+        "min_output_buffer_timeout",
+        "max_output_buffer_timeout",
+    ),
+    "sample_rate": Field(int, "Percent of the messages to deliver; 0: all", "0", 0, 99),
+    "msg_timeout": Field(
+        int, "ms after which a message that is not finished is ready again", "`-msg-timeout`", 1000, "max_msg_timeout"
+    ),
+    "topology_region": Field(str, "Region of the client, for `-enable-experiment topology-aware-consumption`"),
+    "topology_zone": Field(str, "Its zone"),
+    "feature_negotiation": Field(
+        bool, "The reply is JSON; without it the reply is `OK`, and the fields below are ignored", "false"
+    ),
+    "tls_v1": Field(bool, "TLS, if nsqd has a certificate", "false"),
+    "deflate": Field(bool, "Compression by deflate, if nsqd has `-deflate`", "false"),
+    "deflate_level": Field(int, "Its level; above `-max-deflate-level` it is lowered", "6"),
+    "snappy": Field(bool, "Compression by snappy, if nsqd has `-snappy`; not with deflate", "false"),
+    "deduplication": Field(
+        bool, "PUB, DPUB and MPUB may end in a key, or in a producer and a sequence (Penstock's own)", "false"
+    ),
+    "replicate": Field(
+        int, "Nodes that must have each message before its OK (Penstock's own)", "as the topic's", 1, "most_copies"
+    ),
 }
 
 
@@ -76,10 +114,10 @@ def decode(body: bytes) -> dict[str, Any]:
         raise _decode_failed()
     found: dict[str, Any] = {}
     for name, value in pairs:
-        kind = _FIELDS.get(name.lower())
-        if kind is None or value is None:
+        known = FIELDS.get(name.lower())
+        if known is None or value is None:
             continue
-        if type(value) is not kind or (isinstance(value, int) and not -(2**63) <= value < 2**63):
+        if type(value) is not known.kind or (isinstance(value, int) and not -(2**63) <= value < 2**63):
             raise _decode_failed()
         found[name.lower()] = without_surrogates(value) if isinstance(value, str) else value
     if not -(2**31) <= found.get("sample_rate", 0) < 2**31:
@@ -113,48 +151,54 @@ def apply(asked: dict[str, Any], settings: Settings) -> tuple[Agreement, WireErr
     return identity, None
 
 
-def _in_range(asked: dict[str, Any], name: str, least: int, most: int) -> int:
+def _in_range(asked: dict[str, Any], name: str, settings: Settings) -> int:
     """Return a number that was asked for, or 0 if it was not. Raises WireError if it is out of range."""
     value: int = asked.get(name, 0)
-    if value and not least <= value <= most:
+    known = FIELDS[name]
+    if value and not _bound(known.least, settings) <= value <= _bound(known.most, settings):
         raise WireError("E_BAD_BODY", f"IDENTIFY {name.replace('_', ' ')} ({value}) is invalid")
     return value
+
+
+def _bound(bound: int | str, settings: Settings) -> int:
+    """Return a bound of a field as a number: that of a setting is in ms for a time."""
+    if isinstance(bound, int):
+        return bound
+    value: int = getattr(settings, bound)
+    return value // MILLISECOND if bound.endswith(("_interval", "_timeout")) else value
 
 
 def _heartbeat(identity: Agreement, asked: dict[str, Any], settings: Settings) -> Agreement:
     if asked.get("heartbeat_interval") == -1:
         return replace(identity, heartbeat_interval=0)
-    value = _in_range(asked, "heartbeat_interval", 1000, settings.max_heartbeat_interval // MILLISECOND)
+    value = _in_range(asked, "heartbeat_interval", settings)
     return replace(identity, heartbeat_interval=value * MILLISECOND) if value else identity
 
 
 def _output_timeout(identity: Agreement, asked: dict[str, Any], settings: Settings) -> Agreement:
     if asked.get("output_buffer_timeout") == -1:
         return replace(identity, output_buffer_timeout=0)
-    shortest, longest = settings.min_output_buffer_timeout, settings.max_output_buffer_timeout
-    value = _in_range(asked, "output_buffer_timeout", shortest // MILLISECOND, longest // MILLISECOND)
+    value = _in_range(asked, "output_buffer_timeout", settings)
     return replace(identity, output_buffer_timeout=value * MILLISECOND) if value else identity
 
 
 def _output_size(identity: Agreement, asked: dict[str, Any], settings: Settings) -> Agreement:
     if asked.get("output_buffer_size") == -1:
         return replace(identity, output_buffer_size=1, output_buffer_timeout=0)
-    value = _in_range(asked, "output_buffer_size", 64, settings.max_output_buffer_size)
+    value = _in_range(asked, "output_buffer_size", settings)
     return replace(identity, output_buffer_size=value) if value else identity
 
 
 def _replicate(identity: Agreement, asked: dict[str, Any], settings: Settings) -> Agreement:
-    return replace(
-        identity, replicate=_in_range(asked, "replicate", 1, settings.most_copies) if identity.negotiates else 0
-    )
+    return replace(identity, replicate=_in_range(asked, "replicate", settings) if identity.negotiates else 0)
 
 
 def _sample_rate(identity: Agreement, asked: dict[str, Any], settings: Settings) -> Agreement:
-    return replace(identity, sample_rate=_in_range(asked, "sample_rate", 0, 99))
+    return replace(identity, sample_rate=_in_range(asked, "sample_rate", settings))
 
 
 def _msg_timeout(identity: Agreement, asked: dict[str, Any], settings: Settings) -> Agreement:
-    value = _in_range(asked, "msg_timeout", 1000, settings.max_msg_timeout // MILLISECOND)
+    value = _in_range(asked, "msg_timeout", settings)
     return replace(identity, msg_timeout=value * MILLISECOND) if value else identity
 
 

@@ -199,7 +199,7 @@ class Publisher:
         return self._spend(len(scan.bodies), at)
 
     def published(self) -> tuple[int, int]:
-        """As AccountClient has it."""
+        """Return the number of messages that this client has published, and the bytes of their bodies."""
         more = self.batch.left if self.batch is not None else (0, 0)
         return sum(self.counts.values()) + more[0], self.size + more[1]
 

@@ -216,11 +216,11 @@ class Cache:
 
     def _is_awaited(self, read: ReadRequest) -> bool:
         """Return True if another node may have the corrupt bytes, and could not be reached yet. Any thread may ask."""
-        mend = self._files.mend
-        if mend is None:
+        repair = self._files.repair
+        if repair is None:
             return False
         try:
-            return any(mend.is_awaited(self._files.at(place[0]), place[2]) for place in read.locations)
+            return any(repair.is_awaited(self._files.at(place[0]), place[2]) for place in read.locations)
         except FileNotFoundError:  # a segment was removed meanwhile
             return False
 

@@ -17,7 +17,7 @@ from nsqd.storage.log.writer import Writer
 from nsqd.storage.sequence import Sequence
 from nsqd.storage.stored_extent import StoredExtent
 
-RECORD = 16  # bytes that a message takes in addition to its frame, about: more in a record of its own, less among many
+RECORD = 16  # bytes of a message in addition to its frame, about: more in a record of its own, less among many
 
 
 class LogCount:
@@ -32,7 +32,7 @@ class LogCount:
             int, int
         ] = {}  # when the first message was published (ns since the epoch), by the segment's base
 
-    def count_some(self, most: int) -> bool:
+    def count_batch(self, most: int) -> bool:
         return any(True for _ in islice(self._walk, most - 1, most))
 
     def topics(self) -> list[TopicContent]:

@@ -82,7 +82,7 @@ class Copies:
         """
         is_awaited = needs_sync = False
         for (_, is_durable), marks in self._marks.items():
-            marks.leaving.let_go(now)
+            marks.leaving.release_reached(now)
             if marks.leaving in awaited and marks.leaving.position < position:
                 marks.leaving.hold(position, now)
             is_given_up = marks.copied in awaited
@@ -127,5 +127,5 @@ class Copies:
                 marks.leaving.position = max(marks.leaving.position, position)
                 self._given_up += is_given_up
                 expired = True
-            marks.leaving.let_go(now)
+            marks.leaving.release_reached(now)
         return expired

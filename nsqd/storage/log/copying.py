@@ -118,19 +118,19 @@ class LogSource:
             size = max(2 * size, PREFIX_SIZE + int.from_bytes(data[:4], "big") if len(data) >= 4 else 0)
             size = min(size, MOST_RECORD)
 
-    def read_mended(self, base: int, file: SegmentFile, at: int, end: int, size: int) -> tuple[bytes, int]:
+    def read_repaired(self, base: int, file: SegmentFile, at: int, end: int, size: int) -> tuple[bytes, int]:
         """Return the same after corrupt bytes were fetched from other nodes, which may take seconds. Any thread may call it.
 
         Raises OSError, also while a replica that may have the bytes cannot be reached.
         """
         data, wrong = self.read(file, at, end, size)
-        mend = self._writer.files.mend
-        if not wrong or mend is None:
+        repair = self._writer.files.repair
+        if not wrong or repair is None:
             return data, wrong
         start = at + len(data) - wrong
-        if mend(base, file, start, at + len(data)):
+        if repair(base, file, start, at + len(data)):
             return self.read(file, at, end, size)
-        if mend.is_awaited(file, start):
+        if repair.is_awaited(file, start):
             raise OSError(f"{wrong} bytes of {file.name} are corrupt, and a node that may have them cannot be reached")
         return data, wrong
 

@@ -25,8 +25,8 @@ class SegmentFile:
     node: int  # the node number under which the messages in it were published
 
 
-class Mend(Protocol):
-    """Repair of corrupt bytes from other nodes: nsqd.cluster.replication.repair.Mending. Any thread may call it."""
+class ByteRepair(Protocol):
+    """Repair of corrupt bytes from other nodes: nsqd.cluster.replication.repair.LogRepair. Any thread may call it."""
 
     def __call__(self, base: int, file: SegmentFile, start: int, stop: int) -> bool:
         """Replace the bytes of the segment at `base` from offset `start` to `stop` of its file, which may take seconds.
@@ -43,7 +43,7 @@ class SegmentFiles:
 
     def __init__(self, headers: Iterable[SegmentHeader] = ()) -> None:
         self._files: dict[int, SegmentFile] = {}
-        self.mend: Mend | None = None  # None: no other node has a copy
+        self.repair: ByteRepair | None = None  # None: no other node has a copy
         for header in headers:
             self.put(header)
 

@@ -51,7 +51,7 @@ class LogPlan:
         """Yield the batches of messages first..end in a location. Raises MessagesGone if the segment's file is missing."""
         try:
             file = self.files.at(location[0])
-            data, found = read_publishes(self.disk, file, location, self.topic, self.files.mend)
+            data, found = read_publishes(self.disk, file, location, self.topic, self.files.repair)
         except FileNotFoundError:
             raise MessagesGone from None
         for published in found:

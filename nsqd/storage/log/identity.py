@@ -71,5 +71,5 @@ def read_identity(disk: Disk) -> StoredIdentity | None:
 
 
 def write_identity(disk: Disk, stored: StoredIdentity) -> None:
-    """Write `log.id` durably. Raises OSError."""
+    """Replace the directory's `log.id` durably. Raises OSError."""
     replace_file(disk, NAME, encode_identity(stored))

@@ -12,7 +12,7 @@ from nsqd.core.message.frame import ID_SIZE, split
 from nsqd.core.message.ids import between
 from nsqd.core.records import RecordKind
 from nsqd.storage.log.disk import Disk, read_from
-from nsqd.storage.log.files import Mend, SegmentFile, SegmentFiles
+from nsqd.storage.log.files import ByteRepair, SegmentFile, SegmentFiles
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, decode
 from nsqd.storage.log.scan import resume
 from nsqd.storage.stored_extent import Location, StoredExtent
@@ -79,7 +79,7 @@ def read_frames(
     """Read the extent's messages, as far as they are at `locations`. Raises OSError."""
     found = no_frames(stored.first, stored.count)
     for location in locations:
-        collect_frames(disk, files.at(location[0]), location, topic, found, files.mend)
+        collect_frames(disk, files.at(location[0]), location, topic, found, files.repair)
     return found
 
 
@@ -104,14 +104,14 @@ def read_frames_cached(
 
 
 def collect_frames(
-    disk: Disk, file: SegmentFile, location: Location, topic: int, found: FoundFrames, mend: Mend | None = None
+    disk: Disk, file: SegmentFile, location: Location, topic: int, found: FoundFrames, repair: ByteRepair | None = None
 ) -> bool:
     """Put the topic's frames in a location of `file` into their places. Returns False if some bytes there are corrupt."""
-    return found.put_publishes(*read_publishes(disk, file, location, topic, mend))
+    return found.put_publishes(*read_publishes(disk, file, location, topic, repair))
 
 
 def read_publishes(
-    disk: Disk, file: SegmentFile, location: Location, topic: int, mend: Mend | None = None
+    disk: Disk, file: SegmentFile, location: Location, topic: int, repair: ByteRepair | None = None
 ) -> tuple[bytes, list[Published | None]]:
     """Return the bytes of a location, and the topic's PUBLISH records in them (see `publishes`). Raises OSError.
 
@@ -119,7 +119,7 @@ def read_publishes(
     """
     data, start = _read_location(disk, file, location)
     found = list(publishes(data, start, file.seed, topic))
-    if None in found and mend is not None and mend(location[0], file, start, start + len(data)):
+    if None in found and repair is not None and repair(location[0], file, start, start + len(data)):
         data, start = _read_location(disk, file, location)
         found = list(publishes(data, start, file.seed, topic))
     return data, found

@@ -45,7 +45,7 @@ class LogOptions:
     node: int  # number of the node
     durability: Durability  # durability of topics that have no mode of their own
     sync_every: int  # messages after which the mode `interval` syncs
-    budget: int  # bytes that messages may take in memory
+    budget: int  # bytes of messages in memory, at most
     segment_size: int = 0  # bytes; 0: the default
 
 

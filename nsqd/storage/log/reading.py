@@ -41,7 +41,7 @@ class LogReading:
         began = time.perf_counter()
         self.log_records = LogRecords(disk, durable)
         self.replay, root = replayed(self.log_records, interrupt)
-        for header in self.headers:  # the record that began an epoch may be damaged, or its segment rewritten
+        for header in self.headers:  # the record that began an epoch may be corrupt, or its segment rewritten
             if not header.generation:
                 self.replay.epochs.begin(header.epoch, header.base)
         self.messages = self.replay.sequences  # sequences by the topic's number

@@ -189,7 +189,7 @@ class LogFiles:
         size = self._disk.size(name)
         if size > UNFINISHED:
             raise LogError(
-                f"log segment {name} cannot be read: its header is corrupt, and no other file tells what log it is of;"
+                f"log segment {name} cannot be read: its header is corrupt, and no other file names its log;"
                 f" put {IDENTITY} or another segment of the same log back from a backup"
             )
         self.unreadable.append(name)

@@ -54,13 +54,10 @@ class SyncJob:
 
 
 class Tap(Protocol):
-    """A receiver of every byte of the log once it is written, in order.
-
-    See R20 of docs/contributing/design/cluster-protocol.md.
-    """
+    """A receiver of every byte of the log once it is written, in order: the followers' (replication/leader.py)."""
 
     def began(self, header: SegmentHeader) -> None:
-        """Note that a segment begins."""
+        """Note that the next group begins a segment with this header."""
 
     def wrote(self, segment: int, at: int, buffers: list[bytes], size: int) -> None:
         """Copy the `size` bytes of a group, from offset `at` of the file of the segment with this base on."""

@@ -109,7 +109,7 @@ def test_a_node_that_dies_while_no_page_is_open_is_down_on_every_page_and_webhoo
             assert "1 of 2 nodes" in page(admin, "/")
             assert "DOWN" in page(admin, "/nodes")
             last = page(admin, f"/nodes/{dead.http}")
-            assert "Last known figures" in last
+            assert "Last known values" in last
             assert ">30<" in last
             eventually(lambda: notified(endpoint, "raised"))
             bodies = map(json.loads, endpoint.bodies)

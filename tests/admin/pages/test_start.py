@@ -49,8 +49,8 @@ def test_an_nsqlookupd_that_is_down_makes_no_data_old() -> None:
     stale = {"address": "l:1", "seconds": 45.0, "data_age": 47.0, "is_node": False, "is_lookupd": True}
     text = banners(stale=[stale])
     assert text.startswith(
-        "Stale: no answer from nsqlookupd l:1 for 45 s. The figures of nodes that answer are current."
+        "Stale: no answer from nsqlookupd l:1 for 45 s. The values of nodes that answer are current."
     )
     assert "47" not in text
     text = banners(stale=[stale | {"is_node": True, "is_lookupd": False}])
-    assert text.startswith("Stale: no answer from node l:1 for 45 s. Figures of it are up to 47 s old.")
+    assert text.startswith("Stale: no answer from node l:1 for 45 s. Its values are up to 47 s old.")

@@ -60,7 +60,7 @@ def test_a_role_and_a_task_of_a_user_change_with_the_file(tmp_path: Path) -> Non
         (ORDERS, [True, False]), (ORDERS.replace("orders.*", "x*"), [False, True]), ("", [False, False]),
     ):  # fmt: skip
         auth_file(tmp_path, text)
-        users.look_after()
+        users.reload_if_changed()
         assert [access.still_may(Who(began), "requeue", topic) for topic in ("orders.new", "x")] == allowed
         found = access.oidc.identity("ann", ("orders",))
         assert (found and [found.rights.may(Verb.ACT, topic) for topic in ("orders.new", "x")]) == (

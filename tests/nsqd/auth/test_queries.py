@@ -23,7 +23,7 @@ class Lines(logging.Handler):
 
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lines]:
-    """The log goes here, whatever other tests have done with it."""
+    """The log is written here, whatever other tests have done with it."""
     handler = Lines()
     monkeypatch.setattr(log, "handlers", [handler])
     monkeypatch.setattr(log, "propagate", False)

@@ -41,7 +41,7 @@ class SimMember:
         return self.is_up and self.network.now >= self.still_until
 
     def turn(self) -> None:
-        """What a reactor does: read what has come, do what is due, send."""
+        """Do what a reactor does: read bytes that have come, call what is due, send."""
         if not self.runs:
             return
         if self.cluster.membership.must_read_first(self.now):
@@ -159,7 +159,7 @@ class Network:
                     member.turn()
             self.deliver_to()
 
-    # what a test asks
+    # questions of a test
 
     def running(self) -> list[SimMember]:
         return [member for member in self.members.values() if member.runs]

@@ -24,7 +24,7 @@ from tests.nsqd.protocols.disque.wire import Wire, request
 
 @dataclass(slots=True)
 class End:
-    """One end of a connection, as a Link of nsqd/cluster is one: what is sent stays until the network carries it."""
+    """One end of a connection, as a Link of nsqd/cluster is one: output stays until the network carries it."""
 
     node: Any  # the identity of the peer
     sent: list[bytes] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Station:
         self._node_turn()
 
     def _end_turn(self) -> None:
-        """What the reactor does when the group of the turn is written."""
+        """Do what the reactor does when the group of the turn is written."""
         replies = self.jobs.replies()
         assert not self.node.broker.agenda.unsealed_puts, "something changes behind the group of the turn"
         if replies is not None and self.held is None:
@@ -121,7 +121,7 @@ class Cluster:
                 here.jobs.closed(link)
 
     def settle(self) -> None:
-        """Let turns and frames go on until nothing is on its way, and check all brokers."""
+        """Run turns and deliver frames until nothing is on its way, and check all brokers."""
         busy = True
         while busy:
             busy = False
@@ -149,7 +149,7 @@ class Cluster:
         self.settle()
 
     def waiting(self, station: Station, *queues: str, options: tuple[str | int, ...] = ()) -> Wire:
-        """A client of Disque that waits, as all nodes have heard."""
+        """A client of Disque that waits, as all nodes know."""
         client = waiting(station, *queues, options=options)
         self.settle()
         return client

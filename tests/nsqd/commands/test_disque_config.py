@@ -66,7 +66,7 @@ def test_any_line_has_words_or_is_refused(parts: list[bytes]) -> None:
     assert split_words(line) is None or b"".join(split_words(line) or []).count(b"x") <= line.count(b"x")
 
 
-def test_an_empty_configuration_has_the_defaults_that_config_get_tells() -> None:
+def test_an_empty_configuration_has_the_defaults_that_config_get_shows() -> None:
     settings = read(b"\n# comment\n  # port 1\n")
     assert not settings.given
     assert (settings.shown, settings.addresses, settings.notes) == (DEFAULTS, [":7711"], [])
@@ -151,7 +151,7 @@ def test_a_bad_line(text: str) -> None:
     assert refused(text) == BAD[text]
 
 
-def test_an_error_tells_the_line() -> None:
+def test_an_error_names_the_line() -> None:
     with pytest.raises(ConfigError, match=re.escape("at line 3\n>>> 'Port  \"x\"'\nInvalid port")):
         read(b'# one\nport 1\n \tPort  "x" \r\nport 2')
     with pytest.raises(ConfigError) as error:
@@ -193,14 +193,14 @@ def test_addresses() -> None:
     assert read("port 0\nbind 1.2.3.4").addresses == ["1.2.3.4:0"]
 
 
-def test_who_relies_on_what_has_no_effect_is_told() -> None:
+def test_settings_without_effect_are_reported() -> None:
     assert [line.split()[0] for line in read("maxmemory 1gb\ntimeout 5\nsyslog-enabled yes").notes] == [
         "maxmemory", "timeout", "syslog-enabled",
     ]  # fmt: skip
     assert read("timeout 0\nsyslog-enabled no\nhz 50").notes == []
 
 
-def test_what_config_get_tells() -> None:
+def test_config_get_shows_the_configuration() -> None:
     told = read("tcp-keepalive 60\nenable-debug-command yes\nappendfilename x").shown
     assert (told["tcp-keepalive"], set(told)) == ("yes", set(DEFAULTS))
 

@@ -34,15 +34,15 @@ class PromotedLog:
     def attach(self, limit: int = ALL, deletions: Deletions | None = None) -> bool:
         """Begin the attachment. Returns True if there is more to do."""
         self.attachment = Attachment(self.node.broker, self.broker, deletions)
-        return self.attach_some(limit)
+        return self.attach_batch(limit)
 
-    def attach_some(self, limit: int = 1) -> bool:
-        more = self.attachment.attach_some(limit)
+    def attach_batch(self, limit: int = 1) -> bool:
+        more = self.attachment.attach_batch(limit)
         self.node.turn()
         return more
 
     def detach(self, limit: int = ALL) -> bool:
-        more = self.attachment.detach_some(limit)
+        more = self.attachment.detach_batch(limit)
         self.node.turn()
         return more
 

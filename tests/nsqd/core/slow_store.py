@@ -35,7 +35,7 @@ class SlowTopic(MemoryTopic):
         return extent
 
     def fetch(self, ordinal: int) -> None:
-        """What was asked for can be read from now on."""
+        """Let the requested messages be read from now on."""
         extent = super().read(ordinal)
         assert extent is not None
         self._store.cached.add((self._number, extent.first))

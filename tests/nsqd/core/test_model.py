@@ -159,13 +159,13 @@ class TopicMachine(RuleBasedStateMachine):
     def promote(self, names: set[str], many: int, deferred: int, paused: bool, paused_channels: bool) -> None:
         """A log as its origin left it: with channels or without, and perhaps paused."""
         number = next(self.origins)
-        theirs = PromotedLog(self.node, 7 + number)
+        promoted_log = PromotedLog(self.node, 7 + number)
         model = ModelLog(paused=paused)
-        topic = theirs.broker.topic("t")
+        topic = promoted_log.broker.topic("t")
         for name in sorted(names):
-            theirs.broker.pause(topic.channel(name), paused_channels)
+            promoted_log.broker.pause(topic.channel(name), paused_channels)
             model.parts[name] = Part(paused=paused_channels)
-        theirs.broker.pause(topic, paused)
+        promoted_log.broker.pause(topic, paused)
         bodies = self.bodies(number, many)
         topic.publish(bodies, sum(map(len, bodies)))
         model.backlog += [(body, 0) for body in bodies]
@@ -173,11 +173,11 @@ class TopicMachine(RuleBasedStateMachine):
             due = self.node.now + 700 * MS
             topic.intake.publish_deferred(body, due)
             model.backlog.append((body, due))
-        self.promoted[number] = theirs
+        self.promoted[number] = promoted_log
         self.logs[number] = model
-        theirs.broker.seal()
+        promoted_log.broker.seal()
         self._promote_model(model)
-        while theirs.attach(1) if not hasattr(theirs, "attachment") else theirs.attach_some(1):
+        while promoted_log.attach(1) if not hasattr(promoted_log, "attachment") else promoted_log.attach_batch(1):
             pass
 
     def _promote_model(self, model: ModelLog) -> None:
@@ -207,7 +207,7 @@ class TopicMachine(RuleBasedStateMachine):
                     self._give(log, body, due)
 
     def _share(self, model: ModelLog) -> None:
-        """What no channel was given goes to the channels of the local topic, if the log had none."""
+        """Messages that no channel was given go to the channels of the local topic, if the log had none."""
         model.is_shared |= not model.parts
         if model.is_shared and model.backlog:
             for name, part in self.logs[HOME].parts.items():
@@ -217,9 +217,9 @@ class TopicMachine(RuleBasedStateMachine):
     @rule(data=st.data(), limit=st.sampled_from([1, 100]))
     def detach(self, data: st.DataObject, limit: int) -> None:
         number = data.draw(st.sampled_from(sorted(self.promoted)))
-        theirs = self.promoted.pop(number)
+        promoted_log = self.promoted.pop(number)
         self.logs[number].is_going = True
-        while theirs.detach(limit):
+        while promoted_log.detach(limit):
             pass
         del self.logs[number]
         self.deliveries = [entry for entry in self.deliveries if entry[1] != number]
@@ -505,7 +505,7 @@ class TopicMachine(RuleBasedStateMachine):
         )
 
     def _expire(self) -> None:
-        """What is overdue beyond the grace is ready again; the invariant sees to the numbers."""
+        """Messages that are overdue beyond the grace are ready again; the invariant sees to the numbers."""
         now = self.node.now
         for part in (part for log in self.logs.values() for part in log.parts.values()):
             for waiting, comes in ((part.deferred, part.ready.add), (part.in_flight, part.hand_back)):

@@ -108,7 +108,7 @@ def test_a_topic_that_is_deleted_before_it_is_attached_is_not_made_at_home(node:
     deletion = topic_of(log)
     log.attach(0)
     delete(node, log, deletion)
-    while log.attach_some():
+    while log.attach_batch():
         pass
     assert list(node.broker.topics) == ["u"]
 

@@ -87,7 +87,7 @@ def test_a_channel_that_is_woken_and_has_nothing_left_lets_the_others_deliver(no
     elif goes == "paused":
         woken.broker.pause(shard, True)
     else:
-        while woken.attachment.detach_some(1):
+        while woken.attachment.detach_batch(1):
             pass
     node.turn()
     (came,) = bodies(inbox.take())
@@ -101,7 +101,7 @@ def test_a_shard_that_goes_when_it_is_woken_lets_the_channel_at_home_deliver(nod
     consumer.set_ready(1)
     shard = log.broker.topics["t"].channels["c"]
     assert shard in node.broker.agenda.awake
-    while log.attachment.detach_some(1):
+    while log.attachment.detach_batch(1):
         pass
     node.turn()
     assert bodies(inbox.take()) == [b"own"]
@@ -223,7 +223,7 @@ def test_what_waits_at_home_goes_to_all_channels_that_are_made_unless_the_log_is
         log.detach()
         assert bodies(node.subscribe("t", "e", ready=1)[1].take()) == [b"own"]
         return
-    while log.attach_some():
+    while log.attach_batch():
         pass
     assert [channel.depth for channel in node.broker.topics["t"].channels.values()] == [1, 1]
 
@@ -323,7 +323,7 @@ def test_a_channel_that_is_deleted_during_the_attachment_is_not_made_again(node:
     assert log.attach(1)
     node.channel("t", "d")
     node.broker.directory.delete_channel(node.broker.topics["t"], "d")
-    while log.attach_some():
+    while log.attach_batch():
         pass
     assert list(node.broker.topics["t"].channels) == ["c"]
 
@@ -336,7 +336,7 @@ def test_a_topic_that_is_deleted_during_the_attachment_is_not_made_again(node: N
     assert log.attach(1)
     for name in "tv":
         node.broker.delete_topic(name)
-    while log.attach_some():
+    while log.attach_batch():
         pass
     assert list(node.broker.topics) == ["u"]
     node.channel("t", "c")  # another topic
@@ -379,7 +379,7 @@ def test_a_tube_that_goes_with_its_last_user_takes_no_jobs_of_a_log_that_is_bein
     node.broker.tubes.attach(node.broker.topics["t"])
     node.broker.tubes.leave_empty("t")
     assert "t" not in node.broker.topics
-    while log.attach_some():
+    while log.attach_batch():
         pass
     assert log.broker.topics["t"].depth == 1
     assert node.broker.topics["t"].shards[1:] == (log.broker.topics["t"],)
@@ -464,7 +464,7 @@ def test_a_turn_is_one_of_all_logs_and_replies_wait_for_all_of_them(node: Node) 
     node.broker.begin(node.now + 5, 0)
     assert store.turns == [node.now, node.now + 5]
     assert node.broker.commit() == [Promise(store.mark, 2)]
-    attachment.detach_some(1)
+    attachment.detach_batch(1)
     node.broker.begin(node.now + 6, 0)
     assert len(store.turns) == 2
     assert list(node.broker.commit()) == []

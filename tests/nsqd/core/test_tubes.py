@@ -38,7 +38,7 @@ def test_a_topic_goes_with_its_tube_unless_it_has_more_whatever_is_retained() ->
     wire.ask(b"use q\r\npause-tube q 1\r\n")
     assert set(topics) == {"q"}
     wire.ask(b"use r\r\n" + put(b"") + b"reserve\r\ndelete 1\r\nuse default\r\n")
-    assert set(topics) == {"r"}  # what was put to it can be read back
+    assert set(topics) == {"r"}  # its jobs can be read back
     wire.node.broker.tubes.check()
 
 

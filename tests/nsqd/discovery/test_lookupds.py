@@ -107,7 +107,7 @@ def test_a_token_in_clear_text_is_logged_once(caplog: pytest.LogCaptureFixture) 
     assert warnings_for(["127.0.0.1:1", "localhost:1", "no address"], "pst_x", None, caplog) == []
     assert warnings_for(far, "pst_x", object(), caplog) == []
     assert warnings_for(far, "pst_x", None, caplog) == [
-        "LOOKUPD(lookup.test:1): the token of -auth-token-file goes in clear text: use TLS, by -lookupd-tls-root-ca-file"
+        "LOOKUPD(lookup.test:1): the token of -auth-token-file is sent in clear text: use TLS, by -lookupd-tls-root-ca-file"
     ]
 
 

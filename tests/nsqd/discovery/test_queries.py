@@ -56,7 +56,7 @@ async def test_an_error_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def contact(cluster: Any, number: Any, ago: Any, connected: Any = True) -> dict[str, Any]:
-    return {"cluster": cluster, "node_id": number, "last_heard": ago, "connected": connected}
+    return {"cluster": cluster, "node_id": number, "last_contact": ago, "connected": connected}
 
 
 async def contact_ages() -> dict[int, float]:

@@ -30,7 +30,7 @@ def reply_of(answer: httpx.Response) -> Any:
 
 
 def get(node: LocalNode, path: str, **arguments: object) -> Any:
-    """Send a GET, and return what it tells."""
+    """Send a GET, and return the JSON of the answer."""
     return reply_of(ask(node, "GET", path, **arguments))
 
 
@@ -40,14 +40,14 @@ def post(node: LocalNode, path: str, content: bytes | str = b"", **arguments: ob
 
 
 def consumer(node: LocalNode, topic: str, ready: int) -> Conversation:
-    """Return a client that consumes channel `c` of a topic, and takes so many messages at a time."""
+    """Return a client that consumes channel `c` of a topic, and takes `count` messages at a time."""
     client = Conversation(node, b"  V2SUB %s c\nRDY %d\n" % (topic.encode(), ready))
     assert client.frame() == OK
     return client
 
 
 def drained(node: LocalNode, topic: str, channel: str, count: int) -> list[bytes]:
-    """Consume so many messages of a channel, and return their bodies."""
+    """Consume `count` messages of a channel, and return their bodies."""
     with Conversation(node, b"  V2SUB %s %s\nRDY 100\n" % (topic.encode(), channel.encode())) as client:
         assert client.frame() == OK
         found = []

@@ -1,4 +1,4 @@
-"""Every declared argument of every route: what is refused, before the node is touched."""
+"""Every declared argument of every route: wrong values are refused before the node is touched."""
 
 import inspect
 import re

@@ -26,7 +26,7 @@ def channels(shown: dict[str, Any]) -> list[str]:
 NOTHING = {"channels": [], "topics": [], "tubes": [], "left_out": 0}
 
 
-def test_a_healthy_node_has_nothing_to_tell() -> None:
+def test_a_healthy_node_needs_no_attention() -> None:
     node = Node()
     node.channel("idle", "c")
     node.broker.topic("new")

@@ -19,7 +19,7 @@ def client() -> httpx.Client:
 
 
 def post(client: httpx.Client, path: str, content: bytes = b"", **more: Any) -> int:
-    """Return how many messages of the request were repeated."""
+    """Return the number of messages of the request that were repeated."""
     answer = client.post(path, content=content, **more)
     assert answer.status_code == 200
     return int(answer.headers.get("x-nsq-duplicates", 0))
@@ -38,7 +38,7 @@ def listed(client: httpx.Client, topic: str) -> dict[str, dict[str, Any]]:
     return {one["body"]: {name: one[name] for name in names if name in one} for one in answer.json()["messages"]}
 
 
-def test_attributes_are_told_where_messages_are_read_back_and_listed(client: httpx.Client) -> None:
+def test_attributes_are_shown_where_messages_are_read_back_and_listed(client: httpx.Client) -> None:
     for topic in ("headed", "elsewhere"):
         post(client, f"/topic/create?topic={topic}")
         post(client, f"/channel/create?topic={topic}&channel=c")

@@ -26,7 +26,7 @@ def asked(
     path: str = "",
     answer: Response | None = None,
 ) -> list[Event]:
-    """What a request leaves in the audit."""
+    """Return the records of a request in the audit."""
     events: list[Event] = []
 
     async def usual(request: Request) -> Response:

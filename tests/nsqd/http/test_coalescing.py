@@ -1,4 +1,4 @@
-"""What is dear is made once at a time, and nobody is given what was begun before he asked."""
+"""Expensive answers are made one at a time, and no request gets one that was begun before it came."""
 
 import asyncio
 from typing import Any, cast
@@ -34,7 +34,7 @@ async def settle() -> None:
 
 
 @on_asyncio
-async def test_those_who_ask_meanwhile_share_the_next() -> None:
+async def test_requests_that_come_meanwhile_share_the_next() -> None:
     coalescing: Coalescing[str] = Coalescing()
     workshop = Workshop()
     first = asyncio.create_task(coalescing.get("a", lambda: workshop.make("first")))
@@ -56,7 +56,7 @@ async def test_those_who_ask_meanwhile_share_the_next() -> None:
 
 
 @on_asyncio
-async def test_a_failure_is_everybodys_who_asked_for_it_and_nobody_elses() -> None:
+async def test_a_failure_reaches_all_who_asked_for_it_and_no_other_request() -> None:
     coalescing: Coalescing[str] = Coalescing()
     workshop = Workshop()
     asked = [asyncio.create_task(coalescing.get("a", lambda: workshop.make("bad"))) for _ in range(2)]
@@ -72,7 +72,7 @@ async def test_a_failure_is_everybodys_who_asked_for_it_and_nobody_elses() -> No
 
 
 @on_asyncio
-async def test_metrics_that_took_long_serve_for_as_long_again_and_tell_their_age() -> None:
+async def test_metrics_that_took_long_serve_for_as_long_again_and_show_their_age() -> None:
     route, made = MetricsRoute(cast(Any, None)), 0
 
     async def write() -> bytes:

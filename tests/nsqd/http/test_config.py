@@ -13,7 +13,7 @@ from tests.nsqd.http.raw import JSON, MAX_MSG, SMALL, TEXT, V1, ask, is_error
 
 FLAGS = SMALL
 
-# As NSQ's example files: the same keys, with what need not exist left empty.
+# As NSQ's example files: the same keys, with optional values left empty.
 NSQD_FILE = """
 log_level = "info"
 id = 77
@@ -110,7 +110,7 @@ def configured(tmp_path_factory: pytest.TempPathFactory) -> LocalNode:
 
 
 @each("key", AS_TEXT | AS_JSON | FOUND_AT_START)
-def test_all_options_are_told_and_all_but_two_stay(key: str, configured: LocalNode) -> None:
+def test_all_options_are_shown_and_all_but_two_stay(key: str, configured: LocalNode) -> None:
     kind = JSON if key in AS_JSON or key.endswith("_port") else TEXT
     expected = (200, (AS_TEXT | AS_JSON | FOUND_AT_START)[key].encode(), kind, V1)
     if key not in ("log_level", LOOKUPDS):
@@ -128,7 +128,7 @@ def test_the_tables_have_every_option() -> None:
     "option, value",
     [("id", "7"), ("msg_timeout", "60000000000"), ("max_msg_size", "2000"), ("mem_queue_size", "10000")],
 )
-def test_flags_and_defaults_are_told(node: LocalNode, option: str, value: str) -> None:
+def test_flags_and_defaults_are_shown(node: LocalNode, option: str, value: str) -> None:
     assert ask(node, "GET", f"/config/{option}").body.decode() == value
 
 
@@ -169,7 +169,7 @@ def test_changing_the_lookupd_addresses(node: LocalNode) -> None:
         assert (answer.status, answer.body, node.lookupds) == (200, body, json.loads(body))
 
 
-def test_more_lookupds_than_anybody_has_are_refused(node: LocalNode) -> None:
+def test_more_lookupds_than_a_cluster_can_have_are_refused(node: LocalNode) -> None:
     many = [f"127.0.0.1:{port}" for port in range(1, 102)]
     assert ask(node, "PUT", f"/config/{LOOKUPDS}", json.dumps(many[:100]).encode()).status == 200
     assert is_error(ask(node, "PUT", f"/config/{LOOKUPDS}", json.dumps(many).encode()), 400, "INVALID_VALUE")

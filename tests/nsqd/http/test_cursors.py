@@ -1,4 +1,4 @@
-"""Named cursors over HTTP: where they stand, over kills; what is refused; /metrics; the listing of all topics."""
+"""Named cursors over HTTP: their positions, over kills; refusals; /metrics; the listing of all topics."""
 
 from typing import Any
 
@@ -77,7 +77,7 @@ def test_only_its_owner_deletes_a_cursor(node: LocalNode) -> None:
     assert (delete(node, "unknown"), list(cursors(node))) == ((404, "CURSOR_NOT_FOUND"), ["own"])
 
 
-def test_metrics_tell_how_far_readers_are() -> None:
+def test_metrics_show_how_far_readers_are() -> None:
     node = retained()
     assert "nsqd_cursor_lag{" not in node.client.get("/metrics").text
     cursor(node, "archive", to=4)

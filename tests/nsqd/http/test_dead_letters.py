@@ -106,7 +106,7 @@ def client() -> httpx.Client:
     ("finish", {"topic": "t", "channel": "nowhere", "count": "1"}, 404, "CHANNEL_NOT_FOUND"),
     ("finish", {"topic": "nowhere", "channel": "c", "count": "1"}, 404, "TOPIC_NOT_FOUND"),
 ])  # fmt: skip
-def test_wrong_questions_about_dead_letters(
+def test_wrong_requests_about_dead_letters(
     client: httpx.Client, verb: str, arguments: dict[str, str], status: int, message: str
 ) -> None:
     answer = client.post(f"/channel/buried/{verb}", params=arguments)

@@ -1,4 +1,4 @@
-"""A node that drains: every way in is closed, every way out is open, and it tells when nothing is left."""
+"""A node that drains: every way in is closed, every way out is open, and it reports when nothing is left."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_a_node_is_drained(node: LocalNode, caplog: pytest.LogCaptureFixture) ->
     caplog.set_level("INFO")
     begun = NOT_DRAINING | {"depth": 3, "jobs": 1}
     assert get(node, "/node/drain") == post(node, "/node/undrain").json() == begun
-    before = published_statistics(node)  # nobody consumes them
+    before = published_statistics(node)  # they have no consumer
     assert before > 0
     post(node, "/pub", "later", topic="t", defer=300)
     answer, since = post(node, "/node/drain"), node.clock.wall // SECOND

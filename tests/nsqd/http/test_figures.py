@@ -38,7 +38,7 @@ def test_who_was_chosen_stays_until_it_is_gone() -> None:
     assert (kept, rest) == (rows(*[0] * MOST), FigureRow((), (9, 1), (90,)))
     kept, rest = chosen.choose(rows(*[0] * (MOST - 1)) + larger)  # one was deleted: there is room
     assert kept == rows(*[0] * (MOST - 1)) + larger
-    assert rest.counters == (90,)  # what the others gained while they had no series of their own
+    assert rest.counters == (90,)  # the increase of the others while they had no series of their own
 
 
 def test_a_counter_that_began_anew_adds_what_it_has() -> None:

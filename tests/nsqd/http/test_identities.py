@@ -20,7 +20,7 @@ def by_name(families: list[Metric]) -> dict[str, dict[str, float]]:
     }
 
 
-def test_those_with_the_most_messages_have_series_of_their_own() -> None:
+def test_identities_with_the_most_messages_have_series_of_their_own() -> None:
     accounts, choice = Accounts(), RowChoice(LABELLED, by_messages)
     for number in range(LABELLED + 20):
         accounts.account(f"n{number:03}").admit(Limits(), number + 1, 10, NOW)

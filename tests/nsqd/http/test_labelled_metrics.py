@@ -1,4 +1,4 @@
-"""/metrics: what is told of each topic and channel, of all together where there are too many, and of the node."""
+"""/metrics: series of each topic and channel, of all together where there are too many, and of the node."""
 
 import re
 

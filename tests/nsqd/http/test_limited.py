@@ -49,7 +49,7 @@ def test_a_producer_that_sends_too_much_slows_no_other(file: Path) -> None:
     limited = Limited(file, "{ messages = 10 }")
     with limited.connect("slow") as slow, limited.connect("free") as free:
         slow.socket.settimeout(0.5)
-        with pytest.raises(TimeoutError):  # the node does not read any more
+        with pytest.raises(TimeoutError):  # the node has stopped to read
             slow.send((b"PUB slow\n" + sized(bytes(1000))) * 2000)
         for _ in range(500):  # each waits for its answer
             free.send(b"PUB free\n" + sized(b"x"))

@@ -1,4 +1,4 @@
-"""Replicas that are read back: one is open at a time, it is read when that is needed, and dropped when nobody asks for it."""
+"""Replicas that are read back: one is open at a time, it is read when that is needed, and dropped when no request comes."""
 
 import asyncio
 import threading
@@ -91,7 +91,7 @@ async def test_what_names_no_replica_is_not_read() -> None:
 
 
 @on_asyncio
-async def test_it_is_dropped_when_nobody_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_is_dropped_when_no_request_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster()
     replicas = replicas_of(cluster)
     monkeypatch.setattr(logs, "IDLE", 0.0)
@@ -181,7 +181,7 @@ def refusal(log_id: str, offset: int = 0, replica: Any = None) -> tuple[int, str
     return refused.value.status, str(refused.value)
 
 
-def test_a_log_is_found_by_its_id_or_as_offsets_tell_it() -> None:
+def test_a_log_is_found_by_its_id_or_as_offsets_name_it() -> None:
     for log_id in ("", C.hex(), f"{C.hex()}-7"):
         assert found(log_id) == (OWN, 3, 20)
     for log_id in (B.hex(), f"{B.hex()}-7"):

@@ -40,7 +40,7 @@ def using(node: Node, tube: str) -> None:
     BeanstalkWire(node).ask(b"use %s\r\n" % tube.encode())
 
 
-def test_a_topic_too_many_is_forbidden_and_those_that_exist_are_not() -> None:
+def test_a_topic_too_many_is_forbidden_and_existing_ones_are_not() -> None:
     node = Node()
     http, request = http_of(node, Accounts()), request_of("producer")
     assert made_topic(http, request, "t") is node.broker.topics["t"]

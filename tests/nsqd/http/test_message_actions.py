@@ -9,7 +9,7 @@ from tests.nsqd.http.test_messages import STATES, act, in_every_state, look, pub
 
 
 def counts(node: LocalNode, topic: str) -> tuple[int, ...]:
-    """Return how many are ready, in flight, deferred and buried."""
+    """Return the numbers of messages that are ready, in flight, deferred and buried."""
     return tuple(look(node, topic, "ready")["counts"][state] for state in STATES)
 
 

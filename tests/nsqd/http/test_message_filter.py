@@ -29,7 +29,7 @@ def test_a_message_matches_if_it_meets_all_conditions(wanted: MessageFilter, mat
     assert bool(wanted) is (wanted != MessageFilter())
 
 
-def test_what_is_not_to_be_shown_or_cannot_be_read_matches_no_question_about_its_content() -> None:
+def test_what_is_not_to_be_shown_or_cannot_be_read_matches_no_filter_of_its_content() -> None:
     one = ListedMessage(5, 3)
     for wanted in (MessageFilter(contains="needle"), MessageFilter(header="trace")):
         assert matching(wanted, [one], {5: FRAME}, {5: HEADERS}, lambda ordinal: True) == []

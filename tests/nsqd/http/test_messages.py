@@ -75,7 +75,7 @@ def test_bodies_of_any_kind(node: LocalNode) -> None:
     assert "<" not in page.text  # JSON as in HTML: it is escaped
 
 
-def test_each_state_tells_when_and_why(node: LocalNode) -> None:
+def test_each_state_has_its_time_and_reason(node: LocalNode) -> None:
     publish(node, "dead", b"1", b"2", b"3", b"4")
     publish(node, "dead", b"later", defer=600_000)
     begin = node.clock.wall
@@ -152,7 +152,7 @@ def test_every_listing_counts_all_states_and_says_who_has_a_message(node: LocalN
             assert one.get("client") == ({name: client[name] for name in names} if state == "in_flight" else None)
 
 
-def test_a_filter_looks_at_so_many_and_lists_those_that_match(node: LocalNode) -> None:
+def test_a_filter_examines_the_limit_and_lists_what_matches(node: LocalNode) -> None:
     publish(node, "chosen", *(b"hay %d" % number for number in range(30)))
     headers = {"X-Nsq-Header-Trace": "7f"}
     node.client.post("/pub?topic=chosen", content=b"Needle", headers=headers).raise_for_status()

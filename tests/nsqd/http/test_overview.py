@@ -1,4 +1,4 @@
-"""What /topics/figures, /topics/rows and /topic/ages tell, by a broker that is looked at directly, and over HTTP."""
+"""/topics/figures, /topics/rows and /topic/ages, from a broker directly, and over HTTP."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def test_a_topics_figures_are_its_own_and_its_channels() -> None:
     }  # fmt: skip
 
 
-def test_what_is_not_asked_for_is_not_told() -> None:
+def test_columns_that_are_not_asked_for_are_left_out() -> None:
     node = Node()
     node.channel("t", "c")
     assert "names" not in look(node).as_answer(None)
@@ -59,7 +59,7 @@ def test_what_is_not_asked_for_is_not_told() -> None:
     assert (shown["names"], shown["columns"]) == (["t"], {})
 
 
-def test_what_is_paused_and_what_nobody_reads() -> None:
+def test_what_is_paused_and_what_has_no_consumer() -> None:
     node = Node()
     for number in range(MOST_NAMES + 5):
         node.channel(f"t{number:04}", "c")
@@ -140,7 +140,7 @@ def test_what_is_not_known_is_slower_than_what_is_empty() -> None:
     ]  # fmt: skip
 
 
-def test_ages_tell_the_changes_of_channels() -> None:
+def test_ages_have_the_changes_of_channels() -> None:
     node, series = Node(), Series()
     node.channel("t", "c")
     for count in (1, 3):
@@ -188,7 +188,7 @@ def rows_of(node: LocalNode, query: str) -> Any:
     return reply_of(node.client.get(f"/topics/rows?{query}"))
 
 
-def test_more_topics_than_a_portion() -> None:
+def test_more_topics_than_a_batch() -> None:
     node, count = LocalNode(), BATCH + 7
     with Conversation(node, b"  V2") as client:
         for number in range(count):

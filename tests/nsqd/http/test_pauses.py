@@ -1,4 +1,4 @@
-"""/pauses, and pausing with who and until when: what is told, what ends a pause, what outlives a kill, and what is refused."""
+"""/pauses, and pausing with who and until when: the answer, the ends of a pause, kills, and refusals."""
 
 import logging
 from typing import Any
@@ -100,7 +100,7 @@ def test_errors(path: str, node: LocalNode) -> None:
     assert {key: pauses(node)["pauses"][0][key] for key in limits} == limits
 
 
-def test_five_hundred_are_told_sorted_and_all_are_counted() -> None:
+def test_five_hundred_are_listed_sorted_and_all_are_counted() -> None:
     node = LocalNode()
     topic = node.broker.topic("b")
     for number in reversed(range(510)):

@@ -115,7 +115,7 @@ def test_lines_and_limits(node: LocalNode) -> None:
 
 
 def waiting(node: LocalNode, topic: str, offset: int) -> MemorySocket:
-    """Return a connection on which somebody has waited 300 ms for the message of that offset."""
+    """Return a connection on which a client has waited 300 ms for the message of that offset."""
     client = node.connect("HTTP")
     target = f"/topic/read?topic={topic}&from={offset}&wait_ms=20000"
     client.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
@@ -124,7 +124,7 @@ def waiting(node: LocalNode, topic: str, offset: int) -> MemorySocket:
 
 
 @pytest.mark.parametrize("durability", ["always", "interval", "os"])
-def test_a_lone_message_on_a_quiet_node_is_told_at_once(node: LocalNode, durability: str) -> None:
+def test_a_lone_message_on_a_quiet_node_is_returned_at_once(node: LocalNode, durability: str) -> None:
     topic = f"quiet-{durability}"
     post(node, "/topic/create", topic=topic, retention="1h", durability=durability)
     for offset in range(3):
@@ -133,7 +133,7 @@ def test_a_lone_message_on_a_quiet_node_is_told_at_once(node: LocalNode, durabil
             publish(node, topic, [b"lone"])
             (line,) = client.makefile("rb").read().partition(b"\r\n\r\n")[2].splitlines()
             assert json.loads(line)["body"] == "lone"
-            assert node.clock.now - began < 50 * MS  # what nobody waits for is synced after 200 ms
+            assert node.clock.now - began < 50 * MS  # without a waiting client, a sync comes after 200 ms
 
 
 def test_waiting_ends_with_the_time(node: LocalNode) -> None:

@@ -57,7 +57,7 @@ def test_nearly_right_config_paths_do_too(node: LocalNode, near: str) -> None:
     assert ask(node, "PUT", near).status == 307
 
 
-def test_a_path_of_any_letters_ends_nobody(node: LocalNode) -> None:
+def test_a_path_of_any_letters_ends_no_connection(node: LocalNode) -> None:
     for written in ("%E4%B8%AD", "%ff", "a%0d%0aX-Evil:%201", "%3Cscript%3E", "%00"):
         answer = ask(node, "GET", f"/CONFIG/{written}")
         assert answer.status == 301
@@ -68,7 +68,7 @@ def test_a_path_of_any_letters_ends_nobody(node: LocalNode) -> None:
 
 @each("method, near", [("POST", "/ping/"), ("GET", "/PUB"), ("PUT", "/topic/create/"), ("HEAD", "/PING")])
 def test_a_redirect_wants_the_right_method(node: LocalNode, method: str, near: str) -> None:
-    # httprouter redirects within the routes of the method; what is in no tree is unknown
+    # httprouter redirects within the routes of the method; a path in no tree is unknown
     assert ask(node, method, near).status == 404
 
 

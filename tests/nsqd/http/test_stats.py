@@ -1,4 +1,4 @@
-"""/stats as JSON: the keys, their order and what they tell, as the original answers."""
+"""/stats as JSON: the keys, their order and their values, as the original answers."""
 
 import json
 import re
@@ -33,7 +33,7 @@ def busy() -> LocalNode:
     return busy_node()
 
 
-def test_all_that_a_node_tells(busy: LocalNode) -> None:
+def test_all_that_a_node_reports(busy: LocalNode) -> None:
     answer = ask(busy, "GET", "/stats?format=json")
     assert (answer.status, answer.headers["content-type"]) == (200, JSON)
     assert b", " not in answer.body
@@ -67,7 +67,7 @@ def test_a_consumer_that_publishes_shows_it_in_both_places(busy: LocalNode) -> N
     assert client["pub_counts"] == [{"topic": "beta", "count": 2}]
 
 
-def test_only_who_asks_for_it_is_told_more_than_nsq_tells(busy: LocalNode) -> None:
+def test_only_clients_that_ask_for_it_get_more_than_from_nsq(busy: LocalNode) -> None:
     answer = ask(busy, "GET", "/stats?format=json&topic=beta", b"", "X-Nsq-Extensions: true")
     (client,) = json.loads(answer.body)["topics"][0]["channels"][0]["clients"]
     assert list(client) == [*CLIENT, "pub_counts", *TLS, "error_count"]
@@ -91,7 +91,7 @@ def test_filters_and_what_is_null(busy: LocalNode) -> None:
         assert root["topics"][0]["channels"][0]["clients"]
 
 
-def test_all_producers_are_told_whatever_the_topic(busy: LocalNode) -> None:
+def test_all_producers_are_listed_whatever_the_topic(busy: LocalNode) -> None:
     producers = stats(busy, "topic=alpha")["producers"]
     assert [producer.get("pub_counts") for producer in producers] == [None, [{"topic": "alpha", "count": 1}]]
 

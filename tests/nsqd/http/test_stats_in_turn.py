@@ -27,7 +27,7 @@ STEPS = ("publish", "publish deferred", "channel", "finish", "requeue", "time ou
     steps=st.lists(st.sampled_from(STEPS), max_size=20), ready=st.integers(0, 3),
     channel=st.sampled_from(["", "c", "d"]), clients=st.booleans(), memory=st.booleans(),
 )  # fmt: skip
-def test_both_threads_tell_the_same(steps: list[str], ready: int, channel: str, clients: bool, memory: bool) -> None:
+def test_both_threads_report_the_same(steps: list[str], ready: int, channel: str, clients: bool, memory: bool) -> None:
     node = Node()
     consumer, inbox = node.subscribe("t", "c", ready)
     topic, taken = node.broker.topic("t"), []
@@ -79,7 +79,7 @@ def test_many_clients_are_left_to_the_other_thread(count: int, is_shown: bool) -
 
 
 @pytest.mark.parametrize("extended", [False, True])
-def test_errors_of_a_client_are_shown_to_those_who_know_the_key(extended: bool) -> None:
+def test_errors_of_a_client_are_shown_with_the_extension_header(extended: bool) -> None:
     wire = Wire()
     wire.send(b"SUB t c\nFIN 0123456789abcdef\nFIN 0123456789abcdef\n")
     stats = Stats(http_node(wire.node.broker, peers=lambda: [wire.peer]))

@@ -1,4 +1,4 @@
-"""/storage: what the log holds, and what takes its space."""
+"""/storage: the content of the log, and the topics that take its space."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_what_the_log_holds() -> None:
     assert again["files"][-1] == oldest
 
 
-def test_a_count_is_told_for_ten_seconds() -> None:
+def test_a_count_is_reused_for_ten_seconds() -> None:
     node = LocalNode()
     post(node, "/pub", b"x", topic="first")
     shown = get(node, "/storage")

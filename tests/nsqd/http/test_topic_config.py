@@ -1,4 +1,4 @@
-"""/topic/config: what it takes and tells, that it lasts, that an OK waits for what was said, and what /topic/create changes."""
+"""/topic/config: its arguments and answers, restarts, an OK that waits as configured, and /topic/create."""
 
 import re
 from types import SimpleNamespace
@@ -72,7 +72,9 @@ def test_bad_values_are_refused_and_nothing_changes(
     ({"topic": "nowhere"}, 400, "MISSING_ARG_SETTING"),
     ({"topic": "e#ephemeral", "durability": "os"}, 400, "EPHEMERAL_TOPIC"),
 ])  # fmt: skip
-def test_what_cannot_be_configured_is_told(node: LocalNode, arguments: dict[str, str], status: int, error: str) -> None:
+def test_what_cannot_be_configured_is_an_error(
+    node: LocalNode, arguments: dict[str, str], status: int, error: str
+) -> None:
     assert refused(node, "/topic/config", **arguments) == (status, error)
 
 

@@ -49,5 +49,5 @@ def test_they_open_after_a_time_though_other_nodes_are_down() -> None:
     assert not node.broker.put_waiters
 
 
-def test_they_open_at_once_if_nobody_is_waited_for() -> None:
+def test_they_open_at_once_if_no_node_is_waited_for() -> None:
     assert opened_at(1, lambda node: {})[0] == 0.0

@@ -33,7 +33,7 @@ def listening(path: Path) -> Listeners:
     return Listeners((listen(str(path)),), *optional, b"", None, None, None, None)
 
 
-def test_a_log_that_is_fenced_off_is_not_opened_before_a_node_tells_of_its_leader(
+def test_a_log_that_is_fenced_off_is_not_opened_before_a_node_reports_its_leader(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = start(SimDisk(Random(1)))
@@ -55,11 +55,13 @@ def test_a_log_that_is_fenced_off_is_not_opened_before_a_node_tells_of_its_leade
     options = NsqdOptions(node_id=NODE, data_path=str(tmp_path), cluster_address="127.0.0.1:0")
     before = {one.name: one.read_bytes() for one in (tmp_path / "log").iterdir()}
     with closing(DataDirectory(str(tmp_path))) as directory, closing(listening(tmp_path / "socket").tcp[0]) as tcp:
-        found = Listeners((tcp,), *(None,) * 7, tcp, b"a secret of 17 bytes", None, None, None, None)  # nobody listens
+        found = Listeners(
+            (tcp,), *(None,) * 7, tcp, b"a secret of 17 bytes", None, None, None, None
+        )  # no process listens
         fence = Fence(identity.log_id, LEADER, found, 0)
 
         class Again:
-            """Signals that are asked for anew each time."""
+            """Signals that are asked for again each time."""
 
             def __aiter__(self) -> AsyncIterator[int]:
                 return signals()

@@ -1,4 +1,4 @@
-"""What a node says when it is started without the options of its cluster, and how channels are attached in slices."""
+"""A node is started without the options of its cluster, and channels are attached in slices."""
 
 from pathlib import Path
 
@@ -26,15 +26,15 @@ def test_a_node_without_a_cluster_says_that_it_does_not_serve_what_it_has_promot
 def test_channels_are_attached_for_a_slice_of_a_turn_at_least_a_few() -> None:
     now, left, limits = [0], [10], list[int]()
 
-    def some(limit: int) -> bool:
+    def batch(limit: int) -> bool:
         limits.append(limit)
         now[0] += SLICE // 2
         left[0] -= 1
         return left[0] > 0
 
-    assert for_a_slice(some, lambda: now[0])
+    assert for_a_slice(batch, lambda: now[0])
     assert limits == [AT_ONCE] * 2
     now[0], left[0] = 0, 1
-    assert not for_a_slice(some, lambda: now[0])
+    assert not for_a_slice(batch, lambda: now[0])
     left[0] = 2
-    assert not for_a_slice(some, lambda: now[0])
+    assert not for_a_slice(batch, lambda: now[0])

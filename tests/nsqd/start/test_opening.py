@@ -1,4 +1,4 @@
-"""What a node takes from the nsqd.dat that it finds at its start, beside a log or where there is none yet."""
+"""A node reads the nsqd.dat that it finds at its start, with or without a log."""
 
 import json
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def provision(path: Path, *topics: dict[str, Any]) -> None:
 
 
 @each("content", [*BAD, b"[" * 100_000])
-def test_metadata_that_is_not_ours_is_refused_and_kept(content: bytes, tmp_path: Path) -> None:
+def test_metadata_of_another_program_is_refused_and_kept(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "nsqd.dat").write_bytes(content)
     with pytest.raises(DirectoryError, match=r"^failed to load metadata - "), started(tmp_path):
         pass
@@ -51,7 +51,7 @@ def test_metadata_that_is_not_ours_is_refused_and_kept(content: bytes, tmp_path:
 
 
 @pytest.mark.parametrize("content", [*BAD, b"[" * 100_000])
-def test_a_damaged_nsqd_dat_beside_a_log_is_put_aside(
+def test_a_damaged_nsqd_dat_beside_a_log_is_renamed(
     content: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with started(tmp_path) as broker:
@@ -59,7 +59,7 @@ def test_a_damaged_nsqd_dat_beside_a_log_is_put_aside(
     (tmp_path / "nsqd.dat").write_bytes(content)
     with started(tmp_path) as broker:
         assert paused(broker) == {"kept": (False, {})}
-    assert "the log has all topics, so the file is put aside as nsqd.dat.damaged" in caplog.text
+    assert "the log has all topics, so the file is renamed to nsqd.dat.damaged" in caplog.text
     assert "ignoring" not in caplog.text
     assert (tmp_path / "nsqd.dat.damaged").read_bytes() == content
     assert [topic["name"] for topic in json.loads((tmp_path / "nsqd.dat").read_text())["topics"]] == ["kept"]

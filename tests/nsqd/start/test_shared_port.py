@@ -25,7 +25,7 @@ def bench() -> Iterator[Bench]:
 
 @pytest.fixture
 def place() -> Iterator[Listener]:
-    """A port that nobody else takes, because a socket that never listens is bound to it."""
+    """A port that no other process takes, because a socket that never listens is bound to it."""
     with closing(bind_shared("127.0.0.1:0")) as place:
         yield place
 

@@ -49,9 +49,9 @@ def test_an_older_picture_is_not_written_over_a_newer_one(directory: DataDirecto
 
 def test_the_layout_of_the_file_does_not_matter(directory: DataDirectory) -> None:
     directory.write_topology(TopologySnapshot(1, TOPICS))
-    assert directory.load().is_ours
+    assert directory.load().is_own
     (directory.path / FILE).write_text(json.dumps(reread(directory), indent=4, sort_keys=True))
-    assert directory.load().is_ours
+    assert directory.load().is_own
 
 
 def test_the_ids_that_another_node_wrote_of_a_lost_one_stay(directory: DataDirectory) -> None:
@@ -67,12 +67,12 @@ def test_changes_by_another_program_are_recognized_until_the_next_write(director
     content = reread(directory)
     content["topics"][0]["paused"] = False
     (directory.path / FILE).write_text(json.dumps(content))
-    assert not directory.load().is_ours
+    assert not directory.load().is_own
     (directory.path / FILE).write_text('{"topics":[{"name":"t","paused":true,"channels":null}],"version":"1.3.0"}')
-    assert not directory.load().is_ours  # NSQ's own
+    assert not directory.load().is_own  # NSQ's own
     directory.write_topology(TopologySnapshot(2, TOPICS))
     assert reread(directory)["penstock"]["ids"] == 1
-    assert directory.load().is_ours
+    assert directory.load().is_own
 
 
 @each("after, expected", [

@@ -43,9 +43,9 @@ def test_topics_come_one_a_turn_while_others_deliver(monkeypatch: pytest.MonkeyP
     node, recovery = late.node, Recovery(late.node.broker, late.rest)
     assert late.bodies("a") == [b"a"]
     node.turn(lambda: node.broker.topic("new").publish([b"new"], 3))
-    assert recovery.recover_some(node.clock.now)
+    assert recovery.recover_batch(node.clock.now)
     assert (list(node.broker.topics), late.bodies("b")) == (["a", "new", "b"], [b"b"])
-    assert not recovery.recover_some(node.clock.now)
+    assert not recovery.recover_batch(node.clock.now)
     assert late.bodies("c") == [b"c"]
     numbers = [number for topic in node.broker.topics.values() for number in (topic.number, *topic.readers)]
     assert len(set(numbers)) == len(numbers)
@@ -59,9 +59,9 @@ def test_a_name_that_is_there_already_is_refused(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(NameTaken, match="there is a topic b already"):
         Recovery(late.node.broker, late.rest)
     with pytest.raises(NameTaken, match="there is a topic b already"):
-        recovery.recover_some(late.node.clock.now)
+        recovery.recover_batch(late.node.clock.now)
     late.node.broker.delete_topic("b")
-    assert not recovery.recover_some(late.node.clock.now)
+    assert not recovery.recover_batch(late.node.clock.now)
     assert late.bodies("b") == [b"b"]
 
 
@@ -91,7 +91,7 @@ def test_no_checkpoint_is_begun_that_would_not_know_of_a_topic(
     if is_stopped:
         node.log.close()
     else:
-        assert not recovery.recover_some(node.clock.now)
+        assert not recovery.recover_batch(node.clock.now)
         publish()
         assert node.log.checkpoints.written
     monkeypatch.undo()

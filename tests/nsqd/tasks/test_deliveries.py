@@ -1,4 +1,4 @@
-"""The statistics topic: what it tells of each second adds up to what was done."""
+"""The statistics topic: its counts of every second add up to what was done."""
 
 import json
 from collections import Counter
@@ -29,7 +29,7 @@ def publish(node: LocalNode, arguments: str = "") -> None:
     assert node.client.post(f"/mpub?topic=t{arguments}", content=TEN).text == "OK"
 
 
-def told(node: LocalNode) -> list[dict[str, Any]]:
+def published(node: LocalNode) -> list[dict[str, Any]]:
     answer = node.client.get("/topic/read?topic=_stats&max_bytes=8000000").raise_for_status()
     return [json.loads(json.loads(line)["body"]) for line in answer.text.splitlines()]
 
@@ -58,7 +58,7 @@ def test_seconds_add_up() -> None:
         for _ in range(2):  # the one that was handed back, and the one whose time is over
             client.send(b"FIN %s\n" % client.message().id)
         node.advance(2 * SECOND)
-    rows = told(node)
+    rows = published(node)
     assert sums(rows, "") == {"published": 20, "bytes": 100}
     assert sums(rows, "c") == {"finished": 20, "attempts": 22, "requeued": 1, "timed_out": 1}
     seconds = [one for one in rows if one.get("channel") == "c"]
@@ -87,7 +87,7 @@ def test_producers_and_events() -> None:
         ids = [client.message().id for _ in range(30)]
         client.send(b"".join(b"FIN %s\n" % one for one in ids))
         node.advance(2 * SECOND)
-    rows = told(node)
+    rows = published(node)
     assert sums(rows, "c")["finished"] == 30
     by_producer = Counter[str]()
     for one in rows:
@@ -111,7 +111,7 @@ def test_a_node_that_retains_messages_retains_statistics_as_long(flags: tuple[st
     assert node.client.get("/topic/config?topic=_stats").json()["retention"] == retention
 
 
-def test_an_idle_node_tells_nothing() -> None:
+def test_an_idle_node_publishes_nothing() -> None:
     node = LocalNode("-statistics-topic", "_stats")
     node.advance(3 * SECOND)
     assert node.client.get("/stats?format=json").json()["topics"] == []

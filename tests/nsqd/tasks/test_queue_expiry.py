@@ -1,4 +1,4 @@
-"""Idle queues are deleted between turns; each portion that deleted some wakes the reactor, which commits that."""
+"""Idle queues are deleted between turns; each batch that deleted some wakes the reactor, which commits that."""
 
 import trio
 import trio.testing
@@ -16,7 +16,7 @@ class FewQueues:
         return gone
 
 
-async def test_all_idle_queues_are_deleted_in_portions(autojump_clock: trio.testing.MockClock) -> None:
+async def test_all_idle_queues_are_deleted_in_batches(autojump_clock: trio.testing.MockClock) -> None:
     queues, wakes = FewQueues(2 * AT_ONCE + 1), []
     async with trio.open_nursery() as nursery:
         nursery.start_soon(delete_idle_queues, queues, lambda: wakes.append(queues.idle))

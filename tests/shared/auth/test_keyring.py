@@ -45,13 +45,13 @@ def world(tmp_path: Path) -> World:
 
 def test_a_token_is_valid_until_it_expires(world: World) -> None:
     assert (world.name(TOKEN), world.name(OTHER), world.name(b"")) == ("a", None, None)
-    assert not world.keyring.look_after()
+    assert not world.keyring.reload_if_changed()
     world.now = YEAR_2027 - 0.001
     assert world.name(TOKEN) == "a"
     world.now = YEAR_2027
     assert world.name(TOKEN) is None
-    assert world.keyring.look_after()  # connections that it has opened are to end
-    assert not world.keyring.look_after()
+    assert world.keyring.reload_if_changed()  # connections that it has opened are to end
+    assert not world.keyring.reload_if_changed()
 
 
 def test_a_change_counts_at_the_next_look_and_is_reported_once(world: World) -> None:
@@ -59,15 +59,15 @@ def test_a_change_counts_at_the_next_look_and_is_reported_once(world: World) -> 
     world.keyring.on_read, before = calls.append, world.keyring.epoch
     world.write(entry("b", OTHER))
     assert world.name(OTHER) is None
-    assert world.keyring.look_after()
+    assert world.keyring.reload_if_changed()
     assert (world.name(TOKEN), world.name(OTHER)) == (None, "b")
     assert world.keyring.epoch == before + 1
     for text in ("x = [", entry("b", OTHER)):
         world.write(text)
         for _ in range(3):
-            world.keyring.look_after()
+            world.keyring.reload_if_changed()
     world.now = YEAR_2027
-    world.keyring.look_after()
+    world.keyring.reload_if_changed()
     assert calls == [True, False, True]
 
 
@@ -75,13 +75,13 @@ def test_what_is_not_valid_changes_nothing_and_an_empty_file_admits_no_client(wo
     for text in ("x = [", entry("b", OTHER) * 2, '[[token]]\nname = "b"'):
         world.write(text)
         for _ in range(3):
-            assert not world.keyring.look_after()
+            assert not world.keyring.reload_if_changed()
         assert world.name(TOKEN) == "a"
     world.write(entry("b", OTHER))
-    assert world.keyring.look_after()
+    assert world.keyring.reload_if_changed()
     assert world.name(OTHER) == "b"
     world.write("")
-    assert world.keyring.look_after()
+    assert world.keyring.reload_if_changed()
     assert world.name(OTHER) is None
 
 
@@ -91,14 +91,14 @@ def test_a_file_that_is_gone_or_none_changes_nothing(tmp_path: Path, make: Calla
     world.path.unlink()
     if make is not None:
         make(world.path)
-    assert not world.keyring.look_after()
+    assert not world.keyring.reload_if_changed()
     assert world.name(TOKEN) == "a"
 
 
 @each("mode", [0o604, 0o602, 0o666])
 def test_a_file_that_all_users_can_read_is_refused(world: World, mode: int) -> None:
     world.write(entry("b", OTHER), mode)
-    assert not world.keyring.look_after()
+    assert not world.keyring.reload_if_changed()
     assert world.name(OTHER) is None
     with pytest.raises(AuthFileError, match="chmod"):
         Keyring(str(world.path), lambda: 0.0)
@@ -158,14 +158,14 @@ def test_an_address_that_guesses_is_blocked_and_a_unix_socket_is_not(
 
 def test_a_clock_that_is_set_back_makes_a_token_valid_again_until_it_expires_again(world: World) -> None:
     world.now = YEAR_2027 + 5
-    assert world.keyring.look_after()
+    assert world.keyring.reload_if_changed()
     assert world.name(TOKEN) is None
     world.now = YEAR_2027 - 5
     assert world.name(TOKEN) == "a"
-    assert world.keyring.look_after()
-    assert not world.keyring.look_after()
+    assert world.keyring.reload_if_changed()
+    assert not world.keyring.reload_if_changed()
     world.now = YEAR_2027
-    assert world.keyring.look_after()  # connections that were opened meanwhile are to end
+    assert world.keyring.reload_if_changed()  # connections that were opened meanwhile are to end
     assert world.name(TOKEN) is None
 
 
@@ -180,9 +180,9 @@ def test_a_change_while_the_file_is_read_counts_at_the_next_look(world: World, m
 
     world.write(entry("b", OTHER))
     monkeypatch.setattr(os, "fstat", changing)
-    assert not world.keyring.look_after()
+    assert not world.keyring.reload_if_changed()
     assert world.name(TOKEN) == "a"
-    assert world.keyring.look_after()
+    assert world.keyring.reload_if_changed()
     assert world.name(OTHER) == "b"
 
 

@@ -41,7 +41,7 @@ def write_note(path: Path, note: Note) -> None:
 
 
 def read_note(path: Path) -> Note | None:
-    """Return the note. None if it does not exist, or is damaged. Raises OSError."""
+    """Return the note. None if it does not exist, or is corrupt. Raises OSError."""
     try:
         content = json.loads(path.read_bytes())
         epochs = tuple((unpack_epoch(bytes.fromhex(epoch)), int(start)) for epoch, start in content["epochs"])

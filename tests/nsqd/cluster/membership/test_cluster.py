@@ -51,7 +51,7 @@ def test_a_node_that_dies_is_suspected_by_all_in_time_and_no_other_node_is() -> 
         assert network.agree()
 
 
-@each("drains", [1, 4])  # s, in which heartbeats go on
+@each("drains", [1, 4])  # s, in which heartbeats continue
 def test_an_announced_restart_causes_no_suspicion(drains: int) -> None:
     network = started(1)
     restarting = network.members["node1:4152"]

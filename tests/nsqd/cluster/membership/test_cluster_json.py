@@ -1,4 +1,4 @@
-"""cluster.json: what is written is read again, and a file that is damaged is not used."""
+"""cluster.json: the written content is read again, and a corrupt file is not used."""
 
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ def test_a_file_with_a_wrong_value_is_refused(tmp_path: Path, key: str, value: A
 
 
 def test_a_bit_that_flips_is_noticed(tmp_path: Path) -> None:
-    """Otherwise a node would tell the others of an epoch that nobody has begun, and no leader could have a greater one."""
+    """Otherwise a node would report an epoch that no node has begun, and no leader could have a greater one."""
     leader = bytes(range(16)), Epoch(101, 3, b"01234567")
     facts = ClusterFacts(7, leases=((3, 5000),), leaders=(leader,), votes=((bytes(16), Vote(201, 3)),))
     content = content_of(facts)

@@ -1,4 +1,4 @@
-"""What was deleted from a log that this node has lost: which leader is told, how often, and until when."""
+"""Deletions in a log that this node has lost: which leader gets them, how often, and until when."""
 
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.deletions import AGAIN, MOST_LOGS, LostLogDeletions, pack_deleted, with_deletions
@@ -24,8 +24,8 @@ def three() -> tuple[Network, list[SimMember]]:
     return network, members
 
 
-def told(cluster: Cluster, now: int) -> list[int]:
-    """Return the numbers of the nodes that are told now."""
+def reported(cluster: Cluster, now: int) -> list[int]:
+    """Return the numbers of the nodes that get deletions now."""
     before = {number: len(link.output) for number, link in cluster.links.items()}
     cluster.deletions.tick(cluster.leaders, cluster.links, now)
     frame = pack_deleted(LOG, WORD)
@@ -35,44 +35,44 @@ def told(cluster: Cluster, now: int) -> list[int]:
 def test_the_leader_is_notified_until_it_confirms() -> None:
     _, (first, *_) = three()
     cluster = first.cluster
-    assert told(cluster, 0) == [1]
-    assert told(cluster, AGAIN - 1) == []
-    assert told(cluster, AGAIN) == [1]
+    assert reported(cluster, 0) == [1]
+    assert reported(cluster, AGAIN - 1) == []
+    assert reported(cluster, AGAIN) == [1]
     cluster.deletions.answered(LOG, LEADER, 2)
-    assert told(cluster, 2 * AGAIN) == [1], "another node does not answer for it"
+    assert reported(cluster, 2 * AGAIN) == [1], "another node does not answer for it"
     cluster.deletions.answered(LOG, LEADER, 1)
-    assert told(cluster, 3 * AGAIN) == []
+    assert reported(cluster, 3 * AGAIN) == []
     assert cluster.deletions.known == {LOG: WORD}
 
 
 def test_each_later_leader_is_notified_because_the_one_before_may_have_lost_it() -> None:
     _, (first, *_) = three()
     cluster = first.cluster
-    told(cluster, 0)
+    reported(cluster, 0)
     cluster.deletions.answered(LOG, LEADER, 1)
     cluster.leaders.learn(LOG, Epoch(201, 2, bytes(8)))
-    assert told(cluster, 1) == [2]
+    assert reported(cluster, 1) == [2]
     cluster.deletions.answered(LOG, cluster.leaders.leader(LOG), 1)
-    assert told(cluster, 1 + AGAIN) == [2], "an answer of the one before says nothing of it"
+    assert reported(cluster, 1 + AGAIN) == [2], "an answer of the one before says nothing of it"
 
 
 def test_a_connection_that_replaces_another_one_is_sent_everything_at_once() -> None:
     network, (first, *_) = three()
-    assert told(first.cluster, 0) == [1]
+    assert reported(first.cluster, 0) == [1]
     network.close(next(number for number, link in first.ends.items() if link is first.cluster.links[1]), first)
-    assert told(first.cluster, 1) == []
+    assert reported(first.cluster, 1) == []
     network.run(4)
-    assert told(first.cluster, 2) == [1]
+    assert reported(first.cluster, 2) == [1]
 
 
 def test_no_node_is_notified_of_a_closed_log_or_without_a_connected_leader() -> None:
     _, (first, *_) = three()
     cluster = first.cluster
     cluster.leaders.learn(LOG, Epoch(201, 7, bytes(8)))
-    assert told(cluster, 0) == []
+    assert reported(cluster, 0) == []
     cluster.leaders.learn(LOG, Epoch(301, 1, bytes(8)))
     cluster.leaders.close(Closed(LOG, 20, ((Epoch(301, 1, bytes(8)), 9),)))
-    assert told(cluster, 1) == []
+    assert reported(cluster, 1) == []
     assert cluster.deletions.known == {}
 
 
@@ -105,7 +105,7 @@ def test_frames_are_passed_to_the_part_that_deletes() -> None:
 
 def test_what_is_kept_is_of_the_logs_that_were_lost_last() -> None:
     assert with_deletions([], LOG, None) == ()
-    assert with_deletions([(LOG, WORD)], LOG, None) == (), "the log was made again, and its tail deletes nothing now"
+    assert with_deletions([(LOG, WORD)], LOG, None) == (), "the log was rebuilt, and its tail deletes nothing now"
     known: tuple[tuple[bytes, LogDeletions], ...] = ()
     for number in range(MOST_LOGS + 2):
         known = with_deletions(known, number.to_bytes(16), WORD)

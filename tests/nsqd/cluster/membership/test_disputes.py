@@ -23,7 +23,7 @@ from tests.nsqd.cluster.wire.identities import HEAD
 
 
 def say(run: ElectionRun, source: int, word: Leadership, *targets: int) -> None:
-    """A node tells others a word, whatever it believes itself."""
+    """A node sends others an update, whatever it believes itself."""
     node = run.nodes[source]
     for number in targets:
         node.cluster.links[number].send_first(pack_leaders([word]))

@@ -1,4 +1,4 @@
-"""cluster.json while a node runs: who waits for it is told when it is durable, and a disk that fails is tried again."""
+"""cluster.json while a node runs: a waiting reply leaves when it is durable, and a failed write is repeated."""
 
 from pathlib import Path
 
@@ -20,8 +20,8 @@ def a_cluster() -> Cluster:
 
 async def kept(file: FactsFile) -> bool:
     """Return whether what is known now could be written."""
-    told, word = trio.open_memory_channel[bool](1)
-    file.keep(told.send_nowait)
+    reported, word = trio.open_memory_channel[bool](1)
+    file.keep(reported.send_nowait)
     return await word.receive()
 
 

@@ -1,4 +1,4 @@
-"""Who leads which log: the greatest epoch, whatever the order in which it is told; and what nodes say of themselves."""
+"""The leader of a log is the node of its greatest epoch, whatever the order of updates; and nodes report about themselves."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,11 +46,11 @@ def test_a_node_that_held_a_log_has_lost_it_when_another_epoch_is_greater() -> N
 
 def test_what_a_run_of_a_node_has_said_does_not_hold_for_the_next_one() -> None:
     known = Leaders([(LOG, epoch(5, 1))])
-    assert not known.is_without(1, 7, LOG)  # it has told nothing yet
+    assert not known.is_without(1, 7, LOG)  # it has reported nothing yet
     known.note_said(1, 7, [Leadership(LOG, epoch(5, 1), Hold.LEADS), Leadership(OTHER, epoch(9, 3))])
     assert known.said(1, 7, LOG) is Hold.LEADS
     assert (known.said(1, 7, OTHER), known.said(1, 8, LOG), known.said(2, 7, LOG)) == (None, None, None)
-    known.learn(LOG, epoch(6, 1))  # others have told of it first
+    known.learn(LOG, epoch(6, 1))  # others have reported of it first
     assert known.said(1, 7, LOG) is Hold.LEADS
     assert not known.is_without(1, 7, LOG)
     known.note_said(1, 7, [Leadership(LOG, epoch(6, 1), Hold.STEPPED_DOWN)])

@@ -32,16 +32,16 @@ def membership(*others: int, now: int = 1) -> Membership:
     return found
 
 
-def look(found: Membership, start: int, end: int, heard: tuple[int, ...] = ()) -> dict[int, list[int]]:
+def look(found: Membership, start: int, end: int, received: tuple[int, ...] = ()) -> dict[int, list[int]]:
     """Look each second; these nodes are heard each second. Returns who is newly suspected, by the second."""
-    told = {}
+    reported = {}
     for second in range(start, end):
-        for number in heard:
+        for number in received:
             found.note_contact(number, second * SECOND)
         news = found.check_silence(second * SECOND)
         if news:
-            told[second] = news
-    return told
+            reported[second] = news
+    return reported
 
 
 @given(WORDS, st.randoms())
@@ -59,14 +59,14 @@ def test_the_order_and_number_of_the_words_change_nothing(words: list[Member], r
     assert one.merge(other.all_records(), 3) == []
     gone = {word.node.log_id for word in words if word.standing is Standing.FORGOTTEN}
     for number in range(1, 5):
-        told = [
+        reported = [
             replace(word, standing=Standing.FORGOTTEN) if word.node.log_id in gone else word
             for word in words
             if word.node.number == number
         ]
         latest = one.records.get(number)
-        assert latest in told if told else latest is None
-        assert latest is None or not any(word.is_later_than(latest) for word in told)
+        assert latest in reported if reported else latest is None
+        assert latest is None or not any(word.is_later_than(latest) for word in reported)
 
 
 @given(WORDS, WORDS)
@@ -96,16 +96,16 @@ def test_a_later_run_replaces_an_earlier_one_and_a_node_that_left_is_no_member()
 
 def test_a_node_whose_address_refuses_connections_is_suspected_sooner() -> None:
     found = membership(1, 2)
-    look(found, 1, 4, heard=(1, 2))
+    look(found, 1, 4, received=(1, 2))
     found.dialed(node(1).address, is_refused=True)
-    assert look(found, 4, 20, heard=()) == {5: [1], 3 + AFTER // SECOND: [2]}
+    assert look(found, 4, 20, received=()) == {5: [1], 3 + AFTER // SECOND: [2]}
     found.note_contact(1, 20 * SECOND)
     assert look(found, 20, 40) == {20 + AFTER // SECOND: [1]}, "it was back, and is silent now"
 
 
 def test_a_node_that_listens_again_is_waited_for_as_ever() -> None:
     found = membership(1)
-    look(found, 1, 4, heard=(1,))
+    look(found, 1, 4, received=(1,))
     found.dialed(node(1).address, is_refused=True)
     found.dialed(node(1).address, is_refused=False)
     found.dialed("another:1", is_refused=True)
@@ -114,7 +114,7 @@ def test_a_node_that_listens_again_is_waited_for_as_ever() -> None:
 
 def test_a_node_with_a_recent_contact_is_not_suspected_though_it_refuses() -> None:
     found = membership(1)
-    look(found, 1, 10, heard=(1,))
+    look(found, 1, 10, received=(1,))
     found.dialed(node(1).address, is_refused=True)
     assert look(found, 10, 11) == {}
 
@@ -180,11 +180,11 @@ def test_only_this_node_decides_its_record_but_it_learns_of_others(word: Member,
 
 def test_an_unresponsive_member_is_suspected_once_until_a_contact() -> None:
     found = membership(1, 2)
-    assert look(found, 1, 9, heard=(1,)) == {6: [2]}
+    assert look(found, 1, 9, received=(1,)) == {6: [2]}
     assert found.suspected == {2}
     found.note_contact(2, 9 * SECOND)
     assert found.suspected == frozenset()
-    assert look(found, 10, 20, heard=(1,)) == {14: [2]}
+    assert look(found, 10, 20, received=(1,)) == {14: [2]}
 
 
 def test_a_node_that_left_or_is_a_new_run_is_not_suspected() -> None:
@@ -210,11 +210,11 @@ def test_an_announced_restart_is_waited_for() -> None:
 def test_a_paused_node_suspects_no_node_before_it_has_read(still: int) -> None:
     """SIGSTOP: to the node that was stopped, all others were silent."""
     found = membership(1, 2)
-    assert look(found, 1, 4, heard=(1, 2)) == {}
+    assert look(found, 1, 4, received=(1, 2)) == {}
     woken = 3 + still
     assert found.must_read_first(woken * SECOND)
     assert found.check_silence(woken * SECOND) == []
     found.note_contact(1, woken * SECOND)  # what waited in its sockets
     assert not found.must_read_first((woken + 1) * SECOND)
-    told = look(found, woken + 1, woken + 9, heard=(1,))
-    assert told == {woken + 5: [2]}
+    reported = look(found, woken + 1, woken + 9, received=(1,))
+    assert reported == {woken + 5: [2]}

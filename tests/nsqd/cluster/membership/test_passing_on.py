@@ -40,8 +40,8 @@ def test_a_job_that_is_added_at_a_leaving_node_is_placed_on_another_one(body: by
         job_id = ask(cluster, client, "ADDJOB", "q", body, 5000, "RETRY", 77)
         found += leader_of(job_id, a, b, c)
     assert found == [2, 3, 2, 3], "the others take turns"
-    told = c.client().show(job_id)
-    assert (told["retry"], told["body"]) == (77, body)
+    shown = c.client().show(job_id)
+    assert (shown["retry"], shown["body"]) == (77, body)
     assert a.client().do("QLEN", "q") == 0
     assert ask(cluster, client, "ACKJOB", job_id) == 1
 

@@ -1,4 +1,4 @@
-"""What a node remembers of tails that were salvaged: a bounded number, each with the epochs of which it has bytes."""
+"""A node remembers tails that were salvaged: a bounded number, each with the epochs of which it has bytes."""
 
 from nsqd.cluster.membership.salvaged import MOST, MOST_EPOCHS, SalvagedTails, tail_of
 from nsqd.core.message.epoch import Epoch

@@ -89,13 +89,16 @@ def test_all_nodes_learn_of_a_change_also_nodes_that_come_later() -> None:
     network.run(5)
     first.cluster.configs.configure("orders", CONFIG.config, 9, 0)
     network.run(1)
-    heard = CONFIG._replace(at=9, node=0)
-    assert (second.cluster.configs.known, topic.config.max_attempts) == ({"orders": heard}, CONFIG.config.max_attempts)
+    received = CONFIG._replace(at=9, node=0)
+    assert (second.cluster.configs.known, topic.config.max_attempts) == (
+        {"orders": received},
+        CONFIG.config.max_attempts,
+    )
     network.kill(first)
     network.run(1)
     third = network.start(2, seeds=[second.own.address])
     network.run(5)
-    assert third.cluster.configs.known == {"orders": heard}
+    assert third.cluster.configs.known == {"orders": received}
     second.cluster.configs.detached(node.broker)
     third.cluster.configs.configure("orders", TopicConfig(max_attempts=77), 3, 2)
     network.run(1)
@@ -125,13 +128,13 @@ def test_the_first_node_of_a_cluster_knows_all_at_once_and_the_others_when_it_ha
     second = network.start(1)
     network.run(20)
     assert not second.cluster.configs.is_complete
-    told: list[set[str]] = []
+    reported: list[set[str]] = []
     part = Part()
-    part.configured = lambda: told.append(set(second.cluster.configs.known))
+    part.configured = lambda: reported.append(set(second.cluster.configs.known))
     second.cluster.add(part)
     network.cut = set()
     network.run(20)
-    assert told == [{"orders"}]
+    assert reported == [{"orders"}]
 
 
 def test_nodes_that_begin_together_are_complete_when_each_has_reached_all_nodes_that_it_knows() -> None:

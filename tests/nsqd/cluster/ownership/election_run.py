@@ -34,7 +34,7 @@ OUT_OF_SYNC = 5 * SECOND
 GRACE = 15_000  # ms
 HAPPENINGS = (*["halves", "kill", "start"] * 2, "one way", "pair", "flap", "heal", "stop", "announced")
 CALM = 100  # s: longer than the longest pause between two dials, twice
-# from the question to the nsqlookupds on: their answers, the candidate's own vote, and the votes; each is looked at in a turn
+# from the request to the nsqlookupds on: their answers, the candidate's own vote, and the votes; each is looked at in a turn
 CLAIM_WITHIN = WITNESS_WITHIN + 2 * VOTE_WITHIN + SECOND // 2
 MOST_CALMS = 6  # until a log that may be taken over must have a leader
 
@@ -63,7 +63,7 @@ class Facts:
 
 @dataclass
 class Disk:
-    """What a node has after a kill."""
+    """The part of a node that outlives a kill."""
 
     log_id: bytes  # into which it publishes
     facts: Facts = field(default_factory=Facts)
@@ -134,7 +134,7 @@ class Witness:
 
     def __init__(self, run: ElectionRun, random: Random) -> None:
         self.run, self.random = run, random
-        self.heard: dict[int, int] = {}  # when each node was heard
+        self.contacts: dict[int, int] = {}  # when each node was heard
         self.cut: set[int] = set()  # numbers of nodes that do not reach it
         self.is_dead = False
         self.answers: list[tuple[int, ElectionNode, int, Callable[[int | None], None], int]] = []
@@ -144,14 +144,14 @@ class Witness:
         """Hear who reaches it, each third of the time after which a node is lost; answer what is due."""
         for node in self.run.running():
             number = node.own.number
-            if number not in self.cut and now - self.heard.get(number, 0) >= SUSPECT_AFTER // 3:
-                self.heard[number] = now
+            if number not in self.cut and now - self.contacts.get(number, 0) >= SUSPECT_AFTER // 3:
+                self.contacts[number] = now
         due = [one for one in self.answers if one[0] <= now]
         self.answers = [one for one in self.answers if one[0] > now]
         for _, node, number, then, asked in due:
             if not node.runs or node.own.number in self.cut or self.is_dead:
                 continue
-            ago = now - self.heard[number] if number in self.heard else None
+            ago = now - self.contacts[number] if number in self.contacts else None
             attempt = node.elections.attempt
             awaits = attempt is not None and attempt.awaits_witness and attempt.lost.node == number
             is_late = now - asked >= WITNESS_WITHIN
@@ -170,7 +170,7 @@ class Witness:
 
 
 class _Results(Part):
-    """What a node does about its elections."""
+    """Let a node do what is due for its elections."""
 
     def __init__(self, node: ElectionNode) -> None:
         self._node = node
@@ -329,7 +329,7 @@ class ElectionRun:
         self.begun: set[tuple[bytes, Epoch]] = set()
         self.voted: defaultdict[tuple[int, bytes], list[tuple[int, int]]] = defaultdict(list)
         self.wins: defaultdict[tuple[bytes, int], list[tuple[int, frozenset[int]]]] = defaultdict(list)
-        # what a voter knew when it voted on an election of a node: which followers count, and how long its replica was
+        # for a voter and an election: the in-sync followers that it knew when it voted, and how long its replica was
         self.views: dict[tuple[int, int, bytes], tuple[InSyncReplicas | None, LogExtent | None]] = {}
         self.won_clean = self.won_unclean = self.fences = 0
         self.history: list[str] = []
@@ -433,7 +433,7 @@ class ElectionRun:
         """A node that is heard, or restarts as announced, is not claimed."""
         membership, now = voter.cluster.membership, voter.now
         assert leader != voter.own.number or not voter.cluster.leaders.holds(log_id), "a leader has voted its log away"
-        heard_at = membership.last_contact(leader)
+        contact_at = membership.last_contact(leader)
         other = self.nodes.get(leader)  # a false word may name a node that there is not
         is_served = (
             other is not None
@@ -441,8 +441,8 @@ class ElectionRun:
             and log_id in other.serving
             and log_id not in other.cluster.leaders.stepped_down
         )
-        if heard_at is not None and is_served:
-            assert now - heard_at >= SUSPECT_AFTER - SECOND, "a node has voted for the log of a node that it hears"
+        if contact_at is not None and is_served:
+            assert now - contact_at >= SUSPECT_AFTER - SECOND, "a node has voted for the log of a node that it hears"
         is_awaited = leader in {one.number for one in membership.members} and membership._back_by.get(leader, 0) > now
         assert not is_awaited, "a node has voted for the log of a node that restarts"
 
@@ -499,9 +499,9 @@ class ElectionRun:
         for _, other in views:
             assert other is None or other <= extent, "a replica was promoted, and a longer one was within reach"
         known = [attempt.case.in_sync, *(in_sync for in_sync, _ in views)]
-        told = [one for one in known if one is not None and one.epoch == attempt.lost]
-        newest = max((one.position for one in told), default=0)
-        named = {number for one in told if one.position == newest for number in one.named}
+        reported = [one for one in known if one is not None and one.epoch == attempt.lost]
+        newest = max((one.position for one in reported), default=0)
+        named = {number for one in reported if one.position == newest for number in one.named}
         assert entitled & named, "a replica was promoted at once that does not count"
         assert any(log_id in self.nodes[one].confirmed for one in entitled & named), (
             "a replica was promoted at once whose node has was paused or restarted"
@@ -581,7 +581,7 @@ class ElectionRun:
         assert not self.complaints(), self.complaints()
 
     def complaints(self) -> list[str]:
-        """Return what is not as it must be when all hear each other."""
+        """Return the errors in a cluster whose nodes are all connected."""
         running = self.running()
         known = [node.cluster.leaders.epochs for node in running]
         found = [] if all(one == known[0] for one in known) else ["the nodes disagree about leaders"]

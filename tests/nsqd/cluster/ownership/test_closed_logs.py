@@ -22,10 +22,10 @@ class Node:
         self.member = member
         self.waiting: list[Callable[[bool], None]] = []
         self.closed = ClosedLogs(member.cluster, lambda then: self.waiting.append(then))
-        self.heard: list[bytes] = []
+        self.received: list[bytes] = []
         self.removable: list[bytes] = []
         part = Part()
-        part.log_closed, part.log_removable = self.heard.append, self.removable.append
+        part.log_closed, part.log_removable = self.received.append, self.removable.append
         member.cluster.add(self.closed, part)
 
     def write(self, is_written: bool = True) -> None:
@@ -43,11 +43,11 @@ def test_a_log_may_be_removed_when_enough_nodes_have_durably_that_it_is_closed()
     first, second, third = nodes_of(network, 3)
     first.closed.close(WORD, 3)
     first.write()
-    assert first.heard == [WORD.log_id]
+    assert first.received == [WORD.log_id]
     network.run(1)
     second.write()
     network.run(1)
-    assert (second.heard, third.heard, first.removable) == ([WORD.log_id], [], []), "two nodes have it, of three"
+    assert (second.received, third.received, first.removable) == ([WORD.log_id], [], []), "two nodes have it, of three"
     assert not third.closed.is_closed(WORD.log_id), "it is not durable"
     third.write(is_written=False)
     network.run(1)
@@ -88,7 +88,7 @@ def test_a_node_that_comes_later_learns_of_it_from_any_other() -> None:
     late = Node(network.start(2, seeds=[second.member.own.address]))
     network.run(3)
     late.write()
-    assert late.heard == [WORD.log_id]
+    assert late.received == [WORD.log_id]
 
 
 def test_who_waits_for_a_node_that_is_forgotten_waits_no_more() -> None:
@@ -180,7 +180,7 @@ def test_a_word_that_replaces_one_is_kept_before_it_counts() -> None:
     assert not node.closed.is_closed(WORD.log_id), "it is not durable"
     node.write()
     assert node.closed.is_closed(WORD.log_id)
-    assert node.heard == [WORD.log_id] * 2
+    assert node.received == [WORD.log_id] * 2
 
 
 def test_a_node_learns_from_the_word_that_it_has_lost_the_log() -> None:

@@ -73,7 +73,7 @@ def lower_epoch_wins(patch: Patch) -> None:
     learn_if(patch, lambda known, epoch: epoch < known)
 
 
-def epochs_of_one_number_are_told_as_equal(patch: Patch) -> None:
+def epochs_of_one_number_are_reported_as_equal(patch: Patch) -> None:
     learn_if(patch, lambda known, epoch: epoch.number > known.number)
 
 
@@ -121,7 +121,7 @@ def no_witness_is_asked(patch: Patch) -> None:
     patch.setattr(Candidate, "_needs_witness", lambda self, attempt: False)
 
 
-def a_witness_that_hears_the_leader_is_not_believed(patch: Patch) -> None:
+def a_witness_in_contact_with_the_leader_is_not_believed(patch: Patch) -> None:
     witnessed = Candidate._witnessed
     patch.setattr(Candidate, "_witnessed", lambda self, attempt, ago: witnessed(self, attempt, None))
 
@@ -132,7 +132,7 @@ def a_silent_witness_is_waited_for(patch: Patch) -> None:
 
 @pytest.mark.campaign
 @pytest.mark.parametrize(("bug", "first"), [
-    (no_witness_is_asked, 4), (a_witness_that_hears_the_leader_is_not_believed, 4), (a_silent_witness_is_waited_for, 4),
+    (no_witness_is_asked, 4), (a_witness_in_contact_with_the_leader_is_not_believed, 4), (a_silent_witness_is_waited_for, 4),
     (promise_is_not_durable, 26), (promise_is_forgotten_at_a_start, 1), (promise_fences, 0), (lower_epoch_wins, 0),
     (out_of_date_replica_promotes, 0), (longer_replica_says_nothing, 9), (majority_is_off_by_one, 1),
     (paused_node_is_clean, 43), (announced_restart_is_not_waited_for, 5),
@@ -145,5 +145,5 @@ def test_a_planted_bug_is_found(bug: Callable[[Patch], None], first: int, monkey
 @pytest.mark.campaign
 def test_that_epochs_of_one_number_count_as_equal_is_found(monkeypatch: Patch) -> None:
     """With a majority, only an election that a leader has reached by its restarts has the number of another epoch."""
-    epochs_of_one_number_are_told_as_equal(monkeypatch)
+    epochs_of_one_number_are_reported_as_equal(monkeypatch)
     assert is_found(17, Quorum.ANY)

@@ -32,7 +32,7 @@ class Leaver:
         self.leaving = Leaving(self.node.cluster, lambda then: then(True), self.node.elections, self)
         self.node.cluster.add(self.leaving)
         for node in self.nodes[1:]:
-            _hears_transfers(node)
+            _receives_transfers(node)
         self.run.fenced = lambda node, log_id, epoch: None
 
     def begin(self, limit: int = LIMIT) -> Self:
@@ -67,7 +67,7 @@ class Leaver:
         self.ended.append(leaving.state is LeavingState.LEFT)
 
 
-def _hears_transfers(node: ElectionNode) -> None:
+def _receives_transfers(node: ElectionNode) -> None:
     transfers = Transfers(node.cluster, node.elections)
     node.cluster.add(transfers)
     tick: Callable[[int], None] = node.elections.tick
@@ -137,7 +137,7 @@ def test_another_node_is_asked_if_the_first_one_does_nothing() -> None:
 
 def test_only_the_leader_can_ask_for_a_claim_and_nothing_is_claimed_before_it_gives_the_log_up() -> None:
     run, nodes = started(Quorum.NONE)
-    _hears_transfers(nodes[1])
+    _receives_transfers(nodes[1])
     epoch = nodes[0].cluster.leaders.epochs[LOG]
     nodes[2].cluster.links[1].send_first(pack_transfer(LOG, epoch))
     nodes[0].cluster.links[1].send_first(pack_transfer(LOG, epoch._replace(number=epoch.number + 1)))
@@ -296,14 +296,14 @@ def test_a_node_has_left_too_if_another_one_with_all_of_its_log_was_faster_than_
 
 def test_leaderless_logs_of_dead_nodes_are_named() -> None:
     leaver = Leaver(Quorum.NONE)
-    theirs = (2).to_bytes(16)
+    other_log = (2).to_bytes(16)
     leaver.begin()
     leaver.advance(1, in_flight=1)
     assert leaver.leaving.figures()["leaderless"] == []
     leaver.run.kill(leaver.nodes[2])
     leaver.advance(10, in_flight=1)
-    assert leaver.leaving.figures()["leaderless"] == [theirs.hex()]
-    leaver.nodes[1].elections.promote(theirs)
+    assert leaver.leaving.figures()["leaderless"] == [other_log.hex()]
+    leaver.nodes[1].elections.promote(other_log)
     leaver.advance(10, in_flight=1)
-    assert leaver.nodes[1].cluster.leaders.epochs[theirs].node == 1
+    assert leaver.nodes[1].cluster.leaders.epochs[other_log].node == 1
     assert leaver.leaving.figures()["leaderless"] == []

@@ -33,12 +33,12 @@ class Frozen:
         self.node.now += ns
         self.tick()
 
-    def go_on(self, ns: int) -> None:
+    def resume(self, ns: int) -> None:
         for _ in range(ns // (250 * MS)):
             self.node.now += 250 * MS
             self.tick()
 
-    def hear(self, *numbers: int) -> None:
+    def receive_from(self, *numbers: int) -> None:
         for number in numbers:
             self.links[number] = SimpleNamespace(received_at=self.node.now)
 
@@ -46,14 +46,14 @@ class Frozen:
 def test_deliveries_after_a_pause_are_held_until_a_contact_with_all_nodes() -> None:
     one = Frozen()
     one.stand_still()
-    one.hear(1, 2)  # what had waited in their connections
-    one.go_on(SETTLED)
+    one.receive_from(1, 2)  # what had waited in their connections
+    one.resume(SETTLED)
     assert one.inbox.frames == []
-    one.hear(1)
-    one.go_on(SECOND)
+    one.receive_from(1)
+    one.resume(SECOND)
     assert one.inbox.frames == []
-    one.hear(2)
-    one.go_on(250 * MS)
+    one.receive_from(2)
+    one.resume(250 * MS)
     assert len(one.inbox.frames) == 1
     assert not one.node.broker.agenda.is_held
 
@@ -62,10 +62,10 @@ def test_who_is_gone_is_waited_for_no_longer_than_for_a_silent_node() -> None:
     one = Frozen()
     one.stand_still()
     del one.links[2]
-    one.go_on(AFTER - 250 * MS)
-    one.hear(1)
+    one.resume(AFTER - 250 * MS)
+    one.receive_from(1)
     assert one.inbox.frames == []
-    one.go_on(500 * MS)
+    one.resume(500 * MS)
     assert len(one.inbox.frames) == 1
 
 
@@ -74,7 +74,7 @@ def test_no_node_is_waited_for_after_a_short_pause_or_alone() -> None:
     one.node.now += 9 * SECOND
     one.node.broker.agenda.longest_gap = 9 * SECOND
     one.tick()
-    one.go_on(1250 * MS)
+    one.resume(1250 * MS)
     assert len(one.inbox.frames) == 1
     alone = Frozen()
     alone.links.clear()
@@ -94,10 +94,10 @@ def test_jobs_are_held_too_and_a_node_that_leaves_goes_on_to_hold_them() -> None
     wire.send(b"reserve\r\n")
     assert wire.said() == b""
     assert one.node.broker.drain(False) is False
-    one.go_on(AFTER)
+    one.resume(AFTER)
     one.node.turn()
     assert wire.said().startswith(b"RESERVED 2 1\r\n")
     one.node.broker.agenda.is_held = True
     one.stand_still()
-    one.go_on(2 * AFTER)
+    one.resume(2 * AFTER)
     assert one.node.broker.agenda.is_held

@@ -53,7 +53,7 @@ def test_a_replica_ends_when_its_connection_is_gone_and_when_it_is_asked_for_ane
     assert state(side, view).ended_at is None
     side.now = 70
     side.say(stream.pack_resync(0, [(FIRST.pack(), 0)]))
-    assert state(side, view).ended_at == 70  # what comes is written aside
+    assert state(side, view).ended_at == 70  # new bytes are written apart from it
     side.say(stream.pack_epochs(FrameKind.DROP, [(FIRST.pack(), 0)]))
     assert list(view.replicas()) == []
 

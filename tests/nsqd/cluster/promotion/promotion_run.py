@@ -90,7 +90,7 @@ class Places:
         raise AssertionError("nothing parts here")
 
     def remove(self, log_id: bytes) -> None:
-        raise AssertionError("nobody drops the replica")
+        raise AssertionError("no part drops the replica")
 
 
 class PromotedPlaces:
@@ -198,7 +198,7 @@ def epochs_on_disk(disk: SimDisk) -> tuple[int, list[Epoch]]:
     return reading.log_records.end, [epoch for epoch, _ in reading.replay.epochs]
 
 
-def told(broker: Broker, store: LogStore) -> dict[int, NormalTopic]:
+def reported(broker: Broker, store: LogStore) -> dict[int, NormalTopic]:
     """Return the state of each topic of a broker."""
     loaded = replay(written_by(LiveSource(broker, store)))
     loaded.conclude()
@@ -234,24 +234,24 @@ class Third:
         source.tap(leader_side)
         self.leader = Copying(NO_LOG, _NoReplicas())
         self.leader.leader_sides = {self.log_id: leader_side}
-        self.ours = proved_link(_Ear(self.leader), identity(NUMBER))
-        self.theirs = proved_link(_Ear(self.copying), identity(NEW_LEADER))
-        members.links[NUMBER] = self.ours
+        self.leader_link = proved_link(_Ear(self.leader), identity(NUMBER))
+        self.follower_link = proved_link(_Ear(self.copying), identity(NEW_LEADER))
+        members.links[NUMBER] = self.leader_link
         return leader_side
 
     def step(self, now: int) -> None:
         self.now = now
         self.replicas.tick(now)
         for _ in range(5):
-            self.theirs.receive(b"".join(self.ours.drain()), now)
+            self.follower_link.receive(b"".join(self.leader_link.drain()), now)
             self.copying.pump(now)
             while self.work.step(self.random):
                 self.copying.pump(now)
-            self.ours.receive(b"".join(self.theirs.drain()), now)
+            self.leader_link.receive(b"".join(self.follower_link.drain()), now)
             while self.owner_work.step(self.random):
                 self.leader.pump(now)
-            assert not self.ours.closing, self.ours.closing
-            assert not self.theirs.closing, self.theirs.closing
+            assert not self.leader_link.closing, self.leader_link.closing
+            assert not self.follower_link.closing, self.follower_link.closing
 
     @property
     def replica(self) -> Replica:
@@ -281,7 +281,7 @@ class Third:
         return "aside"
 
     def remove(self, log_id: bytes) -> None:
-        raise AssertionError("nobody drops the replica")
+        raise AssertionError("no part drops the replica")
 
 
 class PromotingRun(CopyingRun):
@@ -302,7 +302,7 @@ class PromotingRun(CopyingRun):
                 self._step()
                 if step % 40 == 39:
                     for _ in range(self.random.choice((0, 5, 30))):  # the followers keep up for a while
-                        self._copy_some()
+                        self._copy_batch()
                     self._promote_all()
             self._heal()
             self._promote_all()
@@ -313,7 +313,7 @@ class PromotingRun(CopyingRun):
             if follower.disk is not None:
                 self._promote(follower.disk)
 
-    def _copy_some(self) -> None:
+    def _copy_batch(self) -> None:
         self._connect_all()
         self._let_pass(300 * MS)
         self._work_of_node()
@@ -349,15 +349,15 @@ class PromotingRun(CopyingRun):
         clock_of_cut = Clock(clock.now, clock.wall, clock.boots)
         clock_of_cut.boot = clock.boot
         known = SimNode(cut.kill(), self.durability, clock_of_cut, random, self.limits)
-        expected = told(known.broker, known.store)
-        assert told(broker, log_opened.store) == expected, "the new leader does not own what the log owed"
+        expected = reported(known.broker, known.store)
+        assert reported(broker, log_opened.store) == expected, "the new leader lacks unfinished messages of the log"
         new_leader.promotions.close()
         stop, _ = epochs_on_disk(places.disk.kill())
         found, frames = _state(places.disk.kill(), stop)[0][1], _state(cut, end)[0][1]
         assert found == frames, "messages cannot be read from the promoted log"
         places.restarted(random.random() < 0.5, random)
         again = self._reopened(places, clock)
-        assert told(again[0], again[1].store) == expected, "the new leader does not own it any more after a restart"
+        assert reported(again[0], again[1].store) == expected, "the new leader lacks them after a restart"
         assert again[1].identity.epoch > epoch
         self.promoted += 1
         others = [one.disk for one in self.followers if one.disk is not None and one.disk is not disk]
@@ -430,10 +430,10 @@ class PromotingRun(CopyingRun):
             if left:
                 disk.cut_in = random.randrange(40)
             try:
-                is_told = places.promoted is not None and read_manifest(places.promoted) is None
+                is_durable = places.promoted is not None and read_manifest(places.promoted) is None
                 new_leader.promotions.reopen()
                 new_leader.run()
-                assert bool(new_leader.announced) == is_told, "an election has outlived the run of its node"
+                assert bool(new_leader.announced) == is_durable, "an election has outlived the run of its node"
                 if places.replica is not None:
                     new_leader.promotions.won(places.log_id, number)
                     new_leader.run()

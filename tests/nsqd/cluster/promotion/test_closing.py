@@ -121,7 +121,7 @@ def following() -> ClosingNode:
 
 
 def test_a_log_without_unfinished_messages_is_closed_when_its_node_publishes_into_another_one() -> None:
-    node = closing_node(standing=Standing.LEFT)  # so that nobody else must have the word
+    node = closing_node(standing=Standing.LEFT)  # so that no other node must have the record
     assert node.closed.is_closed(node.log_id)
     assert node.cluster.leaders.closed[node.log_id].epoch == node.node.announced[-1]
     assert node.node.places.promoted is None, "its directory is removed"
@@ -158,7 +158,7 @@ def test_a_log_that_owes_or_retains_something_is_not_closed() -> None:
         broker.directory.delete_channel(broker.topics["t"], channel)
     broker.commit()
     node.look()
-    assert node.closed.is_closed(node.log_id), "nobody has it coming any more"
+    assert node.closed.is_closed(node.log_id), "no node waits for it"
 
 
 def test_a_start_removes_what_the_last_run_has_closed_and_does_not_serve_it() -> None:

@@ -49,10 +49,10 @@ class DeletingNode:
     def attach(self, broker: Broker, deletions: Noted | None) -> Callable[[], bool]:
         self.attachment = Attachment(self.home, broker, deletions)
         self.deleting.attached(broker)
-        return partial(self.attachment.attach_some, ALL)
+        return partial(self.attachment.attach_batch, ALL)
 
     def detach(self, broker: Broker) -> Callable[[], bool]:
-        return partial(self.attachment.detach_some, ALL)
+        return partial(self.attachment.detach_batch, ALL)
 
     @property
     def led(self) -> PromotedLog:
@@ -74,7 +74,7 @@ class DeletingNode:
         topic = self.broker.topics["t"]
         return Deletion(DeletionKind.CHANNEL_DELETED, topic.number, topic.channels["c"].number)
 
-    def tell(self, word: LogDeletions, number: int = 0) -> None:
+    def deliver(self, word: LogDeletions, number: int = 0) -> None:
         self.deleting.receive(self.link(number), FrameKind.DELETED, pack_content(self.log_id, word), 0)
 
     def link(self, number: int) -> Link:
@@ -104,7 +104,7 @@ def served() -> DeletingNode:
 
 def test_a_channel_goes_and_the_answer_comes_when_that_is_durable(caplog: pytest.LogCaptureFixture) -> None:
     node = served()
-    node.tell(node.word(node.channel()))
+    node.deliver(node.word(node.channel()))
     assert "c" not in node.broker.topics["t"].channels
     assert node.home.topics["t"].channels["c"].shards == (node.home.topics["t"].channels["c"],)
     assert f"applied to the promoted log {node.log_id.hex()} the deletions of node 0" in caplog.text
@@ -125,7 +125,7 @@ def test_a_repeated_deletion_does_nothing_and_is_confirmed_again(caplog: pytest.
     node = served()
     word = node.word(node.channel())
     for _ in range(2):
-        node.tell(word)
+        node.deliver(word)
         node.make_durable()
     assert node.answers() == 2
     assert caplog.text.count("the deletions of node 0") == 1
@@ -136,16 +136,16 @@ def test_a_deletion_before_the_log_is_open_is_applied_before_any_delivery() -> N
     word = node.word(node.channel())
     parts = node.node.promotions.host
     node.node.promotions.begin_again(node.log_id, 90)
-    node.tell(word)
+    node.deliver(word)
     node.deleting.tick(1)
     seen: list[tuple[str, ...]] = []
 
     def attach(broker: Broker, deletions: object) -> object:
-        some = node.attach(broker, None)
+        attaching = node.attach(broker, None)
 
         def watched() -> bool:
             seen.append(tuple(broker.topics["t"].channels))
-            return some()
+            return attaching()
 
         return watched
 
@@ -158,7 +158,7 @@ def test_a_deletion_before_the_log_is_open_is_applied_before_any_delivery() -> N
 
 def test_what_was_lost_before_it_was_durable_is_done_again_when_the_log_is_opened_again() -> None:
     node = served()
-    node.tell(node.word(node.channel()))
+    node.deliver(node.word(node.channel()))
     node.commit()
     node.node.promotions.begin_again(node.log_id, 90)
     node.node.run()
@@ -170,7 +170,7 @@ def test_what_was_lost_before_it_was_durable_is_done_again_when_the_log_is_opene
 def test_a_copy_that_diverged_elsewhere_is_left_as_it_is_without_a_reply() -> None:
     node = served()
     for behind in (-1, 1):
-        node.tell(node.word(node.channel(), behind=behind))
+        node.deliver(node.word(node.channel(), behind=behind))
         node.make_durable()
     assert "c" in node.broker.topics["t"].channels
     assert node.answers() == 0
@@ -179,7 +179,7 @@ def test_a_copy_that_diverged_elsewhere_is_left_as_it_is_without_a_reply() -> No
 def test_what_is_said_of_a_log_that_this_node_does_not_own_is_ignored() -> None:
     node = DeletingNode()
     word = LogDeletions(Epoch(1, 0, bytes(8)), 1, (Deletion(DeletionKind.TOPIC_DELETED, 1),))
-    node.tell(word)
+    node.deliver(word)
     node.deleting.tick(1)
     assert node.answers() == 0
     node.promote()
@@ -190,7 +190,7 @@ def test_what_is_said_of_a_log_that_this_node_does_not_own_is_ignored() -> None:
 
 def test_a_log_that_is_lost_is_answered_for_no_more() -> None:
     node = served()
-    node.tell(node.word(node.channel()))
+    node.deliver(node.word(node.channel()))
     node.node.promotions.lose(node.log_id)
     node.deleting.tick(1)
     node.node.run()
@@ -226,6 +226,6 @@ def test_a_line_names_few_of_many_deletions(caplog: pytest.LogCaptureFixture) ->
     for number in range(MOST_NAMED + 2):
         topic.channel(f"d{number}")
     channels = [Deletion(DeletionKind.CHANNEL_DELETED, topic.number, one.number) for one in topic.channels.values()]
-    node.tell(node.word(*channels))
+    node.deliver(node.word(*channels))
     assert ", and 3 more" in caplog.text
     assert topic.channels == {}

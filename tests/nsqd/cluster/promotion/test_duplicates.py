@@ -1,4 +1,4 @@
-"""What a node counts of messages that may be delivered twice because a log has changed its leader."""
+"""A node counts the messages that may be delivered twice because a log has changed its leader."""
 
 from collections import Counter
 

@@ -407,7 +407,7 @@ def test_a_later_run_of_this_node_is_noted_while_a_log_is_opened(steps: int) -> 
 def test_memory_is_divided() -> None:
     assert shares(100, [0]) == [100]
     assert shares(100, [100]) == [100]
-    assert shares(100, [0, 0]) == [100, 100], "nobody uses it, so each may use all"
+    assert shares(100, [0, 0]) == [100, 100], "no log uses it, so each may use all"
     assert shares(100, [100, 0]) == [100, 50]
     assert shares(100, [80, 60]) == [50, 50]
     assert shares(90, [30, 10, 0]) == [80, 60, 50]
@@ -421,22 +421,22 @@ def test_a_broker_is_attached_in_slices_and_detached_when_the_log_is_lost() -> N
     def attach(broker: Broker, deletions: Deletions | None) -> Callable[[], bool]:
         brokers.append(broker)
 
-        def attach_some() -> bool:
+        def attach_batch() -> bool:
             left[0] -= 1
             return left[0] > 0
 
-        return attach_some
+        return attach_batch
 
     gone: list[Broker] = []
 
     def detach(broker: Broker) -> Callable[[], bool]:
         slices = [True, True, False]
 
-        def detach_some() -> bool:
+        def detach_batch() -> bool:
             gone.append(broker)
             return slices.pop(0)
 
-        return detach_some
+        return detach_batch
 
     node.promotions.host.attach, node.promotions.host.detach = attach, detach
     node.promotions.won(log_id, 70)
@@ -504,7 +504,7 @@ def write_something(node: NewLeader, log_id: bytes) -> None:
 
 
 def with_words(node: NewLeader) -> list[str]:
-    """Note what a node tells others of its promoted log."""
+    """Record the reports of a node about its promoted log."""
     words: list[str] = []
     parts = node.promotions.host
     parts.step_down, parts.resume = lambda log_id: words.append("gave up"), lambda log_id: words.append("leads")

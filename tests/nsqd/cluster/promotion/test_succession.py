@@ -36,7 +36,7 @@ def put(disk: SimDisk, path: Path) -> None:
 def taken_log(path: Path, deed: Callable[[Broker], object] = lambda broker: None) -> Failover:
     """Write a log to `path` of which the leader has two messages of topic t, and the node two more and one of topic u.
 
-    `deed`: what an operator does at the end.
+    `deed`: an action of an operator at the end.
     """
     node = start(SimDisk(Random(1)))
     node.broker.topic("t").channel("c")
@@ -52,7 +52,7 @@ def taken_log(path: Path, deed: Callable[[Broker], object] = lambda broker: None
 
 
 def ends(path: Path) -> dict[str, list[tuple[int, int]]]:
-    """What is unfinished in a log: spans of ordinals, by the topic's name."""
+    """Return the unfinished messages of a log: spans of ordinals, by the topic's name."""
     replay = LogReading(FrozenDisk(RealDisk(path))).replay
     replay.conclude()
     found = {}
@@ -100,7 +100,7 @@ def test_a_start_finishes_what_a_kill_interrupts(tmp_path: Path) -> None:
 
 
 def succeed_in(path: Path, failover: Failover, steps: int) -> bool:
-    """Make the log that succeeds, and take so many steps to put it in place. Returns True if the old one has gone."""
+    """Make the log that succeeds, and do `steps` of putting it in place. Returns True if the old one was moved."""
     copy = path.with_name(f"{path.name}-made")
     shutil.copytree(path, copy)
     succeed_failover(copy, failover, LEAST, 0)

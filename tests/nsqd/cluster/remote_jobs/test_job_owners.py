@@ -54,7 +54,7 @@ def borrowed(cluster: Cluster, ttr: int = 60) -> tuple[Wire, int]:
 
 
 def state(cluster: Cluster, number: int) -> dict[str, str]:
-    """What the job's owner says of it."""
+    """Return the fields of the job, from its owner."""
     text = cluster.stations[0].tube_client().ask(b"stats-job %d\r\n" % number)
     pairs = (line.partition(": ") for line in text.decode().split("---\n")[-1].splitlines())
     return {key: value for key, _, value in pairs if value}
@@ -216,7 +216,7 @@ def test_a_client_that_went_takes_no_answer(cluster: Cluster) -> None:
 
 
 def test_the_same_job_again_is_another_loan(cluster: Cluster) -> None:
-    """A command of whoever had the job before does nothing to the reservation of the next one."""
+    """A command of the client that had the job before does nothing to the reservation of the next one."""
     client, number = borrowed(cluster, ttr=1)
     cluster.advance(1_100)
     assert cluster.stations[0].tube_client().ask(b"reserve\r\n").startswith(b"RESERVED")

@@ -32,7 +32,7 @@ def test_a_job_added_anywhere_reaches_a_client_that_waits(body: bytes) -> None:
 
 
 def test_a_job_that_was_in_transit_for_longer_than_its_retry_time_reaches_no_client() -> None:
-    """Its owner has perhaps given it to somebody else since, and has been told that it is done."""
+    """Its owner may have given it to another client since, and knows that it is done."""
     for retry, is_given in ((1, False), (2, True), (0, True)):
         cluster, a, b = nodes(2)
         client = cluster.waiting(b, "q")
@@ -53,9 +53,9 @@ def test_a_queue_shows_from_which_nodes_its_jobs_came() -> None:
         cluster.settle()
         cluster.add(station, "q")
         assert len(client.replies()) == 1
-    told = dict(zip(*[iter(other.do("QSTAT", "q"))] * 2, strict=True))
-    assert told[b"import-from"] == [c.context.ids.node_id(number) for number in (1, 2)]
-    assert told[b"import-rate"] == 3
+    stat = dict(zip(*[iter(other.do("QSTAT", "q"))] * 2, strict=True))
+    assert stat[b"import-from"] == [c.context.ids.node_id(number) for number in (1, 2)]
+    assert stat[b"import-rate"] == 3
     assert other.do("QSCAN", "IMPORTRATE", 1) == [b"0", [b"q"]]
     assert other.do("QSCAN", "IMPORTRATE", 3, "COUNT", 1) == [b"0", [b"q"]]
     assert other.do("QSCAN", "IMPORTRATE", 4)[1] == other.do("QSCAN", "IMPORTRATE", 1, "MINLEN", 1)[1] == []
@@ -88,15 +88,15 @@ def test_a_pause_reaches_all_nodes_if_it_says_so() -> None:
     cluster = Cluster(3)
     clients = [station.client() for station in cluster.stations]
 
-    def told(*words: str) -> list[str]:
+    def stat(*words: str) -> list[str]:
         replies = [clients[0].do("PAUSE", "q", *words)]
         cluster.settle()
         return replies + [client.do("PAUSE", "q", "state") for client in clients[1:]]
 
-    assert told("in") == ["in", "none", "none"]
-    assert told("out", "bcast") == ["out"] * 3
-    assert told("none") == ["none", "out", "out"]
-    assert told("state", "bcast") == ["none"] * 3
+    assert stat("in") == ["in", "none", "none"]
+    assert stat("out", "bcast") == ["out"] * 3
+    assert stat("none") == ["none", "out", "out"]
+    assert stat("state", "bcast") == ["none"] * 3
 
 
 def test_only_the_owner_is_asked() -> None:
@@ -256,7 +256,7 @@ def test_an_acknowledgement_is_kept_for_an_owner_that_is_away() -> None:
     ids = [a.client().add("q", b"x"), a.client().add("q", b"y", "RETRY", 0)]
     cluster.cut(a, b)
     assert b.client().do("ACKJOB", *ids) == 0
-    assert b.node.broker.tubes.tube(KEPT).jobs.count == 1  # nobody waits for the other one again
+    assert b.node.broker.tubes.tube(KEPT).jobs.count == 1  # no client waits for the other one again
     assert b.client().do("NACK", ids[0]) == 0
     assert b.client().do("QSCAN") == b.client().do("JSCAN") == [b"0", []]  # no client is shown where it is kept
     assert b.client().do("INFO", "jobs").endswith(b"registered_jobs:0\r\n")
@@ -401,7 +401,7 @@ def test_an_acknowledgement_of_a_job_that_this_node_has_published_is_kept_for_th
     job_id = a.context.ids.encode(number, 0, 60)
     cluster.cut(a, b)
     assert a.client().do("ACKJOB", job_id) == 0
-    assert a.node.broker.tubes.tube(KEPT) is None  # nobody has promoted anything, as far as it knows
+    assert a.node.broker.tubes.tube(KEPT) is None  # no node has promoted anything, as far as it knows
     a.cluster.leaders.epochs[b"an old log of it"] = Epoch(5, 2, bytes(8))
     assert a.client().do("ACKJOB", job_id) == 0
     assert a.node.broker.tubes.tube(KEPT).jobs.count == 1

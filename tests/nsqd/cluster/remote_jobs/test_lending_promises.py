@@ -1,4 +1,4 @@
-"""What other nodes are sent with a turn waits for the promises of that turn, as far as it tells of its records."""
+"""What other nodes are sent with a turn waits for the promises of that turn, as far as it is about its records."""
 
 from nsqd.cluster.remote_jobs.job_owners import KEPT
 from nsqd.cluster.wire.frames import KIND_AT, FrameKind
@@ -44,11 +44,11 @@ def test_what_promises_nothing_waits_for_nothing() -> None:
     assert [frame[KIND_AT] for frame in a.links[2].sent] == [FrameKind.WANT] * 2
     cluster.settle()
     cluster.add(b, "r", b"y")
-    assert FrameKind.LOAN not in cluster.kinds  # the last word was that nobody waits
+    assert FrameKind.LOAN not in cluster.kinds  # the last WANT was that no client waits
 
 
 def test_copies_that_do_not_come_in_time_hold_back_only_what_is_delivered_once_at_most() -> None:
-    """Law R22: its finish may not be known to the node that takes the log over."""
+    """The node that promotes the log may not know its finish."""
     cluster, a, _ = lender_and_clients(3)
     client = a.client()
     client.replies(

@@ -1,6 +1,6 @@
 """All bytes that a node ever wrote to its log, also those that it lost, so that copies of it can be judged.
 
-A segment that was never rewritten is told by its base and its epoch. For each the archive knows which segments stood before it
+A segment that was never rewritten is identified by its base and its epoch. For each the archive knows the segments before it
 when it began, and up to where.
 """
 
@@ -25,13 +25,13 @@ class Archive:
         self.after: Tap | None = None
         self.data: dict[Key, bytearray] = {}  # each file as it was written
         self._before: dict[Key, list[tuple[Key, int]]] = {}  # with the offset at which each of them ended
-        self._current: list[tuple[Key, int]] = []  # the segments of the log as it goes on now
+        self._current: list[tuple[Key, int]] = []  # the segments of the log as it continues now
         self.rewritten: dict[tuple[str, bytes], bytes] = {}  # cleaned segments, by name and header
         self._names: dict[Key, str] = {}  # of the segments that were rewritten before the log began, as its successor
         self.lost: list[tuple[Key, int]] = []  # segments that the log does not hold from an offset on
 
     def branch(self) -> Archive:
-        """Return the archive of another leader of the log: both know all bytes, and each goes on by itself."""
+        """Return the archive of another leader of the log: both know all bytes, and each continues by itself."""
         other = Archive()
         other.data, other._before, other.rewritten = self.data, self._before, self.rewritten
         other._names = self._names
@@ -55,7 +55,7 @@ class Archive:
     # the log
 
     def opened(self, node: SimNode) -> None:
-        """Note that the log goes on where this start of the node found its end, with what was written since."""
+        """Record that the log continues where this start of the node found its end, with what was written since."""
         node.log.tidying.note_segments()
         self._find_current(node)
         kept = []

@@ -1,4 +1,4 @@
-"""What a replica must be: the log's bytes, and a log that replay takes for the leader's, cut at the replica's end."""
+"""Checks of a replica: it must have the log's bytes, and a log that replay takes for the leader's, cut at the replica's end."""
 
 from nsqd.cluster.replication.manifest import Manifest, ReplicaDisk
 from nsqd.storage.log.cleaner import _live

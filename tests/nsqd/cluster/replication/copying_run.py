@@ -46,7 +46,7 @@ from tests.nsqd.storage.sim_node import NODE, Clock, SimNode
 
 FOLLOWERS = (1, 2)
 HEALED_WITHIN = 300  # steps of half a second, besides those that it takes to send the log
-MOST_OUTPUT = 60_000  # bytes that wait for a follower: what is sent at once, and the largest turn
+MOST_OUTPUT = 60_000  # bytes that wait for a follower: the bytes that are sent at once, and the largest turn
 CAPACITY = 1 << 22  # bytes of a follower's disk
 
 _SMALL: tuple[tuple[Any, str, tuple[int, ...]], ...] = (
@@ -119,7 +119,7 @@ class SteppedWork:
         self._waiting.append((work, done))
 
     def step(self, random: Random) -> bool:
-        """Do one thing, or tell one result. Returns False if there is nothing."""
+        """Do one thing, or report one result. Returns False if there is nothing."""
         if self._done and (not self._waiting or random.random() < 0.5):
             self._done.pop(0)()
             return True
@@ -198,7 +198,7 @@ class SimFollower:
     def __init__(self, run: CopyingRun, number: int) -> None:
         self.number = number
         self._run = run
-        self.told = 0, 0  # written and durable, of the replica as it is now
+        self.reported_positions = 0, 0  # written and durable, of the replica as it is now
         self.diverged = 0  # replicas that were kept as diverged copies
         self.start({})
 
@@ -219,22 +219,27 @@ class SimFollower:
         """Return the directory of the replica of the node."""
         return next(iter(self.directory.disks.values()), None)
 
-    def note_told(self) -> None:
+    def note_reported(self) -> None:
         for kept in self.replicas.kept.values():
             if len(self.directory.diverged) > self.diverged:
-                self.diverged, self.told = len(self.directory.diverged), (0, 0)
+                self.diverged, self.reported_positions = len(self.directory.diverged), (0, 0)
             if kept.trusted is not None:  # a sync has failed
-                self.told = self.told[1], self.told[1]
+                self.reported_positions = self.reported_positions[1], self.reported_positions[1]
             if kept.reported[0] >= 0:
-                assert kept.replica is None or kept.reported[0] <= kept.replica.end, "more is told than the replica has"
-                self.told = max(self.told[0], kept.reported[0]), max(self.told[1], kept.reported[1])
+                assert kept.replica is None or kept.reported[0] <= kept.replica.end, (
+                    "more is reported than the replica has"
+                )
+                self.reported_positions = (
+                    max(self.reported_positions[0], kept.reported[0]),
+                    max(self.reported_positions[1], kept.reported[1]),
+                )
 
     def restart(self, is_cut: bool, random: Random) -> None:
-        """Kill the process, or cut the power. AssertionError if something is lost that was told."""
-        self.note_told()
+        """Kill the process, or cut the power. AssertionError if something is lost that was reported."""
+        self.note_reported()
         disks = {log_id: disk.crash(random) if is_cut else disk.kill() for log_id, disk in self.directory.disks.items()}
         diverged = self.directory.diverged
-        least = self.told[1] if is_cut else self.told[0]
+        least = self.reported_positions[1] if is_cut else self.reported_positions[0]
         self.start(disks)
         self.directory.diverged = diverged
         for log_id, disk in disks.items():
@@ -243,23 +248,23 @@ class SimFollower:
             assert not replica.damage, f"a crash looks like damage: {replica.damage}"
             end = self._run.judge(copy, replica, is_cut)
             assert end > least or replica.end == least, (
-                f"the replica ends at {replica.end}, but {least} was told ({is_cut=})"
+                f"the replica ends at {replica.end}, but {least} was reported ({is_cut=})"
             )
-        self.told = least, self.told[1]
+        self.reported_positions = least, self.reported_positions[1]
 
 
 @dataclass
 class Pipe:
     """A connection of the node to a follower."""
 
-    ours: Link
-    theirs: Link
+    leader_link: Link
+    follower_link: Link
     to_follower: bytearray = field(default_factory=bytearray)  # on the way
     to_leader_side: bytearray = field(default_factory=bytearray)
     _waiting: dict[int, bytearray] = field(default_factory=dict)  # what each end has said and the network has not taken
 
     def said(self, link: Link) -> bytearray:
-        """What an end has said, from which the network takes some."""
+        """The output of an end, from which the network takes some."""
         waiting = self._waiting.setdefault(id(link), bytearray())
         waiting += b"".join(link.drain())
         link.unsent = len(waiting)
@@ -283,7 +288,7 @@ class CopyingRun:
         self.slowness = random.choice((0.1, 0.5, 0.9))  # how likely bytes stay on the way
         self.followers = [SimFollower(self, number) for number in FOLLOWERS]
         self.pipes: dict[int, Pipe] = {}
-        self.undone: set[Epoch] = set()  # of lives that the disk does not know any more
+        self.undone: set[Epoch] = set()  # of lives that the disk has forgotten
         self.states = 0  # replicas whose state was compared
         disk = SimDisk(random, random.choice((512, 4096)))
         self._open(disk, Clock(1000 * SECOND, 1_800_000_000 * SECOND))
@@ -388,7 +393,7 @@ class CopyingRun:
         """Let a follower do something, and the power fail meanwhile."""
         try:
             deed()
-            follower.note_told()
+            follower.note_reported()
         except PowerCut:
             self._restart_follower(follower, is_cut=self.random.random() < 0.7)
 
@@ -398,34 +403,36 @@ class CopyingRun:
         follower = self.followers[FOLLOWERS.index(number)]
         pipe = Pipe(proved_link(_Ear(self.copying), identity(number)), proved_link(_Ear(follower.copying), self.own))
         self.pipes[number] = pipe
-        self.cluster.links[number] = pipe.ours
+        self.cluster.links[number] = pipe.leader_link
 
     def _disconnect(self, number: int) -> None:
         pipe = self.pipes.pop(number, None)
         if pipe is not None:
             del self.cluster.links[number]
-            self.followers[FOLLOWERS.index(number)].copying.closed(pipe.theirs)
+            self.followers[FOLLOWERS.index(number)].copying.closed(pipe.follower_link)
 
     def _network(self, slowness: float) -> None:
         random = self.random
         for follower in self.followers:
             pipe = self.pipes.get(follower.number)
             if pipe is not None and random.random() >= slowness:
-                _move(pipe.said(pipe.ours), pipe.to_follower, random)
+                _move(pipe.said(pipe.leader_link), pipe.to_follower, random)
                 data = _taken(pipe.to_follower, random)
-                self._do(follower, lambda pipe=pipe, data=data: pipe.theirs.receive(data, self.now))
+                self._do(follower, lambda pipe=pipe, data=data: pipe.follower_link.receive(data, self.now))
             if random.random() < 0.7:
                 self._do(follower, lambda follower=follower: follower.copying.pump(self.now))
             while random.random() < 0.6 and self._works(follower):
                 pass
             pipe = self.pipes.get(follower.number)
             if pipe is not None and random.random() >= slowness:
-                _move(pipe.said(pipe.theirs), pipe.to_leader_side, random)
-                pipe.ours.receive(_taken(pipe.to_leader_side, random), self.node.clock.now)
+                _move(pipe.said(pipe.follower_link), pipe.to_leader_side, random)
+                pipe.leader_link.receive(_taken(pipe.to_leader_side, random), self.node.clock.now)
                 self._judge_counted()
             if pipe is not None:
-                assert not pipe.ours.closing, f"the node closes the connection: {pipe.ours.closing}"
-                assert not pipe.theirs.closing, f"the follower closes the connection: {pipe.theirs.closing}"
+                assert not pipe.leader_link.closing, f"the node closes the connection: {pipe.leader_link.closing}"
+                assert not pipe.follower_link.closing, (
+                    f"the follower closes the connection: {pipe.follower_link.closing}"
+                )
 
     def _works(self, follower: SimFollower) -> bool:
         did = [False]
@@ -437,11 +444,13 @@ class CopyingRun:
         return did[0]
 
     def _judge_counted(self) -> None:
-        """What the node counts as copied is copied."""
+        """All bytes that the node counts as copied are copied."""
         for number, one in self.leader_side.followers.items():
-            told = self.followers[FOLLOWERS.index(number)].told
+            reported_positions = self.followers[FOLLOWERS.index(number)].reported_positions
             if one.has_replica:
-                assert one.written <= max(told) or one.durable <= told[1], f"node {number} counts for more than it told"
+                assert one.written <= max(reported_positions) or one.durable <= reported_positions[1], (
+                    f"node {number} counts for more than it told"
+                )
 
     # restarts and faults
 
@@ -470,7 +479,7 @@ class CopyingRun:
             self._network(0)
             self._connect_all()
         self._restart_leader_side(is_cut=True, disk=disk)
-        for _ in range(random.choice((0, 20))):  # it writes more than what was undone before anybody is told
+        for _ in range(random.choice((0, 20))):  # it writes more than what was undone before any node learns of it
             self.node.turn(*self.users.commands())
 
     def _connect_all(self) -> None:
@@ -483,7 +492,7 @@ class CopyingRun:
         follower.restart(is_cut, self.random)
 
     def _spoil(self, follower: SimFollower) -> None:
-        """Something happens to a follower's disk, or is mended."""
+        """Something happens to a follower's disk, or is repaired."""
         random, disk = self.random, follower.disk
         if disk is None:
             return
@@ -524,8 +533,8 @@ class CopyingRun:
     def assert_bounded(self) -> None:
         """Assert that nothing piles up."""
         for pipe in self.pipes.values():
-            assert pipe.ours.backlog <= MOST_OUTPUT, f"{pipe.ours.backlog} bytes wait for a follower"
-            assert pipe.theirs.backlog <= MOST_OUTPUT, f"{pipe.theirs.backlog} bytes wait for the node"
+            assert pipe.leader_link.backlog <= MOST_OUTPUT, f"{pipe.leader_link.backlog} bytes wait for a follower"
+            assert pipe.follower_link.backlog <= MOST_OUTPUT, f"{pipe.follower_link.backlog} bytes wait for the node"
         for follower in self.followers:
             replica = follower.replica
             if replica is not None and follower.disk is not None:
@@ -540,7 +549,7 @@ class CopyingRun:
             self._restart_leader_side(is_cut=False)
         self.node.disk.repair()
         while self.users._consumers:
-            self.node.turn(self.users.leave)  # nothing times out any more, so the log comes to rest
+            self.node.turn(self.users.leave)  # nothing times out from now on, so the log comes to rest
         for _ in range(HEALED_WITHIN + 2 * self.source.end // leader_module.MOST_BEHIND):
             for follower in self.followers:
                 if follower.disk is not None:
@@ -571,9 +580,10 @@ class CopyingRun:
 
     def _is_whole(self) -> bool:
         end = self.source.end
-        ours = self.leader_side.followers
-        return self.leader_side.in_sync.named == set(FOLLOWERS) <= ours.keys() and all(
-            ours[follower.number].durable == end and self._has_segments_of_node(follower) for follower in self.followers
+        leader_link = self.leader_side.followers
+        return self.leader_side.in_sync.named == set(FOLLOWERS) <= leader_link.keys() and all(
+            leader_link[follower.number].durable == end and self._has_segments_of_node(follower)
+            for follower in self.followers
         )
 
     def _has_segments_of_node(self, follower: SimFollower) -> bool:

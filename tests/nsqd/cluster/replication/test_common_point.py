@@ -26,14 +26,14 @@ FIRST, SECOND, THIRD = epoch(1), epoch(2), epoch(3)
 
 
 @each(
-    "ours, our_end, theirs, their_end, common",
+    "own, our_end, peer, their_end, common",
     [
         ([], 0, [], 0, 0),
         ([(FIRST, 0)], 100, [], 0, 0),
         ([(FIRST, 0)], 100, [(FIRST, 0)], 100, 100),
         ([(FIRST, 0)], 100, [(FIRST, 0)], 60, 60),
         ([(FIRST, 0)], 60, [(FIRST, 0)], 100, 60),
-        # the log goes on after a restart that lost nothing, and the copy has only the beginning
+        # the log continues after a restart that lost nothing, and the copy has only the beginning
         ([(FIRST, 0), (SECOND, 100)], 150, [(FIRST, 0)], 100, 100),
         ([(FIRST, 0), (SECOND, 100)], 150, [(FIRST, 0)], 40, 40),
         ([(FIRST, 0), (SECOND, 100)], 150, [(FIRST, 0), (SECOND, 100)], 120, 120),
@@ -47,9 +47,9 @@ FIRST, SECOND, THIRD = epoch(1), epoch(2), epoch(3)
         ([(FIRST, 0)], 100, [(FIRST, 10)], 100, 0),
     ],
 )
-def test_where_two_copies_part(ours: Table, our_end: int, theirs: Table, their_end: int, common: int) -> None:
-    assert common_end(ours, our_end, theirs, their_end) == common
-    assert common_end(theirs, their_end, ours, our_end) == common
+def test_where_two_copies_part(own: Table, our_end: int, peer: Table, their_end: int, common: int) -> None:
+    assert common_end(own, our_end, peer, their_end) == common
+    assert common_end(peer, their_end, own, our_end) == common
 
 
 class ThreeSegments:
@@ -80,10 +80,10 @@ def test_the_first_segment_that_a_replica_lacks(common: int, end: int, segments:
 
 
 def test_a_log_that_has_forgotten_its_old_epochs() -> None:
-    ours = [(SECOND, 100), (THIRD, 200)]
-    assert common_end(ours, 300, [(FIRST, 0), (SECOND, 100)], 150) == 150
-    assert common_end(ours, 300, [(FIRST, 0), (SECOND, 100), (THIRD, 200)], 250) == 250
-    assert common_end(ours, 300, [(FIRST, 0)], 90) == 0  # nothing tells that the log still has the 90 bytes
+    own = [(SECOND, 100), (THIRD, 200)]
+    assert common_end(own, 300, [(FIRST, 0), (SECOND, 100)], 150) == 150
+    assert common_end(own, 300, [(FIRST, 0), (SECOND, 100), (THIRD, 200)], 250) == 250
+    assert common_end(own, 300, [(FIRST, 0)], 90) == 0  # nothing shows that the log still has the 90 bytes
 
 
 @dataclass
@@ -114,11 +114,11 @@ def history(random: Random) -> list[Copy]:
     return copies
 
 
-def parting(ours: Copy, theirs: Copy) -> int:
+def parting(own: Copy, peer: Copy) -> int:
     """Return how many bytes of two copies are the same, from the beginning on."""
-    pairs = zip(ours.content, theirs.content, strict=False)
+    pairs = zip(own.content, peer.content, strict=False)
     return next(
-        (place for place, (one, other) in enumerate(pairs) if one != other), min(len(ours.content), len(theirs.content))
+        (place for place, (one, other) in enumerate(pairs) if one != other), min(len(own.content), len(peer.content))
     )
 
 
@@ -127,10 +127,10 @@ def parting(ours: Copy, theirs: Copy) -> int:
 def test_the_epochs_show_the_same_common_end_as_the_bytes(seed: int) -> None:
     random = Random(seed)
     copies = history(random)
-    for ours in copies:
-        for theirs in copies:
-            true = parting(ours, theirs)
-            ends = len(ours.content), len(theirs.content)
-            assert common_end(ours.epochs, ends[0], theirs.epochs, ends[1]) == true
-            forgotten = ours.epochs[random.randrange(len(ours.epochs) + 1) :]
-            assert common_end(forgotten, ends[0], theirs.epochs, ends[1]) in (0, true)
+    for own in copies:
+        for peer in copies:
+            true = parting(own, peer)
+            ends = len(own.content), len(peer.content)
+            assert common_end(own.epochs, ends[0], peer.epochs, ends[1]) == true
+            forgotten = own.epochs[random.randrange(len(own.epochs) + 1) :]
+            assert common_end(forgotten, ends[0], peer.epochs, ends[1]) in (0, true)

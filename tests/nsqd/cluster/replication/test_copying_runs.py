@@ -44,7 +44,7 @@ def hole_in_a_replica(patch: Patch) -> None:
     patch.setattr(Replica, "append", with_holes)
 
 
-def durable_is_told_without_a_sync(patch: Patch) -> None:
+def durable_is_reported_without_a_sync(patch: Patch) -> None:
     append = Replica.append
 
     def believing(self: Replica, base: int, at: int, data: memoryview) -> None:
@@ -54,7 +54,7 @@ def durable_is_told_without_a_sync(patch: Patch) -> None:
     patch.setattr(Replica, "append", believing)
 
 
-def durable_is_told_before_the_switch(patch: Patch) -> None:
+def durable_is_reported_before_the_switch(patch: Patch) -> None:
     send_copied = Replicas._send_copied
 
     def early(self: Replicas, kept: Kept, replica: Replica) -> None:
@@ -69,7 +69,7 @@ def durable_is_told_before_the_switch(patch: Patch) -> None:
 
 
 @pytest.mark.parametrize(
-    "plant", [hole_in_a_replica, durable_is_told_without_a_sync, durable_is_told_before_the_switch]
+    "plant", [hole_in_a_replica, durable_is_reported_without_a_sync, durable_is_reported_before_the_switch]
 )
 def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
     plant(monkeypatch)

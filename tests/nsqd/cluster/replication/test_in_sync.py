@@ -92,7 +92,7 @@ def test_the_log_states_how_many_copies_were_asked_for() -> None:
     assert wanted == Followers((1,), 3, 3)
     found.change(wanted, 200)
     assert found.confirm(200, {1: 200})
-    assert found.wanted({1}, (), (), (2, 2), 0) == Followers((1,), 2, 3)  # what was in use remains
+    assert found.wanted({1}, (), (), (2, 2), 0) == Followers((1,), 2, 3)  # the numbers in use remain
 
 
 def test_one_that_a_change_leaves_out_does_not_count_while_the_change_is_pending() -> None:

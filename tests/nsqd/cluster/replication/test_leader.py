@@ -1,4 +1,4 @@
-"""The leader's side of copying, over a log of the test: what is sent to a follower that has said what it has."""
+"""The leader's side of copying, over a log of the test: the bytes that are sent to a follower that has reported its replica."""
 
 from random import Random
 
@@ -64,7 +64,7 @@ class LogOfTest:
     def read(self, file: SegmentFile, at: int, end: int, size: int) -> tuple[bytes, int]:
         return self.log.files[int(file.name[:20])][at:end], 0
 
-    def read_mended(self, base: int, file: SegmentFile, at: int, end: int, size: int) -> tuple[bytes, int]:
+    def read_repaired(self, base: int, file: SegmentFile, at: int, end: int, size: int) -> tuple[bytes, int]:
         return self.read(file, at, end, size)
 
     def hold(self, node: int, ns: int, first: int = 0, last: int | None = None) -> None: ...
@@ -229,7 +229,7 @@ def test_a_follower_that_is_far_behind_is_sent_no_more_than_the_rate_allows(monk
     assert [kind for kind, _ in side.sent()][:1] == [FrameKind.BYTES]
 
 
-def test_an_answer_to_an_earlier_question_does_not_count() -> None:
+def test_a_reply_to_an_earlier_request_does_not_count() -> None:
     log, second = two_segments()
     side = Side(log)
     side.leader_side.receive(side.link, FrameKind.GAVE_UP, b"for a moment")
@@ -353,7 +353,7 @@ def test_a_node_that_is_chosen_once_more_for_a_while_is_sent_drop_again() -> Non
     cluster.members += others
     for other in others:
         cluster.links[other.number] = proved_link(None, other)
-    now, told = 1, []
+    now, reported = 1, []
 
     def lives_on() -> None:
         """All that are asked have everything, and the log states that they count."""
@@ -370,7 +370,7 @@ def test_a_node_that_is_chosen_once_more_for_a_while_is_sent_drop_again() -> Non
             for number, link in cluster.links.items():
                 for kind, content in FrameReader().feed(b"".join(link.drain())):
                     if kind is FrameKind.DROP:
-                        told.append(number)
+                        reported.append(number)
                         assert stream.unpack_epochs(content) == [(FIRST.pack(), 0)]
 
     lives_on()
@@ -379,10 +379,10 @@ def test_a_node_that_is_chosen_once_more_for_a_while_is_sent_drop_again() -> Non
     now += 60_000_000_000
     lives_on()
     (second_choice,) = side.leader_side.followers
-    assert second_choice in told
+    assert second_choice in reported
     cluster.links[first] = link
     lives_on()
-    assert told.count(second_choice) == 2
+    assert reported.count(second_choice) == 2
 
 
 def _bytes(base: int, at: int, data: bytes) -> list[tuple[FrameKind, bytes]]:

@@ -1,4 +1,4 @@
-"""The times of logs: who is told, whom a follower believes, and what it keeps."""
+"""The times of logs: which nodes get them, which leader a follower believes, and the times that it keeps."""
 
 from struct import pack
 from types import SimpleNamespace

@@ -8,7 +8,7 @@ import pytest
 
 from nsqd.cluster.replication.manifest import read_manifest
 from nsqd.storage.log.records import HEADER_SIZE
-from tests.nsqd.cluster.replication.test_replica import anew, begun, check, opened, sync, synced, two_segments
+from tests.nsqd.cluster.replication.test_replica import begun, check, opened, resync_from, sync, synced, two_segments
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.small_log import new_disk
 
@@ -43,7 +43,7 @@ def test_a_power_cut_after_a_segment_began_during_a_switch_leaves_what_the_manif
     for cut in range(8):
         log, disk = two_segments(), new_disk()
         replica = opened(disk)
-        anew(log, replica)
+        resync_from(log, replica)
         replica.switch(log.end)
         job = replica.sync_job()
         job.run()
@@ -60,10 +60,10 @@ def test_a_power_cut_after_a_segment_began_during_a_switch_leaves_what_the_manif
 
 
 def test_a_kill_at_the_end_of_a_switch_and_a_power_cut_at_the_next_start_leave_a_replica() -> None:
-    """What was replaced is removed only when the manifest that names it cannot come back."""
+    """A replaced file is removed only when the manifest that names it cannot come back."""
     log, replica, disk = synced(b"one")
     log.write(b"two")
-    anew(log, replica)
+    resync_from(log, replica)
     replica.switch(log.end)
     disk.fail("sync_directory", 2, errno.EIO)  # the first is before the manifest is written
     with pytest.raises(OSError):

@@ -1,4 +1,4 @@
-"""What a node offers of its logs and replicas, and for how many answers a start waits."""
+"""A node offers its logs and replicas, and a start waits for a number of answers."""
 
 from itertools import combinations
 from typing import Any
@@ -31,9 +31,9 @@ def test_if_no_publish_asked_for_copies_all_that_count_are_waited_for() -> None:
 def test_enough_answers_contain_one_that_has_what_was_acknowledged(followers: tuple[int, ...], fewest: int) -> None:
     for count in range(len(followers) + 1):
         for silent in combinations(followers, count):
-            heard = set(followers) - set(silent)
-            always_one = all(heard & set(having) for having in combinations(followers, fewest - 1))
-            assert offers.is_enough(Followers(followers, fewest, fewest), heard) == always_one
+            answering = set(followers) - set(silent)
+            always_one = all(answering & set(having) for having in combinations(followers, fewest - 1))
+            assert offers.is_enough(Followers(followers, fewest, fewest), answering) == always_one
 
 
 LOG_ID = bytes(range(16))

@@ -1,4 +1,4 @@
-"""Topics are read back from a replica: what was durable in it, whether its messages are finished or not."""
+"""Topics are read back from a replica: its durable bytes, whether its messages are finished or not."""
 
 import pytest
 

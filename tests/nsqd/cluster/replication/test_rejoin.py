@@ -1,4 +1,4 @@
-"""What a node of a cluster finds out before it continues its log, or begins one, and for how many nodes it waits."""
+"""A node of a cluster asks others before it continues its log, or begins one, and waits for a number of nodes."""
 
 from collections.abc import Iterator
 from random import Random
@@ -109,10 +109,10 @@ def test_an_old_log_continues_above_the_ids_that_others_know() -> None:
     assert begins(old, leased + 1) == first_of_new_log(WALL, leased + 1)
 
 
-def begins(disk: SimDisk, told: int) -> int:
-    """The id with which a node goes on if another one that has a replica was told of this lease; 0: with that of its log."""
+def begins(disk: SimDisk, known: int) -> int:
+    """The id with which a node continues if a node with a replica knows this lease; 0: with that of its log."""
 
-    rejoin = Rejoin(Told(Offer("other:4152", 0, (), told)), NODE, 0, lambda: WALL)
+    rejoin = Rejoin(Told(Offer("other:4152", 0, (), known)), NODE, 0, lambda: WALL)
     assert not rejoin(disk, LogReading(disk.kill()))
     return rejoin.least_id
 
@@ -262,7 +262,7 @@ def test_if_no_node_says_in_the_end_how_much_the_leader_has_it_is_assumed_to_hav
 @each("is_last_try", [False, True])
 @each("is_silent", [False, True])
 def test_a_damaged_log_waits_for_nodes_that_may_have_what_is_damaged(is_silent: bool, is_last_try: bool) -> None:
-    """It would go on without these messages, and its followers would lose them, too, with its next checkpoint."""
+    """It would continue without these messages, and its followers would lose them, too, with its next checkpoint."""
     disk, _ = published()
     name = next(name for name in disk.names() if name.endswith(".0.log") and b"x" in disk.content(name))
     content = disk.content(name)

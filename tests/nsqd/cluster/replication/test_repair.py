@@ -1,4 +1,4 @@
-"""What a read finds damaged comes from another node, while the log is in use."""
+"""Bytes that a read finds corrupt come from another node, while the log is in use."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -69,7 +69,7 @@ class World:
         self.replicas = 1
         self.other = OneReplica(self.node.disk.kill(), log.writer.written.position)
         clock = self.node.clock
-        log.writer.files.mend = LogRepair(
+        log.writer.files.repair = LogRepair(
             self.node.disk, log.identity.log_id, lambda: self.other, lambda: clock.now, self.may_be_more
         )
 
@@ -77,7 +77,7 @@ class World:
         return offered < self.replicas
 
     def damage(self) -> tuple[str, bytes]:
-        """Damage a message in the file. Returns the file's name and what stood in it."""
+        """Damage a message in the file. Returns the file's name and its earlier bytes."""
         disk = self.node.disk
         name = segment_name(self.node.log.tidying.segments[0], 0)
         before = disk.content(name)
@@ -133,15 +133,15 @@ def test_a_replica_that_ends_earlier_is_not_asked_for_it(world: World) -> None:
     assert BODIES[1] not in world.read()
 
 
-def test_damage_from_the_first_record_of_a_segment_on_is_mended(world: World) -> None:
+def test_damage_from_the_first_record_of_a_segment_on_is_repaired(world: World) -> None:
     name = segment_name(world.node.log.tidying.segments[0], 0)
     before = world.node.disk.content(name)
     first = next(world.other.fetch(Offer("other:4152", 1, ()), b"", 0))
     assert (first.segment, first.offset) == (name, 0), "it has the header"
     file = world.node.log.writer.files.at(0)
-    mend = world.node.log.writer.files.mend
+    repair = world.node.log.writer.files.repair
     world.node.disk.put(name, before[:HEADER_SIZE] + bytes(len(before) - HEADER_SIZE))
-    assert mend(0, file, HEADER_SIZE, len(before))
+    assert repair(0, file, HEADER_SIZE, len(before))
     assert world.node.disk.content(name) == before
 
 
@@ -164,17 +164,17 @@ def test_no_read_waits_for_long_for_nodes_that_do_not_reply(world: World, monkey
 
 def test_damage_is_awaited_while_a_replica_that_may_have_the_bytes_cannot_be_asked(world: World) -> None:
     log = world.node.log
-    mend, file = log.writer.files.mend, log.writer.files.at(0)
+    repair, file = log.writer.files.repair, log.writer.files.at(0)
     start = place_of_the_topic(world)
     world.damage()
     world.other.is_reachable = False
     assert BODIES[1] not in world.read()
-    assert mend.is_awaited(file, start)
+    assert repair.is_awaited(file, start)
     world.node.advance(mending.PATIENCE)
-    assert not mend.is_awaited(file, start)
+    assert not repair.is_awaited(file, start)
     world.other.is_reachable = True
     assert world.read() == BODIES
-    assert not mend.is_awaited(file, start)
+    assert not repair.is_awaited(file, start)
 
 
 def test_damage_is_not_awaited_when_all_replicas_lack_the_bytes_too(world: World) -> None:
@@ -183,23 +183,23 @@ def test_damage_is_not_awaited_when_all_replicas_lack_the_bytes_too(world: World
     start = place_of_the_topic(world)
     world.other.disk.put(name, before.replace(BODIES[1], b"x" * len(BODIES[1])))
     assert BODIES[1] not in world.read()
-    mend, file = log.writer.files.mend, log.writer.files.at(0)
-    assert not mend.is_awaited(file, start)
+    repair, file = log.writer.files.repair, log.writer.files.at(0)
+    assert not repair.is_awaited(file, start)
     world.replicas = 2
     world.node.advance(TRY_AGAIN)
     world.read()
-    assert mend.is_awaited(file, start)  # the other replica was not offered
+    assert repair.is_awaited(file, start)  # the other replica was not offered
 
 
 def test_what_a_follower_is_sent_is_whole_or_waits(world: World) -> None:
-    """A follower with damaged bytes would count, and a replica that has them whole be removed for it."""
+    """A follower with corrupt bytes would count, and a replica that has them whole be removed for it."""
     log = world.node.log
     source, file = LogSource(log.disk, log.writer, log.syncer, log.tidying), log.writer.files.at(0)
     name, before = world.damage()
     end = source.file_end(0, source.bases()[1])
 
     def read() -> tuple[bytes, int]:
-        return source.read_mended(0, file, HEADER_SIZE, end, end)
+        return source.read_repaired(0, file, HEADER_SIZE, end, end)
 
     world.other.is_reachable = False
     with pytest.raises(OSError, match="cannot be reached"):

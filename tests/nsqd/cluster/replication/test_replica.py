@@ -1,4 +1,4 @@
-"""One replica over a simulated disk: what is appended, written aside, made durable and removed, and what a start finds."""
+"""One replica over a simulated disk: bytes are appended, written apart, made durable and removed, and a start reads them."""
 
 import errno
 import json
@@ -205,11 +205,11 @@ def test_a_segment_that_begins_while_the_mark_is_due_is_not_forgotten(monkeypatc
     assert opened(disk.crash(Random(1))).end == log.end
 
 
-# what is written aside
+# bytes written apart
 
 
-def anew(log: Log, replica: Replica, first: int = 0) -> None:
-    """Write the log aside from the segment at `first` on."""
+def resync_from(log: Log, replica: Replica, first: int = 0) -> None:
+    """Write the log apart from the replica, from the segment at `first` on."""
     replica.resync(first, [(log.epoch, 0)])
     for base in [base for base in log.files if base >= first]:
         replica.begin_segment(log.files[base][:HEADER_SIZE])
@@ -229,7 +229,7 @@ def two_segments() -> Log:
 def test_what_is_written_aside_is_nothing_until_it_is_switched_and_synced() -> None:
     log, disk = two_segments(), new_disk()
     replica = opened(disk)
-    anew(log, replica)
+    resync_from(log, replica)
     assert (replica.end, replica.is_resyncing) == (0, True)
     sync(replica)  # a file that is complete
     assert (replica.end, replica.durable) == (0, 0)
@@ -252,7 +252,7 @@ def test_a_power_cut_during_a_switch_leaves_the_replica_before_it_or_after_it() 
     for cut in range(12):
         log, replica, disk = synced(b"one")
         log.write(b"two")
-        anew(log, replica)
+        resync_from(log, replica)
         replica.switch(log.end)
         disk.cut_in = cut
         try:
@@ -268,7 +268,7 @@ def test_a_power_cut_during_a_switch_leaves_the_replica_before_it_or_after_it() 
 def test_segments_that_begin_during_the_switch_are_of_the_replica() -> None:
     log, disk = two_segments(), new_disk()
     replica = opened(disk)
-    anew(log, replica)
+    resync_from(log, replica)
     replica.switch(log.end)
     job = replica.sync_job()
     replica.append(*log.write(b"four"))
@@ -287,7 +287,7 @@ def test_segments_before_what_is_written_aside_stay() -> None:
     second = log.end
     begin(log, replica, b"two")
     log.write(b"three")
-    anew(log, replica, second)
+    resync_from(log, replica, second)
     replica.switch(log.end)
     sync(replica)
     assert [file.copy for file in replica.manifest.files] == [1, 2]
@@ -299,7 +299,7 @@ def test_what_was_written_aside_has_stepped_down(then: str) -> None:
     log, replica, disk = begun(b"one")
     end = replica.end
     log.write(b"two")
-    anew(log, replica)
+    resync_from(log, replica)
     if then == "kill":
         replica = opened(disk := disk.kill())
         assert replica.end == end
@@ -308,7 +308,7 @@ def test_what_was_written_aside_has_stepped_down(then: str) -> None:
         replica.append(0, HEADER_SIZE + end, log.files[0][HEADER_SIZE + end :])
         assert replica.end == log.end
     else:
-        anew(log, replica)
+        resync_from(log, replica)
         replica.switch(log.end)
         sync(replica)
         assert replica.end == log.end
@@ -319,7 +319,7 @@ def test_what_was_written_aside_has_stepped_down(then: str) -> None:
 
 
 def with_old_segments() -> tuple[Log, Replica, SimDisk, list[int]]:
-    """Return a replica of which the first and the third of four segments are not needed any more, and the bases left."""
+    """Return a replica of which the first and the third of four segments are no longer needed, and the bases left."""
     log, replica = new_replica(disk := new_disk())
     for content in (b"one", b"two", b"three"):
         replica.append(*log.write(content))
@@ -366,7 +366,7 @@ def test_segments_behind_the_decision_stay() -> None:
 
 def test_keep_before_the_switch_is_applied_after_it() -> None:
     log, replica, disk, left = with_old_segments()
-    anew(log, replica, left[1])
+    resync_from(log, replica, left[1])
     replica.switch(log.end)
     replica.keep(log.end, left)
     sync(replica)
@@ -375,7 +375,7 @@ def test_keep_before_the_switch_is_applied_after_it() -> None:
 
 
 def test_a_report_over_another_connection_does_not_count() -> None:
-    """The log has lost its end since, and has begun segments there of which nothing was told."""
+    """The log has lost its end since, and has begun segments there of which nothing was reported."""
     log, replica, _, left = with_old_segments()
     replica.keep(log.end, left)
     replica.resume([(FIRST, 0)])
@@ -520,7 +520,7 @@ def test_what_does_not_follow_aside_is_refused() -> None:
         replica.switch(0)
     with pytest.raises(ReplicaError):
         replica.append(0, HEADER_SIZE, b"bytes")
-    anew(log, replica)
+    resync_from(log, replica)
     with pytest.raises(ReplicaError):
         replica.begin_segment(log.files[0][:HEADER_SIZE])
     with pytest.raises(ReplicaError):

@@ -50,7 +50,7 @@ class Directories:
         return "aside"
 
     def remove(self, log_id: bytes) -> None:
-        raise AssertionError("nobody drops a replica")
+        raise AssertionError("no part drops a replica")
 
 
 class Side:

@@ -10,38 +10,38 @@ from tests.nsqd.cluster.wire.test_link import NOW, cluster, dialed, frames, shak
 
 def over_tls(to_dialer: list[str], to_acceptor: list[str]) -> tuple[Cluster, Cluster, Link, Link]:
     """Two nodes, 0 that dialed and 1, once they have said all; each was shown a certificate with these URIs by the other."""
-    (ours, link), theirs = dialed(), cluster(1)
-    other = theirs.accepted(NOW)
+    (own, link), peer = dialed(), cluster(1)
+    other = peer.accepted(NOW)
     link.certify(to_dialer)
     other.certify(to_acceptor)
     shake(link, other)
-    return ours, theirs, link, other
+    return own, peer, link, other
 
 
 def test_nodes_that_their_certificates_name_are_admitted() -> None:
-    ours, theirs, link, other = over_tls([node_uri(1)], [node_uri(0)])
-    assert (ours.links, theirs.links) == ({1: link}, {0: other})
+    own, peer, link, other = over_tls([node_uri(1)], [node_uri(0)])
+    assert (own.links, peer.links) == ({1: link}, {0: other})
 
 
 def test_a_node_that_dialed_with_another_s_certificate_is_refused_before_it_is_answered() -> None:
-    ours, theirs, link, other = over_tls([node_uri(1)], [node_uri(2)])
+    own, peer, link, other = over_tls([node_uri(1)], [node_uri(2)])
     assert other.closing == "the certificate is that of node 2, and the peer says that it is node 0"
     assert link.closing == f"the peer refuses: {other.closing}"
-    assert (ours.links, theirs.links) == ({}, {})
-    assert sorted(theirs.membership.records) == [1]  # nothing was learned from it
+    assert (own.links, peer.links) == ({}, {})
+    assert sorted(peer.membership.records) == [1]  # nothing was learned from it
 
 
 def test_a_node_that_accepted_with_another_s_certificate_gets_no_proof() -> None:
-    ours, theirs, link, other = over_tls([node_uri(2)], [node_uri(0)])
+    own, peer, link, other = over_tls([node_uri(2)], [node_uri(0)])
     assert link.closing == "the certificate is that of node 2, and the peer says that it is node 1"
     assert other.closing == f"the peer refuses: {link.closing}"
-    assert (ours.links, theirs.links) == ({}, {})
+    assert (own.links, peer.links) == ({}, {})
 
 
 @each("uris", [[], ["https://example.org"], [node_uri(1), node_uri(2)]])
 def test_a_certificate_that_names_no_node_is_refused_at_once(uris: list[str]) -> None:
-    ours = cluster(0)
-    link = ours.accepted(NOW)
+    own = cluster(0)
+    link = own.accepted(NOW)
     link.certify(uris)
     assert link.closing.startswith("the certificate names no node")
     assert frames(link) == [(FrameKind.REFUSED, link.closing.encode())]

@@ -20,52 +20,52 @@ def peer(link: Link | None, cuts: Cuts) -> tuple[CuttablePeer, FakeTransport]:
 
 def cut_link() -> tuple[Cluster, Link, CuttablePeer, FakeTransport, Cuts]:
     """Return a connection with node 1, which is cut off."""
-    ours, link = linked()
+    own, link = linked()
     cuts = Cuts()
     made, transport = peer(link, cuts)
     cuts.begin(1, UNTIL_HEALED)
-    return ours, link, made, transport, cuts
+    return own, link, made, transport, cuts
 
 
 def test_what_comes_is_dropped_unread_and_nothing_is_sent() -> None:
-    ours, link, made, _, _ = cut_link()
+    own, link, made, _, _ = cut_link()
     made.receive(b"no frame at all" + BEAT, NOW + SECOND)
     link.send_members([Member(node(2))])
     link.send(b"a frame of the log")
     made.flush()
-    assert (ours.leases, link.received_at, link.closing) == ({1: 0}, NOW, "")
+    assert (own.leases, link.received_at, link.closing) == ({1: 0}, NOW, "")
     assert (made.take_output(), link.backlog) == ([], 0)
     assert not made.outbox.closing
 
 
 def test_the_node_is_suspected_for_its_silence_and_the_connection_given_up_without_a_word() -> None:
-    ours, link, made, transport, _ = cut_link()
+    own, link, made, transport, _ = cut_link()
     for at in range(1, 6):
         made.receive(BEAT, NOW + at * SECOND - 1)
-        assert ours.tick(NOW + at * SECOND) == ([1] if at == 5 else [])
+        assert own.tick(NOW + at * SECOND) == ([1] if at == 5 else [])
         made.flush()
         assert transport.is_abandoned is (at == 5)
     assert (link.closing, made.take_output()) == ("no heartbeat from the node", [])
 
 
 def test_another_node_stays_in_contact() -> None:
-    ours, link, made, _, cuts = cut_link()
+    own, link, made, _, cuts = cut_link()
     cuts.end([1])
     cuts.begin(2, UNTIL_HEALED)
     made.receive(BEAT, NOW + SECOND)
     link.send_members([Member(node(3))])
     made.flush()
-    assert ours.leases == {1: 5}
+    assert own.leases == {1: 5}
     assert len(made.take_output()) == 1
 
 
 def test_a_new_connection_is_silent_as_soon_as_the_other_node_says_who_it_is() -> None:
-    theirs, ours = cluster(2), cluster(0)
-    link = ours.accepted(NOW)
+    other, own = cluster(2), cluster(0)
+    link = own.accepted(NOW)
     cuts = Cuts()
     cuts.begin(2, UNTIL_HEALED)
     made, _ = peer(link, cuts)
-    made.receive(bytes(theirs.dialed(theirs.take_due(NOW), NOW).output), NOW)
+    made.receive(bytes(other.dialed(other.take_due(NOW), NOW).output), NOW)
     made.flush()
     assert made.take_output() == []
     made.receive(encode(FrameKind.REFUSED, b"why"), NOW)
@@ -73,20 +73,20 @@ def test_a_new_connection_is_silent_as_soon_as_the_other_node_says_who_it_is() -
 
 
 def test_a_stranger_that_has_said_nothing_is_not_cut_off() -> None:
-    ours = cluster(0)
+    own = cluster(0)
     cuts = Cuts()
     cuts.begin(1, UNTIL_HEALED)
-    made, _ = peer(ours.dialed(ours.take_due(NOW), NOW), cuts)
+    made, _ = peer(own.dialed(own.take_due(NOW), NOW), cuts)
     assert len(made.take_output()) == 1
 
 
 def test_that_the_other_side_has_given_up_is_not_taken_for_its_end() -> None:
     """A node that has closed its connection may come back as another run; one that is cut off may not."""
-    ours, link, made, _, _ = cut_link()
+    own, link, made, _, _ = cut_link()
     made.receive_eof()
     assert (link.closing, made.outbox.closing) == (CUT_OFF, True)
-    ours.closed(link, NOW)
-    assert 1 not in ours._ended
+    own.closed(link, NOW)
+    assert 1 not in own._ended
 
 
 def test_a_connection_too_many_is_closed() -> None:

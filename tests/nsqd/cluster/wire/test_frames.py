@@ -1,4 +1,4 @@
-"""Frames: however the bytes are cut, the same frames come out; what is too long is refused before it is kept."""
+"""Frames: however the bytes are cut, the same frames come out; frames that are too long are refused before they are kept."""
 
 import itertools
 from random import Random

@@ -98,9 +98,11 @@ def request(random: Random) -> VoteRequest:
 
 def reply(random: Random) -> VoteReply:
     log_id, number, serial = random.randbytes(16), edge(random, MOST_EPOCH), edge(random, U32)
-    extent, heard = LogExtent(epoch(random), position(random)), edge(random, elections.NEVER)
+    extent, contact = LogExtent(epoch(random), position(random)), edge(random, elections.NEVER)
     own = in_sync(random, log_id) if random.random() < 0.5 else None
-    return VoteReply(log_id, number, serial, random.choice(list(Answer)), edge(random, MOST_EPOCH), heard, extent, own)
+    return VoteReply(
+        log_id, number, serial, random.choice(list(Answer)), edge(random, MOST_EPOCH), contact, extent, own
+    )
 
 
 def closed_log(random: Random) -> closed.Closed:
@@ -116,15 +118,15 @@ def deletions(random: Random) -> tuple[bytes, LogDeletions]:
     return random.randbytes(16), LogDeletions(epoch(random), position(random), tuple(found))
 
 
-def question(random: Random) -> salvage.SalvageRequest:
+def salvage_request(random: Random) -> salvage.SalvageRequest:
     starts, end = log_epochs(random)
     taken, is_copied = random.choice((None, position(random))), random.random() < 0.5
     return salvage.SalvageRequest(edge(random, U32), random.randbytes(16), end, tuple(starts), taken, is_copied)
 
 
 def answer(random: Random) -> salvage.SalvageReply:
-    verdict = random.choice(list(salvage.Decision))
-    return salvage.SalvageReply(edge(random, U32), random.randbytes(16), verdict, position(random))
+    decision = random.choice(list(salvage.Decision))
+    return salvage.SalvageReply(edge(random, U32), random.randbytes(16), decision, position(random))
 
 
 def configurations(random: Random) -> list[configs.VersionedConfig]:
@@ -182,7 +184,7 @@ def returned(random: Random) -> tuple[int, int, int, bool]:
     return edge(random, U64), edge(random, U64), edge(random, U32), random.random() < 0.5
 
 
-# what is changed in them
+# their changes
 
 
 def changed_bytes(random: Random, content: bytes) -> bytes:
@@ -278,7 +280,7 @@ PARSERS = [
     Parser("vote", reply, frame(K.VOTE_REPLY, elections.pack_vote_reply), elections.unpack_vote_reply),
     Parser("closed", closed_log, frame(K.CLOSED, closed.pack_closed), closed.unpack_closed),
     Parser("deleted", deletions, frame(K.DELETED, deleted.pack_deleted, spread=True), deleted.unpack_deleted),
-    Parser("question", question, frame(K.SALVAGE, salvage.pack_request), salvage.unpack),
+    Parser("question", salvage_request, frame(K.SALVAGE, salvage.pack_request), salvage.unpack),
     Parser("answer", answer, frame(K.SALVAGE, salvage.pack_reply), salvage.unpack),
     Parser("handover", lambda random: (random.randbytes(16), epoch(random)),
            frame(K.TRANSFER, transfers.pack_transfer, spread=True), transfers.unpack_transfer),

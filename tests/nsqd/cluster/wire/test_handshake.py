@@ -64,15 +64,15 @@ def test_the_longest_messages_fit_into_what_is_allowed_before_the_proof() -> Non
 def test_a_foreign_node_is_refused_with_the_reason(
     own: NodeIdentity, secret: bytes, cluster: str, why: str, dials: bool
 ) -> None:
-    ours, theirs = side(node(1), not dials), side(own, dials, secret, cluster)
-    dialer, acceptor = (theirs, ours) if dials else (ours, theirs)
+    dialing, listener = side(node(1), not dials), side(own, dials, secret, cluster)
+    dialer, acceptor = (listener, dialing) if dials else (dialing, listener)
     with pytest.raises(PeerError) as raised:
         shaken(dialer, acceptor)
     assert (dialer.is_done, acceptor.is_done) == (False, False)
-    told = refusal(raised.value)
+    reason = refusal(raised.value)
     with pytest.raises(PeerError, match="the peer refuses: "):
-        ours.receive(*frame(told))
-    assert len(told) <= MOST_REASON + 5
+        dialing.receive(*frame(reason))
+    assert len(reason) <= MOST_REASON + 5
     assert why in str(raised.value)
 
 
@@ -84,7 +84,9 @@ def test_a_proof_is_of_no_use_in_another_handshake() -> None:
     proof = frame(dialer.receive(*challenge))
     again = side(node(2), False)
     again.receive(*hello)
-    with pytest.raises(PeerError, match="the proof is wrong"):  # a stranger replays what it has heard: the nonce is new
+    with pytest.raises(
+        PeerError, match="the proof is wrong"
+    ):  # a stranger replays bytes that it has seen: the nonce is new
         again.receive(*proof)
     with pytest.raises(PeerError, match="the proof is wrong"):
         side(node(1), True).receive(*challenge)

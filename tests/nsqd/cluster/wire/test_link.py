@@ -1,4 +1,4 @@
-"""One link after the proof: what a peer may send, and that anything else ends the connection and raises nothing."""
+"""One link after the proof: valid frames of a peer are handled; anything else ends the connection and raises nothing."""
 
 from random import Random
 
@@ -31,8 +31,8 @@ def cluster(number: int) -> Cluster:
 
 def dialed() -> tuple[Cluster, Link]:
     """A cluster that has dialed node 1."""
-    ours = cluster(0)
-    return ours, ours.dialed(ours.take_due(NOW), NOW)
+    own = cluster(0)
+    return own, own.dialed(own.take_due(NOW), NOW)
 
 
 def shake(link: Link, other: Link) -> None:
@@ -45,12 +45,12 @@ def shake(link: Link, other: Link) -> None:
 
 
 def linked() -> tuple[Cluster, Link]:
-    """A cluster with a proved link to node 1, whose other end is not there any more."""
-    ours, link = dialed()
+    """A cluster with a proved link to node 1, whose other end is gone."""
+    own, link = dialed()
     shake(link, cluster(1).accepted(NOW))
-    assert ours.links == {1: link}
+    assert own.links == {1: link}
     assert link.peer == node(1)
-    return ours, link
+    return own, link
 
 
 def frames(link: Link) -> list[tuple[FrameKind, bytes]]:
@@ -66,11 +66,11 @@ def words(*members: Member) -> bytes:
 
 
 def test_a_heartbeat_goes_each_second() -> None:
-    ours, link = linked()
-    ours.lease = 77
+    own, link = linked()
+    own.lease = 77
     link.tick(NOW + SECOND - 1)
     assert frames(link) == []
-    link.send_members([Member(node(2))])  # it does not take the place of one: it tells no lease
+    link.send_members([Member(node(2))])  # it does not take the place of one: it reports no lease
     link.tick(NOW + SECOND)
     assert [kind for kind, _ in frames(link)] == [FrameKind.MEMBERS, FrameKind.HEARTBEAT]
     link.tick(NOW + 2 * SECOND)
@@ -78,16 +78,16 @@ def test_a_heartbeat_goes_each_second() -> None:
 
 
 def test_records_of_a_peer_are_merged_and_forwarded_to_others_only() -> None:
-    ours, link = linked()
+    own, link = linked()
     link.receive(encode(FrameKind.MEMBERS, words(Member(node(2)), Member(node(3), Standing.LEFT))), NOW)
-    assert [one.number for one in ours.membership.members] == [0, 1, 2]
+    assert [one.number for one in own.membership.members] == [0, 1, 2]
     assert frames(link) == []
-    assert ours.take_due(NOW) == "node2:4152"
+    assert own.take_due(NOW) == "node2:4152"
     link.receive(encode(FrameKind.HEARTBEAT, (5).to_bytes(8) + b"\1" + bytes(8)), NOW)
-    assert ours.full == {1}
+    assert own.full == {1}
     link.receive(encode(FrameKind.HEARTBEAT, (4).to_bytes(8) + b"\0" + bytes(8)), NOW)
-    assert ours.full == set()
-    assert ours.leases == {1: 5}
+    assert own.full == set()
+    assert own.leases == {1: 5}
 
 
 def test_heartbeats_show_how_old_a_frame_is() -> None:
@@ -112,13 +112,13 @@ def test_heartbeats_show_how_old_a_frame_is() -> None:
     (FrameKind.MEMBERS, msgpack.packb([[*pack(node(2))]])), (FrameKind.MEMBERS, msgpack.packb([None] * (MOST_FIELDS + 1))),
 ])  # fmt: skip
 def test_a_frame_that_is_not_allowed_ends_the_link_with_the_reason(kind: FrameKind, content: bytes) -> None:
-    ours, link = linked()
+    own, link = linked()
     link.receive(encode(kind, content), NOW)
     assert link.closing
     assert frames(link) == [(FrameKind.REFUSED, link.closing.encode())]
-    link.receive(encode(FrameKind.MEMBERS, words(Member(node(2)))), NOW)  # what comes after it is not read
-    ours.closed(link, NOW)
-    assert (ours.links, sorted(ours.membership.records)) == ({}, [0, 1])
+    link.receive(encode(FrameKind.MEMBERS, words(Member(node(2)))), NOW)  # later frames are not read
+    own.closed(link, NOW)
+    assert (own.links, sorted(own.membership.records)) == ({}, [0, 1])
 
 
 @each("sent, why", [
@@ -142,19 +142,19 @@ def test_a_frame_that_is_too_long_ends_the_link_before_it_is_kept() -> None:
 
 
 def test_a_refusal_has_a_reason_and_is_not_answered_by_another_link() -> None:
-    ours, link = linked()
+    own, link = linked()
     link.receive(encode(FrameKind.REFUSED, b"another connection"), NOW)
     assert link.closing == "the peer refuses: another connection"
-    ours.closed(link, NOW)
-    assert ours.take_due(NOW) is None  # a pause first
-    assert ours.take_due(NOW + SECOND) is not None
+    own.closed(link, NOW)
+    assert own.take_due(NOW) is None  # a pause first
+    assert own.take_due(NOW + SECOND) is not None
 
 
 def test_a_word_that_this_node_is_gone_is_noted_and_not_believed() -> None:
-    ours, link = linked()
+    own, link = linked()
     link.receive(encode(FrameKind.MEMBERS, words(Member(node(0), Standing.FORGOTTEN))), NOW)
-    assert "node 0 was forgotten" in ours.refused_itself
-    assert ours.membership.records[0] == Member(node(0))
+    assert "node 0 was forgotten" in own.refused_itself
+    assert own.membership.records[0] == Member(node(0))
     assert not link.closing
 
 
@@ -162,9 +162,9 @@ def test_a_word_that_this_node_is_gone_is_noted_and_not_believed() -> None:
     st.lists(st.tuples(st.sampled_from(list(FrameKind)), st.binary(max_size=80)), max_size=5), st.binary(max_size=20)
 )
 def test_any_bytes_of_a_peer_that_is_proved_raise_nothing(sent: list[tuple[FrameKind, bytes]], rest: bytes) -> None:
-    ours, link = linked()
+    own, link = linked()
     link.receive(b"".join(encode(*frame) for frame in sent) + rest, NOW)
-    ours.tick(NOW + SECOND)
+    own.tick(NOW + SECOND)
     if link.closing:
-        ours.closed(link, NOW)
-        assert ours.links == {}
+        own.closed(link, NOW)
+        assert own.links == {}

@@ -1,4 +1,4 @@
-"""The table of parts: each kind of frame has one part that takes it, whoever is not connected is not heard."""
+"""The table of parts: each kind of frame has one part that takes it, and frames of an unconnected peer are ignored."""
 
 from collections import Counter
 
@@ -35,8 +35,8 @@ class Heard(Part):
 
 def test_each_kind_of_frame_is_taken_by_one_part() -> None:
     assert MODULES
-    ours = [one for one in Part.__subclasses__() if not one.__module__.startswith("tests.")]
-    taken = Counter(kind for one in ours for kind in one.takes)
+    parts = [one for one in Part.__subclasses__() if not one.__module__.startswith("tests.")]
+    taken = Counter(kind for one in parts for kind in one.takes)
     assert set(taken.values()) == {1}
     assert set(taken) == set(FrameKind) - HANDSHAKE - OTHERS
 
@@ -44,16 +44,16 @@ def test_each_kind_of_frame_is_taken_by_one_part() -> None:
 def test_a_part_is_given_the_frames_of_its_kinds_over_the_connection_that_counts() -> None:
     network = Network(1)
     first, second = network.start(0), network.start(1)
-    heard = Heard()
-    second.cluster.add(heard)
+    calls = Heard()
+    second.cluster.add(calls)
     network.run(5)
     first.cluster.links[1].send_first(encode(FrameKind.TIME, b"a"))
     first.cluster.links[1].send_first(encode(FrameKind.DELETED, b"for nobody here"))
     network.run(1)
-    assert (heard.content, heard.closed_links) == ([b"a"], 0)
+    assert (calls.content, calls.closed_links) == ([b"a"], 0)
     link = second.cluster.links[0]
     network.kill(first)
     network.run(1)
-    assert heard.closed_links == 1
+    assert calls.closed_links == 1
     second.cluster.receive(link, FrameKind.TIME, b"late", second.now)
-    assert heard.content == [b"a"]
+    assert calls.content == [b"a"]

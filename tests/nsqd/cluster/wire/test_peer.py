@@ -36,7 +36,7 @@ class FakeTransport:
         self.upgrades.append(upgrade)
 
     def suspend(self, *_: object) -> None:
-        raise AssertionError("nobody asks for that")
+        raise AssertionError("no peer asks for that")
 
     peer_user = meter = hand_over = suspend
 
@@ -91,10 +91,10 @@ def test_a_handshake_of_tls_that_takes_too_long_ends_the_connection_without_a_wo
 
 
 def test_a_silent_peer_is_not_waited_for_until_it_reads() -> None:
-    ours, link = linked()
+    own, link = linked()
     made, transport = peer(link, False)
     made.outbox.unsent = 1
-    ours.tick(NOW + 6 * SECOND)
+    own.tick(NOW + 6 * SECOND)
     made.flush()
     assert (link.closing, transport.is_abandoned) == ("no heartbeat from the node", True)
 

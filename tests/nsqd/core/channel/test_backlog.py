@@ -1,4 +1,4 @@
-"""What is ready: the sequence from the cursor on, its holes, and what comes back."""
+"""The ready messages: the sequence from the cursor on, its holes, and what comes back."""
 
 import pytest
 

@@ -244,7 +244,7 @@ def test_changes_are_reported(node: Node) -> None:
 @each("mem_queue_size", [0, 10])
 @each("backlog", [0, 300])
 def test_a_delayed_message_finished_before_the_cursor_came_by(mem_queue_size: int, backlog: int) -> None:
-    """It came by the retry queue; what is left of its place in the sequence must neither stop nor mislead the cursor."""
+    """It came by the retry queue; the rest of its place in the sequence must neither stop nor mislead the cursor."""
     node = Node(Limits(mem_queue_size=mem_queue_size))
     consumer, inbox = node.subscribe("t", "c", 1)
     node.publish("t", *(b"%d" % i for i in range(backlog)))

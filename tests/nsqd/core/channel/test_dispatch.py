@@ -31,7 +31,7 @@ class Pile:
 
 
 class Pipe(Inbox):
-    """What is delivered stays in it."""
+    """Delivered messages stay in it."""
 
     def deliver(self, frames: list[bytes], size: int, now: int) -> None:
         super().deliver(frames, size, now)

@@ -47,7 +47,7 @@ def test_a_process_that_dies_at_the_first_of_ten_buries_that_one(requeue_on_disc
     consumer, inbox = node.subscribe("t", "c", 10)
     got = inbox.take()
     assert [(one.body, one.attempts) for one in got] == [(body, 4) for body in TEN[1:]]
-    for one in reversed(got[:3]):  # what is requeued has always failed
+    for one in reversed(got[:3]):  # requeued messages have always failed
         consumer.requeue(one.id, 0, node.now)
     assert failures(consumer.channel) == {1: 1, 2: 1, 3: 1}
     node.broker.check()

@@ -1,4 +1,4 @@
-"""What is in flight: runs that are finished in order, that fall apart, whose deadline passes; and whose they are."""
+"""Messages in flight: runs that are finished in order, that are split, whose deadline passes; and their consumers."""
 
 from collections import deque
 from struct import pack
@@ -70,7 +70,7 @@ def test_a_run_is_taken_whole_or_from_its_front_and_one_call_takes_no_more(fligh
         assert taken is not None
         assert taken[1:] == expected
     assert (flight.count, owner.in_flight, flight.runs(), owner.runs) == (0, 0, [], deque())
-    assert flight.take_due(1 << 62) is None, "what was finished does not expire"
+    assert flight.take_due(1 << 62) is None, "finished messages do not expire"
 
 
 @each("ordinal", range(6), flight=InFlight, owner=Holder)
@@ -105,8 +105,8 @@ def test_a_message_belongs_to_one_owner(flight: InFlight, owner: Holder) -> None
     deliver(flight, owner, 0, 3)
     deliver(flight, other, 3, 3)
     for place in range(6):
-        theirs = other if place < 3 else owner
-        assert flight.take_out(theirs, name(place)) is None
+        claimed = other if place < 3 else owner
+        assert flight.take_out(claimed, name(place)) is None
         assert flight.why_not(name(place)) == NOT_OWNER
     flight.take_out(owner, name(1))  # it falls apart
     assert flight.take_out(other, name(0)) is None
@@ -216,16 +216,16 @@ def test_any_order_takes_each_message_once(data: st.DataObject) -> None:
             ordinal = batch[at // 16]
             taken = flight.take_next(owner, ids, at)
             if taken is None:
-                theirs = ordinal in expected
+                claimed = ordinal in expected
                 assert expected.get(ordinal) is not owner
-                assert flight.why_not(name(ordinal)) == (NOT_OWNER if theirs else NOT_IN_FLIGHT)
+                assert flight.why_not(name(ordinal)) == (NOT_OWNER if claimed else NOT_IN_FLIGHT)
                 at += 16
                 continue
-            _, found, some = taken
+            _, found, matched = taken
             assert found == ordinal
-            assert some == names(found, len(some) // 16)
-            for one in range(found, found + len(some) // 16):
+            assert matched == names(found, len(matched) // 16)
+            for one in range(found, found + len(matched) // 16):
                 assert expected.pop(one) is owner
-            at += len(some)
+            at += len(matched)
         flight.check()
         assert ordinals(flight) == sorted(expected)

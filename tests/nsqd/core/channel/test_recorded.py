@@ -1,4 +1,4 @@
-"""What a channel records, verb by verb, of what happens to it: a channel on its leaves, without topic, broker or store."""
+"""A channel records each verb in its journal: a channel on its leaves, without topic, broker or store."""
 
 from collections.abc import Iterable
 
@@ -32,7 +32,7 @@ class Journal:
         return lambda *args: self.all.append((verb, *args))
 
     def take(self) -> list[tuple[object, ...]]:
-        """What was recorded since the last call."""
+        """Return the records since the last call."""
         taken, self.all = self.all, []
         return taken
 

@@ -41,7 +41,7 @@ def measured(share: float = 0.0) -> Node:
     return node
 
 
-def told(node: Node) -> dict[str, tuple[int, int, int, int, int, int]]:
+def reported(node: Node) -> dict[str, tuple[int, int, int, int, int, int]]:
     """finished, attempts, requeued, timed out, buried, latencies; by producer."""
     outcomes = node.channel("t", "c").outcomes
     assert outcomes is not None
@@ -65,18 +65,18 @@ def test_each_producer_has_its_own() -> None:
     node.turn()
     assert consumer.finish(ids([got[b"1"], got[b"3"]])) == []
     assert consumer.requeue(got[b"2"].id, 0, node.now) == ""
-    assert told(node) == {"ann": (1, 1, 1, 0, 0, 1), "ben": (1, 1, 0, 0, 0, 1)}
-    assert told(node) == {}
+    assert reported(node) == {"ann": (1, 1, 1, 0, 0, 1), "ben": (1, 1, 0, 0, 0, 1)}
+    assert reported(node) == {}
     node.turn()
     assert [delivery.body for delivery in inbox.take()] == [b"2"]
     assert consumer.touch(got[b"2"].id, 2 * SECOND, 60 * SECOND, node.now) == ""
     node.advance(3 * SECOND)  # both are out of time: the second delivery of one was its last
-    assert told(node) == {"": (0, 0, 0, 1, 0, 0), "ann": (0, 0, 0, 1, 1, 0)}
+    assert reported(node) == {"": (0, 0, 0, 1, 0, 0), "ann": (0, 0, 0, 1, 1, 0)}
     node.turn()
     (again,) = inbox.take()
     node.turn()
     assert consumer.finish(ids([again])) == []
-    assert told(node) == {"": (1, 2, 0, 0, 0, 1)}
+    assert reported(node) == {"": (1, 2, 0, 0, 0, 1)}
 
 
 def test_a_consumer_that_leaves_requeues() -> None:
@@ -85,7 +85,7 @@ def test_a_consumer_that_leaves_requeues() -> None:
     node.publish("t", b"1", b"2")
     assert len(inbox.take()) == 2
     consumer.leave(node.broker)
-    assert told(node) == {"": (0, 0, 2, 0, 0, 0)}
+    assert reported(node) == {"": (0, 0, 2, 0, 0, 0)}
     unmeasured = Node()
     assert unmeasured.channel("t", "c").outcomes is None
     assert unmeasured.broker.topic("t").intake.producers is None

@@ -103,7 +103,7 @@ def test_jobs_are_left_while_they_are_ready_reserved_or_delayed(node: Node) -> N
 def test_some_topics_are_left_out(node: Node) -> None:
     node.broker.topic("_stats").publish([b"a", b"b"], 2)
     node.broker.drain(True)
-    node.turn()  # what a turn took before is there from the next on
+    node.turn()  # messages of an earlier turn count from the next one on
     assert left(node, "_stats", "") == left(node, "audit", "_stats") == DrainStatus()
     assert left(node, "_stat", "") == left(node) == DrainStatus(depth=2)
 

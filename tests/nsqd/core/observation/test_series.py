@@ -42,8 +42,8 @@ async def test_messages_that_come_and_go(autojump_clock: trio.testing.MockClock)
         node.turn()
         await trio.sleep(FINE)
         hour = series.hour_of(topic)
-        told = columns(hour)
-        assert {name: told[name] for name in ("published", "finished", "depth", "in_flight")} == {
+        shown = columns(hour)
+        assert {name: shown[name] for name in ("published", "finished", "depth", "in_flight")} == {
             "published": [None, 3], "finished": [None, 2], "depth": [3, 4], "in_flight": [2, 2],
         }  # fmt: skip
         assert hour is not None
@@ -88,16 +88,16 @@ def test_a_clock_that_goes_back_steps_that_were_missed_and_an_hour() -> None:
     for at, count in ((10, 5), (20, 1), (0, 7), (50, 2), (60, 1)):
         node.publish("t", *[b"x"] * count)
         note(series, node, T0 + at)
-    told = columns(series.hour_of(channel))
-    assert told["published"] == [None, 1, None, None, None, 1]
-    assert told["depth"] == [5, 6, None, None, 15, 16]
+    shown = columns(series.hour_of(channel))
+    assert shown["published"] == [None, 1, None, None, None, 1]
+    assert shown["depth"] == [5, 6, None, None, 15, 16]
     node, series = Node(), Series()
     channel = node.channel("t", "c")
     for number in range(FINE_SLOTS + 50):
         node.publish("t", b"x")
         note(series, node, T0 + number * FINE)
-    told = columns(series.hour_of(channel))["published"]
-    assert (len(told), set(told)) == (FINE_SLOTS, {1})
+    shown = columns(series.hour_of(channel))["published"]
+    assert (len(shown), set(shown)) == (FINE_SLOTS, {1})
     day = columns(series.day_of(channel))
     assert day["published"][1:] == [30] * (len(day["depth"]) - 1)
 
@@ -153,7 +153,7 @@ def test_the_oldest_steps_are_forgotten_when_they_take_too_much(monkeypatch: pyt
         node.turn()
         note(series, node, T0 + step * FINE)
         assert series.stored_bytes < 6500
-    told = columns(series.hour_of(channels[0]))
-    assert 10 < len(told["published"]) < 45
-    assert set(told["published"][1:]) == {1}
-    assert told["depth"][-1] == 50
+    shown = columns(series.hour_of(channels[0]))
+    assert 10 < len(shown["published"]) < 45
+    assert set(shown["published"][1:]) == {1}
+    assert shown["depth"][-1] == 50

@@ -48,17 +48,17 @@ def test_rows_have_what_was_recorded(moves: list[tuple[int, list[int]]]) -> None
     assert first >= last - 7
     assert {len(column) for column in columns} == {last - first + 1}
     for slot in range(first, last + 1):
-        told = [column[slot - first] for column in columns]
+        shown = [column[slot - first] for column in columns]
         if slot not in noted:
-            assert told == [None] * WIDTH
+            assert shown == [None] * WIDTH
             continue
         steps, state = noted[slot]
-        assert told[COUNTERS:] == state[COUNTERS:]
+        assert shown[COUNTERS:] == state[COUNTERS:]
         before = noted.get(slot - 1)
         if before is None:
-            assert told[:COUNTERS] == [None] * COUNTERS
+            assert shown[:COUNTERS] == [None] * COUNTERS
         else:
-            assert told[:COUNTERS] == [max(0, new - old) for new, old in zip(state, before[1], strict=True)][:COUNTERS]
+            assert shown[:COUNTERS] == [max(0, new - old) for new, old in zip(state, before[1], strict=True)][:COUNTERS]
     other = block.values(4, ring)
     assert other is not None
     assert read_back(other, COUNTERS)[-1][-1] == 7

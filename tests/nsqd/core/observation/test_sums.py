@@ -30,8 +30,8 @@ def client(node: Node) -> Client:
     consumer, inbox = node.subscribe("t", "c", ready=8)
     node.publish("t", b"own1", b"own2", b"own3")
     log = promote(node, 8, "t", "c", *[b"%d" % i for i in range(5)])
-    own, theirs = inbox.take()[:3], node.channel("t", "c").shards[1]
-    came = theirs.in_flight.runs()
+    own, shard = inbox.take()[:3], node.channel("t", "c").shards[1]
+    came = shard.in_flight.runs()
     consumer.finish(own[0].id)
     consumer.requeue(own[1].id, 5 * SECOND, node.now)
     shard_ids = [one for run in came for one in run.members(9)]
@@ -39,7 +39,7 @@ def client(node: Node) -> Client:
     consumer.set_ready(0)
     node.publish("t", b"own4")
     log.publish("t", b"5")
-    theirs.bury(b"0" * 16, Message(99, 1), "")  # no such message: counted anyway
+    shard.bury(b"0" * 16, Message(99, 1), "")  # no such message: counted anyway
     node.turn()
     return consumer
 

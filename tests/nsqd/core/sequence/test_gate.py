@@ -82,7 +82,7 @@ def test_the_time_to_run_of_a_job_begins_when_it_has_left() -> None:
         bench.tube.scan(NOW + later * SECOND, 10)
         assert bench.job(0).state is RESERVED
     mark.position = 100
-    mark.let_go(NOW + 4 * SECOND + 500 * MS)
+    mark.release_reached(NOW + 4 * SECOND + 500 * MS)
     bench.tube.scan(NOW + 5 * SECOND + 400 * MS, 10)
     assert (bench.job(0).state, bench.job(0).timeouts) == (RESERVED, 0)
     bench.tube.scan(NOW + 5 * SECOND + 500 * MS, 10)
@@ -98,10 +98,10 @@ def test_a_mark_knows_when_the_output_of_a_turn_left_and_remembers_little() -> N
     assert [mark.left_at(turn, 2 * GRAIN) for turn in (999, 1000, 3 * GRAIN)] == [999, None, None]
     mark.position = 10
     late = 1000 + LATE
-    mark.let_go(late)
+    mark.release_reached(late)
     assert [mark.left_at(turn, late) for turn in (999, 1000, 999 + GRAIN, 1000 + GRAIN)] == [999, late, late, None]
     mark.position = 30
-    mark.let_go(late + 7)  # what was held for less than LATE is taken for sent at once
+    mark.release_reached(late + 7)  # output that was held for less than LATE counts as sent at once
     assert [mark.left_at(turn, late + 8) for turn in (1000, 1000 + GRAIN)] == [late, 1000 + GRAIN]
     mark = Mark("leaving")
     for turn in range(3600 * 100):  # an hour

@@ -15,16 +15,16 @@ def entries(count: int) -> list[Entry]:
     return [(one, random.choice((0, random.randrange(1, 1 << 60))), random.randrange(5)) for one in ordinals]
 
 
-def packed(some: list[Entry]) -> bytes:
-    return b"".join(pack(*one) for one in some)
+def packed(unpacked: list[Entry]) -> bytes:
+    return b"".join(pack(*one) for one in unpacked)
 
 
 def test_long_chunks_become_short_pages_of_the_same_messages_at_another_time() -> None:
-    some = entries(2 * IN_A_PAGE + 5)
-    chunks = [packed(some[:3]), b"", packed(some[3:])]
+    unpacked = entries(2 * IN_A_PAGE + 5)
+    chunks = [packed(unpacked[:3]), b"", packed(unpacked[3:])]
     pages = list(pages_of(chunks, 7))
     assert [len(page) // 3 for page in pages] == [3, IN_A_PAGE, IN_A_PAGE, 2]
-    assert [at for page in pages for at in page] == list(shifted(page_of(packed(some)), 7))
+    assert [at for page in pages for at in page] == list(shifted(page_of(packed(unpacked)), 7))
     assert [(page[0], page[1]) for page in pages_of([pack(1, 0, 2)], 7)] == [(1, 0)]
 
 
@@ -36,6 +36,6 @@ def test_a_page_is_divided_by_ordinal_and_messages_are_sorted_block_by_block() -
     assert list(between(page, 5, ENDLESS)) == [5, 50, 1, 9, 0, 3]
     assert not between(page, 10, ENDLESS)
     assert not between(page_of(b""), 0, ENDLESS)
-    some = entries(3 * BLOCK)
-    assert list(in_order(iter(some))) == sorted(some)
+    unpacked = entries(3 * BLOCK)
+    assert list(in_order(iter(unpacked))) == sorted(unpacked)
     assert list(in_order([])) == []

@@ -1,4 +1,4 @@
-"""What is still to become a job: positions, holes and terms, over extents that are a list."""
+"""Messages that are not jobs yet: positions, holes and terms, over extents that are a list."""
 
 from collections import deque
 from collections.abc import Iterator

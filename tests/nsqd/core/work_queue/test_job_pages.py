@@ -140,12 +140,12 @@ def test_a_restart_ends_reservations_and_the_delays_that_are_over() -> None:
     ]  # fmt: skip
     for job in before:
         pages.put_row(job.ordinal, job.pack())
-    told = dict(pages.restart(1000, 100))
-    assert list(told) == [0, PAGE]
+    restarted = dict(pages.restart(1000, 100))
+    assert list(restarted) == [0, PAGE]
     assert [(job.state, job.due) for job in pages] == [
         (JobState.READY, 0), (JobState.READY, 0), (JobState.READY, 0), (JobState.DELAYED, 101), (JobState.BURIED, 3),
     ]  # fmt: skip
-    for first, briefs in told.items():
+    for first, briefs in restarted.items():
         jobs = [pages.get(first + place) for place in range(PAGE)]
         assert briefs == [
             (job.id, job.priority, job.due, job.state) if job is not None else (0, 0, 0, 0) for job in jobs

@@ -145,7 +145,7 @@ def test_after_a_restart(moves: list[tuple[str | int, JobState | None, int, int]
     assert sum(len(ids) for ids, _ in runs) == len(found)
     model.table = table
     model.check(table)
-    for ordinal in list(model.jobs)[:3]:  # what is buried from now on is behind what was buried before
+    for ordinal in list(model.jobs)[:3]:  # jobs buried from now on come after those buried before
         job = table.jobs.get(ordinal)
         assert job is not None
         table.bury(job, 1)

@@ -102,7 +102,7 @@ def test_what_is_far_in_a_large_tube_comes_as_it_was_put() -> None:
     ordered = sorted(range(1, count + 1), key=lambda number: (number % 3, number))
     for limit in (700, 1000):
         assert numbers(tube, pages(tube, JobState.READY, limit)) == ordered[:FAR] + sorted(ordered[FAR:])
-    wire.ask(b"kick 1\r\n" + put(b"urgent"))  # what comes between is at the front: no job is listed twice for it
+    wire.ask(b"kick 1\r\n" + put(b"urgent"))  # new jobs are at the front: no job is listed twice for them
     page, after = list_jobs(tube.table, JobState.READY, "", 1000)
     assert numbers(tube, page[1000 - 4 :]) == ordered[996:1000]
     rest = []

@@ -202,8 +202,8 @@ def test_what_may_become_of_a_reserved_job() -> None:
     worker, _ = bench.worker()
     for job in jobs:
         bench.tube.reserve(job, worker, NOW)
-    let_go, released, delayed, buried, finished = jobs
-    bench.tube.let_go(let_go)
+    unreserved, released, delayed, buried, finished = jobs
+    bench.tube.unreserve(unreserved)
     bench.tube.hand_back(released, 3, 0, NOW)
     bench.tube.hand_back(delayed, 4, 2, NOW)
     bench.tube.bury(buried, 6)
@@ -373,7 +373,7 @@ def test_a_pause_ends_in_time_and_waiting_workers_are_served() -> None:
 
 def test_deleted_everything_is_released_also_what_is_no_job_yet_and_nothing_is_left_behind() -> None:
     bench = Bench()
-    (worker, hand), (blocked, told) = bench.worker(), bench.worker()
+    (worker, hand), (blocked, notified) = bench.worker(), bench.worker()
     bench.put(b"a", b"b", b"c", b"d")
     bench.tube.reserve(bench.job(0), worker, NOW)
     bench.tube.bury(bench.job(1), 0)
@@ -390,7 +390,7 @@ def test_deleted_everything_is_released_also_what_is_no_job_yet_and_nothing_is_l
     assert not bench.index.holders
     assert not bench.waiters.queues
     assert not len(bench.listed.names)
-    assert (hand.asked_again, told.asked_again) == (0, 1)
+    assert (hand.asked_again, notified.asked_again) == (0, 1)
     bench.agenda.reclaimer.finish()
     assert sorted(bench.journal.released) == [0, 1, 2, 3, 4, 5, 7, 8]
     assert (bench.tube.jobs.count, bench.tube.start, bench.tube.arrivals.position) == (0, 9, 9)
@@ -411,14 +411,14 @@ def test_after_a_restart_jobs_are_as_they_were_but_not_reserved() -> None:
         Job(9, 10, 5, 0, 60, 77),
     ]
     bench.resume(jobs, 5, [(5, 6)], 50)
-    bench.tube.finish(bench.job(9))  # it is finished before the position reaches it, and is not made again
+    bench.tube.finish(bench.job(9))  # it is finished before the position reaches it, and is not recreated
     bench.tube.wake()
     assert [(job.ordinal, job.state, job.due) for job in bench.tube.jobs] == [
         (0, READY, 0), (2, READY, 0), (3, DELAYED, NOW + 100), (4, READY, 0), (6, BURIED, 13), (7, BURIED, 12),
         (8, READY, 0),
     ]  # fmt: skip
     assert list(bench.tube.table.buried) == [7, 6]
-    assert set(bench.journal.rows) == {8}  # what was no job yet
+    assert set(bench.journal.rows) == {8}  # messages that were no jobs yet
     assert list(bench.listed.names) == ["t"]
     bench.check()
 

@@ -206,7 +206,7 @@ def test_what_stood_in_a_file_that_is_gone_is_lost_and_counted() -> None:
 
 
 class Replica:
-    """A replica that has the corrupt bytes, unreachable at first. Implements nsqd.storage.log.files.Mend."""
+    """A replica that has the corrupt bytes, unreachable at first. Implements nsqd.storage.log.files.ByteRepair."""
 
     def __init__(self, disk: SimDisk, name: str) -> None:
         self._disk, self._name, self._content = disk, name, disk.content(name)
@@ -227,7 +227,7 @@ def test_corrupt_messages_wait_for_a_node_that_may_have_them(is_reached: bool, m
     node, inbox = cold_node()
     disk = node.disk
     name = next(name for name in disk.names() if BODY in disk.content(name))
-    node.log.writer.files.mend = replica = Replica(disk, name)
+    node.log.writer.files.repair = replica = Replica(disk, name)
     disk.overwrite(name, disk.content(name).index(BODY), b"?")
     read(node)
     assert (inbox.take(), node.cache.failures) == ([], 0)

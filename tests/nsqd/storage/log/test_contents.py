@@ -39,7 +39,7 @@ def node() -> SimNode:
 def counted(node: SimNode, step: int) -> LogCount:
     topics = [topic.number for topic in node.broker.topics.values()]
     count = node.log.contents().count(topics)
-    while count.count_some(step):
+    while count.count_batch(step):
         pass
     return count
 

@@ -1,4 +1,4 @@
-"""What the leader of a log answers about copies with more than the log has."""
+"""The leader of a log decides about copies with more than the log has."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -64,7 +64,7 @@ class Leader:
 def test_a_copy_is_salvaged_from_the_common_point_and_goes_when_both_parts_have_their_copies() -> None:
     leader = Leader()
     assert leader.ask(2, 900) == (Decision.SALVAGE, 500)
-    assert leader.ask(2, 900, 500) == (Decision.WAIT, 500)  # what was made of it has no copy yet
+    assert leader.ask(2, 900, 500) == (Decision.WAIT, 500)  # the log made of it has no copy yet
     leader.leader_side.followers[2].durable = 499
     assert leader.ask(2, 900, 500, True) == (Decision.WAIT, 500)  # nor has what the leader has
     leader.leader_side.followers[2].durable = 500
@@ -124,7 +124,7 @@ def test_a_leader_that_has_less_than_the_one_before_has_it_salvaged_once_more() 
     assert leader.ask(3, 900) == (
         Decision.WAIT,
         450,
-    )  # what was salvaged from 500 on does not adjoin what the leader has
+    )  # the tail salvaged from 500 on does not adjoin the leader's log
 
 
 def test_what_is_not_the_same_epoch_is_not_had() -> None:

@@ -25,7 +25,7 @@ NUMBER = 9  # of this node
 
 
 def keep_diverged(path: Path) -> tuple[str, int]:
-    """Set a replica aside that has two messages before the common point, and three behind. Returns its name and that point."""
+    """Keep a diverged copy with two messages before the common point, and three after it. Returns its name and that point."""
     node = start(SimDisk(Random(1)))
     node.broker.topic("t").channel("c")
     node.broker.topic("quiet").channel("c")
@@ -92,7 +92,7 @@ class Killed(Exception):
 def test_a_start_finishes_or_undoes_what_a_kill_interrupts(
     tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The steps: what was made is complete, it waits for its note, it waits for its last rename."""
+    """The steps: the new log is complete, it waits for its note, it waits for its last rename."""
     name, common = keep_diverged(tmp_path)
     renamed = 0
 

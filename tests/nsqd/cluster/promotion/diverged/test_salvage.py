@@ -1,4 +1,4 @@
-"""What a node does about its copies that hold more than their log: it asks, salvages, and lets go, in that order."""
+"""A node with a copy that holds more than its log asks the leader, salvages the copy, and removes it, in that order."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -67,7 +67,7 @@ class FakeDirectory:
 class FakeArbiter:
     def __init__(self) -> None:
         self.asked: list[tuple[int, SalvageRequest]] = []
-        self.decision: tuple[Decision, int] | None = None  # what is answered to the next request; None: nothing
+        self.decision: tuple[Decision, int] | None = None  # the reply to the next request; None: none
 
     def answer(self, number: int, request: SalvageRequest, then: Callable[[SalvageReply], None]) -> None:
         self.asked.append((number, request))
@@ -87,7 +87,7 @@ class Holder:
         self.link = SimpleNamespace(send_first=self.sent.append, node=identity(2))
         self.cluster.links[2] = self.link
         self.leader_sides: dict[bytes, Any] = {}
-        self.replicas: dict[bytes, Any] = {LOG: "a replica that is made anew"}
+        self.replicas: dict[bytes, Any] = {LOG: "a replica that is resynced"}
         self.salvaged: list[bytes] = []
         self.led: set[bytes] = set()
         self.directory, self.arbiter, self.now = FakeDirectory(), FakeArbiter(), 0
@@ -193,7 +193,7 @@ def test_what_a_kill_has_interrupted_is_finished_before_anything_is_asked() -> N
     assert holder.directory.deeds == []
 
 
-def test_an_answer_to_an_earlier_question_or_of_a_node_that_is_not_the_leader_changes_nothing() -> None:
+def test_a_reply_to_an_earlier_request_or_of_a_node_that_is_not_the_leader_changes_nothing() -> None:
     holder = asking()
     early = holder.request()
     holder.look()
@@ -211,7 +211,7 @@ def test_an_answer_that_names_a_position_behind_the_copy_ends_the_connection() -
         holder.answer(Decision.SALVAGE, 900)
 
 
-def test_a_question_of_another_node_is_for_the_arbiter() -> None:
+def test_a_request_of_another_node_is_for_the_arbiter() -> None:
     holder = asking()
     holder.arbiter.decision = Decision.SALVAGE, 7
     holder.salvage.receive(holder.link, FrameKind.SALVAGE, holder.sent.pop()[HEAD:], 0)

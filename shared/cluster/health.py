@@ -33,7 +33,7 @@ class Level(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ClusterHealth:
     """The health of a cluster; each reason is a line for an operator."""
 
     level: Level
@@ -47,13 +47,13 @@ class Verdict:
         return not self.unsafe
 
 
-def verdict_of(cluster: ClusterState) -> Verdict:
+def health_of(cluster: ClusterState) -> ClusterHealth:
     """Return the health of a cluster, from the nodes that respond."""
     members = [one for one in cluster.nodes if one.state in _MEMBERS]
     at_risk = tuple(_at_risk(cluster, len(members)))
     degraded = tuple(_degraded(cluster))
     level = Level.AT_RISK if at_risk else Level.DEGRADED if degraded else Level.WHOLE
-    return Verdict(level, at_risk, degraded, tuple(_unsafe(cluster, members)))
+    return ClusterHealth(level, at_risk, degraded, tuple(_unsafe(cluster, members)))
 
 
 def _name(log: LogState) -> str:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from shared.cluster.health import Level, health_of
 from shared.cluster.state import ClusterState
-from shared.cluster.verdict import Level, verdict_of
 from tests.cases import each
 from tests.shared.cluster.test_state import Raw, answer, elections, follower, merged, record, replica
 
@@ -45,14 +45,14 @@ def without(number: int, **more: Any) -> list[Raw]:
 
 
 def test_three_nodes_a_single_one_and_nodes_that_left() -> None:
-    found = verdict_of(merged(*three()))
+    found = health_of(merged(*three()))
     assert (found.level, found.at_risk, found.degraded, found.unsafe, found.is_safe) == (Level.WHOLE, (), (), (), True)
-    found = verdict_of(merged(node(0, [], [])))
+    found = health_of(merged(node(0, [], [])))
     assert (found.level, found.unsafe) == (Level.WHOLE, ("it has no other node",))
-    assert verdict_of(ClusterState("c")).unsafe == ("it has no other node",)
+    assert health_of(ClusterState("c")).unsafe == ("it has no other node",)
     left = record(2, False, standing="left")
     pair = [node(one, [record(1 - one), left], [follower(1 - one)], elections={"quorum": "any"}) for one in range(2)]
-    found = verdict_of(merged(*pair))
+    found = health_of(merged(*pair))
     assert (found.level, found.is_safe) == (Level.WHOLE, True)
 
 
@@ -68,19 +68,19 @@ def test_three_nodes_a_single_one_and_nodes_that_left() -> None:
     ({"available": 1}, "node 0: only 1 copy is possible now"),
 ])  # fmt: skip
 def test_what_is_behind_or_refused_is_degraded(change: dict[str, Any], said: str) -> None:
-    found = verdict_of(merged(*three(**change)))
+    found = health_of(merged(*three(**change)))
     assert found.level is Level.DEGRADED
     assert said in "\n".join(found.degraded)
     assert found.is_safe
 
 
 def test_a_log_that_its_leader_alone_has_or_without_a_leader_is_at_risk() -> None:
-    found = verdict_of(merged(*three(followers=[follower(1, "catching up", 9), follower(2, "catching up", 9)])))
+    found = health_of(merged(*three(followers=[follower(1, "catching up", 9), follower(2, "catching up", 9)])))
     assert found.level is Level.AT_RISK
     assert found.at_risk == ("the log of node 0 (log0) is complete at its leader, node 0, alone",)
     assert "is complete at node 0 alone" in found.unsafe[0]
     lost = elections("log2", 2, clean=False, reason="no majority")
-    found = verdict_of(merged(*without(2, elections=[lost, lost])))
+    found = health_of(merged(*without(2, elections=[lost, lost])))
     assert found.level is Level.AT_RISK
     assert "the log of node 2 (log2) has no leader, node 2 is lost: node 0 waits" in found.at_risk[0]
     assert "no majority" in found.at_risk[0]
@@ -88,7 +88,7 @@ def test_a_log_that_its_leader_alone_has_or_without_a_leader_is_at_risk() -> Non
 
 def test_a_node_that_is_down_and_whose_log_is_led_elsewhere_is_degraded_and_no_other_may_go() -> None:
     cluster = merged(*without(2, led=[[led(0), led(2, "log2")], [led(1)]]))
-    found = verdict_of(cluster)
+    found = health_of(cluster)
     assert found.level is Level.DEGRADED
     assert "node 2 is down; node 0 leads its log" in found.degraded
     assert found.unsafe == ("1 of 3 nodes would be up, too few for a majority: no replica would be promoted",)
@@ -101,5 +101,5 @@ def test_of_two_nodes_one_may_stop_only_if_the_other_needs_no_votes(quorum: str,
     pair = [
         node(one, [record(1 - one)], [follower(1 - one)], elections={"quorum": quorum, "logs": []}) for one in range(2)
     ]
-    found = verdict_of(merged(*pair))
+    found = health_of(merged(*pair))
     assert (found.level, found.is_safe) == (Level.WHOLE, is_safe)

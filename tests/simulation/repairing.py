@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from tests.simulation.machine import Machine
 
 
-class SimMending(LogRepair):
-    """Asks the nodes that run. Implements nsqd.storage.log.files.Mend."""
+class SimRepair(LogRepair):
+    """Asks the nodes that run. Implements nsqd.storage.log.files.ByteRepair."""
 
     def __init__(self, machine: Machine, opened: OpenLog) -> None:
         log_id, writer = opened.identity.log_id, opened.writer
