@@ -29,8 +29,9 @@ _ELSEWHERE = {  # commands of other components, which penstock/launch.py runs
     "auth": "say who may do what: token create, list, revoke; can",
     "audit": "check and show audit files of nsqd: verify, show",
     "users": "manage the users of nsqadmin: set, remove, list",
-    "pipeline": "archive topics as Parquet on Spark; roll up, report and replay them",
-    "doctor": "check whether everything that the pipeline needs is installed",
+    "archive": "archive topics as a table of Delta Lake",
+    "pipeline": "compact, roll up, report and replay the archive",
+    "doctor": "check whether everything that archives and Spark need is there",
     "verify": "check a data directory, and print what is live, finished and corrupt",
 }
 

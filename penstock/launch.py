@@ -18,6 +18,7 @@ _ELSEWHERE = {  # subcommands of `penstock` whose module is outside apps
     "verify": "nsqd.commands.verify",
     "import": "nsqd.commands.import_command",
     "restore": "nsqd.commands.restore_command",
+    "archive": "pipeline.main",
     "pipeline": "pipeline.main",
     "users": "admin.users.command",
     "auth": "shared.auth.command",
@@ -61,7 +62,7 @@ pipeline = _script("pipeline.main")  # `penstock pipeline`, for spark-submit
 def penstock() -> None:
     """Run a subcommand of `penstock`: `up` and others in apps, and those in _ELSEWHERE that need nsqd, admin or pipeline."""
     module = _ELSEWHERE.get(sys.argv[1] if len(sys.argv) > 1 else "")
-    if module:
+    if module and sys.argv[1] != "archive":  # which is a job of the pipeline, too
         del sys.argv[1]
     _run(module or "apps.penstock")
 
