@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -23,7 +23,10 @@ from penstock.spark.offsets import LogPosition, NodeTopic, TopicRange
 TRIES = 10  # to commit while others, such as a compaction, commit to the same table
 MISSING = "penstock.missing"  # metadata of a commit: lines about messages that were lost before they were archived
 _SCHEMA = Schema.from_arrow(COLUMNS)
-_SETTINGS = {"delta.dataSkippingStatsColumns": ",".join(MEASURED)}  # a compaction measures the same columns
+_SETTINGS = {
+    "delta.dataSkippingStatsColumns": ",".join(MEASURED),  # a compaction measures the same columns
+    "delta.checkpointInterval": "50",  # commits between two checkpoints of Delta's log; what follows one is read line by line
+}
 
 
 def open_table(lake: Lake, name: str, at: int | datetime | None = None) -> DeltaTable:
@@ -50,6 +53,9 @@ class MessageTable:
 
     lake: Lake
     delta: DeltaTable
+    # Application transactions at a version: Delta's library reads its log for each question, which takes about a millisecond.
+    _known: dict[str, int | None] = field(default_factory=dict)
+    _known_at: int = -1
 
     @classmethod
     def open_or_create(cls, lake: Lake, *, by_topic: bool) -> MessageTable:
@@ -90,14 +96,14 @@ class MessageTable:
     def position(self, place: NodeTopic, one: TopicRange) -> LogPosition | None:
         """Return the end of the table in the log that a node has now, or in one that this continues; None: it has neither."""
         for log in (one.log, *(parent for parent, _ in reversed(one.parents))):
-            at = self.delta.transaction_version(log_id(place, log))
+            at = self._version_of(log_id(place, log))
             if at is not None:
                 return LogPosition(log, at)
         return None
 
     def knows(self, place: NodeTopic) -> bool:
         """Return True if the table has had messages of the topic on the node, in whatever log."""
-        return self.delta.transaction_version(place_id(place)) is not None
+        return self._version_of(place_id(place)) is not None
 
     def count(self) -> int:
         """Return the number of messages in the table, as it was loaded last."""
@@ -113,12 +119,16 @@ class MessageTable:
         actions: list[AddAction | RemoveAction] = [
             AddAction(one.path, one.size, one.partition, now, True, one.statistics) for one in files
         ]
-        properties = CommitProperties({MISSING: json.dumps(missing)} if missing else None, 0, _transactions(advances))
+        changed = _transactions(advances)
+        transactions = [Transaction(name, version) for name, version in changed.items()]
+        properties = CommitProperties({MISSING: json.dumps(missing)} if missing else None, 0, transactions)
         cause: Exception | None = None
         for _ in range(TRIES):
             try:
                 self.delta.update_incremental()
-                if is_done(advances, self.delta.transaction_version):
+                before = self.delta.version()
+                if is_done(advances, self._version_of):
+                    self._sync(before - 1, {})
                     return False
                 self.delta.create_write_transaction(
                     actions, "append", _SCHEMA, list(self.partition_by), commit_properties=properties
@@ -130,15 +140,25 @@ class MessageTable:
                     raise
                 raise LakeError(f"{self.lake.table(MESSAGES)} was removed while an archive was writing to it") from None
             else:
-                self._sync()
+                self._sync(before, changed)
                 return True
         assert cause is not None
         raise LakeError(f"cannot commit to {self.delta.table_uri}: {first_line(cause)}")
 
-    def _sync(self) -> None:
-        """Load what was committed, and make it durable: Delta's library leaves that to the operating system."""
-        before = self.delta.version()
+    def _version_of(self, name: str) -> int | None:
+        """Return the version of an application transaction in the version of the table that is loaded; None: there is none."""
+        if self._known_at != self.delta.version():
+            self._known, self._known_at = {}, self.delta.version()
+        if name not in self._known:
+            self._known[name] = self.delta.transaction_version(name)
+        return self._known[name]
+
+    def _sync(self, before: int, changed: dict[str, int]) -> None:
+        """Load the commit after version `before`, and make it durable: Delta's library leaves that to the operating system."""
         self.delta.update_incremental()
+        if self._known_at == before == self.delta.version() - 1:  # nobody else has committed
+            self._known |= changed
+            self._known_at += 1
         if self.lake.is_directory:
             log = os.path.join(self.lake.table(MESSAGES), "_delta_log")
             for version in range(before + 1, self.delta.version() + 1):
@@ -147,11 +167,11 @@ class MessageTable:
             sync_directory(log)
 
 
-def _transactions(advances: Iterable[Advance]) -> list[Transaction]:
+def _transactions(advances: Iterable[Advance]) -> dict[str, int]:
     found: dict[str, int] = {}
     for one in advances:
         found |= {place_id(one.place): KNOWN, log_id(one.place, one.log): one.end}
-    return [Transaction(name, version) for name, version in found.items()]
+    return found
 
 
 def missing_messages(table: DeltaTable) -> list[str]:

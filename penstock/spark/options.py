@@ -29,8 +29,8 @@ _SPARK_NAMES = {
     "checkpointlocation",
     "queryname",
     "outputmode",
-    "serialization.format",
 }  # options that Spark adds itself
+_TABLE = "option."
 _JOB = re.compile(r"[!-~]{1,64}")
 
 
@@ -105,8 +105,10 @@ class _Given:
     """The given options, looked up by name in any case."""
 
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
-        # CREATE TABLE ... USING nsq OPTIONS gives each name a second time, with `option.` before it.
-        self._values = {name.lower().removeprefix("option."): value for name, value in dict(options).items()}
+        given = {name.lower(): value for name, value in dict(options).items()}
+        # CREATE TABLE ... USING nsq OPTIONS writes `option.` before each name, and adds properties such as the owner.
+        of_table = {name.removeprefix(_TABLE): value for name, value in given.items() if name.startswith(_TABLE)}
+        self._values = of_table or given
         names = {name.lower(): name for name in known}
         strangers = sorted(self._values.keys() - names.keys() - _SPARK_NAMES)
         if strangers:

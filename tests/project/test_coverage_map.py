@@ -183,7 +183,7 @@ TRIED_BY = {
     "penstock/spark/test_holders.py": ("penstock.spark.ask", "penstock.spark.nodes",),
     "penstock/spark/test_readers_process.py": ("penstock.spark.follower", "penstock.spark.reading", "penstock.spark.source",),
     "penstock/test_forks_process.py": ("penstock.forks", "penstock.launch",),
-    "penstock/lake/test_table.py": ("penstock.lake.selection",),
+    "penstock/lake/test_table.py": ("penstock.lake.schema", "penstock.lake.selection",),
     "pipeline/test_archiver_process.py": ("penstock.lake.task", "pipeline.archiver",),
     "pipeline/test_jobs.py": (
         "pipeline.compact", "pipeline.counts", "pipeline.history", "pipeline.report", "pipeline.rollup", "pipeline.rollups",

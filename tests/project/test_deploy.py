@@ -57,7 +57,7 @@ def test_the_archive_is_a_job_of_the_pipeline() -> None:
     assert (ROOT / "pyspark_nsq" / "submit.py").exists()
     given = parser().parse_args(words[place + 1 :])
     assert (given.job, given.lookupd, given.topic_pattern) == ("archive", "nsqlookupd:4161", ".*")
-    assert str(given.out).startswith(SERVICES["archive"]["volumes"][0].split(":")[1])
+    assert given.lake.startswith(SERVICES["archive"]["volumes"][0].split(":")[1])
 
 
 def test_master_workers_and_images_are_there() -> None:
