@@ -100,7 +100,7 @@ def _steps(lake: Lake, name: str) -> Iterator[str]:
         file.write(b"x")
     yield "write a file"
     _commit_twice(lake, name)
-    yield "put a file only where there is none, which commits need"
+    yield "refuse the second of two equal commits"
     found = [one.path for one in system.get_file_info(FileSelector("", recursive=True)) if one.is_file]
     if not any(path.endswith("probe/file") for path in found):
         raise LakeError("the file that was written is not listed")

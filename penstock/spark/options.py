@@ -23,13 +23,8 @@ _CHANNEL_NAMES = (
 )  # fmt: skip
 _NAMES = ("mode", *dict.fromkeys(_LOG_NAMES + _CHANNEL_NAMES))
 _SINK_NAMES = ("nsqd", "lookupd", "topic", "channel", "chunkRecords", "chunkBytes", "jobName", "recordsPerSecond")
-_SPARK_NAMES = {
-    "mode",
-    "path",
-    "checkpointlocation",
-    "queryname",
-    "outputmode",
-}  # options that Spark adds itself
+# options that Spark adds itself
+_SPARK_NAMES = {"mode", "path", "checkpointlocation", "queryname", "outputmode", "serialization.format"}
 _TABLE = "option."
 _JOB = re.compile(r"[!-~]{1,64}")
 
@@ -106,11 +101,11 @@ class _Given:
 
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
         given = {name.lower(): value for name, value in dict(options).items()}
-        # CREATE TABLE ... USING nsq OPTIONS writes `option.` before each name, and adds properties such as the owner.
+        # CREATE TABLE ... USING nsq writes `option.` before each name, and adds properties such as the owner.
         of_table = {name.removeprefix(_TABLE): value for name, value in given.items() if name.startswith(_TABLE)}
-        self._values = of_table or given
+        self._values = given | of_table
         names = {name.lower(): name for name in known}
-        strangers = sorted(self._values.keys() - names.keys() - _SPARK_NAMES)
+        strangers = sorted((of_table or given).keys() - names.keys() - _SPARK_NAMES)
         if strangers:
             like = get_close_matches(strangers[0], names, 1)
             hint = f"did you mean {names[like[0]]}?" if like else f"there are {', '.join(known)}"

@@ -18,9 +18,9 @@ def test_names_may_have_any_case() -> None:
     assert not options.fails_on_loss
     assert options.starting == Start()
     assert read_options({"nsqd": "h:1", "topicPattern": "a.*"}).pattern == "a.*"
-    assert read_options({f"option.{name}": value for name, value in GOOD.items()} | GOOD | {"owner": "me"}).topics == (
-        "t",
-    )
+    table = {f"option.{name}": value for name, value in GOOD.items()}
+    for given in (table, GOOD | {"option.serialization.format": "1"}):
+        assert read_options(given | {"owner": "me"}).topics == ("t",)
     with pytest.raises(OptionError, match="option topicPattern"):
         read_options({"nsqd": "h:1", "topicPattern": "("})
 
