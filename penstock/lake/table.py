@@ -112,8 +112,8 @@ class MessageTable:
     def commit(self, files: Iterable[DataFile], advances: Sequence[Advance], missing: Sequence[str]) -> bool:
         """Add the files of a batch, and return False if the table has the batch already.
 
-        Raises Overlap if another archive was there, LakeError if the table cannot be committed to or is gone, and DeltaError
-        for failures of the store.
+        Raises Overlap if another archive was there, LakeError if the table is gone, and DeltaError for failures of the store,
+        after which the same batch may be committed again.
         """
         now = time.time_ns() // 1_000_000
         actions: list[AddAction | RemoveAction] = [
@@ -143,7 +143,7 @@ class MessageTable:
                 self._sync(before, changed)
                 return True
         assert cause is not None
-        raise LakeError(f"cannot commit to {self.delta.table_uri}: {first_line(cause)}")
+        raise cause
 
     def _version_of(self, name: str) -> int | None:
         """Return the version of an application transaction in the version of the table that is loaded; None: there is none."""

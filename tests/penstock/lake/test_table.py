@@ -84,7 +84,7 @@ def test_compaction_and_other_commits_do_not_stop_an_archive(where: Lake, monkey
     monkeypatch.setattr(DeltaTable, "create_write_transaction", other_first)
     assert table.commit(written(where, 44, 4), batch(44, 44, 48), ())
     failures += [CommitFailedError("the store is read-only\nand more")] * 99
-    with pytest.raises(LakeError, match=r"cannot commit to .*: the store is read-only$"):
+    with pytest.raises(CommitFailedError, match="the store is read-only"):
         table.commit(written(where, 48, 4), batch(48, 48, 52), ())
     assert sorted(lake.arrow(where.url).column("offset").to_pylist()) == list(range(48))
 
