@@ -52,6 +52,7 @@ from nsqd.http.metrics import Families
 from nsqd.http.routes import routes as nsqd_routes
 from nsqd.options import NsqdOptions
 from pipeline.command_line import parser as pipeline_parser
+from pipeline.doctor import parser as doctor_parser
 from shared.audit.command import _parser as audit_parser
 from shared.http.argument import REQUIRED, Argument
 from shared.http.route import Need, Route
@@ -83,7 +84,16 @@ OPTIONS = {
     "nsq_stat": nsq_stat.Options,
     "nsq_to_file": ToFileOptions,
 }
-PARSERS = (penstock_parser, import_parser, restore_parser, verify_parser, users_parser, audit_parser, pipeline_parser)
+PARSERS = (
+    penstock_parser,
+    import_parser,
+    restore_parser,
+    verify_parser,
+    users_parser,
+    audit_parser,
+    pipeline_parser,
+    doctor_parser,
+)
 _TYPES = {bool: "switch", int: "integer", float: "number", str: "text", Duration: "duration"}
 
 
@@ -117,10 +127,7 @@ def flags() -> str:
 
 def _subcommands() -> Iterator[str]:
     """Yield the part about the program `penstock`."""
-    yield (
-        "## penstock\n\nThe program `penstock` has subcommands. `penstock doctor` has no options: it reports whether Java"
-        " and Spark are there.\n"
-    )
+    yield ("## penstock\n\nThe program `penstock` has subcommands.\n")
     commands = [one for made in PARSERS for one in _commands(made())]
     counts = Counter(row for _, _, rows in commands for row in rows)
     by_name = {row.split(" | ")[0]: row for row, count in reversed(counts.most_common()) if count >= MANY}

@@ -24,8 +24,8 @@ _CHANNEL_NAMES = (
 _NAMES = ("mode", *dict.fromkeys(_LOG_NAMES + _CHANNEL_NAMES))
 _SINK_NAMES = ("nsqd", "lookupd", "topic", "channel", "chunkRecords", "chunkBytes", "jobName", "recordsPerSecond")
 # options that Spark adds itself
-_SPARK_NAMES = {"mode", "path", "checkpointlocation", "queryname", "outputmode", "serialization.format"}
-_TABLE = "option."
+_SPARK_NAMES = {"mode", "path", "checkpointlocation", "queryname", "outputmode"}
+_TABLE = "option."  # how CREATE TABLE ... USING nsq OPTIONS begins the names of options
 _JOB = re.compile(r"[!-~]{1,64}")
 
 
@@ -100,12 +100,11 @@ class _Given:
     """The given options, looked up by name in any case."""
 
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
-        given = {name.lower(): value for name, value in dict(options).items()}
-        # CREATE TABLE ... USING nsq writes `option.` before each name, and adds properties such as the owner.
-        of_table = {name.removeprefix(_TABLE): value for name, value in given.items() if name.startswith(_TABLE)}
-        self._values = given | of_table
+        self._values = {name.lower(): value for name, value in dict(options).items()}
+        if any(name.startswith(_TABLE) for name in self._values):
+            raise OptionError("Spark does not pass the options of CREATE TABLE to readers: use CREATE TEMPORARY VIEW")
         names = {name.lower(): name for name in known}
-        strangers = sorted((of_table or given).keys() - names.keys() - _SPARK_NAMES)
+        strangers = sorted(self._values.keys() - names.keys() - _SPARK_NAMES)
         if strangers:
             like = get_close_matches(strangers[0], names, 1)
             hint = f"did you mean {names[like[0]]}?" if like else f"there are {', '.join(known)}"

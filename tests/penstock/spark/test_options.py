@@ -18,9 +18,6 @@ def test_names_may_have_any_case() -> None:
     assert not options.fails_on_loss
     assert options.starting == Start()
     assert read_options({"nsqd": "h:1", "topicPattern": "a.*"}).pattern == "a.*"
-    table = {f"option.{name}": value for name, value in GOOD.items()}
-    for given in (table, GOOD | {"option.serialization.format": "1"}):
-        assert read_options(given | {"owner": "me"}).topics == ("t",)
     with pytest.raises(OptionError, match="option topicPattern"):
         read_options({"nsqd": "h:1", "topicPattern": "("})
 
@@ -57,6 +54,7 @@ def test_where_to_begin(value: dict[str, str], start: Start) -> None:
     ({"maxRecordsPerTrigger": "5", "maxBytesPerTrigger": "5"}, "exclude each other"),
     ({"cursorHold": "48h"}, "option cursorHold='48h' needs the option cursorName"),
     ({"startingOfsets": "latest"}, r"option 'startingofsets' is not known; did you mean startingOffsets\?"),
+    ({"option.topic": "t", "owner": "me"}, "use CREATE TEMPORARY VIEW"),
     ({"what": "latest"}, "option 'what' is not known; there are mode, nsqd, lookupd"),
 ])  # fmt: skip
 def test_what_makes_no_sense_is_named(wrong: dict[str, str], why: str) -> None:
