@@ -53,7 +53,7 @@ class MessageTable:
 
     lake: Lake
     delta: DeltaTable
-    # Application transactions at a version: Delta's library reads its log for each question, which takes about a millisecond.
+    # Application transactions at a version: Delta's library reads its log for each of them, which takes about a millisecond.
     _known: dict[str, int | None] = field(default_factory=dict)
     _known_at: int = -1
 
