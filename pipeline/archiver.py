@@ -120,7 +120,7 @@ class Archiver:
                 self._positions[place] = at
             elif self.table.knows(place) and self.follower.options.fails_on_loss:
                 raise DataLoss(
-                    f"{place} has another log than the one that was archived: it was deleted and made again",
+                    f"{place} has another log than the one that was archived: it was deleted and recreated",
                     place.topic,
                 )
             self._seen.add(place)

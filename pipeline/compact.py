@@ -1,4 +1,4 @@
-"""`penstock pipeline compact`: many small files to few. Readers see each message once at all times, and archives go on."""
+"""`penstock pipeline compact`: many small files to few. Readers see each message once at all times, and archives continue."""
 
 from __future__ import annotations
 

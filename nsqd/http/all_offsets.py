@@ -4,7 +4,7 @@
 
 The topics are those of the node's own log, by name, without ephemeral ones and those whose names NSQ does not allow. The
 fields are as in /topic/offsets, also "parents", which is there only for a log that continues others. `retained` is false for a
-topic whose finished messages do not stay. The sizes and times of /topic/offsets are not here: they cost a look at each extent.
+topic whose finished messages do not stay. The sizes and times of /topic/offsets are not here: they take a visit to each extent.
 """
 
 from itertools import islice

@@ -49,7 +49,7 @@ def test_a_batch_is_added_once(where: Lake) -> None:
     assert not table.knows(PLACE)
     files = written(where, 0, 5)
     assert table.commit(files, batch(None, 0, 5), ())
-    assert not table.commit(files, batch(None, 0, 5), ()), "its answer was lost, and it comes again"
+    assert not table.commit(files, batch(None, 0, 5), ()), "its answer was lost, and it is repeated"
     again = opened(where)
     assert again.count() == 5
     assert again.knows(PLACE)
