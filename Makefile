@@ -6,14 +6,16 @@ ROOMS := nsqd lookupd admin apps shared pipeline penstock pyspark_nsq
 NODE_CLIENTS := $(patsubst %,tests/clients/%/node_modules/.made,nsqjs jackd axe disqueue)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup spark up unit test suite campaign check bench crash docs docs-serve reference lock release screenshots format clean
+.PHONY: help setup lake spark up unit test suite campaign check bench crash docs docs-serve reference lock release screenshots format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.dev .venv/.compiled ## .venv with everything that running, testing and measuring needs
 
-spark: .venv/.spark ## what penstock pipeline needs: Spark and a Java, about 600 MB
+lake: .venv/.lake ## what penstock archive and penstock pipeline need, about 250 MB
+
+spark: .venv/.spark ## what Spark needs, and a Java, about 850 MB
 
 up: .venv/.runtime .venv/.compiled ## the daemon set in the foreground, data in ./data; ARGS="--nodes 3 --port-offset 1000"
 	@exec $(BIN)/penstock up --data ./data $(ARGS)
@@ -97,13 +99,17 @@ $(BIN)/python:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
+.venv/.lake: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[lake]'
+	@touch .venv/.runtime $@
+
 .venv/.spark: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,spark-jre]'
-	@touch .venv/.runtime $@
+	@touch .venv/.runtime .venv/.lake $@
 
 .venv/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark,spark-jre]'
-	@touch .venv/.runtime .venv/.spark $@
+	@touch .venv/.runtime .venv/.lake .venv/.spark $@
 
 .venv/.docs: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'

@@ -211,7 +211,7 @@ class AdminOptions(TlsOptions):
         Duration(12 * 3600 * SECOND), "duration of a login session", check=min_duration(60 * SECOND)
     )
     show_bodies: bool = option(True, "show message bodies to users whose role allows it")
-    lake: str = option("", "directory of the lake, written by penstock pipeline, whose history is shown")
+    lake: str = option("", "directory or URL of the lake, written by penstock archive, whose history is shown")
     state_dir: str = option(
         "", "directory in which nodes, alarms and thresholds are remembered over a restart (default: in memory only)"
     )

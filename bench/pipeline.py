@@ -23,6 +23,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from deltalake import DeltaTable
+
 from bench.rows import CHANNEL, TOPIC, Effort, fill, publish
 from bench.server import ROOT, BenchError, Program, Server, cpu_time
 from bench.table import Line, number
@@ -180,7 +182,7 @@ def _waiting(server: Server) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """nsqd's CPU time per published message while `penstock pipeline archive` follows, compared with the time without it."""
+    """nsqd's CPU time per published message while `penstock archive` follows, compared with the time without it."""
 
     name: str
     shapes: tuple[tuple[str, int], ...] = (("pub", 50), ("mpub", 2))
@@ -219,25 +221,26 @@ class Follow:
 
 
 def _archived(lake: Path | None) -> int:
-    """Return the number of messages in complete batches."""
-    manifests = lake.glob("manifests/batch=*.json") if lake else ()
-    return sum(one["count"] for path in manifests for one in json.loads(path.read_text())["ranges"])
+    """Return the number of messages in the lake; None: 0."""
+    return DeltaTable(lake / "messages").count() if lake else 0
 
 
 @contextmanager
 def _archive(server: Server, lake: Path | None) -> Iterator[None]:
-    """Run an archive while the context lasts, which begins when its first batch is complete; None: run nothing."""
+    """Run an archive while the context lasts, which begins when its table is there; None: run nothing."""
     if lake is None:
         yield
         return
-    job = ("archive", "--nsqd", _http(server), "--topic", TOPIC, "--out", str(lake), "--every", str(_BATCH))
+    job = ("archive", "--nsqd", _http(server), "--topic", TOPIC, "--lake", str(lake), "--every", str(_BATCH))
     process = subprocess.Popen(
-        [sys.executable, "-m", "penstock.launch", "penstock", "pipeline", *job, "--master", "local[2]"], cwd=ROOT,
-        stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "penstock.launch", "penstock", *job],
+        cwd=ROOT,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     try:
         deadline = time.monotonic() + _START
-        while not list(lake.glob("manifests/batch=*.json")):
+        while not DeltaTable.is_deltatable(str(lake / "messages")):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise BenchError("the archive did not begin")
             time.sleep(_POLL)

@@ -23,6 +23,7 @@ _ELSEWHERE = {  # subcommands whose module is outside apps, and reads the argume
     "verify": "nsqd.commands.verify",
     "import": "nsqd.commands.import_command",
     "restore": "nsqd.commands.restore_command",
+    "archive": "pipeline.main",
     "pipeline": "pipeline.main",
     "users": "admin.users.command",
     "auth": "shared.auth.command",
@@ -75,7 +76,9 @@ def penstock() -> None:
     if name == "completion":
         _complete(sys.argv[2:])
     module = _ELSEWHERE.get(name)
-    if module:
+    if name == "doctor" and any(word.startswith("--lake") for word in sys.argv[2:]):  # of a lake, not of the nodes
+        module = "pipeline.doctor"
+    if module and name != "archive":  # which is a job of the pipeline, too
         del sys.argv[1]
     _run(module or ("admin.terminal.main" if name in _ALL_NODES else "apps.penstock"))
 

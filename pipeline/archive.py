@@ -1,151 +1,115 @@
-"""`penstock pipeline archive`: topics to Parquet, each message once, whichever process is killed at any moment.
+"""`penstock archive`: archives topics until Ctrl-C or with --once, and starts again when a node, Spark or the store fails.
 
-A micro-batch goes to a directory of its own, which a second try writes over. After that, its manifest names the offsets
-in it. The cursor on nsqd then follows, so that nsqd shows the lag and may hold back retention.
-
-See docs/contributing/design/spark.md#exactly-once.
+Without --master the tasks run in this process. Spark does nothing but run them on other machines, too: messages do not pass
+through its JVM.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import time
-from collections import Counter
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 
-from penstock.spark.ask import Asker
-from penstock.spark.nodes import NoAnswer, Nodes, move_cursors
-from penstock.spark.offsets import LogPosition, NodeTopic
+from deltalake.exceptions import DeltaError
+
+from penstock.lake.location import Lake, LakeError, lake_at
+from penstock.lake.schema import MOST_TOPICS
+from penstock.lake.table import MessageTable, first_line
+from penstock.lake.task import Outcome, Work
+from penstock.spark.ask import Asker, Refused, Unreachable
+from penstock.spark.follower import Follower
+from penstock.spark.nodes import NoAnswer
 from penstock.spark.options import ReadOptions, read_options
-from pipeline.lake import Batch, Lake, Range, files_of, gaps, say
-from pipeline.session import session
+from pipeline.archiver import Archiver, Runner, Tasks
+from pipeline.saying import say
+from pipeline.session import GATEWAY, cause, spark_errors, spark_runner
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-JOB = "archive"
-FILE_ROWS = 2_000_000  # rows of a file, at most
-
-
-def server_options(given: argparse.Namespace) -> dict[str, str]:
-    """Return the options of the data source or the sink with the addresses of the servers."""
-    return {name: value for name in ("nsqd", "lookupd") if (value := getattr(given, name))}
-
-
-@dataclass(slots=True)
-class Archiver:
-    """Writes each micro-batch to the lake; Spark calls it with the rows and the batch number."""
-
-    lake: Lake
-    options: ReadOptions
-    done: int = 0  # messages archived so far
-    began: float = field(default_factory=time.monotonic)
-
-    def __call__(self, frame: DataFrame, number: int) -> None:
-        if self.lake.is_compacted(number):
-            return  # the batch was written and compacted before Spark committed it
-        name, began = f"batch={number:010d}", time.monotonic()
-        path = self.lake.root / "archive" / name
-        from pyspark.sql import functions as f
-
-        dated = frame.withColumn("name", f.col("topic")).withColumn("dt", f.to_date("timestamp"))
-        writer = dated.write.mode("overwrite").option("maxRecordsPerFile", FILE_ROWS)
-        writer.partitionBy("name", "dt").parquet(str(path))  # the files hold `topic`, too: each can be read alone
-        files = files_of(path)
-        ranges = ranges_of(frame.sparkSession.read.parquet(*files)) if files else ()
-        batch = Batch(name, f"archive/{name}", (number,), ranges)
-        self.lake.finish(batch)
-        self._move_cursors(ranges)
-        self.done += batch.count
-        took = time.monotonic() - began
-        rate = batch.count / took if took else 0
-        say(f"batch {number}: {batch.count:,} messages in {took:.1f} s ({rate:,.0f}/s), {self.done:,} since the start")
-
-    def _move_cursors(self, ranges: tuple[Range, ...]) -> None:
-        if not self.options.cursor:
-            return
-        to = {NodeTopic(one.topic, one.node): LogPosition(one.log, one.last + 1) for one in ranges}
-        with Asker() as asker:
-            topics = sorted({one.topic for one in ranges})
-            try:
-                found, _ = Nodes(self.options.nsqd, self.options.lookupd).ranges_of(asker, topics)
-            except NoAnswer:
-                return
-            for failure in move_cursors(asker, found, to, self.options.cursor, ""):
-                say(f"cannot advance the cursor: {failure}")
-
-
-def ranges_of(frame: DataFrame) -> tuple[Range, ...]:
-    """Return the range of offsets for each topic, node and log in the rows."""
-    from pyspark.sql import functions as f
-
-    moment = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"
-    rows = (
-        frame.groupBy("topic", "node", "log")
-        .agg(
-            f.min("offset").alias("first"),
-            f.max("offset").alias("last"),
-            f.count("*").alias("count"),
-            f.sum(f.length("body")).alias("size"),
-            f.date_format(f.min("timestamp"), moment).alias("oldest"),
-            f.date_format(f.max("timestamp"), moment).alias("newest"),
-        )
-        .collect()
-    )
-    found = [Range(**{**row.asDict(), "topic": str(row["topic"])}) for row in rows]
-    return tuple(sorted(found, key=lambda one: (one.place, one.first)))
+LONGEST_WAIT = 60.0  # s before an archive starts again
+_FAILURES = (Unreachable, NoAnswer, Refused, DeltaError, OSError)  # of nodes and stores, which may end
 
 
 def run(given: argparse.Namespace) -> int:
-    """Run the job and return the exit code.
+    """Archive, and start again after a failure, with a pause that doubles.
 
-    Raises LakeError, Missing, and the errors of the data source for wrong options.
+    Returns 1 if a topic has lost messages or there were more than --restarts failures without a message between them, otherwise
+    0. Raises LakeError, Missing, OptionError.
     """
-    from penstock.spark.source import NsqStreamReader
+    lake, options, failures = lake_at(given.lake), options_of(given), 0
+    uses_spark = bool(given.master) or GATEWAY in os.environ
+    while True:
+        done = 0
+        try:
+            with runner_of(given.master, uses_spark=uses_spark) as run_tasks, Asker() as asker:
+                archiver = archiver_of(lake, options, asker, run_tasks, given.max_records)
+                try:
+                    return _archive(archiver, given)
+                finally:
+                    done = archiver.done
+        except Exception as error:
+            if not isinstance(error, (*_FAILURES, *(spark_errors() if uses_spark else ()))):
+                raise
+            failures = 1 if done else failures + 1
+            wait = min(LONGEST_WAIT, 2.0 ** (failures - 1))
+            if failures > given.restarts:
+                raise LakeError(f"{_line(error)} (after {failures - 1} restarts)") from None
+            say(f"restart {failures} in {wait:g} s: {_line(error)}")
+            time.sleep(wait)
 
-    lake, topics = Lake(given.out), ",".join(given.topic)
+
+def _line(error: Exception) -> str:
+    return cause(str(error)) or first_line(error)
+
+
+def archiver_of(lake: Lake, options: ReadOptions, asker: Asker, run_tasks: Runner, most: int) -> Archiver:
+    """Return an archiver that has asked the nodes and opened the table. `most`: messages of a batch."""
+    follower = Follower(options, asker)
+    follower.ask_all(may_be_deleted=True)
+    topics = {place.topic for place in follower.ranges}
+    table = MessageTable.open_or_create(lake, by_topic=len(topics) <= MOST_TOPICS)
+    archiver = Archiver(table, follower, run_tasks, most)
+    archiver.begin()
+    return archiver
+
+
+def _archive(archiver: Archiver, given: argparse.Namespace) -> int:
+    """Archive what is there, and without --once what comes later."""
+    archiver.archive_all()
+    while not given.once:
+        time.sleep(given.every)
+        archiver.batch()
+    say(f"archived {archiver.done:,} messages; {given.lake} has {archiver.table.count():,}")
+    return 1 if archiver.stopped else 0
+
+
+def in_process(work: Work, tasks: Tasks) -> Iterable[Outcome]:
+    """Run the tasks here, one after the other."""
+    return map(work, tasks)
+
+
+def runner_of(master: str, *, uses_spark: bool) -> AbstractContextManager[Runner]:
+    """Return the runner of the tasks: a session of Spark while the context lasts, or this process. Raises Missing."""
+    return spark_runner("penstock archive", master) if uses_spark else nullcontext(in_process)
+
+
+def server_options(given: argparse.Namespace) -> dict[str, str]:
+    """Return the options with the addresses of the servers."""
+    return {name: value for name in ("nsqd", "lookupd") if (value := getattr(given, name))}
+
+
+def options_of(given: argparse.Namespace) -> ReadOptions:
+    """Return the options of the follower that the command line names. Raises OptionError."""
     options = server_options(given) | {
         "startingOffsets": given.start,
         "failOnDataLoss": str(not given.skip_lost).lower(),
+        "pollMs": "0",
     }
     for name, value in (
-        ("topics", topics),
+        ("topics", ",".join(given.topic)),
         ("topicPattern", given.topic_pattern),
-        ("maxRecordsPerTrigger", given.max_records),
         ("cursorName", given.cursor),
         ("cursorHold", given.hold),
     ):
         options |= {name: str(value)} if value else {}
-    parsed = read_options(options)
-    NsqStreamReader(parsed).check()
-    lake.create()
-    with lake.locked_by(JOB):
-        checkpoint = lake.checkpoint(JOB, {"topics": topics, "pattern": given.topic_pattern})
-        spark = session("penstock archive", given.master)
-        archiver = Archiver(lake, parsed)
-        stream = spark.readStream.format("nsq").options(**options).load()
-        writer = stream.writeStream.foreachBatch(archiver).option("checkpointLocation", str(checkpoint))
-        pace = {"availableNow": True} if given.once else {"processingTime": f"{given.every:g} seconds"}
-        query = writer.trigger(**pace).start()
-        try:
-            query.awaitTermination()
-        except KeyboardInterrupt:
-            query.stop()
-        finally:
-            spark.stop()
-        return _report(lake, archiver)
-
-
-def _report(lake: Lake, archiver: Archiver) -> int:
-    batches = lake.batches()
-    took = time.monotonic() - archiver.began
-    counts: Counter[str] = Counter()
-    for one in (one for batch in batches for one in batch.ranges):
-        counts[one.topic] += one.count
-    say(f"archived {archiver.done:,} messages in {took:.0f} s; {lake.root} now has {counts.total():,}:")
-    for topic, count in sorted(counts.items()):
-        say(f"  {topic}: {count:,}")
-    for gap in gaps(batches):
-        say(f"  MISSING: {gap}")
-    return 0
+    return read_options(options)

@@ -1,122 +1,107 @@
-"""The command line of `penstock pipeline`, with one function for each job."""
+"""The command line of `penstock archive` and `penstock pipeline`, with one function for each job."""
 
 from __future__ import annotations
 
 import argparse
+from datetime import datetime
 from pathlib import Path
 
 EXAMPLES = """
-  penstock pipeline archive --lookupd 127.0.0.1:4161 --topic orders --out lake --once
-  penstock pipeline rollup --lake lake
-  penstock pipeline report --lake lake --out report.html
-  penstock pipeline replay --lake lake --lookupd 127.0.0.1:4161 --topic orders --to orders.replay --from 2026-11-21T10:00:00Z
+  penstock archive --lookupd 127.0.0.1:4161 --topic orders --lake data/lake --once
+  penstock pipeline rollup --lake data/lake
+  penstock pipeline report --lake data/lake --out report.html
+  penstock pipeline replay --lake data/lake --lookupd 127.0.0.1:4161 --topic orders --to again --from 2026-11-21T10:00:00Z
 
 A topic must retain its messages to be archived: curl -X POST '127.0.0.1:4151/topic/config?topic=orders&retention=24h'
 """
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line; its result has the job's name as `job`."""
+    """Return the parser of the command line; its result has the job's name as `job`, and the program's as `program`."""
     made = argparse.ArgumentParser(
         prog="penstock pipeline",
-        description="Archive topics as Parquet, roll the archive up, report on it, and replay it."
-        " Runs on Spark, locally or on a cluster.",
+        description="Archive topics as a table of Delta Lake, roll the archive up, report on it, and replay it.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     jobs = made.add_subparsers(dest="job", required=True, metavar="JOB")
     for name, help, add_options in (
-        ("archive", "archive topics as Parquet, each message once, until Ctrl-C or with --once", _archive),
+        ("archive", "archive topics, each message once, until Ctrl-C or with --once", _archive),
         ("compact", "merge the small files of a lake into larger ones", _compact),
+        ("vacuum", "remove files that no version of the last days needs", _vacuum),
         ("rollup", "count the archived messages by minute, hour and day", _rollup),
         ("replay", "publish archived messages again", _replay),
         ("report", "write an HTML page with plots of a period, from the rollups", _report),
         ("history", "print the rollups of one topic or of all as JSON, for nsqadmin", _history),
     ):
-        add_options(jobs.add_parser(name, help=help))
-    what = "check whether Java, Spark and what else the jobs need are installed"
-    jobs.add_parser("doctor", help=what, description=what)
+        program = "penstock archive" if name == "archive" else f"penstock pipeline {name}"
+        job = jobs.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.", prog=program)
+        job.set_defaults(program=program)
+        add_options(job)
+    what = "check what the daemons, archives and Spark need, and with --lake whether a lake can be written"
+    doctor = jobs.add_parser("doctor", help=what, description=f"{what[0].upper()}{what[1:]}.")
+    doctor.add_argument("--lake", default="", metavar="URL", help="also try to write a lake there")
     return made
 
 
 def _archive(job: argparse.ArgumentParser) -> None:
+    _add_lake(job)
     _add_servers(job)
-    job.add_argument(
-        "--topic", action="append", default=[], metavar="NAME", help="topic to archive (may be given multiple times)"
-    )
-    job.add_argument("--topic-pattern", default="", metavar="REGEX", help="archive all topics whose whole name matches")
-    job.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="directory of the lake; created if it does not exist"
-    )
-    job.add_argument("--once", action="store_true", help="archive the messages that exist now, then exit")
-    job.add_argument(
-        "--every", type=_seconds, default=60.0, metavar="SECONDS", help="seconds between micro-batches (default: 60)"
-    )
-    job.add_argument(
-        "--start",
-        default="earliest",
-        choices=("earliest", "latest"),
-        help="where the first run starts (default: earliest)",
-    )
-    job.add_argument(
-        "--max-records",
-        type=_count,
-        default=0,
-        metavar="N",
-        help="maximum number of messages per micro-batch (default: no limit)",
-    )
-    job.add_argument(
-        "--cursor",
-        default="archive",
-        metavar="NAME",
-        help="cursor on nsqd that shows the lag; '': none (default: archive)",
-    )
-    job.add_argument(
-        "--hold",
-        default="",
-        metavar="DURATION",
-        help="how long nsqd retains messages that the cursor has not read, for example 48h",
-    )
-    job.add_argument("--skip-lost", action="store_true", help="continue after lost messages instead of stopping")
-    _add_master(job)
+    add = job.add_argument
+    add("--topic", action="append", default=[], metavar="NAME", help="topic to archive (may be given multiple times)")
+    add("--topic-pattern", default="", metavar="REGEX", help="archive all topics whose whole name matches")
+    add("--once", action="store_true", help="archive the messages that exist now, then exit")
+    add("--every", type=_seconds, default=60.0, metavar="SECONDS", help="seconds between batches (default: 60)")
+    help = "where the first run starts (default: earliest)"
+    add("--start", default="earliest", choices=("earliest", "latest"), help=help)
+    help = "maximum number of messages per batch (default: 5,000,000)"
+    add("--max-records", type=_count, default=5_000_000, metavar="N", help=help)
+    help = "cursor on nsqd that shows the lag; '': none (default: archive)"
+    add("--cursor", default="archive", metavar="NAME", help=help)
+    help = "how long nsqd retains messages that the cursor has not read, for example 48h"
+    add("--hold", default="", metavar="DURATION", help=help)
+    help = "continue after lost messages instead of archiving the topic no longer"
+    add("--skip-lost", action="store_true", help=help)
+    help = "failures one after the other, without an archived message between them, that end the program (default: 20)"
+    add("--restarts", type=_count, default=20, metavar="N", help=help)
+    help = "read and write on Spark: URL of a cluster, or local[*] (default: in this process, or the cluster of spark-submit)"
+    add("--master", default="", metavar="URL", help=help)
 
 
 def _compact(job: argparse.ArgumentParser) -> None:
     _add_lake(job)
-    job.add_argument(
-        "--rows",
-        type=_count,
-        default=2_000_000,
-        metavar="N",
-        help="maximum number of messages per file (default: 2,000,000)",
-    )
-    _add_master(job)
+    help = "size of a file after compaction (default: 256)"
+    job.add_argument("--megabytes", type=_count, default=256, metavar="N", help=help)
+    help = "sort the messages of each partition by time, too: slower, and queries of short periods read less"
+    job.add_argument("--by-time", action="store_true", help=help)
+
+
+def _vacuum(job: argparse.ArgumentParser) -> None:
+    _add_lake(job)
+    help = "remove files that no version of the last HOURS needs; --at cannot go further back (default: 168)"
+    job.add_argument("--hours", type=_count, default=168, metavar="HOURS", help=help)
+    job.add_argument("--dry-run", action="store_true", help="only count the files")
 
 
 def _rollup(job: argparse.ArgumentParser) -> None:
     _add_lake(job)
     help = "archived topic of nsqd's -statistics-topic (default: _statistics)"
     job.add_argument("--statistics-topic", default="_statistics", metavar="NAME", help=help)
-    _add_master(job)
 
 
 def _replay(job: argparse.ArgumentParser) -> None:
     _add_lake(job)
     _add_servers(job)
-    job.add_argument("--topic", required=True, metavar="NAME", help="archived topic to replay")
-    job.add_argument("--to", required=True, metavar="NAME", help="topic to publish to")
-    job.add_argument(
-        "--channel", default="", metavar="NAME", help="publish to this channel of --to only (default: all channels)"
-    )
-    job.add_argument("--same", action="store_true", help="allow --to to be the archived topic itself")
+    add = job.add_argument
+    add("--topic", required=True, metavar="NAME", help="archived topic to replay")
+    add("--to", required=True, metavar="NAME", help="topic to publish to")
+    add("--channel", default="", metavar="NAME", help="publish to this channel of --to only (default: all channels)")
+    add("--same", action="store_true", help="allow --to to be the archived topic itself")
     _add_period(job)
-    job.add_argument(
-        "--where", default="", metavar="SQL", help="condition over topic, node, offset, id, timestamp, producer, body"
-    )
-    job.add_argument(
-        "--rate", type=_count, default=0, metavar="N", help="maximum messages per second (default: no limit)"
-    )
-    _add_master(job)
+    add("--where", default="", metavar="SQL", help="condition over the columns of the table")
+    add("--rate", type=_count, default=0, metavar="N", help="maximum messages per second (default: no limit)")
+    help = "version or time of the table to read (default: the newest)"
+    add("--at", type=_version, default=None, metavar="VERSION|TIME", help=help)
 
 
 def _report(job: argparse.ArgumentParser) -> None:
@@ -127,40 +112,21 @@ def _report(job: argparse.ArgumentParser) -> None:
 
 def _history(job: argparse.ArgumentParser) -> None:
     _add_lake(job)
-    job.add_argument("--topic", default="", metavar="NAME", help="topic (default: all)")
-    job.add_argument(
-        "--grain", default="hour", choices=("minute", "hour", "day"), help="length of a step (default: hour)"
-    )
-    job.add_argument(
-        "--last", type=_count, default=168, metavar="N", help="number of steps, the newest ones (default: 168)"
-    )
+    add = job.add_argument
+    add("--topic", default="", metavar="NAME", help="topic (default: all)")
+    add("--grain", default="hour", choices=("minute", "hour", "day"), help="length of a step (default: hour)")
+    add("--last", type=_count, default=168, metavar="N", help="number of steps, the newest ones (default: 168)")
 
 
 def _add_servers(job: argparse.ArgumentParser) -> None:
-    job.add_argument(
-        "--lookupd", default="", metavar="HOST:PORT", help="HTTP addresses of nsqlookupd, separated by commas"
-    )
-    job.add_argument(
-        "--nsqd",
-        default="",
-        metavar="HOST:PORT",
-        help="HTTP addresses of nsqd, separated by commas, instead of --lookupd",
-    )
+    help = "HTTP addresses of nsqlookupd, separated by commas"
+    job.add_argument("--lookupd", default="", metavar="HOST:PORT", help=help)
+    help = "HTTP addresses of nsqd, separated by commas, instead of --lookupd"
+    job.add_argument("--nsqd", default="", metavar="HOST:PORT", help=help)
 
 
 def _add_lake(job: argparse.ArgumentParser) -> None:
-    job.add_argument(
-        "--lake", type=Path, required=True, metavar="DIR", help="directory of the lake, as given to archive --out"
-    )
-
-
-def _add_master(job: argparse.ArgumentParser) -> None:
-    job.add_argument(
-        "--master",
-        default="",
-        metavar="URL",
-        help="URL of a Spark cluster (default: this machine, or the cluster of spark-submit)",
-    )
+    job.add_argument("--lake", required=True, metavar="URL", help="the lake: a directory, s3://, gs:// or az://")
 
 
 def _add_period(job: argparse.ArgumentParser) -> None:
@@ -168,18 +134,19 @@ def _add_period(job: argparse.ArgumentParser) -> None:
         ("--from", "since", "start of the period, inclusive"),
         ("--until", "until", "end of the period, exclusive"),
     ):
-        job.add_argument(
-            flag, dest=name, default=None, type=_time, metavar="TIME", help=f"{text}, for example 2026-11-21T10:00:00Z"
-        )
+        help = f"{text}, for example 2026-11-21T10:00:00Z"
+        job.add_argument(flag, dest=name, default=None, type=_time, metavar="TIME", help=help)
 
 
-def _time(text: str) -> str:
-    from datetime import datetime
-
+def _time(text: str) -> datetime:
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise argparse.ArgumentTypeError(f"{text!r} has no time zone: write {text}Z for UTC")
-    return moment.isoformat()
+    return moment
+
+
+def _version(text: str) -> int | datetime:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else _time(text)
 
 
 def _count(text: str) -> int:

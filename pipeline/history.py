@@ -17,42 +17,39 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pipeline.lake import Lake
-from pipeline.report import Delivered, read_rows
-from pipeline.rollup import deliveries, runs
+from penstock.lake.location import DELIVERIES, MESSAGES, ROLLUP, lake_at
+from penstock.lake.table import open_table
+from pipeline.report import Delivered
+from pipeline.rollups import STEPS, bounds, read_rows
 
-STEPS = {"minute": 60, "hour": 3600, "day": 86_400}  # s
+LONGEST = timedelta(days=36_500)
 MOST_TOPICS, MOST_NAMED = 1000, 100
 
 
 def run(given: argparse.Namespace) -> int:
     """Print the JSON and return the exit code. Raises LakeError."""
-    lake, topic, grain, last = Lake(given.lake), given.topic, given.grain, given.last
-    lake.check()
-    finished = runs(lake)
-    rows = read_rows(lake, finished, grain, None, None)
+    lake, topic, grain, last = lake_at(given.lake), given.topic, given.grain, given.last
+    archived = open_table(lake, MESSAGES).count()
+    period = bounds(lake, None, None)
     step = STEPS[grain]
-    own = [row for row in rows if not topic or row["topic"] == topic]
-    end = max((int(row["at"].timestamp()) for row in own), default=0)
-    begin = max(end - (last - 1) * step, min((int(row["at"].timestamp()) for row in own), default=0))
-    own = [row for row in own if int(row["at"].timestamp()) >= begin]
-    data: dict[str, Any] = {"grain": grain, "step": step, "from": begin}
-    count = (end - begin) // step + 1 if own else 0
+    since = period[1] - (last - 1) * step if period is not None and last * step < LONGEST else None
+    rows = read_rows(lake, ROLLUP, grain, since, None, topic)
+    begin = min((row["at"] for row in rows), default=datetime.fromtimestamp(0, UTC))
+    count = (max(row["at"] for row in rows) - begin) // step + 1 if rows else 0
+    data: dict[str, Any] = {"grain": grain, "step": int(step.total_seconds()), "from": int(begin.timestamp())}
     for name in ("messages", "bytes"):
         values = [0] * count
-        for row in own:
-            values[(int(row["at"].timestamp()) - begin) // step] += row[name]
+        for row in rows:
+            values[(row["at"] - begin) // step] += row[name]
         data[name] = values
-    data["archived"] = sum(batch.count for batch in lake.batches())
-    data["rolled_up"] = sum(run["messages"] for run in finished)
-    data["topics"] = _sums(own, "topic", MOST_TOPICS)
-    data["producers"] = _sums((row for row in own if row["producer"]), "producer", MOST_NAMED) if topic else []
-    table = read_rows(lake, finished, deliveries(grain), None, None) if topic else []
-    data["channels"] = _channels(
-        row for row in table if row["topic"] == topic and int(row["at"].timestamp()) >= begin
-    )  # fmt: skip
+    data["archived"] = archived
+    data["rolled_up"] = sum(row["messages"] for row in read_rows(lake, ROLLUP, "day"))
+    data["topics"] = _sums(rows, "topic", MOST_TOPICS)
+    data["producers"] = _sums((row for row in rows if row["producer"]), "producer", MOST_NAMED) if topic else []
+    data["channels"] = _channels(read_rows(lake, DELIVERIES, grain, since, None, topic)) if topic else []
     json.dump(data, sys.stdout)
     print()
     return 0

@@ -8,17 +8,19 @@ from __future__ import annotations
 import argparse
 import html
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from pipeline.lake import Lake, LakeError, gaps, say
-from pipeline.rollup import BASE, deliveries, run_path, runs
+from penstock.lake.location import DELIVERIES, MESSAGES, ROLLUP, LakeError, lake_at
+from penstock.lake.table import missing_messages, open_table
+from pipeline.rollup import BASE
+from pipeline.rollups import STEPS, bounds, read_rows
+from pipeline.saying import say
 
 MOST_POINTS = 400  # of a plot; a longer period gets a coarser grain
-_STEPS = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
 
 
 @dataclass(slots=True)
@@ -35,7 +37,7 @@ class Sum:
         self.messages += row["messages"]
         self.size += row["bytes"]
         self.largest = max(self.largest, row["largest"])
-        self.sizes.update(dict(row["sizes"]))
+        self.sizes.update(dict(row["sizes"] or ()))
 
     def percentile(self, share: float) -> int:
         """Return the size in bytes that this share of the messages does not exceed, within 4 %."""
@@ -44,40 +46,19 @@ class Sum:
 
 def run(given: argparse.Namespace) -> int:
     """Write the page and return the exit code. Raises LakeError."""
-    lake, out, since, until = Lake(given.lake), given.out, given.since, given.until
-    lake.check()
-    finished = runs(lake)
-    if not finished:
-        raise LakeError(f"{lake.root} has no rollups: run penstock pipeline rollup --lake {lake.root}")
-    first, last = (datetime.fromisoformat(text) if text else None for text in (since, until))
-    rows = read_rows(lake, finished, "minute", first, last)
-    if not rows:
-        raise LakeError(f"no messages from {since or 'the beginning'} to {until or 'the end'}")
-    begin, end = min(row["at"] for row in rows), max(row["at"] for row in rows)
-    grain = next((name for name, step in _STEPS.items() if (end - begin) / step < MOST_POINTS), "day")
-    batches = lake.batches()
-    archived = sum(batch.count for batch in batches)
-    delivered = read_rows(lake, finished, deliveries("minute"), first, last)
-    out.write_text(_page(rows, grain, gaps(batches), archived, sum(run["messages"] for run in finished), delivered))
-    count, topics = sum(row["messages"] for row in rows), len({row["topic"] for row in rows})
-    say(f"{count:,} messages of {topics} topics, written to {out}")
+    lake, out, since, until = lake_at(given.lake), given.out, given.since, given.until
+    messages, period = open_table(lake, MESSAGES), bounds(lake, since, until)
+    if period is None:
+        when = f"from {since or 'the beginning'} to {until or 'the end'}"
+        raise LakeError(f"no messages {when} are rolled up: run penstock pipeline rollup --lake {given.lake}")
+    grain = next((name for name, step in STEPS.items() if (period[1] - period[0]) / step < MOST_POINTS), "day")
+    rows = read_rows(lake, ROLLUP, grain, since, until)
+    archived, rolled = messages.count(), sum(row["messages"] for row in read_rows(lake, ROLLUP, "day"))
+    delivered = read_rows(lake, DELIVERIES, grain, since, until)
+    out.write_text(_page(rows, grain, missing_messages(messages), archived, rolled, delivered))
+    count, topics = sum(row["messages"] for row in rows), {row["topic"] for row in rows}
+    say(f"{count:,} messages of {_number(topics, 'topic')}, written to {out}")
     return 0
-
-
-def read_rows(
-    lake: Lake, finished: list[dict[str, Any]], grain: str, first: datetime | None, last: datetime | None
-) -> list[dict[str, Any]]:
-    """Return the rows of a rollup table from `first` until `last`, of all runs."""
-    import pyarrow.parquet as pq
-
-    rows: list[dict[str, Any]] = []
-    for run in finished:
-        path = run_path(lake, grain, run["run"])
-        if path.exists():  # deliveries are missing if no statistics were archived
-            rows += pq.read_table(path, partitioning=None).to_pylist()
-    for row in rows:
-        row["at"] = row["at"].replace(tzinfo=UTC) if row["at"].tzinfo is None else row["at"].astimezone(UTC)
-    return [row for row in rows if (first is None or row["at"] >= first) and (last is None or row["at"] < last)]
 
 
 def _page(
@@ -94,9 +75,9 @@ def _page(
     nodes = _sums(rows, "node")
     begin, end = min(row["at"] for row in rows), max(row["at"] for row in rows)
     parts = [
-        f"<h1>Messages from {_time(begin)} to {_time(end + _STEPS['minute'])}</h1>",
+        f"<h1>Messages from {_time(begin)} to {_time(end + STEPS[grain])}</h1>",
         f"<p class=lead><b>{total.messages:,}</b> messages, <b>{_bytes(total.size)}</b>,"
-        f" {len(topics)} topics, {len(nodes)} nodes</p>",
+        f" {_number(topics, 'topic')}, {_number(nodes, 'node')}</p>",
         *(f"<p class=bad>Missing: {html.escape(gap)}</p>" for gap in missing),
         f"<p class=bad>{archived - rolled:,} archived messages are not rolled up yet</p>" if archived > rolled else "",
         _plot(f"Messages per {grain}, by topic", _series(rows, grain, "messages"), "{:,.0f}".format),
@@ -116,6 +97,10 @@ def _page(
             parts += ["<h2>Deliveries by producer</h2>", _deliveries(delivered, "producer")]
     title = f"Penstock report, {_time(begin)}"
     return _HTML.format(title=html.escape(title), body="\n".join(parts))
+
+
+def _number(found: Sized, noun: str) -> str:
+    return f"{len(found)} {noun}{'' if len(found) == 1 else 's'}"
 
 
 def _sums(rows: Iterable[dict[str, Any]], key: str | None) -> dict[str, Sum]:
@@ -233,7 +218,7 @@ def _plot(title: str, series: dict[str, dict[datetime, int]], format_value: Any)
     """Draw stacked bars over time as SVG; each bar shows its values under the pointer."""
     moments = sorted({at for points in series.values() for at in points})
     first, last = moments[0], moments[-1]
-    step = min((b - a for a, b in pairwise(moments)), default=_STEPS["minute"])
+    step = min((b - a for a, b in pairwise(moments)), default=STEPS["minute"])
     slots = int((last - first) / step) + 1
     totals: dict[datetime, int] = defaultdict(int)
     for points in series.values():

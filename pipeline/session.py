@@ -10,14 +10,20 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OLDEST_JAVA = 17
-_GATEWAY = "PYSPARK_GATEWAY_PORT"  # set if spark-submit started this process; it knows the master
+_REASON = re.compile(
+    r"\s*(?:Caused by: )?((?:\w+\.)*\w*(?:Error|Exception|DataLoss|NoAnswer|Refused|Unreachable)): (.+)"
+)
+T = TypeVar("T")
+GATEWAY = "PYSPARK_GATEWAY_PORT"  # set if spark-submit started this process; it knows the master
 _SHIM = """#!/bin/bash
 # Spark asks for a module that this runtime was built without, and does not need it.
 arguments=()
@@ -59,11 +65,12 @@ def find_java() -> tuple[str, int]:
     )
 
 
-def need_packages() -> None:
-    """Raise Missing if pyspark or pyarrow is not installed."""
-    for module in ("pyspark", "pyarrow"):
+def need_packages(*modules: str) -> None:
+    """Raise Missing if one of the modules is not installed."""
+    for module in modules:
         if importlib.util.find_spec(module) is None:
-            raise Missing(f"{module} is not installed: make spark, or: pip install 'penstock[spark]'")
+            extra = "spark" if module == "pyspark" else "lake"
+            raise Missing(f"{module} is not installed: pip install 'penstock[{extra}]', or make setup")
 
 
 def prepare() -> None:
@@ -84,6 +91,48 @@ def prepare() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [own, *(part for part in path if part != own)]))
 
 
+@contextmanager
+def spark_runner(name: str, master: str) -> Iterator[Callable[[Callable[[Any], T], Sequence[Any]], Iterable[T]]]:
+    """Yield a function that runs work for each task on Spark, while the context lasts. Raises Missing."""
+    need_packages("pyspark")
+    spark = session(name, master)
+    try:
+        yield lambda work, tasks: spark.sparkContext.parallelize(tasks, len(tasks)).map(work).collect()
+    finally:
+        try:
+            spark.stop()
+        except Exception:  # its JVM is gone, and py4j raises what it likes
+            _forget()
+
+
+def _forget() -> None:
+    """Let the next session start a JVM: Spark keeps its connection to one that is gone."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+
+
+def spark_errors() -> tuple[type[Exception], ...]:
+    """Return the errors of Spark and of the connection to its JVM."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return Py4JError, PySparkException
+
+
+def cause(pages: str) -> str:
+    """Return the reason in Spark's error text: that of penstock if there is one, else the innermost one, or ""."""
+    reasons = [match for line in pages.splitlines() if (match := _REASON.match(line))]
+    for match in reversed(reasons):
+        if match[1].startswith("penstock."):
+            return match[2]
+    if not reasons and pages.strip().startswith("["):  # one of Spark's error classes, whose first line says it all
+        return pages.strip().splitlines()[0]
+    return f"{reasons[-1][2]} ({reasons[-1][1]})" if reasons else ""
+
+
 def session(name: str, master: str = "") -> SparkSession:
     """Make a Spark session.
 
@@ -96,7 +145,7 @@ def session(name: str, master: str = "") -> SparkSession:
     from penstock.spark import register
 
     builder = SparkSession.builder.appName(name)
-    if not master and _GATEWAY not in os.environ:
+    if not master and GATEWAY not in os.environ:
         master = "local[*]"
     if master:
         builder = builder.master(master)

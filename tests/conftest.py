@@ -57,7 +57,6 @@ vars(transports)["create_ssl_context"] = _context
 
 # The longest first, so that in the end no worker has a long one left while the other has nothing. `--durations=0` shows times.
 LONG = (
-    "pipeline/test_lake_over_kills.py",
     "pipeline/test_pipeline_process.py",
     "simulation/test_cluster.py",
     "clients/test_failover.py",

@@ -37,7 +37,7 @@ class RecordPages:
     async def history(self, request: Request) -> Fields:
         if not self.site.options.lake:
             raise HttpError(
-                404, "History is not configured: start nsqadmin with -lake, the output of penstock pipeline."
+                404, "History is not configured: start nsqadmin with -lake, the output of penstock archive."
             )
         topic = "".join(place_of(request))
         view = history_view(await self.past.rollups(topic, query(request).get("grain", "hour")))

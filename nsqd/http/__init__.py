@@ -8,7 +8,8 @@ Read `routes` (each is declared once, by the module that answers it; `audited` s
   `series`, `overview`, `attention`, `tubes`.
 * Messages: `messages` with `message_filter`, `message_actions`, `dead_letters`, `jobs`, over `inspection` and `parts`
   (of a channel, in several logs); `client_actions` (consumers).
-* Reading back: `logs` (a topic in one of several logs), `read_back`, `offsets`, `cursors`, `all_cursors`.
+* Reading back: `logs` (a topic in one of several logs), `read_back`, `offsets`, `cursors`, `all_cursors`,
+  `all_offsets`.
 * The node: `config`, `storage`, `backup`, `drain`, `identities`, `trace`, `cluster`, `cuts`.
 * Shared by routes: `arguments`, `archive` (tar streams), `coalescing` (expensive answers are made once at a time).
 

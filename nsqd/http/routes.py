@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.http.all_cursors import AllCursors
+from nsqd.http.all_offsets import AllOffsets
 from nsqd.http.attention import AttentionRoute
 from nsqd.http.backup import BackupRoute
 from nsqd.http.client_actions import ClientActions
@@ -65,6 +66,7 @@ def _declared(node: Node) -> list[Route]:
         *TopicConfigRoutes(node).routes(),
         *DeadLetters(node).routes(),
         *ReadBack(node, replicas).routes(),
+        *AllOffsets(node).routes(),
         *BackupRoute(node).routes(),
         *Cursors(node, replicas).routes(),
         *Messages(node).routes(),

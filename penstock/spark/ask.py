@@ -59,9 +59,11 @@ class Asker:
         """Send a GET; return the body and the headers. Raises Unreachable, Refused."""
         return self._ask("GET", address, path, arguments, None, {"Accept": accept})
 
-    def post(self, address: str, path: str, arguments: dict[str, str], body: bytes = b"") -> tuple[bytes, Headers]:
-        """Send a POST; return the body and the headers. Raises Unreachable, Refused."""
-        return self._ask("POST", address, path, arguments, body, {})
+    def post(
+        self, address: str, path: str, arguments: dict[str, str], body: bytes = b"", headers: Headers | None = None
+    ) -> tuple[bytes, Headers]:
+        """Send a POST; return the body and the headers. Raises Unreachable, Refused, ValueError for wrong headers."""
+        return self._ask("POST", address, path, arguments, body, headers or {})
 
     def json(self, address: str, path: str, arguments: dict[str, str]) -> Any:
         """Send a GET and return the JSON of the response. Raises Unreachable, Refused."""
@@ -83,7 +85,9 @@ class Asker:
             if connection is None:
                 connection = self._connections[address] = self._connection_to(address)
             try:
-                connection.request(method, target, body, headers | self._headers)
+                connection.request(
+                    method, target, body, {name: value.encode() for name, value in (headers | self._headers).items()}
+                )
                 response = connection.getresponse()
                 content = response.read(MOST_BYTES + 1)
             except (OSError, http.client.HTTPException) as error:

@@ -10,6 +10,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import groupby, repeat
 from struct import Struct
 from typing import Any
 
@@ -18,13 +19,15 @@ import pyarrow.compute as pc
 
 _COUNT = Struct(">I")
 _NOTHING = pa.scalar(b"", pa.binary())
+Label = tuple[tuple[tuple[str, str], ...], str]  # headers, and a key: "" for none
 
 
 @dataclass(slots=True)
 class Chunk:
-    """Messages of one topic that are published together."""
+    """Messages of one topic with the same label, which are published together."""
 
     topic: str
+    label: Label = ((), "")
     count: int = 0
     size: int = 0  # bytes of the parts
     parts: list[Any] = field(default_factory=list)  # of the payload, after the count
@@ -45,25 +48,32 @@ class Chunker:
 
     def add(self, batch: pa.RecordBatch) -> Iterator[Chunk]:
         """Add a batch, and yield the chunks that are full. Raises ValueError for a row without a topic or a body."""
-        bodies = batch.column(batch.schema.get_field_index("body"))
         if self._topic:
-            yield from self._take(self._topic, bodies)
+            yield from self._add(self._topic, batch)
             return
-        topics = batch.column(batch.schema.get_field_index("topic"))
+        topics = batch.column("topic")
         for topic in pc.unique(topics).to_pylist():
             if not topic:
                 raise ValueError("a row has no topic")
-            yield from self._take(topic, bodies.filter(pc.equal(topics, topic)))
+            yield from self._add(topic, batch.filter(pc.equal(topics, topic)))
+
+    def _add(self, topic: str, rows: pa.RecordBatch) -> Iterator[Chunk]:
+        for label, first, end in _runs(rows):
+            yield from self._take(topic, label, rows.column("body").slice(first, end - first))
 
     def rest(self) -> Iterator[Chunk]:
         """Yield the chunks that are not full, at the end."""
         yield from (chunk for chunk in self._open.values() if chunk.count)
         self._open.clear()
 
-    def _take(self, topic: str, bodies: Any) -> Iterator[Chunk]:
+    def _take(self, topic: str, label: Label, bodies: Any) -> Iterator[Chunk]:
         content, ends = _framed(bodies)
         at, rows = 0, len(bodies)
-        chunk = self._open.setdefault(topic, Chunk(topic))
+        chunk = self._open.get(topic)
+        if chunk is None or chunk.label != label:
+            if chunk is not None and chunk.count:
+                yield chunk
+            chunk = self._open[topic] = Chunk(topic, label)
         while at < rows:
             fits = bisect_right(ends, ends[at] + self._most_bytes - chunk.size) - 1
             until = min(rows, fits, at + self._most - chunk.count)
@@ -76,7 +86,22 @@ class Chunker:
                 at = until
             if at < rows:
                 yield chunk
-                chunk = self._open[topic] = Chunk(topic)
+                chunk = self._open[topic] = Chunk(topic, label)
+
+
+def _runs(rows: pa.RecordBatch) -> Iterator[tuple[Label, int, int]]:
+    """Yield each run of rows with the same headers and key as (label, first, end)."""
+    names, count = rows.schema.names, len(rows)
+    if "headers" not in names and "key" not in names:
+        yield ((), ""), 0, count
+        return
+    headers = rows.column("headers").to_pylist() if "headers" in names else repeat(None, count)
+    keys = rows.column("key").to_pylist() if "key" in names else repeat(None, count)
+    first = 0
+    for label, run in groupby((tuple(one or ()), key or "") for one, key in zip(headers, keys, strict=True)):
+        end = first + sum(1 for _ in run)
+        yield label, first, end
+        first = end
 
 
 def _framed(bodies: Any) -> tuple[memoryview, array[int]]:

@@ -13,49 +13,70 @@ from typing import Any
 
 import msgpack
 import pyarrow as pa
+import pyarrow.compute as pc
 
 HEADER = 34  # bytes of a frame before the body
 SCHEMA = (
-    "topic string, node string, log string, offset bigint, id string, timestamp timestamp, producer string, attempts int,"
-    " body binary"
+    "topic string, node string, log string, offset bigint, message_id string, timestamp timestamp, producer string,"
+    " attempts int, body binary"
 )
-HEADERS = ", headers map<string, string>"  # appended to SCHEMA if the user wants headers
+HEADERS = ", key string, headers map<string, string>"  # appended to SCHEMA if the user wants headers
 _HEAD = Struct(">i4xq2x16s")
 _SIZE = Struct(">i")
-_TYPES = {
-    "string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "binary": pa.binary(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
+TIME = pa.timestamp("us", tz="UTC")
+COLUMNS: dict[str, pa.DataType] = {
+    "topic": pa.string(), "node": pa.string(), "log": pa.string(), "offset": pa.int64(), "message_id": pa.string(),
+    "timestamp": TIME, "producer": pa.string(), "attempts": pa.int32(), "body": pa.binary(), "key": pa.string(),
+    "headers": pa.map_(pa.string(), pa.string()), "due": TIME,
 }  # fmt: skip
-PLAIN = pa.schema([(name, _TYPES[kind]) for name, kind in (column.split() for column in SCHEMA.split(", "))])
-_WITH_HEADERS = PLAIN.append(pa.field("headers", pa.map_(pa.string(), pa.string())))
 
 
-def batches(content: bytes, topic: str, node: str, log: str, with_headers: bool) -> Iterator[pa.RecordBatch]:
-    """Yield a batch for each run of messages that were published with the same attributes."""
-    unpacker = msgpack.Unpacker(max_buffer_size=max(1, len(content)), max_bin_len=max(1, len(content)))
+def schema_of(*names: str) -> pa.Schema:
+    """Return the Arrow schema with these columns of a message."""
+    return pa.schema([(name, COLUMNS[name]) for name in names])
+
+
+PLAIN = schema_of(*(column.split()[0] for column in SCHEMA.split(", ")))
+WITH_HEADERS = schema_of(*PLAIN.names, "key", "headers")
+
+
+def batches(content: bytes, topic: str, node: str, log: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield a batch with the columns of `schema` for each run of messages that were published with the same attributes.
+
+    Raises ValueError if the frames are shorter than their number says.
+    """
+    size = max(1, len(content))
+    unpacker = msgpack.Unpacker(max_buffer_size=size, max_bin_len=size, unicode_errors="replace")
     unpacker.feed(content)
     for first, count, frames, *rest in unpacker:
-        yield _batch(first, count, frames, rest[0] if rest else {}, (topic, node, log), with_headers)
+        columns = _batch(first, count, frames, rest[0] if rest else {}) | {"topic": topic, "node": node, "log": log}
+        arrays = [
+            found
+            if isinstance(found := columns.get(one.name), pa.Array)
+            else pa.repeat(pa.scalar(found, one.type), count)
+            for one in schema
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _batch(
-    first: int, count: int, frames: bytes, attributes: dict[str, Any], source: tuple[str, str, str], with_headers: bool
-) -> pa.RecordBatch:
+def _batch(first: int, count: int, frames: bytes, attributes: dict[str, Any]) -> dict[str, Any]:
+    """Return the columns by name; a value in place of an array is that of all messages."""
+    if count * HEADER > len(frames):
+        raise ValueError(f"{count} messages in {len(frames)} bytes")
     stamps, ids, bodies = _columns(frames, count)
-    columns = [
-        *(pa.repeat(pa.scalar(name, pa.string()), count) for name in source),
-        pa.array(range(first, first + count), pa.int64()),
-        pa.array(ids, pa.binary()).cast(pa.string()),
-        pa.array(stamps, pa.timestamp("ns", tz="UTC")).cast(pa.timestamp("us", tz="UTC"), safe=False),
-        pa.repeat(pa.scalar(attributes.get("producer"), pa.string()), count),
-        pa.repeat(pa.scalar(None, pa.int32()), count),
-        pa.array(bodies, pa.binary()),
-    ]
-    if not with_headers:
-        return pa.RecordBatch.from_arrays(columns, schema=PLAIN)
-    headers = list(attributes.get("headers", {}).items())
-    columns.append(pa.array([headers] * count, _WITH_HEADERS.field("headers").type))
-    return pa.RecordBatch.from_arrays(columns, schema=_WITH_HEADERS)
+    times = pa.array(stamps, pa.timestamp("ns", tz="UTC")).cast(TIME, safe=False)
+    delay = attributes.get("delay")  # s, of a job
+    headers = [list(attributes.get("headers", {}).items())]
+    return {
+        "offset": pa.array(range(first, first + count), pa.int64()),
+        "message_id": pa.array(ids, pa.binary()).cast(pa.string()),
+        "timestamp": times,
+        "due": pc.add(times, pa.scalar(delay * 1_000_000, pa.duration("us"))) if delay else None,
+        "producer": attributes.get("producer"),
+        "key": attributes.get("key"),
+        "headers": pa.array(headers, COLUMNS["headers"]).take(pa.repeat(0, count)),
+        "body": pa.array(bodies, pa.binary()),
+    }
 
 
 def _columns(frames: bytes, count: int) -> tuple[Any, Any, Any]:

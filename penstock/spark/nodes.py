@@ -8,7 +8,6 @@ from typing import Any
 
 from penstock.spark.ask import Asker, Refused, Unreachable
 from penstock.spark.offsets import OWN, REPLICA, LogPosition, NodeTopic, TopicRange
-from penstock.spark.options import ReadOptions
 
 
 class NoAnswer(Exception):
@@ -43,28 +42,30 @@ class Nodes:
             raise NoAnswer(f"no nsqlookupd answered: {'; '.join(failures)}")
         return list(found)
 
-    def topics(self, asker: Asker, options: ReadOptions, *, all_of_them: bool = False) -> list[str]:
-        """Return the wanted topics: those that are named, or all that match the whole pattern and are not ephemeral.
+    def matching(
+        self, asker: Asker, addresses: Iterable[str], pattern: re.Pattern[str]
+    ) -> tuple[dict[NodeTopic, TopicRange], dict[str, str], list[str]]:
+        """Return the messages of all topics whose whole name matches, with one request for each node.
 
-        Raises NoAnswer if no node answers; with `all_of_them`, if any node does not answer.
+        Also returns the address of each node that answered, by its number, and why others did not. Raises NoAnswer if two nodes
+        with different logs have the same number.
         """
-        if not options.pattern:
-            return list(options.topics)
-        pattern = re.compile(options.pattern)
-        found: set[str] = set()
+        ranges: dict[NodeTopic, TopicRange] = {}
+        answered: dict[str, str] = {}
         failures = []
-        addresses = self.addresses(asker)
-        query = {"format": "json", "include_clients": "false", "include_mem": "false"}
         for address in addresses:
             try:
-                topics = asker.json(address, "/stats", query).get("topics") or []
+                answer = asker.json(address, "/topics/offsets", {})
             except (Refused, Unreachable) as failure:
                 failures.append(str(failure))
-            else:
-                found.update(topic["topic_name"] for topic in topics)
-        if failures and (all_of_them or len(failures) == len(addresses)):
-            raise NoAnswer("; ".join(failures))
-        return sorted(topic for topic in found if pattern.fullmatch(topic) and not topic.endswith("#ephemeral"))
+                continue
+            node = str(answer["node"])
+            if answered.setdefault(node, address) != address and not _has_same_log(ranges, node, answer["topics"]):
+                raise NoAnswer(_same_number(address, answered[node], node))
+            for one in answer["topics"]:
+                if pattern.fullmatch(one["topic"]):
+                    ranges[NodeTopic(one["topic"], node)] = range_of(address, one)
+        return ranges, answered, failures
 
     def without(self, asker: Asker, place: NodeTopic) -> str:
         """Return the address of the place's node if that answers, and no longer has the topic; "" otherwise.
@@ -102,19 +103,27 @@ class Nodes:
                 else:
                     place = NodeTopic(topic, str(answer["node"]))
                     if place in ranges and ranges[place].address != address and ranges[place].log != answer["log"]:
-                        raise NoAnswer(
-                            f"{address} and {ranges[place].address} are both node {place.node}:"
-                            " give one of them another -node-id"
-                        )
+                        raise NoAnswer(_same_number(address, ranges[place].address, place.node))
                     ranges[place] = range_of(address, answer)
         return ranges, failures
 
 
 def range_of(address: str, answer: Any) -> TopicRange:
-    """Convert the JSON of /topic/offsets from the node at `address`."""
+    """Convert the JSON of a topic in /topic/offsets or /topics/offsets from the node at `address`."""
     parents = tuple((str(one["log"]), int(one["next"])) for one in answer.get("parents", ()))
     kind = str(answer.get("kind", OWN))
-    return TopicRange(address, answer["log"], answer["first"], answer["next"], answer["bytes"], parents, kind)
+    return TopicRange(
+        address, answer["log"], answer["first"], answer["next"], parents, kind, answer.get("retained", True)
+    )
+
+
+def _has_same_log(ranges: Mapping[NodeTopic, TopicRange], node: str, topics: Iterable[Any]) -> bool:
+    known = (ranges.get(NodeTopic(one["topic"], node)) for one in topics)
+    return all(one is None or one.log == other["log"] for one, other in zip(known, topics, strict=True))
+
+
+def _same_number(address: str, other: str, node: str) -> str:
+    return f"{address} and {other} are both node {node}: give one of them another -node-id"
 
 
 def move_cursors(

@@ -7,7 +7,7 @@ See docs/contributing/design/spark.md#offsets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -41,10 +41,10 @@ class TopicRange:
     log: str
     first: int  # offset of the earliest message
     next: int  # offset after the last durable message
-    size: int  # bytes of all messages
     # the logs that this one was restored from, each with the offset up to which both have the same messages
     parents: tuple[tuple[str, int], ...] = ()
     kind: str = OWN  # OWN, PROMOTED or REPLICA
+    retained: bool = True  # False: the topic retains no finished messages
 
     def has(self, at: LogPosition) -> bool:
         """Return True if this log has the message at the position."""
@@ -65,6 +65,11 @@ class Span:
     first: int
     end: int
     address: str = ""  # the last known address of the node; "": unknown
+
+    @property
+    def count(self) -> int:
+        """Return the number of offsets in the span."""
+        return self.end - self.first
 
 
 class OffsetError(ValueError):
@@ -102,6 +107,11 @@ def ends(
 ) -> dict[NodeTopic, LogPosition]:
     """Return the end of each place. A place that does not answer keeps its position in `start`; a new place is added."""
     return {**start, **{place: LogPosition(one.log, one.next) for place, one in ranges.items()}}
+
+
+def firsts_of(ranges: Mapping[NodeTopic, TopicRange]) -> dict[NodeTopic, int]:
+    """Return the offset of the earliest message of each place."""
+    return {place: one.first for place, one in ranges.items()}
 
 
 def moved(
@@ -177,10 +187,24 @@ def spans(
         first = _begin(start, place, at, firsts)
         if at.next > first:
             whole.append(Span(place, at.log, first, at.next))
-    total = sum(part.end - part.first for part in whole)
+    total = sum(part.count for part in whole)
     if len(whole) >= least or not total:
         return whole
-    return [piece for part in whole for piece in _split(part, -(-(part.end - part.first) * least // total))]
+    return [piece for part in whole for piece in _split(part, -(-part.count * least // total))]
+
+
+def packed(parts: Sequence[Span], most: int) -> list[tuple[Span, ...]]:
+    """Pack spans into at most `most` groups with about as many messages each; the spans keep their order."""
+    size = -(-sum(part.count for part in parts) // most)
+    groups: list[list[Span]] = []
+    held = size  # messages of the last group
+    for part in parts:
+        if held >= size:
+            groups.append([])
+            held = 0
+        groups[-1].append(part)
+        held += part.count
+    return [tuple(group) for group in groups]
 
 
 def _begin(
@@ -191,8 +215,7 @@ def _begin(
 
 
 def _split(span: Span, count: int) -> Iterable[Span]:
-    size = span.end - span.first
-    return (Span(span.place, span.log, span.first + first, span.first + end) for first, end in parts(size, count))
+    return (Span(span.place, span.log, span.first + first, span.first + end) for first, end in parts(span.count, count))
 
 
 def parts(size: int, count: int) -> list[tuple[int, int]]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from difflib import get_close_matches
 
 EARLIEST, LATEST = "earliest", "latest"
 _DURATION = re.compile(r"([0-9]{1,9}(\.[0-9]{1,9})?(ns|us|ms|s|m|h))+")  # as Go writes them
@@ -20,9 +21,11 @@ _CHANNEL_NAMES = (
     "nsqd", "lookupd", "topic", "channel", "stagingLocation", "stagingMaxBytes", "maxInFlight", "maxRecordsPerTrigger",
     "minPartitions", "pollMs", "dedupeWindowMs",
 )  # fmt: skip
-_NAMES = tuple(dict.fromkeys(_LOG_NAMES + _CHANNEL_NAMES))
+_NAMES = ("mode", *dict.fromkeys(_LOG_NAMES + _CHANNEL_NAMES))
 _SINK_NAMES = ("nsqd", "lookupd", "topic", "channel", "chunkRecords", "chunkBytes", "jobName", "recordsPerSecond")
-_SPARK_NAMES = {"mode", "path", "checkpointlocation", "queryname", "outputmode"}  # options that Spark adds itself
+# options that Spark adds itself
+_SPARK_NAMES = {"mode", "path", "checkpointlocation", "queryname", "outputmode"}
+_TABLE = "option."  # how CREATE TABLE ... USING nsq OPTIONS begins the names of options
 _JOB = re.compile(r"[!-~]{1,64}")
 
 
@@ -49,6 +52,7 @@ class ReadOptions:
     pattern: str  # the pattern of topic names; "": the topics are named
     starting: Start
     ending: Start  # for batch reads
+    has_end: bool  # the user gave an end
     max_records: int  # of a micro-batch; 0: no limit
     max_bytes: int  # of a micro-batch; 0: no limit
     min_partitions: int
@@ -97,9 +101,14 @@ class _Given:
 
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
         self._values = {name.lower(): value for name, value in dict(options).items()}
-        strangers = self._values.keys() - {name.lower() for name in known} - _SPARK_NAMES
+        if any(name.startswith(_TABLE) for name in self._values):
+            raise OptionError("Spark does not pass the options of CREATE TABLE to readers: use CREATE TEMPORARY VIEW")
+        names = {name.lower(): name for name in known}
+        strangers = sorted(self._values.keys() - names.keys() - _SPARK_NAMES)
         if strangers:
-            raise OptionError(f"option {sorted(strangers)[0]!r} is not known; there are {', '.join(known)}")
+            like = get_close_matches(strangers[0], names, 1)
+            hint = f"did you mean {names[like[0]]}?" if like else f"there are {', '.join(known)}"
+            raise OptionError(f"option {strangers[0]!r} is not known; {hint}")
 
     def __contains__(self, name: str) -> bool:
         return name.lower() in self._values
@@ -160,6 +169,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         pattern,
         _start(given, "starting", ""),
         _start(given, "ending", LATEST),
+        "endingOffsets" in given or "endingTimestamp" in given,
         given.number("maxRecordsPerTrigger", 0, 1),
         given.number("maxBytesPerTrigger", 0, 1),
         given.number("minPartitions", 0, 1, 10_000),

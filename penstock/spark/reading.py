@@ -17,7 +17,7 @@ from penstock.spark.ask import Asker, Refused, Unreachable
 from penstock.spark.frames import batches
 from penstock.spark.holders import Holders
 from penstock.spark.nodes import NoAnswer, Nodes
-from penstock.spark.offsets import LogPosition, NodeTopic, Span, TopicRange, holder_for
+from penstock.spark.offsets import LogPosition, NodeTopic, Span, holder_for
 from penstock.spark.options import ReadOptions
 
 _AGAIN = 0.5  # s between two tries at a node that does not answer
@@ -29,49 +29,53 @@ _BUSY = 503  # the status of a node that starts, or cannot answer now
 
 
 class DataLoss(Exception):
-    """Messages that were asked for are gone."""
+    """Messages of `topic` that were asked for are gone; `what` says which."""
+
+    def __init__(self, what: str, topic: str) -> None:
+        super().__init__(f"{what}; set failOnDataLoss=false to skip them")
+        self.what, self.topic = what, topic
 
 
-def read(span: Span, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """Yield all messages of the span in order. Raises DataLoss, Unreachable and, for other errors of a node, Refused."""
+def read(asker: Asker, span: Span, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield all messages of the span in order, with the columns of `schema`.
+
+    Raises DataLoss, Unreachable and, for other errors of a node, Refused.
+    """
     at, address, deadline = span.first, span.address, 0.0
     tried: set[str] = set()  # addresses that have failed since the last message
-    with Asker() as asker:
-        while at < span.end:
-            try:
-                address = address or _address(asker, span, options)
-                content, headers = asker.get(
-                    address, "/topic/read", _arguments(span, at, options), "application/msgpack"
-                )
-                after = min(int(headers["x-nsq-next-offset"]), span.end)
-                if after <= at:
-                    raise Refused(address, "/topic/read", 200, _NOTHING)
-            except (Unreachable, NoAnswer, Refused) as failed:
-                if isinstance(failed, Refused):
-                    if failed.message not in _LOST and failed.status != _BUSY:
-                        raise
-                    address = failed.address
-                tried.add(address)
-                other, must_wait = _elsewhere(asker, span, at, options)
-                deadline = deadline or time.monotonic() + options.node_wait
-                if other and other not in tried:
-                    address = other
-                elif (must_wait or _is_away(failed)) and time.monotonic() < deadline:
-                    time.sleep(_AGAIN)
-                    tried.clear()
-                    address = ""
-                elif isinstance(failed, Refused) and failed.status != _BUSY:
-                    at = _after_loss(asker, address, span, at, options, failed)
-                else:
-                    raise _not_answered(span, at, options, failed) from None
-                continue
-            deadline = 0.0
-            tried.clear()
-            missing = int(headers.get("x-nsq-missing", 0))
-            if missing:
-                lost(f"{missing} messages of {span.place} before {after} are corrupt on disk", options)
-            yield from batches(content, span.place.topic, span.place.node, span.log, options.headers)
-            at = after
+    while at < span.end:
+        try:
+            address = address or _address(asker, span, options)
+            content, headers = asker.get(address, "/topic/read", _arguments(span, at, options), "application/msgpack")
+            after = min(int(headers["x-nsq-next-offset"]), span.end)
+            if after <= at:
+                raise Refused(address, "/topic/read", 200, _NOTHING)
+        except (Unreachable, NoAnswer, Refused) as failed:
+            if isinstance(failed, Refused):
+                if failed.message not in _LOST and failed.status != _BUSY:
+                    raise
+                address = failed.address
+            tried.add(address)
+            other, must_wait = _elsewhere(asker, span, at, options)
+            deadline = deadline or time.monotonic() + options.node_wait
+            if other and other not in tried:
+                address = other
+            elif (must_wait or _is_away(failed)) and time.monotonic() < deadline:
+                time.sleep(_AGAIN)
+                tried.clear()
+                address = ""
+            elif isinstance(failed, Refused) and failed.status != _BUSY:
+                at = _after_loss(asker, address, span, at, options, failed)
+            else:
+                raise _not_answered(span, at, options, failed) from None
+            continue
+        deadline = 0.0
+        tried.clear()
+        missing = int(headers.get("x-nsq-missing", 0))
+        if missing:
+            lost(span.place, f"{missing} messages of {span.place} before {after} are corrupt on disk", options)
+        yield from batches(content, span.place.topic, span.place.node, span.log, schema)
+        at = after
 
 
 def _is_away(failed: Exception) -> bool:
@@ -122,20 +126,15 @@ def _after_loss(asker: Asker, address: str, span: Span, at: int, options: ReadOp
         answer = asker.json(address, "/topic/offsets", {"topic": place.topic, "log": span.log})
         first = min(int(answer["first"]), span.end)
         if first > at:
-            lost(f"retention has passed offsets {at} to {first} of {place}, on {address}", options)
+            lost(place, f"retention has passed offsets {at} to {first} of {place}, on {address}", options)
             return first
     why = f"topic {place.topic!r} was deleted on node {place.node}: " if refused.message == _DELETED else ""
-    lost(f"{why}offsets {at} to {span.end} of {place} are gone from {address}: {refused.message}", options)
+    lost(place, f"{why}offsets {at} to {span.end} of {place} are gone from {address}: {refused.message}", options)
     return span.end
 
 
-def lost(what: str, options: ReadOptions) -> None:
-    """Report lost messages: raise DataLoss, unless the user chose to continue."""
+def lost(place: NodeTopic, what: str, options: ReadOptions) -> None:
+    """Report lost messages of a place: raise DataLoss, unless the user chose to continue."""
     if options.fails_on_loss:
-        raise DataLoss(f"{what}; set failOnDataLoss=false to skip them")
+        raise DataLoss(what, place.topic)
     print(f"nsq: {what}: skipped, because of failOnDataLoss=false", file=sys.stderr, flush=True)
-
-
-def firsts_of(ranges: dict[NodeTopic, TopicRange]) -> dict[NodeTopic, int]:
-    """Return the offset of the earliest message of each place."""
-    return {place: one.first for place, one in ranges.items()}

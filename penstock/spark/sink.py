@@ -9,7 +9,6 @@ See docs/contributing/design/spark.md#the-sink.
 
 from __future__ import annotations
 
-import hashlib
 import time
 import uuid
 from collections.abc import Iterator
@@ -18,15 +17,15 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from penstock.spark.ask import Asker, Refused, Unreachable
+from penstock.spark.ask import Asker
 from penstock.spark.chunks import Chunk, Chunker
 from penstock.spark.nodes import NoAnswer, Nodes
 from penstock.spark.options import OptionError, WriteOptions
+from penstock.spark.publishing import publish
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyspark.sql.types import StructType
-_TRIES, _PAUSE = 5, 1.0  # tries to publish a chunk at its node, and s between them
 
 
 @dataclass
@@ -48,9 +47,13 @@ class _Writer:
             raise OptionError(f"expected a column body of type binary or string; there are {types}")
         if not options.topic and types.get("topic") != "string":
             raise OptionError("expected option topic, or a column topic of type string")
-        strangers = sorted(types.keys() - {"body", "topic"})
+        wanted = {"headers": "map<string,string>", "key": "string"}
+        for name, kind in wanted.items():
+            if types.get(name, kind) != kind:
+                raise OptionError(f"column {name} is {types[name]}: expected {kind}")
+        strangers = sorted(types.keys() - {"body", "topic", *wanted})
         if strangers:
-            raise OptionError(f"column {strangers[0]!r} is unknown: select body, and topic if each row names its topic")
+            raise OptionError(f"column {strangers[0]!r} is unknown: select body, and perhaps topic, headers and key")
         self._options = options
 
     def _publish(self, batches: Iterator[RecordBatch], job: str, partition: int) -> Sent:
@@ -66,12 +69,7 @@ class _Writer:
                 raise NoAnswer(f"nsqlookupd knows no nsqd{f' with topic {self._options.topic}' if channel else ''}")
             address = addresses[partition % len(addresses)]  # the same node when the task runs again
             for chunk in self._chunks(batches):
-                payload = chunk.payload()
-                digest = hashlib.blake2b(payload, digest_size=12, key=channel.encode()[:64]).hexdigest()
-                arguments = {"topic": chunk.topic, "binary": "true", "key": f"{job}/{partition}/{number}/{digest}"}
-                if channel:
-                    arguments["channel"] = channel
-                sent.duplicates += _post(asker, address, arguments, payload)
+                sent.duplicates += publish(asker, address, chunk, channel, f"{job}/{partition}/{number}")
                 sent.messages += chunk.count
                 number += 1
                 if self._options.rate:
@@ -84,23 +82,6 @@ class _Writer:
         for batch in batches:
             yield from chunker.add(batch)
         yield from chunker.rest()
-
-
-def _post(asker: Asker, address: str, arguments: dict[str, str], payload: bytes) -> int:
-    """Publish one chunk and return how many of its messages nsqd knew already. Raises Refused, Unreachable."""
-    for left in reversed(range(_TRIES)):
-        try:
-            _, headers = asker.post(address, "/mpub", arguments, payload)
-        except Unreachable:
-            if not left:
-                raise
-        except Refused as refused:
-            if refused.status < 500 or not left:
-                raise
-        else:
-            return int(headers.get("x-nsq-duplicates", 0))
-        time.sleep(_PAUSE)
-    raise AssertionError("the last try returns or raises")
 
 
 class NsqStreamWriter(_Writer, DataSourceStreamArrowWriter):

@@ -175,7 +175,7 @@ def read_file(path: Path) -> pa.Table:
 
 def _keys_of(table: pa.Table) -> Iterator[Key]:
     stamps: Any = table.column("timestamp").cast(pa.int64()).to_pylist()
-    return zip(table.column("id").to_pylist(), stamps, strict=True)
+    return zip(table.column("message_id").to_pylist(), stamps, strict=True)
 
 
 def _sync(directory: Path) -> None:

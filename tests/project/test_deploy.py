@@ -96,7 +96,7 @@ def test_a_daemons_options_are_its_own(name: str, tmp_path: Path) -> None:
     assert "warn" not in done.stderr.lower()
 
 
-def test_services_are_of_their_own_and_wait_for_those_that_are_there() -> None:
+def test_services_are_of_their_own_and_wait_for_services() -> None:
     for flag in ("-node-id", "-broadcast-address", "-cluster-tls-cert"):
         assert len({word for name in NODES for word in command(name) if word.startswith(flag)}) == len(NODES)
     assert len({SERVICES[name]["volumes"][0] for name in NODES}) == len(NODES)
@@ -158,7 +158,7 @@ def test_the_archive_is_a_job_of_the_pipeline() -> None:
     assert (ROOT / "pyspark_nsq" / "submit.py").exists()
     given = parser().parse_args(words[place + 1 :])
     assert (given.job, given.lookupd, given.topic_pattern) == ("archive", "nsqlookupd-0:4161", ".*")
-    assert str(given.out).startswith(SERVICES["archive"]["volumes"][0].split(":")[1])
+    assert given.lake.startswith(SERVICES["archive"]["volumes"][0].split(":")[1])
 
 
 def test_master_workers_and_images_are_there() -> None:

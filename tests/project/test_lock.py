@@ -26,9 +26,9 @@ def pinned(name: str) -> dict[str, str]:
     """Return the versions in a lock file, by name."""
     text = (ROOT / name).read_text()
     assert ENTRY.sub("", text) == "", "each line is a version or one of its hashes: no address, and no path"
-    found = [(entry[1], entry[2]) for entry in ENTRY.finditer(text)]
-    assert len(found) == len(dict(found))
-    return dict(found)
+    found = list(ENTRY.finditer(text))
+    assert len(found) == len({(entry[1], entry[3]) for entry in found}), "a version for each name, and for each marker"
+    return {entry[1]: entry[2] for entry in found}
 
 
 @each("name", LOCKS)

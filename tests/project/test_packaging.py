@@ -30,7 +30,7 @@ def wheel(released: Path) -> Path:
     return built
 
 
-def test_checksums_are_those_of_the_files(released: Path) -> None:
+def test_checksums_are_of_the_released_files(released: Path) -> None:
     lines = (released / SUMS).read_text().splitlines()
     assert {line.split("  ")[1] for line in lines} == {path.name for path in released.iterdir()} - {SUMS}
     subprocess.run(["sha256sum", "--check", "--quiet", SUMS], cwd=released, check=True)

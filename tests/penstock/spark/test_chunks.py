@@ -57,6 +57,17 @@ def test_rows_that_name_their_topics(rows: list[tuple[str, bytes]], most: int) -
         assert mine == [body for name, body in rows if name == topic]
 
 
+def test_rows_with_other_headers_or_another_key_are_another_chunk() -> None:
+    kind = pa.map_(pa.string(), pa.string())
+    headers = pa.array([[("a", "1")], [("a", "1")], None, [], [("a", "1")]], kind)
+    keys = pa.array([None, None, None, "k", None])
+    table = pa.record_batch({"body": pa.array([b"0", b"1", b"2", b"3", b"4"]), "headers": headers, "key": keys})
+    chunks = chunks_of(Chunker("t", 10, 1000), [table.slice(0, 1), table.slice(1)])
+    assert [(chunk.label, bodies_of(chunk)) for chunk in chunks] == [
+        (((("a", "1"),), ""), [b"0", b"1"]), (((), ""), [b"2"]), (((), "k"), [b"3"]), (((("a", "1"),), ""), [b"4"]),
+    ]  # fmt: skip
+
+
 def test_text_is_utf8() -> None:
     (chunk,) = chunks_of(Chunker("t", 10, 1000), [pa.record_batch({"body": pa.array(["ä", "b"])})])
     assert bodies_of(chunk) == ["ä".encode(), b"b"]

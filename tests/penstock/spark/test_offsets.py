@@ -21,6 +21,7 @@ from penstock.spark.offsets import (
     is_behind,
     moved,
     old_log,
+    packed,
     spans,
 )
 from tests.cases import each
@@ -49,7 +50,7 @@ def test_a_foreign_checkpoint_is_refused(stored: dict[str, object], why: str) ->
 
 def test_who_is_new_or_has_another_log_is_read_from_the_beginning() -> None:
     start = {A: LogPosition("x", 7)}
-    ranges = {B: TopicRange("h:1", "y", 3, 9, 100)}
+    ranges = {B: TopicRange("h:1", "y", 3, 9)}
     end = ends(start, ranges)
     assert end == {A: LogPosition("x", 7), B: LogPosition("y", 9)}
     (span,) = spans(start, end, {B: 3})
@@ -59,9 +60,18 @@ def test_who_is_new_or_has_another_log_is_read_from_the_beginning() -> None:
     assert spans({A: LogPosition("x", 7)}, {A: LogPosition("x", 5)}, {}) == []  # start beyond end: nothing
 
 
+@given(offsets, st.integers(1, 9))
+def test_packed_spans_are_the_same_in_few_groups(end: dict[NodeTopic, LogPosition], most: int) -> None:
+    whole = spans({}, end, {})
+    groups = packed(whole, most)
+    assert [span for group in groups for span in group] == whole
+    assert len(groups) <= most
+    assert all(groups)
+
+
 def test_a_restored_log_is_read_from_where_its_parent_was_left() -> None:
     """The node was restored twice: y ended at 9 when x was made of it, and z at 5 when y was."""
-    ranges = {A: TopicRange("h:1", "x", 2, 20, 100, (("z", 5), ("y", 9)))}
+    ranges = {A: TopicRange("h:1", "x", 2, 20, (("z", 5), ("y", 9)))}
     end = {A: LogPosition("x", 20)}
     for at, moves in (("y", 9), True), (("y", 10), False), (("z", 5), True), (("z", 6), False), (("w", 1), False):
         start = {A: LogPosition(*at)}
@@ -103,8 +113,8 @@ def test_parts_are_the_whole(end: dict[NodeTopic, LogPosition], least: int) -> N
 
 
 # the log "old" of a node that was lost, up to 20 at its new leader; the node has published into "new" from 20 on since then
-AT_NEW_LEADER = TopicRange("new_leader", "old", 0, 20, 100, (), PROMOTED)
-RETURNED = TopicRange("node", "new", 20, 30, 100, (("old", 25),))
+AT_NEW_LEADER = TopicRange("new_leader", "old", 0, 20, (), PROMOTED)
+RETURNED = TopicRange("node", "new", 20, 30, (("old", 25),))
 
 
 def test_a_reader_finishes_the_old_log_before_it_goes_on_in_the_new_one() -> None:
@@ -116,14 +126,14 @@ def test_a_reader_finishes_the_old_log_before_it_goes_on_in_the_new_one() -> Non
     assert not is_behind(LogPosition("new", 22), RETURNED)
     assert old_log(before, None, [RETURNED, AT_NEW_LEADER]) == AT_NEW_LEADER
     assert old_log(drained, None, [AT_NEW_LEADER]) is None
-    longer = TopicRange("third", "old", 0, 24, 100, (), REPLICA)
+    longer = TopicRange("third", "old", 0, 24, (), REPLICA)
     left = old_log(before, RETURNED, [longer])
     assert left is not None
     assert left.next == 20, "what follows is the new log's"
 
 
 def test_a_message_is_read_from_its_owner_before_a_replica_and_where_it_is() -> None:
-    replica = TopicRange("a replica", "old", 0, 20, 100, (), REPLICA)
+    replica = TopicRange("a replica", "old", 0, 20, (), REPLICA)
     assert holder_for(LogPosition("old", 19), [replica, AT_NEW_LEADER]) == AT_NEW_LEADER
     assert holder_for(LogPosition("old", 19), [RETURNED, replica]) == replica
     assert holder_for(LogPosition("old", 20), [replica, AT_NEW_LEADER, RETURNED]) == RETURNED

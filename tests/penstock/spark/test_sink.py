@@ -15,6 +15,7 @@ TEXT, TOPIC = StructType().add("body", "string"), {"topic": "out"}
     (StructType().add("body", LongType()), TOPIC, False, "expected a column body"),
     (TEXT, {}, False, "option topic, or a column"),
     (StructType().add("body", "string").add("other", LongType()), TOPIC, False, "column 'other' is unknown"),
+    (StructType().add("body", "string").add("headers", "string"), TOPIC, False, "column headers is string"),
     (TEXT, TOPIC, True, r'use \.mode\("append"\)'),
 ])  # fmt: skip
 def test_rows_that_are_no_messages_are_refused(

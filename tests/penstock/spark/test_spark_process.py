@@ -47,10 +47,20 @@ def test_the_format_is_found_by_its_name_in_sql_and_an_empty_topic_has_no_rows(s
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW v USING nsq OPTIONS (nsqd '{node.http}', topic 't')")
     rows = spark.sql("SELECT CAST(body AS STRING) AS text FROM v ORDER BY offset").collect()
     assert [row.text for row in rows] == ["a", "b"]
+    with pytest.raises(Exception, match="use CREATE TEMPORARY VIEW"):
+        spark.sql(f"CREATE TABLE topic_t USING nsq OPTIONS (nsqd '{node.http}', topic 't')")
     httpx.post(f"http://{node.http}/topic/create?topic=empty").raise_for_status()
     frame = table(spark, node, "empty").select("body")
     assert frame.collect() == []
     frame.write.format("nsq").mode("append").options(nsqd=node.http, topic="copy").save()
+
+
+def test_an_end_of_a_stream_is_refused_by_name(spark: Any, node: Daemon, tmp_path: Path) -> None:
+    publish(node, "t", ["a"])
+    stream = spark.readStream.format("nsq").options(nsqd=node.http, topic="t", endingOffsets="latest").load()
+    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "ck")).start()
+    with pytest.raises(Exception, match="endingOffsets and endingTimestamp are for batch reads; a stream has no end"):
+        query.awaitTermination(60)
 
 
 def test_a_streaming_copy_goes_on_where_it_was(spark: Any, node: Daemon, tmp_path: Path) -> None:
@@ -58,7 +68,10 @@ def test_a_streaming_copy_goes_on_where_it_was(spark: Any, node: Daemon, tmp_pat
         stream = spark.readStream.format("nsq").options(
             nsqd=node.http, topic="t", startingOffsets="earliest", maxRecordsPerTrigger="400", cursorName="test"
         )
-        routed = stream.load().selectExpr("body", "concat('to.', CAST(offset % 2 AS STRING)) AS topic")
+        routed = stream.load().selectExpr(
+            "body", "concat('to.', CAST(offset % 2 AS STRING)) AS topic", "CAST(offset AS STRING) AS key",
+            "map('part', CAST(floor(offset / 100) AS STRING)) AS headers",
+        )  # fmt: skip
         writer = routed.writeStream.format("nsq").options(nsqd=node.http)
         query = writer.option("checkpointLocation", str(tmp_path / "ck")).trigger(availableNow=True).start()
         assert query.awaitTermination(60)
@@ -71,7 +84,9 @@ def test_a_streaming_copy_goes_on_where_it_was(spark: Any, node: Daemon, tmp_pat
     for rest in (0, 1):
         assert bodies(node, f"to.{rest}") == [str(number) for number in range(rest, 700, 2)]
     cursors = httpx.get(f"http://{node.http}/topic/cursors?topic=t").json()["cursors"]
-    assert [(one["name"], one["lag"]) for one in cursors] == [("test", 100)]  # Spark commits a batch late
+    assert [(one["name"], one["lag"]) for one in cursors] == [("test", 0)]
+    lines = httpx.get(f"http://{node.http}/topic/read?topic=to.0&limit=1").json()
+    assert (lines["headers"], lines["key"]) == ({"part": "0"}, "0")
 
 
 def test_a_channel_becomes_rows_and_is_empty_then(spark: Any, node: Daemon, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """The line that is printed for an error, out of the pages that Spark prints."""
 
-from pipeline.main import cause
+from pipeline.session import cause
 from tests.cases import each
 
 OURS = """[STREAM_FAILED] Query terminated with exception: ...
@@ -20,8 +20,8 @@ Caused by: java.io.IOException: No space left on device
 
 @each("pages, line", [
     (OURS, "retention has passed offsets 3 to 9 of t/7: it is gone"),
-    (DISK, "No space left on device (java.io.IOException; set PENSTOCK_TRACE=1 to see the whole output of Spark)"),
-    ("OSError: [Errno 28] no room", "[Errno 28] no room (OSError; set PENSTOCK_TRACE=1 to see the whole output of Spark)"),
+    (DISK, "No space left on device (java.io.IOException)"),
+    ("OSError: [Errno 28] no room", "[Errno 28] no room (OSError)"),
     ("\n[PARSE_SYNTAX_ERROR] at 'x' SQLSTATE: 42601\n== SQL ==\n", "[PARSE_SYNTAX_ERROR] at 'x' SQLSTATE: 42601"),
     ("an unknown text", ""), ("", ""),
 ])  # fmt: skip

@@ -1,0 +1,184 @@
+"""The Delta table of messages: opened, made, checked, and extended by one commit for each batch."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction, Transaction
+
+from penstock.lake.files import DataFile, sync_directory
+from penstock.lake.location import MESSAGES, Lake, LakeError
+from penstock.lake.progress import KNOWN, Advance, is_done, log_id, place_id
+from penstock.lake.schema import BY_DAY, BY_TOPIC, COLUMNS, MEASURED
+from penstock.spark.offsets import LogPosition, NodeTopic, TopicRange
+
+TRIES = 10  # to commit while others, such as a compaction, commit to the same table
+MISSING = "penstock.missing"  # metadata of a commit: lines about messages that were lost before they were archived
+_SCHEMA = Schema.from_arrow(COLUMNS)
+_SETTINGS = {
+    "delta.dataSkippingStatsColumns": ",".join(MEASURED),  # a compaction measures the same columns
+    "delta.checkpointInterval": "50",  # commits between two checkpoints of Delta's log; what follows one is read line by line
+}
+
+
+def open_table(lake: Lake, name: str, at: int | datetime | None = None) -> DeltaTable:
+    """Open a table of a lake, as it was at a version or a time. Raises LakeError."""
+    try:
+        table = DeltaTable(lake.table(name))
+        if at is not None:
+            table.load_as_version(at)
+    except TableNotFoundError:
+        raise LakeError(f"{lake.url} has no table {name}: create it with penstock archive --lake") from None
+    except (DeltaError, OSError, ValueError) as error:
+        raise LakeError(f"cannot open {lake.table(name)}: {first_line(error)}") from None
+    return table
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+@dataclass(slots=True)
+class MessageTable:
+    """The messages of a lake, for a writer. It belongs to one thread."""
+
+    lake: Lake
+    delta: DeltaTable
+    # Application transactions at a version: Delta's library reads its log for each of them, which takes about a millisecond.
+    _known: dict[str, int | None] = field(default_factory=dict)
+    _known_at: int = -1
+
+    @classmethod
+    def open_or_create(cls, lake: Lake, *, by_topic: bool) -> MessageTable:
+        """Open the table, or create an empty one with a partition for each day, and with `by_topic` for each topic.
+
+        Adds columns that a table of an earlier Penstock lacks. Raises LakeError if the table has columns of other types.
+        """
+        try:
+            exists = DeltaTable.is_deltatable(lake.table(MESSAGES))
+            if not exists:
+                partition_by = list(BY_TOPIC if by_topic else BY_DAY)
+                DeltaTable.create(
+                    lake.table(MESSAGES), _SCHEMA, mode="ignore", partition_by=partition_by, configuration=_SETTINGS
+                )
+        except (DeltaError, OSError, ValueError) as error:
+            raise LakeError(f"cannot create a lake in {lake.url}: {first_line(error)}") from None
+        found = cls(lake, open_table(lake, MESSAGES))
+        found._check_columns()
+        return found
+
+    def _check_columns(self) -> None:
+        have = {field.name: field.type for field in self.delta.schema().fields}
+        wrong = [field.name for field in _SCHEMA.fields if have.get(field.name, field.type) != field.type]
+        if wrong or self.partition_by not in (BY_DAY, BY_TOPIC):
+            what = (
+                f"its column {wrong[0]!r} is {have[wrong[0]]}" if wrong else f"it is partitioned by {self.partition_by}"
+            )
+            raise LakeError(f"{self.delta.table_uri} is not a table of messages: {what}. Choose another --lake")
+        missing = [field for field in _SCHEMA.fields if field.name not in have]
+        if missing:
+            self.delta.alter.add_columns(missing)
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        """Return the columns by which the table is partitioned."""
+        return tuple(self.delta.metadata().partition_columns)
+
+    def position(self, place: NodeTopic, one: TopicRange) -> LogPosition | None:
+        """Return the end of the table in the log that a node has now, or in one that this continues; None: it has neither."""
+        for log in (one.log, *(parent for parent, _ in reversed(one.parents))):
+            at = self._version_of(log_id(place, log))
+            if at is not None:
+                return LogPosition(log, at)
+        return None
+
+    def knows(self, place: NodeTopic) -> bool:
+        """Return True if the table has had messages of the topic on the node, in whatever log."""
+        return self._version_of(place_id(place)) is not None
+
+    def count(self) -> int:
+        """Return the number of messages in the table, as it was loaded last."""
+        return int(self.delta.count())
+
+    def commit(self, files: Iterable[DataFile], advances: Sequence[Advance], missing: Sequence[str]) -> bool:
+        """Add the files of a batch, and return False if the table has the batch already.
+
+        Raises Overlap if another archive was there, LakeError if the table is gone, and DeltaError for failures of the store,
+        after which the same batch may be committed again.
+        """
+        now = time.time_ns() // 1_000_000
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(one.path, one.size, one.partition, now, True, one.statistics) for one in files
+        ]
+        changed = _transactions(advances)
+        transactions = [Transaction(name, version) for name, version in changed.items()]
+        properties = CommitProperties({MISSING: json.dumps(missing)} if missing else None, 0, transactions)
+        cause: Exception | None = None
+        for _ in range(TRIES):
+            try:
+                self.delta.update_incremental()
+                before = self.delta.version()
+                if is_done(advances, self._version_of):
+                    self._sync(before - 1, {})
+                    return False
+                self.delta.create_write_transaction(
+                    actions, "append", _SCHEMA, list(self.partition_by), commit_properties=properties
+                )
+            except CommitFailedError as error:  # another commit came first, or this one did and its answer was lost
+                cause = error
+            except DeltaError:
+                if DeltaTable.is_deltatable(self.lake.table(MESSAGES)):
+                    raise
+                raise LakeError(f"{self.lake.table(MESSAGES)} was removed while an archive was writing to it") from None
+            else:
+                self._sync(before, changed)
+                return True
+        assert cause is not None
+        raise cause
+
+    def _version_of(self, name: str) -> int | None:
+        """Return the version of an application transaction in the version of the table that is loaded; None: there is none."""
+        if self._known_at != self.delta.version():
+            self._known, self._known_at = {}, self.delta.version()
+        if name not in self._known:
+            self._known[name] = self.delta.transaction_version(name)
+        return self._known[name]
+
+    def _sync(self, before: int, changed: dict[str, int]) -> None:
+        """Load the commit after version `before`, and make it durable: Delta's library leaves that to the operating system."""
+        self.delta.update_incremental()
+        if self._known_at == before == self.delta.version() - 1:  # nobody else has committed
+            self._known |= changed
+            self._known_at += 1
+        if self.lake.is_directory:
+            log = os.path.join(self.lake.table(MESSAGES), "_delta_log")
+            for version in range(before + 1, self.delta.version() + 1):
+                with open(os.path.join(log, f"{version:020d}.json"), "rb") as file:
+                    os.fsync(file.fileno())
+            sync_directory(log)
+
+
+def _transactions(advances: Iterable[Advance]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for one in advances:
+        found |= {place_id(one.place): KNOWN, log_id(one.place, one.log): one.end}
+    return found
+
+
+def missing_messages(table: DeltaTable) -> list[str]:
+    """Return lines about messages that were lost before they were archived, as far back as the table's history reaches."""
+    found: list[str] = []
+    for commit in table.history():
+        value: Any = commit.get(MISSING)
+        if isinstance(value, str):
+            found += json.loads(value)
+    return found
