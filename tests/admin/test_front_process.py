@@ -77,7 +77,7 @@ def test_a_chart_draws_its_lines_and_survives_updates(page: Page, url: str, node
     row = page.locator("figure details tbody tr:first-child td").all_inner_texts()
     assert row[1:] == ["0.5", "0.5", "3.0", "50", "5"]
     page.evaluate("document.querySelector('figure canvas').marked = true")
-    figure = page.locator("#live tfoot td[data-label=Messages]")
+    figure = page.locator("#live tfoot td[data-label=Published]")
     before = int(figure.inner_text())
     publish(node, "orders", "y")
     expect(figure).to_have_text(str(before + 1), timeout=WAIT)

@@ -25,7 +25,7 @@ _NOTE_WORDS = """
     new MutationObserver(() => window.told.push(document.getElementById("stale").textContent))
       .observe(document.getElementById("stale"), {childList: true});
 """
-FIGURE = "#live tfoot td[data-label=Messages]"
+FIGURE = "#live tfoot td[data-label=Published]"
 
 
 @pytest.fixture(scope="module")

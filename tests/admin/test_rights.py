@@ -3,13 +3,15 @@
 import asyncio
 import os
 import re
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shared.auth.keyring import open_rights
 from shared.process.daemon import StartError
-from tests.admin.asking import NOWHERE, auth_file, bearer, entry, log_in, make, visiting
+from tests.admin.asking import auth_file, bearer, entry, log_in, make, visiting
 from tests.admin.conftest import a_node
 from tests.async_tests import on_asyncio
 from tests.cases import each
@@ -188,4 +190,4 @@ def test_a_file_that_cannot_be_used_stops_the_start(tmp_path: Path, text: str, m
     path = Path(auth_file(tmp_path, text))
     path.chmod(mode)
     with pytest.raises(StartError, match=wrong):
-        make(auth_file=str(path), nsqd_http_address=(NOWHERE,))
+        open_rights(str(path), "", time.time)

@@ -53,4 +53,4 @@ def test_the_rehearsal_loses_nothing(tmp_path: Path) -> None:
         _, errors = process.communicate(timeout=PATIENCE)
         assert (process.returncode, "Traceback" in errors) == (0, False), errors
     names = {path.name for path in (tmp_path / "data-none").iterdir()}
-    assert names == {"cluster.secret", "nsqadmin", "nsqd", "nsqd-2", "nsqd-3"}
+    assert names == {"cluster.secret", "logs", "nsqadmin", "nsqd", "nsqd-2", "nsqd-3"}

@@ -13,7 +13,13 @@ from tests.admin.conftest import a_node
 from tests.async_tests import on_asyncio
 
 CHANNEL = {"channel_name": "c", "clients": [{"hostname": "h", "client_id": "i", "remote_address": "10.0.0.1:5"}]}
-ONE_TOPIC = {"topics": [{"topic_name": "t", "channels": [CHANNEL]}]}
+PUBLISHER = {
+    "hostname": "h",
+    "client_id": "i",
+    "remote_address": "10.0.0.1:6",
+    "pub_counts": [{"topic": "t", "count": 1}],
+}
+ONE_TOPIC = {"topics": [{"topic_name": "t", "channels": [CHANNEL]}], "producers": [PUBLISHER]}
 STORAGE = {
     "log_bytes": 1, "files": [{"number": 1}], "topics": [{"topic": "t"}], "promoted": [{"log": "ab"}],
 }  # fmt: skip

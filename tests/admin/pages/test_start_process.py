@@ -102,10 +102,10 @@ def test_a_refused_form_keeps_what_was_typed_and_has_the_focus(tab: Tab, full: C
         assert page.input_value("input[name=delay]") == "77"
         assert page.input_value("textarea[name=headers]") == "no header"
         assert page.evaluate("document.activeElement.name") == "headers"
-        before = page.inner_text("#live tfoot td[data-label=Messages]")
+        before = page.inner_text("#live tfoot td[data-label=Published]")
         full.publish("orders", "more")
         page.wait_for_function(
-            "was => document.querySelector('#live tfoot td[data-label=Messages]').innerText != was", arg=before
+            "was => document.querySelector('#live tfoot td[data-label=Published]').innerText != was", arg=before
         )
 
 
@@ -117,7 +117,7 @@ def test_a_page_is_updated_without_a_reload_and_grows_no_elements(tab: Tab, full
     tab.page.evaluate("window.marked = true")
     for number in range(1, 5):
         full.publish("live", "x")
-        tab.page.wait_for_selector(f"#live tfoot td[data-label=Messages]:text-is('{number}')", timeout=30_000)
+        tab.page.wait_for_selector(f"#live tfoot td[data-label=Published]:text-is('{number}')", timeout=30_000)
     assert tab.page.evaluate("window.marked") is True
     assert "live/c by ann" in tab.text(), "what stands above the live part stays there"
     updated = tab.page.evaluate(ELEMENTS)

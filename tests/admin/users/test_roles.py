@@ -17,6 +17,7 @@ REFUSED = (401, 403)
 ROLES = ("nobody", "viewer", "body-viewer", "operator", "admin")  # each includes those before it
 _PARAMETERS = {
     "{topic}": "t", "{channel}": "c", "{node}": "127.0.0.1:1", "{task}": "1", "{asset}": "keys.js", "{option}": "log_level",
+    "{folder}": "how-to", "{page}": "secure",
 }  # fmt: skip
 OIDC = {"oidc_issuer": "http://127.0.0.1:1", "oidc_client_id": "c", "oidc_role": ("a=viewer",)}
 EVERYTHING: dict[str, Any] = {"proxy_graphite": True, "graphite_url": "http://127.0.0.1:1", **OIDC}  # all routes
