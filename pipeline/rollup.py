@@ -23,7 +23,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from penstock.lake.files import file_system
 from penstock.lake.location import DELIVERIES, MESSAGES, ROLLUP, Lake, LakeError, lake_at
-from penstock.lake.table import first_line, open_table
+from penstock.lake.table import dataset_of, first_line, open_table
 from pipeline import counts
 from pipeline.counts import AT, COUNTED, GRAINS, Counts, Kind, added, stored
 from pipeline.saying import say
@@ -190,7 +190,7 @@ def _store(lake: Lake, name: str, kind: Kind, made: Counts | None, version: int)
 
 def _with_stored(lake: Lake, name: str, by_grain: dict[str, Counts], days: list[str]) -> dict[str, Counts]:
     """Add the counts that the table has of these days."""
-    dataset = open_table(lake, name).to_pyarrow_dataset(file_pruning_predicate=[("dt", "in", days)])
+    dataset = dataset_of(lake, name, open_table(lake, name), [("dt", "in", days)])
     found = {}
     for grain, new in by_grain.items():
         rows = dataset.to_table(filter=ds.field("grain") == grain).select(new.kind.schema.names)

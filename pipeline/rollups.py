@@ -10,7 +10,7 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from penstock.lake.location import ROLLUP, Lake
-from penstock.lake.table import open_table
+from penstock.lake.table import dataset_of, open_table
 
 STEPS = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
 
@@ -49,4 +49,4 @@ def _selected(lake: Lake, name: str, grain: str, since: datetime | None, until: 
         condition &= (ds.field("dt") >= since.date()) & (ds.field("at") > since - STEPS[grain])
     if until is not None:
         condition &= (ds.field("dt") <= until.date()) & (ds.field("at") < until)
-    return open_table(lake, name).to_pyarrow_dataset(), condition
+    return dataset_of(lake, name, open_table(lake, name)), condition

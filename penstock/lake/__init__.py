@@ -65,11 +65,11 @@ def arrow(
     `columns`: None for all. The other arguments are those of `scan`. Raises LakeError.
     """
     from penstock.lake.selection import selected
-    from penstock.lake.table import open_table
+    from penstock.lake.table import dataset_of, open_table
 
-    dataset, condition = selected(
-        open_table(lake_at(url), MESSAGES, at), topic, _utc(since) if since else None, _utc(until) if until else None
-    )
+    lake = lake_at(url)
+    dataset = dataset_of(lake, MESSAGES, open_table(lake, MESSAGES, at))
+    condition = selected(topic, _utc(since) if since else None, _utc(until) if until else None)
     return dataset.to_table(columns, filter=condition)
 
 

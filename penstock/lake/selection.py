@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.dataset as ds
 
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
 
+def selected(topic: str, since: datetime | None, until: datetime | None) -> Any:
+    """Return the condition for the rows of a dataset, by which pyarrow skips files; None: all rows.
 
-def selected(table: DeltaTable, topic: str, since: datetime | None, until: datetime | None) -> tuple[Any, Any]:
-    """Return a dataset of pyarrow and the condition for its rows; None: all rows.
-
-    `topic`: "" for all. `since` is inclusive and `until` exclusive; both have a time zone. By statistics and partitions pyarrow
-    skips files.
+    `topic`: "" for all. `since` is inclusive and `until` exclusive; both have a time zone.
     """
     conditions = []
     if topic:
@@ -27,4 +23,4 @@ def selected(table: DeltaTable, topic: str, since: datetime | None, until: datet
     condition = None
     for one in conditions:
         condition = one if condition is None else condition & one
-    return table.to_pyarrow_dataset(), condition
+    return condition

@@ -14,7 +14,7 @@ from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, Transaction
 
-from penstock.lake.files import DataFile, sync_directory
+from penstock.lake.files import DataFile, file_system, sync_directory
 from penstock.lake.location import MESSAGES, Lake, LakeError
 from penstock.lake.progress import KNOWN, Advance, is_done, log_id, place_id
 from penstock.lake.schema import BY_DAY, BY_TOPIC, COLUMNS, MEASURED
@@ -40,6 +40,15 @@ def open_table(lake: Lake, name: str, at: int | datetime | None = None) -> Delta
     except (DeltaError, OSError, ValueError) as error:
         raise LakeError(f"cannot open {lake.table(name)}: {first_line(error)}") from None
     return table
+
+
+def dataset_of(lake: Lake, name: str, table: DeltaTable, pruning: list[tuple[str, str, Any]] | None = None) -> Any:
+    """Return a dataset of pyarrow with the files of a table of the lake. `pruning`: a condition of partitions; None: all.
+
+    pyarrow reads a directory by itself: its threads may outlive the interpreter, and abort it if they call Python then.
+    """
+    system = file_system(lake, name) if lake.is_directory else None
+    return table.to_pyarrow_dataset(filesystem=system, file_pruning_predicate=pruning)
 
 
 def first_line(error: BaseException) -> str:

@@ -41,7 +41,7 @@ def opened(chrome: Browser, admin: Daemon) -> Iterator[Page]:
     page = context.new_page()
     page.goto(f"http://{admin.http}/topics/orders")
     page.evaluate(_COUNT_BEATS)
-    page.wait_for_function("window.beats > 1", timeout=WAIT)
+    page.wait_for_function("() => window.beats > 1", timeout=WAIT)
     yield page
     context.close()
 
@@ -92,7 +92,7 @@ def test_a_node_that_hangs_and_a_tab_in_the_background_are_no_alarm(chrome: Brow
         node.process.send_signal(signal.SIGSTOP)
         try:
             page.evaluate("window.beats = 0")
-            page.wait_for_function("window.beats > 7", timeout=WAIT)
+            page.wait_for_function("() => window.beats > 7", timeout=WAIT)
         finally:
             node.process.send_signal(signal.SIGCONT)
         assert [words for words in page.evaluate("window.told") if "isconnected" in words] == []
@@ -122,7 +122,7 @@ def test_a_session_that_has_ended_says_so_with_a_way_back(chrome: Browser, node:
         log_in(page)
         page.wait_for_selector("#live[data-htmx-powered]", state="attached")
         page.evaluate(_COUNT_BEATS)
-        page.wait_for_function("window.beats > 1", timeout=WAIT)
+        page.wait_for_function("() => window.beats > 1", timeout=WAIT)
         context.clear_cookies()
         admin.kill()
         with nsqadmin(*flags, "-http-address", admin.http):

@@ -122,7 +122,7 @@ def test_a_page_is_updated_without_a_reload_and_grows_no_elements(tab: Tab, full
     assert "live/c by ann" in tab.text(), "what stands above the live part stays there"
     updated = tab.page.evaluate(ELEMENTS)
     tab.open("/topics/live")  # a chart or an alarm may have begun meanwhile: it comes here, too
-    tab.page.wait_for_function(f"{ELEMENTS} >= {updated} - 2", timeout=30_000)
+    tab.page.wait_for_function(f"() => {ELEMENTS} >= {updated} - 2", timeout=30_000)
 
 
 def test_a_page_lives_though_the_second_script_comes_late(tab: Tab, full: Cluster) -> None:
