@@ -19,10 +19,7 @@ import dataclasses
 import inspect
 import json
 import re
-import subprocess
 import sys
-import tempfile
-import time
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator
 from itertools import groupby
@@ -30,9 +27,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
-import httpx
 import yaml
-from prometheus_client import generate_latest
 
 from admin.alarms.rules import RULES, Rule, Severity
 from admin.options import AdminOptions
@@ -45,6 +40,7 @@ from apps.penstock import parser as penstock_parser
 from apps.to_file.options import Options as ToFileOptions
 from docs.dashboards import DASHBOARDS
 from docs.route_table import NSQADMIN
+from docs.scraped_metrics import metric_rows
 from lookupd.http import Handlers
 from lookupd.options import LookupdOptions
 from nsqd.commands.beanstalkd import USAGE
@@ -52,9 +48,6 @@ from nsqd.commands.import_command import _parser as import_parser
 from nsqd.commands.restore_command import _parser as restore_parser
 from nsqd.commands.verify import _parser as verify_parser
 from nsqd.http import topic_config
-from nsqd.http.figures import FigureRow
-from nsqd.http.identities import identity_families
-from nsqd.http.metrics import Families
 from nsqd.http.routes import routes as nsqd_routes
 from nsqd.options import NsqdOptions
 from nsqd.protocols.nsq.identify import FIELDS, Field
@@ -74,7 +67,6 @@ ALERTS = ROOT / "deploy/nsqadmin-alerts.yaml"
 EXAMPLES = ROOT / "deploy/config"
 GRAFANA = ROOT / "deploy/grafana/dashboards"
 MADE = "<!-- `make reference` writes this page from the code. -->\n"
-START = 30.0  # s until a daemon answers
 FEW = 3  # programs with a flag, which is described once
 MANY = 4  # the same of commands
 SHORT = 6  # options of a command that has a row and no table
@@ -349,112 +341,11 @@ def metrics() -> str:
         "`nsqd_identity_*`, for the 50 identities with the most messages; the others are summed up as `(other)`. Only a\n"
         "daemon with certificates has series of `*_certificate_expiry_seconds`; nsqadmin has that metric, too.\n",
     ]
-    for program, text in _scraped().items():
-        text += _identities() if program == "nsqd" else ""
+    for program, rows in metric_rows().items():
         parts.append(f"## {program}\n\n| metric | type | labels | meaning |\n|---|---|---|---|")
-        parts += [_row(*row) for row in _families(text)]
+        parts += [_row(*row) for row in rows]
         parts.append("")
     return _page(parts)
-
-
-def _identities() -> str:
-    """Return the additional metrics of an nsqd with an auth file."""
-    row = FigureRow(("name",), (0,) * 4, (0,) * 5)
-    return generate_latest(Families(list(identity_families([row], None, "")))).decode()
-
-
-# Labels of the metrics of which a new node has no series, by the end of the name.
-_UNSEEN = {
-    "nsqd_refused_total": "`reason`",
-    "nsqd_client_errors_total": "`protocol`, `code`",
-    "nsqlookupd_refused_total": "`reason`",
-}
-_UNSEEN |= {"_certificate_expiry_seconds": "`option`"}
-_UNSEEN |= {f"_{name}": "`node`" for name in ("follower_behind_bytes", "follower_lag_seconds", "follower_in_sync")}
-_UNSEEN |= {f"_{name}": "`node`" for name in ("replica_position_bytes", "replica_failed")}
-
-
-def _families(text: str) -> Iterator[tuple[str, str, str, str]]:
-    """Yield name, type, labels and meaning of each metric, sorted by name."""
-    meaning: dict[str, str] = {}
-    kinds: dict[str, str] = {}
-    labels: dict[str, str] = {}
-    for line in text.splitlines():
-        if line.startswith("# HELP "):
-            name, _, said = line[7:].partition(" ")
-            meaning[name] = said
-        elif line.startswith("# TYPE "):
-            name, _, kinds[name] = line[7:].partition(" ")
-        elif "{" in line:
-            name, _, rest = line.partition("{")
-            own = [pair.partition("=")[0] for pair in rest.partition("}")[0].split(",")]
-            labels[name] = ", ".join(f"`{label}`" for label in own if label != "le")
-    for name in sorted(meaning):
-        shown = labels.get(name, next((label for end, label in _UNSEEN.items() if name.endswith(end)), ""))
-        yield f"`{name}`", kinds[name], shown, meaning[name]
-
-
-def _scraped() -> dict[str, str]:
-    """Start an nsqlookupd and an nsqd with one of everything, and return what both answer on /metrics."""
-    with tempfile.TemporaryDirectory() as directory:
-        found = {}
-        beside = Path(directory)
-        for program, own in (
-            (
-                "nsqd",
-                (
-                    *("-data-path", directory, "-audit-file", str(beside / "audit")),
-                    *("-e2e-processing-latency-percentile", "0.99"),
-                ),
-            ),
-            ("nsqlookupd", ()),
-        ):
-            http = beside / f"{program}.http"
-            command = [sys.executable, "-m", "penstock.launch", program, "-log-level", "error"]
-            command += ["-tcp-address", str(beside / f"{program}.tcp"), "-http-address", str(http), *own]
-            if program == "nsqd":
-                command += ["-beanstalk-address", str(beside / "beanstalk")]
-                (beside / "secret").write_text("the secret of a cluster")
-                command += ["-node-id", "1", "-cluster-address", "127.0.0.1:0"]
-                command += ["-cluster-secret-file", str(beside / "secret")]
-            process = subprocess.Popen(command, cwd=ROOT)
-            try:
-                with httpx.Client(transport=httpx.HTTPTransport(uds=str(http)), base_url="http://localhost") as client:
-                    _await(client)
-                    if program == "nsqd":
-                        _fill(client, beside / "beanstalk")
-                    found[program] = client.get("/metrics").raise_for_status().text
-            finally:
-                process.terminate()
-                process.wait(START)
-        return found
-
-
-def _await(client: httpx.Client) -> None:
-    until = time.monotonic() + START
-    while True:
-        try:
-            client.get("/ping").raise_for_status()
-            return
-        except httpx.TransportError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.05)
-
-
-def _fill(client: httpx.Client, beanstalk: Path) -> None:
-    """Make a topic, a channel, a cursor and a tube."""
-    import socket
-
-    client.post("/topic/create?topic=t&retention=1h").raise_for_status()
-    client.post("/channel/create?topic=t&channel=c").raise_for_status()
-    client.post("/topic/cursor?topic=t&name=n").raise_for_status()
-    with socket.socket(socket.AF_UNIX) as worker:
-        worker.connect(str(beanstalk))
-        worker.sendall(b"use j\r\nput 0 0 60 1\r\nx\r\n")
-        said = b""
-        while b"INSERTED" not in said:
-            said += worker.recv(1000)
 
 
 # all
