@@ -1,12 +1,11 @@
 """The program `penstock` and the list of its commands."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 
-from shared.terminal.commands import CommandError, Commands, run_command
+from shared.terminal.commands import CommandError, Commands, run_command_line
 from shared.version import version_line
 
 _MODULES = {  # of apps, and their commands; only that of the command is imported
@@ -66,15 +65,7 @@ _ELSEWHERE = {  # commands of other components, which penstock/launch.py runs
 
 def main(command_line: Sequence[str] | None = None) -> int:
     """Run the command, by default that of sys.argv, and return its exit code, which is 2 for wrong arguments."""
-    given = sys.argv[1:] if command_line is None else list(command_line)
-    program = ["penstock"]
-
-    def run() -> int:
-        arguments = parser(given[0] if given else "").parse_args(given)
-        program[0] = arguments.program
-        return _run(arguments)
-
-    return run_command(run, lambda: program[0])
+    return run_command_line(parser, command_line, _run)
 
 
 def _run(arguments: argparse.Namespace) -> int:

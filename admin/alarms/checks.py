@@ -177,10 +177,8 @@ class Checks:
 
     def _given_up(self, look: Snapshot) -> Found:
         rule = "replies-given-up"
-        least, earlier = (
-            self._value(rule, "publishes"),
-            list(self.past.looks_before(look, self._value(rule, "minutes"))),
-        )
+        least = self._value(rule, "publishes")
+        earlier = list(self.past.looks_before(look, self._value(rule, "minutes")))
         for (cluster, node), now in look.given_up.items():
             # the first one since the node's start: from then on it counts from 0
             before = next((one for one in earlier if one.given_up.get((cluster, node), now + 1) <= now), None)

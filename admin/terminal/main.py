@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from shared.process.partial_import import import_http_client
-from shared.terminal.commands import CommandError, ExitCode, run_command
+from shared.terminal.commands import CommandError, ExitCode, run_command_line
 from shared.terminal.context import resolve
 from shared.values import SECOND
 from shared.version import version_line
@@ -32,15 +32,7 @@ NAMES = tuple(name for names in MODULES.values() for name in names)
 
 def main(command_line: Sequence[str] | None = None) -> int:
     """Run the command, by default that of sys.argv, and return its exit code."""
-    given = sys.argv[1:] if command_line is None else list(command_line)
-    program = ["penstock"]
-
-    def run() -> int:
-        arguments = parser(given[0] if given else "").parse_args(given)
-        program[0] = arguments.program
-        return _run(arguments)
-
-    return run_command(run, lambda: program[0])
+    return run_command_line(parser, command_line, _run)
 
 
 def parser(only: str = "") -> argparse.ArgumentParser:

@@ -61,15 +61,19 @@ class Queues:
 
     # queues
 
-    def use(self, name: str, now: int) -> None:
-        """Note at `now` (monotonic ns) that the queue is used, if it exists. Unused queues are deleted when others appear."""
+    def use(self, name: str, now: int) -> QueueUse | None:
+        """Note at `now` (monotonic ns) that the queue is used, and return its uses; None: it does not exist.
+
+        Unused queues are deleted when others appear.
+        """
         use = self.uses.get(name)
         if use is not None:
             self.uses.move_to_end(name)
             use.last = now
         elif self.tubes.tube(name) is not None:
             self.evict_idle(now, LOOKED_AT)
-            self.uses[name] = QueueUse(now, now)
+            use = self.uses[name] = QueueUse(now, now)
+        return use
 
     def evict_idle(self, now: int, most: int) -> int:
         """Delete queues that hold nothing and were idle for long; as `evict`. While topics are many, that is not so long."""
@@ -193,13 +197,7 @@ class Queues:
 
     def note_fetched(self, name: str, now: int) -> None:
         """Count a job of that queue that was fetched, and note that it is used."""
-        use = self.uses.get(name)
-        if use is None:
-            self.use(name, now)
-            use = self.uses.get(name)
-        else:
-            self.uses.move_to_end(name)
-            use.last = now
+        use = self.use(name, now)
         if use is not None:
             use.fetched += 1
 

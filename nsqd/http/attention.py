@@ -173,7 +173,7 @@ class Attention:
             sums.messages,
             len(channel.consumers),
             lost,
-            sums.in_flight - sum(consumer.in_flight for one in channel.shards for consumer in one.consumers.values()),
+            sums.in_flight - sum(one.finishable_count for one in channel.shards),
             oldest_of_channel(channel) if depth else 0,
             sums.paused,
             _paused_at(channel),

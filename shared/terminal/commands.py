@@ -6,7 +6,7 @@ Exit codes: see ExitCode. A pipe that closes, as after `| head`, ends a command 
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import IntEnum
 from typing import TypeAlias
@@ -63,6 +63,27 @@ def make_command(
     )
     command.set_defaults(main=main, program=command.prog)
     return command
+
+
+def run_command_line(
+    parser: Callable[[str], argparse.ArgumentParser],
+    command_line: Sequence[str] | None,
+    main: Callable[[argparse.Namespace], int],
+) -> int:
+    """Read a command line, by default that of sys.argv, and call `main` with its arguments as `run_command` does.
+
+    `parser` returns the parser that has at least the command with that name.
+    """
+    given = sys.argv[1:] if command_line is None else list(command_line)
+    program = "penstock"
+
+    def run() -> int:
+        nonlocal program
+        arguments = parser(given[0] if given else "").parse_args(given)
+        program = arguments.program
+        return main(arguments)
+
+    return run_command(run, lambda: program)
 
 
 def run_command(main: Callable[[], int], program: Callable[[], str]) -> int:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from shared.values import SECOND
 
-LAGGING = (
-    5 * SECOND
-)  # ns: a follower that confirms nothing reports at the latest a second after it has written something
+# ns for which a follower confirms nothing until it lags: it reports at the latest a second after it has written something
+LAGGING = 5 * SECOND
 MOST_SAMPLES = 64  # at a tick of 250 ms, the last 16 s are known to the tick, and times before that less exactly
 
 

@@ -110,9 +110,9 @@ class Intake:
         self.count(bodies)
 
     def count(self, bodies: list[bytes]) -> None:
-        """Add published messages to the counts of messages and bytes."""
+        """Add published messages, at least one, to the counts of messages and bytes."""
         self.message_count += len(bodies)
-        self.message_bytes += sum(map(len, bodies))
+        self.message_bytes += sum(map(len, bodies)) if len(bodies) > 1 else len(bodies[0])
 
     def admit(self, attributes: Attributes, count: int) -> int:
         """Return the number of the first of `count` messages that are duplicates of earlier ones. Remembers the others."""
@@ -131,8 +131,7 @@ class Intake:
 
         `key`: the key of a single job, as in Attributes; "": none.
         """
-        self.message_count += len(bodies)
-        self.message_bytes += sum(map(len, bodies)) if len(bodies) > 1 else len(bodies[0])
+        self.count(bodies)
         put_batch = self._put_batches[-1] if self._put_batches else None
         if put_batch is None or put_batch.options != options or put_batch.key or key:
             if put_batch is None:
