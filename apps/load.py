@@ -41,7 +41,7 @@ examples:
 
 @dataclass(slots=True)
 class Result:
-    """The outcome of a measurement."""
+    """The messages and latencies of a measurement, or of one connection of it."""
 
     count: int = 0
     size: int = 0  # bytes of bodies

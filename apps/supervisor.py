@@ -64,7 +64,7 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """Print that all daemons run."""
+    """Print where the daemons listen: all of them run."""
 
 
 Action = Start | Send | Say | Welcome
@@ -76,7 +76,7 @@ class RefusedError(Exception):
 
 @dataclass(slots=True)
 class Supervised:
-    """A daemon and its state."""
+    """A daemon, its state, and when the supervisor acts on it next."""
 
     name: str
     is_node: bool

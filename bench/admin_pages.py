@@ -54,7 +54,7 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The row of page requests."""
+    """The row of `make bench` that requests the list of topics."""
 
     name: str
 
@@ -138,7 +138,7 @@ def _share(cpu: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OpenPages:
-    """The row of open pages."""
+    """The row of `make bench` that keeps pages open while they are updated."""
 
     name: str
 

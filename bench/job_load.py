@@ -37,7 +37,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """The commands of a protocol."""
+    """The commands by which a protocol puts, fetches and finishes jobs."""
 
     put: bytes  # its reply is one line
     refusal: bytes  # is in those replies to it that refuse, and in no other
@@ -46,7 +46,7 @@ class Language:
 
 
 def command(*parts: bytes) -> bytes:
-    """Return a command of Disque."""
+    """Return a command of Disque's protocol, an array of bulk strings."""
     return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
 
 
@@ -149,7 +149,7 @@ class Cycles:
     """The commands of a client that puts a job, fetches one and finishes it, again and again."""
 
     def __init__(self, language: Language, depth: int = 1) -> None:
-        """`depth`: always 1."""
+        """Begin with a put. `depth` is always 1: each command waits for the reply to the one before."""
         self._puts, self._works = Puts(language, 1), Works(language, 1)
         self.first = self._puts.first
         self._is_put = True  # the command that waits for its reply is a put

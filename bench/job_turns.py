@@ -162,7 +162,7 @@ def _clocks() -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
-    """The result of a run."""
+    """The CPU time that a run has taken for each job."""
 
     cpu: float  # ns for each job
 
@@ -203,7 +203,7 @@ class JobTurnsRow:
 
 
 def job_turns() -> list[JobTurnsRow]:
-    """Return all rows."""
+    """Return the rows of both protocols, with many connections and with one."""
     return [
         JobTurnsRow(f"job-turns-{language}-{connections}", language, connections)
         for language in ("disque", "beanstalkd")

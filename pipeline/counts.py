@@ -42,7 +42,7 @@ DELIVERIES = Kind(("topic", "channel", "producer"), (*COUNTED, "latency_sum"), (
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The counts of one grain."""
+    """The counts and histograms of messages or deliveries, by one grain of time."""
 
     kind: Kind
     table: pa.Table  # keys, `at`, sums and maxima: one row for the same keys and time
@@ -57,7 +57,7 @@ class Counts:
         return added(self.kind, [Counts(self.kind, *parts)])
 
     def rows(self, grain: str) -> pa.Table:
-        """Return the rows to store."""
+        """Return the rows that the rollup table stores of these counts."""
         keys = [*self.kind.keys, "at"]
         # Without threads, the lists have the order of the rows.
         lists = self.buckets.group_by(keys, use_threads=False).aggregate([("bucket", "list"), ("count", "list")])

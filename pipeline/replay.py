@@ -129,7 +129,7 @@ class Progress:
 
 @dataclass(slots=True)
 class Replay:
-    """Publishes messages, and counts them."""
+    """Publishes archived messages, spread over the nodes, and counts them."""
 
     asker: Asker
     addresses: list[str]

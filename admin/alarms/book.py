@@ -69,7 +69,7 @@ class Alarm:
 
     @property
     def advice(self) -> str:
-        """The action to take."""
+        """Return the action to take, as the problem or its rule has it."""
         return self.subject.advice or self.rule.action
 
     def json(self) -> JsonObject:

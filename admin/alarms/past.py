@@ -77,7 +77,7 @@ class ChannelChange:
     since: int = 0  # ns since the epoch: the earliest time of `before`; 0: there is none
 
     def add(self, before: Mapping[Key, ChannelFigures], now: Mapping[Key, ChannelFigures], since: int) -> None:
-        """Add a node."""
+        """Add the channels of one node, whose earlier values are of the time `since` (ns since the epoch)."""
         self.since = min(self.since or since, since)
         for sums, part in ((self.before, before), (self.now, now)):
             for key, figures in part.items():

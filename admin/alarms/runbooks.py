@@ -15,7 +15,7 @@ NAMES = frozenset(rule.runbook.partition("#")[0].removesuffix(".md") for rule in
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a runbook."""
+    """A part of a runbook, from one heading to the next."""
 
     anchor: str
     title: str

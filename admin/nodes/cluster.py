@@ -77,7 +77,7 @@ class PartialResult:
 
 @dataclass(slots=True)
 class TopicNames(PartialResult):
-    """Names of topics, sorted."""
+    """The names of all topics that the nodes list, sorted."""
 
     names: list[str] = field(default_factory=list)
 

@@ -11,7 +11,7 @@ from shared.json_fields import JsonObject, number
 
 @dataclass(frozen=True, slots=True)
 class NodeLoad:
-    """The load of one node."""
+    """The CPU, the memory and the publish rate of one node."""
 
     started: int = 0  # s since the epoch; 0: unknown
     memory: int = 0  # bytes that are resident; 0: unknown

@@ -112,7 +112,7 @@ class PageRenderer:
     _streams: Counter[str] = field(default_factory=Counter)  # open streams, by user or address
 
     def __post_init__(self) -> None:
-        """Read the templates."""
+        """Read the templates, so that an error in one of them stops the start."""
         _sources()
 
     @property

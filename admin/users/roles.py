@@ -107,7 +107,7 @@ ACTIONS: dict[str, tuple[Verb, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """The user of a request."""
+    """The user of a request, and the session by which the user is known."""
 
     identity: Identity
     csrf: str = ""  # the token that forms must contain; "": the user is not identified by a cookie

@@ -9,7 +9,7 @@ NEVER = 1 << 62  # ns: later than any time
 
 
 class Reply(Enum):
-    """The reply to a publish."""
+    """The reply of the server to a publish, as the checker noted it."""
 
     NONE = "none"  # so it may have been executed or not
     OK = "ok"
@@ -18,7 +18,7 @@ class Reply(Enum):
 
 @dataclass(slots=True)
 class Copy:
-    """A message in one channel."""
+    """A message in one channel, with what the channel may still do with it."""
 
     message: Message
     channel: str

@@ -11,7 +11,7 @@ _MOST_SLOTS = 6  # that a window touches, each a second
 
 @dataclass(slots=True)
 class _Import:
-    """The jobs of one queue."""
+    """The jobs of one queue that other nodes have lent to clients of this one."""
 
     lenders: dict[int, int] = field(default_factory=dict)  # node number -> when its last job came, monotonic ns
     # number of a second (monotonic), and jobs that came in it

@@ -25,7 +25,7 @@ LONGEST = 24 * 3600 * SECOND  # ns that a cut may last, if it ends by itself
 
 
 class CutRoutes:
-    """The two routes for partitions."""
+    """The two routes of -debug-routes that begin and end partitions."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

@@ -111,7 +111,7 @@ class TopicBacklog(NamedTuple):
         return kind, drain if kind == 1 else 0, self.depth
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as in /topics/rows."""
+        """Return the object that /topics/rows has for a channel."""
         change, seconds = self.change or (None, 0)
         return {"channel": self.channel, "depth": self.depth, "change": change, "seconds": seconds}
 

@@ -30,7 +30,7 @@ class ClientPorts:
         self._openers.append(opener)
 
     def open(self) -> None:
-        """Open the ports now."""
+        """Open all ports now, and continue what waits for them."""
         for opener in self._openers:
             opener()
         self.are_open = True

@@ -31,7 +31,7 @@ DEFAULT_TUBE = "default"
 
 
 class Dial(NamedTuple):
-    """Connect, for `seconds` at most."""
+    """Connect to the address of the session, within `seconds`."""
 
     seconds: float
 
@@ -44,7 +44,7 @@ class Exchange(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """Wait for `seconds`."""
+    """Do nothing for `seconds`, then continue the session."""
 
     seconds: float
 

@@ -22,7 +22,7 @@ class LakeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """The location of a lake."""
+    """The location of a lake: a directory, or a bucket with a prefix."""
 
     url: str  # an absolute path, or a URL; without a slash at its end
 

@@ -165,7 +165,7 @@ class MessageTable:
     def _sync(self, before: int, changed: dict[str, int]) -> None:
         """Load the commit after version `before`, and make it durable: Delta's library leaves that to the operating system."""
         self.delta.update_incremental()
-        if self._known_at == before == self.delta.version() - 1:  # nobody else has committed
+        if self._known_at == before == self.delta.version() - 1:  # no other writer has committed
             self._known |= changed
             self._known_at += 1
         if self.lake.is_directory:

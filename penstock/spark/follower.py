@@ -173,7 +173,7 @@ class Follower:
         return max(1, size // count) if count else 1
 
     def leave_out(self, topic: str) -> None:
-        """Follow a topic no longer."""
+        """Follow a topic no longer, and forget its ranges on all nodes."""
         self.left_out.add(topic)
         self.ranges = {place: one for place, one in self.ranges.items() if place.topic != topic}
 

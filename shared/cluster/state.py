@@ -83,7 +83,7 @@ class Taker:
 
     @property
     def words(self) -> str:
-        """The text on the page."""
+        """Return the text that a page shows."""
         if self.state:
             return f"node {self.node} is {self.state} it"
         copy = "" if self.is_clean else ", its copy may be incomplete" if self.has_copy else ", it has no copy"
@@ -92,7 +92,7 @@ class Taker:
 
 @dataclass(slots=True)
 class LogState:
-    """A log, and its leader."""
+    """A log, its leader, and the copies of it on other nodes."""
 
     log_id: str
     node: int | None  # that publishes or has published into it; None: unknown

@@ -24,12 +24,12 @@ _LONGEST = (1 << 63) - 1  # ns: Go's longest duration
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument of a route."""
+    """One argument of a route: its name, its reader, and its default."""
 
     name: str
     read: Callable[[str], Any]  # returns the value that a text means, and raises ValueError for a bad one
     default: Any = REQUIRED
-    expected: str = ""  # what a value must be, as the reference has it; "": any text
+    expected: str = ""  # the values that are allowed, as the reference shows them; "": any text
     invalid: str = ""  # the error for a bad value; "": INVALID_ARG_NAME
 
     @property

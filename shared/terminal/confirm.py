@@ -9,7 +9,7 @@ from shared.terminal.commands import WrongArguments
 
 
 def add_confirmation(command: argparse.ArgumentParser) -> None:
-    """Add --yes and --dry-run."""
+    """Add the arguments --yes and --dry-run to a command."""
     command.add_argument("--yes", action="store_true", help="do not ask")
     command.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
 

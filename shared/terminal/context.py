@@ -87,7 +87,7 @@ class Contexts:
     by_name: dict[str, Context] = field(default_factory=dict)
 
     def find(self, name: str) -> Context:
-        """Return a context. Raises CommandError."""
+        """Return the context of this name. Raises CommandError if there is none."""
         if name not in self.by_name:
             known = ", ".join(self.by_name) or "none"
             raise CommandError(f"context {name[:100]!r} was not found (known: {known}): see penstock context list")

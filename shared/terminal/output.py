@@ -50,7 +50,7 @@ class Column:
 
 
 def numbers(*keys: str) -> tuple[Column, ...]:
-    """Return columns of numbers."""
+    """Return a column of numbers for each key, with the key as its head."""
     return tuple(Column(key, is_number=True) for key in keys)
 
 

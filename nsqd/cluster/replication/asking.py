@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class NodeReplicas:
-    """The replicas of other nodes."""
+    """The replicas that other nodes keep of a log, as these nodes report them."""
 
     def __init__(self, visits: Visits, addresses: Mapping[int, str], timeout: float) -> None:
         """`addresses`: host:port of the -cluster-address of other nodes, by node number.

@@ -143,7 +143,7 @@ class LeaderSide:
         link.send_of(self.log_id, self._cluster.own.log_id, frame)
 
     def _chosen(self, now: int) -> list[int]:
-        """Return the assigned followers."""
+        """Return the numbers of the nodes that are to be followers, best first."""
         cluster = self._cluster
         own = cluster.own
         candidates = [

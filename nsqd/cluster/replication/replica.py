@@ -358,7 +358,7 @@ class Replica:
             self._drop_resync()
 
     def _drop_resync(self) -> None:
-        """Discard an unfinished resync."""
+        """Discard an unfinished resync with its files, except those that the replica has as well."""
         if self.is_resyncing:
             self.close()
             for file in set(self._resync_files) - set(self.manifest.files):

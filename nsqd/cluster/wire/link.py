@@ -53,7 +53,7 @@ class Listener(Protocol):
         """Handle the proved identity of the peer. Raises PeerError to refuse it."""
 
     def receive_members(self, link: Link, records: list[Member], now: int) -> None:
-        """Merge the peer's member records."""
+        """Merge the peer's member records into those that this node knows."""
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         """Take any other frame. Raises PeerError."""
@@ -187,7 +187,7 @@ class Link:
         self.tick(now)  # the first heartbeat has the lease
 
     def send_members(self, records: list[Member]) -> None:
-        """Send member records."""
+        """Send member records to the peer; none, if the list is empty."""
         if records:
             content = msgpack.packb([[*pack(record.node), record.standing] for record in records])
             self._add(encode(FrameKind.MEMBERS, content))

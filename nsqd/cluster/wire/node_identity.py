@@ -56,7 +56,7 @@ class Standing(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The record of a node."""
+    """The identity of a node, with its standing as a member."""
 
     node: NodeIdentity
     standing: Standing = Standing.MEMBER

@@ -31,7 +31,7 @@ class Receiver(Protocol):
     """Takes the frames of a visit. A link asks nothing else of its listener there."""
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
-        """Take a frame. Raises PeerError."""
+        """Take a frame of the visitor or the visited node. Raises PeerError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Visit:
         self.close()
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the socket of the visit, without a farewell."""
         self._socket.close()
 
     def prove(self) -> None:

@@ -330,7 +330,7 @@ class JobPages:
 
     @property
     def page_count(self) -> int:
-        """Return the number of pages."""
+        """Return the number of pages that have a job."""
         return len(self._counts)
 
     def has_page(self, number: int) -> bool:

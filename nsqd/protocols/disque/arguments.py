@@ -50,7 +50,7 @@ class Refused(Exception):
 
 
 class AddJob(NamedTuple):
-    """The arguments of an ADDJOB."""
+    """The arguments of an ADDJOB, read and checked."""
 
     queue: bytes
     body: bytes
@@ -65,7 +65,7 @@ class AddJob(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GetJob:
-    """The arguments of a GETJOB."""
+    """The arguments of a GETJOB, read and checked."""
 
     nohang: bool
     timeout: int  # ms; 0: no limit
@@ -108,7 +108,7 @@ class JScan:
 
 
 class PauseCommand(NamedTuple):
-    """The arguments of a PAUSE."""
+    """The arguments of a PAUSE, read and checked."""
 
     queue: bytes
     state: bytes  # none, in, out or all: the new state; state: the queue stays as it is

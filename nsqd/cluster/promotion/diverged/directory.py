@@ -118,7 +118,7 @@ class DivergedDirectory:
         return made
 
     def found(self) -> list[DivergedCopy]:
-        """Return the diverged copies."""
+        """Return the diverged copies on the disk, also those that are promoted already."""
         found = []
         for parent in (self._path / NAME, self._promoted, self._path / DIVERGED):
             is_own = parent.name == DIVERGED
