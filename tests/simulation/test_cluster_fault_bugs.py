@@ -49,7 +49,7 @@ def damaged_bytes_are_sent(patch: Patch) -> None:
 
 
 def missing_segments_are_not_restored(patch: Patch) -> None:
-    patch.setattr(mending, "_restore_segments", lambda *_: False)
+    patch.setattr(mending, "_fetch_segments", lambda *_: [])
 
 
 # a slow follower

@@ -103,7 +103,7 @@ class LogRepair:
         try:
             replicas = self._find()
             offers = replicas.ask(self._log_id, Followers())
-            wrong = _wrong_ranges(read_from(self._disk, segment[1], start, stop - start), start, segment[2])
+            wrong = _wrong_ranges(read_from(self._disk, segment[1], start, stop - start), start, stop, segment[2])
             replaced = [
                 replace_bytes(self._disk, replicas, offers, self._log_id, segment, begin, end) for begin, end in wrong
             ]
@@ -129,25 +129,26 @@ def replace_damage(
             continue  # replicas have such a segment as it was before
         offers = [offer for offer, end in common.items() if header.base + stop - HEADER_SIZE <= end]
         segment = header.base, name, header.seed
-        place = header.base + start - HEADER_SIZE
-        if replace_bytes(disk, replicas, offers, header.log_id, segment, start, stop) or _restore_segments(
-            disk, replicas, offers, header.log_id, place, stop - start
-        ):
+        if replace_bytes(disk, replicas, offers, header.log_id, segment, start, stop):
             replaced += 1
         else:
             left += 1
     return replaced, left
 
 
-def _wrong_ranges(data: bytes, start: int, seed: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of a segment that hold no right records. `data`: its bytes from offset `start` on."""
+def _wrong_ranges(data: bytes, start: int, stop: int, seed: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of a segment without valid records, from offset `start` to `stop`. `data`: the bytes that are there."""
     at = 0
     while at < len(data):
         after = decode(data, at, seed, start)
         if not after:
             after = resume(data, at, seed, start)
+            if after == len(data):
+                break
             yield start + at, start + after
         at = after
+    if start + at < stop:
+        yield start + at, stop
 
 
 def replace_bytes(
@@ -161,7 +162,8 @@ def replace_bytes(
 ) -> bool | None:
     """Replace the bytes of a segment (base, name, seed) from offset `start` to `stop`, durably. Raises OSError.
 
-    Returns False if no replica has valid records for that place, None if a replica that may have them does not send them.
+    If the range ends after the end of the segment, the next segments are missing, and are written again. Returns False if
+    no replica has valid records for that place, None if a replica that may have them does not send them.
     """
     base, name, seed = segment
     is_failed = False
@@ -170,46 +172,41 @@ def replace_bytes(
             continue
         try:
             data = _fetch_range(replicas, offer, log_id, base, start, stop)
+            end = start + len(data)
+            place = base - HEADER_SIZE
+            missing = _fetch_segments(replicas, offer, log_id, place + end, place + stop) if end < stop else []
         except TransferError as error:
             log.error("CLUSTER: cannot fetch corrupt bytes from %s: %s", offer.address, error)
             is_failed = True
             continue
-        if not _is_right(data, start, seed):
+        if not _is_right(data, start, seed) or (end < stop and not missing):
             continue
-        with closing(disk.open(name)) as file:
-            file.append([data], start)
-            file.sync()
-        log.warning(
-            "CLUSTER: %d corrupt bytes of %s from %d on are replaced by those of %s",
-            stop - start, name, start, offer.address,
-        )  # fmt: skip
+        if data:
+            _overwrite(disk, name, start, data, offer)
+        if missing:
+            _restore_segments(disk, missing, offer)
         return True
     return None if is_failed else False
 
 
-def _restore_segments(
-    disk: Disk, replicas: NodeReplicas, offers: Iterable[Offer], log_id: bytes, position: int, size: int
-) -> bool:
-    """Write segments that are missing from a position on, `size` bytes of records, durably. Raises OSError.
+def _overwrite(disk: Disk, name: str, start: int, data: bytes, offer: Offer) -> None:
+    """Replace bytes of a segment, durably. Raises OSError."""
+    with closing(disk.open(name)) as file:
+        file.append([data], start)
+        file.sync()
+    log.warning(
+        "CLUSTER: %d corrupt bytes of %s from %d on are replaced by those of %s", len(data), name, start, offer.address
+    )
 
-    Returns False if no replica has them.
-    """
-    for offer in offers:
-        try:
-            found = _fetch_segments(replicas, offer, log_id, position, position + size)
-        except TransferError as error:
-            log.error("CLUSTER: cannot fetch corrupt bytes from %s: %s", offer.address, error)
-            continue
-        if not found:
-            continue
-        for name, data in found:
-            with closing(disk.create(name)) as file:
-                file.append([data], 0)
-                file.sync()
-            log.warning("CLUSTER: the segment %s was missing, and is that of %s", name, offer.address)
-        disk.sync_directory()
-        return True
-    return False
+
+def _restore_segments(disk: Disk, missing: list[tuple[str, bytes]], offer: Offer) -> None:
+    """Write segments that are missing, by file name, durably. Raises OSError."""
+    for name, data in missing:
+        with closing(disk.create(name)) as file:
+            file.append([data], 0)
+            file.sync()
+        log.warning("CLUSTER: the segment %s was missing, and is that of %s", name, offer.address)
+    disk.sync_directory()
 
 
 def _fetch_segments(
@@ -260,8 +257,8 @@ def _fetch_range(replicas: NodeReplicas, offer: Offer, log_id: bytes, base: int,
 
 
 def _is_right(data: bytes, start: int, seed: int) -> bool:
-    """Return True if the bytes are records that may stand from offset `start` of a segment with this seed on."""
+    """Return True if the bytes are records that may stand from offset `start` of a segment with this seed on, or none."""
     at = 0
     while at < len(data) and (after := decode(data, at, seed, start)):
         at = after
-    return 0 < at == len(data)
+    return at == len(data)

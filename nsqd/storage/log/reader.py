@@ -140,9 +140,12 @@ class LogRecords:
         if self.end >= self._highest_mark(place, 0):
             self._remove_from(place)
             return False
-        before = self.segments[place - 1]
+        before, spots = self.segments[place - 1], self.damage.spots
         at = self.end - before.base + HEADER_SIZE
-        self.damage.spots.append((before.name, at, at + abs(self.segments[place].base - self.end)))
+        stop = at + abs(self.segments[place].base - self.end)
+        if spots and spots[-1][::2] == (before.name, at):  # the rest of a record that was cut off
+            at = spots.pop()[1]
+        spots.append((before.name, at, stop))
         return True
 
     def _sync(self) -> None:

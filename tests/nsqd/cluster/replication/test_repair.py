@@ -231,6 +231,40 @@ def test_a_start_fetches_a_segment_that_is_missing(world: World) -> None:
     assert not LogReading(disk, END).log_records.damage.spots
 
 
+@pytest.mark.parametrize("is_next_lost", [False, True])
+def test_a_start_fetches_the_end_of_a_segment_that_is_cut_anywhere(world: World, is_next_lost: bool) -> None:
+    """The first part of a record is there: it is replaced together with the missing bytes."""
+    topic = world.node.broker.topics["t"]
+    for _ in range(20):
+        world.node.turn(partial(topic.publish, [BODIES[1]], len(BODIES[1])))
+    whole = world.node.disk.kill()
+    world.other = OneReplica(whole.kill(), world.node.log.writer.written.position)
+    _, name, following, *later = [name for name in whole.names() if name.endswith(".0.log")]
+    assert later
+    size = int(following[:20]) - int(name[:20]) + HEADER_SIZE
+    for kept in range(HEADER_SIZE + 1, size, 7):
+        disk = whole.kill()
+        disk.put(name, whole.content(name)[:kept])
+        if is_next_lost:
+            disk.vanish(following)
+        records = LogReading(disk, END).log_records
+        common = dict.fromkeys(world.other.ask(b"", Followers()), END)
+        assert replace_damage(disk, records, world.other, common) == (1, 0)
+        assert disk.content(name)[:size] == whole.content(name)[:size]
+        assert not LogReading(disk, END).log_records.damage.spots
+
+
+def test_a_read_fetches_the_end_of_a_segment_that_was_cut_meanwhile(world: World) -> None:
+    log = world.node.log
+    repair, file = log.writer.files.repair, log.writer.files.at(0)
+    name = segment_name(0, 0)
+    whole = world.node.disk.content(name)
+    for kept in range(HEADER_SIZE, len(whole), 11):
+        world.node.disk.put(name, whole[:kept])
+        assert repair(0, file, HEADER_SIZE, len(whole))
+        assert world.node.disk.content(name) == whole
+
+
 @pytest.mark.parametrize("wrong", [b"", b"no segment", bytes(200)])
 def test_what_is_no_segment_is_not_restored(world: World, wrong: bytes) -> None:
     assert _end_of(wrong, world.node.log.identity.log_id, 0) == 0
