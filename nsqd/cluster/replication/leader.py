@@ -160,9 +160,12 @@ class LeaderSide:
 
     @property
     def wanted(self) -> int:
-        """Return the number of followers: one more than topics wait for, so that publishes outlive the loss of one."""
+        """Return the number of followers: one more than topics wait for, so that publishes outlive the loss of one.
+
+        And at least as many as publishes had that are in the log, whatever topics wait for now.
+        """
         most = self.copies.configured
-        return max(self._replicas, most) if most > 1 else self._replicas
+        return max(self._replicas, most if most > 1 else 0, self.in_sync.stated.most - 1)
 
     def _has_room(self, number: int, now: int) -> bool:
         """Return True if a node may have space for a replica. A node that stopped for lack of it counts as full for a while."""

@@ -98,7 +98,7 @@ class Side:
         return self.sent()
 
 
-def asked_to_follow(topics_ask_for: int, replicas: int) -> set[int]:
+def asked_to_follow(topics_ask_for: int, replicas: int, log_asked_for: int = 1) -> set[int]:
     """The nodes that a leader with five other nodes asks to keep a copy."""
     log, cluster, copies = Log(), _Members(node(NODE)), Copies(0)
     log.begin()
@@ -106,7 +106,9 @@ def asked_to_follow(topics_ask_for: int, replicas: int) -> set[int]:
     cluster.links.update({number: proved_link(None, node(number)) for number in others})
     cluster.members = [cluster.own, *map(node, others)]
     copies.configured = topics_ask_for
-    side = LeaderSide(cluster, LogOfTest(log), copies, SteppedWork(), replicas, 60_000_000_000, 0)
+    source = LogOfTest(log)
+    source.followers = Followers((), 2, log_asked_for)
+    side = LeaderSide(cluster, source, copies, SteppedWork(), replicas, 60_000_000_000, 0)
     side.tick(0)
     return set(side.followers)
 
@@ -117,6 +119,14 @@ def asked_to_follow(topics_ask_for: int, replicas: int) -> set[int]:
 )
 def test_one_node_more_keeps_a_copy_than_topics_wait_for(topics_ask_for: int, replicas: int, count: int) -> None:
     assert len(asked_to_follow(topics_ask_for, replicas)) == count
+
+
+@each("log_asked_for, count", [(1, 1), (2, 1), (3, 2), (4, 3)])
+def test_a_log_keeps_the_copies_that_its_publishes_had_whatever_topics_wait_for_now(
+    log_asked_for: int, count: int
+) -> None:
+    """A log that is made of a diverged copy has few topics: its copy waits until the messages have their copies again."""
+    assert len(asked_to_follow(1, 1, log_asked_for)) == count
 
 
 def two_segments() -> tuple[Log, int]:
