@@ -72,6 +72,7 @@ def small_cluster(random: Random) -> Iterator[None]:
 
 class ClusterRun:
     rounds = ROUNDS
+    healed_within = HEALED_WITHIN
     lateness = 0.2  # how often a node that runs does nothing in a step
 
     def __init__(self, seed: int, nodes: int | None = None, has_jobs: bool | None = None) -> None:
@@ -560,7 +561,7 @@ class ClusterRun:
         for machine in self.members:
             self._repair(machine)
         self.send_clients_away()
-        deadline = self.now + HEALED_WITHIN
+        deadline = self.now + self.healed_within
         while not self.is_whole():
             assert self.now < deadline, f"not in sync: {self.state()}"
             self._order_promotions()

@@ -295,6 +295,7 @@ class ClusterNode(SimNode):
         """Begin this run's part in the cluster."""
         log, clock, sizes = self.log, self.clock, self.sizes
         self.machine = machine
+        self.began = machine.run.now  # true ns
         self.work = TimedWork(self.random, clock)
         credentials = Credentials("c", SECRET, own)
         side = machine.run.side

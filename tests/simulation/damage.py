@@ -25,7 +25,7 @@ from tests.nsqd.cluster.replication.archive import Archive
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.simulation.books import Loss
-from tests.simulation.cluster import ClusterRun, Judge
+from tests.simulation.cluster import HEALED_WITHIN, ClusterRun, Judge
 from tests.simulation.machine import Machine
 
 OFTEN = 0.1  # part of the steps in which a file is corrupted
@@ -36,6 +36,8 @@ WAIT = 100 * SECOND  # for which a node that is damaged waits for others: longer
 
 class DamagedRun(ClusterRun):
     rounds = 1
+    # a node waits for the leader of its log, and then another one, which has a replica that may lack messages
+    healed_within = HEALED_WITHIN + 2 * WAIT
 
     def __init__(self, seed: int, nodes: int | None = None, has_jobs: bool | None = None) -> None:
         super().__init__(seed, nodes, has_jobs)
@@ -50,6 +52,7 @@ class DamagedRun(ClusterRun):
         due = [one for one in self._repairs if one[0] <= self.now]
         self._repairs = [one for one in self._repairs if one[0] > self.now]
         for _, machine, repair in due:
+            _remove_unreadable(machine)
             repair(machine)
         machine = self.damage.choice(self.machines)
         if self.damage.random() < OFTEN and self._may_damage(machine) and self.may_lose():
@@ -68,6 +71,7 @@ class DamagedRun(ClusterRun):
 
     def _heal(self) -> None:
         for _, machine, repair in self._repairs:
+            _remove_unreadable(machine)
             repair(machine)
         self._repairs.clear()
         super()._heal()
@@ -176,6 +180,14 @@ def _is_repaired(machine: Machine) -> bool:
     return not machine.is_damaged or machine.is_away or machine.is_forgotten
 
 
+def _remove_unreadable(machine: Machine) -> None:
+    """Remove the copies whose manifest cannot be read, also those that were moved to another directory."""
+    copies = machine.disks.diverged
+    machine.disks.diverged = [one for one in copies if not one.is_replica or _is_readable(one.disk)]
+    if len(machine.disks.diverged) < len(copies):
+        machine.run.books.losses.append(Loss(machine.run.now, machine.name, dict(machine.durable), False))
+
+
 def _remove_facts(machine: Machine) -> None:
     if _is_repaired(machine):
         return
@@ -193,8 +205,6 @@ def _remove_replicas(machine: Machine) -> None:
     kept = {log_id: end for log_id, end in machine.durable.items() if log_id not in logs}
     machine.run.books.losses.append(Loss(machine.run.now, machine.name, kept, False))
     machine.disks.replicas.clear()
-    # a replica whose manifest could not be read was replaced, and its directory stays
-    machine.disks.diverged = [one for one in machine.disks.diverged if not one.is_replica or _is_readable(one.disk)]
     machine.is_damaged = bool(logs & machine.disks.promoted.keys())
     if machine.is_damaged:  # one of them has become a log that the node leads
         _replace(machine)

@@ -62,10 +62,14 @@ class Add:
             message_id = IDS.decode(reply.encode())
             assert message_id is not None
             where = next((one for one in run.machines if one.number == message_id >> 48), self._node.machine)
-            if where is self._node.machine:
-                run.acknowledge(where, self._node, publish)
-            elif where.node is not None:  # this node leaves, and has passed the command on
-                run.acknowledge_there(where, where.node, publish)
+            taker = self._node if where is self._node.machine else where.node  # another one if this node leaves
+            # a borrower may have taken the job over already, or the process that added it may be gone
+            if taker is None or taker.began > publish.at or any(one.how == "kept" for one in self._job.deliveries):
+                run.answered(publish)
+            elif taker is self._node:
+                run.acknowledge(where, taker, publish)
+            else:
+                run.acknowledge_there(where, taker, publish)
         else:
             self._jobs.books.count(f"ADDJOB: {str(reply).split()[0]}")
             run.answered(publish)
