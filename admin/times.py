@@ -61,6 +61,12 @@ def clock_element(at: int) -> Markup | str:
     return _element(at, "clock", _CLOCK)
 
 
+def age_element(at: int, words: str) -> Markup | str:
+    """Return a duration in words as an element whose title is the time when it began, to the second; - for none."""
+    element = Markup('<time datetime="{}" data-form="s" title="{}">{}</time>')
+    return element.format(full, _text(at, _SECOND), words) if (full := iso(at)) else UNKNOWN
+
+
 def _text(at: int, part: slice) -> str:
     return f"{full[part].replace('T', ' ')} UTC" if (full := iso(at)) else UNKNOWN
 

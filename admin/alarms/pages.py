@@ -72,13 +72,14 @@ class AlarmPages:
         return alarms if who.sees_all else [one for one in alarms if one.subject.topic and who.sees(one.subject.topic)]
 
     def banners(self, who: Who, place: Place) -> Fields:
-        """Return the alarms about the subject of a page, and counts of the others, without nodes that are down."""
-        alarms = [one for one in self.urgent(who) if one.rule.name != "node-down"]
+        """Return the alarms about the subject of a page, and counts of the others: without nodes that are down, and of all."""
+        urgent = self.urgent(who)
+        alarms = [one for one in urgent if one.rule.name != "node-down"]
         here = [one for one in alarms if one.subject.is_about(place)][:MOST_HERE]
         found = Counter(one.subject.severity for one in alarms)
         found.subtract(one.subject.severity for one in here)
         counts = {one.word: found[one] for one in (Severity.CRITICAL, Severity.WARNING) if found[one]}
-        return {"alarms_here": here, "alarm_counts": counts}
+        return {"alarms_here": here, "alarm_counts": counts, "alarm_count": len(urgent)}
 
     def urgent(self, who: Who) -> list[Alarm]:
         """Return the alarms that are neither snoozed nor only good to know."""

@@ -9,9 +9,11 @@ from itertools import islice
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import quote, urlencode
 
+from markupsafe import Markup
+
 from admin.nodes.decoders import decode, printable, text_of
 from admin.nodes.merge import fields
-from admin.times import clock_element, is_old, moment, moment_element, second_element
+from admin.times import age_element, clock_element, is_old, moment, moment_element, second_element
 from penstock.protocol.names import is_valid_name
 from shared.json_fields import JsonObject, number, objects, text
 from shared.values import whole_number
@@ -272,6 +274,11 @@ def age(then: int, now: int) -> str:
     return duration(max(0, now - then)) if then else UNKNOWN
 
 
+def lasting(since: int, now: int) -> Markup | str:
+    """Return the duration as an element with the time when it began, both in ns since the epoch; - for none."""
+    return age_element(since, age(since, now))
+
+
 def size(value: int) -> str:
     """Return a number of bytes with a decimal unit."""
     for unit, one in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
@@ -300,8 +307,8 @@ def arguments(given: dict[str, object]) -> str:
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "count": count, "rate": rate, "percent": percent, "duration": duration, "bytes": size, "segment": segment,
-    "arguments": arguments, "traits": traits, "age": age, "moment": moment_element, "second": second_element,
-    "clock": clock_element, "is_old": is_old, "moment_text": moment, "is_topic": is_valid_name,
+    "arguments": arguments, "traits": traits, "age": age, "lasting": lasting, "moment": moment_element,
+    "second": second_element, "clock": clock_element, "is_old": is_old, "moment_text": moment, "is_topic": is_valid_name,
 }  # fmt: skip
 
 

@@ -306,7 +306,7 @@ class PageRenderer:
             "ways": self._ways(request), "crumbs": self._crumbs(request), "version": f"penstock {PENSTOCK_VERSION}",
             "errors": (), "table": None,
             "has_cluster": False, "paused": (), "paused_tubes": (), "stale": (), "down": (), "more_down": 0,
-            "alarm_counts": {}, "alarm_groups": (), "alarms_here": (),
+            "alarm_counts": {}, "alarm_count": 0, "alarm_groups": (), "alarms_here": (),
         }  # fmt: skip
 
     def _crumbs(self, request: Request) -> list[tuple[str, str]]:

@@ -33,19 +33,25 @@ function columns(series, chart, from, to) {
   return [[from, ...times, to], ...lines.map(([name]) => [null, ...kept.map((step) => value(series, name, step, chart.isRate)), null])];
 }
 
+// Show the latest values while the cursor is elsewhere. The last column is the end of the range.
+const showLatest = (chart) => { if (chart.cursor.idx == null) chart.setLegend({idx: Math.max(0, chart.data[0].length - 2)}, false); };
 const clock = (seconds, withSeconds) => Times.text(new Date(seconds * 1000)).slice(11, withSeconds ? 19 : 16);
 
 function draw(place, series, chart, from, to) {
   const lines = linesOf(series, chart), key = lines.map(([name]) => name).join();
   const data = columns(series, chart, from, to);
   place.range = [from, to];
-  if (place.chart && place.dataset.lines === key) { place.chart.setData(data); return; }
+  if (place.chart && place.dataset.lines === key) {
+    place.chart.setData(data);
+    showLatest(place.chart);
+    return;
+  }
   place.chart?.destroy();
   place.dataset.lines = key;
   const colour = getComputedStyle(place).color;
   const axis = {stroke: colour, grid: {stroke: "#8884", width: 1}, ticks: {stroke: "#8884", width: 1}};
   place.chart = new uPlot({
-    width: place.clientWidth, height: HEIGHT, legend: {live: true},
+    width: place.clientWidth, height: HEIGHT, hooks: {ready: [showLatest], setCursor: [showLatest]},
     tzDate: (seconds) => Times.isLocal ? new Date(seconds * 1000) : uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
     scales: {x: {range: () => place.range}, y: {range: (u, low, high) => [0, Math.max(1, 1.05 * (high ?? 1))]}},
     axes: [

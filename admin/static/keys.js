@@ -58,7 +58,7 @@ palette.innerHTML = `<article><input role="combobox" aria-label="Page, action, t
 document.body.append(palette);
 const input = palette.querySelector("input"), list = palette.querySelector("ul");
 const fixed = [
-  ...pages.map((one) => ({name: one.textContent, url: one.pathname, kind: `Page, g ${one.dataset.key}`})),
+  ...pages.map((one) => ({name: one.firstChild.textContent, url: one.pathname, kind: `Page, g ${one.dataset.key}`})),
   ...ACTIONS.filter(([action]) => may.split(" ").includes(action)).map(([, name, path]) => ({name, url: base + path, kind: "Action"})),
 ];
 let chosen = 0, question = 0;

@@ -70,7 +70,10 @@ if (live) {
   });
   setInterval(look, 500);
 
+  const count = document.querySelector("header a[data-key=m] span");
   new MutationObserver(() => {
+    const alarms = Number(live.querySelector("#alarm-count")?.value ?? 0), words = alarms ? ` (${alarms.toLocaleString("en-US")})` : "";
+    if (count && count.textContent !== words) count.textContent = words;
     if (live.querySelector("[data-reload]")) location.reload();  // the page failed before and is available now: load all of it
     if (Times.isLocal) Times.show(live);
   }).observe(live, {childList: true, subtree: true, characterData: true});

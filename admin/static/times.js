@@ -22,8 +22,9 @@ export const Times = {
   show(root) {
     for (const one of root.querySelectorAll("time[datetime]")) {
       const date = new Date(one.dateTime);
-      const words = isNaN(date) ? one.textContent : this.words(date, one.dataset.form);
-      if (one.textContent !== words) one.textContent = words;  // observers of changes come to an end
+      if (isNaN(date)) continue;
+      const words = this.words(date, one.dataset.form), shown = one.title ? "title" : "textContent";
+      if (one[shown] !== words) one[shown] = words;  // observers of changes come to an end
     }
   },
 };

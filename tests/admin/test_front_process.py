@@ -1,6 +1,7 @@
 """The scripts and styles of the pages in a browser: charts, time zones, orders, widths, the command palette."""
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -71,6 +72,8 @@ def test_a_chart_draws_its_lines_and_survives_updates(page: Page, url: str, node
     page.wait_for_selector("figure canvas")
     assert "Requeued/s" in page.inner_text(".chart.rates .u-legend")
     assert "Timed out/s" not in page.inner_text(".chart.rates .u-legend")
+    depth = page.locator(".chart.levels .u-series", has_text="Depth").locator(".u-value")
+    assert depth.inner_text() == "50", "the latest value, until the cursor is over the chart"
     page.click("summary:has-text('as a table')")
     heads = page.locator("figure details th").all_inner_texts()
     assert heads == ["UTC", "Published/s", "Finished/s, all channels", "Requeued/s", "Depth", "In flight"]
@@ -84,6 +87,39 @@ def test_a_chart_draws_its_lines_and_survives_updates(page: Page, url: str, node
     assert page.evaluate("document.querySelector('figure canvas').marked") is True
     page.set_viewport_size({"width": 375, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") == 375
+
+
+def test_a_phone_shows_notices_in_one_line_that_unfolds_and_stays_so(page: Page, node: Daemon) -> None:
+    post(node, "/topic/pause", topic="clicks")
+    with nsqadmin("-nsqd-http-address", node.http, "-nsqd-http-address", "127.0.0.1:1") as admin:
+        page.set_viewport_size({"width": 390, "height": 800})
+        page.goto(f"http://{admin.http}/nodes")
+        paused, line = (
+            page.locator(".notices .banner", has_text="Paused: clicks for"),
+            page.locator("label[for=notices]"),
+        )
+        expect(line).to_have_text(re.compile(r"\d notices"), timeout=WAIT)
+        expect(paused).to_be_hidden()
+        page.focus("#notices")
+        page.keyboard.press("Space")
+        expect(paused).to_be_visible()
+        seen = page.inner_text("#as-of time")
+        expect(page.locator("#as-of time")).not_to_have_text(seen, timeout=WAIT)
+        expect(paused).to_be_visible()  # a new look keeps it
+        page.set_viewport_size({"width": 1280, "height": 800})
+        page.reload()
+        expect(paused).to_be_visible()
+        expect(line).to_be_hidden()
+    post(node, "/topic/unpause", topic="clicks")
+
+
+def test_the_menu_counts_the_alarms_of_every_look(page: Page, node: Daemon) -> None:
+    gone = "127.0.0.1:1"
+    with nsqadmin("-nsqd-http-address", node.http, "-nsqd-http-address", gone, "-alarm-interval", "1s") as admin:
+        page.goto(f"http://{admin.http}/nodes")
+        expect(page.locator("header a[data-key=m]")).to_have_text(re.compile(r"Alarms \(\d\)"), timeout=WAIT)
+        page.keyboard.press("?")
+        expect(page.locator("#palette li", has_text="Page, g m")).to_have_text(re.compile(r"^Alarms Page"))
 
 
 def test_times_in_the_zone_of_the_reader(page: Page, url: str) -> None:

@@ -109,7 +109,7 @@ def test_a_page_shows_its_own_alarms_and_counts_the_others(admin: Daemon) -> Non
         return text[text.index('id="live"') : text.index('<dl class="figures">')]
 
     for path in (f"/topics/{BURIED}/worker", f"/topics/{BURIED}"):
-        assert "Buried messages</a> since" in banners(path)
+        assert "Buried messages</a> for <time" in banners(path)
         assert "What to do: " in banners(path)
         assert "Other alarms: " in banners(path)
         assert "Channel without consumer" not in banners(path), "that is of another topic"

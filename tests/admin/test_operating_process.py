@@ -41,7 +41,7 @@ def test_logging_in_leads_back_and_logging_out_ends_it(guarded: Cluster) -> None
     ann = Visitor(guarded.url).log_in("ann", "wrong", "/topics/eu.orders")
     assert "Incorrect user name or password" in ann.text
     assert ann.press("Log in", user="ann", password=PASSWORD).url.endswith("/topics/eu.orders")
-    assert "Paused: eu.orders by ann since" in ann.press("Pause topic").text
+    assert "Paused: eu.orders by ann for" in ann.press("Pause topic").text
     ann.press("Unpause topic")
     assert "ann, admin" in ann.open("/audit?q=pause+eu.orders").text
     ann.press("Log out")
@@ -156,7 +156,7 @@ def test_the_series_of_a_channel(ann: Visitor, guarded: Cluster) -> None:
 def test_a_channel_is_paused_for_a_while_and_a_node_is_drained(ann: Visitor, guarded: Cluster) -> None:
     guarded.channel("while", "c")
     ann.open("/topics/while/c").press("Pause channel", minutes="90")
-    assert "while/c by ann since" in ann.open("/nodes").text  # on every page
+    assert "while/c by ann for" in ann.open("/nodes").text  # on every page
     pauses = httpx.get(f"http://{guarded.nodes[0].http}/pauses").json()["pauses"]
     assert 5300 < next(one["until"] for one in pauses if one["topic"] == "while") - time.time() < 5500
     ann.open("/topics/while/c").press("Unpause channel")

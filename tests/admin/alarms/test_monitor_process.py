@@ -62,7 +62,7 @@ def test_a_page_shows_figures_of_now_and_a_dead_node_held_what_any_page_has_seen
         (alarm,) = alarms(admin)["disk-low"]  # both nodes have one disk
         for path in (f"/nodes/{alarm['subject']}", f"/storage?node={alarm['subject']}"):
             text = page(admin, path)
-            assert "Disk almost full</a> since" in text, path
+            assert "Disk almost full</a> for <time" in text, path
             assert "What to do: Free space" in text
         cluster.channel("orders", "mail")
         cluster.publish("orders", *(f"b{one}" for one in range(100)), node=1)

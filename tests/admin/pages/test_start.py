@@ -40,6 +40,7 @@ def banners(**fields: Any) -> str:
     empty: dict[str, Any] = dict.fromkeys(_LISTS, ())
     given = empty | {
         "base": "", "here": "", "content": "again_live.html", "more_down": 0, "alarm_counts": {}, "page_of": "nodes",
+        "alarm_count": 0, "now": 0,
     }  # fmt: skip
     html = _environment().get_template("live.html").render(**given | fields)
     return " ".join(re.sub("<[^>]*>", "", html).split())
