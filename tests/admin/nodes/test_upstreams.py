@@ -28,7 +28,7 @@ SMALL = 128 * 1024  # bytes of an answer, for tests
 
 
 @asynccontextmanager
-async def asking(most: int = SMALL, connect: float = 1, request: float = 5) -> AsyncIterator[Upstreams]:
+async def asking(most: int = SMALL, connect: float = 30, request: float = 30) -> AsyncIterator[Upstreams]:
     upstreams = Upstreams(Times(connect, request), ssl.create_default_context(), AnswerBudget(most))
     async with upstreams._client:
         yield upstreams
@@ -113,7 +113,7 @@ class Slow:
         if path != "/topic/create?topic=t":
             self.asked.append(path)
             if not self.first_only or len(self.asked) == 1:
-                self.goes.wait(20)
+                self.goes.wait(60)
         return json_answer({"number": len(self.asked)})
 
     async def until(self, count: int) -> None:
@@ -153,7 +153,7 @@ async def test_an_answer_of_before_a_change_does_not_serve_who_asks_after_it() -
 async def test_a_node_that_hangs_leaves_the_others_their_connections() -> None:
     slow = Slow()
     with upstream(slow.answer) as hangs, upstream(lambda path: json_answer({"a": 1})) as well:
-        async with asking(request=60) as upstreams:  # 200 requests wait for a few connections
+        async with asking() as upstreams:  # 200 requests wait for a few connections
             hanging = [asyncio.create_task(upstreams.get_object(hangs, f"/{number}")) for number in range(200)]
             await slow.until(EACH)
             assert await upstreams.get_object(well, "/stats") == {"a": 1}
