@@ -103,7 +103,9 @@ class LogRepair:
         try:
             replicas = self._find()
             offers = replicas.ask(self._log_id, Followers())
-            wrong = _wrong_ranges(read_from(self._disk, segment[1], start, stop - start), start, stop, segment[2])
+            is_there = segment[1] in self._disk.names()
+            data = read_from(self._disk, segment[1], start, stop - start) if is_there else b""
+            wrong = _wrong_ranges(data, start, stop, segment[2])
             replaced = [
                 replace_bytes(self._disk, replicas, offers, self._log_id, segment, begin, end) for begin, end in wrong
             ]
@@ -162,17 +164,18 @@ def replace_bytes(
 ) -> bool | None:
     """Replace the bytes of a segment (base, name, seed) from offset `start` to `stop`, durably. Raises OSError.
 
-    If the range ends after the end of the segment, the next segments are missing, and are written again. Returns False if
-    no replica has valid records for that place, None if a replica that may have them does not send them.
+    If the file is missing, the segment is written again up to `stop`; and if the range ends after the end of the segment, so
+    are the next ones. Returns False if no replica has valid records for that place, None if a replica that may have them does
+    not send them.
     """
     base, name, seed = segment
-    is_failed = False
+    is_failed, is_there = False, name in disk.names()
     for offer in offers:
         if base + stop - HEADER_SIZE > offer.end:
             continue
         try:
-            data = _fetch_range(replicas, offer, log_id, base, start, stop)
-            end = start + len(data)
+            data = _fetch_range(replicas, offer, log_id, base, start, stop) if is_there else b""
+            end = start + len(data) if is_there else HEADER_SIZE
             place = base - HEADER_SIZE
             missing = _fetch_segments(replicas, offer, log_id, place + end, place + stop) if end < stop else []
         except TransferError as error:

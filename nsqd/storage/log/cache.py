@@ -43,6 +43,7 @@ class ReadRequest:
     found: FoundFrames | None = None  # the result; None: the read is not done yet, or it failed
     failure: OSError | None = None
     lost: set[int] = field(default_factory=set)  # indexes of messages that are referenced and could not be read
+    restores: bool = False  # True: a segment's file is missing, and other nodes are asked for it first
 
 
 class Cache:
@@ -147,8 +148,10 @@ class Cache:
         self._install(ReadRequest(topic, sequence, stored, [], found))
         return stored.extent
 
-    def _request(self, topic: int, sequence: Sequence, stored: StoredExtent) -> None:
-        self._reading[id(stored)] = read = ReadRequest(topic, sequence, stored, list(stored.locations))
+    def _request(self, topic: int, sequence: Sequence, stored: StoredExtent, restores: bool = False) -> None:
+        self._reading[id(stored)] = read = ReadRequest(
+            topic, sequence, stored, list(stored.locations), restores=restores
+        )
         self._start(read)
 
     def _start(self, read: ReadRequest | None) -> None:
@@ -166,10 +169,13 @@ class Cache:
     def _do(self, read: ReadRequest) -> None:
         """Read one extent from its locations, and set `found` or `failure`. Any thread may call this."""
         try:
+            if read.restores and self._files.repair is not None:
+                for base, _, start, end in read.locations:
+                    self._files.repair(base, self._files.at(base), start, end)
             read.found = read_frames(self._disk, self._files, read.topic, read.stored, read.locations)
         except OSError as error:
             read.failure = error
-            is_tried_again = not isinstance(error, FileNotFoundError)
+            is_tried_again = read.restores or not isinstance(error, FileNotFoundError)
         else:
             is_tried_again = not all(read.found.frames) and self._is_awaited(read)
         if is_tried_again:
@@ -185,9 +191,10 @@ class Cache:
             stored = read.stored
             is_live = not read.sequence.is_dropped and stored.released < stored.count and stored.extent is None
             may_succeed_later = self._may_succeed_later(read)
+            restores = is_live and not may_succeed_later and self._may_be_restored(read)
             read.lost = _lost(read) if is_live and not may_succeed_later else set()
-            if may_succeed_later or (read.lost and self._is_awaited(read)):
-                self._request(read.topic, read.sequence, stored)
+            if may_succeed_later or restores or (read.lost and self._is_awaited(read)):
+                self._request(read.topic, read.sequence, stored, restores)
                 continue
             if read.lost:
                 self.failures += len(read.lost)
@@ -213,6 +220,10 @@ class Cache:
         if self.retries % RETRIES_PER_LINE == 1 and read.failure.errno not in OUT_OF_RESOURCES:
             log.error("LOG: cannot read %d messages, retrying: %s", read.stored.count, read.failure)
         return True
+
+    def _may_be_restored(self, read: ReadRequest) -> bool:
+        """Return True if the file of a segment is missing that the log did not remove, and other nodes were not asked yet."""
+        return isinstance(read.failure, FileNotFoundError) and not read.restores and self._files.repair is not None
 
     def _is_awaited(self, read: ReadRequest) -> bool:
         """Return True if another node may have the corrupt bytes, and could not be reached yet. Any thread may ask."""

@@ -115,22 +115,19 @@ def read_publishes(
 ) -> tuple[bytes, list[Published | None]]:
     """Return the bytes of a location, and the topic's PUBLISH records in them (see `publishes`). Raises OSError.
 
-    If the segment was cleaned since the location was noted, this reads the whole segment. `mend` may replace corrupt bytes.
+    If the segment was cleaned since the location was noted, this reads the whole segment. `repair` may replace bytes that are
+    corrupt, or missing at the end of the file.
     """
-    data, start = _read_location(disk, file, location)
-    found = list(publishes(data, start, file.seed, topic))
-    if None in found and repair is not None and repair(location[0], file, start, start + len(data)):
-        data, start = _read_location(disk, file, location)
-        found = list(publishes(data, start, file.seed, topic))
-    return data, found
-
-
-def _read_location(disk: Disk, file: SegmentFile, location: Location) -> tuple[bytes, int]:
-    """Return the bytes of a location, or the whole segment, and the offset in the file at which they begin."""
-    _, when_noted, start, end = location
+    base, when_noted, start, end = location
     if file.edition != when_noted:
         start, end = HEADER_SIZE, disk.size(file.name)
-    return read_from(disk, file.name, start, end - start), start
+    data = read_from(disk, file.name, start, end - start)
+    found = list(publishes(data, start, file.seed, topic))
+    is_whole = None not in found and len(data) == end - start
+    if not is_whole and repair is not None and repair(base, file, start, end):
+        data = read_from(disk, file.name, start, end - start)
+        found = list(publishes(data, start, file.seed, topic))
+    return data, found
 
 
 def publishes(data: bytes, start: int, seed: int, topic: int) -> Iterator[Published | None]:

@@ -263,6 +263,9 @@ def test_a_read_fetches_the_end_of_a_segment_that_was_cut_meanwhile(world: World
         world.node.disk.put(name, whole[:kept])
         assert repair(0, file, HEADER_SIZE, len(whole))
         assert world.node.disk.content(name) == whole
+    world.node.disk.vanish(name)
+    assert repair(0, file, place_of_the_topic(world), len(whole))
+    assert world.node.disk.content(name) == whole
 
 
 @pytest.mark.parametrize("wrong", [b"", b"no segment", bytes(200)])

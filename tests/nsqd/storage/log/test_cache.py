@@ -1,6 +1,7 @@
 """Memory is a cache with a budget: what it is believed to hold it holds, and it holds no more than it may."""
 
 import errno
+from collections.abc import Callable
 from queue import SimpleQueue
 from random import Random
 
@@ -214,21 +215,33 @@ class Replica:
 
     def __call__(self, base: int, file: SegmentFile, start: int, stop: int) -> bool:
         if self.is_reachable:
-            self._disk.overwrite(self._name, start, self._content[start:stop])
+            present = self._disk.content(self._name) if self._name in self._disk.names() else self._content[:start]
+            self._disk.put(self._name, present[:start] + self._content[start:stop] + present[stop:])
         return self.is_reachable
 
     def is_awaited(self, file: SegmentFile, start: int) -> bool:
         return self.is_patient and not self.is_reachable
 
 
+def flip(disk: SimDisk, name: str) -> None:
+    disk.overwrite(name, disk.content(name).index(BODY), b"?")
+
+
+def cut(disk: SimDisk, name: str) -> None:
+    disk.shorten(name, disk.content(name).rindex(BODY) + 1)
+
+
 @pytest.mark.parametrize("is_reached", [True, False])
-def test_corrupt_messages_wait_for_a_node_that_may_have_them(is_reached: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("damage", [flip, cut, SimDisk.vanish])
+def test_damaged_messages_wait_for_a_node_that_may_have_them(
+    damage: Callable[[SimDisk, str], None], is_reached: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cache, "PAUSE", 0)
     node, inbox = cold_node()
     disk = node.disk
     name = next(name for name in disk.names() if BODY in disk.content(name))
     node.log.writer.files.repair = replica = Replica(disk, name)
-    disk.overwrite(name, disk.content(name).index(BODY), b"?")
+    damage(disk, name)
     read(node)
     assert (inbox.take(), node.cache.failures) == ([], 0)
     replica.is_reachable, replica.is_patient = is_reached, False
