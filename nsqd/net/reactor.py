@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
+from time import monotonic_ns
 from typing import Protocol
 
 import trio
@@ -30,11 +31,11 @@ from nsqd.net.layers import Wrap
 from nsqd.net.promised import HttpReplies, Promised
 from nsqd.net.system import System, WakeUp
 from nsqd.net.timers import MOST_DUE, Timers
-from nsqd.net.turn_times import TurnTimes
 from nsqd.net.unread import CATCH_UP, Unread
 from nsqd.net.upkeep import ConnectionUpkeep
 from nsqd.protocols.transport import NEVER, Begin
 from shared.connection_limiter import ConnectionLimiter
+from shared.histogram import Samples
 
 READ_SIZE = 256 * 1024  # bytes that are received from a connection in a turn, about
 # bytes of a connection's first read in a turn: malloc gives up to 128 KiB without a system call
@@ -110,7 +111,8 @@ class Reactor:
         self.timers = Timers()
         self.set_timer = self.timers.set
         self.now, self.wall = clock()
-        self.turn_times = TurnTimes()
+        # ns from the return of epoll until everything is sent: a client waits at most as long for another one
+        self.turn_times = Samples()
         self.others: ClusterTurn | None = None  # None: there are none
         self._is_halted = False
 
@@ -174,10 +176,11 @@ class Reactor:
             if self.now - since_trio > BACK_TO_TRIO:
                 await trio.lowlevel.checkpoint()
                 since_trio = self.now
+                self.turn_times.settle()
 
     def turn(self, events: list[tuple[int, int]]) -> None:
         """Run one pass: handle the events of epoll, serve, commit, and send."""
-        began, agenda = self.turn_times.clock(), self._agenda
+        began, agenda = monotonic_ns(), self._agenda
         served = self._take_events(events)
         while self._displaced:
             self.close(self._displaced.popleft())
@@ -189,7 +192,8 @@ class Reactor:
             agenda.seal()
         if agenda.awake:
             agenda.serve()
-        self._scan.turn(self.now)
+        if self.now >= agenda.scan_at:
+            self._scan.turn(self.now)
         self._tick()
         if agenda.awake:
             agenda.serve()
@@ -198,7 +202,7 @@ class Reactor:
             self._flush()
         if self._registry.changes:
             self._report_changes(self._registry.fetch_changes())
-        self.turn_times.note_end(began)
+        self.turn_times.note(monotonic_ns() - began)
 
     # waiting
 
@@ -207,7 +211,7 @@ class Reactor:
         if self._agenda.awake or self.unflushed or self._unread.connections or self._unread.resumed:
             return self.now
         scan = self._scan.next_turn()
-        due = min(self.timers.next_due(), self._acceptor.again, self._inflow.retry_at, NEVER if scan is None else scan)
+        due = min(self.timers.due, self._acceptor.again, self._inflow.retry_at, NEVER if scan is None else scan)
         return None if due == NEVER else due
 
     def _linger(self, due: int | None) -> float:

@@ -5,7 +5,7 @@ group, and writes and syncs the group as far as replies wait for that: a turn wh
 for no sync.
 """
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable
 
 from nsqd.core import records
 from nsqd.core.records import RecordKind
@@ -26,7 +26,6 @@ from shared.log import log
 from shared.topic_config import Durability
 
 NEVER = 1 << 62  # a log position: nothing ever reaches it
-_NO_MARKS: Set[Mark] = frozenset()
 REST_NS = 10_000_000  # between two checks of the upkeep of a promoted log, while nothing happens to the log
 
 
@@ -101,7 +100,8 @@ class LogStore:
             self.retention.written(position)
         if cache.cached_bytes > cache.limit or cache.just_read:
             cache.evict(recorder.unwritten())
-        awaited = recorder.take_awaited() if recorder.awaited else _NO_MARKS
+        awaited = set[Mark]().union(*recorder.awaited)
+        recorder.awaited.clear()
         if recorder.shut and is_written:
             for note_written in recorder.shut:
                 note_written(position)

@@ -1,8 +1,8 @@
 """When the log is synced, and by which thread: in the turn while a sync is quick, otherwise by a thread of its own.
 
 A turn and a hand-over to the thread cost the same for one message as for fifty. While the thread syncs, clients that have just
-been answered send their next commands a few at a time, so turns become small. Therefore a turn syncs itself where nobody else
-has to wait for that.
+been answered send their next commands a few at a time, so turns become small. Therefore a turn syncs itself where no
+other client has to wait for that.
 
 In every mode at most MOST_UNSYNCED bytes are left for the operating system to write. Records that no reply waits for, such as
 FINs, are synced within a second after they were written, unless all topics leave syncing to the operating system.
@@ -22,7 +22,7 @@ from queue import SimpleQueue
 
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.writer import SyncJob, Writer
-from shared.histogram import Histogram
+from shared.histogram import Samples
 from shared.log import log
 from shared.topic_config import Durability
 
@@ -43,7 +43,7 @@ class Syncer:
         """Prepare to sync. `durability`: the node's mode; `every`: messages after which the mode `interval` syncs."""
         self.durability, self.space = durability, space
         self.relaxed = False  # True: all topics leave syncing to the operating system
-        self.latencies = Histogram()  # duration of each sync, ns
+        self.latencies = Samples()  # duration of each sync, ns
         self.done: deque[tuple[SyncJob, float, OSError | None]] = deque()  # filled by the thread, for `collect`
         self._writer, self._every, self._wake = writer, every, wake
         self._average = 0.0  # moving average of the duration of recent syncs, s
@@ -83,6 +83,7 @@ class Syncer:
 
     def timer(self, due: bool = True) -> None:
         """Sync by time, every second or more often. `due`: sync records that no reply waits for, unless `relaxed`."""
+        self.latencies.settle()
         end = self._writer.written.position
         self._idle_tick, self._end = end == self._end, end
         if due and not self.relaxed:
@@ -196,7 +197,7 @@ class Syncer:
         self._average += (
             max(-QUICK, min(took - self._average, QUICK)) / 8
         )  # a single long sync says little about the next
-        self.latencies.record(round(took * 1e9))
+        self.latencies.note(round(took * 1e9))
 
     def _report(self) -> None:
         log.critical("LOG: %s: from now on no publish is acknowledged; restart nsqd", self._writer.failure)
