@@ -166,12 +166,13 @@ class Reactor:
         """Run turns until cancelled, or halted. The caller then calls `close_all`."""
         since_trio, _ = self.clock()
         while not self._is_halted:
-            due = self._due()
-            events = self._epoll.poll(self._linger(due), MAX_EVENTS)
-            if not events and (due is None or due > self.clock()[0]):
-                await self._wait(due)
-                since_trio, _ = self.clock()
-                events = self._epoll.poll(0, MAX_EVENTS)
+            events = self._epoll.poll(self._linger(), MAX_EVENTS)
+            if not events:
+                due = self._due()
+                if due is None or due > self.clock()[0]:
+                    await self._wait(due)
+                    since_trio, _ = self.clock()
+                    events = self._epoll.poll(0, MAX_EVENTS)
             self.turn(events)
             if self.now - since_trio > BACK_TO_TRIO:
                 await trio.lowlevel.checkpoint()
@@ -208,16 +209,24 @@ class Reactor:
 
     def _due(self) -> int | None:
         """Return the time (monotonic ns) of the next turn without an event, or None if only an event can cause one."""
-        if self._agenda.awake or self.unflushed or self._unread.connections or self._unread.resumed:
-            return self.now
         scan = self._scan.next_turn()
-        due = min(self.timers.due, self._acceptor.again, self._inflow.retry_at, NEVER if scan is None else scan)
+        due = self._due_with(NEVER if scan is None else scan)
         return None if due == NEVER else due
 
-    def _linger(self, due: int | None) -> float:
+    def _due_with(self, scan_at: int) -> int:
+        """Return the time of the next turn without an event, or NEVER, if the scan has something to do at `scan_at`."""
+        if self._agenda.awake or self.unflushed or self._unread.connections or self._unread.resumed:
+            return self.now
+        return min(self.timers.due, self._acceptor.again, self._inflow.retry_at, scan_at)
+
+    def _linger(self) -> float:
+        """Return for how long to wait in epoll (s): until the next turn is due, at most for LINGER."""
         if self._outside:  # the tasks that talk to other servers need this thread
             return 0.0
-        return LINGER if due is None else min(LINGER, max(0.0, (due - self.now) / 1e9))
+        due = self._due_with(self._agenda.scan_at)  # or later, which matters only if this is soon
+        if due - self.now < LINGER * 1e9:
+            due = self._due() or NEVER
+        return min(LINGER, max(0.0, (due - self.now) / 1e9))
 
     async def _wait(self, due: int | None) -> None:
         seconds = inf if due is None else max(0.0, (due - self.clock()[0]) / 1e9)
