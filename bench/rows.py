@@ -129,7 +129,7 @@ def rows() -> list[Row]:
         PublishRow("pub-50", "pub", 50, aim="CPU <= 14 us, >= 0.7x"),
         PublishRow("pub-500", "pub", 500, aim="CPU <= 14 us, >= 0.7x"),
         PublishRow("pub-pipelined", "pub", 4, depth=100),
-        PublishRow("http-pub", "http-pub", 16, aim=">= 0.25x"),
+        PublishRow("http-pub", "http-pub", 16, aim=">= 0.6x"),
         PublishRow("http-mpub", "http-mpub", 16, aim=">= 0.8 of writer"),
         PublishRow("http-mpub-big", "http-mpub-big", 16, aim=">= 0.8 of writer"),
         PublishRow("fanout-1", "mpub", 2, channels=1),

@@ -18,6 +18,8 @@ ERROR = 0.016  # relative error of any quantile: 1/64, and the error of rounding
 BUCKETS = 1_889
 MAX_VALUE = 2**63 - 1  # a larger value counts as this one, a negative one as 0
 
+RECORDED_AT_ONCE = 1000  # values of Samples: recording them takes about 0.1 ms
+
 _MANTISSA = 5  # bits of the mantissa that distinguish buckets
 _COARSE = 7 - _MANTISSA  # bits to drop: the upper half of a 32-bit float has 7 bits of mantissa
 _BIAS = 127  # of a 32-bit float's exponent
@@ -112,6 +114,33 @@ class Histogram:
         return isinstance(other, Histogram) and all(getattr(self, name) == getattr(other, name) for name in names)
 
     __hash__ = None  # type: ignore[assignment]  # histograms are mutable
+
+
+class Samples:
+    """Values that come one at a time, for a histogram. To note one costs a list's append; `Histogram.record` costs 1.5 us."""
+
+    __slots__ = ("_histogram", "_values", "note")
+
+    def __init__(self) -> None:
+        self._values: list[int] = []  # those that are not in the histogram yet
+        self._histogram = Histogram()
+        self.note = (
+            self._values.append
+        )  # takes a value; somebody calls `settle` now and then, so that they do not pile up
+
+    def settle(self) -> None:
+        """Record the values that were noted, if they are many: a tenth of a microsecond for each of them."""
+        if len(self._values) >= RECORDED_AT_ONCE:
+            self._record()
+
+    def _record(self) -> None:
+        self._histogram.record_many(self._values)
+        self._values.clear()
+
+    def histogram(self) -> Histogram:
+        """Return a copy of the histogram of all values that were noted."""
+        self._record()
+        return self._histogram.copy()
 
 
 def _bucket(value: int) -> int:

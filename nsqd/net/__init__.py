@@ -7,7 +7,6 @@
 * `promised`: output and HTTP replies that wait for marks of the log; `limits`: replies that wait for a time of their own.
 * `unread`: input that was received and not handled; `inflow`: half-received commands, and the memory they may take.
 * `timers`, `upkeep`: deadlines, interest in epoll, connections that end.
-* `turn_times`: how long turns take.
 * `system`: the functions of the operating system that a simulator replaces; other threads wake the epoll.
 
 Of nsqd, this package may import only `core` and `protocols`, and none of the packages in protocols.

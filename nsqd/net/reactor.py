@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
+from time import monotonic_ns
 from typing import Protocol
 
 import trio
@@ -30,11 +31,11 @@ from nsqd.net.layers import Wrap
 from nsqd.net.promised import HttpReplies, Promised
 from nsqd.net.system import System, WakeUp
 from nsqd.net.timers import MOST_DUE, Timers
-from nsqd.net.turn_times import TurnTimes
 from nsqd.net.unread import CATCH_UP, Unread
 from nsqd.net.upkeep import ConnectionUpkeep
 from nsqd.protocols.transport import NEVER, Begin
 from shared.connection_limiter import ConnectionLimiter
+from shared.histogram import Samples
 
 READ_SIZE = 256 * 1024  # bytes that are received from a connection in a turn, about
 # bytes of a connection's first read in a turn: malloc gives up to 128 KiB without a system call
@@ -110,7 +111,8 @@ class Reactor:
         self.timers = Timers()
         self.set_timer = self.timers.set
         self.now, self.wall = clock()
-        self.turn_times = TurnTimes()
+        # ns from the return of epoll until everything is sent: a client waits at most as long for another one
+        self.turn_times = Samples()
         self.others: ClusterTurn | None = None  # None: there are none
         self._is_halted = False
 
@@ -164,20 +166,22 @@ class Reactor:
         """Run turns until cancelled, or halted. The caller then calls `close_all`."""
         since_trio, _ = self.clock()
         while not self._is_halted:
-            due = self._due()
-            events = self._epoll.poll(self._linger(due), MAX_EVENTS)
-            if not events and (due is None or due > self.clock()[0]):
-                await self._wait(due)
-                since_trio, _ = self.clock()
-                events = self._epoll.poll(0, MAX_EVENTS)
+            events = self._epoll.poll(self._linger(), MAX_EVENTS)
+            if not events:
+                due = self._due()
+                if due is None or due > self.clock()[0]:
+                    await self._wait(due)
+                    since_trio, _ = self.clock()
+                    events = self._epoll.poll(0, MAX_EVENTS)
             self.turn(events)
             if self.now - since_trio > BACK_TO_TRIO:
                 await trio.lowlevel.checkpoint()
                 since_trio = self.now
+                self.turn_times.settle()
 
     def turn(self, events: list[tuple[int, int]]) -> None:
         """Run one pass: handle the events of epoll, serve, commit, and send."""
-        began, agenda = self.turn_times.clock(), self._agenda
+        began, agenda = monotonic_ns(), self._agenda
         served = self._take_events(events)
         while self._displaced:
             self.close(self._displaced.popleft())
@@ -189,7 +193,8 @@ class Reactor:
             agenda.seal()
         if agenda.awake:
             agenda.serve()
-        self._scan.turn(self.now)
+        if self.now >= agenda.scan_at:
+            self._scan.turn(self.now)
         self._tick()
         if agenda.awake:
             agenda.serve()
@@ -198,22 +203,30 @@ class Reactor:
             self._flush()
         if self._registry.changes:
             self._report_changes(self._registry.fetch_changes())
-        self.turn_times.note_end(began)
+        self.turn_times.note(monotonic_ns() - began)
 
     # waiting
 
     def _due(self) -> int | None:
         """Return the time (monotonic ns) of the next turn without an event, or None if only an event can cause one."""
-        if self._agenda.awake or self.unflushed or self._unread.connections or self._unread.resumed:
-            return self.now
         scan = self._scan.next_turn()
-        due = min(self.timers.next_due(), self._acceptor.again, self._inflow.retry_at, NEVER if scan is None else scan)
+        due = self._due_with(NEVER if scan is None else scan)
         return None if due == NEVER else due
 
-    def _linger(self, due: int | None) -> float:
+    def _due_with(self, scan_at: int) -> int:
+        """Return the time of the next turn without an event, or NEVER, if the scan has something to do at `scan_at`."""
+        if self._agenda.awake or self.unflushed or self._unread.connections or self._unread.resumed:
+            return self.now
+        return min(self.timers.due, self._acceptor.again, self._inflow.retry_at, scan_at)
+
+    def _linger(self) -> float:
+        """Return for how long to wait in epoll (s): until the next turn is due, at most for LINGER."""
         if self._outside:  # the tasks that talk to other servers need this thread
             return 0.0
-        return LINGER if due is None else min(LINGER, max(0.0, (due - self.now) / 1e9))
+        due = self._due_with(self._agenda.scan_at)  # or later, which matters only if this is soon
+        if due - self.now < LINGER * 1e9:
+            due = self._due() or NEVER
+        return min(LINGER, max(0.0, (due - self.now) / 1e9))
 
     async def _wait(self, due: int | None) -> None:
         seconds = inf if due is None else max(0.0, (due - self.clock()[0]) / 1e9)

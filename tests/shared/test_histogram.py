@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.histogram import BUCKETS, ERROR, MAX_VALUE, Histogram
+from shared.histogram import BUCKETS, ERROR, MAX_VALUE, RECORDED_AT_ONCE, Histogram, Samples
 
 # Of all sizes alike: most of the numbers below 2**63 that are drawn evenly have 63 bits.
 VALUES = st.one_of(
@@ -96,3 +96,33 @@ def test_copies_and_limits() -> None:
     histogram.record(5, 0)
     histogram.merge(Histogram())
     assert (histogram.quantile(0.99), histogram.count, histogram.cumulative([1, 2])) == (0, 0, [0, 0])
+
+
+def samples_of(*values: int) -> Samples:
+    samples = Samples()
+    for value in values:
+        samples.note(value)
+        samples.settle()
+    return samples
+
+
+def test_every_sample_is_in_the_histogram_once_however_many_are_recorded_together() -> None:
+    samples = samples_of(*range(1, 2 * RECORDED_AT_ONCE + 11))
+    found = samples.histogram()
+    assert (found.count, found.min, found.max) == (2 * RECORDED_AT_ONCE + 10, 1, 2 * RECORDED_AT_ONCE + 10)
+    assert samples.histogram() == found
+
+
+def test_a_histogram_does_not_change_when_samples_follow() -> None:
+    samples = samples_of(5)
+    before = samples.histogram()
+    samples.note(7)
+    assert (before.count, samples.histogram().count) == (1, 2)
+
+
+def test_many_samples_do_not_pile_up() -> None:
+    samples = samples_of(*[1] * (RECORDED_AT_ONCE - 1))
+    assert len(samples._values) == RECORDED_AT_ONCE - 1
+    samples.note(1)
+    samples.settle()
+    assert samples._values == []

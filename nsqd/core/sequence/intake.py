@@ -193,9 +193,11 @@ class Intake:
         if len(bodies) > room:
             self.dropped_count += len(bodies) - max(0, room)
             bodies = bodies[: max(0, room)]
-        if len(bodies) <= 1:
-            sealed += [self._seal_one(body, wall, first, attributes, 0) for body in bodies]
-            return first + len(bodies)
+        if not bodies:
+            return first
+        if len(bodies) == 1:
+            sealed.append(self._seal_one(bodies[0], wall, first, attributes, 0))
+            return first + 1
         ids = self._ids.issue_ids(len(bodies))
         sizes = set(map(len, bodies))
         frames = encode(bodies, sizes, ids, wall)

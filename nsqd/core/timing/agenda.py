@@ -52,8 +52,8 @@ class Agenda:
     """The agenda of one broker: the time of this turn, and what is to be done in it or later."""
 
     __slots__ = (
-        "_held", "awake", "index", "is_held", "is_stopping", "longest_gap", "now", "reclaimer", "stood_still_at",
-        "unsealed", "unsealed_puts", "wall",
+        "_held", "awake", "index", "is_held", "is_stopping", "longest_gap", "now", "reclaimer", "scan_at",
+        "stood_still_at", "unsealed", "unsealed_puts", "wall",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -70,6 +70,7 @@ class Agenda:
         self.unsealed: list[Source] = []  # topics with messages published in this turn
         self.unsealed_puts: list[Source] = []  # topics with jobs put in this turn
         self.index: DueQueue[ScanQueue] = DueQueue()  # queues by a lower bound of the earliest due time of each
+        self.scan_at = 0  # monotonic ns: the scan has nothing to do before, see ScanPool.turn
         self.reclaimer = Reclaimer(self)  # frees what emptied and deleted readers had
 
     def seal_puts(self) -> None:
@@ -125,6 +126,7 @@ class Agenda:
                 return
             self.index.remove(watched[1])
         queue.scan_entry = (due, self.index.push(due, queue))
+        self.scan_at = 0
 
     def cancel_scan(self, queue: ScanQueue) -> None:
         """Remove the entry of a queue that no longer waits for a time."""

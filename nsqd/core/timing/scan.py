@@ -21,6 +21,7 @@ RESOLUTION = 25_000_000  # ns between scanning turns when nothing is overdue: at
 INTERVAL = 100_000_000  # ns between passes when nothing is due, as in NSQ
 TURN_MESSAGES = 400  # messages after which a turn continues with I/O, even if more are due: about 10 ms with delivery
 WORKER_MESSAGES = 100  # messages that a worker serves in a pass: about 2 ms with delivery
+NEVER = 1 << 62  # monotonic ns
 DIRTY = 0.25  # share of a pass that had something due, above which another pass follows
 
 
@@ -82,9 +83,17 @@ class ScanPool:
         return None if due is None else max(due, self._next_turn)
 
     def turn(self, now: int) -> None:
-        """Serve the queues in passes: time out and release the messages that are due at `now` (monotonic ns)."""
+        """Serve the queues in passes: time out and release the messages that are due at `now` (monotonic ns).
+
+        If it is too early, sets `scan_at` of the agenda, before which no turn has to call this.
+        """
         due = self._index.next_due()
-        if due is None or now < self._next_turn or (due > now and now < self._next_turn - RESOLUTION + INTERVAL):
+        if due is None:
+            self._agenda.scan_at = NEVER
+            return
+        scan_at = max(self._next_turn, min(due, self._next_turn - RESOLUTION + INTERVAL))
+        if now < scan_at:
+            self._agenda.scan_at = scan_at
             return
         enough = self.statistics.served + TURN_MESSAGES
         more = True

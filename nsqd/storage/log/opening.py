@@ -147,7 +147,7 @@ class OpenLog:
             torn=self.start_results.torn,
             retries=self.cache.retries,
             replay=self.start_results.seconds,
-            syncs=self.syncer.latencies.copy(),
+            syncs=self.syncer.latencies.histogram(),
             failed_syncs=self.writer.failed_syncs,
         )
 

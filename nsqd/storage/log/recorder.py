@@ -41,11 +41,6 @@ class Recorder:
         if not self.awaited or self.awaited[-1] is not marks:
             self.awaited.append(marks)
 
-    def take_awaited(self) -> set[Mark]:
-        """Return and forget all marks that replies of this turn wait for."""
-        awaited, self.awaited = self.awaited, []
-        return {mark for marks in awaited for mark in marks}
-
     def flush(self) -> None:
         """Turn all collected changes into records."""
         if self.collecting:
@@ -58,15 +53,15 @@ class Recorder:
 
         `now`: time of the turn, monotonic ns.
         """
-        places = self.writer.places
-        placed, self.unplaced = self.unplaced[: len(places)], self.unplaced[len(places) :]
+        places, unplaced = self.writer.places, self.unplaced
         logged, wall, added = now + self.clock.offset, self.wall, self.cache.added
-        for (count, extents), (segment, start, end) in zip(placed, places, strict=True):
+        for (count, extents), (segment, start, end) in zip(unplaced, places, strict=False):
             size = (end - start + count * OVERHEAD) // len(extents)
             for stored in extents:
                 stored.note_location(segment, start, end, size, wall, logged)
                 if stored.extent is not None:  # None: all readers finished it in the turn in which it was published
                     added(stored, size)
+        del unplaced[: len(places)]
         places.clear()
 
     def unwritten(self) -> set[StoredExtent]:

@@ -5,7 +5,7 @@ group, and writes and syncs the group as far as replies wait for that: a turn wh
 for no sync.
 """
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable
 
 from nsqd.core import records
 from nsqd.core.records import RecordKind
@@ -26,7 +26,6 @@ from shared.log import log
 from shared.topic_config import Durability
 
 NEVER = 1 << 62  # a log position: nothing ever reaches it
-_NO_MARKS: Set[Mark] = frozenset()
 REST_NS = 10_000_000  # between two checks of the upkeep of a promoted log, while nothing happens to the log
 
 
@@ -88,7 +87,8 @@ class LogStore:
             if self._now < self._rests_until and not (recorder.collecting or writer.group or recorder.awaited):
                 return []
             self._rests_until = self._now + REST_NS
-        if recorder.collecting:
+        is_served = bool(recorder.collecting)  # messages were delivered or finished
+        if is_served:
             recorder.flush()
         if writer.group and self._now >= self._clock.anchor_due:
             writer.append_anchor()
@@ -100,7 +100,8 @@ class LogStore:
             self.retention.written(position)
         if cache.cached_bytes > cache.limit or cache.just_read:
             cache.evict(recorder.unwritten())
-        awaited = recorder.take_awaited() if recorder.awaited else _NO_MARKS
+        awaited = set[Mark]().union(*recorder.awaited)
+        recorder.awaited.clear()
         if recorder.shut and is_written:
             for note_written in recorder.shut:
                 note_written(position)
@@ -113,7 +114,7 @@ class LogStore:
         wants_sync = self._owes_sync or writer.durable in awaited
         self._owes_sync = wants_sync and not is_written  # replies that wait for an unwritten group keep waiting
         published, recorder.interval = recorder.interval, 0
-        self._syncer.written(wants_sync, published)
+        self._syncer.written(wants_sync, published, not is_served and len(awaited) == 1)
         if self.long_polls.waiting:  # the log may be synced in this turn; if not, `wake_ready` asks for it
             self.long_polls.wake_ready(self._now, self._is_readable)
         if self.after_commit(self._now):

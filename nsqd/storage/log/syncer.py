@@ -1,5 +1,9 @@
 """When the log is synced, and by which thread: in the turn while a sync is quick, otherwise by a thread of its own.
 
+A turn and a hand-over to the thread cost the same for one message as for fifty. While the thread syncs, clients that have just
+been answered send their next commands a few at a time, so turns become small. Therefore a turn syncs itself where no
+other client has to wait for that.
+
 In every mode at most MOST_UNSYNCED bytes are left for the operating system to write. Records that no reply waits for, such as
 FINs, are synced within a second after they were written, unless all topics leave syncing to the operating system.
 
@@ -13,11 +17,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from queue import SimpleQueue
 
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.writer import SyncJob, Writer
-from shared.histogram import Histogram
+from shared.histogram import Samples
 from shared.log import log
 from shared.topic_config import Durability
 
@@ -25,6 +30,8 @@ MOST_UNSYNCED = 32 * 1024 * 1024  # bytes: if the kernel has to write more at on
 MOST_TICKS_BEHIND = 10  # ticks, about a second each: in the mode `os`, a wrong bit may cost this much of the log's end
 # s: below it, a sync in the turn costs less than handing it to a thread. Input that comes meanwhile becomes a larger group.
 QUICK = 0.001
+LONE = 0.005  # s: the same, while all that clients do waits for the sync anyway
+_NO_SYNC = inf  # s, instead of such a limit: no sync is requested
 
 
 class Syncer:
@@ -36,7 +43,7 @@ class Syncer:
         """Prepare to sync. `durability`: the node's mode; `every`: messages after which the mode `interval` syncs."""
         self.durability, self.space = durability, space
         self.relaxed = False  # True: all topics leave syncing to the operating system
-        self.latencies = Histogram()  # duration of each sync, ns
+        self.latencies = Samples()  # duration of each sync, ns
         self.done: deque[tuple[SyncJob, float, OSError | None]] = deque()  # filled by the thread, for `collect`
         self._writer, self._every, self._wake = writer, every, wake
         self._average = 0.0  # moving average of the duration of recent syncs, s
@@ -45,37 +52,42 @@ class Syncer:
         self._jobs: SimpleQueue[SyncJob | None] = SimpleQueue()  # jobs for the thread; None ends it
         self._idle = threading.Event()  # set when the thread has done a job; it may be set late, for the job before
         self._thread: threading.Thread | None = None
-        self._wanted = False  # a sync was requested that the running job does not cover
+        # the limit (s) of a sync that was requested and that the running job does not cover, as in `_sync`
+        self._wanted = _NO_SYNC
         self._end = writer.written.position  # the log's end at the last tick, or after the mark written since
         self._idle_tick = False  # True: nothing was written between the last two ticks
         self._durable = writer.durable.position  # the durable mark when it last moved, as the timer saw it
         self._ticks_behind = 0  # ticks since then, while something is not durable
 
-    def written(self, promised: bool, published: int) -> None:
+    def written(self, promised: bool, published: int, is_lone: bool = False) -> None:
         """Sync what was written, if a sync is due. Called once a turn.
 
-        `promised`: a reply waits for the sync; `published`: messages of this turn in topics of the mode `interval`.
+        `promised`: a reply waits for the sync; `published`: messages of this turn in topics of the mode `interval`; `is_lone`:
+        the turn has done nothing for clients but what waits for the sync.
         """
         self._unsynced += published
-        writer = self._writer
+        writer, limit = self._writer, self._wanted
         behind = writer.written.position - writer.durable.position
         if promised:
             if writer.written.position > writer.spare_due:
                 writer.expect_syncs()
-            self._sync(in_turn=self._average < QUICK)
+            limit = min(limit, LONE if is_lone else QUICK)
         elif self._every and self._unsynced >= self._every:
-            self._sync(in_turn=False)
+            limit = 0.0
         if behind > MOST_UNSYNCED:
-            self._sync(in_turn=False)
+            limit = 0.0
+        if limit != _NO_SYNC:
+            self._sync(limit)
         if writer.written.position >= self.space.check_at:
             self.space.check_free(writer.written.position)
 
     def timer(self, due: bool = True) -> None:
         """Sync by time, every second or more often. `due`: sync records that no reply waits for, unless `relaxed`."""
+        self.latencies.settle()
         end = self._writer.written.position
         self._idle_tick, self._end = end == self._end, end
         if due and not self.relaxed:
-            self._sync(in_turn=False)
+            self._sync()
         self._rest()
         self._catch_up()
         self.space.check_free(self._writer.written.position)
@@ -88,7 +100,7 @@ class Syncer:
             return
         self._ticks_behind += 1
         if self._ticks_behind >= MOST_TICKS_BEHIND:
-            self._sync(in_turn=False)
+            self._sync()
 
     def _rest(self) -> None:
         """If the log is idle, make it durable, and state that it is. Do nothing if that is done already."""
@@ -96,14 +108,14 @@ class Syncer:
             return
         if self._writer.unstated and self._writer.write_mark():
             self._end = self._writer.written.position
-        self._sync(in_turn=False)
+        self._sync()
 
     def want(self) -> None:
         """Start a sync in the thread, whatever the mode. If one is running, another follows it."""
-        self._sync(in_turn=False)
+        self._sync()
 
     def collect(self) -> None:
-        """Apply the results of the syncs that the thread has done."""
+        """Apply the results of the syncs that the thread has done. The next sync begins when the turn is written."""
         while self.done:
             job, took, error = self.done.popleft()
             self._running = None
@@ -113,14 +125,11 @@ class Syncer:
             else:
                 self._writer.sync_failed(error)
                 self._report()
-            if self._wanted:
-                self._wanted = False
-                self._sync(in_turn=False)
             self._rest()
 
     def now(self) -> bool:
         """Sync everything that is written, in the turn, after the thread's running job. Returns False if that failed."""
-        self._wanted = False
+        self._wanted = _NO_SYNC
         while self._running is not None:
             self._wait()
             self.collect()
@@ -144,16 +153,20 @@ class Syncer:
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join()
-        self._wanted = False
         self.collect()
         if not self._writer.sync():
             log.error("LOG: %s", self._writer.failure)
 
-    def _sync(self, in_turn: bool) -> None:
+    def _sync(self, limit: float = 0.0) -> None:
+        """Sync what is written: in the turn if recent syncs took less than `limit` s, otherwise in the thread.
+
+        While the thread syncs, only note the request: `written` repeats it.
+        """
         if self._running is not None:
-            self._wanted = True
+            self._wanted = min(self._wanted, limit)
             return
-        if in_turn:
+        self._wanted = _NO_SYNC
+        if self._average < limit:
             self._sync_in_turn()
             return
         job = self._writer.sync_job()
@@ -181,8 +194,10 @@ class Syncer:
         self._jobs.put(job)
 
     def _record_duration(self, took: float) -> None:
-        self._average += (min(took, 2 * QUICK) - self._average) / 8  # a single long sync says little about the next
-        self.latencies.record(round(took * 1e9))
+        self._average += (
+            max(-QUICK, min(took - self._average, QUICK)) / 8
+        )  # a single long sync says little about the next
+        self.latencies.note(round(took * 1e9))
 
     def _report(self) -> None:
         log.critical("LOG: %s: from now on no publish is acknowledged; restart nsqd", self._writer.failure)

@@ -231,7 +231,8 @@ class Writer:
         buffers, published, end = encode_all(self._seed, start, (head, *group))
         padding = [_padding(end)] if self._ahead else []
         self._file.append(buffers + padding, start)
-        self.places += [(self.base, *place) for place in published]
+        for first, last in published:
+            self.places.append((self.base, first, last))
         self._groups += 1
         self._size = end
         self.written.position += end - start

@@ -15,8 +15,10 @@ def test_what_the_log_holds() -> None:
     post(node, "/mpub", b"\n".join([b"x" * 1000] * 50), topic="kept")
     post(node, "/pub", b"x", topic="small")
     post(node, "/pub", b"x" * 100_000, topic="gone#ephemeral")
-    node.syncer.latencies.record(2_000_000, 90)
-    node.syncer.latencies.record(8_000_000, 10)
+    for _ in range(90):
+        node.syncer.latencies.note(2_000_000)
+    for _ in range(10):
+        node.syncer.latencies.note(8_000_000)
     shown = get(node, "/storage")
     assert (shown["path"], shown["refusal"], shown["topic_count"]) == ("/data/log", "", 2)
     assert (shown["disk_free"], shown["disk_total"]) == (node.disk.free(), 1 << 40)

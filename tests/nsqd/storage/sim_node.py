@@ -58,6 +58,9 @@ class Clock:
         return Clocks(lambda: self.now, lambda: self.wall, lambda: self.boot, b"%016d" % self.boots)
 
 
+FOREVER = 1e9  # s: no sync takes longer
+
+
 class SteppedSyncer(Syncer):
     """A Syncer whose thread is replaced by `step`, one system call at a time."""
 
@@ -65,8 +68,9 @@ class SteppedSyncer(Syncer):
     job: SyncJob | None = None
     steps: list[Callable[[], None]]
 
-    def _sync(self, in_turn: bool) -> None:
-        super()._sync(in_turn and self.random.random() < 0.5)  # not by how long it took: a seed replays exactly
+    def _sync(self, limit: float = 0.0) -> None:
+        # not by how long it took: a seed replays exactly
+        super()._sync(FOREVER if limit and self.random.random() < 0.5 else 0.0)
 
     def _hand_over(self, job: SyncJob) -> None:
         self.job, self.steps = job, [file.sync for file in job.files]

@@ -4,7 +4,7 @@ from random import Random
 
 from nsqd.core.limits import Limits
 from nsqd.core.timing.agenda import Agenda
-from nsqd.core.timing.scan import TURN_MESSAGES, WORKER_MESSAGES, ScanPool
+from nsqd.core.timing.scan import INTERVAL, NEVER, TURN_MESSAGES, WORKER_MESSAGES, ScanPool
 from tests.cases import each
 from tests.nsqd.core.node import MS, SECOND, Node
 
@@ -98,6 +98,21 @@ def test_a_slice_is_bounded_and_the_turn_too_and_each_worker_has_its_share() -> 
     assert scan.statistics.served == 4 * WORKER_MESSAGES
     assert sum(queue.scans for queue in queues) == 4  # the others keep their place in the index
     scan.check()
+
+
+def test_before_the_time_that_the_agenda_has_the_scan_does_nothing() -> None:
+    scan = pool()
+    agenda = scan._agenda
+    scan.turn(1)
+    assert agenda.scan_at == NEVER
+    filled(scan, [FakeQueue(due=2 * INTERVAL)])
+    assert agenda.scan_at == 0, "what was entered may be due at once"
+    scan.turn(2)
+    early = agenda.scan_at
+    scan.turn(early - 1)
+    assert (scan.statistics.passes, agenda.scan_at) == (0, early)
+    scan.turn(early)
+    assert scan.statistics.passes == 1
 
 
 def test_one_hot_queue_among_idle_ones_is_not_late() -> None:

@@ -1,6 +1,7 @@
-"""The durable mark is stated while the log is idle and at a clean stop: corruption past it would look like a torn tail."""
+"""Where a sync runs, and when the durable mark is stated: corruption past the stated mark would look like a torn tail."""
 
 import errno
+from itertools import count
 from random import Random
 
 import pytest
@@ -10,13 +11,13 @@ from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.records import HEADER_SIZE, RecordKind
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
-from nsqd.storage.log.syncer import MOST_TICKS_BEHIND
+from nsqd.storage.log.syncer import LONE, MOST_TICKS_BEHIND, QUICK, Syncer
 from nsqd.storage.log.writer import SPARE_AFTER, Writer
 from shared.topic_config import Durability
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.sim_node import SimNode
-from tests.nsqd.storage.small_log import EPOCH, all_records, frozen_clock
+from tests.nsqd.storage.sim_node import SimNode, SteppedSyncer
+from tests.nsqd.storage.small_log import EPOCH, all_records, frozen_clock, new_writer, write
 
 
 def new_node(disk: SimDisk, durability: Durability) -> SimNode:
@@ -173,3 +174,61 @@ def test_the_clocks_are_noted_once_a_second_while_something_is_written() -> None
         node.advance(SECOND)
         publish(node, 2)
         assert anchors() == before + more
+
+
+class TimedSyncer(SteppedSyncer):
+    """Chooses by how long syncs take, as Syncer does."""
+
+    def _sync(self, limit: float = 0.0) -> None:
+        Syncer._sync(self, limit)
+
+
+def new_syncer(disk: SimDisk) -> TimedSyncer:
+    return TimedSyncer(new_writer(disk), Space(disk), Durability.ALWAYS, 0, lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("takes", "is_lone", "leaves_turn"),
+    [(QUICK / 2, False, False), (QUICK * 2, True, False), (QUICK * 2, False, True), (LONE * 2, True, True)],
+)
+def test_a_sync_leaves_the_turn_when_others_wait_for_it_too_long(
+    monkeypatch: pytest.MonkeyPatch, takes: float, is_lone: bool, leaves_turn: bool
+) -> None:
+    monkeypatch.setattr("nsqd.storage.log.syncer.time.perf_counter", count(0.0, takes).__next__)
+    syncer = new_syncer(SimDisk())
+    for _ in range(100):
+        write(syncer._writer, b"one")
+        syncer.written(True, 0, is_lone)
+        if syncer.job is not None:
+            break
+    assert (syncer.job is not None) == leaves_turn
+
+
+def test_a_sync_that_waits_for_the_thread_runs_in_the_next_turn_if_syncs_are_quick() -> None:
+    syncer = new_syncer(SimDisk())
+    writer = syncer._writer
+    write(writer, b"one")
+    syncer.want()
+    write(writer, b"two")
+    syncer.written(True, 0)
+    assert writer.durable.position < writer.written.position, "the thread is at it"
+    while syncer.job is not None:
+        syncer.step()
+    syncer.collect()
+    syncer.written(False, 0)
+    assert syncer.job is None
+    assert writer.durable.position == writer.written.position
+
+
+def test_a_sync_that_was_wanted_while_the_thread_was_at_it_follows_in_the_thread() -> None:
+    syncer = new_syncer(SimDisk())
+    writer = syncer._writer
+    for _ in range(2):
+        write(writer, b"one")
+        syncer.want()
+    while syncer.job is not None:
+        syncer.step()
+    syncer.collect()
+    syncer.written(False, 0)
+    assert syncer.job is not None
+    assert syncer.job.position == writer.written.position
