@@ -205,7 +205,9 @@ class JobBooks:
     def kept_no_more(self, keeper: JobNode, ordinal: int, job_id: bytes) -> None:
         """Note that a node has applied an acknowledgement, or notified the owner, or that no node has the job."""
         kept = self._kept.pop((keeper, ordinal))
-        gone = kept.owners - self.owners_of(kept.job)
+        gone, publish = kept.owners - self.owners_of(kept.job), kept.job.publish
+        if keeper.node.promoted.logs.keys() & {publish.log_id, *publish.former, *publish.others}:
+            gone |= {keeper.node.machine.name}  # it was applied to a log that the keeper promotes
         kept.job.done = Done(self._run.now, kept.at, gone)
         self.count("kept acknowledgements sent")
 
