@@ -207,7 +207,7 @@ class Reactor:
         if self._agenda.awake or self.unflushed or self._unread.connections or self._unread.resumed:
             return self.now
         scan = self._scan.next_turn()
-        due = min(self.timers.next_due(), self._acceptor.again, self._inflow.retry_at, NEVER if scan is None else scan)
+        due = min(self.timers.due, self._acceptor.again, self._inflow.retry_at, NEVER if scan is None else scan)
         return None if due == NEVER else due
 
     def _linger(self, due: int | None) -> float:

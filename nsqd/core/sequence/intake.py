@@ -131,7 +131,6 @@ class Intake:
 
         `key`: the key of a single job, as in Attributes; "": none.
         """
-        self.count(bodies)
         put_batch = self._put_batches[-1] if self._put_batches else None
         if put_batch is None or put_batch.options != options or put_batch.key or key:
             if put_batch is None:
@@ -153,7 +152,6 @@ class Intake:
         The sequence must be higher than those of all earlier jobs, and lower than any that is still to be issued. The caller
         seals the jobs at once.
         """
-        self.count([body])
         put_batch = PutBatch(options, created)
         put_batch.add_one(body, self._ids.id_number(sequence))
         self._put_batches.append(put_batch)
@@ -224,6 +222,7 @@ class Intake:
         """Seal jobs, which already have frames and ids, from ordinal `first` on."""
         options = put_batch.options
         put_batch.first = first
+        self.count(put_batch.bodies)
         self._pack(NONE, first)
         if put_batch.key:
             packed = Attributes(key=put_batch.key, job=options.packed).pack(first)

@@ -13,6 +13,7 @@ from typing import Protocol
 from nsqd.core.timing.duequeue import DueQueue
 
 AT_ONCE = 6  # steps that are done in a row
+NEVER = 1 << 62  # monotonic ns: no time is later
 
 
 class ScanQueue(Protocol):
@@ -52,8 +53,8 @@ class Agenda:
     """The agenda of one broker: the time of this turn, and what is to be done in it or later."""
 
     __slots__ = (
-        "_held", "awake", "index", "is_held", "is_stopping", "longest_gap", "now", "reclaimer", "stood_still_at",
-        "unsealed", "unsealed_puts", "wall",
+        "_held", "awake", "index", "is_held", "is_stopping", "longest_gap", "now", "reclaimer", "scan_due",
+        "stood_still_at", "unsealed", "unsealed_puts", "wall",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -70,6 +71,9 @@ class Agenda:
         self.unsealed: list[Source] = []  # topics with messages published in this turn
         self.unsealed_puts: list[Source] = []  # topics with jobs put in this turn
         self.index: DueQueue[ScanQueue] = DueQueue()  # queues by a lower bound of the earliest due time of each
+        self.scan_due = (
+            NEVER  # monotonic ns: no queue in the index is due before; the scan sets it again when it is over
+        )
         self.reclaimer = Reclaimer(self)  # frees what emptied and deleted readers had
 
     def seal_puts(self) -> None:
@@ -125,6 +129,8 @@ class Agenda:
                 return
             self.index.remove(watched[1])
         queue.scan_entry = (due, self.index.push(due, queue))
+        if due < self.scan_due:
+            self.scan_due = due
 
     def cancel_scan(self, queue: ScanQueue) -> None:
         """Remove the entry of a queue that no longer waits for a time."""

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nsqd.core.timing.agenda import Agenda, ScanQueue
+from nsqd.core.timing.agenda import NEVER, Agenda, ScanQueue
 
 RESOLUTION = 25_000_000  # ns between scanning turns when nothing is overdue: at most 40 wake-ups a second
 INTERVAL = 100_000_000  # ns between passes when nothing is due, as in NSQ
@@ -77,14 +77,18 @@ class ScanPool:
     # serving queues
 
     def next_turn(self) -> int | None:
-        """Return the time to call `turn` (monotonic ns), or None if nothing waits for a time."""
-        due = self._index.next_due()
-        return None if due is None else max(due, self._next_turn)
+        """Return the time to call `turn` (monotonic ns), or an earlier one; None: nothing waits for a time."""
+        due = self._agenda.scan_due
+        if due == NEVER:
+            return None
+        return due if due > self._next_turn else self._next_turn
 
     def turn(self, now: int) -> None:
         """Serve the queues in passes: time out and release the messages that are due at `now` (monotonic ns)."""
-        due = self._index.next_due()
-        if due is None or now < self._next_turn or (due > now and now < self._next_turn - RESOLUTION + INTERVAL):
+        agenda, rests_until = self._agenda, self._next_turn - RESOLUTION + INTERVAL
+        if now < self._next_turn or (now < agenda.scan_due and now < rests_until):
+            return
+        if not self._is_due(now) and (now < rests_until or agenda.scan_due == NEVER):
             return
         enough = self.statistics.served + TURN_MESSAGES
         more = True
@@ -95,7 +99,8 @@ class ScanPool:
 
     def _is_due(self, now: int) -> bool:
         due = self._index.next_due()
-        return due is not None and due <= now
+        self._agenda.scan_due = NEVER if due is None else due
+        return self._agenda.scan_due <= now
 
     def _pass(self, now: int) -> float:
         """Serve one selection of queues. Return the share of them that was dirty (0..1)."""

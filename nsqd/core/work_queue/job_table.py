@@ -101,7 +101,7 @@ class JobTable:
 
     def _enter(self, ordinal: int, state: JobState, key: int) -> None:
         """Enter a job into the order of its state. `key`: the priority of a ready job, the due time of another."""
-        self.counts[state] += 1
+        count = self.counts[state] = self.counts[state] + 1
         if state is _BURIED:
             self.buried[ordinal] = None
             return
@@ -110,7 +110,7 @@ class JobTable:
         order = self._orders[state]
         heap = order.heap
         heappush(heap, key << _BITS | ordinal)
-        if len(heap) > 2 * self.counts[state] + SLACK:
+        if len(heap) > 2 * count + SLACK:
             order.sweep(partial(self._first_found, state))
 
     def _first_found(self, state: JobState, first: int, end: int) -> int | None:
@@ -126,7 +126,7 @@ class JobTable:
         return None
 
     def _leave(self, ordinal: int, state: JobState, priority: int) -> None:
-        self.counts[state] -= 1
+        count = self.counts[state] = self.counts[state] - 1
         if state is _BURIED:
             del self.buried[ordinal]
             return
@@ -134,9 +134,9 @@ class JobTable:
             self.urgent -= 1
         order = self._orders[state]
         heap = order.heap
-        if heap and heap[0] & _ORDINAL == ordinal:  # its entry, or a stale one
+        if heap[0] & _ORDINAL == ordinal:  # its entry, or a stale one; there is one for each job
             order.advance(heap[0] + 1)
-        if len(heap) > 2 * self.counts[state] + SLACK:
+        if len(heap) > 2 * count + SLACK:
             order.sweep(partial(self._first_found, state))
 
     def restart(self, offset: int, now: int) -> Iterator[tuple[list[int], int]]:
