@@ -61,7 +61,12 @@ class ReplyLimits:
         return parts
 
     def _part(
-        self, usual: list[Promise], promise: Promise | None, output: list[bytes], due: int, limited: list[tuple[int, Limited]]
+        self,
+        usual: list[Promise],
+        promise: Promise | None,
+        output: list[bytes],
+        due: int,
+        limited: list[tuple[int, Limited]],
     ) -> Sealed:
         """Return a part that waits for `usual` and, at most until `due`, for `promise`; None: that is kept already."""
         if promise is None:
