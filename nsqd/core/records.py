@@ -5,7 +5,7 @@ them. How a record is framed, checked and placed in a segment is in nsqd/storage
 Times are ns of the log's own clock, which is near the time since the epoch; a time marked "wall" is ns since the epoch.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from enum import IntEnum
 from struct import Struct
 
@@ -209,8 +209,10 @@ def unpack_cursor(content: bytes) -> tuple[int, str, Cursor | None]:
     return topic, name, None if offset == GONE else Cursor(offset, owner, hold, hold_bytes, updated)
 
 
-def runs(ranges: Iterable[tuple[int, int]]) -> bytes:
+def runs(ranges: list[tuple[int, int]]) -> bytes:
     """Pack (first, count) pairs as FINISH holds them, and join pairs that adjoin."""
+    if len(ranges) == 1:
+        return RUN.pack(*ranges[0])
     packed: list[bytes] = []
     start = end = -1
     for first, count in ranges:

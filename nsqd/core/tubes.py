@@ -287,7 +287,7 @@ class Tubes:
             return None
         if tube.scan_entry is not None and tube.scan_entry[0] <= now:
             return None
-        if agenda.unsealed_puts and self.topics[name].intake.puts_urgently(tube.table.first_priority):
+        if agenda.unsealed_puts and self.topics[name].intake.most_urgent < tube.table.first_priority:
             return None
         return tube.reserve_plain(worker, now)
 

@@ -187,7 +187,8 @@ class Connection:
         self.sealed += self.limits.seal(promises, self._encode_output(), limited)
         if self.eof:
             self._shorten_limits(self.limits)
-        self._owner.set_timer(self)
+        if self.timer is None or self.limits.due < self.timer[0]:
+            self._owner.set_timer(self)
 
     def end_input(self) -> None:
         """Handle the end of input. The client may be gone: replies with limits wait for DRAIN_TIME at most."""

@@ -7,7 +7,7 @@ in the order of their commands, so the output of a turn is sealed in parts: each
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 
 from nsqd.core.sequence.mark import Promise
@@ -40,6 +40,11 @@ class ReplyLimits:
         """Divide the output of a turn into parts with the promises that they wait for. `limited`: its replies with a limit."""
         while self._parts and self._parts[0].promise.is_kept:
             self._parts.popleft()
+        if len(output) == 1:  # nearly always: the client waits for each reply
+            one = limited[0]
+            others = [promise for promise in promises if promise.mark is not one.mark]
+            own = [promise for promise in promises if promise.mark is one.mark]
+            return [self._part(others, own[0] if own else None, output, one.due, [(0, one)])]
         marks = {one.mark for one in limited}
         usual = [promise for promise in promises if promise.mark not in marks]
         by_mark = {promise.mark: promise for promise in promises if promise.mark in marks}
@@ -48,24 +53,36 @@ class ReplyLimits:
         for (mark, due), group in groupby(limited, key=lambda one: (one.mark, one.due)):
             replies = list(group)
             end = replies[-1].place + 1
-            part = list(usual), output[begin:end]
-            promise = by_mark.get(mark)
-            if promise is not None:  # else it is kept already
-                part[0].append(promise)
-                self._parts.append(_Part(due, promise, part, [(one.place - begin, one) for one in replies]))
-                self.due = min(self.due, due)
-            parts.append(part)
+            placed = [(one.place - begin, one) for one in replies]
+            parts.append(self._part(usual, by_mark.get(mark), output[begin:end], due, placed))
             begin = end
         if begin < len(output):
             parts.append((usual, output[begin:]))
         return parts
+
+    def _part(
+        self,
+        usual: list[Promise],
+        promise: Promise | None,
+        output: list[bytes],
+        due: int,
+        limited: list[tuple[int, Limited]],
+    ) -> Sealed:
+        """Return a part that waits for `usual` and, at most until `due`, for `promise`; None: that is kept already."""
+        if promise is None:
+            return usual, output
+        sealed = [*usual, promise], output
+        self._parts.append(_Part(due, promise, sealed, limited))
+        if due < self.due:
+            self.due = due
+        return sealed
 
     def shorten(self, due: int, error: bytes) -> None:
         """Let no reply that waits now wait any longer than until `due` (monotonic ns). Those that would have become `error`."""
         for part in self._parts:
             if part.due > due:
                 part.due = due
-                part.limited = [(at, replace(one, instead=error * one.count)) for at, one in part.limited]
+                part.limited = [(at, one._replace(instead=error * one.replies)) for at, one in part.limited]
         if self._parts:
             self.due = min(self.due, due)
 
@@ -82,6 +99,6 @@ class ReplyLimits:
             promises.remove(part.promise)
             for place, one in part.limited:
                 output[place] = one.instead
-                one.mark.in_vain += one.count
+                one.mark.in_vain += one.replies
         self._parts = left
         self.due = min([part.due for part in left], default=NEVER)

@@ -69,14 +69,20 @@ class Promised:
                 self.add_http_replies(replies, promises)
         ready, lost = dict[Connection, None](), list[Connection]()
         connections, self.connections = self.connections, {}
+        kept: list[Promise] | None = None  # promises that are kept; the connections of a turn share them
         for connection in connections:
             if is_broken and connection.waits_in_vain:
                 lost.append(connection)
                 continue
-            waiting = [promises for promises, _ in connection.sealed if not are_kept(promises)]
+            sealed = connection.sealed
+            if len(sealed) == 1 and (sealed[0][0] is kept or are_kept(sealed[0][0])):  # nearly always
+                kept = sealed[0][0]
+                ready[connection] = None
+                continue
+            waiting = [promises for promises, _ in sealed if not are_kept(promises)]
             for promises in waiting:
                 self.connections[connection] = None
                 self.wait_for(promises)
-            if len(waiting) < len(connection.sealed):
+            if len(waiting) < len(sealed):
                 ready[connection] = None
         return ready, lost

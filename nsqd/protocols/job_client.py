@@ -105,22 +105,23 @@ class JobClient(PlainPeer, ABC):
     def receive(self, data: bytes, now: int) -> None:
         """Handle the complete commands that came, up to UNITS_OF_A_TURN; keep the rest."""
         self.now = now
-        self.has_more = False
-        if data:
-            self.last_input = now
-        if self._buffer or self._wait or self._long or self.outbox.closing:
+        if not data or self._buffer or self._wait or self._long or self.outbox.closing:
             self._receive_more(data)
             return
         # no input was kept: mostly it is a single command, of a client that waits for each reply
+        self.last_input = now
         self._spent, self._needed = 1, 0
-        end = self._step(data, 0) if data else 0
+        end = self._step(data, 0)
         if end < 0:
             self._keep(data, 0)
         elif end < len(data) or self._needed or self.buffered or self._long or self._eof:
             self._handle(data, end)
 
     def _receive_more(self, data: bytes) -> None:
-        """Handle input behind input that was kept."""
+        """Handle input behind input that was kept, or the latter alone (b"")."""
+        self.has_more = False
+        if data:
+            self.last_input = self.now
         if self.outbox.closing:
             return
         self._buffer += data
@@ -188,8 +189,8 @@ class JobClient(PlainPeer, ABC):
         return at
 
     @abstractmethod
-    def reply(self, data: bytes) -> None:
-        """Send a reply to the next command, as encoded bytes of the protocol."""
+    def reply(self, data: bytes, marks: tuple[Mark, ...] = ()) -> None:
+        """Answer the next command, as encoded bytes of the protocol, once these marks have reached the records of this turn."""
 
     @abstractmethod
     def fail(self, error: bytes) -> None:
@@ -249,10 +250,19 @@ class JobClient(PlainPeer, ABC):
 
     def promise(self, name: str) -> None:
         """Hold the reply back until the tube's records of this turn are as durable as its topic promises."""
+        self.outbox.wait_for(self.promised(name))
+
+    def promised(self, name: str) -> tuple[Mark, ...]:
+        """Return the marks that a reply about the tube's records of this turn waits for, of all logs that have the tube."""
         topic = self.broker.topics.get(name)
-        for one in topic.shards if topic is not None else ():
+        if topic is None:
+            return ()
+        if len(topic.shards) == 1:
+            topic.journal.promise()
+            return topic.marks
+        for one in topic.shards:
             one.journal.promise()
-            self.outbox.wait_for(one.marks)
+        return sum([one.marks for one in topic.shards], ())
 
     # sink of the worker
 

@@ -4,21 +4,20 @@ Held messages leave together with the next reply. The outbox does not decide whe
 does. `closing` is an attribute of the outbox because it means: when all of this output is sent, the connection ends.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from nsqd.core.sequence.mark import Mark
 from nsqd.protocols.transport import NEVER, Transport
 
 
-@dataclass(frozen=True, slots=True)
-class Limited:
+class Limited(NamedTuple):
     """Replies that `instead` replaces if a mark is not reached in time."""
 
     place: int  # of their frame among those of the turn
     mark: Mark
     due: int  # monotonic ns
     instead: bytes
-    count: int  # replies
+    replies: int
 
 
 class Outbox:

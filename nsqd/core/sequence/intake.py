@@ -15,6 +15,8 @@ from nsqd.core.sequence.dedup import Dedup
 from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda, Source
 
+NO_PRIORITY = 1 << 32  # above all priority numbers of jobs
+
 
 class Sealed(NamedTuple):
     """Messages that have frames and ids and are about to get their ordinals. They become one record of the log."""
@@ -41,7 +43,7 @@ class Intake:
 
     __slots__ = (
         "_agenda", "_ids", "_pending", "_pending_apart", "_promise", "_put_batches", "_topic", "dedup", "dropped_count",
-        "duplicate_count", "is_foreign", "message_bytes", "message_count", "producers",
+        "duplicate_count", "is_foreign", "message_bytes", "message_count", "most_urgent", "producers",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +71,7 @@ class Intake:
         # messages of this turn with a delay or attributes: (due or 0, bodies, attributes)
         self._pending_apart: list[tuple[int, list[bytes], Attributes]] = []
         self._put_batches: list[PutBatch] = []  # jobs put in this turn
+        self.most_urgent = NO_PRIORITY  # the lowest priority number of these jobs
 
     # messages
 
@@ -131,21 +134,14 @@ class Intake:
 
         `key`: the key of a single job, as in Attributes; "": none.
         """
-        self.count(bodies)
         put_batch = self._put_batches[-1] if self._put_batches else None
         if put_batch is None or put_batch.options != options or put_batch.key or key:
             if put_batch is None:
                 self._agenda.unsealed_puts.append(self._topic)
             put_batch = PutBatch(options, self._agenda.wall, key)
             self._put_batches.append(put_batch)
+            self.most_urgent = min(self.most_urgent, options.priority)
         return put_batch.add(bodies, self._ids)
-
-    def puts_urgently(self, priority: int) -> bool:
-        """Return True if a job put in this turn has a lower priority number."""
-        for put_batch in self._put_batches:  # noqa: SIM110 (nearly always one: a generator costs five times as much)
-            if put_batch.options.priority < priority:
-                return True
-        return False
 
     def put_with_id(self, body: bytes, options: JobOptions, sequence: int, created: int) -> None:
         """Take a job that was put elsewhere at `created` (ns since the epoch), which keeps the sequence in its id.
@@ -153,7 +149,6 @@ class Intake:
         The sequence must be higher than those of all earlier jobs, and lower than any that is still to be issued. The caller
         seals the jobs at once.
         """
-        self.count([body])
         put_batch = PutBatch(options, created)
         put_batch.add_one(body, self._ids.id_number(sequence))
         self._put_batches.append(put_batch)
@@ -161,6 +156,7 @@ class Intake:
     def take_put_batches(self) -> list[PutBatch]:
         """Return the jobs put since the last call."""
         put_batches, self._put_batches = self._put_batches, []
+        self.most_urgent = NO_PRIORITY
         return put_batches
 
     # sealing
@@ -226,6 +222,7 @@ class Intake:
         """Seal jobs, which already have frames and ids, from ordinal `first` on."""
         options = put_batch.options
         put_batch.first = first
+        self.count(put_batch.bodies)
         self._pack(NONE, first)
         if put_batch.key:
             packed = Attributes(key=put_batch.key, job=options.packed).pack(first)

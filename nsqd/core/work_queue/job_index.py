@@ -17,6 +17,7 @@ H = TypeVar("H")  # the type of the holders of jobs
 _WHOLE = (1 << 64) - 1
 
 _PAGE = 64  # client ids per page
+_NO_ORDINALS, _NO_HOLDERS = array("Q", bytes(8 * _PAGE)), array("I", bytes(4 * _PAGE))  # of a page without jobs
 
 
 class JobIndex(Generic[H]):
@@ -70,7 +71,7 @@ class JobIndex(Generic[H]):
         page, at = divmod(client_id, _PAGE)
         found = self._pages.get(page)
         if found is None:
-            found = self._pages[page] = array("Q", bytes(8 * _PAGE)), array("I", bytes(4 * _PAGE))
+            found = self._pages[page] = _NO_ORDINALS[:], _NO_HOLDERS[:]
             self._counts[page] = 0
         return *found, at
 

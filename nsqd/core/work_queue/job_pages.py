@@ -55,6 +55,15 @@ def _sequence(rows: bytes, at: int) -> int:
     return int(BRIEF.unpack_from(rows, at * ROW.size)[0]) & SEQUENCE
 
 
+def _expanded(batches: list[_Batch]) -> bytearray:
+    """Return the PAGE rows of a page of batches end to end, zeros where there is no job."""
+    rows = bytearray(PAGE * _ROW_SIZE)
+    for place, count, first_id, common in batches:
+        new = rows_from(range(first_id, first_id + count), common)
+        rows[place * _ROW_SIZE : (place + count) * _ROW_SIZE] = b"".join(new)
+    return rows
+
+
 class JobPages:
     """The rows of a tube's jobs by ordinal, in pages of PAGE rows each."""
 
@@ -80,8 +89,10 @@ class JobPages:
         """Return the outline of the job with this ordinal, or None if there is none: a fifth of the cost of `get`."""
         page, at = divmod(ordinal, PAGE)
         rows = self._pages.get(page) or self._rows(page)
-        outline: Outline | None = OUTLINE.unpack_from(rows, at * _ROW_SIZE) if rows is not None else None
-        return outline if outline is not None and outline[7] else None
+        if rows is None:
+            return None
+        outline: Outline = OUTLINE.unpack_from(rows, at * _ROW_SIZE)
+        return outline if outline[7] else None
 
     def reserve(self, ordinal: int, due: int, reserves: int) -> bytes:
         """Note that a job, whose outline was read, is reserved until `due` (ns), for the `reserves`th time. Return its row."""
@@ -113,8 +124,8 @@ class JobPages:
         self._counts[page] = left
         rows = self._pages.get(page) or self._rows(page)
         assert rows is not None
-        at *= ROW.size
-        rows[at : at + ROW.size] = _ABSENT
+        at *= _ROW_SIZE
+        rows[at : at + _ROW_SIZE] = _ABSENT
 
     def __contains__(self, ordinal: int) -> bool:
         page, at = divmod(ordinal, PAGE)
@@ -123,9 +134,9 @@ class JobPages:
 
     def _rows(self, page: int) -> bytearray | None:
         """Return the rows of a page, which may be batches until now; None: there is no such page."""
-        if page in self._batches:
-            self._pages[page] = bytearray(self.page(page))
-            del self._batches[page]
+        batches = self._batches.pop(page, None)
+        if batches is not None:
+            self._pages[page] = _expanded(batches)
         return self._pages.get(page)
 
     def _make(self, page: int) -> bytearray:
@@ -351,11 +362,8 @@ class JobPages:
         rows = self._pages.get(number)
         if rows is not None:
             return bytes(rows)
-        end, parts = 0, []
-        for place, count, first_id, common in self._batches.get(number, ()):
-            parts += [_ABSENT * (place - end), *rows_from(range(first_id, first_id + count), common)]
-            end = place + count
-        return b"".join(parts).ljust(PAGE * ROW.size, b"\0") if parts else b""
+        batches = self._batches.get(number)
+        return bytes(_expanded(batches)) if batches is not None else b""
 
     def _states(self, page: int) -> bytes:
         """Return the state of each of the PAGE rows of a page, 0 where there is no job; b"" if there is no such page."""

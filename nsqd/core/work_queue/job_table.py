@@ -83,10 +83,20 @@ class JobTable:
         return row
 
     def reserve(self, ordinal: int, priority: int, reserves: int, due: int) -> bytes:
-        """Reserve a ready job of that priority until `due` (ns), for the `reserves`th time. Return its row."""
-        self._leave(ordinal, _READY, priority)
+        """Reserve the job that `plain_head` returned until `due` (ns), for the `reserves`th time. Return its row.
+
+        Does what `_leave` and `_enter` do, at half of their cost.
+        """
+        counts, ready = self.counts, self._orders[_READY]
         row = self.jobs.reserve(ordinal, due, reserves)
-        self._enter(ordinal, _RESERVED, due)
+        ready.advance((priority << _BITS | ordinal) + 1)
+        counts[_READY] -= 1
+        counts[_RESERVED] += 1
+        if priority < URGENT:
+            self.urgent -= 1
+        heappush(self._orders[_RESERVED].heap, due << _BITS | ordinal)
+        if len(ready.heap) > 2 * counts[_READY] + SLACK:
+            ready.sweep(partial(self._first_found, _READY))
         return row
 
     def bury(self, job: Job, priority: int) -> bytes:
@@ -100,18 +110,17 @@ class JobTable:
         self.jobs.remove(ordinal)
 
     def _enter(self, ordinal: int, state: JobState, key: int) -> None:
-        """Enter a job into the order of its state. `key`: the priority of a ready job, the due time of another."""
+        """Enter a job into the order of its state. `key`: the priority of a ready job, the due time of another.
+
+        No more entries are stale than before, and there is one job more, so nothing is to be swept.
+        """
         self.counts[state] += 1
         if state is _BURIED:
             self.buried[ordinal] = None
             return
         if state is _READY:
             self.urgent += key < URGENT
-        order = self._orders[state]
-        heap = order.heap
-        heappush(heap, key << _BITS | ordinal)
-        if len(heap) > 2 * self.counts[state] + SLACK:
-            order.sweep(partial(self._first_found, state))
+        heappush(self._orders[state].heap, key << _BITS | ordinal)
 
     def _first_found(self, state: JobState, first: int, end: int) -> int | None:
         """Return the first entry of first..end, a run in the order of that state, that is not stale; None: all are."""
@@ -126,7 +135,7 @@ class JobTable:
         return None
 
     def _leave(self, ordinal: int, state: JobState, priority: int) -> None:
-        self.counts[state] -= 1
+        count = self.counts[state] = self.counts[state] - 1
         if state is _BURIED:
             del self.buried[ordinal]
             return
@@ -134,9 +143,9 @@ class JobTable:
             self.urgent -= 1
         order = self._orders[state]
         heap = order.heap
-        if heap and heap[0] & _ORDINAL == ordinal:  # its entry, or a stale one
+        if heap[0] & _ORDINAL == ordinal:  # its entry, or a stale one; there is one for each job
             order.advance(heap[0] + 1)
-        if len(heap) > 2 * self.counts[state] + SLACK:
+        if len(heap) > 2 * count + SLACK:
             order.sweep(partial(self._first_found, state))
 
     def restart(self, offset: int, now: int) -> Iterator[tuple[list[int], int]]:

@@ -263,8 +263,9 @@ class Tube(Pausable):
         if not ttr or failures or is_over(created, ttl, self.agenda.wall):
             return None
         extent = self.extents.read(ordinal)
-        place = ordinal - extent.first if extent is not None else -1
-        frame = extent.frames[place] if extent is not None and place >= 0 and extent.frames else b""
+        if extent is None or extent.first > ordinal or not extent.frames:
+            return None
+        frame = extent.frames[ordinal - extent.first]
         if not frame:
             return None
         if self.offsets.gate is not None:

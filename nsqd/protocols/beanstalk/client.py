@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from nsqd.core.broker import Broker
 from nsqd.core.limits import TooMany
+from nsqd.core.sequence.mark import Mark
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job
 from nsqd.core.work_queue.waiters import Reading
@@ -201,9 +202,9 @@ class Client(JobClient):
     def _count_error(self, error: bytes) -> None:
         self.broker.client_errors["beanstalkd", error[:-2].decode()] += 1
 
-    def reply(self, data: bytes) -> None:
+    def reply(self, data: bytes, marks: tuple[Mark, ...] = ()) -> None:
         self._spent += 1 + len(data) // BYTES_OF_A_UNIT
-        self.outbox.reply(data)
+        self.outbox.reply(data, marks)
 
     def _count(self, command: str) -> None:
         self.broker.tubes.commands[command] += 1

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from heapq import merge
 from itertools import chain, islice
 
+from nsqd.core.sequence.mark import Mark
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.actions import behind
 from nsqd.core.work_queue.job import Job, JobState
@@ -207,15 +208,16 @@ class Operator(Borrower):
         self._count("list-tubes-watched")
         self.reply(stats.listing(self.worker.watching))
 
-    def _finish(self, job_id: int) -> bool:
+    def _finish(self, job_id: int) -> tuple[Mark, ...] | None:
+        """Finish a job, and return the marks that the reply waits for; None: there is none that this worker may finish."""
         tubes = self.broker.tubes
         found = tubes.locate(job_id)
         if found is None or found[0].reserved.get(found[1], self.worker) is not self.worker:
-            return False
+            return None
         tube, ordinal, (whole_id, priority, _, _, _, _, _, state) = found
         name = tube.topic_name
         tube.finish_row(ordinal, whole_id, priority, state)
         tubes.listed.counters[name]["delete"] += 1
-        self.promise(name)
+        marks = self.promised(name)
         tubes.leave_empty(name)
-        return True
+        return marks

@@ -278,8 +278,9 @@ class Peer(Operator):
     def _delete(self, job_id: int) -> None:
         self.broker.tubes.serve_waiting()
         self._count("delete")
-        if self._finish(job_id):
-            self.reply(b"DELETED\r\n")
+        marks = self._finish(job_id)
+        if marks is not None:
+            self.reply(b"DELETED\r\n", marks)
         elif self.broker.tubes.find(job_id) is None:
             self._ask_owner(b"delete ", job_id)
         else:
@@ -287,8 +288,12 @@ class Peer(Operator):
 
     def _delete_batch(self, job_ids: tuple[int, ...]) -> None:
         """Delete the jobs, and answer DELETED_BATCH with how many existed and were not reserved by another worker."""
-        find = self.broker.tubes.find
-        done = sum(self._finish(job_id) for job_id in job_ids)
+        find, done = self.broker.tubes.find, 0
+        for job_id in job_ids:
+            marks = self._finish(job_id)
+            if marks is not None:
+                self.outbox.wait_for(marks)
+                done += 1
         self._delete_elsewhere([job_id for job_id in dict.fromkeys(job_ids) if find(job_id) is None], done)
 
     def _release(self, job_id: int, priority: int, delay: int) -> None:

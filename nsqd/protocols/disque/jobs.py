@@ -126,16 +126,17 @@ def _put(
     client: Client, queue: str, options: JobOptions, bodies: list[bytes], asks_for_copies: bool, timeout: int
 ) -> None:
     broker, context = client.broker, client.context
-    if options.delay:
-        options = options._replace(due=client.now + options.delay * SECOND)
+    _, retry, delay, _, _, ttl, copies = options
+    if delay:
+        options = options._replace(due=client.now + delay * SECOND)
     marks: tuple[Mark, ...] | None = None
     if asks_for_copies or broker.context.copies > 1:  # else no topic has copies
-        marks = broker.tubes.ask_for_copies(queue, options.copies if asks_for_copies else 1, context.has_limits)
+        marks = broker.tubes.ask_for_copies(queue, copies if asks_for_copies else 1, context.has_limits)
     number = broker.tubes.put_into(queue, bodies, options)
     context.queues.use(queue, client.now)
     if client.credential is not None:
         client.count_published(len(bodies), sum(map(len, bodies)))
-    encode, ttl, retry = context.ids.encode, options.ttl, options.ttr
+    encode = context.ids.encode
     if len(bodies) == 1:
         replies = b"+" + encode(number, ttl, retry) + b"\r\n"
     else:
@@ -150,7 +151,7 @@ def _put(
         client.reply(replies, usual if marks is None else marks)
     else:
         since = client.put_since if client.put_since >= 0 else client.now
-        client.reply_by(replies, marks, *_limit(since, timeout, options.ttl), len(bodies))
+        client.reply_by(replies, marks, *_limit(since, timeout, ttl), len(bodies))
 
 
 def _limit(now: int, timeout: int, ttl: int) -> tuple[int, bytes]:
@@ -294,8 +295,7 @@ def acknowledge_one(client: Client, job_id: bytes) -> bool:
     if not context.ids.names(job_id, ttl, ttr):
         return False
     context.queues.acknowledge_row(tube, ordinal, message_id, priority, state)
-    client.promise(tube.topic_name)
-    client.reply(b":1\r\n")
+    client.reply(b":1\r\n", client.promised(tube.topic_name))
     return True
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from nsqd.core.broker import Broker
 from nsqd.core.limits import TooFewCopies, TooMany
@@ -43,7 +43,8 @@ _HANDLERS: dict[bytes, Handler[Client]] = {
 }
 
 
-class _Add(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Add:
     """The last ADDJOB of a client, without its body: clients send the same again and again."""
 
     queue: str
@@ -56,7 +57,8 @@ class _Add(NamedTuple):
     timeout: int  # ms that it waits; 0: no limit
 
 
-class _Get(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Get:
     """The last GETJOB of a client."""
 
     request: bytes  # as it came
@@ -179,27 +181,28 @@ class Peer(Client):
 
     def _add_again(self, add: _Add, data: bytes, at: int) -> int:
         """Handle ADDJOBs that differ from the last one in their bodies only. Return where they end; 0: there are none."""
-        if add.is_usual and add.options.copies != jobs.usual_copies(self):
+        options, behind = add.options, add.behind
+        if add.is_usual and options.copies != jobs.usual_copies(self):
             return 0
         if self.credential is not None and self.is_in_debt():
             return 0
         begin = at + len(add.before)
         end = begin + add.size
-        if not data.startswith(add.behind, end):
+        if not data.startswith(behind, end):
             return 0
         bodies = [data[begin:end]]
-        at = end + len(add.behind)
+        at = end + len(behind)
         if at < len(data):
             at = self._more_bodies(add, data, at, bodies)
         try:
-            is_added = jobs.add_usual(self, add.queue, add.options, bodies, add.asks_for_copies, add.timeout)
+            if not jobs.add_usual(self, add.queue, options, bodies, add.asks_for_copies, add.timeout):
+                return 0
         except (TooMany, TooFewCopies):  # the command is read as any other, and answered with the error
-            return 0
-        if not is_added:
             return 0
         self.last_command = b"addjob"
         self.context.counts[b"addjob"] += len(bodies)
-        self.spend(len(bodies) - 1)
+        if len(bodies) > 1:
+            self.spend(len(bodies) - 1)
         return at
 
     def _more_bodies(self, add: _Add, data: bytes, at: int, bodies: list[bytes]) -> int:

@@ -265,3 +265,15 @@ def test_jobs_that_leave_their_state_in_another_order_leave_nothing_behind(is_fi
             model.table.bury(job, URGENT)
         if not ordinal % 20:
             model.table.check()
+
+
+@each("moves", range(60, 75))
+def test_few_entries_are_stale_when_jobs_leave_a_run(moves: int) -> None:
+    model = Model()
+    model.do("add_together", READY, 0, 0)
+    model.do("add", READY, URGENT, 0)
+    for more in range(1, moves):
+        model.do(3, READY, URGENT + more, 0)  # each leaves a stale entry, which is not the first
+    for due in range(1, 5):
+        model.do("reserve", RESERVED, 0, due)
+        model.check(model.table)
