@@ -14,6 +14,13 @@ def number(value: object) -> int:
     return value if type(value) is int and -(1 << 63) <= value < 1 << 64 else 0
 
 
+def numbers(values: list[Any]) -> list[int]:
+    """Return `number` of each value: the list itself if all of them are such integers."""
+    if set(map(type, values)) == {int} and min(values) >= -(1 << 63) and max(values) < 1 << 64:
+        return values
+    return list(map(number, values))
+
+
 def text(value: object) -> str:
     """Return the value, or "" if it is no text. Lone surrogates, which JSON can hold, become U+FFFD."""
     return without_surrogates(value) if isinstance(value, str) else ""

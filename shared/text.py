@@ -11,7 +11,7 @@ _GO_ESCAPED = re.compile("[<>&\u2028\u2029]")
 
 def without_surrogates(text: str) -> str:
     """Replace each lone surrogate, which JSON can hold and UTF-8 cannot, by U+FFFD, as Go's JSON decoder does."""
-    return _LONE_SURROGATE.sub("\ufffd", text)
+    return text if text.isascii() else _LONE_SURROGATE.sub("\ufffd", text)  # nearly all names are, and that is one flag
 
 
 def go_json(value: Any) -> str:

@@ -9,7 +9,6 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
 from typing import Any, ClassVar
 
 from admin.nodes.merge import entries, items, merged_channel, named, texts, topic_of
@@ -17,7 +16,7 @@ from admin.nodes.upstreams import Gathered, Refused, Upstreams
 from shared.json_fields import JsonObject, number, objects, text
 
 LOOKUPDS, NSQDS = "nsqlookupd", "nsqd"
-_WITHOUT_CLIENTS = {"format": "json", "include_clients": "false"}
+WITHOUT_CLIENTS = {"format": "json", "include_clients": "false"}
 MOST_OF_A_NODE, MOST_OF_A_TOPIC = 200_000, 50_000  # topics, channels and clients that one node may list
 _VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
 
@@ -138,7 +137,7 @@ class Cluster:
         if self.lookupds:
             gathered = await self._ask(LOOKUPDS, self.lookupds, "/topics")
             return await self._names(gathered, lambda data: data.get("topics"))
-        gathered = await self._ask(NSQDS, self.nsqds, "/stats", _WITHOUT_CLIENTS)
+        gathered = await self._ask(NSQDS, self.nsqds, "/stats", WITHOUT_CLIENTS)
         return await self._names(
             gathered, lambda data: [one["topic_name"] for one in named(data.get("topics"), "topic_name")]
         )
@@ -190,7 +189,7 @@ class Cluster:
     ) -> Stats:
         """Return stats of all of the producers' topics, or of one. Raises AllFailed, also if there is no producer."""
         by_address = {one.address: one for one in producers}
-        arguments = {"format": "json"} if clients else dict(_WITHOUT_CLIENTS)
+        arguments = {"format": "json"} if clients else dict(WITHOUT_CLIENTS)
         arguments |= {name: value for name, value in (("topic", topic), ("channel", channel)) if value}
         gathered = await self._ask(NSQDS, by_address, "/stats", arguments)
         now = int(time.time())
@@ -204,7 +203,7 @@ class Cluster:
     async def _producers_from_nsqds(self, addresses: Iterable[str]) -> Producers:
         async def ask(address: str) -> Producer:
             info = await self.upstreams.get_object(address, "/info")
-            stats = await self.upstreams.get_object(address, "/stats", _WITHOUT_CLIENTS)
+            stats = await self.upstreams.get_object(address, "/stats", WITHOUT_CLIENTS)
             host, _, port = address.rpartition("/")[2].rpartition(":")
             names = lambda: [(text(one["topic_name"]), False) for one in named(stats.get("topics"), "topic_name")]  # noqa: E731
             topics = await self.upstreams.answer_budget.run_in_thread(stats.memory, names)
@@ -277,7 +276,9 @@ def _merged(
 def producer_of(data: JsonObject) -> Producer:
     """Return the node that /nodes or /lookup of an nsqlookupd lists, or that its own /info describes."""
     names, tombstones = items(data.get("topics")), items(data.get("tombstones"))
-    topics = ((text(name), mark is True) for name, mark in zip_longest(names, tombstones[: len(names)]))
+    marks = [mark is True for mark in tombstones[: len(names)]]
+    marks += [False] * (len(names) - len(marks))
+    topics = zip(map(text, names), marks, strict=True)
     given: dict[str, Any] = {name: text(data.get(name)) for name in Producer.TEXTS}
     given |= {name: number(data.get(name)) for name in Producer.PORTS}
     return Producer(

@@ -15,7 +15,7 @@ from admin.nodes.cluster import PartialResult
 from admin.nodes.merge import fields, items, texts
 from admin.nodes.sorting import arranged
 from admin.nodes.views import Row, absent_row, drain_rank, topic_row, with_rates
-from shared.json_fields import JsonObject, number, text
+from shared.json_fields import JsonObject, number, numbers, text
 
 TOTALS = ("channels", "depth", "in_flight", "deferred", "buried", "clients", "messages")
 COLUMNS: dict[str, tuple[str, ...]] = {  # the columns that an order needs
@@ -88,8 +88,11 @@ def _add_node(found: Overview, data: JsonObject, columns: tuple[str, ...]) -> No
 def _add_column(sums: Values, column: str, names: list[str], values: list[object]) -> None:
     """Add a node's column to the sums of the nodes before."""
     merges: dict[str, Callable[[int, int], int]] = {"channels": max, "drain": slower, "oldest": older}
-    merge = merges.get(column, int.__add__)
-    for name, value in zip(names, map(number, values), strict=True):
+    merge, counts = merges.get(column, int.__add__), numbers(values)
+    if list(sums) == names:  # nodes usually have the same topics: no step in Python for each
+        sums.update(zip(names, list(map(merge, sums.values(), counts)), strict=True))
+        return
+    for name, value in zip(names, counts, strict=True):
         sums[name] = merge(sums[name], value) if name in sums else value
 
 

@@ -7,10 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from msgspec.structs import asdict
+
+from admin.nodes.cluster import WITHOUT_CLIENTS
 from admin.nodes.merge import LONGEST_NAME
 from admin.nodes.overview import MOST_NAMES
 from admin.nodes.upstreams import Gathered
 from admin.terminal.arguments import add_command
+from admin.terminal.channel_counts import StatsAnswer, summed
 from admin.terminal.session import Session
 from shared.json_fields import JsonObject, number, objects, text
 from shared.terminal.commands import CommandError, Commands, WrongArguments, whole_number
@@ -128,21 +132,11 @@ async def _topics(session: Session, arguments: argparse.Namespace) -> int:
 
 
 async def _channels(session: Session, arguments: argparse.Namespace) -> int:
-    stats = session.take(await session.cluster.stats(await session.producers(arguments.topic), arguments.topic))
-    rows = [_channel(*key, merged) for key, merged in sorted(stats.channels().items())]
+    addresses = [one.address for one in await session.producers(arguments.topic)]
+    asked = WITHOUT_CLIENTS | ({"topic": arguments.topic} if arguments.topic else {})
+    answers = await session.decoded(addresses, "/stats", asked, StatsAnswer)
+    rows = [{"topic": topic, **asdict(counts)} for (topic, _), counts in summed(answers.values()).items()]
     return _print(rows, CHANNELS, arguments, "no channels")
-
-
-def _channel(topic: str, channel: str, merged: JsonObject) -> Row:
-    """Return the row of a channel, from the form of admin.nodes.merge."""
-    counts = {
-        name: merged.get(f"{key}_count", 0)
-        for name, key in (
-            ("clients", "client"), ("in_flight", "in_flight"), ("deferred", "deferred"), ("buried", "buried"),
-            ("requeued", "requeue"), ("timed_out", "timeout"), ("messages", "message"),
-        )
-    }  # fmt: skip
-    return {"topic": topic, "channel": channel, "depth": merged["depth"], **counts, "paused": merged["paused"]}
 
 
 # Tubes

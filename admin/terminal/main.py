@@ -49,6 +49,7 @@ def parser(only: str = "") -> argparse.ArgumentParser:
 
 def _run(arguments: argparse.Namespace) -> int:
     """Run a command with the nodes of its context. Prints the nodes that are missing. Raises CommandError."""
+    from admin.nodes.cluster import AllFailed
     from admin.terminal.session import Session
 
     context = resolve(arguments)
@@ -61,6 +62,8 @@ def _run(arguments: argparse.Namespace) -> int:
         except CommandError:
             report(session.missing)
             raise
+        except AllFailed as failed:
+            raise session.no_answer(failed) from None
         report(session.missing)
         return code or (ExitCode.FAILED if session.missing else ExitCode.DONE)
 

@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TypeVar
 
+import msgspec
+
 from admin.nodes.answer_budget import AnswerBudget
 from admin.nodes.cluster import AllFailed, Cluster, PartialResult, Producer, Producers, producer_of
 from admin.nodes.fallback import FallbackUpstreams
@@ -37,6 +39,7 @@ _ADVICE = {
 _FLAGS = ("-http-client-tls-", "--tls-")  # the flags of nsqadmin in advice, and those of commands
 
 T = TypeVar("T", bound=PartialResult)
+Kind = TypeVar("Kind")
 
 
 class Session:
@@ -132,7 +135,23 @@ class Session:
         self, addresses: Iterable[str], path: str, arguments: dict[str, str] | None = None
     ) -> Gathered[JsonObject]:
         """Return the JSON objects of these nodes, and note the errors of the others. Raises NoAnswer if none answers."""
-        found = await self.direct.objects_of(addresses, path, arguments)
+        return self._noted(await self.direct.objects_of(addresses, path, arguments))
+
+    async def decoded(
+        self, addresses: Iterable[str], path: str, arguments: dict[str, str], kind: type[Kind]
+    ) -> dict[str, Kind]:
+        """Return the JSON of these nodes as values of a Struct, by address; otherwise as `gather`."""
+
+        async def ask(address: str) -> Kind:
+            try:
+                return msgspec.json.decode(await self.direct.get_bytes(address, path, arguments), type=kind)
+            except msgspec.DecodeError as error:
+                raise UpstreamError(f"{address}{path} answered something else: {error}") from None
+
+        return self._noted(await self.direct.all_of(addresses, ask)).answers
+
+    def _noted(self, found: Gathered[Kind]) -> Gathered[Kind]:
+        """Return the answers, and note the errors. Raises NoAnswer if there is no answer."""
         self.note(found.errors)
         if not found.answers:
             raise NoAnswer("; ".join(found.errors) or f"no node is known: {START}")

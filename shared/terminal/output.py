@@ -87,30 +87,29 @@ def table(rows: Sequence[Row], columns: Sequence[Column], most: int = 0, colors:
     Where a line would be longer, texts are cut, and then the last columns are left out: the heading says how many.
     """
     cells = [[column.text(row.get(column.key)) for row in rows] for column in columns]
-    widths = [
-        max(len(column.heading), *map(len, texts)) if texts else len(column.heading)
-        for column, texts in zip(columns, cells, strict=True)
-    ]
+    widths = [max(len(column.heading), *map(len, texts), 0) for column, texts in zip(columns, cells, strict=True)]
     shown = _fit(columns, widths, most) if most else len(columns)
     kept = columns[:shown]
-    headings = [column.heading for column in kept]
+    headings = _padded([[column.heading] for column in kept], kept, widths)
     more = f"{GAP}+{len(columns) - shown}" if shown < len(columns) else ""
-    yield paint(_line(headings, kept, widths, [""] * shown, colors) + more, "bold", colors)
-    for place, row in enumerate(rows):
-        texts = [cells[index][place] for index in range(shown)]
-        yield _line(texts, kept, widths, [column.style(row) for column in kept] if colors else [], colors)
+    yield paint(GAP.join(one for (one,) in headings).rstrip() + more, "bold", colors)
+    padded = _padded(cells[:shown], kept, widths)
+    if colors:
+        padded = [
+            [paint(text, column.style(row), colors) for text, row in zip(texts, rows, strict=True)]
+            for column, texts in zip(kept, padded, strict=True)
+        ]
+    for texts in zip(*padded, strict=True):
+        yield GAP.join(texts).rstrip()
 
 
-def _line(
-    texts: Sequence[str], columns: Sequence[Column], widths: Sequence[int], styles: Sequence[str], colors: bool
-) -> str:
-    parts = []
-    for index, (text, column, room) in enumerate(zip(texts, columns, widths, strict=False)):
-        if len(text) > room:
-            text = text[: room - len(CUT)] + CUT
-        padded = text.rjust(room) if column.is_number else text.ljust(room)
-        parts.append(paint(padded, styles[index], colors) if colors and styles[index] else padded)
-    return GAP.join(parts).rstrip()
+def _padded(cells: list[list[str]], columns: Sequence[Column], widths: Sequence[int]) -> list[list[str]]:
+    """Return the texts of each column as long as the column is wide: cut, or filled up."""
+    padded = []
+    for texts, column, room in zip(cells, columns, widths, strict=False):
+        fitting = [text if len(text) <= room else text[: room - len(CUT)] + CUT for text in texts]
+        padded.append([text.rjust(room) if column.is_number else text.ljust(room) for text in fitting])
+    return padded
 
 
 def _fit(columns: Sequence[Column], widths: list[int], most: int) -> int:

@@ -28,7 +28,7 @@ TRIED_BY = {
     "admin/users/test_oidc_options.py": ("admin.options",),
     "admin/pages/test_start.py": ("admin.output.layout", "admin.output.requests", "admin.output.site",),
     "admin/pages/test_start_process.py": ("admin.daemon", "admin.pages.node_pages", "admin.pages.record_pages",),
-    "admin/terminal/test_listing.py": ("admin.terminal.arguments", "admin.terminal.session",),
+    "admin/terminal/test_listing.py": ("admin.terminal.arguments", "admin.terminal.channel_counts", "admin.terminal.session",),
     "admin/test_shown.py": ("admin.nodes.answer_budget",),
     "apps/test_apps.py": (
         "apps.interrupts", "apps.nsq_tail", "apps.passthrough", "apps.to_nsq", "penstock.client.connection",

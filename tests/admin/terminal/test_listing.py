@@ -48,6 +48,34 @@ def test_channels(filled: list[LocalNode], terminal: Terminal) -> None:
     assert "topic nowhere was not found: see penstock topics" in error
 
 
+def test_channels_of_nodes_that_answer_in_another_form(filled: list[LocalNode], terminal: Terminal) -> None:
+    channel = {"channel_name": "mail", "depth": 5, "client_count": 2, "paused": True}
+    old = {"status_code": 200, "data": {"topics": [{"topic_name": "orders", "channels": [channel]}]}}
+    terminal.network.answers["127.0.0.1:4151/stats"] = httpx.Response(200, json=old)
+    [row] = terminal.rows("channels")
+    assert (row["depth"], row["clients"], row["messages"], row["paused"]) == (6, 2, 1, True)
+    channel["depth"] = 1 << 63
+    terminal.network.answers["127.0.0.1:4151/stats"] = httpx.Response(200, json=old)
+    code, out, error = terminal("channels")
+    assert code == 1
+    assert "mail" in out
+    assert "incomplete: 127.0.0.1:4151/stats answered something else" in error
+
+
+@pytest.mark.parametrize(("command", "expected"), [("topics", 1), ("channels", 3), ("clients", 3)])
+def test_nodes_that_all_refuse_are_reported_in_one_line(
+    command: str, expected: int, filled: list[LocalNode], terminal: Terminal
+) -> None:
+    for port in (4151, 4251):
+        for path in ("/stats", "/topics/figures", "/topics/rows"):
+            terminal.network.answers[f"127.0.0.1:{port}{path}"] = httpx.Response(500, text="no")
+    code, out, error = terminal(command)
+    assert code == expected
+    assert not out
+    assert "127.0.0.1:4251/" in error
+    assert "answered 500" in error
+
+
 def test_tubes_have_the_sums_of_all_nodes(nodes: list[LocalNode], terminal: Terminal) -> None:
     clients = [Disque(node.connect("DISQUE")) for node in nodes]
     for client, count in zip(clients, (2, 1), strict=True):
