@@ -1,5 +1,6 @@
 """The HTTP thread: it frees its connections by reference counts alone, reports what stopped it, and closes slow clients."""
 
+import asyncio
 import gc
 import socket
 import struct
@@ -14,7 +15,7 @@ from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
-from shared.http import guard
+from shared.http import guard, server
 from shared.http.api import Api
 from shared.http.bridge import Bridge
 from shared.http.errors import HttpError
@@ -169,3 +170,20 @@ def test_a_header_that_was_half_read_elsewhere_has_only_the_time_that_is_left(si
         client.sendall(rest)
         assert client.recv(4096).endswith(b"fine" if rest else b"")
         assert rest or client.recv(4096) == b""
+
+
+def test_the_loop_waits_for_the_next_date_and_ends_without_waiting_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "TICK", 3600.0)
+
+    async def run() -> None:
+        config = server._config(Api({}, Hosts([]), lambda bug: None))
+        config.load()
+        uvicorn = server._Uvicorn(config)
+        loop = asyncio.create_task(uvicorn.main_loop())
+        while not uvicorn.server_state.default_headers:
+            await asyncio.sleep(0)
+        assert b"date" in dict(uvicorn.server_state.default_headers)
+        uvicorn.end()
+        await asyncio.wait_for(loop, 60)
+
+    asyncio.run(run())
