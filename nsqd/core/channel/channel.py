@@ -233,13 +233,20 @@ class Channel:
     def extend(self, batch: DistributedBatch) -> None:
         """Take in the messages that the topic's distributed offset has just passed.
 
-        A bounded channel drops those that it has no room for.
+        A bounded channel drops those that it has no room for. A channel without a ready consumer has little to do: a topic may
+        have hundreds of them.
         """
-        self.delayed += batch.delayed
-        for first, end in self.backlog.bound(batch) if self._bounded else ():
+        if batch.delayed:
+            self.delayed += batch.delayed
+        if self._bounded:
+            self._drop_excess(batch)
+        if self.dispatch.ready:
+            self.wake()
+
+    def _drop_excess(self, batch: DistributedBatch) -> None:
+        for first, end in self.backlog.bound(batch):
             self.dropped_count += end - first
             self.journal.finish(first, end - first)
-        self.wake()
 
     def expect(self, first: int, count: int, options: JobOptions) -> None:
         """Do nothing: the messages of a channel have no options, only jobs do."""
