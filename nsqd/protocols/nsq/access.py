@@ -43,8 +43,8 @@ class Access:
         self._ask = ask
         self.credential = credential
         self._secret = b""
-        # the pairs (topic, channel) found allowed: matching the patterns costs microseconds
-        self._allowed: set[tuple[str, str]] = set()
+        # the pairs (topic, channel) that `authorization` allows: matching the patterns costs microseconds
+        self._allowed: frozenset[tuple[str, str]] = frozenset()  # empty it takes no memory, unlike a set
         self._answer: Authorization | AuthRefused | None = None  # an answer that came and was not used yet
         self.authorization: Authorization | None = None  # from the last good answer; None: there was none
         self.until = NEVER  # monotonic ns from which on the servers must be asked again
@@ -65,7 +65,7 @@ class Access:
             raise WireError("E_INVALID", "AUTH already set")
         if credential is not None and credential.show_token(secret, is_final=self._ask is None):
             assert credential.identity is not None
-            self._allowed.clear()
+            self._allowed = frozenset()
             return answer_for(credential.identity.name, len(credential.identity.rights.rules))
         self._check_number()
         if self._ask is None:
@@ -101,7 +101,7 @@ class Access:
         if not self._allows(topic, channel):
             raise _refused(command, topic, channel)
         if len(self._allowed) < MOST_ALLOWED:
-            self._allowed.add((topic, channel))
+            self._allowed |= {(topic, channel)}
 
     def check_debt(self, now: int, start: int = 0) -> None:
         """Raise InDebt if the client may not publish at `now` (ns), because its account has published too much."""
@@ -158,7 +158,7 @@ class Access:
         return authorization.allows_subscribe(topic, channel) if channel else authorization.allows_publish(topic)
 
     def _use(self, authorization: Authorization) -> None:
-        self._allowed.clear()
+        self._allowed = frozenset()
         self.authorization = authorization
         self.until = authorization.expires + 1
 

@@ -74,6 +74,7 @@ FIELDS: dict[str, Field] = {
 
 
 MOST_SHOWN = 100  # characters of a text of the client in the log
+NO_UPGRADE = Upgrade()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class Agreement:
     sample_rate: int = 0  # percent; 0: all messages
     msg_timeout: int = 60 * SECOND
     negotiates: bool = field(default=False, compare=False)  # True: the answer is JSON, not just OK
-    upgrade: Upgrade = field(default_factory=Upgrade)
+    upgrade: Upgrade = NO_UPGRADE
     topology_region: str = ""
     topology_zone: str = ""
     replicate: int = 0  # copies that each publish asks for; 0: as many as its topic does
@@ -100,6 +101,9 @@ class Agreement:
         names = [text[:MOST_SHOWN] for text in (self.client_id, self.hostname, self.user_agent)]
         interval = self.heartbeat_interval // MILLISECOND
         return "{{ClientID:{} Hostname:{} HeartbeatInterval:{} UserAgent:{}}}".format(*names[:2], interval, names[2])
+
+
+NOTHING_AGREED = Agreement()
 
 
 def decode(body: bytes) -> dict[str, Any]:

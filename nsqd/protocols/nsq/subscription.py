@@ -19,7 +19,7 @@ from nsqd.protocols.nsq.access import Access
 from nsqd.protocols.nsq.commands import Later, parse_number, read_name, require
 from nsqd.protocols.nsq.creation import Topics
 from nsqd.protocols.nsq.errors import WireError
-from nsqd.protocols.nsq.identify import Agreement
+from nsqd.protocols.nsq.identify import NOTHING_AGREED, Agreement
 from nsqd.protocols.nsq.limited import LimitedSink
 from nsqd.protocols.nsq.settings import MAX_PENDING_OUTPUT, Settings
 from nsqd.protocols.outbox import Outbox
@@ -57,7 +57,7 @@ class Subscription:
         self._settings = settings
         self._access = access
         self._outbox = outbox
-        self._agreed = Agreement()  # that delivery keeps to, once subscribed
+        self._agreed = NOTHING_AGREED  # that delivery keeps to, once subscribed
         self._failures = 0  # FINs that failed since failures last raised Later
         self._msg_timeout = 0  # ns from a TOUCH to the message's new timeout
         self._limited: LimitedSink | None = None  # None: no limit of an identity says what is delivered
