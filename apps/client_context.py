@@ -15,7 +15,7 @@ from penstock.sansio.settings import CLIENT_NAME, Settings
 from shared.auth.own_token import OwnTokenError, read_token
 from shared.http.bounded import AnswerError, parse_object
 from shared.terminal.commands import CommandError, NoAnswer
-from shared.terminal.context import JOBS, Context
+from shared.terminal.context import JOBS, START, Context
 from shared.version import NSQ_VERSION
 
 MOST_ANSWER = 8 << 20  # bytes of an answer about nodes
@@ -44,7 +44,7 @@ def node_addresses(arguments: argparse.Namespace) -> list[str]:
         for node in context.nsqd_http_address if not found else ():
             found |= dict.fromkeys(tcp_addresses(node, {"producers": [_answer(client, node, "/info")]}))
     if not found:
-        raise NoAnswer("no node answers: start a set with `penstock up`, or name yours with penstock context add")
+        raise NoAnswer(f"no node answers: {START}")
     return list(found)
 
 

@@ -42,9 +42,7 @@ COLUMNS = (Column("current"), Column("name"), Column("addresses"), Column("crede
 
 def add_command(commands: Commands) -> None:
     """Add the command `context`, with its subcommands, to the parser."""
-    context = commands.add_parser(
-        "context", help=WHAT, description=WHAT, epilog=DETAILS, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    context = commands.add_parser("context", help=WHAT, description=WHAT, epilog=DETAILS)
     below = context.add_subparsers(required=True, metavar="command")
     add = make_command(
         below, "add", _add, "save a context, in place of one with this name; the first one becomes the current one"

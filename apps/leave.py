@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 
 from apps.node_client import add_address, open_client, why_refused
+from shared.log import escape
 from shared.terminal.commands import CommandError, Commands, make_command
 
 TIMEOUT = 10.0  # s for an answer
@@ -95,4 +96,4 @@ def describe(state: dict[str, Any]) -> str:
 
 
 def _named(logs: list[Any]) -> str:
-    return ", ".join(str(log_id)[:32] for log_id in logs)
+    return escape(", ".join(str(log_id)[:32] for log_id in logs))

@@ -23,7 +23,9 @@ import httpx
 
 from apps.node_client import REFUSALS, add_address, open_client, url_of
 from apps.past import LogAt, find_log, log_at, logs_of, members
+from shared.log import escape
 from shared.terminal.commands import CommandError, Commands, make_command
+from shared.terminal.output import body_line
 
 PAGE = 1000  # messages asked for at a time
 PAGE_BYTES = 8 * 1024 * 1024  # bytes of bodies asked for at a time
@@ -87,11 +89,8 @@ def _add_cursors(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return 0. Raises CommandError, httpx.HTTPError."""
-    try:
-        with open_client(arguments) as client:
-            arguments.run(client, arguments)
-    except (BrokenPipeError, KeyboardInterrupt):
-        pass
+    with open_client(arguments) as client:
+        arguments.run(client, arguments)
     return 0
 
 
@@ -251,7 +250,7 @@ def _cursors(client: httpx.Client, arguments: argparse.Namespace) -> None:
             continue
         gone = f", {one['gone']} of them expired" if one["gone"] else ""
         owner = f", owner {one['owner']}" if one["owner"] else ""
-        print(f"{one['name']}: offset {one['offset']}, lag {one['lag']}{gone}{owner}")
+        print(escape(f"{one['name']}: offset {one['offset']}, lag {one['lag']}{gone}{owner}"))
 
 
 def request(client: httpx.Client, method: str, path: str, query: dict[str, Any], address: str = "") -> httpx.Response:
@@ -276,12 +275,12 @@ def request(client: httpx.Client, method: str, path: str, query: dict[str, Any],
 def _print(message: dict[str, Any], as_json: bool) -> None:
     out: BinaryIO = sys.stdout.buffer
     if as_json:
-        line = json.dumps(message, ensure_ascii=False).encode()
+        line = json.dumps(message).encode() + b"\n"
     elif "body_base64" in message:
-        line = base64.b64decode(message["body_base64"])
+        line = body_line(base64.b64decode(message["body_base64"]))
     else:
-        line = message.get("body", "").encode()
-    out.write(line + b"\n")
+        line = body_line(message.get("body", "").encode("utf-8", "surrogatepass"))
+    out.write(line)
     out.flush()
 
 

@@ -25,6 +25,7 @@ from admin.terminal.session import Session
 from shared.secrets import hide
 from shared.terminal.commands import CommandError, Commands, ExitCode
 from shared.terminal.context import given
+from shared.terminal.output import plain
 from shared.version import version_line
 
 OF_NODES = (
@@ -92,7 +93,7 @@ async def _bundle(session: Session, arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"file": str(path), "files": names}))
     else:
-        print(f"{path} has {len(names)} files, without messages and secrets:")
+        print(f"{plain(path)} has {len(names)} files, without messages and secrets:")
         print("\n".join(f"  {name}" for name in names))
     return ExitCode.DONE
 

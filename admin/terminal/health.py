@@ -23,6 +23,7 @@ from admin.terminal.session import Session
 from shared.cluster.health import health_of
 from shared.cluster.state import ClusterState
 from shared.json_fields import number
+from shared.log import escape
 from shared.terminal.commands import Commands, ExitCode, WrongArguments
 from shared.terminal.output import Column, Row, has_colors, numbers, paint, print_rows
 
@@ -88,6 +89,7 @@ async def snapshot(session: Session) -> tuple[Snapshot, Checks]:
         raise session.no_answer(failed) from None
     await monitor.ping(asks_names=False)
     await monitor.check()
+    session.note(monitor.failures.values())
     for address, one in list(monitor.last.nodes.items()):
         if one.state is NodeState.UNANSWERED:
             one = monitor.last.nodes[address] = replace(one, state=NodeState.DOWN)
@@ -219,9 +221,11 @@ def _cluster(cluster: ClusterState) -> dict[str, Any]:
 def _one_line(data: dict[str, Any], state: Status) -> str:
     """Return the line of a monitoring plugin, with performance data after the bar."""
     first = f": {data['alarms'][0]['subject']}: {data['alarms'][0]['text']}" if data["alarms"] else ""
-    words = f"{data['nodes_up']} of {data['nodes']} nodes up, {len(data['alarms'])} alarms{first}"
+    words = escape(f"{data['nodes_up']} of {data['nodes']} nodes up, {len(data['alarms'])} alarms{first}").replace(
+        "|", "/"
+    )
     figures = " ".join(f"{name}={number(data[name])}" for name in ("depth", "in_flight", "deferred", "buried"))
-    return f"PENSTOCK {CHECKED[state]} - {words} | {figures} alarms={len(data['alarms'])}".replace("\n", " ")
+    return f"PENSTOCK {CHECKED[state]} - {words} | {figures} alarms={len(data['alarms'])}"
 
 
 def _screen(data: dict[str, Any], look: Snapshot, alarms: list[Subject], state: Status) -> Iterator[str]:
@@ -233,13 +237,14 @@ def _screen(data: dict[str, Any], look: Snapshot, alarms: list[Subject], state: 
     yield f"Nodes:    {data['nodes_up']} of {data['nodes']} up{lookupds}"
     for cluster in data["clusters"]:
         safe = "safe to lose a node" if cluster["safe_to_lose_a_node"] else "not safe to lose a node"
-        yield f"Cluster:  {cluster['name']}: {cluster['state']}, {safe}"
-        yield from (f"          {reason}" for reason in cluster["reasons"][:SHOWN])
+        yield f"Cluster:  {escape(cluster['name'])}: {cluster['state']}, {safe}"
+        yield from (f"          {escape(reason)}" for reason in cluster["reasons"][:SHOWN])
     yield f"Topics:   {count(data['topics'])} with {count(data['channels'])} channels, {count(data['clients'])} consumers"
     states = ", ".join(f"{count(data[key])} {key.replace('_', ' ')}" for key in ("in_flight", "deferred", "buried"))
     yield f"Backlog:  {count(data['depth'])} ready, {states}"
     yield f"Alarms:   {len(alarms) or 'none'}"
     for one in alarms[:SHOWN]:
-        yield f"  {paint(one.severity.word, _STYLES[one.severity], colors)}: {BY_NAME[one.rule].title}: {one.name}: {one.words}"
+        word = paint(one.severity.word, _STYLES[one.severity], colors)
+        yield f"  {word}: {BY_NAME[one.rule].title}: {escape(f'{one.name}: {one.words}')}"
     if len(alarms) > SHOWN:
         yield f"  {len(alarms) - SHOWN} more: penstock alarms"

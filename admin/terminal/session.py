@@ -23,12 +23,11 @@ from admin.nodes.upstreams import Gathered, Times, UpstreamError, Upstreams
 from shared.auth.own_token import OwnTokenError, show_to, use_token_of
 from shared.json_fields import JsonObject
 from shared.terminal.commands import CommandError, NoAnswer
-from shared.terminal.context import Context
+from shared.terminal.context import START, Context
 from shared.tls.client import load_client
 from shared.tls.info import TlsError
 
 MOST_ANSWER = 64 << 20  # bytes of one answer: some 200,000 topics
-START = "start a set with `penstock up`, or name yours: penstock context add NAME --lookupd-http-address HOST:PORT"
 _SERVER = re.compile(r"https?://([^/\s]+)")
 _ADVICE = {
     "UNAUTHORIZED": "give --auth-token-file with a token that it knows; over plain HTTP, only given addresses get it",

@@ -34,6 +34,7 @@ from shared.terminal.commands import CommandError, WrongArguments
 MOST_BYTES = 1 << 20  # of a file of contexts
 MOST_ADDRESSES = 1000  # of a context
 LOOKUPD, NODE, JOBS = "127.0.0.1:4161", "127.0.0.1:4151", "127.0.0.1:11300"
+START = "start a set with `penstock up`, or name yours: penstock context add NAME --lookupd-http-address HOST:PORT"
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ADDRESS = re.compile(r"(https?://)?([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}")
 

@@ -8,6 +8,7 @@ The nodes answer at 127.0.0.1:4151, :4251, ... A node that is `down` refuses con
 
 import asyncio
 import json
+import signal
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,9 @@ from tests.local_node import LocalNode
 LOOKUPD = "127.0.0.1:4161"
 
 
+Change = Callable[[str, str, httpx.Response], httpx.Response]
+
+
 class Network(httpx.AsyncBaseTransport):
     """Carries requests to the nodes, and answers those to the nsqlookupd."""
 
@@ -35,13 +39,16 @@ class Network(httpx.AsyncBaseTransport):
         self.asked: list[str] = []  # method, address and path
         self.created: set[str] = set()  # topics that only the nsqlookupd knows
         self.answers: dict[str, httpx.Response] = {}  # in place of a node's own, by address and path
-        self.interrupts = False  # the user presses Ctrl-C during a request
+        self.change: Change | None = None  # makes what a node answers of its address, the path and its own answer
+        self.requests_left = -1  # until the user presses Ctrl-C during a request; below 0: never
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         address = request.url.netloc.decode()
         self.asked.append(f"{request.method} {address}{request.url.path}")
-        if self.interrupts:
-            raise KeyboardInterrupt
+        self.requests_left -= 1
+        if self.requests_left == -1:
+            signal.raise_signal(signal.SIGINT)
+            await asyncio.sleep(0)  # in which the command is cancelled
         if given := self.answers.get(f"{address}{request.url.path}"):
             return httpx.Response(given.status_code, headers=given.headers, stream=httpx.ByteStream(given.content))
         if address in self.slow:
@@ -50,6 +57,8 @@ class Network(httpx.AsyncBaseTransport):
             raise httpx.ConnectError("Connection refused")
         body = await request.aread()
         answer = self._lookupd(request) if address == LOOKUPD else self._at_node(self.nodes[address], request, body)
+        if self.change is not None and address != LOOKUPD:
+            answer = self.change(address, request.url.path, answer)
         return httpx.Response(answer.status_code, headers=answer.headers, stream=httpx.ByteStream(answer.content))
 
     def _at_node(self, node: LocalNode, request: httpx.Request, body: bytes) -> httpx.Response:
@@ -110,7 +119,7 @@ class Terminal:
             code = end.code
         assert isinstance(code, int)
         out, error = self._output.readouterr()
-        return int(code), out.decode(), error.decode()
+        return int(code), out.decode("utf-8", "backslashreplace"), error.decode()
 
     def rows(self, *words: str) -> list[dict[str, Any]]:
         """Return the objects that --json prints."""

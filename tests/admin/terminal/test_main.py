@@ -43,7 +43,7 @@ def test_without_the_right_on_a_node_the_others_are_printed(nodes: list[LocalNod
 
 
 def test_ctrl_c_ends_a_command_quietly(terminal: Terminal) -> None:
-    terminal.network.interrupts = True
+    terminal.network.requests_left = 0
     assert terminal("topics") == (130, "", "")
 
 
