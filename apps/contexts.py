@@ -11,6 +11,7 @@ from typing import Any
 from shared.terminal.commands import CommandError, Commands, WrongArguments, make_command
 from shared.terminal.context import (
     CREDENTIALS,
+    FILES,
     LISTS,
     NAME,
     SETTINGS,
@@ -71,7 +72,7 @@ def _write(contexts: Contexts) -> None:
 def _add(arguments: argparse.Namespace) -> int:
     values: dict[str, Any] = {name: value for name in SETTINGS if (value := getattr(arguments, name))}
     context = Context(**values | {name: tuple(value) for name, value in values.items() if name in LISTS})
-    files = {name: os.path.abspath(value) for name, value in values.items() if name in CREDENTIALS}
+    files = {name: os.path.abspath(value) for name, value in values.items() if name in FILES}
     context = replace(context, **files)  # a command may run in another directory
     if NAME.fullmatch(arguments.name) is None:
         raise WrongArguments("the name of a context has letters, digits, - and _, at most 64")
@@ -79,6 +80,11 @@ def _add(arguments: argparse.Namespace) -> int:
         raise WrongArguments(wrong)
     if not context.has_address:
         raise WrongArguments("give --lookupd-http-address or --nsqd-http-address")
+    if not context.nsqd_http_address:
+        print(
+            "a node that is lost is reported only if the context names it: give --nsqd-http-address for each",
+            file=sys.stderr,
+        )
     contexts = _read()
     contexts.by_name[arguments.name] = context
     contexts.current = contexts.current or arguments.name

@@ -71,9 +71,9 @@ class Bundle:
 
 async def _bundle(session: Session, arguments: argparse.Namespace) -> int:
     bundle, now = Bundle(), session.clock() / 1e9
-    look, checks = await snapshot(session)
-    alarms = [f"{one.severity.word}: {one.rule}: {one.name}: {one.words}" for one in checks.check(look)]
-    bundle.files["alarms.txt"] = "\n".join([*alarms, ""]).encode()
+    look, alarms = await snapshot(session)
+    lines = [f"{one.severity.word}: {one.rule}: {one.name}: {one.words}" for one in alarms]
+    bundle.files["alarms.txt"] = "\n".join([*lines, ""]).encode()
     bundle.files["machine.txt"] = (
         f"{version_line('penstock')}\n{platform.platform()}\nPython {platform.python_version()}\n".encode()
     )

@@ -58,6 +58,7 @@ class Context:
         "threshold of an alarm, RULE.NAME=VALUE, or RULE=off, as of nsqadmin", is_list=True
     )
     auth_token_file: str = _setting("file with the token to present")
+    auth_token_command: str = _setting("command that prints the token, such as that of a keyring; no shell runs it")
     tls_root_ca_file: str = _setting("file with the certificate authority of the daemons: everything goes over TLS")
     tls_cert: str = _setting("file with the certificate to present")
     tls_key: str = _setting("file with its key")
@@ -77,7 +78,9 @@ SETTINGS = {one.name: one for one in fields(Context)}
 LISTS = tuple(name for name, one in SETTINGS.items() if one.default == ())
 NODES = ("lookupd_http_address", "nsqd_http_address")
 ADDRESSES = (*NODES, "job_address")
-CREDENTIALS = ("auth_token_file", "tls_root_ca_file", "tls_cert", "tls_key")
+TOKEN = ("auth_token_file", "auth_token_command")
+FILES = ("auth_token_file", "tls_root_ca_file", "tls_cert", "tls_key")
+CREDENTIALS = (*TOKEN, "tls_root_ca_file", "tls_cert", "tls_key")
 
 
 @dataclass(slots=True)
@@ -248,11 +251,14 @@ def add_context(parser: argparse.ArgumentParser, names: Iterable[str] = SETTINGS
 
 def add_setting(group: argparse._ActionsContainer, name: str) -> None:
     """Add the flag of a setting."""
-    metavar = "HOST:PORT" if name in ADDRESSES else "RULE.NAME=VALUE" if name == "alarm" else "FILE"
+    metavar = "HOST:PORT" if name in ADDRESSES else _METAVARS.get(name, "FILE")
     action = "append" if name in LISTS else "store"
     many = ", may be given multiple times" if name in LISTS else ""
     text = f"{SETTINGS[name].metadata['help']} (default: ${variable(name)}{many})"
     group.add_argument(f"--{name.replace('_', '-')}", action=action, metavar=metavar, help=text)
+
+
+_METAVARS = {"alarm": "RULE.NAME=VALUE", "auth_token_command": "COMMAND"}
 
 
 def variable(name: str) -> str:
@@ -293,8 +299,9 @@ def _of_environment(environ: Mapping[str, str]) -> Context:
 
 
 def _over(upper: Context, lower: Context) -> Context:
-    """Return the settings of `upper`, and those of `lower` where it has none. Addresses of nodes come from one of them."""
+    """Return the settings of `upper`, and those of `lower` where it has none. Nodes, and the token, come from one of them."""
     values = {name: getattr(upper, name) or getattr(lower, name) for name in SETTINGS}
-    if upper.has_address:
-        values |= {name: getattr(upper, name) for name in NODES}
+    for together in (NODES, TOKEN):
+        if any(getattr(upper, name) for name in together):
+            values |= {name: getattr(upper, name) for name in together}
     return Context(**values)

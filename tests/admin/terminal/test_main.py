@@ -3,10 +3,12 @@
 import json
 
 import httpx
+import pytest
 
 from admin.terminal.main import NAMES, parser
 from apps.penstock import parser as penstock_parser
 from penstock.launch import _ALL_NODES
+from shared.auth.own_token import own_token
 from tests.admin.terminal.program import Terminal, post
 from tests.admin.terminal.program import nodes as nodes  # the fixtures
 from tests.admin.terminal.program import terminal as terminal
@@ -68,3 +70,12 @@ def test_an_answer_that_is_no_json_is_named(terminal: Terminal) -> None:
         code, _, error = terminal("topics")
         assert "Traceback" not in error
         assert code == (0 if b"names" in content else 1)
+
+
+@pytest.mark.process
+def test_the_token_of_a_keyring_is_presented(terminal: Terminal) -> None:
+    token = f"pst_{'a' * 43}"
+    assert terminal("topics", "--auth-token-command", f"echo {token}")[0] == 0
+    assert own_token() == token
+    assert terminal("topics")[0] == 0
+    assert own_token() == ""
