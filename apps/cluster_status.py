@@ -58,8 +58,15 @@ class Unreachable(CommandError):
 
 def add_commands(commands: Commands) -> None:
     """Add the commands `status` and `wait` to those of `penstock cluster`."""
-    status = make_command(commands, "status", run_status, STATUS, DETAILS)
-    wait = make_command(commands, "wait", run_wait, WAIT, WAIT_DETAILS)
+    status = make_command(
+        commands,
+        "status",
+        run_status,
+        STATUS,
+        DETAILS,
+        "cluster status\ncluster status --nsqd-http-address 10.0.0.1:4151",
+    )
+    wait = make_command(commands, "wait", run_wait, WAIT, WAIT_DETAILS, "cluster wait --for safe --timeout 5m")
     for command in (status, wait):
         command.add_argument(
             "--nsqd-http-address",

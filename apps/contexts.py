@@ -34,7 +34,7 @@ A command uses the context that --context or PENSTOCK_CONTEXT names, or else the
 default ~/.config/penstock; only its owner may read it.
 
 examples:
-  penstock context add production --lookupd-http-address 10.0.0.1:4161 --lookupd-http-address 10.0.0.2:4161
+  penstock context add production --lookupd-http-address 10.0.0.1:4161
   penstock context use production
   penstock status --context staging
 """
@@ -46,14 +46,19 @@ def add_command(commands: Commands) -> None:
     context = commands.add_parser("context", help=WHAT, description=WHAT, epilog=DETAILS)
     below = context.add_subparsers(required=True, metavar="command")
     add = make_command(
-        below, "add", _add, "save a context, in place of one with this name; the first one becomes the current one"
+        below,
+        "add",
+        _add,
+        "save a context, in place of one with this name; the first one becomes the current one",
+        "",
+        "context add east --lookupd-http-address 10.0.0.1:4161",
     )
     for name in SETTINGS:
         add_setting(add, name)
-    make_command(below, "use", _use, "make a context the current one")
-    make_command(below, "list", _list, "list the contexts; the current one has a *")
-    make_command(below, "show", _show, "print a context, by default the one that commands use now")
-    make_command(below, "remove", _remove, "remove a context")
+    make_command(below, "use", _use, "make a context the current one", "", "context use east")
+    make_command(below, "list", _list, "list the contexts; the current one has a *", "", "context list")
+    make_command(below, "show", _show, "print a context, by default the one that commands use now", "", "context show")
+    make_command(below, "remove", _remove, "remove a context", "", "context remove east")
     for name, command in below.choices.items():
         if name not in ("list",):
             command.add_argument("name", metavar="NAME", nargs="?" if name == "show" else None, default="")

@@ -41,7 +41,7 @@ UNCLAIMED = "; its disk has a copy of these logs, whose leader is lost and which
 
 def add_command(commands: Commands) -> None:
     """Add the command `leave` to the parser."""
-    leave = make_command(commands, "leave", run, WHAT, DETAILS)
+    leave = make_command(commands, "leave", run, WHAT, DETAILS, "leave --nsqd-http-address 10.0.0.1:4151")
     add_address(leave, "the node that is to leave")
     leave.add_argument("--limit", default="60s", metavar="DURATION", help="how long it may take (default: 60s)")
 

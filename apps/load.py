@@ -68,9 +68,15 @@ def add_command(commands: Commands) -> None:
     """Add the command `bench`, with its subcommands, to the parser."""
     bench = commands.add_parser("bench", help=WHAT, description=WHAT, epilog=DETAILS)
     below = bench.add_subparsers(required=True, metavar="command")
-    pub = make_command(below, "pub", _pub, "measure publishes, each of which waits for its OK")
-    sub = make_command(below, "sub", _sub, "measure deliveries of what `bench pub` has published")
-    jobs = make_command(below, "jobs", _jobs, "measure put, reserve and delete of beanstalkd's clients")
+    pub = make_command(
+        below, "pub", _pub, "measure publishes, each of which waits for its OK", "", "bench pub --size 200"
+    )
+    sub = make_command(
+        below, "sub", _sub, "measure deliveries of what `bench pub` has published", "", "bench sub --count 1000"
+    )
+    jobs = make_command(
+        below, "jobs", _jobs, "measure put, reserve and delete of beanstalkd's clients", "", "bench jobs --json"
+    )
     for command, count in ((pub, 10_000), (sub, 0), (jobs, 2000)):
         most = whole_number(1, MOST_MESSAGES)
         text = f"(default: {count})" if count else f"(default: until none came for {IDLE:g} s)"

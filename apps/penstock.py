@@ -64,6 +64,11 @@ _ELSEWHERE = {  # commands of other components, which penstock/launch.py runs
     "completion": "print a script by which a shell completes commands",
     "verify": "check a data directory, and print what is live, finished and corrupt",
 }
+CLUSTER = """
+examples:
+  penstock cluster status
+  penstock cluster wait --for safe
+"""
 GROUPS = {  # of --help
     "See": (
         "status", "alarms", "nodes", "topics", "channels", "tubes", "queues", "clients", "producers", "top", "messages", "show",
@@ -153,7 +158,9 @@ def add_cluster_commands(commands: Commands) -> None:
     from apps import cluster_certs, cluster_forget, cluster_promote, cluster_status
 
     what = "show the state of a cluster of nsqd, make its certificates, and replace a lost node"
-    cluster = commands.add_parser("cluster", help=f"{what}: status, wait, certs, forget, promote", description=what)
+    cluster = commands.add_parser(
+        "cluster", help=f"{what}: status, wait, certs, forget, promote", description=what, epilog=CLUSTER
+    )
     below = cluster.add_subparsers(required=True, metavar="command")
     cluster_status.add_commands(below)
     cluster_certs.add_command(below)

@@ -51,7 +51,9 @@ def add_commands(commands: Commands) -> None:
 
 
 def _add_read(commands: Commands) -> None:
-    read = _command(commands, "read", "print the messages that a topic retains, finished or not")
+    read = _command(
+        commands, "read", "print the messages that a topic retains, finished or not", "read audit --from=-1h --json"
+    )
     read.description = f"{read.description}.\n{_READ_DETAILS}"
     read.add_argument(
         "--from",
@@ -81,7 +83,9 @@ def _add_read(commands: Commands) -> None:
 
 
 def _add_cursors(commands: Commands) -> None:
-    cursors = _command(commands, "cursors", "list the cursors of a topic, and their lag")
+    cursors = _command(
+        commands, "cursors", "list the cursors of a topic, and their lag", "cursors audit\ncursors audit --delete me"
+    )
     cursors.add_argument("--delete", metavar="NAME", help="delete this cursor")
     cursors.add_argument("--owner", metavar="NAME", help="owner of the cursor to delete, if it has one")
     cursors.set_defaults(run=_cursors)
@@ -284,8 +288,8 @@ def _print(message: dict[str, Any], as_json: bool) -> None:
     out.flush()
 
 
-def _command(commands: Commands, name: str, what: str) -> argparse.ArgumentParser:
-    command = make_command(commands, name, run, what)
+def _command(commands: Commands, name: str, what: str, examples: str) -> argparse.ArgumentParser:
+    command = make_command(commands, name, run, what, examples=examples)
     command.add_argument("topic", help="name of the topic")
     add_node(command)
     return command

@@ -22,8 +22,7 @@ def add_command(
 
     `examples`: one on a line. `settings`: further ones of the context that the command uses.
     """
-    lines = "".join(f"  penstock {line}\n" for line in examples.splitlines())
-    command = make_command(commands, name, lambda arguments: 0, what, f"examples:\n{lines}" if lines else "")
+    command = make_command(commands, name, lambda arguments: 0, what, examples=examples)
     command.set_defaults(run=run)
     command.add_argument("--json", action="store_true", help="print a JSON object for each row, on a line")
     command.add_argument(

@@ -86,13 +86,16 @@ class Parser(argparse.ArgumentParser):
 
 
 def make_command(
-    commands: Commands, name: str, main: Callable[[argparse.Namespace], int], what: str, details: str = ""
-) -> Parser:
+    commands: Commands, name: str, main: Callable[[argparse.Namespace], int], what: str, details: str = "", examples: str = ""
+) -> Parser:  # fmt: skip
     """Add a command and return its parser. `main` returns the exit code, and may raise CommandError or httpx.HTTPError.
 
-    `what` is its line in the list of commands, and the head of its --help; `details` are printed below the options as they are.
+    `what` is its line in the list of commands, and the head of its --help; `details` are printed below the options, and then
+    the `examples`: one on a line, without "penstock".
     """
-    command = commands.add_parser(name, help=what, description=what, epilog=details)
+    lines = "".join(f"\n  penstock {line}" for line in examples.splitlines())
+    epilog = f"{details}\nexamples:{lines}\n" if examples else details
+    command = commands.add_parser(name, help=what, description=what, epilog=epilog)
     command.set_defaults(main=main, program=command.prog)
     return command
 
