@@ -11,6 +11,7 @@ import asyncio
 import os
 import resource
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from ipaddress import ip_address
@@ -21,18 +22,17 @@ from admin.nodes.cluster import Producer
 from admin.terminal.arguments import add_command
 from admin.terminal.health import CODES, action_of, snapshot
 from admin.terminal.session import Session
+from shared.log import escape
 from shared.process.listen import BACKLOG
 from shared.terminal.commands import Commands, ExitCode
-from shared.terminal.output import Column, print_rows
+from shared.terminal.output import has_colors, paint, print_rows, width
 
 FILES = 4096  # open files that a daemon wants: one for each connection
 DAEMONS = ("nsqd", "nsqlookupd", "nsqadmin")
 SOMAXCONN = Path("/proc/sys/net/core/somaxconn")
 DIAL_TIMEOUT = 3.0  # s
-COLUMNS = (
-    Column("severity", style=lambda row: {"critical": "red", "warning": "yellow"}.get(row["severity"], "")), Column("subject"),
-    Column("problem"), Column("action"),
-)  # fmt: skip
+MOST_WIDTH = 10_000  # characters of a line in a pipe
+STYLES = {"critical": "red", "warning": "yellow"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +84,23 @@ async def _doctor(session: Session, arguments: argparse.Namespace) -> int:
     for daemon, path in arguments.config:
         found += await _checked(daemon, path)
     found.sort(key=lambda one: (Severity[one.severity.upper()], one.subject))
-    print_rows([asdict(one) for one in found], COLUMNS, as_json=arguments.json, nothing="nothing was found")
+    if arguments.json or not found:
+        print_rows([asdict(one) for one in found], (), as_json=arguments.json, nothing="nothing was found")
+    else:
+        print("\n".join(_lines(found)))
     worst = min((Severity[one.severity.upper()] for one in found), default=Severity.INFO)
     return {Severity.CRITICAL: 2, Severity.WARNING: 1}.get(worst, int(ExitCode.DONE))
+
+
+def _lines(found: list[Finding]) -> Iterator[str]:
+    """Yield the lines about the findings: a table has no room for what to do."""
+    room, colors = width() or MOST_WIDTH, has_colors(sys.stdout)
+    for one in found:
+        text = f"{one.severity}: {escape(f'{one.subject}: {one.problem}')}"
+        first, *rest = textwrap.wrap(text, room, subsequent_indent="  ", break_on_hyphens=False)
+        yield first.replace(one.severity, paint(one.severity, STYLES.get(one.severity, ""), colors), 1)
+        yield from rest
+        yield textwrap.fill(one.action, room, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
 
 # Addresses

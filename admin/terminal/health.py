@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
@@ -108,6 +109,8 @@ async def snapshot(session: Session, over: int = 0) -> tuple[Snapshot, list[Subj
     except AllFailed as failed:
         raise session.no_answer(failed) from None
     for seconds in (0, over / SECOND) if over else (0,):
+        if seconds and sys.stderr.isatty():
+            print(f"checking again in {seconds:g} s", file=sys.stderr)
         await asyncio.sleep(seconds)
         await monitor.ping(asks_names=False)
         await monitor.check()
@@ -133,7 +136,8 @@ def _down(look: Snapshot, node: NodeFacts) -> NodeFacts:
 
 async def _alarms(session: Session, arguments: argparse.Namespace) -> int:
     _, found = await snapshot(session, arguments.over)
-    print_rows([_alarm(one) for one in found], ALARMS, as_json=arguments.json, nothing="no alarms")
+    rows = [_alarm(one) for one in found]
+    print_rows(rows, ALARMS, as_json=arguments.json, nothing="no alarms", is_cut=False)  # a problem is read to its end
     if found and not arguments.json:
         print("\n".join(("", *_actions(found))))
     return min((_status_of(one.severity) for one in found[:1]), default=Status.WHOLE)
@@ -280,8 +284,6 @@ def _screen(
     data: dict[str, Any], look: Snapshot, alarms: list[Subject], state: Status, *, expects_nodes: bool
 ) -> Iterator[str]:
     """Yield the lines. `expects_nodes`: the context names nodes, so that one which is lost is not left out."""
-    import sys
-
     colors = has_colors(sys.stdout)
     yield f"State:    {paint(WORDS[state].upper(), _COLORS[state], colors)}"
     lookupds = f", {data['nsqlookupds_up']} of {data['nsqlookupds']} nsqlookupds" if data["nsqlookupds"] else ""

@@ -56,14 +56,21 @@ def numbers(*keys: str) -> tuple[Column, ...]:
     return tuple(Column(key, is_number=True) for key in keys)
 
 
-def print_rows(rows: Iterable[Row], columns: Sequence[Column], *, as_json: bool, nothing: str = "") -> None:
-    """Print rows as JSON, one on a line, or as a table. `nothing`: printed on standard error where there is no row."""
+def print_rows(
+    rows: Iterable[Row], columns: Sequence[Column], *, as_json: bool, nothing: str = "", is_cut: bool = True
+) -> None:
+    """Print rows as JSON, one on a line, or as a table.
+
+    `nothing`: printed on standard error where there is no row. `is_cut`: lines fit the terminal, which wraps them otherwise.
+    """
     if as_json:
         sys.stdout.writelines(f"{json.dumps(row)}\n" for row in rows)
         return
     listed = list(rows)
     if listed:
-        sys.stdout.writelines(f"{line}\n" for line in table(listed, columns, width(), has_colors(sys.stdout)))
+        sys.stdout.writelines(
+            f"{line}\n" for line in table(listed, columns, width() if is_cut else 0, has_colors(sys.stdout))
+        )
     elif nothing:
         print(nothing, file=sys.stderr)
 

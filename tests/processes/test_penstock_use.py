@@ -167,6 +167,23 @@ def test_ctrl_c_ends_what_waits_for_more(user: User, words: tuple[str, ...]) -> 
         assert interrupted(process) == (130, b"")
 
 
+def test_a_pipe_that_closes_ends_a_command_quietly(user: User) -> None:
+    channel(user, "closed")
+    user("pub", "closed", "x", "y")
+    user("put", "closed", "x")
+    for words in (
+        ("sub", "closed", "c"),
+        ("reserve", "closed", "--job-address", user.jobs),
+        ("bench", "jobs", "--help"),
+    ):
+        reading, writing = os.pipe()
+        os.close(reading)
+        with started(user.node, *words, stdout=writing) as process:
+            os.close(writing)
+            _, error = process.communicate()
+        assert (process.returncode, error) == (0, b""), words
+
+
 def test_ctrl_c_ends_a_measurement(user: User) -> None:
     def depth() -> int:
         stats = httpx.get(f"http://{user.node.http}/stats?format=json&topic=endless").json()

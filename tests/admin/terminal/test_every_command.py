@@ -15,7 +15,7 @@ import pytest
 
 from admin.terminal import doctor
 from admin.terminal.main import NAMES
-from tests.admin.terminal.program import Change, Run, Terminal, post
+from tests.admin.terminal.program import Change, Run, Terminal, post, reported
 from tests.admin.terminal.program import terminal as terminal  # the fixture
 from tests.cases import each
 from tests.daemons import Conversation, sized
@@ -153,8 +153,7 @@ def refusing(address: str, path: str, answer: httpx.Response) -> httpx.Response:
 
 
 @each("encoding, change, more", [
-    ("utf-8", None, ()), ("ascii", None, ("--json",)), ("utf-8", lying, ()), ("ascii", lying, ("--json",)),
-    ("ascii", refusing, ()),
+    ("utf-8", None, ()), ("utf-8", lying, ()), ("ascii", lying, ("--json",)), ("ascii", refusing, ()),
 ])  # fmt: skip
 def test_nothing_from_outside_reaches_the_terminal_unescaped(
     terminal: Terminal, nodes: list[LocalNode], encoding: str, change: Change | None, more: tuple[str, ...],
@@ -223,6 +222,20 @@ def test_odd_names_on_the_command_line(terminal: Terminal) -> None:
         code, out, error = terminal(*words)
         assert (code in (0, 1, 2), CONTROL.search(out + error)) == (True, None), (name, code, error)
         assert "Traceback" not in error
+
+
+def test_alarms_and_findings_are_whole_on_a_narrow_terminal(
+    terminal: Terminal, nodes: list[LocalNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("NO_COLOR", "1")
+    terminal.network.change = reported("/storage", refusal="the disk is full, and this text is longer than a line")
+    for command in ("alarms", "doctor"):
+        with screen("utf-8") as printed:
+            terminal(command)
+        shown = " ".join(printed().split())
+        assert "the disk is full, and this text is longer than a line" in shown
+        assert "Free space on the disk, or replace the disk" in shown
 
 
 @contextmanager
