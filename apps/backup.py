@@ -28,7 +28,7 @@ CHUNK = 1024 * 1024  # bytes
 def add_command(commands: Commands) -> None:
     """Add the command `backup` to the parser."""
     what = "copy the data directory of a running nsqd, as it was at one moment"
-    command = make_command(commands, "backup", run, what)
+    command = make_command(commands, "backup", run, what, examples="backup copy --nsqd-http-address 10.0.0.1:4151")
     command.add_argument(
         "directory", type=Path, metavar="DIR", help="directory to create; nsqd can be started with it as -data-path"
     )

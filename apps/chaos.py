@@ -85,10 +85,10 @@ class LocalSet:
 
 def add_command(commands: Commands) -> None:
     """Add the command `chaos`, with its subcommands, to the parser."""
-    chaos = make_command(commands, "chaos", run, f"{WHAT}: {', '.join(KINDS)}", DETAILS)
+    chaos = make_command(commands, "chaos", run, f"{WHAT}: {', '.join(KINDS)}", DETAILS, "chaos kill 1 --for 60s")
     below = chaos.add_subparsers(required=True, metavar="command")
     for kind, (what, undo, _) in KINDS.items():
-        command = make_command(below, kind, run, what, DETAILS)
+        command = make_command(below, kind, run, what, DETAILS, f"chaos {kind} 1" + " --for 60s" * bool(undo))
         _add_arguments(command, kind, undo)
         command.set_defaults(program=chaos.prog, chaos_command=kind)
 

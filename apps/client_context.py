@@ -12,10 +12,10 @@ import httpx
 from apps.cluster import tcp_addresses
 from apps.node_client import open_client, url_of
 from penstock.sansio.settings import CLIENT_NAME, Settings
-from shared.auth.own_token import OwnTokenError, read_token
 from shared.http.bounded import AnswerError, parse_object
 from shared.terminal.commands import CommandError, NoAnswer
-from shared.terminal.context import JOBS, Context
+from shared.terminal.context import JOBS, START, Context
+from shared.terminal.token import token_of
 from shared.version import NSQ_VERSION
 
 MOST_ANSWER = 8 << 20  # bytes of an answer about nodes
@@ -23,10 +23,7 @@ MOST_ANSWER = 8 << 20  # bytes of an answer about nodes
 
 def settings_of(context: Context) -> Settings:
     """Return the settings of a client: TLS if the context has an authority, and its token. Raises CommandError."""
-    try:
-        token = read_token(context.auth_token_file)
-    except (OSError, OwnTokenError) as error:
-        raise CommandError(f"{context.auth_token_file}: {getattr(error, 'strerror', None) or error}") from None
+    token = token_of(context.auth_token_file, context.auth_token_command)
     return Settings(
         user_agent=f"penstock/{NSQ_VERSION} {CLIENT_NAME}", tls_v1=bool(context.tls_root_ca_file),
         tls_root_ca_file=context.tls_root_ca_file, tls_cert=context.tls_cert, tls_key=context.tls_key, auth_secret=token,
@@ -44,7 +41,7 @@ def node_addresses(arguments: argparse.Namespace) -> list[str]:
         for node in context.nsqd_http_address if not found else ():
             found |= dict.fromkeys(tcp_addresses(node, {"producers": [_answer(client, node, "/info")]}))
     if not found:
-        raise NoAnswer("no node answers: start a set with `penstock up`, or name yours with penstock context add")
+        raise NoAnswer(f"no node answers: {START}")
     return list(found)
 
 

@@ -24,18 +24,25 @@ WHAT = "make the certificates for TLS: of the daemons, of their clients, and of 
 DETAILS = """
 DIR gets a certificate authority, ca.pem and ca-key.pem, and certificates with their keys:
 
-    server.pem, server-key.pem    for all ports of nsqd and nsqlookupd: it has the names localhost, 127.0.0.1, ::1 and those
-                                  of --host, and nsqd also shows it to nsqlookupd
-    nsqadmin.pem, nsqadmin-key.pem    the same for nsqadmin, which shows it to nsqd and nsqlookupd; only nsqadmin gets them
-    NAME.pem, NAME-key.pem        for each --client (default: client): NAME is the common name of its subject
-    node-0.pem, node-0-key.pem    with --nodes N for each -node-id from 0 to N-1: for the ports of -cluster-address only
+    server.pem, server-key.pem
+        for all ports of nsqd and nsqlookupd: it has the names localhost,
+        127.0.0.1, ::1 and those of --host; nsqd also shows it to nsqlookupd
+    nsqadmin.pem, nsqadmin-key.pem
+        the same for nsqadmin, which shows it to nsqd and nsqlookupd; only
+        nsqadmin gets them
+    NAME.pem, NAME-key.pem
+        for each --client (default: client): NAME is its common name
+    node-0.pem, node-0-key.pem
+        with --nodes N for each -node-id from 0 to N-1: for the ports of
+        -cluster-address only
 
 With --nodes alone only those of the nodes are made. Files that exist are kept: to add some, run the command again. To renew
 one, remove its two files first.
 
 The command prints how the daemons are started with these files. The nodes of a cluster need
 
-    nsqd -node-id 0 -cluster-tls-cert node-0.pem -cluster-tls-key node-0-key.pem -cluster-tls-ca ca.pem ...
+    nsqd -node-id 0 -cluster-tls-cert node-0.pem
+         -cluster-tls-key node-0-key.pem -cluster-tls-ca ca.pem ...
 
 No daemon needs ca-key.pem. With it, every certificate can be made, so keep DIR on another machine, and copy to each machine
 only the files that it needs.
@@ -46,7 +53,7 @@ _CLIENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,62}")
 
 def add_command(commands: Commands) -> None:
     """Add the command `certs` to those of `penstock cluster`."""
-    certs = make_command(commands, "certs", run, WHAT, DETAILS)
+    certs = make_command(commands, "certs", run, WHAT, DETAILS, "cluster certs certs --nodes 3 --host 10.0.0.1")
     certs.add_argument("directory", type=Path, metavar="DIR", help="directory of the files; it is created if needed")
     certs.add_argument(
         "--nodes",

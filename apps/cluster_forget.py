@@ -29,7 +29,14 @@ ADVICE = {
 
 def add_command(commands: Commands) -> None:
     """Add the command `forget` to those of `penstock cluster`."""
-    forget = make_command(commands, "forget", run, "have a cluster forget a node that will not come back", DETAILS)
+    forget = make_command(
+        commands,
+        "forget",
+        run,
+        "have a cluster forget a node that will not come back",
+        DETAILS,
+        "cluster forget --node 2",
+    )
     number = whole_number(0, MOST_NUMBER)
     forget.add_argument("--node", type=number, required=True, metavar="N", help="number of the node (-node-id)")
     add_address(forget, "another node of the cluster")

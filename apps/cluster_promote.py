@@ -27,7 +27,7 @@ ADVICE = {
 
 def add_command(commands: Commands) -> None:
     """Add the command `promote` to those of `penstock cluster`."""
-    promote = make_command(commands, "promote", run, WHAT, DETAILS)
+    promote = make_command(commands, "promote", run, WHAT, DETAILS, "cluster promote --node 2")
     which = promote.add_mutually_exclusive_group(required=True)
     which.add_argument("--log", metavar="ID", help="id of the log, as in /cluster")
     number = whole_number(0, MOST_NUMBER)

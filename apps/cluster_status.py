@@ -18,6 +18,7 @@ from shared.cluster.health import ClusterHealth, Level, health_of
 from shared.cluster.merge import cluster_states
 from shared.cluster.state import CLOSED, ClusterState, LogState
 from shared.http.bounded import AnswerError, parse_object, read_whole
+from shared.log import escape
 from shared.terminal.commands import CommandError, Commands, make_command
 from shared.terminal.context import CREDENTIALS, add_context
 from shared.values import SECOND, parse_duration
@@ -57,8 +58,15 @@ class Unreachable(CommandError):
 
 def add_commands(commands: Commands) -> None:
     """Add the commands `status` and `wait` to those of `penstock cluster`."""
-    status = make_command(commands, "status", run_status, STATUS, DETAILS)
-    wait = make_command(commands, "wait", run_wait, WAIT, WAIT_DETAILS)
+    status = make_command(
+        commands,
+        "status",
+        run_status,
+        STATUS,
+        DETAILS,
+        "cluster status\ncluster status --nsqd-http-address 10.0.0.1:4151",
+    )
+    wait = make_command(commands, "wait", run_wait, WAIT, WAIT_DETAILS, "cluster wait --for safe --timeout 5m")
     for command in (status, wait):
         command.add_argument(
             "--nsqd-http-address",
@@ -106,7 +114,7 @@ def run_wait(arguments: argparse.Namespace) -> int:
                     raise
                 reasons = (str(error),)
             if reasons != reported and not arguments.json:
-                print("waiting: " + "; ".join(reasons[:3]), file=sys.stderr, flush=True)
+                print(escape("waiting: " + "; ".join(reasons[:3])), file=sys.stderr, flush=True)
                 reported = reasons
             time.sleep(POLL_EVERY)
     level = _report(cluster, silent, arguments.json)
@@ -190,7 +198,7 @@ def _report(cluster: ClusterState, silent: dict[str, str], as_json: bool) -> int
     if as_json:
         print(json.dumps(described(cluster, health, silent)))
     else:
-        print("\n".join(lines_of(cluster, health, silent)))
+        print("\n".join(map(escape, lines_of(cluster, health, silent))))
     return int(health.level)
 
 

@@ -16,12 +16,13 @@ from typing import Any
 from apps.client_context import job_address, job_tls, node_addresses, settings_of
 from apps.interrupts import Interrupts
 from apps.node_client import add_address
-from apps.nsq_tail import Printer, line_of, write_unless_interrupted
+from apps.nsq_tail import Printer, write_unless_interrupted
 from penstock.client import Consumer, Message
 from penstock.jobs import Job, Jobs, JobsError, JobsSettings
 from penstock.sansio.errors import ClientError
 from shared.terminal.commands import CommandError, Commands, ExitCode, make_command, whole_number
 from shared.terminal.context import add_setting
+from shared.terminal.output import body_line
 
 TICK = 0.5  # s: consumers do their timed work when polled
 EMPTY_AFTER = 1.0  # s without a message after which a channel or tube counts as empty
@@ -72,7 +73,7 @@ def add_commands(commands: Commands) -> None:
 
 
 def _sub(arguments: argparse.Namespace) -> int:
-    form = _as_json if arguments.json else _with_nul if arguments.null else line_of
+    form = _as_json if arguments.json else _with_nul if arguments.null else _line
     context, out = arguments.used_context, sys.stdout.fileno()
     nodes = [] if context.lookupd_http_address else node_addresses(arguments)
     most = min(MAX_IN_FLIGHT, arguments.count or MAX_IN_FLIGHT)
@@ -98,7 +99,7 @@ def _sub(arguments: argparse.Namespace) -> int:
             consumer.pause()
     except (ClientError, ValueError) as error:
         raise CommandError(str(error)) from None
-    return ExitCode.DONE
+    return ExitCode.INTERRUPTED if interrupts.received else ExitCode.DONE
 
 
 def _print_all(
@@ -117,14 +118,18 @@ def _print_all(
         selector.select(0 if printer.is_full else min(TICK, idle or TICK))
 
 
+def _line(message: Message) -> bytes:
+    return body_line(message.body)
+
+
 def _with_nul(message: Message) -> bytes:
-    return message.body + b"\0"
+    return body_line(message.body, b"\0")
 
 
 def _as_json(message: Message) -> bytes:
     """Return a line with a message as JSON, in the form of `penstock peek --json`."""
     fields: dict[str, Any] = {"id": message.id.decode(), "timestamp": message.timestamp, "attempts": message.attempts}
-    return json.dumps(fields | _body(message.body), ensure_ascii=False).encode() + b"\n"
+    return json.dumps(fields | _body(message.body)).encode() + b"\n"
 
 
 def _body(body: bytes) -> dict[str, str]:
@@ -143,7 +148,7 @@ def _reserve(arguments: argparse.Namespace) -> int:
     try:
         with Jobs(job_address(context), settings, watch=arguments.tubes) as jobs:
             for job in jobs.reserve_each(EMPTY_AFTER if arguments.until_empty else None):
-                _write(_job_as_json(job) if arguments.json else job.body + b"\n")
+                _write(_job_as_json(job) if arguments.json else body_line(job.body))
                 count += 1
                 if arguments.release:
                     kept.append(job)
@@ -166,4 +171,4 @@ def _write(line: bytes) -> None:
 
 
 def _job_as_json(job: Job) -> bytes:
-    return json.dumps({"id": job.id} | _body(job.body), ensure_ascii=False).encode() + b"\n"
+    return json.dumps({"id": job.id} | _body(job.body)).encode() + b"\n"

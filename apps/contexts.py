@@ -11,6 +11,7 @@ from typing import Any
 from shared.terminal.commands import CommandError, Commands, WrongArguments, make_command
 from shared.terminal.context import (
     CREDENTIALS,
+    FILES,
     LISTS,
     NAME,
     SETTINGS,
@@ -33,7 +34,7 @@ A command uses the context that --context or PENSTOCK_CONTEXT names, or else the
 default ~/.config/penstock; only its owner may read it.
 
 examples:
-  penstock context add production --lookupd-http-address 10.0.0.1:4161 --lookupd-http-address 10.0.0.2:4161
+  penstock context add production --lookupd-http-address 10.0.0.1:4161
   penstock context use production
   penstock status --context staging
 """
@@ -42,19 +43,22 @@ COLUMNS = (Column("current"), Column("name"), Column("addresses"), Column("crede
 
 def add_command(commands: Commands) -> None:
     """Add the command `context`, with its subcommands, to the parser."""
-    context = commands.add_parser(
-        "context", help=WHAT, description=WHAT, epilog=DETAILS, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    context = commands.add_parser("context", help=WHAT, description=WHAT, epilog=DETAILS)
     below = context.add_subparsers(required=True, metavar="command")
     add = make_command(
-        below, "add", _add, "save a context, in place of one with this name; the first one becomes the current one"
+        below,
+        "add",
+        _add,
+        "save a context, in place of one with this name; the first one becomes the current one",
+        "",
+        "context add east --lookupd-http-address 10.0.0.1:4161",
     )
     for name in SETTINGS:
         add_setting(add, name)
-    make_command(below, "use", _use, "make a context the current one")
-    make_command(below, "list", _list, "list the contexts; the current one has a *")
-    make_command(below, "show", _show, "print a context, by default the one that commands use now")
-    make_command(below, "remove", _remove, "remove a context")
+    make_command(below, "use", _use, "make a context the current one", "", "context use east")
+    make_command(below, "list", _list, "list the contexts; the current one has a *", "", "context list")
+    make_command(below, "show", _show, "print a context, by default the one that commands use now", "", "context show")
+    make_command(below, "remove", _remove, "remove a context", "", "context remove east")
     for name, command in below.choices.items():
         if name not in ("list",):
             command.add_argument("name", metavar="NAME", nargs="?" if name == "show" else None, default="")
@@ -73,7 +77,7 @@ def _write(contexts: Contexts) -> None:
 def _add(arguments: argparse.Namespace) -> int:
     values: dict[str, Any] = {name: value for name in SETTINGS if (value := getattr(arguments, name))}
     context = Context(**values | {name: tuple(value) for name, value in values.items() if name in LISTS})
-    files = {name: os.path.abspath(value) for name, value in values.items() if name in CREDENTIALS}
+    files = {name: os.path.abspath(value) for name, value in values.items() if name in FILES}
     context = replace(context, **files)  # a command may run in another directory
     if NAME.fullmatch(arguments.name) is None:
         raise WrongArguments("the name of a context has letters, digits, - and _, at most 64")
@@ -81,6 +85,11 @@ def _add(arguments: argparse.Namespace) -> int:
         raise WrongArguments(wrong)
     if not context.has_address:
         raise WrongArguments("give --lookupd-http-address or --nsqd-http-address")
+    if not context.nsqd_http_address:
+        print(
+            "a node that is lost is reported only if the context names it: give --nsqd-http-address for each",
+            file=sys.stderr,
+        )
     contexts = _read()
     contexts.by_name[arguments.name] = context
     contexts.current = contexts.current or arguments.name

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 
 from apps.node_client import add_address, open_client, why_refused
+from shared.log import escape
 from shared.terminal.commands import CommandError, Commands, make_command
 
 TIMEOUT = 10.0  # s for an answer
@@ -40,7 +41,7 @@ UNCLAIMED = "; its disk has a copy of these logs, whose leader is lost and which
 
 def add_command(commands: Commands) -> None:
     """Add the command `leave` to the parser."""
-    leave = make_command(commands, "leave", run, WHAT, DETAILS)
+    leave = make_command(commands, "leave", run, WHAT, DETAILS, "leave --nsqd-http-address 10.0.0.1:4151")
     add_address(leave, "the node that is to leave")
     leave.add_argument("--limit", default="60s", metavar="DURATION", help="how long it may take (default: 60s)")
 
@@ -95,4 +96,4 @@ def describe(state: dict[str, Any]) -> str:
 
 
 def _named(logs: list[Any]) -> str:
-    return ", ".join(str(log_id)[:32] for log_id in logs)
+    return escape(", ".join(str(log_id)[:32] for log_id in logs))

@@ -66,13 +66,17 @@ class Result:
 
 def add_command(commands: Commands) -> None:
     """Add the command `bench`, with its subcommands, to the parser."""
-    bench = commands.add_parser(
-        "bench", help=WHAT, description=WHAT, epilog=DETAILS, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    bench = commands.add_parser("bench", help=WHAT, description=WHAT, epilog=DETAILS)
     below = bench.add_subparsers(required=True, metavar="command")
-    pub = make_command(below, "pub", _pub, "measure publishes, each of which waits for its OK")
-    sub = make_command(below, "sub", _sub, "measure deliveries of what `bench pub` has published")
-    jobs = make_command(below, "jobs", _jobs, "measure put, reserve and delete of beanstalkd's clients")
+    pub = make_command(
+        below, "pub", _pub, "measure publishes, each of which waits for its OK", "", "bench pub --size 200"
+    )
+    sub = make_command(
+        below, "sub", _sub, "measure deliveries of what `bench pub` has published", "", "bench sub --count 1000"
+    )
+    jobs = make_command(
+        below, "jobs", _jobs, "measure put, reserve and delete of beanstalkd's clients", "", "bench jobs --json"
+    )
     for command, count in ((pub, 10_000), (sub, 0), (jobs, 2000)):
         most = whole_number(1, MOST_MESSAGES)
         text = f"(default: {count})" if count else f"(default: until none came for {IDLE:g} s)"
@@ -99,12 +103,12 @@ def _pub(arguments: argparse.Namespace) -> int:
         raise WrongArguments(f"{arguments.topic[:200]!r} is not a legal name of a topic")
     addresses, settings = node_addresses(arguments), settings_of(arguments.used_context)
 
-    def publish(number: int, count: int) -> Result:
+    def publish(number: int, count: int, stop: threading.Event) -> Result:
         first = number % len(addresses)  # connections take turns
         result, body = Result(), b"x" * arguments.size
         with Producer([*addresses[first:], *addresses[:first]], settings) as producer:
             producer.connect()
-            while result.count < count:
+            while result.count < count and not stop.is_set():
                 batch = [body] * min(arguments.batch, count - result.count)
                 began = time.perf_counter_ns()
                 producer.publish_many(arguments.topic, batch)
@@ -143,11 +147,11 @@ def _jobs(arguments: argparse.Namespace) -> int:
     context = arguments.used_context
     address, settings = job_address(context), JobsSettings(retry_s=0, tls=job_tls(context))
 
-    def work(number: int, count: int) -> Result:
+    def work(number: int, count: int, stop: threading.Event) -> Result:
         result, body = Result(), b"x" * arguments.size
         tube = f"{TUBE}-{number}"
         with Jobs(address, settings, use=tube, watch=[tube]) as jobs:
-            for _ in range(count):
+            while result.count < count and not stop.is_set():
                 began = time.perf_counter_ns()
                 jobs.put(body)
                 if (job := jobs.reserve(IDLE)) is not None:
@@ -160,14 +164,14 @@ def _jobs(arguments: argparse.Namespace) -> int:
     return _report(_all(work, arguments), arguments)
 
 
-def _all(work: Callable[[int, int], Result], arguments: argparse.Namespace) -> Result:
-    """Do the work on all connections at the same time, and return the sum. Raises CommandError."""
+def _all(work: Callable[[int, int, threading.Event], Result], arguments: argparse.Namespace) -> Result:
+    """Do the work on all connections at the same time, and return the sum. Ctrl-C stops all. Raises CommandError."""
     connections = min(arguments.connections, arguments.count)
-    ready, total = threading.Barrier(connections), Result()
+    ready, stop, total = threading.Barrier(connections), threading.Event(), Result()
 
     def run(number: int) -> Result:
         ready.wait()
-        return work(number, arguments.count // connections + (number < arguments.count % connections))
+        return work(number, arguments.count // connections + (number < arguments.count % connections), stop)
 
     with ThreadPoolExecutor(connections) as threads:
         began = time.perf_counter()
@@ -176,6 +180,8 @@ def _all(work: Callable[[int, int], Result], arguments: argparse.Namespace) -> R
                 total.add(one)
         except (ClientError, JobsError, OSError) as error:
             raise CommandError(str(error)) from None
+        finally:
+            stop.set()  # one connection failed, or Ctrl-C: the others stop, too
         total.seconds = time.perf_counter() - began
     return total
 

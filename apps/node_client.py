@@ -12,10 +12,10 @@ from collections.abc import Mapping
 
 import httpx
 
-from shared.auth.own_token import OwnTokenError, read_token
 from shared.http.bounded import AnswerError, https_port, parse_object, read_whole
 from shared.terminal.commands import CommandError
 from shared.terminal.context import CREDENTIALS, LOOKUPD, NODE, Context, add_context, resolve
+from shared.terminal.token import token_of
 
 TIMEOUT = 60.0  # s for an answer, or without receiving a byte of it
 MOST_NODES = 8 << 20  # bytes of the answer of an nsqlookupd to /nodes
@@ -76,11 +76,7 @@ def url_of(address: str) -> str:
 def open_client(arguments: argparse.Namespace, timeout: float = TIMEOUT) -> httpx.Client:
     """Return a client that presents the token, and trusts the authority. Raises CommandError if a file cannot be used."""
     headers = {}
-    try:
-        token = read_token(arguments.auth_token_file or "")
-    except (OSError, OwnTokenError) as error:
-        raise CommandError(f"{arguments.auth_token_file}: {getattr(error, 'strerror', None) or error}") from None
-    if token:
+    if token := token_of(arguments.auth_token_file or "", arguments.auth_token_command or ""):
         headers["Authorization"] = f"Bearer {token}"
     transport = _OverTls(_context(arguments)) if arguments.tls_root_ca_file else None
     base = url_of(getattr(arguments, "nsqd_http_address", None) or NODE)

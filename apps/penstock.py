@@ -1,13 +1,16 @@
 """The program `penstock` and the list of its commands."""
 
 import argparse
-from collections.abc import Sequence
+import shutil
+import textwrap
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import import_module
 
-from shared.terminal.commands import CommandError, Commands, run_command_line
+from shared.terminal.commands import Commands, NoAnswer, Parser, WrongArguments, run_command_line
 from shared.version import version_line
 
+LEAST_WIDTH = 40  # characters of a line of --help
 _MODULES = {  # of apps, and their commands; only that of the command is imported
     "up": ("up",),
     "contexts": ("context",),
@@ -61,6 +64,29 @@ _ELSEWHERE = {  # commands of other components, which penstock/launch.py runs
     "completion": "print a script by which a shell completes commands",
     "verify": "check a data directory, and print what is live, finished and corrupt",
 }
+CLUSTER = """
+examples:
+  penstock cluster status
+  penstock cluster wait --for safe
+"""
+GROUPS = {  # of --help
+    "See": (
+        "status", "alarms", "nodes", "topics", "channels", "tubes", "queues", "clients", "producers", "top", "messages", "show",
+        "peek", "cluster",
+    ),
+    "Act": (
+        "create", "delete", "empty", "pause", "unpause", "config", "finish", "requeue", "kick", "bury", "move", "disconnect",
+        "drain", "undrain", "leave", "request",
+    ),
+    "Use": ("pub", "sub", "put", "reserve", "read", "cursors", "bench"),
+    "Diagnose": ("doctor", "support-bundle", "verify", "audit", "chaos"),
+    "Set up": ("up", "context", "auth", "users", "backup", "restore", "recover", "import", "completion"),
+    "Archive": ("archive", "pipeline"),
+}  # fmt: skip
+BEGIN = """
+`penstock up` starts a server on this machine, and the other commands find it. For another one, save its address:
+`penstock context add NAME --lookupd-http-address HOST:PORT`. `penstock COMMAND --help` has examples.
+"""
 
 
 def main(command_line: Sequence[str] | None = None) -> int:
@@ -75,21 +101,26 @@ def _run(arguments: argparse.Namespace) -> int:
     import httpx
 
     from apps.node_client import use_context
+    from shared.terminal.context import START
 
     use_context(arguments)
     try:
         return int(arguments.main(arguments))
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise CommandError(f"cannot reach nsqd at {arguments.nsqd_http_address}: {error}") from None
+        raise NoAnswer(f"cannot reach nsqd at {arguments.nsqd_http_address}: {error}: {START}") from None
 
 
 @cache
 def parser(only: str = "") -> argparse.ArgumentParser:
     """Return the parser of all commands, or of the module that has the command `only`."""
-    program = argparse.ArgumentParser(prog="penstock", description="The programs of the message queue Penstock.")
+    program = Parser(
+        prog="penstock", usage="penstock COMMAND ...", description=f"Run and operate message queues.\n{BEGIN}"
+    )
     program.add_argument("--version", action="version", version=version_line("penstock"))
-    commands = program.add_subparsers(required=True, metavar="command")
+    commands = program.add_subparsers(required=True, metavar="COMMAND", help=argparse.SUPPRESS, prog="penstock")
     names = {name: module for module, listed in _MODULES.items() for name in listed}
+    if only and only[0] != "-" and only not in {*names, *_ELSEWHERE, "cluster"}:
+        raise WrongArguments(_unknown(only))
     for module in [names[only]] if only in names else [] if only == "cluster" else _MODULES:
         found = import_module(f"apps.{module}")
         (getattr(found, "add_commands", None) or found.add_command)(commands)
@@ -97,7 +128,29 @@ def parser(only: str = "") -> argparse.ArgumentParser:
         add_cluster_commands(commands)
     for name, what in _ELSEWHERE.items():
         commands.add_parser(name, help=what, add_help=False)
+    program.epilog = "\n\n".join(_listed({one.dest: one.help or "" for one in commands._choices_actions}))
     return program
+
+
+def _listed(abouts: dict[str, str]) -> Iterator[str]:
+    """Yield the part of --help about each group of commands. `abouts`: their descriptions."""
+    room = max(shutil.get_terminal_size().columns - 2, LEAST_WIDTH)
+    for group, names in GROUPS.items():
+        lines = (
+            textwrap.fill(f"{name:<14} {abouts[name]}", room, initial_indent="  ", subsequent_indent=" " * 17)
+            for name in names
+            if name in abouts
+        )
+        yield "\n".join((f"{group}:", *lines))
+
+
+def _unknown(name: str) -> str:
+    """Return the error that there is no such command, with the most similar one."""
+    from difflib import get_close_matches
+
+    similar = get_close_matches(name, (one for group in GROUPS.values() for one in group), 1)
+    advice = f"did you mean `penstock {similar[0]}`?" if similar else "see penstock --help"
+    return f"unknown command {name[:100]!r}: {advice}"
 
 
 def add_cluster_commands(commands: Commands) -> None:
@@ -105,7 +158,9 @@ def add_cluster_commands(commands: Commands) -> None:
     from apps import cluster_certs, cluster_forget, cluster_promote, cluster_status
 
     what = "show the state of a cluster of nsqd, make its certificates, and replace a lost node"
-    cluster = commands.add_parser("cluster", help=f"{what}: status, wait, certs, forget, promote", description=what)
+    cluster = commands.add_parser(
+        "cluster", help=f"{what}: status, wait, certs, forget, promote", description=what, epilog=CLUSTER
+    )
     below = cluster.add_subparsers(required=True, metavar="command")
     cluster_status.add_commands(below)
     cluster_certs.add_command(below)

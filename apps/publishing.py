@@ -68,7 +68,7 @@ def add_commands(commands: Commands) -> None:
 
 
 def _add_bodies(command: argparse.ArgumentParser) -> None:
-    command.add_argument("bodies", nargs="*", metavar="BODY", help="a message each")
+    command.add_argument("bodies", nargs="*", default=[], metavar="BODY", help="a message each")
     command.add_argument("--file", action="append", default=[], metavar="FILE", help="a file's content is one message")
     command.add_argument(
         "-0", "--null", action="store_true", help="standard input has NUL between messages, not line feeds"
@@ -125,7 +125,7 @@ def _pub(arguments: argparse.Namespace) -> int:
     except (ClientError, ValueError) as error:
         raise CommandError(str(error)) from None
     _report(arguments, pump.published, "published")
-    return ExitCode.FAILED if pump.is_interrupted else ExitCode.DONE
+    return ExitCode.INTERRUPTED if pump.is_interrupted else ExitCode.DONE
 
 
 def _pub_over_http(arguments: argparse.Namespace) -> int:

@@ -23,7 +23,9 @@ import httpx
 
 from apps.node_client import REFUSALS, add_address, open_client, url_of
 from apps.past import LogAt, find_log, log_at, logs_of, members
+from shared.log import escape
 from shared.terminal.commands import CommandError, Commands, make_command
+from shared.terminal.output import body_line
 
 PAGE = 1000  # messages asked for at a time
 PAGE_BYTES = 8 * 1024 * 1024  # bytes of bodies asked for at a time
@@ -49,7 +51,9 @@ def add_commands(commands: Commands) -> None:
 
 
 def _add_read(commands: Commands) -> None:
-    read = _command(commands, "read", "print the messages that a topic retains, finished or not")
+    read = _command(
+        commands, "read", "print the messages that a topic retains, finished or not", "read audit --from=-1h --json"
+    )
     read.description = f"{read.description}.\n{_READ_DETAILS}"
     read.add_argument(
         "--from",
@@ -79,7 +83,9 @@ def _add_read(commands: Commands) -> None:
 
 
 def _add_cursors(commands: Commands) -> None:
-    cursors = _command(commands, "cursors", "list the cursors of a topic, and their lag")
+    cursors = _command(
+        commands, "cursors", "list the cursors of a topic, and their lag", "cursors audit\ncursors audit --delete me"
+    )
     cursors.add_argument("--delete", metavar="NAME", help="delete this cursor")
     cursors.add_argument("--owner", metavar="NAME", help="owner of the cursor to delete, if it has one")
     cursors.set_defaults(run=_cursors)
@@ -87,11 +93,8 @@ def _add_cursors(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return 0. Raises CommandError, httpx.HTTPError."""
-    try:
-        with open_client(arguments) as client:
-            arguments.run(client, arguments)
-    except (BrokenPipeError, KeyboardInterrupt):
-        pass
+    with open_client(arguments) as client:
+        arguments.run(client, arguments)
     return 0
 
 
@@ -251,7 +254,7 @@ def _cursors(client: httpx.Client, arguments: argparse.Namespace) -> None:
             continue
         gone = f", {one['gone']} of them expired" if one["gone"] else ""
         owner = f", owner {one['owner']}" if one["owner"] else ""
-        print(f"{one['name']}: offset {one['offset']}, lag {one['lag']}{gone}{owner}")
+        print(escape(f"{one['name']}: offset {one['offset']}, lag {one['lag']}{gone}{owner}"))
 
 
 def request(client: httpx.Client, method: str, path: str, query: dict[str, Any], address: str = "") -> httpx.Response:
@@ -276,17 +279,17 @@ def request(client: httpx.Client, method: str, path: str, query: dict[str, Any],
 def _print(message: dict[str, Any], as_json: bool) -> None:
     out: BinaryIO = sys.stdout.buffer
     if as_json:
-        line = json.dumps(message, ensure_ascii=False).encode()
+        line = json.dumps(message).encode() + b"\n"
     elif "body_base64" in message:
-        line = base64.b64decode(message["body_base64"])
+        line = body_line(base64.b64decode(message["body_base64"]))
     else:
-        line = message.get("body", "").encode()
-    out.write(line + b"\n")
+        line = body_line(message.get("body", "").encode("utf-8", "surrogatepass"))
+    out.write(line)
     out.flush()
 
 
-def _command(commands: Commands, name: str, what: str) -> argparse.ArgumentParser:
-    command = make_command(commands, name, run, what)
+def _command(commands: Commands, name: str, what: str, examples: str) -> argparse.ArgumentParser:
+    command = make_command(commands, name, run, what, examples=examples)
     command.add_argument("topic", help="name of the topic")
     add_node(command)
     return command

@@ -44,7 +44,7 @@ class Copy:
 
 def add_command(commands: Commands) -> None:
     """Add the command `recover` to the parser."""
-    command = make_command(commands, "recover", run, WHAT)
+    command = make_command(commands, "recover", run, WHAT, examples="recover data --node 2 --from 10.0.0.1:4151")
     command.description = f"{WHAT}.\n{DETAILS}"
     command.add_argument("directory", type=Path, metavar="DIR", help="directory to create")
     command.add_argument("--node", type=int, required=True, metavar="N", help="number of the lost node (-node-id)")

@@ -301,7 +301,14 @@ class Client:
 
 def add_command(commands: Commands) -> None:
     """Add the command `up` to the parser."""
-    up = make_command(commands, "up", run, "start nsqlookupd, nsqd and nsqadmin in the foreground", DETAILS)
+    up = make_command(
+        commands,
+        "up",
+        run,
+        "start nsqlookupd, nsqd and nsqadmin in the foreground",
+        DETAILS,
+        "up\nup --nodes 3 --port-offset 1000",
+    )
     up.add_argument(
         "--nodes",
         type=whole_number(1, 64),

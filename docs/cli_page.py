@@ -72,13 +72,15 @@ commands under See and Act ask all nodes at once; a node that gives no answer is
 |---|---|---|
 SETTINGS
 
-`--context` and `PENSTOCK_CONTEXT` name a context. Addresses that are given do not get the credentials of the current one. The
-file is `~/.config/penstock/contexts.toml`, and only its owner may read it.
+`--context` and `PENSTOCK_CONTEXT` name a context. Addresses that are given do not get the credentials of the current one. With
+`--auth-token-command "secret-tool lookup service penstock"` the token is in a keyring. A node that is lost is reported only if
+the context names it. The file is `~/.config/penstock/contexts.toml`, and only its owner may read it.
 
 ## Output
 
-Tables fit the terminal, and are not cut in a pipe. `--json` prints an object for each row, on a line; its keys stay. Colors are
-for terminals, unless `NO_COLOR` is set. What drops messages asks first, unless `--yes` is given; `--dry-run` only says what
+Tables fit the terminal, and are not cut in a pipe. `--json` prints an object for each row, on a line, in ASCII; its keys stay.
+Colors are for terminals, unless `NO_COLOR` is set. On a terminal control characters are escaped, also those of bodies, which a
+pipe or file gets as they are. What drops messages asks first, unless `--yes` is given; `--dry-run` only says what
 would be done.
 
 | exit code | meaning |

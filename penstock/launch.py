@@ -80,7 +80,10 @@ def penstock() -> None:
         module = "pipeline.doctor"
     if module and name != "archive":  # which is a job of the pipeline, too
         del sys.argv[1]
-    _run(module or ("admin.terminal.main" if name in _ALL_NODES else "apps.penstock"))
+    try:
+        _run(module or ("admin.terminal.main" if name in _ALL_NODES else "apps.penstock"))
+    except KeyboardInterrupt:  # during the imports, or of a command that does not handle it
+        sys.exit(130)
 
 
 _SCRIPTS = {

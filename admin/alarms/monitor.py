@@ -85,6 +85,9 @@ class Monitor:
         self.took = 0.0  # s of the last check
         self.checked_at = 0  # ns since the epoch: when the last check ended
         self.last = Snapshot(0)
+        self.failures: dict[
+            str, str
+        ] = {}  # by address: the last request of a check that a node refused or did not answer
         self.own_dates: CertificateDates | None = None  # of nsqadmin's certificates
         self._interval = interval
         self._on_changes = on_changes
@@ -182,6 +185,7 @@ class Monitor:
     async def check(self) -> None:
         """Check all nodes, and raise and end alarms."""
         began = time.monotonic()
+        self.failures.clear()
         live = self.inventory.asked(self._clock())
         await asyncio.gather(*map(self._ask, live))
         look = await self._snapshot(live)
@@ -250,7 +254,12 @@ class Monitor:
     async def _get(self, address: str, known: _Node, path: str, arguments: dict[str, str]) -> Reported:
         """Ask a node, and note the answer, and the messages that it reports in the inventory. Raises UpstreamError."""
         at = self._clock()
-        found = Reported(await self.queries.direct.get_object(address, path, arguments), at)
+        try:
+            found = Reported(await self.queries.direct.get_object(address, path, arguments), at)
+        except UpstreamError as failure:
+            if failure.status not in (400, 404):  # it has no such route, or is in no cluster
+                self.failures[address] = str(failure)
+            raise
         if (seen := observation_of(path, arguments, found.answer)) is not None:
             self.inventory.note(address, seen, at)
         if path != "/topics/figures":  # the inventory has it

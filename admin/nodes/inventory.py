@@ -272,9 +272,10 @@ class Inventory:
 
 
 def words_of(record: NodeRecord, now: int) -> str:
-    """Describe for how long a node has been down, and whether it is registered."""
+    """Describe for how long a node has been down, if that is known, and whether it is registered."""
     state = "it runs, but has not answered" if record.hangs else "no answer"
-    since = f"{state} for {duration(max(0, now - record.failing_since))}" if record.failing_since else ""
+    elapsed = now - record.failing_since
+    since = (f"{state} for {duration(elapsed)}" if elapsed > 0 else state) if record.failing_since else ""
     registered = "" if record.is_named else "no nsqlookupd names it"
     return "; ".join(filter(None, (since, registered)))
 

@@ -13,7 +13,7 @@ from typing import Any
 from admin.messages.actions import Actions, Notifier
 from admin.nodes.cluster import AllFailed, Outcome
 from admin.nodes.views import count
-from admin.terminal.arguments import add_command, add_names, duration, names_of
+from admin.terminal.arguments import add_command, add_names, duration, name_of, names_of
 from admin.terminal.session import Session
 from admin.users.audit import Actor, Audit
 from admin.users.tombstones import Tombstones
@@ -48,10 +48,14 @@ def add_commands(commands: Commands) -> None:
         commands, "config", _config, "show or change the settings of a topic, on all nodes",
         "config orders\nconfig orders retention=24h replicate=2\nconfig orders retention=default",
     )  # fmt: skip
-    config.add_argument("topic", metavar="TOPIC")
+    config.add_argument("topic", type=name_of, metavar="TOPIC")
     names = ", ".join(SETTINGS)
     config.add_argument(
-        "changes", nargs="*", metavar="NAME=VALUE", help=f"{names}; the value {AS_NODE}: as the node's flags say"
+        "changes",
+        nargs="*",
+        default=[],
+        metavar="NAME=VALUE",
+        help=f"{names}; the value {AS_NODE}: as the node's flags say",
     )
     add_confirmation(config)
 
@@ -151,7 +155,7 @@ async def _config(session: Session, arguments: argparse.Namespace) -> int:
             raise CommandError("no node did it")
     found = await session.gather(nodes, "/topic/config", {"topic": arguments.topic})
     rows = _settings(found.answers)
-    print_rows(rows, (Column("setting"), Column("value", text=str), Column("node")), as_json=arguments.json)
+    print_rows(rows, (Column("setting"), Column("value"), Column("node")), as_json=arguments.json)
     return ExitCode.DONE
 
 

@@ -11,6 +11,7 @@ from shared.terminal.commands import Commands, WrongArguments, make_command
 from shared.terminal.context import CREDENTIALS, NODES, add_context
 from shared.values import parse_duration
 
+NAMES = "names have 1 to 64 of . a-z A-Z 0-9 _ - and may end in #ephemeral"
 Run = Callable[[Any, argparse.Namespace], Awaitable[int]]  # with the Session
 
 
@@ -21,8 +22,7 @@ def add_command(
 
     `examples`: one on a line. `settings`: further ones of the context that the command uses.
     """
-    lines = "".join(f"  penstock {line}\n" for line in examples.splitlines())
-    command = make_command(commands, name, lambda arguments: 0, what, f"examples:\n{lines}" if lines else "")
+    command = make_command(commands, name, lambda arguments: 0, what, examples=examples)
     command.set_defaults(run=run)
     command.add_argument("--json", action="store_true", help="print a JSON object for each row, on a line")
     command.add_argument(
@@ -43,6 +43,13 @@ def duration(text: str) -> int:
     return found
 
 
+def name_of(text: str) -> str:
+    """Return a name of a topic or channel, or "", the default where it may be missing. Raises ArgumentTypeError."""
+    if text and not is_valid_name(text):
+        raise argparse.ArgumentTypeError(f"{text[:200]!a} is not a name: {NAMES}")
+    return text
+
+
 def add_names(command: argparse.ArgumentParser) -> None:
     """Add the argument that names a topic, or a channel of it."""
     command.add_argument(
@@ -54,7 +61,5 @@ def names_of(text: str) -> tuple[str, str]:
     """Return the topic and the channel ("": none) in TOPIC[/CHANNEL]. Raises WrongArguments."""
     topic, slash, channel = text.partition("/")
     if not is_valid_name(topic) or (slash and not is_valid_name(channel)):
-        raise WrongArguments(
-            f"{text[:200]!r} is not TOPIC or TOPIC/CHANNEL: names have . a-z A-Z 0-9 _ - and #ephemeral"
-        )
+        raise WrongArguments(f"{text[:200]!a} is not TOPIC or TOPIC/CHANNEL: {NAMES}")
     return topic, channel

@@ -25,6 +25,7 @@ from admin.terminal.session import Session
 from shared.secrets import hide
 from shared.terminal.commands import CommandError, Commands, ExitCode
 from shared.terminal.context import given
+from shared.terminal.output import plain
 from shared.version import version_line
 
 OF_NODES = (
@@ -70,9 +71,9 @@ class Bundle:
 
 async def _bundle(session: Session, arguments: argparse.Namespace) -> int:
     bundle, now = Bundle(), session.clock() / 1e9
-    look, checks = await snapshot(session)
-    alarms = [f"{one.severity.word}: {one.rule}: {one.name}: {one.words}" for one in checks.check(look)]
-    bundle.files["alarms.txt"] = "\n".join([*alarms, ""]).encode()
+    look, alarms = await snapshot(session)
+    lines = [f"{one.severity.word}: {one.rule}: {one.name}: {one.words}" for one in alarms]
+    bundle.files["alarms.txt"] = "\n".join([*lines, ""]).encode()
     bundle.files["machine.txt"] = (
         f"{version_line('penstock')}\n{platform.platform()}\nPython {platform.python_version()}\n".encode()
     )
@@ -92,7 +93,7 @@ async def _bundle(session: Session, arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"file": str(path), "files": names}))
     else:
-        print(f"{path} has {len(names)} files, without messages and secrets:")
+        print(f"{plain(path)} has {len(names)} files, without messages and secrets:")
         print("\n".join(f"  {name}" for name in names))
     return ExitCode.DONE
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
 from enum import IntEnum
@@ -18,17 +21,26 @@ from admin.nodes.cluster import AllFailed
 from admin.nodes.inventory import NodeState
 from admin.nodes.snapshot import NodeFacts, Snapshot
 from admin.nodes.views import count, size
-from admin.terminal.arguments import add_command
+from admin.terminal.arguments import add_command, duration
 from admin.terminal.session import Session
 from shared.cluster.health import health_of
 from shared.cluster.state import ClusterState
 from shared.json_fields import number
+from shared.log import escape
 from shared.terminal.commands import Commands, ExitCode, WrongArguments
-from shared.terminal.output import Column, Row, has_colors, numbers, paint, print_rows
+from shared.terminal.output import Column, Row, has_colors, numbers, paint, print_rows, width
+from shared.values import SECOND
 
-INTERVAL = 20.0  # s: that of nsqadmin's checks
+INTERVAL = float("inf")  # s between two checks: so a slow node is asked in both checks of --over
+MINUTE = 60 * SECOND  # ns
 SHOWN = 10  # alarms on the screen of `status`
-OVER_TIME = ("buried-growing", "failures", "backlog-growing", "disk-days")  # rules that compare with earlier checks
+WINDOWED = (
+    "replies-given-up",
+    "buried-growing",
+    "failures",
+    "consumers-lost",
+    "backlog-growing",
+)  # rules with a window
 SUMS = ("topics", "channels", "clients", "depth", "in_flight", "deferred", "buried", "messages")
 _STYLES = {Severity.CRITICAL: "red", Severity.WARNING: "yellow", Severity.INFO: ""}
 
@@ -67,18 +79,28 @@ def add_commands(commands: Commands) -> None:
     status.epilog = f"{status.epilog}{CODES}"
     add_command(commands, "nodes", _nodes, "list nodes with their state, disk and role", "nodes\nnodes --json")
     what = "list the alarms that hold now, the most severe first"
-    alarms = add_command(commands, "alarms", _alarms, what, "alarms\nalarms --json", ("alarm",))
-    left_out = "Rules that compare with earlier checks are left out, because a command has none; nsqadmin has them: "
-    alarms.epilog = f"{alarms.epilog}\n{left_out}\n{', '.join(OVER_TIME)}.\n{CODES}"
+    alarms = add_command(commands, "alarms", _alarms, what, "alarms\nalarms --over 30s\nalarms --json", ("alarm",))
+    for command in (status, alarms):
+        command.add_argument(
+            "--over",
+            type=duration,
+            default=0,
+            metavar="DURATION",
+            help="check twice, this far apart, to compare counts",
+        )
+    compared = f"Only with --over: {', '.join(WINDOWED)}. Only in nsqadmin, which compares hours: disk-days."
+    alarms.epilog = f"{alarms.epilog}\n{compared}\n{CODES}"
 
 
-async def snapshot(session: Session) -> tuple[Snapshot, Checks]:
-    """Return the state of all nodes as the alarms need it, and the checks. Raises NoAnswer.
+async def snapshot(session: Session, over: int = 0) -> tuple[Snapshot, list[Subject]]:
+    """Return the state of all nodes, and the alarms, the most severe first. Raises NoAnswer.
 
-    A node that gives no answer counts as down: there is no later check that could find it up again.
+    `over`: ns between two checks, which rules compare in place of their windows; 0: there is one check. A node that gives no
+    answer counts as down: there is no later check that could find it up again.
     """
+    windows = [f"{rule}.minutes={over / MINUTE}" for rule in WINDOWED if over]
     try:
-        checks = Checks(Thresholds(session.context.alarm))
+        checks = Checks(Thresholds((*session.context.alarm, *windows)))
     except ValueError as error:
         raise WrongArguments(f"alarm: {error}") from None
     monitor = Monitor(session.queries, checks, AlarmBook(), StateStore(None), INTERVAL, clock=session.clock)
@@ -86,35 +108,60 @@ async def snapshot(session: Session) -> tuple[Snapshot, Checks]:
         session.take(await session.queries.producers())
     except AllFailed as failed:
         raise session.no_answer(failed) from None
-    await monitor.ping(asks_names=False)
-    await monitor.check()
-    for address, one in list(monitor.last.nodes.items()):
-        if one.state is NodeState.UNANSWERED:
-            one = monitor.last.nodes[address] = replace(one, state=NodeState.DOWN)
-        if one.state.is_gone:
-            session.note([one.record.reason or f"http://{address} gives no answer"])
-    return monitor.last, checks
+    for seconds in (0, over / SECOND) if over else (0,):
+        if seconds and sys.stderr.isatty():
+            print(f"checking again in {seconds:g} s", file=sys.stderr)
+        await asyncio.sleep(seconds)
+        await monitor.ping(asks_names=False)
+        await monitor.check()
+    look = monitor.last
+    session.note(monitor.failures.values())
+    look.nodes = {address: _down(look, one) for address, one in look.nodes.items()}
+    gone = {address: one.record.reason for address, one in look.nodes.items() if one.state.is_gone}
+    session.note(why or f"http://{address} gives no answer" for address, why in gone.items())
+    return look, sorted(checks.check(look), key=lambda one: (one.severity, one.rule, -one.value, one.key))
+
+
+def _down(look: Snapshot, node: NodeFacts) -> NodeFacts:
+    """Return a node, as down if it gives no answer. The time since when is not known."""
+    if node.state is not NodeState.UNANSWERED:
+        return node
+    member = look.member(node.record.address)
+    led_by = member[1].led_by if member is not None else None
+    return replace(node, state=NodeState.DOWN, record=replace(node.record, failing_since=look.at, led_by=led_by))
 
 
 # Alarms
 
 
 async def _alarms(session: Session, arguments: argparse.Namespace) -> int:
-    look, checks = await snapshot(session)
-    found = _sorted(checks.check(look))
-    print_rows([_alarm(one) for one in found], ALARMS, as_json=arguments.json, nothing="no alarms")
+    _, found = await snapshot(session, arguments.over)
+    rows = [_alarm(one) for one in found]
+    print_rows(rows, ALARMS, as_json=arguments.json, nothing="no alarms", is_cut=False)  # a problem is read to its end
+    if found and not arguments.json:
+        print("\n".join(("", *_actions(found))))
     return min((_status_of(one.severity) for one in found[:1]), default=Status.WHOLE)
 
 
-def _sorted(found: list[Subject]) -> list[Subject]:
-    return sorted(found, key=lambda one: (one.severity, one.rule, -one.value, one.key))
+def action_of(alarm: Subject) -> str:
+    """Return the action that an operator takes."""
+    return alarm.advice or BY_NAME[alarm.rule].action
+
+
+def _actions(found: list[Subject]) -> Iterator[str]:
+    """Yield lines that say what to do, once for each rule and action."""
+    actions = dict.fromkeys((one.rule, action_of(one)) for one in found)
+    for rule, action in actions:
+        yield textwrap.fill(
+            f"{rule}: {action} See docs/{BY_NAME[rule].runbook}", width() or 1000, break_on_hyphens=False
+        )
 
 
 def _alarm(one: Subject) -> Row:
     rule = BY_NAME[one.rule]
     return {
         "severity": one.severity.word, "rule": one.rule, "subject": one.name, "topic": one.topic, "value": one.value,
-        "text": one.words, "meaning": rule.meaning, "action": rule.action, "runbook": f"docs/{rule.runbook}",
+        "text": one.words, "meaning": rule.meaning, "action": action_of(one), "runbook": f"docs/{rule.runbook}",
     }  # fmt: skip
 
 
@@ -171,18 +218,18 @@ def _ms(value: float) -> str:
 
 
 async def _status(session: Session, arguments: argparse.Namespace) -> int:
-    look, checks = await snapshot(session)
-    alarms = _sorted(checks.check(look))
+    look, alarms = await snapshot(session, arguments.over)
     sums = await _sums(session)
     state = _state(look, alarms, is_partial=bool(session.missing))
-    data = _described(look, alarms, sums, state)
+    data = _described(look, alarms, sums, state) | {"missing": list(session.missing.values())}
     if arguments.json:
         print_rows([data], (), as_json=True)
     elif arguments.check:
         print(_one_line(data, state))
         session.missing.clear()  # a plugin prints one line, which counts them
     else:
-        print("\n".join(_screen(data, look, alarms, state)))
+        named = bool(session.context.nsqd_http_address)
+        print("\n".join(_screen(data, look, alarms, state, expects_nodes=named)))
     return state
 
 
@@ -202,10 +249,17 @@ def _described(look: Snapshot, alarms: list[Subject], sums: dict[str, int], stat
     """Return the object that --json prints."""
     up = sum(not one.state.is_gone for one in look.nodes.values())
     return {
-        "state": WORDS[state], "nodes": len(look.nodes), "nodes_up": up,
-        "nsqlookupds": len(look.lookupds), "nsqlookupds_up": sum(not why for why in look.lookupds.values()), **sums,
+        "state": WORDS[state], "nodes": len(look.nodes), "nodes_up": up, "nsqlookupds": len(look.lookupds),
+        "nsqlookupds_up": sum(not why for why in look.lookupds.values()), **sums, "paused": _paused(look),
         "clusters": [_cluster(one) for one in look.clusters], "alarms": [_alarm(one) for one in alarms],
     }  # fmt: skip
+
+
+def _paused(look: Snapshot) -> list[str]:
+    """Return the topics, channels and tubes that are paused."""
+    topics = [name for name, one in look.topics.items() if one.paused]
+    channels = ["/".join(key) for key, one in look.channels.items() if one.paused]
+    return [*sorted(topics), *sorted(channels), *sorted({f"tube {tube}" for tube, _ in look.paused_tubes})]
 
 
 def _cluster(cluster: ClusterState) -> dict[str, Any]:
@@ -219,27 +273,36 @@ def _cluster(cluster: ClusterState) -> dict[str, Any]:
 def _one_line(data: dict[str, Any], state: Status) -> str:
     """Return the line of a monitoring plugin, with performance data after the bar."""
     first = f": {data['alarms'][0]['subject']}: {data['alarms'][0]['text']}" if data["alarms"] else ""
-    words = f"{data['nodes_up']} of {data['nodes']} nodes up, {len(data['alarms'])} alarms{first}"
+    words = escape(f"{data['nodes_up']} of {data['nodes']} nodes up, {len(data['alarms'])} alarms{first}").replace(
+        "|", "/"
+    )
     figures = " ".join(f"{name}={number(data[name])}" for name in ("depth", "in_flight", "deferred", "buried"))
-    return f"PENSTOCK {CHECKED[state]} - {words} | {figures} alarms={len(data['alarms'])}".replace("\n", " ")
+    return f"PENSTOCK {CHECKED[state]} - {words} | {figures} alarms={len(data['alarms'])}"
 
 
-def _screen(data: dict[str, Any], look: Snapshot, alarms: list[Subject], state: Status) -> Iterator[str]:
-    import sys
-
+def _screen(
+    data: dict[str, Any], look: Snapshot, alarms: list[Subject], state: Status, *, expects_nodes: bool
+) -> Iterator[str]:
+    """Yield the lines. `expects_nodes`: the context names nodes, so that one which is lost is not left out."""
     colors = has_colors(sys.stdout)
     yield f"State:    {paint(WORDS[state].upper(), _COLORS[state], colors)}"
     lookupds = f", {data['nsqlookupds_up']} of {data['nsqlookupds']} nsqlookupds" if data["nsqlookupds"] else ""
-    yield f"Nodes:    {data['nodes_up']} of {data['nodes']} up{lookupds}"
+    yield f"Nodes:    {data['nodes_up']} of {data['nodes']} {'' if expects_nodes else 'registered nodes '}up{lookupds}"
     for cluster in data["clusters"]:
         safe = "safe to lose a node" if cluster["safe_to_lose_a_node"] else "not safe to lose a node"
-        yield f"Cluster:  {cluster['name']}: {cluster['state']}, {safe}"
-        yield from (f"          {reason}" for reason in cluster["reasons"][:SHOWN])
+        yield f"Cluster:  {escape(cluster['name'])}: {cluster['state']}, {safe}"
+        yield from (f"          {escape(reason)}" for reason in cluster["reasons"][:SHOWN])
     yield f"Topics:   {count(data['topics'])} with {count(data['channels'])} channels, {count(data['clients'])} consumers"
     states = ", ".join(f"{count(data[key])} {key.replace('_', ' ')}" for key in ("in_flight", "deferred", "buried"))
     yield f"Backlog:  {count(data['depth'])} ready, {states}"
+    if data["paused"]:
+        more = f" and {len(data['paused']) - SHOWN} more" if len(data["paused"]) > SHOWN else ""
+        yield f"Paused:   {escape(', '.join(data['paused'][:SHOWN]))}{more}"
     yield f"Alarms:   {len(alarms) or 'none'}"
     for one in alarms[:SHOWN]:
-        yield f"  {paint(one.severity.word, _STYLES[one.severity], colors)}: {BY_NAME[one.rule].title}: {one.name}: {one.words}"
+        word = paint(one.severity.word, _STYLES[one.severity], colors)
+        yield f"  {word}: {BY_NAME[one.rule].title}: {escape(f'{one.name}: {one.words}')}"
     if len(alarms) > SHOWN:
-        yield f"  {len(alarms) - SHOWN} more: penstock alarms"
+        yield f"  {len(alarms) - SHOWN} more"
+    if alarms:
+        yield "What to do: penstock alarms"

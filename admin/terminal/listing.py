@@ -13,7 +13,7 @@ from admin.nodes.cluster import WITHOUT_CLIENTS
 from admin.nodes.merge import LONGEST_NAME
 from admin.nodes.overview import MOST_NAMES
 from admin.nodes.upstreams import Gathered
-from admin.terminal.arguments import add_command
+from admin.terminal.arguments import add_command, name_of
 from admin.terminal.channel_counts import StatsAnswer, summed
 from admin.terminal.session import Session
 from shared.json_fields import JsonObject, number, objects, text
@@ -73,12 +73,14 @@ def add_commands(commands: Commands) -> None:
     channels = add_command(
         commands, "channels", _channels, "list channels with their counts", "channels\nchannels orders"
     )
-    channels.add_argument("topic", nargs="?", default="", metavar="TOPIC", help="only channels of this topic")
+    channels.add_argument(
+        "topic", nargs="?", type=name_of, default="", metavar="TOPIC", help="only channels of this topic"
+    )
     _add_order(channels, CHANNELS)
     for name in ("tubes", "queues"):
         what = "list the tubes of beanstalkd's clients, which are the queues of Disque's"
         tubes = add_command(commands, name, _tubes, what, f"{name}\n{name} mail --json\n{name} mail --pause out")
-        tubes.add_argument("names", nargs="*", metavar="NAME", help="only these")
+        tubes.add_argument("names", nargs="*", default=[], metavar="NAME", help="only these")
         text = "pause these queues until that is changed, as PAUSE of Disque's clients does: in (clients add no jobs), out (no"
         tubes.add_argument("--pause", choices=PAUSES, help=f"{text} jobs are delivered), all or none")
         tubes.add_argument("--by", default="", metavar="NAME", help="name of the operator who pauses them")
@@ -86,9 +88,13 @@ def add_commands(commands: Commands) -> None:
     for name, run, columns in (("clients", _clients, CLIENTS), ("producers", _producers, PRODUCERS)):
         what = "list the consumers of channels" if name == "clients" else "list the connections that publish"
         command = add_command(commands, name, run, what, f"{name}\n{name} orders")
-        command.add_argument("topic", nargs="?", default="", metavar="TOPIC", help="only those of this topic")
+        command.add_argument(
+            "topic", nargs="?", type=name_of, default="", metavar="TOPIC", help="only those of this topic"
+        )
         if name == "clients":
-            command.add_argument("channel", nargs="?", default="", metavar="CHANNEL", help="only those of this channel")
+            command.add_argument(
+                "channel", nargs="?", type=name_of, default="", metavar="CHANNEL", help="only those of this channel"
+            )
         _add_order(command, columns)
 
 

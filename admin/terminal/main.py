@@ -11,8 +11,9 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from shared.log import escape
 from shared.process.partial_import import import_http_client
-from shared.terminal.commands import CommandError, ExitCode, run_command_line
+from shared.terminal.commands import CommandError, ExitCode, Parser, WrongArguments, run_command_line
 from shared.terminal.context import resolve
 from shared.values import SECOND
 from shared.version import version_line
@@ -37,7 +38,7 @@ def main(command_line: Sequence[str] | None = None) -> int:
 
 def parser(only: str = "") -> argparse.ArgumentParser:
     """Return the parser of all commands, or of the module that has the command `only`."""
-    found = argparse.ArgumentParser(prog="penstock", description="Commands about all nodes.")
+    found = Parser(prog="penstock", description="Commands about all nodes.")
     found.add_argument("--version", action="version", version=version_line("penstock"))
     commands = found.add_subparsers(required=True, metavar="command")
     modules = [module for module, names in MODULES.items() if only in names] or list(MODULES)
@@ -52,6 +53,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from admin.nodes.cluster import AllFailed
     from admin.terminal.session import Session
 
+    _require_utf8(arguments)
     context = resolve(arguments)
 
     async def run() -> int:
@@ -70,8 +72,16 @@ def _run(arguments: argparse.Namespace) -> int:
     return asyncio.run(run())
 
 
+def _require_utf8(arguments: argparse.Namespace) -> None:
+    """Raise WrongArguments if an argument is not UTF-8, which no request can carry."""
+    values = (value if isinstance(value, list) else [value] for value in vars(arguments).values())
+    for text in (one for value in values for one in value if isinstance(one, str)):
+        if any("\ud800" <= one <= "\udfff" for one in text):
+            raise WrongArguments(f"{text[:200]!a} is not UTF-8")
+
+
 def report(missing: dict[str, str]) -> None:
     """Print the nodes whose answers are missing, on standard error."""
     sys.stdout.flush()
     for why in missing.values():
-        print(f"penstock: incomplete: {why}", file=sys.stderr)
+        print(f"penstock: incomplete: {escape(why)}", file=sys.stderr)

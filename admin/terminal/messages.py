@@ -18,13 +18,14 @@ from admin.messages.message_list import STATES, merged
 from admin.nodes.merge import fields
 from admin.nodes.upstreams import UpstreamError
 from admin.nodes.views import age, body_of, message_view, size
-from admin.terminal.arguments import add_command
+from admin.terminal.arguments import add_command, name_of
 from admin.terminal.session import Session
 from admin.terminal.targets import STATE_HELP, Target, add_target, state_of, target_of
 from shared.json_fields import JsonObject, number, objects, text
+from shared.log import escape
 from shared.terminal.commands import CommandError, Commands, ExitCode, WrongArguments, whole_number
 from shared.terminal.confirm import add_confirmation, is_confirmed
-from shared.terminal.output import Column, plain, print_rows
+from shared.terminal.output import Column, body_line, body_text, plain, print_rows
 
 ACTIONS = {
     "finish": "finish messages or jobs: they are not delivered again",
@@ -40,8 +41,8 @@ MOST_SCANNED = 20_000  # messages of a node in one state in which `show` looks f
 PREVIEW = 64 * 1024  # bytes of a body: as many as nsqd sends
 _ID = re.compile("[0-9a-f]{16}")
 COLUMNS = (
-    Column("offset", is_number=True, text=str), Column("id"), Column("age", is_number=True), Column("attempts", is_number=True),
-    Column("size", is_number=True), Column("node"), Column("body"), Column("reason"),
+    Column("offset", is_number=True, text=lambda offset: escape(str(offset))), Column("id"), Column("age", is_number=True),
+    Column("attempts", is_number=True), Column("size", is_number=True), Column("node"), Column("body"), Column("reason"),
 )  # fmt: skip
 
 
@@ -68,8 +69,8 @@ def add_commands(commands: Commands) -> None:
         command.add_argument("-n", "--limit", type=count, default=10, metavar="N", help="print N at most (default: 10)")
         command.add_argument("--node", metavar="NODE", help="only this node: its HTTP address or host name")
     show = add_command(commands, "show", _show, "print one message with all that is known of it", "show orders mail 17")
-    show.add_argument("topic", metavar="TOPIC")
-    show.add_argument("channel", metavar="CHANNEL")
+    show.add_argument("topic", type=name_of, metavar="TOPIC")
+    show.add_argument("channel", type=name_of, metavar="CHANNEL")
     show.add_argument("message", metavar="ID", help="its id, 16 digits, or its offset")
     show.add_argument("--node", metavar="NODE", help="only this node: its HTTP address or host name")
     for name, what in ACTIONS.items():
@@ -104,7 +105,7 @@ def _add_action(commands: Commands, name: str, what: str) -> None:
     if name == "bury":
         act.add_argument("--reason", metavar="TEXT", help="reason, which peek --json shows")
     if name == "move":
-        act.add_argument("--to", required=True, metavar="TOPIC", help="the topic to publish to")
+        act.add_argument("--to", required=True, type=name_of, metavar="TOPIC", help="the topic to publish to")
     add_confirmation(act)
     act.set_defaults(action=name)
 
@@ -144,11 +145,11 @@ async def _peek(session: Session, arguments: argparse.Namespace) -> int:
     waiting = 0
     for one in await _listed(session, target_of(arguments), arguments, PREVIEW):
         if arguments.json:
-            sys.stdout.buffer.write(json.dumps(one, ensure_ascii=False).encode() + b"\n")
+            sys.stdout.buffer.write(json.dumps(one).encode() + b"\n")
         elif one.get("waiting_for_copies"):
             waiting += 1
         else:
-            sys.stdout.buffer.write(body_of(one) + b"\n")
+            sys.stdout.buffer.write(body_line(body_of(one)))
     sys.stdout.buffer.flush()
     if waiting:
         print(f"{waiting} messages wait for copies on other nodes: their bodies are not shown yet", file=sys.stderr)
@@ -198,7 +199,7 @@ async def _show(session: Session, arguments: argparse.Namespace) -> int:
     found = [one | {"node": node} for node, one in pages.answers.items() if one]
     for one in found:
         if arguments.json:
-            print(json.dumps(one, ensure_ascii=False))
+            print(json.dumps(one))
         else:
             print("\n".join(_described(one, session.clock())))
     if not found:
@@ -237,7 +238,7 @@ def _described(one: JsonObject, now: int) -> Iterable[str]:
     yield from (f"Header:     {plain(name)}: {plain(value)}" for name, value in shown["headers"].items())
     yield f"Body:       {size(shown['body_size'])}"
     yield ""
-    yield shown["hex"] if shown["is_binary"] else shown["text"]
+    yield shown["hex"] if shown["is_binary"] else body_text(shown["text"])
 
 
 # To act

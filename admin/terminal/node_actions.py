@@ -10,12 +10,12 @@ from typing import Any
 
 from admin.nodes.upstreams import UpstreamError
 from admin.nodes.views import count
-from admin.terminal.arguments import add_command
+from admin.terminal.arguments import add_command, name_of
 from admin.terminal.session import Session
 from shared.json_fields import JsonObject, number
 from shared.terminal.commands import CommandError, Commands, ExitCode, WrongArguments
 from shared.terminal.confirm import add_confirmation, is_confirmed
-from shared.terminal.output import Column, numbers, print_rows
+from shared.terminal.output import Column, body_text, numbers, print_rows
 
 ASK_EVERY = 1.0  # s between two requests for the progress of a drain
 LEFT = ("depth", "in_flight", "deferred", "jobs", "buried")
@@ -34,7 +34,7 @@ def add_commands(commands: Commands) -> None:
     what = "end the connection of a consumer; its messages in flight are ready again at once"
     disconnect = add_command(commands, "disconnect", _disconnect, what, "disconnect orders mail 10.0.0.7:51234")
     for name in ("topic", "channel"):
-        disconnect.add_argument(name, metavar=name.upper())
+        disconnect.add_argument(name, type=name_of, metavar=name.upper())
     disconnect.add_argument("client", metavar="ADDRESS", help="its address: see penstock clients")
     add_confirmation(disconnect)
     what = "send a request to the HTTP API of all nodes, and print the answers"
@@ -43,7 +43,7 @@ def add_commands(commands: Commands) -> None:
     )
     request.add_argument("method", choices=("GET", "POST"), metavar="GET|POST")
     request.add_argument("path", metavar="PATH", help="a route of docs/reference/http-routes.md")
-    request.add_argument("arguments", nargs="*", metavar="NAME=VALUE", help="its arguments")
+    request.add_argument("arguments", nargs="*", default=[], metavar="NAME=VALUE", help="its arguments")
     request.add_argument("--node", metavar="NODE", help="only this node: its HTTP address or host name")
 
 
@@ -139,7 +139,11 @@ async def _request(session: Session, arguments: argparse.Namespace) -> int:
     found = await session.direct.all_of(nodes, lambda node: send(node, arguments.path, asked))
     session.note(found.errors)
     for node, content in found.answers.items():
-        print(_answer(node, content) if arguments.json else f"{node}: {content.decode('utf-8', 'replace').rstrip()}")
+        print(
+            _answer(node, content)
+            if arguments.json
+            else f"{node}: {body_text(content.decode('utf-8', 'replace').rstrip())}"
+        )
     return ExitCode.DONE
 
 
@@ -147,6 +151,6 @@ def _answer(node: str, content: bytes) -> str:
     """Return a JSON object with an answer, as JSON if it is JSON."""
     text = content.decode("utf-8", "replace")
     try:
-        return json.dumps({"node": node, "answer": json.loads(text)}, ensure_ascii=False)
+        return json.dumps({"node": node, "answer": json.loads(text)})
     except (ValueError, RecursionError):
-        return json.dumps({"node": node, "answer": text}, ensure_ascii=False)
+        return json.dumps({"node": node, "answer": text})

@@ -22,15 +22,15 @@ from admin.nodes.fallback import FallbackUpstreams
 from admin.nodes.places import Places, Settings
 from admin.nodes.queries import Queries
 from admin.nodes.upstreams import Gathered, Times, UpstreamError, Upstreams
-from shared.auth.own_token import OwnTokenError, show_to, use_token_of
+from shared.auth.own_token import show_to, use_token
 from shared.json_fields import JsonObject
 from shared.terminal.commands import CommandError, NoAnswer
-from shared.terminal.context import Context
+from shared.terminal.context import LOOKUPD, START, Context
+from shared.terminal.token import token_of
 from shared.tls.client import load_client
 from shared.tls.info import TlsError
 
 MOST_ANSWER = 64 << 20  # bytes of one answer: some 200,000 topics
-START = "start a set with `penstock up`, or name yours: penstock context add NAME --lookupd-http-address HOST:PORT"
 _SERVER = re.compile(r"https?://([^/\s]+)")
 _ADVICE = {
     "UNAUTHORIZED": "give --auth-token-file with a token that it knows; over plain HTTP, only given addresses get it",
@@ -165,7 +165,9 @@ class Session:
 
     def no_answer(self, failure: Exception) -> NoAnswer:
         """Return the error that no node answers, with the remedy."""
-        return NoAnswer(f"{str(failure).replace(*_FLAGS)}: {START}")
+        is_named = self.context.lookupd_http_address not in ((), (LOOKUPD,))
+        remedy = "start it, or name nodes with --nsqd-http-address HOST:PORT" if is_named else START
+        return NoAnswer(f"{str(failure).replace(*_FLAGS)}: {remedy}")
 
 
 class ExpectedCluster(Cluster):
@@ -217,11 +219,8 @@ def _tls(context: Context) -> ssl.SSLContext:
 
 
 def _use_token(context: Context) -> None:
-    """Present the token of the context to the addresses that it names. Raises CommandError if there is none in the file."""
-    try:
-        use_token_of(context.auth_token_file)
-    except (OSError, OwnTokenError) as error:
-        raise CommandError(f"{context.auth_token_file}: {getattr(error, 'strerror', None) or error}") from None
+    """Present the token of the context to the addresses that it names. Raises CommandError."""
+    use_token(token_of(context.auth_token_file, context.auth_token_command))
     show_to(map(_place, _addresses(context)))
 
 

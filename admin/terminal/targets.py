@@ -9,6 +9,7 @@ import argparse
 from dataclasses import dataclass
 from typing import Any
 
+from admin.terminal.arguments import name_of
 from shared.terminal.commands import WrongArguments
 
 STATES = ("ready", "in_flight", "deferred", "buried")  # of messages
@@ -78,8 +79,10 @@ class Target:
 
 def add_target(command: argparse.ArgumentParser) -> None:
     """Add the arguments that name the target of a command."""
-    command.add_argument("topic", nargs="?", help="name of the topic; with CHANNEL, or in their place --queue")
-    command.add_argument("channel", nargs="?", help="name of the channel")
+    command.add_argument(
+        "topic", nargs="?", type=name_of, help="name of the topic; with CHANNEL, or in their place --queue"
+    )
+    command.add_argument("channel", nargs="?", type=name_of, help="name of the channel")
     command.add_argument(
         "--queue",
         "--tube",

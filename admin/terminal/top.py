@@ -1,6 +1,6 @@
 """`penstock top`: the topics with their rates, again and again; in a pipe, a table for each round.
 
-On a terminal, keys change the order: d depth, i rate in, o rate out, t time to drain, b buried, n name; q ends it.
+On a terminal, keys change the order and the filter, hold the screen, and end it: see View.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
+from admin.nodes.merge import LONGEST_NAME
 from admin.nodes.overview import COLUMNS as NEEDED
 from admin.nodes.overview import TOTALS, ordered, rated
 from admin.nodes.views import Row, count, rate
@@ -23,6 +25,7 @@ from shared.terminal.commands import Commands, ExitCode, whole_number
 from shared.terminal.output import Column, has_colors, numbers, print_rows, table
 from shared.values import SECOND
 
+RATES = "Rates are per second, and known from the second round on."
 KEYS = {"d": "depth", "i": "rate_in", "o": "rate_out", "t": "drain", "b": "buried", "n": "name"}
 HEADER = 3  # lines above the rows: sums, the headings, and room for the cursor
 IN_A_PIPE = 20  # rows of a round
@@ -33,10 +36,52 @@ TABLE = (
 )  # fmt: skip
 
 
+@dataclass(slots=True)
+class View:
+    """What the screen shows, as the user chose it with keys."""
+
+    order: str
+    pattern: str = ""  # only topics whose names contain it
+    is_typing: bool = False  # the user types the pattern
+    is_held: bool = False  # until the next key
+    is_over: bool = False
+
+    def press(self, key: str) -> None:
+        """Handle a key."""
+        is_held, self.is_held = self.is_held, False
+        if self.is_typing:
+            self._type(key)
+        elif key == "q":
+            self.is_over = True
+        elif key == "p":
+            self.is_held = not is_held
+        elif key == "/":
+            self.is_typing, self.pattern = True, ""
+        else:
+            self.order = KEYS.get(key, self.order)
+
+    def _type(self, key: str) -> None:
+        if key in "\r\n":
+            self.is_typing = False
+        elif key == "\x1b":
+            self.is_typing, self.pattern = False, ""
+        elif key in "\x7f\b":
+            self.pattern = self.pattern[:-1]
+        elif key.isprintable():
+            self.pattern = (self.pattern + key)[:LONGEST_NAME]
+
+    @property
+    def described(self) -> str:
+        """The filter and the pause, for the first line; "" if there are none."""
+        shown = [f"/{self.pattern}" + "_" * self.is_typing] if self.pattern or self.is_typing else []
+        return "  ".join([*shown, *(["held: press a key"] if self.is_held else [])])
+
+
 def add_commands(commands: Commands) -> None:
     """Add the command to the parser."""
     what = "show the topics with their rates, again and again"
-    top = add_command(commands, "top", _top, what, "top\ntop --sort drain --every 5s\ntop -n 3 --json")
+    top = add_command(commands, "top", _top, what, "top\ntop orders --sort drain --every 5s\ntop -n 3 --json")
+    top.add_argument("pattern", nargs="?", default="", metavar="TEXT", help="only topics whose names contain it")
     top.add_argument(
         "--sort", choices=tuple(KEYS.values()), default="depth", metavar="ORDER", help=", ".join(KEYS.values())
     )
@@ -45,42 +90,48 @@ def add_commands(commands: Commands) -> None:
     )
     top.add_argument("-n", "--rounds", type=whole_number(1, 1_000_000_000), metavar="N", help="end after N rounds")
     keys = ", ".join(f"{key} {order}" for key, order in KEYS.items())
-    top.epilog = f"{top.epilog}\nKeys: {keys}, q quit. Rates are per second, and known from the second round on.\n"
+    top.epilog = f"{top.epilog}\nKeys: {keys}; / filter by name, p hold the screen, q quit. {RATES}\n"
 
 
 async def _top(session: Session, arguments: argparse.Namespace) -> int:
     await session.producers()
     is_live = sys.stdout.isatty() and sys.stdin.isatty() and not arguments.json
     pressed: asyncio.Queue[str] = asyncio.Queue()
-    order, done = arguments.sort, 0
+    view, done = View(arguments.sort, arguments.pattern), 0
     with _keys(pressed) if is_live else _no_keys():
-        while arguments.rounds is None or done < arguments.rounds:
-            rows, totals = await _round(session, order, _room() if is_live else IN_A_PIPE)
-            _show(rows, totals, session, arguments, is_live=is_live)
-            done += 1
+        while not view.is_over:
+            if not view.is_held:
+                rows, totals = await _round(session, view, _room() if is_live else IN_A_PIPE)
+                done += 1
+            _show(rows, totals, session, arguments, view, is_live=is_live)
             if done == arguments.rounds:
                 break
-            key = await _next_key(pressed, arguments.every / SECOND)
-            if key == "q":
-                break
-            order = KEYS.get(key, order)
+            if key := await _next_key(pressed, None if view.is_held else arguments.every / SECOND):
+                view.press(key)
     return ExitCode.DONE
 
 
-async def _round(session: Session, order: str, most: int) -> tuple[list[Row], dict[str, int]]:
-    """Return the first rows in an order, with rates once there was a round before, and the sums of all topics."""
+async def _round(session: Session, view: View, most: int) -> tuple[list[Row], dict[str, int]]:
+    """Return the first rows of a view, with rates once there was a round before, and the sums of all topics."""
     session.missing.clear()
+    order = view.order
     columns = tuple(dict.fromkeys((*ALL, *NEEDED[order])))
     cached = await session.queries.overview(columns)
     session.take(cached.now)
-    names = ordered(cached.now.names, cached.now, cached.before, cached.seconds, "", order, order != "name")
+    names = ordered(cached.now.names, cached.now, cached.before, cached.seconds, view.pattern, order, order != "name")
     shown = names[: max(1, most)]
     rows = await session.queries.rows(shown)
     return rated(shown, rows.now, rows.before, rows.seconds), cached.now.totals
 
 
 def _show(
-    rows: list[Row], totals: dict[str, int], session: Session, arguments: argparse.Namespace, *, is_live: bool
+    rows: list[Row],
+    totals: dict[str, int],
+    session: Session,
+    arguments: argparse.Namespace,
+    view: View,
+    *,
+    is_live: bool,
 ) -> None:
     shown = [_row(one, as_json=arguments.json) for one in rows]
     if not is_live:
@@ -89,8 +140,9 @@ def _show(
         return
     size = shutil.get_terminal_size()
     sums = "  ".join(f"{name.replace('_', ' ')} {count(totals[name])}" for name in TOTALS if name != "channels")
-    missing = f"  {len(session.missing)} nodes missing" if session.missing else ""
-    lines = [f"{sums}{missing}"[: size.columns], *table(shown, TABLE, size.columns, has_colors(sys.stdout))]
+    missing = f"{len(session.missing)} nodes missing" if session.missing else ""
+    first = "  ".join(filter(None, (view.described, missing, sums)))
+    lines = [first[: size.columns], *table(shown, TABLE, size.columns, has_colors(sys.stdout))]
     sys.stdout.write("\x1b[H" + "".join(f"{line}\x1b[K\r\n" for line in lines) + "\x1b[J")
     sys.stdout.flush()
 
@@ -108,8 +160,8 @@ def _room() -> int:
     return shutil.get_terminal_size().lines - HEADER
 
 
-async def _next_key(pressed: asyncio.Queue[str], seconds: float) -> str:
-    """Return the next key, or "" if none is pressed in time."""
+async def _next_key(pressed: asyncio.Queue[str], seconds: float | None) -> str:
+    """Return the next key, or "" if none is pressed in time. `seconds`: None: wait for one."""
     try:
         return await asyncio.wait_for(pressed.get(), seconds)
     except TimeoutError:

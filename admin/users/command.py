@@ -15,6 +15,7 @@ from shared.auth.auth_file import NAME, parse
 from shared.auth.edit import Value, changed, patterns_of, removed
 from shared.auth.tokens import digest, new_token
 from shared.files import replace_text
+from shared.terminal.commands import Parser
 
 LEAST_PASSWORD = 8  # characters
 _ROLES = ", ".join(ROLES[1:])
@@ -32,7 +33,7 @@ def main() -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="penstock users",
         description="Manage the users in the auth file, who can log in to nsqadmin, and to nsqd and nsqlookupd over HTTP."
         " Running daemons apply a change within a second. Comments and other entries of the file are kept.",

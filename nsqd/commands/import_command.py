@@ -25,6 +25,7 @@ from nsqd.storage.disque_import import DisqueImport
 from nsqd.storage.nsq_import import ASIDE
 from shared.log import log
 from shared.startup import start_log
+from shared.terminal.commands import Parser
 
 PROGRAM = "penstock import"
 DONE, FAILED, PARTLY = 0, 1, 3
@@ -127,7 +128,7 @@ def node_number(text: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=PROGRAM, description=(__doc__ or "").partition(": ")[2].partition("\n\n")[0])
+    parser = Parser(prog=PROGRAM, description=(__doc__ or "").partition(": ")[2].partition("\n\n")[0])
     parser.add_argument(
         "directory",
         type=Path,

@@ -35,6 +35,7 @@ from nsqd.storage.log.restore import Restored, restore
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.verify import Findings, verify
 from shared.files import replace_file, sync_directory
+from shared.terminal.commands import Parser
 
 PROGRAM = "penstock restore"
 DONE, FAILED, PARTLY = 0, 1, 3
@@ -173,10 +174,9 @@ def _text(target: Path, result: dict[str, Any]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=PROGRAM,
         description=(__doc__ or "").partition(": ")[2],
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("backup", type=Path, metavar="BACKUP", help="the backup; no nsqd may be using it")
     parser.add_argument("directory", type=Path, metavar="DIR", help="directory to create")

@@ -19,6 +19,7 @@ from nsqd.storage.directory import DataDirectory, DirectoryError
 from nsqd.storage.log.disk import Disk, RealDisk
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.verify import Findings, TopicFindings, verify
+from shared.terminal.commands import Parser
 
 PROGRAM = "penstock verify"
 WHOLE, DAMAGED, NO_LOOK, TORN = 0, 1, 2, 3
@@ -151,10 +152,9 @@ def _verdict(findings: Findings) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=PROGRAM,
         description=(__doc__ or "").partition(": ")[2],
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "directory",

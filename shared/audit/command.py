@@ -13,6 +13,7 @@ from pathlib import Path
 
 from shared.audit.chain import FIRST, MOST_LINE, BrokenChainError, Record, decode, follow
 from shared.log import escape
+from shared.terminal.commands import Parser
 
 PROGRESS = 1_000_000  # records between two lines about how far the check is
 _COLUMNS = ("TIME", "WHO", "PORT", "ADDRESS", "ACTION", "TARGET", "COUNT", "OUTCOME")
@@ -40,7 +41,7 @@ def main() -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="penstock audit", description="Check and show audit files." + EXPLANATION)
+    parser = Parser(prog="penstock audit", description="Check and show audit files." + EXPLANATION)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     verify = commands.add_parser("verify", help="check that the lines of one or several files form one chain")
     show = commands.add_parser("show", help="print the records as a table, without a check")

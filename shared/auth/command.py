@@ -16,6 +16,7 @@ from shared.auth.rules import ANY
 from shared.auth.tokens import digest, new_token
 from shared.auth.verbs import BUILT_IN, Verb
 from shared.files import replace_text
+from shared.terminal.commands import Parser
 
 _DAYS = re.compile(r"([1-9][0-9]{0,4})d")
 EXPLANATION = """
@@ -36,7 +37,7 @@ def main() -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="penstock auth",
         description="Manage rights on every port of nsqd, nsqlookupd and nsqadmin." + EXPLANATION,
     )

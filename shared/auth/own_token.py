@@ -39,7 +39,12 @@ def read_token(path: str) -> str:
 
 def use_token_of(path: str) -> None:
     """Show the token in this file from now on; "": show none. Raises OSError, OwnTokenError."""
-    _own[0] = read_token(path)
+    use_token(read_token(path))
+
+
+def use_token(token: str) -> None:
+    """Show this token from now on; "": show none."""
+    _own[0] = token
 
 
 def own_token() -> str:

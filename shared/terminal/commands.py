@@ -3,15 +3,20 @@
 Exit codes: see ExitCode. A pipe that closes, as after `| head`, ends a command quietly.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import IntEnum
-from typing import TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+from shared.log import escape
+
+Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 
 class ExitCode(IntEnum):
@@ -51,16 +56,46 @@ class NoAnswer(CommandError):
     exit_code = ExitCode.NO_ANSWER
 
 
+class HelpFormatter(argparse.HelpFormatter):
+    """Wraps paragraphs, but keeps those with an indented line, such as examples and tables, as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = text.strip("\n").split("\n\n")
+        return "\n\n".join(
+            one if "\n  " in f"\n{one}" else textwrap.fill(one, width, break_on_hyphens=False) for one in paragraphs
+        )
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser of a command line, and of the commands that are added to it."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **{"formatter_class": HelpFormatter} | settings)
+
+    def error(self, message: str) -> NoReturn:
+        """Print one line, and exit with 2."""
+        self.exit(2, f"{self.prog}: {escape(message)}: see {self.prog} --help\n")
+
+    def print_help(self, file: Any = None) -> None:
+        """Print the help. A pipe that has closed, as after `| head`, is no error."""
+        try:
+            super().print_help(file)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            discard_output()
+
+
 def make_command(
-    commands: Commands, name: str, main: Callable[[argparse.Namespace], int], what: str, details: str = ""
-) -> argparse.ArgumentParser:
+    commands: Commands, name: str, main: Callable[[argparse.Namespace], int], what: str, details: str = "", examples: str = ""
+) -> Parser:  # fmt: skip
     """Add a command and return its parser. `main` returns the exit code, and may raise CommandError or httpx.HTTPError.
 
-    `what` is its line in the list of commands, and the head of its --help; `details` are printed below the options as they are.
+    `what` is its line in the list of commands, and the head of its --help; `details` are printed below the options, and then
+    the `examples`: one on a line, without "penstock".
     """
-    command = commands.add_parser(
-        name, help=what, description=what, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    lines = "".join(f"\n  penstock {line}" for line in examples.splitlines())
+    epilog = f"{details}\nexamples:{lines}\n" if examples else details
+    command = commands.add_parser(name, help=what, description=what, epilog=epilog)
     command.set_defaults(main=main, program=command.prog)
     return command
 
@@ -100,7 +135,7 @@ def run_command(main: Callable[[], int], program: Callable[[], str]) -> int:
         sys.stdout.flush()  # so that a closed pipe is noted here
         return code
     except CommandError as error:
-        print(f"{program()}: {error}", file=sys.stderr)
+        print(f"{program()}: {escape(str(error))}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
         discard_output()

@@ -11,7 +11,7 @@ import argparse
 import sys
 from collections.abc import Iterable, Iterator
 
-from shared.terminal.commands import ExitCode
+from shared.terminal.commands import ExitCode, Parser
 
 _BASH = """\
 _penstock() {{
@@ -34,9 +34,9 @@ SHELLS = ("bash", "zsh", "fish")
 
 def main(parsers: Iterable[argparse.ArgumentParser], arguments: list[str]) -> int:
     """Print the script for a shell, and return the exit code. `parsers`: those of all commands."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="penstock completion", description="print a script by which a shell completes commands and options",
-        epilog=(__doc__ or "").partition("\n\n")[2], formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=(__doc__ or "").partition("\n\n")[2],
     )  # fmt: skip
     parser.add_argument("shell", choices=SHELLS)
     shell = parser.parse_args(arguments).shell

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from shared.log import escape
 from shared.terminal.commands import WrongArguments
 
 
@@ -19,6 +23,7 @@ def is_confirmed(arguments: argparse.Namespace, action: str) -> bool:
 
     Raises WrongArguments if the user cannot be asked: standard input is no terminal, and --yes is not given.
     """
+    action = escape(action)
     if arguments.dry_run:
         print(f"would {action}", file=sys.stderr)
         return False
@@ -26,5 +31,22 @@ def is_confirmed(arguments: argparse.Namespace, action: str) -> bool:
         return True
     if not sys.stdin.isatty():
         raise WrongArguments(f"would {action}: give --yes, because standard input is not a terminal")
-    print(f"{action[:1].upper()}{action[1:]}. Continue? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    with _ended_by_interrupt():
+        print(f"{action[:1].upper()}{action[1:]}. Continue? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() in ("y", "yes"):
+            return True
+    print("nothing was changed", file=sys.stderr)
+    return False
+
+
+@contextmanager
+def _ended_by_interrupt() -> Iterator[None]:
+    """Let Ctrl-C raise KeyboardInterrupt at once: asyncio's handler cancels the task, which would still wait for the answer."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -34,6 +34,7 @@ from shared.terminal.commands import CommandError, WrongArguments
 MOST_BYTES = 1 << 20  # of a file of contexts
 MOST_ADDRESSES = 1000  # of a context
 LOOKUPD, NODE, JOBS = "127.0.0.1:4161", "127.0.0.1:4151", "127.0.0.1:11300"
+START = "start a set with `penstock up`, or name yours: penstock context add NAME --lookupd-http-address HOST:PORT"
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ADDRESS = re.compile(r"(https?://)?([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}")
 
@@ -57,6 +58,7 @@ class Context:
         "threshold of an alarm, RULE.NAME=VALUE, or RULE=off, as of nsqadmin", is_list=True
     )
     auth_token_file: str = _setting("file with the token to present")
+    auth_token_command: str = _setting("command that prints the token, such as that of a keyring; no shell runs it")
     tls_root_ca_file: str = _setting("file with the certificate authority of the daemons: everything goes over TLS")
     tls_cert: str = _setting("file with the certificate to present")
     tls_key: str = _setting("file with its key")
@@ -76,7 +78,9 @@ SETTINGS = {one.name: one for one in fields(Context)}
 LISTS = tuple(name for name, one in SETTINGS.items() if one.default == ())
 NODES = ("lookupd_http_address", "nsqd_http_address")
 ADDRESSES = (*NODES, "job_address")
-CREDENTIALS = ("auth_token_file", "tls_root_ca_file", "tls_cert", "tls_key")
+TOKEN = ("auth_token_file", "auth_token_command")
+FILES = ("auth_token_file", "tls_root_ca_file", "tls_cert", "tls_key")
+CREDENTIALS = (*TOKEN, "tls_root_ca_file", "tls_cert", "tls_key")
 
 
 @dataclass(slots=True)
@@ -247,11 +251,14 @@ def add_context(parser: argparse.ArgumentParser, names: Iterable[str] = SETTINGS
 
 def add_setting(group: argparse._ActionsContainer, name: str) -> None:
     """Add the flag of a setting."""
-    metavar = "HOST:PORT" if name in ADDRESSES else "RULE.NAME=VALUE" if name == "alarm" else "FILE"
+    metavar = "HOST:PORT" if name in ADDRESSES else _METAVARS.get(name, "FILE")
     action = "append" if name in LISTS else "store"
     many = ", may be given multiple times" if name in LISTS else ""
     text = f"{SETTINGS[name].metadata['help']} (default: ${variable(name)}{many})"
     group.add_argument(f"--{name.replace('_', '-')}", action=action, metavar=metavar, help=text)
+
+
+_METAVARS = {"alarm": "RULE.NAME=VALUE", "auth_token_command": "COMMAND"}
 
 
 def variable(name: str) -> str:
@@ -292,8 +299,9 @@ def _of_environment(environ: Mapping[str, str]) -> Context:
 
 
 def _over(upper: Context, lower: Context) -> Context:
-    """Return the settings of `upper`, and those of `lower` where it has none. Addresses of nodes come from one of them."""
+    """Return the settings of `upper`, and those of `lower` where it has none. Nodes, and the token, come from one of them."""
     values = {name: getattr(upper, name) or getattr(lower, name) for name in SETTINGS}
-    if upper.has_address:
-        values |= {name: getattr(upper, name) for name in NODES}
+    for together in (NODES, TOKEN):
+        if any(getattr(upper, name) for name in together):
+            values |= {name: getattr(upper, name) for name in together}
     return Context(**values)

@@ -2,16 +2,22 @@
 
 import json
 import os
+import pty
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 from uuid import uuid4
 
+import httpx
 import pytest
 
 from apps.load import Result, lines_of
 from apps.penstock import main
 from tests.cases import each
-from tests.daemons import Daemon, nsqd, post
+from tests.daemons import ROOT, Daemon, eventually, nsqd, post
 
 pytestmark = pytest.mark.process
 
@@ -28,7 +34,7 @@ class User:
     def __init__(self, node: Daemon, monkeypatch: pytest.MonkeyPatch, output: pytest.CaptureFixture[str]) -> None:
         self.node, self._monkeypatch, self._output = node, monkeypatch, output
         sock = node.connect("BEANSTALK")
-        self._jobs = "{}:{}".format(*sock.getpeername())
+        self.jobs = "{}:{}".format(*sock.getpeername())
         sock.close()
         for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
             monkeypatch.setenv(name, "/nonexistent")
@@ -41,8 +47,8 @@ class User:
         is_about_jobs = words[0] in ("put", "reserve") or words[:2] == ("bench", "jobs")
         with open(reading) as file:
             self._monkeypatch.setattr(sys, "stdin", file)
-            job_address = ("--job-address", self._jobs) if is_about_jobs else ()
-            assert main([*words, "--nsqd-http-address", self.node.http.removeprefix("http://"), *job_address]) == code
+            job_address = ("--job-address", self.jobs) if is_about_jobs else ()
+            assert main([*words, "--nsqd-http-address", self.node.http, *job_address]) == code
         return self._output.readouterr()
 
 
@@ -120,6 +126,108 @@ def test_bench(user: User) -> None:
     found = json.loads(out)
     assert found["messages"] == 5
     assert 0 < found["latency_ms"]["p50"] <= found["latency_ms"]["max"]
+
+
+@contextmanager
+def started(node: Daemon, *words: str, **streams: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command in a process of its own, until the end of the block."""
+    line = [
+        sys.executable,
+        "-m",
+        "penstock.launch",
+        "penstock",
+        *words,
+        "--nsqd-http-address",
+        node.http,
+    ]
+    environ = {**os.environ, "XDG_CONFIG_HOME": "/nonexistent", "XDG_STATE_HOME": "/nonexistent"}
+    with subprocess.Popen(line, cwd=ROOT, env=environ, stderr=subprocess.PIPE, **streams) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def interrupted(process: subprocess.Popen[bytes]) -> tuple[int, bytes]:
+    """Press Ctrl-C. Returns the exit code, and the rest of standard error."""
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate()
+    return process.returncode, error
+
+
+@pytest.mark.parametrize("words", [("sub", "keys", "c"), ("read", "keys", "-f"), ("reserve", "keys")])
+def test_ctrl_c_ends_what_waits_for_more(user: User, words: tuple[str, ...]) -> None:
+    post(user.node, "/topic/create", topic="keys", retention="1h")
+    post(user.node, "/channel/create", topic="keys", channel="c")
+    jobs = ("--job-address", user.jobs) if words[0] == "reserve" else ()
+    user("put" if jobs else "pub", "keys", "x")
+    with started(user.node, *words, *jobs, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"x\n"
+        assert interrupted(process) == (130, b"")
+
+
+def test_a_pipe_that_closes_ends_a_command_quietly(user: User) -> None:
+    channel(user, "closed")
+    user("pub", "closed", "x", "y")
+    user("put", "closed", "x")
+    for words in (
+        ("sub", "closed", "c"),
+        ("reserve", "closed", "--job-address", user.jobs),
+        ("bench", "jobs", "--help"),
+    ):
+        reading, writing = os.pipe()
+        os.close(reading)
+        with started(user.node, *words, stdout=writing) as process:
+            os.close(writing)
+            _, error = process.communicate()
+        assert (process.returncode, error) == (0, b""), words
+
+
+def test_ctrl_c_ends_a_measurement(user: User) -> None:
+    def depth() -> int:
+        stats = httpx.get(f"http://{user.node.http}/stats?format=json&topic=endless").json()
+        return sum(topic["depth"] for topic in stats["topics"] or ())
+
+    with started(user.node, "bench", "pub", "--topic", "endless", "--count", "100000000") as process:
+        eventually(depth)
+        assert interrupted(process) == (130, b"")
+
+
+def test_ctrl_c_at_the_prompt_does_nothing(user: User) -> None:
+    post(user.node, "/topic/create", topic="kept")
+    keyboard, terminal = pty.openpty()
+    try:
+        with started(user.node, "delete", "kept", stdin=terminal) as process:
+            assert process.stderr is not None
+            prompt = b""
+            while not prompt.endswith(b"Continue? [y/N] "):
+                prompt += process.stderr.read(1)
+            assert prompt.startswith(b"Delete topic kept on 1 node: 0 channels, 0 messages")
+            assert interrupted(process) == (130, b"\n")
+    finally:
+        os.close(keyboard)
+        os.close(terminal)
+    assert httpx.get(f"http://{user.node.http}/topic/config?topic=kept").status_code == 200
+
+
+def test_without_a_daemon_the_error_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, "/nonexistent")
+    monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", "127.0.0.1:1")
+    for words in (
+        ("pub", "t", "x"),
+        ("pub", "t", "x", "--key", "k"),
+        ("read", "t"),
+        ("sub", "t", "c"),
+        ("bench", "pub"),
+    ):
+        code = main(words)
+        out, error = capfd.readouterr()
+        assert (code, out) == (3, ""), error
+        assert "start a set with `penstock up`, or name yours: penstock context add" in error.splitlines()[-1]
 
 
 def test_the_histogram_has_a_row_for_each_doubling() -> None:

@@ -8,6 +8,7 @@ The nodes answer at 127.0.0.1:4151, :4251, ... A node that is `down` refuses con
 
 import asyncio
 import json
+import signal
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,9 @@ from tests.local_node import LocalNode
 LOOKUPD = "127.0.0.1:4161"
 
 
+Change = Callable[[str, str, httpx.Response], httpx.Response]
+
+
 class Network(httpx.AsyncBaseTransport):
     """Carries requests to the nodes, and answers those to the nsqlookupd."""
 
@@ -31,17 +35,21 @@ class Network(httpx.AsyncBaseTransport):
         self.down: set[str] = set()
         self.slow: set[str] = set()
         self.hidden: set[str] = set()  # addresses that no nsqlookupd names
+        self.version: dict[str, str] = {}  # by address
         self.has_lookupd = True
         self.asked: list[str] = []  # method, address and path
         self.created: set[str] = set()  # topics that only the nsqlookupd knows
         self.answers: dict[str, httpx.Response] = {}  # in place of a node's own, by address and path
-        self.interrupts = False  # the user presses Ctrl-C during a request
+        self.change: Change | None = None  # makes what a node answers of its address, the path and its own answer
+        self.requests_left = -1  # until the user presses Ctrl-C during a request; below 0: never
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         address = request.url.netloc.decode()
         self.asked.append(f"{request.method} {address}{request.url.path}")
-        if self.interrupts:
-            raise KeyboardInterrupt
+        self.requests_left -= 1
+        if self.requests_left == -1:
+            signal.raise_signal(signal.SIGINT)
+            await asyncio.sleep(0)  # in which the command is cancelled
         if given := self.answers.get(f"{address}{request.url.path}"):
             return httpx.Response(given.status_code, headers=given.headers, stream=httpx.ByteStream(given.content))
         if address in self.slow:
@@ -49,15 +57,17 @@ class Network(httpx.AsyncBaseTransport):
         if address in self.down or address not in (self.nodes if not self.has_lookupd else {*self.nodes, LOOKUPD}):
             raise httpx.ConnectError("Connection refused")
         body = await request.aread()
-        answer = self._lookupd(request) if address == LOOKUPD else self._at_node(self.nodes[address], request, body)
+        answer = self._lookupd(request) if address == LOOKUPD else self._at_node(address, request, body)
         return httpx.Response(answer.status_code, headers=answer.headers, stream=httpx.ByteStream(answer.content))
 
-    def _at_node(self, node: LocalNode, request: httpx.Request, body: bytes) -> httpx.Response:
+    def _at_node(self, address: str, request: httpx.Request, body: bytes) -> httpx.Response:
+        node, path = self.nodes[address], request.url.raw_path.decode()
         headers = {name: value for name, value in request.headers.items() if name not in ("host", "content-length")}
         loop = asyncio.get_running_loop()
         asyncio._set_running_loop(None)  # the node steps a loop of its own meanwhile
         try:
-            return node.client.request(request.method, request.url.raw_path.decode(), headers=headers, content=body)
+            answer = node.client.request(request.method, path, headers=headers, content=body)
+            return self.change(address, request.url.path, answer) if self.change is not None else answer
         finally:
             asyncio._set_running_loop(loop)
 
@@ -80,9 +90,9 @@ class Network(httpx.AsyncBaseTransport):
         host, _, port = address.rpartition(":")
         topics = list(self.nodes[address].broker.topics)
         return {
-            "hostname": f"host-{port}", "broadcast_address": host, "http_port": int(port), "tcp_port": int(port) - 1,
-            "version": "1.3.0", "remote_address": f"{host}:5", "topics": topics, "tombstones": [False] * len(topics),
-            "capabilities": ["log"],
+            "hostname": f"host-{port}", "broadcast_address": host, "http_port": int(port),
+            "tcp_port": int(port) - 1, "version": self.version.get(address, "1.3.0"), "remote_address": f"{host}:5",
+            "topics": topics, "tombstones": [False] * len(topics), "capabilities": ["log"],
         }  # fmt: skip
 
 
@@ -104,19 +114,32 @@ class Terminal:
         )
 
     def __call__(self, *words: str) -> tuple[int, str, str]:
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a worker of pytest-xdist ignores it
         try:
             code: object = (of_all_nodes if words[0] in NAMES else of_apps)(words)
         except SystemExit as end:  # of argparse
             code = end.code
+        finally:
+            signal.signal(signal.SIGINT, before)
         assert isinstance(code, int)
         out, error = self._output.readouterr()
-        return int(code), out.decode(), error.decode()
+        return int(code), out.decode("utf-8", "backslashreplace"), error.decode()
 
     def rows(self, *words: str) -> list[dict[str, Any]]:
         """Return the objects that --json prints."""
         code, out, error = self(*words, "--json")
         assert (code, error) == (0, "")
         return [json.loads(line) for line in out.splitlines()]
+
+
+def reported(path: str, at: str = "127.0.0.1:4251", **fields: object) -> Change:
+    """Return the change by which a node reports these fields."""
+
+    def change(address: str, asked: str, answer: httpx.Response) -> httpx.Response:
+        is_it = (address, asked) == (at, path)
+        return httpx.Response(200, json=answer.json() | fields) if is_it else answer
+
+    return change
 
 
 Run = Callable[..., tuple[int, str, str]]

@@ -24,7 +24,7 @@ def test_all_is_well(nodes: list[LocalNode], terminal: Terminal) -> None:
     assert (code, error) == (0, "")
     assert out == (
         "State:    WHOLE\n"
-        "Nodes:    2 of 2 up, 1 of 1 nsqlookupds\n"
+        "Nodes:    2 of 2 registered nodes up, 1 of 1 nsqlookupds\n"
         "Topics:   0 with 0 channels, 0 consumers\n"
         "Backlog:  0 ready, 0 in flight, 0 deferred, 0 buried\n"
         "Alarms:   none\n"

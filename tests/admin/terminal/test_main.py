@@ -1,12 +1,17 @@
 """What goes wrong with any command about all nodes: rights, Ctrl-C, large and hostile answers; and the list of commands."""
 
+import argparse
 import json
+from collections.abc import Iterator
 
 import httpx
+import pytest
 
 from admin.terminal.main import NAMES, parser
+from apps.penstock import GROUPS
 from apps.penstock import parser as penstock_parser
 from penstock.launch import _ALL_NODES
+from shared.auth.own_token import own_token
 from tests.admin.terminal.program import Terminal, post
 from tests.admin.terminal.program import nodes as nodes  # the fixtures
 from tests.admin.terminal.program import terminal as terminal
@@ -27,9 +32,32 @@ def test_the_program_lists_each_command_and_finds_it() -> None:
     listed = next(action.choices for action in penstock_parser()._actions if action.choices)
     assert sorted(_ALL_NODES) == sorted(NAMES)
     assert set(NAMES) <= set(listed or ())
-    commands = next(action.choices for action in parser()._actions if action.choices)
-    assert isinstance(commands, dict)
-    assert [name for name in NAMES if "examples:" not in commands[name].format_help()] == []
+    grouped = [name for names in GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(listed or ())
+
+
+def below(found: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Yield the commands of a parser, and theirs."""
+    for action in found._actions:
+        for command in action.choices.values() if isinstance(action, argparse._SubParsersAction) else ():
+            yield command
+            yield from below(command)
+
+
+def test_the_help_of_each_command_has_examples_and_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    penstock_parser.cache_clear()
+    commands = [one for root in (parser(), penstock_parser()) for one in below(root) if one.add_help]
+    assert len(commands) > len(NAMES) + 30
+    for command in (penstock_parser(), *commands):
+        text = command.format_help()
+        assert ("examples:" in text or "has examples" in text, command.prog) == (True, command.prog)
+        assert [line for line in text.splitlines() if len(line) > 80] == [], command.prog
+
+
+def test_a_command_that_is_mistyped(terminal: Terminal) -> None:
+    assert terminal("toppics") == (2, "", "penstock: unknown command 'toppics': did you mean `penstock topics`?\n")
+    assert terminal("\x1b[2J") == (2, "", "penstock: unknown command '\\x1b[2J': see penstock --help\n")
 
 
 def test_without_the_right_on_a_node_the_others_are_printed(nodes: list[LocalNode], terminal: Terminal) -> None:
@@ -43,7 +71,7 @@ def test_without_the_right_on_a_node_the_others_are_printed(nodes: list[LocalNod
 
 
 def test_ctrl_c_ends_a_command_quietly(terminal: Terminal) -> None:
-    terminal.network.interrupts = True
+    terminal.network.requests_left = 0
     assert terminal("topics") == (130, "", "")
 
 
@@ -68,3 +96,12 @@ def test_an_answer_that_is_no_json_is_named(terminal: Terminal) -> None:
         code, _, error = terminal("topics")
         assert "Traceback" not in error
         assert code == (0 if b"names" in content else 1)
+
+
+@pytest.mark.process
+def test_the_token_of_a_keyring_is_presented(terminal: Terminal) -> None:
+    token = f"pst_{'a' * 43}"
+    assert terminal("topics", "--auth-token-command", f"echo {token}")[0] == 0
+    assert own_token() == token
+    assert terminal("topics")[0] == 0
+    assert own_token() == ""

@@ -73,7 +73,7 @@ def test_the_command_edits_an_auth_file_and_leaves_all_else_as_it_is(tmp_path: P
     (("set", "FILE", "ann", "--keep"), "", 1, "--keep needs an existing user"),
     (("set", "FILE", "ann", "--topics", "re:("), "", 1, "not an expression"),
     (("remove", "FILE", "ann"), "", 1, "No such file"), (("list", "FILE"), "", 1, "No such file"),
-    (("set", "FILE", "ann", "--role", "king"), "", 1, "the role 'king' is not known"), ((), "", 2, "usage"),
+    (("set", "FILE", "ann", "--role", "king"), "", 1, "the role 'king' is not known"), ((), "", 2, "COMMAND"),
 ])  # fmt: skip
 def test_the_commands_mistakes(tmp_path: Path, arguments: tuple[str, ...], typed: str, code: int, words: str) -> None:
     done = command(*[one.replace("FILE", str(tmp_path / "users")) for one in arguments], typed=typed)

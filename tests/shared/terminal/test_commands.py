@@ -8,7 +8,15 @@ from collections.abc import Callable
 
 import pytest
 
-from shared.terminal.commands import CommandError, NoAnswer, WrongArguments, run_command
+from shared.terminal.commands import (
+    CommandError,
+    NoAnswer,
+    Parser,
+    WrongArguments,
+    make_command,
+    run_command,
+    whole_number,
+)
 from shared.terminal.confirm import is_confirmed
 from tests.cases import each
 
@@ -49,6 +57,54 @@ def test_what_a_terminal_cannot_show_is_escaped(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(sys, "stdout", out)
     assert run_command(lambda: print("zw\u00f6lf") or 0, lambda: "penstock x") == 0
     assert out.buffer.getvalue() == b"zw\\xf6lf\n"  # type: ignore[attr-defined]
+
+
+def parser() -> Parser:
+    found = Parser(prog="penstock")
+    commands = found.add_subparsers(required=True, metavar="COMMAND")
+    command = make_command(
+        commands,
+        "x",
+        lambda arguments: 0,
+        "do x",
+        f"{'A long paragraph of the details. ' * 5}\n\nexamples:\n  penstock x\n  penstock x 2",
+    )
+    command.add_argument("-n", type=whole_number(1, 9))
+    return found
+
+
+def test_wrong_arguments_are_one_line_that_says_where_to_look(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, why in ((("x", "-n", "10"), "argument -n: expected a number from 1 to 9"), (("x", "\x1b"), "\\x1b")):
+        with pytest.raises(SystemExit) as end:
+            parser().parse_args(words)
+        error = capsys.readouterr().err
+        assert (end.value.code, error.count("\n"), why in error) == (2, 1, True)
+        assert error.startswith("penstock")
+        assert "--help\n" in error
+
+
+def test_help_wraps_paragraphs_and_keeps_examples(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    with pytest.raises(SystemExit):
+        parser().parse_args(["x", "--help"])
+    out = capsys.readouterr().out
+    assert out.endswith("\n\nexamples:\n  penstock x\n  penstock x 2\n")
+    assert max(map(len, out.splitlines())) <= 60
+
+
+@pytest.mark.process
+def test_help_in_a_pipe_that_closes_is_quiet(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        with pytest.raises(SystemExit) as end:
+            parser().parse_args(["--help"])
+    assert (end.value.code, capfd.readouterr().err) == (0, "")
 
 
 def test_the_prompt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

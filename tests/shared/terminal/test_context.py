@@ -71,6 +71,8 @@ def test_a_flag_goes_before_a_variable_and_that_before_a_context(environ: dict[s
     found = resolve(arguments("--auth-token-file", "/flag"), variables)
     assert (found.auth_token_file, found.tls_root_ca_file) == ("/flag", "/variable")
     assert found.lookupd_http_address == PRODUCTION.lookupd_http_address
+    found = resolve(arguments("--auth-token-command", "pass show x"), variables)
+    assert (found.auth_token_file, found.auth_token_command) == ("", "pass show x")
 
 
 def test_the_set_of_penstock_up_is_found_while_its_process_runs(

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from shared.terminal.output import Column, has_colors, numbers, plain, print_rows, table
+from shared.terminal.output import Column, body_line, body_text, has_colors, numbers, plain, print_rows, table
 
 COLUMNS = (Column("topic"), *numbers("depth", "messages"), Column("node"))
 ROWS = [
@@ -33,6 +33,20 @@ def test_a_table_fits_its_terminal_at_any_width() -> None:
 def test_control_characters_cannot_move_the_cursor() -> None:
     assert plain("a\x1b[2Jb\n") == "a\\x1b[2Jb\\n"
     assert (plain(True), plain(None), plain(1234)) == ("yes", "-", "1,234")
+
+
+def test_a_body_on_a_terminal_is_escaped_and_in_a_pipe_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = "a\tzw\u00f6lf\n\x1b[2J\x9b".encode() + b"\xff"
+    for is_terminal, encoding, shown in (
+        (False, "utf-8", body), (True, "utf-8", b"a\tzw\xc3\xb6lf\n\\x1b[2J\\x9b\\xff"),
+        (True, "ascii", b"a\tzw\\xf6lf\n\\x1b[2J\\x9b\\xff"),
+    ):  # fmt: skip
+        screen = io.TextIOWrapper(io.BytesIO(), encoding)
+        monkeypatch.setattr(screen, "isatty", lambda is_terminal=is_terminal: is_terminal, raising=False)
+        monkeypatch.setattr("sys.stdout", screen)
+        assert body_line(body) == shown + b"\n"
+        assert body_line(b"", b"\0") == b"\0"
+        assert (body_text("\x07") == "\x07") is not is_terminal
 
 
 def test_colors(monkeypatch: pytest.MonkeyPatch) -> None:
