@@ -31,6 +31,7 @@ class Network(httpx.AsyncBaseTransport):
         self.down: set[str] = set()
         self.slow: set[str] = set()
         self.hidden: set[str] = set()  # addresses that no nsqlookupd names
+        self.unreachable: set[str] = set()  # addresses of nodes that refuse connections of consumers
         self.has_lookupd = True
         self.asked: list[str] = []  # method, address and path
         self.created: set[str] = set()  # topics that only the nsqlookupd knows
@@ -51,6 +52,12 @@ class Network(httpx.AsyncBaseTransport):
         body = await request.aread()
         answer = self._lookupd(request) if address == LOOKUPD else self._at_node(self.nodes[address], request, body)
         return httpx.Response(answer.status_code, headers=answer.headers, stream=httpx.ByteStream(answer.content))
+
+    async def open_connection(self, host: str, port: int) -> tuple[None, SimpleNamespace]:
+        """Connect to the port of a node for NSQ's protocol, as asyncio does. Raises ConnectionRefusedError."""
+        if f"{host}:{port + 1}" not in self.nodes.keys() - self.down - self.unreachable:
+            raise ConnectionRefusedError("Connection refused")
+        return None, SimpleNamespace(close=lambda: None)
 
     def _at_node(self, node: LocalNode, request: httpx.Request, body: bytes) -> httpx.Response:
         headers = {name: value for name, value in request.headers.items() if name not in ("host", "content-length")}
@@ -98,6 +105,7 @@ class Terminal:
             monkeypatch.setenv(name, "/nonexistent")
         clock = SimpleNamespace(time_ns=lambda: nodes[0].clock.wall)
         monkeypatch.setattr("admin.terminal.session.time", clock)
+        monkeypatch.setattr("asyncio.open_connection", self.network.open_connection)
         real = httpx.AsyncClient
         monkeypatch.setattr(
             httpx, "AsyncClient", lambda **given: real(transport=self.network, timeout=given["timeout"])
