@@ -195,7 +195,7 @@ TRIED_BY = {
     "processes/test_penstock_use.py": ("apps.client_context", "apps.consuming", "apps.load", "apps.publishing",),
     "processes/test_backup.py": ("nsqd.core.retention.backup", "nsqd.http.backup", "nsqd.storage.log.backup",),
     "processes/test_beanstalkd.py": ("nsqd.start.beanstalk", "nsqd.commands.beanstalkd",),
-    "processes/test_binlog_import.py": ("nsqd.storage.binlog", "nsqd.storage.binlog_import",),
+    "processes/test_binlog_import.py": ("nsqd.storage.binlog_import",),
     "processes/test_celery.py": (
         "penstock.celery.entry", "penstock.celery.outlet", "penstock.celery.subscription", "penstock.celery.transport",
     ),
@@ -208,7 +208,7 @@ TRIED_BY = {
     "processes/test_configuration.py": ("shared.daemon_options", "shared.http.options",),
     "processes/test_disque_server.py": ("nsqd.commands.disque_server",),
     "processes/test_lookupd.py": ("lookupd.daemon", "lookupd.main",),
-    "processes/test_nsq_import.py": ("nsqd.commands.import_command", "nsqd.storage.diskqueue", "nsqd.storage.nsq_import",),
+    "processes/test_nsq_import.py": ("nsqd.commands.import_command", "nsqd.storage.nsq_import",),
     "processes/test_nsq_to_file.py": ("apps.to_file.discovery", "apps.to_file.main",),
     "processes/test_nsqd.py": (
         "nsqd.start.daemon", "nsqd.start.identity", "nsqd.main", "nsqd.start.signals", "nsqd.storage.saver", "shared.files",
