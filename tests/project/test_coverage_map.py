@@ -112,7 +112,6 @@ TRIED_BY = {
     "nsqd/protocols/rights/test_recording.py": (
         "nsqd.protocols.beanstalk.operators", "nsqd.protocols.disque.audited",
     ),
-    "nsqd/protocols/test_account.py": ("nsqd.protocols.outbox",),
     "nsqd/cluster/promotion/test_promotions.py": ("nsqd.cluster.promotion.promoted_log", "nsqd.cluster.promotion.opening",),
     "nsqd/cluster/replication/test_copying_runs.py": ("nsqd.cluster.replication.copying",),
     "nsqd/cluster/membership/test_cluster_json.py": ("nsqd.cluster.membership.facts",),
