@@ -213,10 +213,15 @@ def plant(mutant: Mutant) -> None:
 
 
 class _Contexts:
-    """Shows coverage which test runs."""
+    """Shows coverage which test runs, and collects those that fail."""
 
     def __init__(self, measured: coverage.Coverage) -> None:
         self._measured = measured
+        self.failed: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed.append(report.nodeid)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -348,7 +353,9 @@ def measure(data: Path, workers: int) -> None:
     def record(number: int) -> str:
         measured = coverage.Coverage(data_file=parts[number], branch=True, source=PRODUCT)
         measured.start()
-        assert run_pytest(_Contexts(measured), files[number::workers]) == 0, "a test fails without a bug"
+        contexts = _Contexts(measured)
+        code = run_pytest(contexts, files[number::workers])
+        assert code == 0, f"without a bug these tests fail: {', '.join(contexts.failed)}"
         measured.stop()
         measured.save()
         return ""
