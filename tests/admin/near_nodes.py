@@ -17,7 +17,7 @@ Answer = Callable[[str], tuple[int, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a server is sent, by the names of http.server."""
+    """A request to a server, with the names of http.server."""
 
     command: str
     path: str

@@ -75,7 +75,7 @@ TRIED_BY = {
     "nsqd/http/test_stats_in_turn.py": ("nsqd.http.stats_client",),
     "nsqd/http/test_logs.py": ("nsqd.core.cluster_view", "nsqd.core.retention.history",),
     "nsqd/http/test_messages.py": ("nsqd.http.inspection",),
-    "nsqd/http/test_parts.py": ("nsqd.http.jobs", "nsqd.http.node",),
+    "nsqd/http/test_parts.py": ("nsqd.http.node",),
     "nsqd/http/test_read_back.py": ("nsqd.http.offsets",),
     "nsqd/http/test_stats.py": ("shared.http.extensions",),
     "nsqd/net/test_inflow.py": ("nsqd.net.admission", "nsqd.protocols.conversation",),
