@@ -16,6 +16,8 @@ import httpx
 import pytest
 
 from tests.admin.browsers import browser
+from tests.admin.near_nodes import Answer, near
+from tests.admin.near_nodes import _nearby as _nearby
 from tests.daemons import Daemon, eventually, nsqd, post, publish
 from tests.disque_client import Client as Disque
 from tests.requirements import require
@@ -93,9 +95,6 @@ def chrome() -> Iterator[Browser]:
         yield found
 
 
-Answer = Callable[[str], tuple[int, bytes]]
-
-
 @contextmanager
 def upstream(
     answer: Answer,
@@ -137,10 +136,13 @@ def json_answer(value: object) -> tuple[int, bytes]:
 
 
 @contextmanager
-def a_node(answers: Callable[[str], object] = lambda path: None, **more: Any) -> Iterator[str]:
-    """A node, or an nsqlookupd that names it, with topic t and its channel c. `more`: as for `upstream`.
+def a_node(
+    answers: Callable[[str], object] = lambda path: None, *, server: Callable[..., Any] = near, **more: Any
+) -> Iterator[str]:
+    """A node, or an nsqlookupd that names it, with topic t and its channel c. `server`: near, or upstream with a socket.
 
     `answers` may return another response to a path: a status and content, or an object, which is sent as JSON.
+    `more`: as for the server.
     """
     topics = {"topics": [{"topic_name": "t", "channels": [{"channel_name": "c"}]}], "messages": [], "total": 3}
 
@@ -158,6 +160,6 @@ def a_node(answers: Callable[[str], object] = lambda path: None, **more: Any) ->
             own = here if path.startswith("/info") else lists
         return own if isinstance(own, tuple) else json_answer(own)
 
-    with upstream(answer, **more) as address:
+    with server(answer, **more) as address:
         port = int(address.rpartition(":")[2])
         yield address

@@ -14,8 +14,6 @@ from tests.admin.conftest import a_node, nsqadmin
 from tests.async_tests import on_asyncio
 from tests.cases import each
 
-pytestmark = pytest.mark.process
-
 Reply = tuple[int, bytes]
 DONE, MISSING, BROKEN = (200, b""), (404, b'{"message":"CHANNEL_NOT_FOUND"}'), (500, b"{}")
 ANN = Actor("ann", "127.0.0.1:1", "curl <1>", "http://admin/x?a=1&b=2")
@@ -96,6 +94,7 @@ async def test_a_notification_is_written_as_gos_encoder_writes_it() -> None:
     )
 
 
+@pytest.mark.process
 @each("flag, host", [("nsqd", "no-such-host.invalid:4151"), ("lookupd", "no-such-host.invalid:4161")])
 def test_what_the_original_does_not_start_with(flag: str, host: str) -> None:
     daemon = nsqadmin(f"-{flag}-http-address", host)

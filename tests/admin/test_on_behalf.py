@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import httpx
@@ -14,9 +13,8 @@ from shared.auth.on_behalf import SIGNATURE, USER, is_signed
 from shared.auth.own_token import show_to, use_token_of
 from tests.admin.asking import auth_file, bearer, entry, log_in, token, visiting
 from tests.admin.conftest import a_node
+from tests.admin.near_nodes import Request
 from tests.async_tests import on_asyncio
-
-pytestmark = pytest.mark.process
 
 Requests = list[tuple[str, str, str]]  # method, path with query, and the name; "(wrong)" with a wrong signature
 
@@ -36,7 +34,7 @@ def node() -> Iterator[tuple[str, Requests]]:
     """A node that gets the token, and its requests."""
     requests: Requests = []
 
-    def on_request(asked: BaseHTTPRequestHandler) -> None:
+    def on_request(asked: Request) -> None:
         name = asked.headers.get(USER, "")
         signed = (asked.headers.get(SIGNATURE, ""), token("nsqadmin"), name, asked.command, asked.path)
         requests.append((asked.command, asked.path, name if not name or is_signed(*signed) else "(wrong)"))

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.admin.asking import PASSWORD, csrf_in, file_of, visiting, with_password
-from tests.admin.conftest import Cluster, a_cluster, a_node
+from tests.admin.conftest import Cluster, a_cluster, a_node, upstream
 from tests.admin.scriptless import Visitor
 from tests.async_tests import on_asyncio
 from tests.daemons import eventually
@@ -313,7 +313,7 @@ async def test_a_node_that_hangs_freezes_no_page() -> None:
             return {"hostname": "h", "broadcast_address": "127.0.0.1", "http_port": 1, "tcp_port": 2, "version": "1"}
         return {"topics": []}
 
-    with a_node() as node, a_node(answer) as hangs:
+    with a_node(server=upstream) as node, a_node(answer, server=upstream) as hangs:
         client = visiting(node, hangs, http_client_request_timeout=60 * 10**9)
         assert "127.0.0.1:1" in (await client.get("/nodes")).text
         while "Stale: " not in (await client.get("/nodes")).text:  # and not after a minute
@@ -333,7 +333,7 @@ async def test_two_clusters() -> None:
         for_lookups = ("/info", "/nodes", "/lookup")
         return lambda path: None if path.startswith(for_lookups) else own.get(path.partition("?")[0], topics)
 
-    with a_node(carries("sunrise")) as east, a_node(carries("sunset")) as west:
+    with a_node(carries("sunrise"), server=upstream) as east, a_node(carries("sunset"), server=upstream) as west:
         client = visiting(west, cluster=(f"east={east}",), cluster_name="west")
         first, second = (await client.get("/")).text, (await client.get("/clusters/east")).text
         assert ("sunset" in first, "sunrise" in first) == ("sunrise" in second, "sunset" in second) == (True, False)

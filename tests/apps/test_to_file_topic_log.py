@@ -114,7 +114,7 @@ def run(server: Server, steps: list[tuple[str, int]]) -> None:
             server.log.hang_up(server.now)
 
 
-@settings(max_examples=tries(100))
+@settings(max_examples=tries(100, in_short=40))
 @given(places(), STEPS, st.booleans())
 def test_each_message_is_once_in_the_files_in_order_and_finished(
     place: Place, steps: list[tuple[str, int]], skips_empty: bool
@@ -127,7 +127,7 @@ def test_each_message_is_once_in_the_files_in_order_and_finished(
     assert all(name.startswith("/out/") for name in server.disk.names)
 
 
-@settings(max_examples=tries(100))
+@settings(max_examples=tries(100, in_short=40))
 @given(places(), STEPS, st.lists(st.booleans(), max_size=60), st.booleans())
 def test_so_it_is_over_failures_of_every_call(
     place: Place, steps: list[tuple[str, int]], plan: list[bool], skips_empty: bool
@@ -143,7 +143,7 @@ def test_so_it_is_over_failures_of_every_call(
     assert server.disk.open_files == 0
 
 
-@settings(max_examples=tries(100))
+@settings(max_examples=tries(100, in_short=40))
 @given(places(), STEPS, st.lists(st.booleans(), max_size=60))
 def test_nothing_is_lost_if_files_cannot_even_be_cut(
     place: Place, steps: list[tuple[str, int]], plan: list[bool]

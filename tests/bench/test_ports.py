@@ -5,7 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from bench import ports
+
+pytestmark = pytest.mark.process
 
 RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 

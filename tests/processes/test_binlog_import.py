@@ -10,45 +10,30 @@ import os
 import signal
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
-from struct import pack
 
 import greenstalk
 import pytest
 
 from bench.ports import lease_port
-from nsqd.storage.binlog import find_binlogs, read_binlogs
+from nsqd.storage.binlog import find_binlogs
 from nsqd.storage.binlog_import import ASIDE, MARKER
 from nsqd.storage.data_import import READING
 from tests import forkserver
 from tests.daemons import ROOT
 from tests.forkserver import LAUNCH
+from tests.nsqd.storage.test_binlog import BURIED, DELAYED, DELETED, HEADER, READY
+from tests.nsqd.storage.test_binlog import record as binlog_record
 from tests.processes.test_beanstalkd import Beanstalkd
 
 pytestmark = pytest.mark.process
 
 ORIGINAL = os.environ.get("PENSTOCK_BEANSTALKD", "")
-SECOND = 1_000_000_000
-HEADER = pack("<i", 7)
-DELETED, READY, RESERVED, BURIED, DELAYED = range(5)
-
-
-def record(
-    number: int, state: int, body: bytes | None = None, tube: str = "work", priority: int = 5, delay: int = 0,
-    counts: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0),
-) -> bytes:  # fmt: skip
-    """`body` None: a short record, of a job that is known."""
-    created = time.time_ns() - 100 * SECOND
-    due = time.time_ns() + delay * SECOND if delay else 0
-    name = tube.encode() if body is not None else b""
-    size = len(body) + 2 if body is not None else 0
-    job = pack(
-        "<QIxxxxqqixxxxqqIIIIIBxxx", number, priority, delay * SECOND, 60 * SECOND, size, created, due, *counts, state
-    )
-    return pack("<i", len(name)) + name + job + (body + b"\r\n" if body is not None else b"")
 
 
 def compose(path: Path) -> None:
+    record = partial(binlog_record, now=time.time_ns())
     first = (
         HEADER + record(1, READY, b"one") + record(2, READY, b"two", counts=(3, 1, 1, 0, 0)) + record(3, READY, b"gone")
     )
@@ -120,18 +105,6 @@ def test_the_command(tmp_path: Path) -> None:
     (tmp_path / "t.diskqueue.000000.dat").write_bytes(b"")
     done = forkserver.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
     assert done.returncode == 1
-
-
-def test_odd_files(tmp_path: Path) -> None:
-    (tmp_path / "binlog.1").write_bytes(pack("<i", 6) + record(1, READY, b"x"))
-    (tmp_path / "binlog.2").write_bytes(b"")
-    (tmp_path / "binlog.3").write_bytes(HEADER + pack("<i", 1 << 30) + bytes(100))
-    (tmp_path / "binlog.4").write_bytes(HEADER + record(9, READY, b"good") + record(8, BURIED))
-    (tmp_path / "binlog.x").write_bytes(b"other")
-    found = read_binlogs(find_binlogs(tmp_path))
-    assert [path.name for path, _, _ in found.unreadable] == ["binlog.1", "binlog.3"]
-    assert list(found.jobs) == [9]
-    assert found.highest == 9
 
 
 @pytest.mark.skipif(not ORIGINAL, reason="PENSTOCK_BEANSTALKD names no beanstalkd")

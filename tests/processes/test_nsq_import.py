@@ -18,35 +18,17 @@ import httpx
 import pytest
 
 from nsqd.storage.data_import import MOVING, READING
-from nsqd.storage.diskqueue import DiskQueue, QueueError, find_queues
 from nsqd.storage.nsq_import import ASIDE, MARKER
 from penstock.client import Consumer
 from tests import forkserver
 from tests.cases import each
 from tests.daemons import ROOT, Daemon, drained, nsqd
 from tests.forkserver import LAUNCH
+from tests.nsqd.storage.test_diskqueue import STAMP, record, write_queue
 
 pytestmark = pytest.mark.process
 
 ORIGINAL = os.environ.get("PENSTOCK_NSQD", "")
-STAMP = 1_700_000_000_000_000_000
-
-
-def record(body: bytes, number: int = 0, attempts: int = 1) -> bytes:
-    message = pack(">qH", STAMP + number, attempts) + b"%016x" % number + body
-    return pack(">i", len(message)) + message
-
-
-def write_queue(
-    path: Path, name: str, files: Sequence[bytes], start: tuple[int, int] | None = (0, 0), first: int = 0
-) -> None:
-    """A queue whose first file has that number; `start`: that of the metadata, None: there is none."""
-    for number, content in enumerate(files, first):
-        (path / f"{name}.diskqueue.{number:06}.dat").write_bytes(content)
-    if start is not None:
-        end = first + max(0, len(files) - 1)
-        text = f"7\n{start[0]},{start[1]}\n{end},{len(files[-1]) if files else 0}\n"
-        (path / f"{name}.diskqueue.meta.dat").write_text(text)
 
 
 def write_metadata(path: Path, topics: dict[str, list[str]], paused: Sequence[str] = ()) -> None:
@@ -201,27 +183,6 @@ def test_a_log_that_is_there_is_not_touched(tmp_path: Path) -> None:
     with nsqd(tmp_path) as node:
         assert drained(node, "t", "c", 1) == [b"ours"]
     assert (tmp_path / "t.diskqueue.000000.dat").exists()
-
-
-def test_reading_begins_where_the_metadata_says_and_without_it_at_the_beginning(tmp_path: Path) -> None:
-    first, second = record(b"1"), record(b"22")
-    write_queue(tmp_path, "with", [first + second, first], (0, len(first)))
-    write_queue(tmp_path, "without", [first, second], None, first=3)
-    write_queue(tmp_path, "ahead", [first, second], (1, 10_000))
-    read = {queue.topic: [one.body for one in queue.messages()] for queue in find_queues(tmp_path)}
-    assert read == {"with": [b"22", b"1"], "without": [b"1", b"22"], "ahead": []}
-    write_queue(tmp_path, "a b", [first])
-    with pytest.raises(QueueError):
-        find_queues(tmp_path)
-
-
-@each("length", [-1, 0, 25, 1 << 30, -(1 << 31)])
-def test_a_length_that_makes_no_sense_ends_a_file(tmp_path: Path, length: int) -> None:
-    path = tmp_path / "x"
-    path.write_bytes(record(b"1") + pack(">i", length) + bytes(30))
-    queue = DiskQueue("t", "", {0: path})
-    assert [one.body for one in queue.messages()] == [b"1"]
-    assert queue.unreadable == [(path, len(record(b"1")), path.stat().st_size)]
 
 
 def run_import(*arguments: str) -> tuple[int, str, str]:

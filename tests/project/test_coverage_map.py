@@ -75,7 +75,7 @@ TRIED_BY = {
     "nsqd/http/test_stats_in_turn.py": ("nsqd.http.stats_client",),
     "nsqd/http/test_logs.py": ("nsqd.core.cluster_view", "nsqd.core.retention.history",),
     "nsqd/http/test_messages.py": ("nsqd.http.inspection",),
-    "nsqd/http/test_parts.py": ("nsqd.http.jobs", "nsqd.http.node",),
+    "nsqd/http/test_parts.py": ("nsqd.http.node",),
     "nsqd/http/test_read_back.py": ("nsqd.http.offsets",),
     "nsqd/http/test_stats.py": ("shared.http.extensions",),
     "nsqd/net/test_inflow.py": ("nsqd.net.admission", "nsqd.protocols.conversation",),
@@ -112,7 +112,6 @@ TRIED_BY = {
     "nsqd/protocols/rights/test_recording.py": (
         "nsqd.protocols.beanstalk.operators", "nsqd.protocols.disque.audited",
     ),
-    "nsqd/protocols/test_account.py": ("nsqd.protocols.outbox",),
     "nsqd/cluster/promotion/test_promotions.py": ("nsqd.cluster.promotion.promoted_log", "nsqd.cluster.promotion.opening",),
     "nsqd/cluster/replication/test_copying_runs.py": ("nsqd.cluster.replication.copying",),
     "nsqd/cluster/membership/test_cluster_json.py": ("nsqd.cluster.membership.facts",),
@@ -195,7 +194,7 @@ TRIED_BY = {
     "processes/test_penstock_use.py": ("apps.client_context", "apps.consuming", "apps.load", "apps.publishing",),
     "processes/test_backup.py": ("nsqd.core.retention.backup", "nsqd.http.backup", "nsqd.storage.log.backup",),
     "processes/test_beanstalkd.py": ("nsqd.start.beanstalk", "nsqd.commands.beanstalkd",),
-    "processes/test_binlog_import.py": ("nsqd.storage.binlog", "nsqd.storage.binlog_import",),
+    "processes/test_binlog_import.py": ("nsqd.storage.binlog_import",),
     "processes/test_celery.py": (
         "penstock.celery.entry", "penstock.celery.outlet", "penstock.celery.subscription", "penstock.celery.transport",
     ),
@@ -208,7 +207,7 @@ TRIED_BY = {
     "processes/test_configuration.py": ("shared.daemon_options", "shared.http.options",),
     "processes/test_disque_server.py": ("nsqd.commands.disque_server",),
     "processes/test_lookupd.py": ("lookupd.daemon", "lookupd.main",),
-    "processes/test_nsq_import.py": ("nsqd.commands.import_command", "nsqd.storage.diskqueue", "nsqd.storage.nsq_import",),
+    "processes/test_nsq_import.py": ("nsqd.commands.import_command", "nsqd.storage.nsq_import",),
     "processes/test_nsq_to_file.py": ("apps.to_file.discovery", "apps.to_file.main",),
     "processes/test_nsqd.py": (
         "nsqd.start.daemon", "nsqd.start.identity", "nsqd.main", "nsqd.start.signals", "nsqd.storage.saver", "shared.files",

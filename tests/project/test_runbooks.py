@@ -151,6 +151,7 @@ def _texts_of_all(call: ast.Call, names: dict[str, list[str]]) -> Iterator[str]:
         yield from _texts(argument, names)
 
 
+@cache
 def _letters(text: str) -> int:
     return sum(character.isalpha() for character in text)
 

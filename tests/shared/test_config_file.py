@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lookupd.options import LookupdOptions
@@ -24,6 +24,7 @@ from shared.print_config import as_toml
 from shared.tls.options import TLS_REQUIRED, TLS_VERSIONS
 from shared.values import MILLISECOND, SECOND, Duration
 from tests.cases import each
+from tests.effort import EXAMPLES, tries
 
 # Every key of NSQ's own example, with values that are not the defaults.
 NSQD_FILE = """
@@ -521,6 +522,7 @@ def in_file() -> list[Spec]:
     return [spec for spec in specs(NsqdOptions, "nsqd") if spec.in_file]
 
 
+@settings(max_examples=tries(EXAMPLES, in_short=8))
 @given(st.fixed_dictionaries({spec.name: BOUNDED.get(spec.name, VALUES[spec.type]) for spec in in_file()}))
 def test_printed_options_read_back(values: dict[str, Any]) -> None:
     before = NsqdOptions(**values).completed()

@@ -25,7 +25,6 @@ async def ask(directory: Path, name: str, path: str, form: dict[str, str] | None
     return await client.request(method, path, data=form, headers=bearer(name))
 
 
-@pytest.mark.process
 @each("filters", ["search=x", "header=trace"])
 @on_asyncio
 async def test_who_may_not_read_does_not_filter_by_contents(tmp_path: Path, filters: str) -> None:
@@ -37,7 +36,6 @@ async def test_who_may_not_read_does_not_filter_by_contents(tmp_path: Path, filt
     assert (await ask(tmp_path, "repair", "/messages/t/c", form)).status_code == 403
 
 
-@pytest.mark.process
 @on_asyncio
 async def test_messages_are_moved_only_to_where_the_user_may_publish(tmp_path: Path) -> None:
     for to, status in (("spare", 502), ("other", 403), ("t", 400), ("", 400), ("no name!", 400)):
@@ -46,6 +44,13 @@ async def test_messages_are_moved_only_to_where_the_user_may_publish(tmp_path: P
         assert (await ask(tmp_path, "viewer", "/messages/t/c", form)).status_code == 403
     for asked in ("state=dead", "state=ready&many=kick", "state=buried&many=requeue"):  # there are no such ones
         assert (await ask(tmp_path, "body-viewer", f"/messages/t/c?{asked}")).status_code == 400
+
+
+@on_asyncio
+async def test_a_body_needs_the_right_to_read_bodies(tmp_path: Path) -> None:
+    for name, status in (("viewer", 403), ("repair", 403), ("body-viewer", 502)):
+        assert (await ask(tmp_path, name, "/body/t/c?node=n:1&offset=1")).status_code == status, name
+    assert (await ask(tmp_path, "body-viewer", "/body/t/c?node=n:1&offset=1,2")).status_code == 400
 
 
 @each("text", ["", "-1", "1,2", "\u0663", "9" * 21])

@@ -3,13 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from admin.nodes.merge import topic_of
 from admin.nodes.overview import COLUMNS, RATES, Overview, ordered, overview_of, rates, rows_of
 from admin.nodes.views import Row, absent_row
 from admin.output.tables import TOPICS
+from tests.effort import EXAMPLES, tries
 
 NOW = 1_700_000_000
 
@@ -163,6 +164,7 @@ _LIES = st.recursive(
 _PARTS = st.sampled_from(["totals", "names", "columns", "idle", "paused", "oldest"])
 
 
+@settings(max_examples=tries(EXAMPLES, in_short=8))
 @given(st.lists(st.dictionaries(_PARTS, _LIES), max_size=3))
 def test_any_answers_are_merged(nodes: list[dict[str, Any]]) -> None:
     for columns in COLUMNS.values():

@@ -54,7 +54,6 @@ async def test_each_error_page_leads_on() -> None:
     assert (await client.get("/api/nodes")).status_code == 502
 
 
-@pytest.mark.process
 @on_asyncio
 async def test_the_page_of_nsqlookupd_says_which_of_them_are_down() -> None:
     async def page(*lookupds: str) -> str:
@@ -70,7 +69,6 @@ async def test_the_page_of_nsqlookupd_says_which_of_them_are_down() -> None:
     assert "No inactive topics." in text
 
 
-@pytest.mark.process
 @on_asyncio
 async def test_a_tube_whose_name_is_no_topic_is_linked_as_a_tube() -> None:
     topics = [{"topic": "we+ird;t", "live_bytes": 1}, {"topic": "orders", "live_bytes": 1}]

@@ -91,7 +91,6 @@ async def tables_of(answers: dict[str, Any]) -> list[list[str]]:
     return seen
 
 
-@pytest.mark.process
 @on_asyncio
 async def test_cells_are_below_their_heads_with_rows_and_without(monkeypatch: pytest.MonkeyPatch) -> None:
     assert await tables_of({})

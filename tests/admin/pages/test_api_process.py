@@ -113,7 +113,7 @@ def test_without_a_cluster_there_is_no_link_and_its_page_says_so(cluster: Cluste
 ])  # fmt: skip
 @on_asyncio
 async def test_mistakes(method: str, path: str, body: object, status: int, message: str) -> None:
-    with a_node() as lookupd:
+    with a_node(server=upstream) as lookupd:
         client = visiting(lookupd_http_address=(lookupd,), nsqd_http_address=())
         answer = await client.request(method, path, content=json.dumps(body) if body is not None else None)
     assert (answer.status_code, answer.json()) == (status, {"message": message})
@@ -122,7 +122,7 @@ async def test_mistakes(method: str, path: str, body: object, status: int, messa
 @on_asyncio
 async def test_options_can_be_asked_and_some_changed() -> None:
     lookupds = "/config/nsqlookupd_http_addresses"
-    with a_node() as lookupd:
+    with a_node(server=upstream) as lookupd:
         client = visiting(lookupd_http_address=(lookupd,), nsqd_http_address=())
         await client.put("/config/log_level", content="info")
         assert (await client.get(lookupds)).json() == [lookupd]
@@ -141,7 +141,7 @@ async def test_options_can_be_asked_and_some_changed() -> None:
 async def test_admin_users_notifications_and_a_base_path() -> None:
     notified: list[str] = []
     answers = upstream(lambda path: json_answer({}), on_request=lambda asked: notified.append(asked.path))
-    with a_node() as lookupd, answers as hook:
+    with a_node(server=upstream) as lookupd, answers as hook:
         options: dict[str, Any] = {"admin_user": ("ann",), "base_path": "/nsq", "allow_config_from_cidr": "10.0.0.0/8"}
         options |= {"nsqd_http_address": (), "lookupd_http_address": (lookupd,)}
         client = visiting(notification_http_endpoint=f"http://{hook}/hook", **options)
@@ -195,7 +195,7 @@ async def test_a_node_that_hangs_is_not_waited_for_long() -> None:
     def hang(path: str) -> object:
         return {} if over.wait(60) else None
 
-    with a_node() as node, upstream(lambda path: json_answer(hang(path))) as silent:
+    with a_node(server=upstream) as node, upstream(lambda path: json_answer(hang(path))) as silent:
         answer = (await visiting(node, silent, http_client_request_timeout=2_000_000_000).get("/api/topics")).json()
         over.set()  # and not before
     assert answer["topics"] == ["t"]

@@ -7,7 +7,6 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
-import pytest
 
 from admin.nodes.series import NAMES
 from tests.admin.asking import visiting
@@ -15,7 +14,6 @@ from tests.admin.conftest import a_node
 from tests.async_tests import on_asyncio
 from tests.cases import each
 
-pytestmark = pytest.mark.process
 LONG = "x" * 300
 PAGE = "/topics/poison/worker"
 T0 = 1_800_000_000

@@ -1,16 +1,14 @@
 """A refused form is shown on its own page with the typed values; a result is shown once and only there."""
 
 import json
+import time
 from pathlib import Path
-
-import pytest
+from urllib.parse import parse_qs
 
 from tests.admin.asking import visiting
 from tests.admin.conftest import a_node
 from tests.async_tests import on_asyncio
 from tests.cases import each
-
-pytestmark = pytest.mark.process
 
 FINISH = {"action": "finish", "node": "NODE", "state": "ready", "count": "3", "per_second": "5", "confirm": "4"}
 REFUSED = [
@@ -94,6 +92,19 @@ async def test_a_result_is_shown_once_and_no_link_can_forge_it() -> None:
         assert "nsqadmin_done" not in client.cookies
         again = await client.get("/topics/t", headers={"Cookie": f"nsqadmin_done={stolen}"})
         assert "Unpaused." not in again.text
+
+
+@on_asyncio
+async def test_a_pause_ends_after_the_minutes_of_the_form() -> None:
+    requests: list[str] = []
+    with a_node(requests.append) as node:
+        begun = int(time.time())
+        for minutes in ("7", ""):
+            done = await visiting(node).post("/topics/t", data={"action": "pause", "minutes": minutes})
+            assert done.status_code == 303
+    (until, forever) = (parse_qs(one.partition("?")[2]).get("until") for one in requests if "/topic/pause" in one)
+    assert begun + 420 <= int((until or "0")[0]) <= int(time.time()) + 420
+    assert forever is None
 
 
 @on_asyncio

@@ -2,13 +2,9 @@
 
 from pathlib import Path
 
-import pytest
-
 from tests.admin.asking import auth_file, bearer, visiting
 from tests.admin.conftest import a_node
 from tests.async_tests import on_asyncio
-
-pytestmark = pytest.mark.process
 
 
 @on_asyncio

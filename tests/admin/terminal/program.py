@@ -36,6 +36,7 @@ class Network(httpx.AsyncBaseTransport):
         self.slow: set[str] = set()
         self.hidden: set[str] = set()  # addresses that no nsqlookupd names
         self.version: dict[str, str] = {}  # by address
+        self.unreachable: set[str] = set()  # addresses of nodes that refuse connections of consumers
         self.has_lookupd = True
         self.asked: list[str] = []  # method, address and path
         self.created: set[str] = set()  # topics that only the nsqlookupd knows
@@ -59,6 +60,12 @@ class Network(httpx.AsyncBaseTransport):
         body = await request.aread()
         answer = self._lookupd(request) if address == LOOKUPD else self._at_node(address, request, body)
         return httpx.Response(answer.status_code, headers=answer.headers, stream=httpx.ByteStream(answer.content))
+
+    async def open_connection(self, host: str, port: int) -> tuple[None, SimpleNamespace]:
+        """Connect to the port of a node for NSQ's protocol, as asyncio does. Raises ConnectionRefusedError."""
+        if f"{host}:{port + 1}" not in self.nodes.keys() - self.down - self.unreachable:
+            raise ConnectionRefusedError("Connection refused")
+        return None, SimpleNamespace(close=lambda: None)
 
     def _at_node(self, address: str, request: httpx.Request, body: bytes) -> httpx.Response:
         node, path = self.nodes[address], request.url.raw_path.decode()
@@ -108,6 +115,7 @@ class Terminal:
             monkeypatch.setenv(name, "/nonexistent")
         clock = SimpleNamespace(time_ns=lambda: nodes[0].clock.wall)
         monkeypatch.setattr("admin.terminal.session.time", clock)
+        monkeypatch.setattr("asyncio.open_connection", self.network.open_connection)
         real = httpx.AsyncClient
         monkeypatch.setattr(
             httpx, "AsyncClient", lambda **given: real(transport=self.network, timeout=given["timeout"])

@@ -97,13 +97,14 @@ def test_a_loopback_address_among_several_machines() -> None:
 
 
 def test_a_node_that_consumers_cannot_reach_and_one_that_is_lost(nodes: list[LocalNode], terminal: Terminal) -> None:
+    terminal.network.unreachable.add("127.0.0.1:4151")
     terminal.network.down.add("127.0.0.1:4251")
-    rows = terminal(
+    code, out, error = terminal(
         "doctor", "--json", "--lookupd-http-address", "127.0.0.1:4161", "--nsqd-http-address", "127.0.0.1:4251"
     )
-    code, out, error = rows
     assert (code, error.count("\n")) == (2, 1)
     assert (
         '"severity": "critical", "subject": "127.0.0.1:4251", "problem": "no answer. Its counts are not known.' in out
     )
     assert "Start it again on the same data directory." in out
+    assert "consumers are sent to 127.0.0.1:4150, which cannot be reached from here: Connection refused" in out

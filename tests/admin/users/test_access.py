@@ -54,7 +54,6 @@ def at(directory: Path, *users: User, address: str = "127.0.0.1", **options: Any
     return browser(made_later(lambda: make(auth_file=file, **options)), address, **{"User-Agent": "tests"})
 
 
-@pytest.mark.process
 @on_asyncio
 async def test_who_is_not_logged_in_is_led_there_and_back(client: httpx.AsyncClient) -> None:
     led = await client.get("/topics/t?x=1")
@@ -105,7 +104,6 @@ async def test_forms_that_are_none(client: httpx.AsyncClient) -> None:
         assert (await client.post("/login", content=form, headers=OURS)).status_code in (400, 401)
 
 
-@pytest.mark.process
 @on_asyncio
 async def test_forms_must_come_from_our_pages_and_be_of_the_session(client: httpx.AsyncClient) -> None:
     bare = await client.post("/login", data={"user": "ann", "password": PASSWORD})
@@ -124,7 +122,6 @@ async def test_forms_must_come_from_our_pages_and_be_of_the_session(client: http
         assert (await client.post("/topics/t", data=form | csrf, headers=OURS)).status_code == status
 
 
-@pytest.mark.process
 @on_asyncio
 async def test_a_session_ends_with_the_logout_and_in_another_browser(client: httpx.AsyncClient) -> None:
     async def is_in() -> bool:
@@ -144,7 +141,6 @@ async def test_a_session_ends_with_the_logout_and_in_another_browser(client: htt
     assert not await is_in()
 
 
-@pytest.mark.process
 @on_asyncio
 async def test_a_user_who_is_removed_or_gets_another_password_is_out(client: httpx.AsyncClient, tmp_path: Path) -> None:
     await log_in(client, "ann")
@@ -160,7 +156,6 @@ async def test_a_user_who_is_removed_or_gets_another_password_is_out(client: htt
     assert (await client.get("/audit")).status_code == 303
 
 
-@pytest.mark.process
 @on_asyncio
 async def test_tokens(tmp_path: Path) -> None:
     """A token is no password, and a password no token."""
@@ -177,7 +172,6 @@ async def test_tokens(tmp_path: Path) -> None:
         assert (await log_in(client, name, password)).status_code == 401
 
 
-@pytest.mark.process
 @each("address, trusted, is_believed", [
     ("127.0.0.1", (), False),  # any process is there
     ("127.0.0.1", ("127.0.0.0/8",), True), ("10.1.2.3", (), False), ("10.1.2.3", ("10.0.0.0/8",), True),
@@ -195,7 +189,6 @@ async def test_a_header_is_believed_of_trusted_addresses_only(
     assert found == [is_believed, is_believed, False, False]
 
 
-@pytest.mark.process
 @on_asyncio
 async def test_where_it_came_from_by_way_of_a_trusted_proxy(tmp_path: Path) -> None:
     trusting, other = at(tmp_path, acl_trusted_cidr=("127.0.0.0/8",)), at(tmp_path, address="10.0.0.1")
@@ -223,7 +216,6 @@ def test_what_goes_on_for_long_is_of_who_may_do_it_now(tmp_path: Path) -> None:
     assert access.still_may(anonymous, "kick", "t", "c")
 
 
-@pytest.mark.process
 @on_asyncio
 async def test_a_base_path_and_several_clusters_with_one_login(tmp_path: Path) -> None:
     client = at(tmp_path, base_path="/nsq")

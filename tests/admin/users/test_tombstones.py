@@ -1,7 +1,5 @@
 """A tombstone is shown for a day, to users who see its topic."""
 
-import pytest
-
 from admin.users.roles import Who, of_role
 from admin.users.tombstones import MOST, SHOWN, Tombstones
 from tests.admin.asking import visiting
@@ -30,7 +28,6 @@ def test_the_newest_first_once_each_and_for_a_day() -> None:
     assert len(tombstones.seen_by(ANN)) == MOST
 
 
-@pytest.mark.process
 @on_asyncio
 async def test_the_pages_of_nodes_show_it() -> None:
     with a_node() as node:

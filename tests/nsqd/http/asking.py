@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
@@ -84,7 +85,13 @@ def handled(handler: Handler, **arguments: Any) -> bytes:
     async def answer() -> Response:
         return await handler(Request(scope, receive))
 
-    return bytes(asyncio.run(answer()).body)
+    return bytes(_runner().run(answer()).body)
+
+
+@cache
+def _runner() -> asyncio.Runner:
+    """Return the event loop of all calls, because a new one costs more than a call."""
+    return asyncio.Runner()
 
 
 async def receive() -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsqd.storage.sequence import Sequence
 from nsqd.storage.stored_extent import StoredExtent
 
 
@@ -27,3 +28,20 @@ def test_one_by_one_is_the_same_as_a_range(count: int, references: int, in_memor
         if in_memory:
             assert one_by_one.extent.frames == at_once.extent.frames
             assert at_once.extent.frames.count(b"") == at_once.released
+
+
+def test_what_corruption_leaves_of_an_extent_keeps_its_counts() -> None:
+    sequence = Sequence()
+    (stored,) = sequence.append(100, [b"%034d" % number for number in range(12)], bytes(16 * 12), 34, False)
+    stored.extent = None
+    sequence.distribute(100, 108, 1)
+    sequence.drop_references(103, 105)
+    sequence.without(stored, {0, 5, 6, 9})
+    found = [(part.first, part.end, part.released, bytes(part.refcounts)) for part in sequence.extents]
+    assert found == [
+        (101, 105, 2, b"\1\1\0\0"),
+        (107, 109, 0, b"\1\0"),  # 108 is not distributed yet, so nothing of it is released
+        (110, 112, 0, b"\0\0"),
+    ]
+    assert [sequence.extent_of(ordinal) for ordinal in (101, 107, 111)] == sequence.extents
+    assert sequence.extent_of(105) is sequence.extent_of(109) is None

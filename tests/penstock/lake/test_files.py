@@ -91,7 +91,8 @@ def test_bodies_of_no_byte_and_of_a_mebibyte(tmp_path: Path) -> None:
     assert [len(body) for body in read(tmp_path, file).column("body").to_pylist()] == [0, 1 << 20]
 
 
-def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
+def test_a_task_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "ROWS", 10)
     made = Files(Lake(str(tmp_path)), "messages", BY_TOPIC)
     made.add(rows("a", 0, 1), "a")
     made.add(rows("b", 0, files.ROWS), "b")

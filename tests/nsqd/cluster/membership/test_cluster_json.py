@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqd.cluster.membership.cluster_json import NAME, content_of, next_incarnation, read_facts, write_facts
@@ -18,12 +18,13 @@ from nsqd.core.message.epoch import Epoch
 from nsqd.storage.directory import DirectoryError
 from shared.sealed_json import seal, unseal
 from tests.cases import each
-from tests.effort import IS_CAMPAIGN
+from tests.effort import EXAMPLES, IS_CAMPAIGN, tries
 from tests.nsqd.cluster.wire.identities import CONFIG, NODES
 
 MEMBERS = st.lists(st.builds(Member, NODES, st.sampled_from(Standing)), max_size=3)
 
 
+@settings(max_examples=tries(EXAMPLES, in_short=5))
 @given(st.integers(0, 2**62), MEMBERS)
 def test_what_was_written_is_read(
     tmp_path_factory: pytest.TempPathFactory, incarnation: int, members: list[Member]

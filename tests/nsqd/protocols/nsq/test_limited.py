@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from nsqd.protocols.account import LOOK_AGAIN
 from tests.cases import each
 from tests.nsqd.core.promoted import promote
 from tests.nsqd.protocols.nsq.wire import Wire
@@ -47,6 +48,19 @@ def test_nsq_a_message_that_is_finished_or_times_out_lets_another_channel_go_on(
     second.peer.disconnected()
     nsq.check()
     assert not nsq.accounts.account("orders").blocked
+
+
+def test_nsq_a_consumer_without_room_looks_again_from_time_to_time_and_not_at_once() -> None:
+    nsq = Nsq(in_flight=1)
+    wires = [nsq.consumer(1), nsq.consumer(1)]
+    nsq.node.publish("orders", b"1", b"2")
+    looks = []
+    for _ in range(100):
+        for wire in wires:
+            wire.advance(1)
+            looks.append(wire.peer.next_timer() - nsq.node.now)
+    assert 0 < min(looks) <= LOOK_AGAIN
+    nsq.check()
 
 
 def test_nsq_a_consumer_that_goes_makes_room() -> None:

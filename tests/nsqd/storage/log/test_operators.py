@@ -50,6 +50,26 @@ def test_every_message_of_a_large_turn_is_found_on_disk() -> None:
     assert found >= set(ordinals)
 
 
+def test_a_plan_has_the_extents_that_it_needs_and_no_more_bytes_than_were_asked_for() -> None:
+    node = start()
+    for _ in range(4):
+        node.publish(1024, body=b"x" * 80)
+    topic = node.broker.topics["t"]
+    extents = node.store.find_sequence(topic.number).extents
+    assert [stored.end for stored in extents] == [1024, 2048, 3072, 4096]
+    assert list(node.store.find_sequence(topic.number).readable(1024, 2048)) == [extents[1]]
+
+    def end_of_plan(start: int, end: int, most: int) -> int:
+        _, following = node.log.history().plan(topic.number, start, end, most).read()
+        return following
+
+    size = extents[0].size
+    assert end_of_plan(1024, 2048, 1 << 30) == 2048
+    assert end_of_plan(1000, 4096, size) == 2048, "what lies before the start takes no room"
+    assert end_of_plan(0, 4096, size) == 1024
+    assert 1024 < end_of_plan(0, 4096, size + 1) <= 2048
+
+
 def test_what_is_damaged_does_not_hide_what_stands_behind_it() -> None:
     node = start()
     for _ in range(3):

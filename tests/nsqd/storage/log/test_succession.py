@@ -6,6 +6,7 @@ Random clients and operators use a node. At some point the leader's copy ends; t
 import errno
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 import pytest
@@ -329,6 +330,26 @@ def test_a_log_that_the_owner_has_as_a_whole_is_succeeded_by_one_without_message
     assert messages == {1: {}}
     assert topics[1].cursors == {"reader": replace(CURSOR, offset=8)}, "it holds later messages"
     assert reading.log_records.end > LogReading(FrozenDisk(disk)).log_records.end
+
+
+@each("before", [0, 1, 2])
+def test_delayed_messages_of_the_tail_are_kept_from_its_first_one_on(before: int) -> None:
+    run = SuccessionRun(1)
+    run.node = node = SimNode(SimDisk(), Durability.ALWAYS, run.clock, run.random)
+    topic, due = node.broker.topic("t"), node.clock.now + 60 * SECOND
+    topic.channel("c")
+    node.turn()
+    ends = []
+    for _ in range(3):
+        ends.append(node.log.writer.written.position)
+        node.turn(partial(topic.intake.publish_deferred, b"later", due))
+    node.log.close()
+    target = SimDisk()
+    assert successor(run, node.disk.kill(), ends[before], target).messages == 3 - before
+    topics, _, _ = log_content(target)
+    (reader,) = topics[1].readers.values()
+    assert isinstance(reader, NormalChannel)
+    assert [ordinal for ordinal, (_, due) in reader.waiting.items() if due] == [*range(before, 3)]
 
 
 _tail_of = succession.tail_of

@@ -143,9 +143,11 @@ def test_a_backup_ends_with_the_mark() -> None:
 
 def test_a_trickle_that_is_never_idle_is_made_durable_in_the_mode_os_too() -> None:
     node = new_node(SimDisk(), Durability.OS)
+    syncs = node.disk.operations["sync"]
     for _ in range(100):
         publish(node)
         tick(node)
+    assert node.disk.operations["sync"] - syncs <= 3 * 100 // MOST_TICKS_BEHIND, "and for each new segment"
     written, durable = node.log.writer.written.position, node.log.writer.durable.position
     assert written - durable <= (MOST_TICKS_BEHIND + 2) * written // 100
     assert looked_at(node.disk)[0] > written // 2

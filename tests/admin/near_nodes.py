@@ -1,0 +1,66 @@
+"""Servers in the test's process, which nsqadmin's HTTP client reaches without a socket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+
+import httpx
+import pytest
+
+from tests.admin.asking import NOWHERE
+
+Answer = Callable[[str], tuple[int, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request to a server, with the names of http.server."""
+
+    command: str
+    path: str
+    headers: httpx.Headers
+
+
+Serve = Callable[[httpx.Request], httpx.Response]
+_SERVERS: dict[str, Serve] = {}  # by address
+_PORTS = count(2)
+_by_socket = httpx.AsyncHTTPTransport.handle_async_request
+
+
+@contextmanager
+def near(
+    answer: Answer,
+    headers: Mapping[str, str] | None = None,
+    on_request: Callable[[Request], object] = lambda request: None,
+) -> Iterator[str]:
+    """A server that answers each path as `answer` says, with these headers. `on_request` is called with each request."""
+
+    def serve(request: httpx.Request) -> httpx.Response:
+        path = request.url.raw_path.decode()
+        on_request(Request(request.method, path, request.headers))
+        status, content = answer(path)
+        return httpx.Response(status, headers=headers, stream=httpx.ByteStream(content))
+
+    address = f"127.0.0.1:{next(_PORTS)}"
+    _SERVERS[address] = serve
+    try:
+        yield address
+    finally:
+        del _SERVERS[address]
+
+
+async def _handle(transport: httpx.AsyncHTTPTransport, request: httpx.Request) -> httpx.Response:
+    address = request.url.netloc.decode()
+    if address == NOWHERE:
+        raise httpx.ConnectError("All connection attempts failed")
+    serve = _SERVERS.get(address)
+    return await _by_socket(transport, request) if serve is None else serve(request)
+
+
+@pytest.fixture(autouse=True)
+def _nearby(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let clients of this process reach these servers; all others they reach by sockets."""
+    monkeypatch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", _handle)
