@@ -5,12 +5,13 @@ to be done. The producer itself publishes nothing twice: it reconnects only whil
 """
 
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 
 from penstock.client.connection import Connection
 from penstock.protocol import nsq
+from penstock.protocol.headers import Headers, headers_of
 from penstock.sansio.address import check_address
 from penstock.sansio.errors import ConnectionLost, PublishError
 from penstock.sansio.publisher import Publisher
@@ -35,7 +36,7 @@ class Producer:
 
         with Producer(["127.0.0.1:4150"]) as producer:
             producer.publish("orders", b"one")
-            producer.publish_many("orders", [b"two", b"three"])
+            producer.publish_many("orders", [b"two", b"three"], headers={"source": "shop"})
             for number in range(100):
                 producer.submit("orders", [b"%d" % number])  # without waiting
             producer.flush()
@@ -54,31 +55,38 @@ class Producer:
         self._max_outstanding = max_outstanding
         self._link: _Link | None = None
 
-    def publish(self, topic: str, body: bytes) -> None:
-        """Publish one message and wait for its OK. Raises PublishError; ValueError for a bad topic name."""
-        self.submit(topic, (body,))
+    def publish(self, topic: str, body: bytes, *, headers: Mapping[str, str] | None = None) -> None:
+        """Publish one message and wait for its OK.
+
+        `headers`: texts by name, up to 32 with 8 KiB together, for an nsqd of Penstock. Raises PublishError, also if the nsqd
+        does not take headers; ValueError for a bad topic name or header.
+        """
+        self.submit(topic, (body,), headers=headers)
         self.flush()
 
-    def publish_many(self, topic: str, bodies: Sequence[bytes]) -> None:
-        """Publish all bodies or none (one MPUB) and wait for the OK; an empty list does nothing. Raises like `publish`."""
-        self.submit(topic, bodies)
+    def publish_many(self, topic: str, bodies: Sequence[bytes], *, headers: Mapping[str, str] | None = None) -> None:
+        """Publish all bodies or none (one MPUB) and wait for the OK; an empty list does nothing.
+
+        `headers` are those of each message. Raises like `publish`.
+        """
+        self.submit(topic, bodies, headers=headers)
         self.flush()
 
-    def submit(self, topic: str, bodies: Sequence[bytes]) -> None:
+    def submit(self, topic: str, bodies: Sequence[bytes], *, headers: Mapping[str, str] | None = None) -> None:
         """Send the bodies as one publish without waiting for its OK; `flush` waits for all.
 
-        While max_outstanding publishes are unanswered, it first waits. Raises PublishError; ValueError for a bad topic
-        name.
+        While max_outstanding publishes are unanswered, it first waits. Raises like `publish`.
         """
         if not bodies:
             return
+        checked = headers_of(headers)
         command = nsq.mpub(topic, bodies) if len(bodies) > 1 else nsq.pub(topic, bodies[0])
         self._leave_parent()
         while self._outstanding >= self._max_outstanding:
             self._await_answers()
         link = self._connected()
         try:
-            link.publish(command)
+            link.publish(command, checked)
         except ConnectionLost as error:
             self._read_refusal(link)
             raise self._failure(str(error)) from error
@@ -222,9 +230,9 @@ class _Link:
             self.close()
             raise
 
-    def publish(self, command: bytes) -> None:
-        """Send a publish. Raises ConnectionLost."""
-        self.publisher.publish(command, None)
+    def publish(self, command: bytes, headers: Headers) -> None:
+        """Send a publish. Raises ConnectionLost, PublishError."""
+        self.publisher.publish(command, None, headers)
         self.connection.send(self.publisher.session.take_output())
 
     def receive(self) -> list[tuple[None, nsq.ErrorFrame | None]]:

@@ -4,9 +4,13 @@ Only the first `finish` or `requeue` counts. After it, and after the connection 
 server then delivers the message again, or no longer has it.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 from penstock.protocol import nsq
+
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class AnswerSink(Protocol):
@@ -22,21 +26,24 @@ class AnswerSink(Protocol):
 class Message:
     """One delivery of a message: `body` is its content in bytes, `id` its 16 bytes of message id.
 
+    `headers`: texts by name, in lower case, as the message was published; empty if the server is not Penstock's.
+
     Example::
 
         with Consumer("orders", "billing", ["127.0.0.1:4150"]) as consumer:
             message: Message = next(consumer)
-            print(message.id, message.timestamp, message.attempts, message.body)
+            print(message.id, message.timestamp, message.attempts, message.headers, message.body)
             message.touch()
             message.requeue(1000)
     """
 
-    __slots__ = ("_answers", "attempts", "body", "id", "timestamp")
+    __slots__ = ("_answers", "attempts", "body", "headers", "id", "timestamp")
 
     def __init__(self, received: nsq.Message, answers: AnswerSink) -> None:
         self._answers: AnswerSink | None = answers
         self.id = received.id
         self.body = received.body
+        self.headers = dict(received.headers) if received.headers else NO_HEADERS
         self.timestamp = received.timestamp  # ns since the epoch, set at publish
         self.attempts = received.attempts  # 1 at the first delivery
 

@@ -4,7 +4,8 @@ from collections import deque
 from typing import Generic, TypeVar
 
 from penstock.protocol import nsq
-from penstock.sansio.errors import MAY_PASS, ConnectionLost
+from penstock.protocol.headers import Headers
+from penstock.sansio.errors import MAY_PASS, ConnectionLost, PublishError
 from penstock.sansio.session import Session
 
 T = TypeVar("T")
@@ -19,9 +20,19 @@ class Publisher(Generic[T]):
         self.session = session
         self.unanswered: deque[T] = deque()
 
-    def publish(self, command: bytes, publish: T) -> None:
-        """Add a PUB, MPUB or DPUB to the session's output. The session must be identified. Raises ConnectionLost."""
-        self.session.send(command)
+    @property
+    def takes_headers(self) -> bool:
+        """Return True if the server agreed to headers: it is Penstock's."""
+        return (self.session.features or {}).get("headers") is True
+
+    def publish(self, command: bytes, publish: T, headers: Headers = ()) -> None:
+        """Add a PUB, MPUB or DPUB to the session's output, with valid headers for its messages.
+
+        The session must be identified. Raises ConnectionLost; PublishError if the server does not take headers.
+        """
+        if headers and not self.takes_headers:
+            raise PublishError(f"{self.session.address}: this nsqd does not take headers")
+        self.session.send(nsq.with_headers(command, headers) if headers else command)
         self.unanswered.append(publish)
 
     def receive(self, data: bytes) -> list[tuple[T, nsq.ErrorFrame | None]]:
