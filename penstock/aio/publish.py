@@ -8,6 +8,7 @@ from penstock.aio.waiter import Waiter
 from penstock.protocol import nsq
 from penstock.protocol.headers import Headers
 from penstock.sansio.errors import PublishError
+from penstock.telemetry import NSQ, telemetry
 
 OVERHEAD = 100  # bytes of a publish in memory and on the wire in addition to its bodies, roughly
 
@@ -16,8 +17,8 @@ class Publish:
     """Messages that are published together, in one PUB, MPUB or DPUB."""
 
     __slots__ = (
-        "_done", "begun_at", "bodies", "delay_ms", "error", "has_room", "headers", "is_sent", "is_settled", "number", "size",
-        "topic",
+        "_done", "begun_at", "bodies", "delay_ms", "error", "has_room", "headers", "is_sent", "is_settled", "number",
+        "operation", "size", "topic",
     )  # fmt: skip
 
     def __init__(self, topic: str, bodies: Sequence[bytes], delay_ms: int, headers: Headers, done: Waiter) -> None:
@@ -40,6 +41,9 @@ class Publish:
         self.is_sent = False  # its command is on a connection that has not answered it
         self.size = sum(map(len, bodies)) + OVERHEAD
         self.number: nsq.Number | None = None  # set when it is first sent to a server that agreed to deduplication
+        # its span; None: there is none
+        tracing = telemetry()
+        self.operation = None if tracing is None else tracing.send(NSQ, topic, len(bodies))
         self.is_settled = False  # the outcome is known, or the caller no longer waits for it
         self.error: PublishError | None = None  # the outcome; None: the server's OK
         self._done = done
@@ -57,4 +61,6 @@ class Publish:
         self.is_settled = True
         self.error = error
         self.bodies = ()
+        if self.operation is not None:
+            self.operation.end(error)
         self._done.set()

@@ -4,11 +4,17 @@ Only the first `finish` or `requeue` counts. After it, and after the connection 
 server then delivers the message again, or no longer has it.
 """
 
+import sys
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.protocol import nsq
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+
+    from penstock.telemetry import Operation
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
@@ -37,7 +43,7 @@ class Message:
             message.requeue(1000)
     """
 
-    __slots__ = ("_answers", "attempts", "body", "headers", "id", "timestamp")
+    __slots__ = ("_answers", "attempts", "body", "headers", "id", "operation", "timestamp")
 
     def __init__(self, received: nsq.Message, answers: AnswerSink) -> None:
         self._answers: AnswerSink | None = answers
@@ -46,11 +52,17 @@ class Message:
         self.headers = dict(received.headers) if received.headers else NO_HEADERS
         self.timestamp = received.timestamp  # ns since the epoch, set at publish
         self.attempts = received.attempts  # 1 at the first delivery
+        self.operation: Operation | None = None  # the span in which the message is processed; None: there is none
 
     @property
     def is_pending(self) -> bool:
         """Return True while an answer counts: before `finish` and `requeue`, and while its connection lives."""
         return self._answers is not None and not self._answers.is_lost
+
+    @property
+    def context(self) -> "Context | None":
+        """Return the context of OpenTelemetry in which the message is processed; None if spans are off (extra `otel`)."""
+        return None if self.operation is None else self.operation.context
 
     def finish(self) -> None:
         """Finish the message (FIN): the server does not deliver it to this channel again.
@@ -61,6 +73,8 @@ class Message:
         if answers is not None:
             self._answers = None
             answers.finish(self.id)
+            if self.operation is not None:
+                self.operation.end()
 
     def requeue(self, ms: int | None = None, backoff: bool = False) -> None:
         """Ask the server to deliver the message again (REQ) after `ms` milliseconds.
@@ -72,6 +86,8 @@ class Message:
         if answers is not None:
             self._answers = None
             answers.requeue(self.id, self.attempts, ms, backoff)
+            if self.operation is not None:
+                self.operation.end(sys.exception())
 
     def touch(self) -> None:
         """Ask the server for more time (TOUCH); the command is sent at once."""
