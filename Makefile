@@ -72,7 +72,7 @@ lock: $(BIN)/python ## requirements*.lock, with hashes, and the SBOM, from pypro
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom
 	$(BIN)/cyclonedx-py requirements requirements.lock --output-reproducible --output-format JSON --output-file deploy/sbom.cdx.json
 
-release: .venv/.dev ## sdist, wheel, SBOM and checksums of this commit into build/release, built twice and compared
+release: .venv/.dev ## sdist, wheel, .deb, SBOM and checksums of this commit into build/release, built twice and compared
 	$(BIN)/python -m deploy.release build/release
 
 screenshots: .venv/.dev $(NODE_CLIENTS) .venv/.chromium ## every page of nsqadmin at two widths, light and dark, into build/screenshots, some into docs

@@ -1,4 +1,4 @@
-"""`make release`: build sdist and wheel of this commit twice, compare the two, and write them with SBOM and checksums.
+"""`make release`: build sdist, wheel and .deb of this commit twice, compare the two, and write them with SBOM and checksums.
 
 The version is that of penstock/__init__.py. The changelog must begin with it and, unless it has a day, nothing is released yet:
 then the files are for a trial.
@@ -15,6 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from deploy import debian
 from penstock import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,17 +52,36 @@ def release(target: Path) -> dict[str, str]:
         raise ReleaseError(f"CHANGELOG.md begins with {version}, and penstock/__init__.py has {__version__}")
     if target.exists():
         raise ReleaseError(f"{target} exists: remove it first")
-    epoch = subprocess.check_output(["git", "log", "-1", "--format=%ct"], cwd=ROOT, text=True).strip()
+    epoch = _epoch()
     with tempfile.TemporaryDirectory() as other, tempfile.TemporaryDirectory() as first:
         hashes, again = build(Path(first), epoch), build(Path(other), epoch)
         if hashes != again:
             different = ", ".join(name for name, value in hashes.items() if again.get(name) != value)
             raise ReleaseError(f"two builds differ: {different}")
         shutil.copytree(first, target)
-    sbom = target / f"penstock-{version}.cdx.json"
-    shutil.copy(SBOM, sbom)
-    hashes[sbom.name] = _hash(sbom)
-    (target / SUMS).write_text("".join(f"{value}  {name}\n" for name, value in sorted(hashes.items())))
+    shutil.copy(SBOM, target / f"penstock-{version}.cdx.json")
+    return _write_sums(target)
+
+
+def add_debian_package(target: Path) -> dict[str, str]:
+    """Add the package for Debian to a release. Returns the hashes of all files. Raises ReleaseError, CalledProcessError."""
+    (wheel,) = target.glob("*.whl")
+    with tempfile.TemporaryDirectory() as wheels, tempfile.TemporaryDirectory() as other:
+        debian.download(Path(wheels))
+        built, again = (debian.package(wheel, Path(wheels), place, _epoch()) for place in (target, Path(other)))
+        if _hash(built) != _hash(again):
+            raise ReleaseError(f"two builds differ: {built.name}")
+    return _write_sums(target)
+
+
+def _epoch() -> str:
+    """Return the time of the commit in s, which is that of all files of a release."""
+    return subprocess.check_output(["git", "log", "-1", "--format=%ct"], cwd=ROOT, text=True).strip()
+
+
+def _write_sums(target: Path) -> dict[str, str]:
+    hashes = {path.name: _hash(path) for path in sorted(target.iterdir()) if path.name != SUMS}
+    (target / SUMS).write_text("".join(f"{value}  {name}\n" for name, value in hashes.items()))
     return hashes
 
 
@@ -72,8 +92,9 @@ def _hash(path: Path) -> str:
 def main() -> int:
     target = Path(sys.argv[1])
     try:
-        hashes = release(target)
-    except ReleaseError as error:
+        release(target)
+        hashes = add_debian_package(target)
+    except (ReleaseError, subprocess.CalledProcessError) as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
     for name, value in sorted(hashes.items()):

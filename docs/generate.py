@@ -462,7 +462,14 @@ def cli() -> str:
     return page(MADE)
 
 
-PAGES = {"flags.md": flags, "http-routes.md": routes, "metrics.md": metrics, "alarms.md": alarms, "cli.md": cli}
+PAGES = {
+    "flags.md": flags,
+    "http-routes.md": routes,
+    "metrics.md": metrics,
+    "alarms.md": alarms,
+    "cli.md": cli,
+    "client-settings.md": client_settings,
+}
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 In addition to NSQ's arguments both take the following, for all messages of the request:
 
-    X-Nsq-Header-NAME: VALUE     headers of the messages: kept in the log, and shown where messages are read back or listed
+    X-Nsq-Header-NAME: VALUE     headers of the messages: for consumers that ask for them, and where messages are listed
     key=K                        not published again under the same key (/mpub: all of them together)
     producer=P&sequence=N        not published again if P has published N already; the messages of /mpub are N, N+1, ...
     channel=C                    for this channel alone: the topic's others never see them. 404 CHANNEL_NOT_FOUND if it does
@@ -27,20 +27,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from nsqd.core.limits import TooFewCopies
-from nsqd.core.message.attributes import (
-    MOST_HEADER_BYTES,
-    MOST_HEADERS,
-    MOST_SEQUENCE,
-    MOST_WORD,
-    NONE,
-    Attributes,
-    is_word,
-)
+from nsqd.core.message.attributes import MOST_SEQUENCE, MOST_WORD, NONE, Attributes, is_word
 from nsqd.http.arguments import TOPIC, check_open, existing_channel, topic_to_publish_to
 from nsqd.http.node import Node
 from nsqd.protocols.nsq.batch import MpubBatch
 from nsqd.protocols.nsq.commands import INT32
 from nsqd.protocols.nsq.fast import equal_bodies
+from penstock.protocol.headers import Headers, TooManyHeaders, check_headers
 from shared.auth.verbs import Verb
 from shared.http.api import V1_HEADERS, query, read_body
 from shared.http.argument import Argument, any_text, bounded, flag, values_in
@@ -51,7 +44,6 @@ from shared.values import MILLISECOND, SECOND
 T = TypeVar("T")
 
 SPLIT_AT_ONCE = 64 * 1024  # bytes of lines: about 1 ms
-Headers = tuple[tuple[str, str], ...]  # names and values
 _HEADER = b"x-nsq-header-"  # the beginning of a header's name, in the server's spelling
 # Matches numbers that are not negative and have no more than 18 digits after leading zeros.
 _INTEGER = re.compile(r"(?=[+-]?[0-9])(?:\+|-(?=0+$))?0*([0-9]{0,18})")
@@ -354,12 +346,11 @@ def _read_headers(request: Request) -> Headers:
     raw = [(name, value) for name, value in request.scope["headers"] if name.startswith(_HEADER)]
     if not raw:
         return ()
-    if len(raw) > MOST_HEADERS or sum(len(name) - len(_HEADER) + len(value) for name, value in raw) > MOST_HEADER_BYTES:
-        raise HttpError(400, "TOO_MANY_HEADERS")
-    names = [name[len(_HEADER) :].decode("ascii", "replace") for name, _ in raw]
-    if "" in names or len(set(names)) < len(names):
-        raise HttpError(400, "INVALID_HEADER")
     try:
-        return tuple(zip(names, [value.decode() for _, value in raw], strict=True))
-    except UnicodeDecodeError:
+        headers = tuple((name[len(_HEADER) :].decode("ascii"), value.decode()) for name, value in raw)
+        check_headers(headers)
+    except TooManyHeaders:
+        raise HttpError(400, "TOO_MANY_HEADERS") from None
+    except ValueError:
         raise HttpError(400, "INVALID_HEADER") from None
+    return headers

@@ -88,7 +88,11 @@ class MemoryTopic(RetainedExtents):
         self, first: int, frames: list[bytes], ids: bytes, largest: int, due: int, attributes: bytes, references: int,
         owners: Collection[int] | None = None,
     ) -> None:  # fmt: skip
-        self.sequence.append(first, frames, ids, largest, due != 0, references if owners is None else len(owners))
+        counted = references if owners is None else len(owners)
+        touched = self.sequence.append(first, frames, ids, largest, due != 0, counted)
+        if attributes:
+            for stored in touched:
+                stored.keep_headers(first, first + len(frames), attributes)
 
     def ask_for_copies(self, count: int, has_limit: bool = False) -> tuple[Mark, ...]:
         return ()

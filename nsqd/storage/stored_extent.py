@@ -9,6 +9,7 @@ See docs/contributing/design/channel.md#fan-out-without-copies.
 
 from operator import add
 
+from nsqd.core.message.attributes import has_headers
 from nsqd.core.message.frame import STAMP
 from nsqd.core.sequence.extent import Extent
 
@@ -42,7 +43,7 @@ class StoredExtent:
         self.size = 0  # bytes of all frames, released or not, with OVERHEAD (locations.py) for each
         self.bulk = 0  # upper bound of the frames' bytes: it decides when the extent is closed
         self.locations: list[Location] = []  # where the extent's records are on disk; empty: they are not written yet
-        self.attributed = False  # True: some messages have attributes, which are on disk only
+        self.attributed = False  # True: some messages have attributes, all of which are on disk only but headers
         self.oldest = self.newest = 0  # when the messages were published (ns since the epoch); 0: none is on disk
         self.logged_first = self.logged_last = 0  # the same in the log's time (ns), from which retention counts
 
@@ -95,6 +96,12 @@ class StoredExtent:
         else:
             self.refcounts.append(0)
             self.set_references(self.count - 1, self.count, references)
+
+    def keep_headers(self, first: int, end: int, packed: bytes) -> None:
+        """Keep the headers of messages first..end (ordinals), just appended, if their packed attributes have any."""
+        if has_headers(packed) and self.extent is not None:
+            self.extent.keep_headers(first, end, packed)
+            self.bulk += len(packed)
 
     def add_references(self, first: int, end: int) -> None:
         """Note that one more channel references messages first..end (indexes)."""

@@ -24,6 +24,7 @@ from penstock.sansio.errors import FORKED, ConnectionLost, ConsumerError
 from penstock.sansio.message import Message
 from penstock.sansio.settings import Settings
 from penstock.sansio.subscription import Subscription
+from penstock.telemetry import NSQ, activated, telemetry
 
 log = logging.getLogger("penstock.client")
 
@@ -79,6 +80,7 @@ class Consumer:
         self._in_work: set[Message] = set()  # with a handler of `run`
         self._maintained_at = self._touched_at = monotonic()
         self._error: ConsumerError | None = None
+        self._telemetry = telemetry()
         self._stopped = False
         self._is_open = False
         self._pid = os.getpid()
@@ -110,7 +112,11 @@ class Consumer:
             if self._stopped:
                 raise StopAsyncIteration
             await self._news.wait()
-        return ready.popleft()
+        message = ready.popleft()
+        if self._telemetry is not None:
+            message_id = message.id.decode("ascii", "replace")
+            message.operation = self._telemetry.process(NSQ, self.topic, message_id, message.headers, self.channel)
+        return message
 
     def _require_own(self) -> None:
         """Raise ConsumerError in a process that was forked since."""
@@ -189,7 +195,8 @@ class Consumer:
     async def _handle(self, handler: Handler, message: Message) -> None:
         self._in_work.add(message)
         try:
-            await handler(message)
+            with activated(message.operation):
+                await handler(message)
         except (Exception, anyio.get_cancelled_exc_class()):
             try:
                 await anyio.lowlevel.checkpoint_if_cancelled()

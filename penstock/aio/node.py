@@ -81,7 +81,9 @@ class Node:
             self._next_number += len(publish.bodies)
         publish.is_sent = True
         try:
-            self._publisher.publish(publish.encode(), publish)
+            self._publisher.publish(publish.encode(), publish, publish.headers, publish.operation)
+        except PublishError as error:  # the server does not take its headers
+            self._settle(publish, error)
         except ConnectionLost as error:  # TLS is broken: it is not sent, and what follows is as for a lost connection
             self._publisher.unanswered.append(publish)
             self.problem = str(error)

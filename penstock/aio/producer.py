@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from time import monotonic
@@ -15,6 +15,7 @@ import anyio
 from penstock.aio.node import Node
 from penstock.aio.publish import Publish
 from penstock.aio.waiter import waiters
+from penstock.protocol.headers import headers_of
 from penstock.sansio.address import check_address
 from penstock.sansio.errors import PublishError
 from penstock.sansio.settings import Settings
@@ -42,7 +43,7 @@ class Producer:
 
         async with Producer(["127.0.0.1:4150"]) as producer:
             await producer.publish("orders", b"one")
-            await producer.publish_many("orders", [b"two", b"three"])
+            await producer.publish_many("orders", [b"two", b"three"], headers={"source": "shop"})
             await producer.publish("orders", b"in a minute", delay_ms=60_000)
     """
 
@@ -71,17 +72,22 @@ class Producer:
         self._unanswered = 0  # bytes of all publishes that are not settled
         self._queue: deque[Publish] = deque()  # calls that wait for room
 
-    async def publish(self, topic: str, body: bytes, *, delay_ms: int = 0) -> None:
+    async def publish(
+        self, topic: str, body: bytes, *, delay_ms: int = 0, headers: Mapping[str, str] | None = None
+    ) -> None:
         """Publish one message, to be delivered after `delay_ms` milliseconds.
 
-        Raises PublishError; ValueError for a bad name or delay, TypeError for a body that is not bytes.
+        `headers`: texts by name, up to 32 with 8 KiB together, for nsqds of Penstock. Raises PublishError, also if the nsqd
+        does not take headers; ValueError for a bad name, delay or header, TypeError for a body that is not bytes.
         """
-        await self._publish(topic, (body,), delay_ms)
+        await self._publish(topic, (body,), delay_ms, headers)
 
-    async def publish_many(self, topic: str, bodies: Sequence[bytes]) -> None:
-        """Publish all bodies or none (one MPUB); an empty list does nothing. Raises as `publish`."""
+    async def publish_many(
+        self, topic: str, bodies: Sequence[bytes], *, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Publish all bodies or none (one MPUB), each with these headers; an empty list does nothing. Raises as `publish`."""
         if bodies := list(bodies):
-            await self._publish(topic, bodies, 0)
+            await self._publish(topic, bodies, 0, headers)
 
     async def __aenter__(self) -> Producer:
         self._tasks = anyio.create_task_group()
@@ -104,13 +110,15 @@ class Producer:
 
     # one call
 
-    async def _publish(self, topic: str, bodies: Sequence[bytes], delay_ms: int) -> None:
+    async def _publish(
+        self, topic: str, bodies: Sequence[bytes], delay_ms: int, headers: Mapping[str, str] | None
+    ) -> None:
         if not self._is_open:
             raise PublishError(CLOSED)
         if os.getpid() != self._pid:
             raise PublishError(FORKED)
         done = self._waiter()
-        publish = Publish(topic, bodies, delay_ms, done)
+        publish = Publish(topic, bodies, delay_ms, headers_of(headers), done)
         if self._queue or not self._fits(publish):
             self._queue.append(publish)
         else:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from penstock.aio.waiter import Waiter
 from penstock.protocol import nsq
+from penstock.protocol.headers import Headers
 from penstock.sansio.errors import PublishError
+from penstock.telemetry import NSQ, telemetry
 
 OVERHEAD = 100  # bytes of a publish in memory and on the wire in addition to its bodies, roughly
 
@@ -15,11 +17,12 @@ class Publish:
     """Messages that are published together, in one PUB, MPUB or DPUB."""
 
     __slots__ = (
-        "_done", "begun_at", "bodies", "delay_ms", "error", "has_room", "is_sent", "is_settled", "number", "size", "topic",
+        "_done", "begun_at", "bodies", "delay_ms", "error", "has_room", "headers", "is_sent", "is_settled", "number",
+        "operation", "size", "topic",
     )  # fmt: skip
 
-    def __init__(self, topic: str, bodies: Sequence[bytes], delay_ms: int, done: Waiter) -> None:
-        """Prepare. `done` is set at its end.
+    def __init__(self, topic: str, bodies: Sequence[bytes], delay_ms: int, headers: Headers, done: Waiter) -> None:
+        """Prepare. `headers`: valid ones, of each message. `done` is set at its end.
 
         Raises ValueError for a bad name or delay, TypeError for a body that is not bytes.
         """
@@ -32,17 +35,21 @@ class Publish:
         self.topic = topic
         self.bodies = bodies
         self.delay_ms = delay_ms
+        self.headers = headers
         self.begun_at = 0.0  # when there was room for it, in s
         self.has_room = False  # its size counts in the producer's bytes
         self.is_sent = False  # its command is on a connection that has not answered it
         self.size = sum(map(len, bodies)) + OVERHEAD
         self.number: nsq.Number | None = None  # set when it is first sent to a server that agreed to deduplication
+        # its span; None: there is none
+        tracing = telemetry()
+        self.operation = None if tracing is None else tracing.send(NSQ, topic, len(bodies))
         self.is_settled = False  # the outcome is known, or the caller no longer waits for it
         self.error: PublishError | None = None  # the outcome; None: the server's OK
         self._done = done
 
     def encode(self) -> bytes:
-        """Return the command (PUB, DPUB or MPUB) as bytes for the wire, with its number if it has one."""
+        """Return the command (PUB, DPUB or MPUB) as bytes for the wire, with its number if it has one, without headers."""
         if len(self.bodies) > 1:
             return nsq.mpub(self.topic, self.bodies, self.number)
         if self.delay_ms:
@@ -54,4 +61,6 @@ class Publish:
         self.is_settled = True
         self.error = error
         self.bodies = ()
+        if self.operation is not None:
+            self.operation.end(error)
         self._done.set()

@@ -13,6 +13,7 @@ from penstock.celery.address import BrokerUrl
 from penstock.celery.envelope import Payload, delay_of, pack_job, priority_of
 from penstock.client import Producer
 from penstock.jobs import Jobs, JobsSettings, NotFound, Unsupported
+from penstock.telemetry import JOBS, telemetry
 
 T = TypeVar("T")
 
@@ -31,7 +32,8 @@ class Outlet:
     def new_jobs(self) -> Jobs:
         """Return a client of jobs with the connection's settings."""
         endpoint = self._endpoint
-        return Jobs(endpoint.jobs, JobsSettings(endpoint.connect_timeout_s, endpoint.timeout_s, endpoint.retry_s))
+        times = endpoint.connect_timeout_s, endpoint.timeout_s, endpoint.retry_s
+        return Jobs(endpoint.jobs, JobsSettings(*times, telemetry=False))  # its spans are those of tasks
 
     def tube_of(self, queue: str) -> str:
         """Return the tube of a queue."""
@@ -39,6 +41,20 @@ class Outlet:
 
     def put(self, queue: str, key: str, message: Payload) -> None:
         """Put the message into the queue's tube, once although it is tried again. Raises JobsError."""
+        tracing = telemetry()
+        if tracing is None:
+            self._put(queue, key, message)
+            return
+        operation = tracing.send(JOBS, queue)
+        message["headers"] = dict(operation.headers) | (message.get("headers") or {})
+        try:
+            self._put(queue, key, message)
+        except BaseException as error:
+            operation.end(error)
+            raise
+        operation.end()
+
+    def _put(self, queue: str, key: str, message: Payload) -> None:
         body = pack_job(queue, self._endpoint.ttr_s, message)
         tube, priority, delay = self.tube_of(queue), priority_of(message), delay_of(message, self._wall())
 

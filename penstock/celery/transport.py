@@ -30,6 +30,7 @@ from penstock.celery.outlet import Outlet
 from penstock.celery.subscription import BroadcastSubscription
 from penstock.client import ClientError
 from penstock.jobs import ConnectionLost, Draining, OutOfMemory, Refused
+from penstock.telemetry import JOBS, Operation, activated, telemetry
 
 logger = logging.getLogger("penstock.celery")
 SUBSCRIBE_S = 5.0  # s to wait for a subscription; it is made in the background if it takes longer
@@ -92,6 +93,7 @@ class JobsChannel(virtual.Channel):
     def __init__(self, connection: "Transport", **options: object) -> None:
         super().__init__(connection, **options)
         self._holder: JobHolder | None = None
+        self.operations: dict[str, Operation] = {}  # spans of tasks that are not acknowledged, by delivery tag
 
     # consuming
 
@@ -123,6 +125,8 @@ class JobsChannel(virtual.Channel):
 
     def settle(self, delivery_tag: str, requeue: bool) -> None:
         """Delete or release the job with this tag; broadcasts have nothing to settle."""
+        if (operation := self.operations.pop(delivery_tag, None)) is not None:
+            operation.end()
         if self._holder is not None and delivery_tag.isdigit():
             (self._holder.release if requeue else self._holder.acknowledge)(int(delivery_tag))
 
@@ -245,6 +249,7 @@ class Transport(virtual.Transport):
     def __init__(self, client: Any, **options: object) -> None:
         super().__init__(client, **options)
         self._pid = os.getpid()
+        self._telemetry = telemetry()
         self.endpoint = read_url(client.hostname or "", client.transport_options)
         self.outlet = Outlet(self.endpoint, time.time)
         self.transient: set[str] = set()  # queues that are deleted automatically, or exclusive
@@ -312,9 +317,14 @@ class Transport(virtual.Transport):
             else:
                 channel.settle(tag, requeue=True)  # cancelled meanwhile
             return False
-        if self.no_ack.get(name):
-            channel.settle(tag, requeue=False)
-        callback(payload)
+        operation = None
+        if self._telemetry is not None and tag.isdigit():
+            headers = {key: value for key, value in payload.get("headers", {}).items() if isinstance(value, str)}
+            operation = channel.operations[tag] = self._telemetry.process(JOBS, name, tag, headers)
+        with activated(operation):
+            if self.no_ack.get(name):
+                channel.settle(tag, requeue=False)
+            callback(payload)
         return True
 
     # broadcasts

@@ -21,6 +21,7 @@ from penstock.sansio.address import check_address
 from penstock.sansio.errors import ConsumerError
 from penstock.sansio.message import Message
 from penstock.sansio.settings import Settings
+from penstock.telemetry import NSQ, telemetry
 
 CLOSE_S = 1.0  # s for closing all connections together
 
@@ -60,6 +61,7 @@ class Consumer:
         given = frozenset(map(check_address, nsqd_addresses))
         self._ready: deque[Message] = deque()  # received, not iterated yet
         self._refusal: ConsumerError | None = None  # to be raised when there are no messages to return
+        self._telemetry = telemetry()
         self._stopped = False
         self._closed = False
         self._losses_seen = 0  # lost_count of the core at the last `poll_often`
@@ -78,6 +80,18 @@ class Consumer:
         It also sends the queued answers. Raises ConsumerError if an nsqd refuses the subscription permanently, and in a process
         that was forked since the consumer was made.
         """
+        messages = self._poll(timeout_s)
+        for message in messages:
+            self._begin(message)
+        return messages
+
+    def _begin(self, message: Message) -> None:
+        """Begin the span in which the application processes the message."""
+        if self._telemetry is not None:
+            message_id = message.id.decode("ascii", "replace")
+            message.operation = self._telemetry.process(NSQ, self.topic, message_id, message.headers, self.channel)
+
+    def _poll(self, timeout_s: float | None) -> list[Message]:
         self._links.require_own()
         deadline = inf if timeout_s is None else monotonic() + timeout_s
         while not self._stopped:
@@ -101,8 +115,9 @@ class Consumer:
             while ready:
                 message = ready.popleft()
                 if message.is_pending:  # otherwise its connection is lost, and the server delivers it again
+                    self._begin(message)
                     return message
-            ready.extend(self.poll())
+            ready.extend(self._poll(None))
             if self._stopped and not ready:
                 raise StopIteration
 

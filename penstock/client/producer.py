@@ -5,18 +5,20 @@ to be done. The producer itself publishes nothing twice: it reconnects only whil
 """
 
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 
 from penstock.client.connection import Connection
 from penstock.protocol import nsq
+from penstock.protocol.headers import Headers, headers_of
 from penstock.sansio.address import check_address
 from penstock.sansio.errors import ConnectionLost, PublishError
 from penstock.sansio.publisher import Publisher
 from penstock.sansio.session import Session
 from penstock.sansio.settings import Settings
 from penstock.sansio.tls import client_context
+from penstock.telemetry import NSQ, Operation, telemetry
 
 MAX_OUTSTANDING = 8  # MPUBs in flight: the server works while the next is encoded, and memory stays bounded
 
@@ -35,7 +37,7 @@ class Producer:
 
         with Producer(["127.0.0.1:4150"]) as producer:
             producer.publish("orders", b"one")
-            producer.publish_many("orders", [b"two", b"three"])
+            producer.publish_many("orders", [b"two", b"three"], headers={"source": "shop"})
             for number in range(100):
                 producer.submit("orders", [b"%d" % number])  # without waiting
             producer.flush()
@@ -52,33 +54,50 @@ class Producer:
         self._settings = settings or Settings()
         self._tls = client_context(self._settings)
         self._max_outstanding = max_outstanding
+        self._telemetry = telemetry()
         self._link: _Link | None = None
 
-    def publish(self, topic: str, body: bytes) -> None:
-        """Publish one message and wait for its OK. Raises PublishError; ValueError for a bad topic name."""
-        self.submit(topic, (body,))
+    def publish(self, topic: str, body: bytes, *, headers: Mapping[str, str] | None = None) -> None:
+        """Publish one message and wait for its OK.
+
+        `headers`: texts by name, up to 32 with 8 KiB together, for an nsqd of Penstock. Raises PublishError, also if the nsqd
+        does not take headers; ValueError for a bad topic name or header.
+        """
+        self.submit(topic, (body,), headers=headers)
         self.flush()
 
-    def publish_many(self, topic: str, bodies: Sequence[bytes]) -> None:
-        """Publish all bodies or none (one MPUB) and wait for the OK; an empty list does nothing. Raises like `publish`."""
-        self.submit(topic, bodies)
+    def publish_many(self, topic: str, bodies: Sequence[bytes], *, headers: Mapping[str, str] | None = None) -> None:
+        """Publish all bodies or none (one MPUB) and wait for the OK; an empty list does nothing.
+
+        `headers` are those of each message. Raises like `publish`.
+        """
+        self.submit(topic, bodies, headers=headers)
         self.flush()
 
-    def submit(self, topic: str, bodies: Sequence[bytes]) -> None:
+    def submit(self, topic: str, bodies: Sequence[bytes], *, headers: Mapping[str, str] | None = None) -> None:
         """Send the bodies as one publish without waiting for its OK; `flush` waits for all.
 
-        While max_outstanding publishes are unanswered, it first waits. Raises PublishError; ValueError for a bad topic
-        name.
+        While max_outstanding publishes are unanswered, it first waits. Raises like `publish`.
         """
         if not bodies:
             return
+        checked = headers_of(headers)
         command = nsq.mpub(topic, bodies) if len(bodies) > 1 else nsq.pub(topic, bodies[0])
         self._leave_parent()
         while self._outstanding >= self._max_outstanding:
             self._await_answers()
-        link = self._connected()
+        operation = None if self._telemetry is None else self._telemetry.send(NSQ, topic, len(bodies))
         try:
-            link.publish(command)
+            link = self._connected()
+            self._send(link, command, checked, operation)
+        except BaseException as error:
+            if operation is not None:
+                operation.end(error)
+            raise
+
+    def _send(self, link: "_Link", command: bytes, headers: Headers, operation: Operation | None) -> None:
+        try:
+            link.publish(command, headers, operation)
         except ConnectionLost as error:
             self._read_refusal(link)
             raise self._failure(str(error)) from error
@@ -119,7 +138,7 @@ class Producer:
     def close(self) -> None:
         """Drop the connection without waiting for answers; a later publish connects again. Closing again does nothing."""
         if self._link is not None:
-            self._link.close()
+            self._link.close(PublishError("the producer was closed"))
         self._link = None
 
     def fileno(self) -> int:
@@ -179,9 +198,12 @@ class Producer:
 
     def _read(self, link: "_Link") -> None:
         """Read the socket once. Raises ConnectionLost, or PublishError if the server refused a publish."""
-        for _, error in link.receive():
-            if error is not None:
-                raise self._failure(str(error), error.code, 1)
+        for operation, error in link.receive():
+            failure = None if error is None else self._failure(str(error), error.code, 1)
+            if operation is not None:
+                operation.end(failure)
+            if failure is not None:
+                raise failure
 
     def _failure(self, text: str, code: str = "", refused: int = 0) -> PublishError:
         """Return the one error for all unanswered publishes, after closing and moving on to the next address.
@@ -193,9 +215,12 @@ class Producer:
         unanswered = self._outstanding + refused
         if unanswered > 1:
             text += f" ({unanswered} publishes unanswered)"
-        self.close()
+        failure = PublishError(text, code)
+        if self._link is not None:
+            self._link.close(failure)
+        self._link = None
         self._addresses.append(self._addresses.pop(0))
-        return PublishError(text, code)
+        return failure
 
     def _read_refusal(self, link: "_Link") -> None:
         """Raise the server's error before a failed send, if there is one: it refused an earlier publish, and closed."""
@@ -210,7 +235,7 @@ class _Link:
     def __init__(self, address: str, settings: Settings, tls: ssl.SSLContext | None) -> None:
         """Connect, and wait for the answer to IDENTIFY. Raises ConnectionLost."""
         self.connection = Connection.open(address, settings.dial_timeout_s, settings.write_timeout_s)
-        self.publisher: Publisher[None] = Publisher(Session(address, settings, tls))
+        self.publisher: Publisher[Operation | None] = Publisher(Session(address, settings, tls))
         try:
             self.connection.send(self.publisher.session.take_output())
             until = monotonic() + settings.read_timeout_s
@@ -218,16 +243,16 @@ class _Link:
                 if not self.connection.wait_readable(max(0.0, until - monotonic())):
                     raise self.publisher.session.lost("no answer to IDENTIFY")
                 self.receive()
-        except ConnectionLost:
-            self.close()
+        except ConnectionLost as error:
+            self.close(error)
             raise
 
-    def publish(self, command: bytes) -> None:
-        """Send a publish. Raises ConnectionLost."""
-        self.publisher.publish(command, None)
+    def publish(self, command: bytes, headers: Headers, operation: Operation | None) -> None:
+        """Send a publish. Raises ConnectionLost, PublishError."""
+        self.publisher.publish(command, operation, headers, operation)
         self.connection.send(self.publisher.session.take_output())
 
-    def receive(self) -> list[tuple[None, nsq.ErrorFrame | None]]:
+    def receive(self) -> list[tuple[Operation | None, nsq.ErrorFrame | None]]:
         """Return the answers that have arrived. Raises ConnectionLost."""
         data = self.connection.receive()
         answers = [] if data is None else self.publisher.receive(data)
@@ -235,7 +260,10 @@ class _Link:
             self.connection.send(output)
         return answers
 
-    def close(self) -> None:
-        """Close without waiting."""
+    def close(self, error: Exception) -> None:
+        """Close without waiting. `error`: why publishes are not answered."""
+        for operation in self.publisher.unanswered:
+            if operation is not None and not self.connection.is_inherited:  # else the publish is the parent's
+                operation.end(error)
         self.publisher.session.end()
         self.connection.close(self.publisher.session.take_output())

@@ -12,6 +12,7 @@ from penstock.jobs.session import DEFAULT_TUBE, JobsSession, Steps
 from penstock.jobs.settings import JobsSettings
 from penstock.protocol.beanstalk import Stats
 from penstock.sansio.address import check_address
+from penstock.telemetry import JOBS, Operation, telemetry
 
 DEFAULT_PRIORITY = 65536  # as other clients of beanstalkd have it
 DEFAULT_TTR_S = 60
@@ -56,6 +57,17 @@ def command(plan: Callable[Concatenate[Owner, P], Call[T] | Steps[T]]) -> Comman
     return cast("Command[P, T]", perform)
 
 
+def _spanned(steps: Steps[T], operation: Operation) -> Steps[T]:
+    """Perform the steps, and end the operation with them."""
+    try:
+        result = yield from steps
+    except BaseException as error:
+        operation.end(error)
+        raise
+    operation.end()
+    return result
+
+
 class Commands(Generic[J]):
     """The state of Jobs and AsyncJobs, and the methods that both have. `J`: the class of the jobs that they reserve."""
 
@@ -71,6 +83,7 @@ class Commands(Generic[J]):
         self.address = check_address(address)
         self._settings = settings or JobsSettings()
         self._session = JobsSession(self._settings, monotonic, random.random, use, watch)
+        self._telemetry = telemetry() if self._settings.telemetry else None
 
     @property
     def using(self) -> str:
@@ -109,7 +122,7 @@ class Commands(Generic[J]):
         delay: float = 0,
         ttr: float = DEFAULT_TTR_S,
         tube: str = "",
-    ) -> Call[int]:
+    ) -> Call[int] | Steps[int]:
         """Put a job into the tube (the used one by default) and return its id.
 
         A lower `priority` comes first; `delay` and `ttr`, the time to run, are in seconds, rounded up to whole ones. Raises
@@ -120,7 +133,7 @@ class Commands(Generic[J]):
         >>> jobs.stats_job(job_id)["state"]
         'delayed'
         """
-        return calls.put(tube or self.using, body, priority, delay, ttr)
+        return self._publish(tube or self.using, calls.put(tube or self.using, body, priority, delay, ttr))
 
     @command
     def put_unique(
@@ -131,7 +144,7 @@ class Commands(Generic[J]):
         delay: float = 0,
         ttr: float = DEFAULT_TTR_S,
         tube: str = "",
-    ) -> Call[int | None]:
+    ) -> Call[int | None] | Steps[int | None]:
         """Put a job once, however often it is tried; return its id, or None if the tube has had a job with that key before.
 
         The put is repeated over new connections until it is answered. Raises as `put`, and Unsupported: it is an extension.
@@ -140,7 +153,14 @@ class Commands(Generic[J]):
         >>> jobs.put_unique("order-17", b"send invoice") is None
         True
         """
-        return calls.put_unique(tube or self.using, key, body, priority, delay, ttr)
+        tube = tube or self.using
+        return self._publish(tube, calls.put_unique(tube, key, body, priority, delay, ttr))
+
+    def _publish(self, tube: str, call: Call[T]) -> Call[T] | Steps[T]:
+        """Return the call of a put, within a span if spans are on."""
+        if self._telemetry is None:
+            return call
+        return _spanned(self._session.perform(call), self._telemetry.send(JOBS, tube))
 
     @command
     def use(self, tube: str) -> Call[None]:
@@ -189,10 +209,18 @@ class Commands(Generic[J]):
 
     def _hold(self, steps: Steps[FoundJob | None]) -> Steps[J | None]:
         found = yield from steps
-        return None if found is None else self._new_job(*found, self.epoch, self)
+        return None if found is None else self._began(*found)
 
     def _hold_all(self, steps: Steps[list[FoundJob]]) -> Steps[list[J]]:
-        return [self._new_job(*found, self.epoch, self) for found in (yield from steps)]
+        return [self._began(*found) for found in (yield from steps)]
+
+    def _began(self, job_id: int, body: bytes) -> J:
+        """Return a job that was just reserved, and begin the span in which it is processed."""
+        operation = None
+        if self._telemetry is not None:
+            tube = self.watching[0] if len(self.watching) == 1 else ""  # no reply names it
+            operation = self._telemetry.process(JOBS, tube, str(job_id), {})
+        return self._new_job(job_id, body, self.epoch, self, operation)
 
     @command
     def watch(self, tube: str) -> Call[int]:

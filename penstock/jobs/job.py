@@ -8,6 +8,7 @@ from penstock.jobs.calls import Call
 from penstock.jobs.commands import DEFAULT_PRIORITY, Async, Blocking, command
 from penstock.jobs.errors import ReservationLost
 from penstock.protocol.beanstalk import Stats
+from penstock.telemetry import Operation
 
 T = TypeVar("T")
 
@@ -15,13 +16,14 @@ T = TypeVar("T")
 class ReservedJob:
     """The content of Job and AsyncJob, and the methods that both have."""
 
-    __slots__ = ("_pid", "body", "epoch", "id", "is_answered")
+    __slots__ = ("_pid", "body", "epoch", "id", "is_answered", "operation")
 
-    def __init__(self, job_id: int, body: bytes, epoch: int) -> None:
+    def __init__(self, job_id: int, body: bytes, epoch: int, operation: Operation | None = None) -> None:
         self.id = job_id
         self.body = body
         self.epoch = epoch  # the number of the client's connection that holds the reservation
         self.is_answered = False  # True: it was deleted, released or buried over this object
+        self.operation = operation  # the span in which the job is processed; None: there is none
         self._pid = os.getpid()
 
     @command
@@ -82,7 +84,12 @@ class ReservedJob:
     def _answer(self, call: Call[T]) -> Call[T]:
         """Return the call, after which `is_answered` is True."""
         self._require_own()
-        return calls.noting(call, lambda: setattr(self, "is_answered", True))
+        return calls.noting(call, self._note_answered)
+
+    def _note_answered(self) -> None:
+        self.is_answered = True
+        if self.operation is not None:
+            self.operation.end()
 
     def _require_own(self) -> None:
         """Raise ReservationLost in a process that was forked since."""
@@ -105,8 +112,10 @@ class Job(ReservedJob):
 
     __slots__ = ("perform",)
 
-    def __init__(self, job_id: int, body: bytes, epoch: int, jobs: Blocking) -> None:
-        super().__init__(job_id, body, epoch)
+    def __init__(
+        self, job_id: int, body: bytes, epoch: int, jobs: Blocking, operation: Operation | None = None
+    ) -> None:
+        super().__init__(job_id, body, epoch, operation)
         self.perform = jobs.perform
 
 
@@ -122,6 +131,6 @@ class AsyncJob(ReservedJob):
 
     __slots__ = ("perform",)
 
-    def __init__(self, job_id: int, body: bytes, epoch: int, jobs: Async) -> None:
-        super().__init__(job_id, body, epoch)
+    def __init__(self, job_id: int, body: bytes, epoch: int, jobs: Async, operation: Operation | None = None) -> None:
+        super().__init__(job_id, body, epoch, operation)
         self.perform = jobs.perform

@@ -25,6 +25,7 @@ from penstock.jobs.errors import (
 )
 from penstock.jobs.job import AsyncJob
 from penstock.jobs.retries import LEARN_AFTER_S, Retries, TouchPlan, whole_stat
+from penstock.telemetry import activated
 
 logger = logging.getLogger("penstock.jobs")
 # s before the next attempt after DEADLINE_SOON, or when no server was there for the whole time of retrying
@@ -113,7 +114,8 @@ class Runner:
     async def _call_handler(self, job: AsyncJob) -> BaseException | None:
         """Return the exception of the handler, or None. If this task is cancelled, that is raised instead."""
         try:
-            await self._handler(job)
+            with activated(job.operation):
+                await self._handler(job)
         except anyio.get_cancelled_exc_class() as error:
             await anyio.lowlevel.checkpoint_if_cancelled()
             return error  # the handler awaited something that was cancelled, such as an asyncio task
@@ -125,6 +127,8 @@ class Runner:
         """Send the answer within the grace time, also when cancelled; if it is lost, the job may be handled again."""
         if failure is not None:
             logger.warning("the handler of job %d failed", job.id, exc_info=failure)
+            if job.operation is not None:
+                job.operation.end(failure)
         if job.is_answered:
             return
         with anyio.CancelScope(shield=True):

@@ -19,6 +19,7 @@ class JobsSettings:
     retry_s: float = 30.0  # how long a command that may be repeated is tried over new connections; 0: once
     max_body_bytes: int = MAX_BODY  # a server that sends a larger body is disconnected
     tls: ssl.SSLContext | None = None  # for -beanstalk-tls-address; None: no TLS
+    telemetry: bool = True  # spans of puts and of jobs at work, if the process has any (extra `otel`)
 
     def __post_init__(self) -> None:
         """Raise ValueError for values that can never be valid."""

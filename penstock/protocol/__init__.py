@@ -7,7 +7,7 @@ No socket, clock, file, log or random number is used in this package, and it imp
 * `compression` holds the snappy and deflate streams, both directions.
 * `framing` decodes the length-prefixed stream in which both daemons answer.
 * `beanstalk` decodes the replies of beanstalkd's protocol.
-* `names` checks topic and channel names.
+* `names` checks topic and channel names, `headers` those of messages.
 
 Encoders raise ValueError for an argument that can never be legal (a bad name would be a second command); decoders raise
 ProtocolError for a stream that they cannot understand. Any other exception from this package is a bug.

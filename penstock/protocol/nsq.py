@@ -15,6 +15,7 @@ from struct import Struct
 from typing import NamedTuple, TypeAlias
 
 from penstock.protocol.framing import LengthPrefixed, ProtocolError, pack_length
+from penstock.protocol.headers import Headers, pack_headers, split_headers
 from penstock.protocol.names import is_valid_name
 
 MAGIC_V2 = b"  V2"
@@ -58,6 +59,7 @@ class Message(NamedTuple):
     attempts: int  # 1 at the first delivery
     id: bytes  # ID_LENGTH bytes
     body: bytes
+    headers: Headers = ()
 
 
 Frame: TypeAlias = Response | ErrorFrame | Message
@@ -70,7 +72,7 @@ BEAT = Response(HEARTBEAT)  # the object for each heartbeat
 _COMMON = {OK: Response(OK), HEARTBEAT: BEAT}
 
 _TYPE = Struct(">i")  # of a frame: the int32 after its length
-_RESPONSE, _ERROR, _MESSAGE_TYPE = 0, 1, 2
+_RESPONSE, _ERROR, _MESSAGE_TYPE, _MESSAGE_WITH_HEADERS = 0, 1, 2, 3
 MAX_ATTEMPTS = 65535  # which 16 bits can hold
 _MESSAGE = Struct(">iqH16s")  # type, timestamp, attempts, id; then the body
 
@@ -91,10 +93,14 @@ class FrameDecoder:
 def _frame(payload: bytes) -> Frame:
     kind = _TYPE.unpack_from(payload)[0]
     if kind == _MESSAGE_TYPE:  # checked first, since this is the hot path
-        if len(payload) < _MESSAGE.size:
-            raise ProtocolError(f"message frame of {len(payload)} bytes")
-        _, timestamp, attempts, id = _MESSAGE.unpack_from(payload)
-        return Message(timestamp, attempts, id, payload[_MESSAGE.size :])
+        return _message(payload)
+    if kind == _MESSAGE_WITH_HEADERS:
+        message = _message(payload)
+        try:
+            headers, body = split_headers(message.body)
+        except ValueError as error:
+            raise ProtocolError(f"message frame: {error}") from error
+        return message._replace(headers=headers, body=body)
     if kind == _RESPONSE:
         data = payload[4:]
         return _COMMON.get(data) or Response(data)
@@ -102,6 +108,13 @@ def _frame(payload: bytes) -> Frame:
         code, _, text = payload[4:].decode("utf-8", "replace").partition(" ")
         return ErrorFrame(code, text)
     raise ProtocolError(f"frame type {kind}")
+
+
+def _message(payload: bytes) -> Message:
+    if len(payload) < _MESSAGE.size:
+        raise ProtocolError(f"message frame of {len(payload)} bytes")
+    _, timestamp, attempts, id = _MESSAGE.unpack_from(payload)
+    return Message(timestamp, attempts, id, payload[_MESSAGE.size :])
 
 
 def identify(settings: Mapping[str, object]) -> bytes:
@@ -139,6 +152,12 @@ def mpub(topic: str, bodies: Sequence[bytes], number: Number | None = None) -> b
 def dpub(topic: str, delay_ms: int, body: bytes, number: Number | None = None) -> bytes:
     """Encode DPUB, which publishes one message that is not delivered before delay_ms have passed."""
     return b"DPUB %b %d%b\n" % (_name(topic), _natural(delay_ms), _number(number)) + _counted(body)
+
+
+def with_headers(command: bytes, headers: Headers) -> bytes:
+    """Return a PUB, MPUB or DPUB with valid headers for its messages, for a server that agreed to headers."""
+    line, _, rest = command.partition(b"\n")
+    return b"H%b\n%b%b" % (line, pack_headers(headers), rest)
 
 
 def rdy(n: int) -> bytes:

@@ -4,9 +4,19 @@ Only the first `finish` or `requeue` counts. After it, and after the connection 
 server then delivers the message again, or no longer has it.
 """
 
-from typing import Protocol
+import sys
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.protocol import nsq
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+
+    from penstock.telemetry import Operation
+
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class AnswerSink(Protocol):
@@ -22,28 +32,37 @@ class AnswerSink(Protocol):
 class Message:
     """One delivery of a message: `body` is its content in bytes, `id` its 16 bytes of message id.
 
+    `headers`: texts by name, in lower case, as the message was published; empty if the server is not Penstock's.
+
     Example::
 
         with Consumer("orders", "billing", ["127.0.0.1:4150"]) as consumer:
             message: Message = next(consumer)
-            print(message.id, message.timestamp, message.attempts, message.body)
+            print(message.id, message.timestamp, message.attempts, message.headers, message.body)
             message.touch()
             message.requeue(1000)
     """
 
-    __slots__ = ("_answers", "attempts", "body", "id", "timestamp")
+    __slots__ = ("_answers", "attempts", "body", "headers", "id", "operation", "timestamp")
 
     def __init__(self, received: nsq.Message, answers: AnswerSink) -> None:
         self._answers: AnswerSink | None = answers
         self.id = received.id
         self.body = received.body
+        self.headers = dict(received.headers) if received.headers else NO_HEADERS
         self.timestamp = received.timestamp  # ns since the epoch, set at publish
         self.attempts = received.attempts  # 1 at the first delivery
+        self.operation: Operation | None = None  # the span in which the message is processed; None: there is none
 
     @property
     def is_pending(self) -> bool:
         """Return True while an answer counts: before `finish` and `requeue`, and while its connection lives."""
         return self._answers is not None and not self._answers.is_lost
+
+    @property
+    def context(self) -> "Context | None":
+        """Return the context of OpenTelemetry in which the message is processed; None if spans are off (extra `otel`)."""
+        return None if self.operation is None else self.operation.context
 
     def finish(self) -> None:
         """Finish the message (FIN): the server does not deliver it to this channel again.
@@ -54,6 +73,8 @@ class Message:
         if answers is not None:
             self._answers = None
             answers.finish(self.id)
+            if self.operation is not None:
+                self.operation.end()
 
     def requeue(self, ms: int | None = None, backoff: bool = False) -> None:
         """Ask the server to deliver the message again (REQ) after `ms` milliseconds.
@@ -65,6 +86,8 @@ class Message:
         if answers is not None:
             self._answers = None
             answers.requeue(self.id, self.attempts, ms, backoff)
+            if self.operation is not None:
+                self.operation.end(sys.exception())
 
     def touch(self) -> None:
         """Ask the server for more time (TOUCH); the command is sent at once."""

@@ -1,11 +1,15 @@
 """A session that publishes: the responses come in the order of the publishes, and a publish is done when its OK is read."""
 
 from collections import deque
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from penstock.protocol import nsq
-from penstock.sansio.errors import MAY_PASS, ConnectionLost
+from penstock.protocol.headers import Headers
+from penstock.sansio.errors import MAY_PASS, ConnectionLost, PublishError
 from penstock.sansio.session import Session
+
+if TYPE_CHECKING:
+    from penstock.telemetry import Operation
 
 T = TypeVar("T")
 
@@ -19,9 +23,22 @@ class Publisher(Generic[T]):
         self.session = session
         self.unanswered: deque[T] = deque()
 
-    def publish(self, command: bytes, publish: T) -> None:
-        """Add a PUB, MPUB or DPUB to the session's output. The session must be identified. Raises ConnectionLost."""
-        self.session.send(command)
+    @property
+    def takes_headers(self) -> bool:
+        """Return True if the server agreed to headers: it is Penstock's."""
+        return (self.session.features or {}).get("headers") is True
+
+    def publish(self, command: bytes, publish: T, headers: Headers = (), operation: "Operation | None" = None) -> None:
+        """Add a PUB, MPUB or DPUB to the session's output, with valid headers for its messages.
+
+        `operation`: its context goes into the headers, if the server takes any. The session must be identified. Raises
+        ConnectionLost; PublishError if there are headers and the server does not take them.
+        """
+        if headers and not self.takes_headers:
+            raise PublishError(f"{self.session.address}: this nsqd does not take headers")
+        if operation is not None and self.takes_headers:
+            headers = operation.join(headers)
+        self.session.send(nsq.with_headers(command, headers) if headers else command)
         self.unanswered.append(publish)
 
     def receive(self, data: bytes) -> list[tuple[T, nsq.ErrorFrame | None]]:

@@ -94,6 +94,7 @@ class Settings:
             "deflate": self.deflate,
             "deflate_level": self.deflate_level if self.deflate else 0,
             "deduplication": self.deduplication,
+            "headers": True,
         }
         return {key: value for key, value in body.items() if value != 0}
 

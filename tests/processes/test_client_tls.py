@@ -56,6 +56,17 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         yield Guarded(node, auth, authority.root, str(path / "client.pem"), str(path / "client-key.pem"))
 
 
+@pytest.mark.parametrize("compression", ["snappy", "deflate"])
+def test_headers_pass_through_tls_and_compression(guarded: Guarded, compression: str) -> None:
+    settings, topic, headers = guarded.settings(**{compression: True}), f"headers-{compression}", {"n": "v" * 2000}
+    with Producer([guarded.node.tcp], settings) as producer:
+        producer.publish_many(topic, [b"one", b"two"], headers=headers)
+        producer.publish(topic, b"plain")
+    with Consumer(topic, "c", [guarded.node.tcp], settings=settings) as consumer:
+        found = {message.body: message.headers for message, _ in zip(consumer, range(3), strict=False)}
+    assert found == {b"one": headers, b"two": headers, b"plain": {}}
+
+
 def test_the_programs_with_tls_snappy_and_auth(guarded: Guarded) -> None:
     where = ["-topic=programs", f"-nsqd-tcp-address={guarded.node.tcp}"]
     published = run("to_nsq", *where, *guarded.words("producer-opt"), stdin="one\ntwo\n")

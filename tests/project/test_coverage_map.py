@@ -181,6 +181,7 @@ TRIED_BY = {
     "penstock/spark/test_spark_process.py": ("penstock.spark.publishing",),
     "penstock/spark/test_holders.py": ("penstock.spark.ask", "penstock.spark.nodes",),
     "penstock/spark/test_readers_process.py": ("penstock.spark.follower", "penstock.spark.reading", "penstock.spark.source",),
+    "penstock/taskiq/test_broker_process.py": ("penstock.taskiq.broker",),
     "penstock/test_forks_process.py": ("penstock.forks", "penstock.launch",),
     "penstock/lake/test_table.py": ("penstock.lake.schema", "penstock.lake.selection",),
     "pipeline/test_archiver_process.py": ("penstock.lake.task", "pipeline.archiver",),

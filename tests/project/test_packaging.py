@@ -4,13 +4,16 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from deploy.debian import PROGRAMS, package
 from deploy.release import SUMS, ReleaseError, newest_change, release
+from penstock import __version__
 from tests.cases import each
 from tests.daemons import ROOT
 
@@ -53,6 +56,36 @@ def test_the_newest_change(changelog: str, found: tuple[str, str] | None) -> Non
         return
     with pytest.raises(ReleaseError):
         newest_change(changelog)
+
+
+def test_the_package_for_debian_has_daemons_units_and_files_and_two_builds_are_equal(
+    wheel: Path, tmp_path: Path
+) -> None:
+    """Without the wheels of the dependencies, which come from a network: `make release` adds them."""
+    built = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        built.append(package(wheel, tmp_path, tmp_path / name, "1700000000"))
+    assert built[0].read_bytes() == built[1].read_bytes()
+    fields = subprocess.check_output(["dpkg-deb", "--field", built[0]], text=True)
+    assert f"Version: {__version__}\n" in fields
+    major, minor = sys.version_info[:2]
+    assert (
+        f"Depends: python3 (>= {major}.{minor}), python3 (<< {major}.{minor + 1}), python3-venv, systemd, procps"
+        in fields
+    )
+    subprocess.run(["dpkg-deb", "--raw-extract", built[0], tmp_path / "root"], check=True)
+    root = tmp_path / "root"
+    for unit in (root / "lib/systemd/system").iterdir():
+        start, _, path = re.search(r"ExecStart=/(\S+) (-config) /(\S+)", unit.read_text()).groups()  # type: ignore[union-attr]
+        assert (root / start).readlink().parent == Path("/usr/lib/penstock/current/bin")
+        assert (root / path.replace("%i", "1")).is_file()
+        assert f"/{path.replace('%i', '1')}\n" in (root / "DEBIAN/conffiles").read_text()
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert {path.name for path in (root / "usr/bin").iterdir()} == set(PROGRAMS) <= set(scripts)
+    assert [path.name for path in (root / "usr/lib/penstock/wheels").iterdir()] == [wheel.name]
+    for script in ("postinst", "prerm", "postrm"):
+        subprocess.run(["sh", "-n", root / "DEBIAN" / script], check=True)
 
 
 def test_the_changelog_must_begin_with_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

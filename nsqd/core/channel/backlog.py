@@ -24,7 +24,7 @@ from nsqd.core.timing.deferred import Message
 END_OF_ALL = 1 << 63  # higher than any ordinal
 LOST_AT_ONCE = 100  # lost messages of the retry queue passed over before other work gets its turn: about 1 ms
 
-ReadyMessages = tuple[Message | None, int, list[bytes], bytes]  # see Backlog.pop_ready
+ReadyMessages = tuple[Message | None, int, list[bytes], bytes, Extent]  # see Backlog.pop_ready
 
 
 class Backlog:
@@ -66,8 +66,8 @@ class Backlog:
         """Take the next messages: one of the retry queue, or at most `count` of the sequence with `room` bytes in all.
 
         Return (the Message that came back, or None for messages of the sequence; the ordinal of the first; the frames, of
-        which there is at least one even if it exceeds `room`; the ids, end to end). Return None if nothing is ready, if the
-        next message must be read from disk first, or after LOST_AT_ONCE lost messages.
+        which there is at least one even if it exceeds `room`; the ids, end to end; their extent). Return None if nothing is
+        ready, if the next message must be read from disk first, or after LOST_AT_ONCE lost messages.
         """
         lost = 0
         while self.retry or self.cursor < self._offsets.distributed:
@@ -94,7 +94,7 @@ class Backlog:
             if extent.delayed:  # the topic's delay queue hands these messages out
                 self.cursor = min(extent.end, self._limit())
                 continue
-            return self._pop_stretch(extent, min(count, max(1, room // extent.largest)))
+            return self._pop_stretch(extent, min(count, max(1, room // (extent.largest + extent.longest_headers))))
         self.passed = self._offsets.ordinary  # messages that were counted and did not come are corrupt on disk
         return None
 
@@ -114,7 +114,7 @@ class Backlog:
         self.passed += stop - start
         if stop == len(extent.frames):
             self._extent = None  # an idle channel must not keep an extent alive that all channels have finished
-        return None, first, frames, bytes(extent.ids[start * ID_SIZE : stop * ID_SIZE])
+        return None, first, frames, bytes(extent.ids[start * ID_SIZE : stop * ID_SIZE]), extent
 
     def _pop_retry(self) -> ReadyMessages | None:
         """Take the first message of the retry queue. Return None if it must be read first, or if it is corrupt on disk."""
@@ -128,7 +128,7 @@ class Backlog:
         if index < 0:
             return None
         ids = bytes(extent.ids[index * ID_SIZE : (index + 1) * ID_SIZE])
-        return message, message.ordinal, [extent.frames[index]], ids
+        return message, message.ordinal, [extent.frames[index]], ids, extent
 
     def skip(self, first: int, end: int, ordinary: int) -> None:
         """Make a hole of messages first..end, behind all other holes. `ordinary` of the messages were counted as ready."""

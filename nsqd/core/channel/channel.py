@@ -96,9 +96,16 @@ class Channel:
 
     # consumers
 
-    def subscribe(self, sink: ConsumerSink, msg_timeout: int, sample_rate: int, distance: int = ELSEWHERE) -> Consumer:
+    def subscribe(
+        self,
+        sink: ConsumerSink,
+        msg_timeout: int,
+        sample_rate: int,
+        distance: int = ELSEWHERE,
+        takes_headers: bool = False,
+    ) -> Consumer:
         """Add and return a new consumer with an RDY count of 0. `msg_timeout`: ns until an unanswered delivery times out."""
-        consumer = Consumer(sink, msg_timeout, sample_rate, distance)
+        consumer = Consumer(sink, msg_timeout, sample_rate, distance, takes_headers)
         self.consumers[consumer] = consumer
         self.dispatch.join(consumer)
         return consumer
@@ -294,7 +301,7 @@ class Channel:
             taken = self.backlog.pop_ready(count, room)
             if taken is None:
                 return []
-            message, first, frames, ids = taken
+            message, first, frames, ids, extent = taken
             deadline = now + consumer.msg_timeout
             stamps = b"" if self.measures is None else b"".join([frame[STAMP] for frame in frames])
             if message is None:
@@ -308,7 +315,7 @@ class Channel:
                 self.in_flight.hold_single(consumer, again, ids, now, deadline, stamps)
                 frames = frames if again.attempts == 1 else [with_attempts(frames[0], again.attempts)]
             self.schedule_scan(deadline)
-            return frames
+            return extent.with_headers(first, frames) if consumer.takes_headers else frames
         return []
 
     def finish_undelivered(self, consumer: Consumer, message_id: bytes) -> None:

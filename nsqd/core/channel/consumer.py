@@ -75,14 +75,17 @@ class Consumer:
 
     __slots__ = (
         "answered", "answered_at", "counted", "distance", "finish_count", "in_flight", "message_count", "msg_timeout",
-        "ready", "requeue_count", "room", "runs", "sample_rate", "sink", "stuck_at", "window",
+        "ready", "requeue_count", "room", "runs", "sample_rate", "sink", "stuck_at", "takes_headers", "window",
     )  # fmt: skip
 
-    def __init__(self, sink: ConsumerSink, msg_timeout: int, sample_rate: int, distance: int) -> None:
+    def __init__(
+        self, sink: ConsumerSink, msg_timeout: int, sample_rate: int, distance: int, takes_headers: bool = False
+    ) -> None:
         self.sink = sink
         self.msg_timeout = msg_timeout  # ns until an unanswered delivery times out
         self.sample_rate = sample_rate  # 0: all; s: each message is kept with (s + 1) %
         self.distance = distance  # SAME_ZONE, SAME_REGION or ELSEWHERE: the nearer is served first
+        self.takes_headers = takes_headers  # True: frames of messages with headers have them (frame.py)
         # the RDY window; with shards, what is in flight plus what is free of `window`
         self.ready = 0
         self.window: Window | None = None  # over the shards of the channel; None: it has none

@@ -151,7 +151,9 @@ class ShardedWindow:
         """Subscribe to a shard as the consumer did to the local channel."""
         local = self.local
         sink = ShardSink(self)
-        member = sink.member = shard.subscribe(sink, local.msg_timeout, local.sample_rate, local.distance)
+        member = sink.member = shard.subscribe(
+            sink, local.msg_timeout, local.sample_rate, local.distance, local.takes_headers
+        )
         member.window = self
         self.members[shard] = member
 

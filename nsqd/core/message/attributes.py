@@ -1,7 +1,8 @@
 """Attributes of messages: headers, and the key or sequence that distinguishes a retry from a new message.
 
-Consumers over TCP never see attributes, because a frame has no room for them; reading back and listing show them. Messages that
-were published together have their attributes in common. The log has them before the messages, packed as
+Reading back and listing show them. Consumers over TCP see headers if they asked for them in IDENTIFY, and no other attributes,
+because NSQ's frame has no room for them. Messages that were published together have their attributes in common. The log has
+them before the messages, packed as
 
     [headers, key, producer, sequence minus the ordinal of the first message]
 
@@ -15,18 +16,19 @@ from typing import Any
 
 import msgpack
 
-MOST_HEADERS = 32
-MOST_HEADER_BYTES = 8 * 1024  # names and values together
+from penstock.protocol.headers import Headers
+
 MOST_WORD = 128  # characters of a key, or of a producer's name
 MOST_SEQUENCE = (1 << 62) - 1
 _WORD = frozenset(map(chr, range(0x21, 0x7F)))
+_NO_HEADERS: int = msgpack.packb(())[0]  # the second byte of packed attributes that have none
 
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
     """The attributes of messages published together. At most one of `key` and `producer` is set."""
 
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: Headers = ()
     key: str = ""  # one for all the messages together
     producer: str = ""
     sequence: int = 0  # the producer's number for the first message; the others have the numbers after it
@@ -66,6 +68,11 @@ def unpack(packed: bytes, ordinal: int) -> Attributes:
         return NONE
     said = _unpacked(packed)
     return replace(said, sequence=said.sequence + ordinal) if said.producer else said
+
+
+def has_headers(packed: bytes) -> bool:
+    """Return True if packed attributes, which are not b"", have headers."""
+    return packed[1] != _NO_HEADERS
 
 
 @lru_cache(maxsize=1024)

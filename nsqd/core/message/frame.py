@@ -4,7 +4,8 @@
      0..4         4..8             8..16                16..18            18..34       34..
 
 size counts the bytes that follow it. The shared frame has attempts = 1 and never changes; a redelivery puts its own count into
-a copy (docs/contributing/design/channel.md#messages).
+a copy (docs/contributing/design/channel.md#messages). A client that asked for headers gets the messages that have any as copies
+of type 3, with the headers (penstock/protocol/headers.py) between id and body.
 """
 
 from bisect import bisect_right
@@ -15,7 +16,7 @@ from struct import Struct
 
 from nsqd.core.message.ids import Ids
 
-RESPONSE, ERROR, MESSAGE = 0, 1, 2
+RESPONSE, ERROR, MESSAGE, MESSAGE_WITH_HEADERS = 0, 1, 2, 3
 HEADER_SIZE = 34  # bytes before the body
 ID_SIZE = 16
 STAMP = slice(8, 16)  # the bytes of a frame that hold its publish time
@@ -61,6 +62,12 @@ _add_header = (HEADER_SIZE - 4).__add__
 def with_attempts(frame: bytes, attempts: int) -> bytes:
     """Return a copy of the frame for a redelivery. The count wraps at 65536, as in the original nsqd."""
     return b"".join((frame[:16], _ATTEMPTS.pack(attempts & 0xFFFF), frame[18:]))
+
+
+def with_headers(frame: bytes, headers: bytes) -> bytes:
+    """Return a copy of a message's frame that has its headers: `headers` is what `pack_headers` returned."""
+    head = _TYPED.pack(len(frame) - 4 + len(headers), MESSAGE_WITH_HEADERS)
+    return b"".join((head, frame[8:HEADER_SIZE], headers, frame[HEADER_SIZE:]))
 
 
 def message_id(frame: bytes) -> bytes:

@@ -1,5 +1,15 @@
 """Extents: stretches of a topic's sequence, as storage hands them to readers."""
 
+from bisect import bisect_right
+from itertools import islice
+from operator import itemgetter
+
+from nsqd.core.message.attributes import unpack
+from nsqd.core.message.frame import with_headers
+from penstock.protocol.headers import pack_headers
+
+_start = itemgetter(0)
+
 
 class Extent:
     """A stretch of a topic's sequence: the frames from `first` to `end`, all with a delay or all without one.
@@ -7,7 +17,7 @@ class Extent:
     It only grows at its end. The store may replace a frame that no channel references now by b"", to free its memory.
     """
 
-    __slots__ = ("delayed", "first", "frames", "ids", "largest")
+    __slots__ = ("delayed", "first", "frames", "headers", "ids", "largest", "longest_headers")
 
     def __init__(self, first: int, delayed: bool) -> None:
         self.first = first  # ordinal of frames[0]
@@ -17,6 +27,27 @@ class Extent:
         self.frames: list[bytes] = []
         self.ids = bytearray()  # the frames' ids, 16 bytes each, end to end
         self.largest = 0  # bytes of the largest frame; bounds how much a consumer is given at once
+        # (first, end, packed attributes) of the messages that have headers, ascending and disjoint
+        self.headers: list[tuple[int, int, bytes]] = []
+        self.longest_headers = 0  # bytes of the longest packed attributes in `headers`
+
+    def keep_headers(self, first: int, end: int, packed: bytes) -> None:
+        """Keep the packed attributes, which have headers, of messages first..end, which follow those kept before."""
+        self.headers.append((first, end, packed))
+        self.longest_headers = max(self.longest_headers, len(packed))
+
+    def with_headers(self, first: int, frames: list[bytes]) -> list[bytes]:
+        """Return the frames of messages from `first` on, with the headers of those that have any."""
+        if not self.headers:
+            return frames
+        frames, stop = list(frames), first + len(frames)
+        for start, end, packed in islice(self.headers, max(0, bisect_right(self.headers, first, key=_start) - 1), None):
+            if start >= stop:
+                break
+            headers = pack_headers(unpack(packed, start).headers)
+            for index in range(max(start, first) - first, min(end, stop) - first):
+                frames[index] = with_headers(frames[index], headers)
+        return frames
 
     @property
     def end(self) -> int:

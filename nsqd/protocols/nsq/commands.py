@@ -10,6 +10,7 @@ from nsqd.core.message.attributes import NONE, Attributes, is_word, read_sequenc
 from nsqd.protocols.nsq.batch import SLICE
 from nsqd.protocols.nsq.errors import Dropped, WireError, quote
 from nsqd.protocols.nsq.settings import MAX_LINE
+from penstock.protocol.headers import MOST_PACKED_BYTES, Headers, unpack_headers
 from penstock.protocol.names import is_valid_name
 
 INT32 = Struct(">i")
@@ -76,6 +77,15 @@ def read_body(data: bytes, start: int, at: int, words: "BodyWords", limit: int) 
     return data[at + 4 : end], end
 
 
+def read_headers(data: bytes, start: int, at: int) -> tuple[Headers, int]:
+    """Return the headers (int32 length, msgpack) at `at` of the command at `start`, and their end. Raises as `read_body`."""
+    packed, end = read_body(data, start, at, HEADERS, MOST_PACKED_BYTES)
+    try:
+        return unpack_headers(packed), end
+    except ValueError as error:
+        raise WireError("E_BAD_MESSAGE", f"headers are not valid: {error}") from None
+
+
 def read_size(data: bytes, start: int, at: int, at_eof: WireError) -> int:
     """Return the int32 at `at`. Raises NeedMore with `at_eof`."""
     if len(data) < at + 4:
@@ -107,6 +117,7 @@ IDENTIFY_BODY = BodyWords("E_BAD_BODY", "IDENTIFY", "body", "body")
 AUTH_BODY = BodyWords("E_BAD_BODY", "AUTH", "body", "body")
 PUB_BODY = BodyWords("E_BAD_MESSAGE", "PUB", "message body", "message")
 DPUB_BODY = BodyWords("E_BAD_MESSAGE", "DPUB", "message body", "message")
+HEADERS = BodyWords("E_BAD_MESSAGE", "PUB", "headers", "headers")
 MPUB_BODY = BodyWords("E_BAD_BODY", "MPUB", "body", "body")
 _MPUB_COUNT_EOF = WireError("E_BAD_BODY", "MPUB failed to read message count")
 _MPUB_MESSAGE_EOF = WireError("E_BAD_MESSAGE", "MPUB failed to read message body")

@@ -67,6 +67,11 @@ FIELDS: dict[str, Field] = {
     "deduplication": Field(
         bool, "PUB, DPUB and MPUB may end in a key, or in a producer and a sequence (Penstock's own)", "false"
     ),
+    "headers": Field(
+        bool,
+        "Headers: messages come with them, in frames of type 3, and HPUB, HDPUB and HMPUB publish them (Penstock's own)",
+        "false",
+    ),
     "replicate": Field(
         int, "Nodes that must have each message before its OK (Penstock's own)", "as the topic's", 1, "most_copies"
     ),
@@ -95,6 +100,7 @@ class Agreement:
     topology_zone: str = ""
     replicate: int = 0  # copies that each publish asks for; 0: as many as its topic does
     deduplication: bool = False  # PUB, DPUB and MPUB may name a key, or a producer and a sequence (publisher.py)
+    headers: bool = False  # messages come with their headers, and HPUB, HDPUB and HMPUB publish them
 
     def summary(self) -> str:
         """Return the line of the log about a client, with the original's names; long texts are cut off."""
@@ -146,6 +152,7 @@ def apply(asked: dict[str, Any], settings: Settings) -> tuple[Agreement, WireErr
         topology_region=asked.get("topology_region", ""),
         topology_zone=asked.get("topology_zone", ""),
         deduplication=asked.get("feature_negotiation", False) and asked.get("deduplication", False),
+        headers=asked.get("feature_negotiation", False) and asked.get("headers", False),
     )
     try:
         for step in (_heartbeat, _output_timeout, _output_size, _sample_rate, _msg_timeout, _replicate, _upgrade):
@@ -247,4 +254,6 @@ def answer(identity: Agreement, settings: Settings) -> bytes:
         agreed["replicate"] = identity.replicate
     if identity.deduplication:
         agreed["deduplication"] = True
+    if identity.headers:
+        agreed["headers"] = True
     return json.dumps(agreed, separators=(",", ":")).encode()

@@ -275,6 +275,8 @@ class Peer:
                 return publisher.mpub(words, data, start, at, now)
             case b"DPUB":
                 return publisher.dpub(words, data, start, at, now)
+            case b"HPUB" | b"HDPUB" | b"HMPUB" if publisher.takes_headers:
+                return publisher.with_headers(words, data, start, at, now)
             case b"SUB":
                 subscription.sub(words, self.introduction.agreed, self.introduction.identity, now)
             case b"CLS":
@@ -295,7 +297,9 @@ class Peer:
         self.outbox.reply(response(reply))
         identity = self.introduction.identity
         self._transport.record_fact(Fact.IDENTIFIED, self._client(), identity.summary())
-        self._publisher.deduplicates, self._publisher.copies = identity.deduplication, identity.replicate
+        publisher = self._publisher
+        publisher.deduplicates, publisher.takes_headers = identity.deduplication, identity.headers
+        publisher.copies = identity.replicate
         if not identity.upgrade.changes:
             return end
         self._transport.upgrade(identity.upgrade)

@@ -10,8 +10,12 @@ published under that key or sequence before are not published again, and the OK 
     PUB <topic> [<key> | <producer> <sequence>]
     DPUB <topic> <ms> [...]
     MPUB <topic> [...]
+
+If IDENTIFY agreed on `headers`, HPUB, HDPUB and HMPUB are the same commands with headers for their messages
+(penstock/protocol/headers.py) between the line and what follows it.
 """
 
+from dataclasses import replace
 from functools import partial
 
 from nsqd.core.broker import Broker
@@ -32,6 +36,7 @@ from nsqd.protocols.nsq.commands import (
     parse_number,
     read_attributes,
     read_body,
+    read_headers,
     read_mpub_count,
     read_name,
 )
@@ -39,6 +44,7 @@ from nsqd.protocols.nsq.creation import Topics
 from nsqd.protocols.nsq.errors import WireError
 from nsqd.protocols.nsq.settings import Settings
 from nsqd.protocols.outbox import Outbox
+from penstock.protocol.headers import Headers
 from shared.values import MILLISECOND
 
 COST_OF_DELAY, COST_OF_TOPIC = 16, 64  # of a DPUB, and of a new topic, in messages of an MPUB
@@ -50,12 +56,12 @@ class Publisher:
     """The publishing side of one client.
 
     Commands take (words of the line, buffer, where the command began, where its line ended, now) and return where the next one
-    begins; they raise WireError, NeedMore and Waiting.
+    begins; they raise WireError, NeedMore and Waiting. `headers`: those of the command's messages.
     """
 
     __slots__ = (
         "_access", "_batch_topic", "_broker", "_last_line", "_last_topic", "_outbox", "_permitted_topics", "_settings",
-        "_spent", "_topics", "batch", "copies", "counts", "deduplicates", "scan", "size",
+        "_spent", "_topics", "batch", "copies", "counts", "deduplicates", "scan", "size", "takes_headers",
     )  # fmt: skip
 
     def __init__(self, broker: Broker, topics: Topics, settings: Settings, access: Access, outbox: Outbox) -> None:
@@ -76,7 +82,7 @@ class Publisher:
         self.batch: MpubBatch | None = None
         self._batch_topic = ""  # the topic's name of that batch
         self._spent = 0  # messages, and equal costs, since Later last ended this client's share of a turn
-        self.deduplicates = False  # as IDENTIFY agreed
+        self.deduplicates = self.takes_headers = False  # as IDENTIFY agreed
         self.copies = 0  # that each publish asks for, as IDENTIFY agreed; 0: as many as the topic does
 
     def repeat(self, data: bytes, now: int) -> bool:
@@ -127,22 +133,29 @@ class Publisher:
             return self._spend(len(many[1]), many[3])
         return 0
 
-    def pub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
+    def with_headers(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
+        """Handle HPUB, HDPUB and HMPUB: headers, and the rest of the command without the H."""
+        headers, at = read_headers(data, start, at)
+        publish = {b"HPUB": self.pub, b"HDPUB": self.dpub, b"HMPUB": self.mpub}[words[0]]
+        return publish(words, data, start, at, now, headers)
+
+    def pub(self, words: list[bytes], data: bytes, start: int, at: int, now: int, headers: Headers = ()) -> int:
         """Handle PUB: a topic and a body."""
         if len(words) < 2:
             raise WireError("E_INVALID", "PUB insufficient number of parameters")
         name = read_name(words[1], "E_BAD_TOPIC", "PUB topic")
-        attributes = self._attributes(words[2:], "PUB")
+        attributes = self._attributes(words[2:], "PUB", headers)
         body, end = read_body(data, start, at, PUB_BODY, self._settings.max_msg_size)
         self._access.check("PUB", name, "", now)
         self._publish(self._topic(name, "PUB"), [body], len(body), attributes)
         return self._spend(1, end)
 
-    def _attributes(self, words: list[bytes], command: str) -> Attributes:
-        """Return the attributes in words that the original ignores; NONE without deduplication."""
-        return read_attributes(words, command) if self.deduplicates else NONE
+    def _attributes(self, words: list[bytes], command: str, headers: Headers) -> Attributes:
+        """Return the headers, and the attributes in words that the original ignores: none without deduplication."""
+        attributes = read_attributes(words, command) if self.deduplicates else NONE
+        return replace(attributes, headers=headers) if headers else attributes
 
-    def dpub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
+    def dpub(self, words: list[bytes], data: bytes, start: int, at: int, now: int, headers: Headers = ()) -> int:
         """Handle DPUB: a topic, a delay in ms, and a body."""
         if len(words) < 3:
             raise WireError("E_INVALID", "DPUB insufficient number of parameters")
@@ -153,7 +166,7 @@ class Publisher:
         longest = self._settings.max_req_timeout // MILLISECOND
         if delay > longest:
             raise WireError("E_INVALID", f"DPUB timeout {delay} out of range 0-{longest}")
-        attributes = self._attributes(words[3:], "DPUB")
+        attributes = self._attributes(words[3:], "DPUB", headers)
         body, end = read_body(data, start, at, DPUB_BODY, self._settings.max_msg_size)
         self._access.check("DPUB", name, "", now)
         topic = self._topic(name, "DPUB")
@@ -168,12 +181,12 @@ class Publisher:
             self._publish(topic, [body], len(body), attributes)
         return self._spend(COST_OF_DELAY, end)
 
-    def mpub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
+    def mpub(self, words: list[bytes], data: bytes, start: int, at: int, now: int, headers: Headers = ()) -> int:
         """Handle MPUB: a topic and many bodies."""
         if len(words) < 2:
             raise WireError("E_INVALID", "MPUB insufficient number of parameters")
         name = read_name(words[1], "E_BAD_TOPIC", "E_BAD_TOPIC MPUB topic")  # the original's text repeats the code, too
-        attributes = self._attributes(words[2:], "MPUB")
+        attributes = self._attributes(words[2:], "MPUB", headers)
         self._access.check("MPUB", name, "", now)
         self._topic(name, "MPUB")
         settings = self._settings

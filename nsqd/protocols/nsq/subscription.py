@@ -90,7 +90,7 @@ class Subscription:
             raise WireError("E_SUB_FAILED", f"SUB failed consumers for {topic}:{name} exceeds limit of {limit}")
         distance = _distance(self._settings, identity)
         self._channel = channel
-        self.consumer = channel.subscribe(self, agreed.msg_timeout, agreed.sample_rate, distance)
+        self.consumer = channel.subscribe(self, agreed.msg_timeout, agreed.sample_rate, distance, agreed.headers)
         self.limits_changed()
         self._agreed, self._msg_timeout = agreed, identity.msg_timeout
         self._tick_due = now + agreed.output_buffer_timeout

@@ -16,6 +16,7 @@ from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 
+from nsqd.core.message.attributes import has_headers
 from nsqd.core.sequence.extent import Extent
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.files import SegmentFiles
@@ -243,6 +244,9 @@ class Cache:
             found.frames[index] = b""
         extent = Extent(stored.first, stored.delayed)
         extent.frames, extent.ids, extent.largest = found.frames, found.ids, found.largest
+        for first, end, packed in sorted(found.attributed):
+            if has_headers(packed):
+                extent.keep_headers(first, end, packed)
         stored.extent = extent
         self.cached_bytes += stored.size
         self.just_read.append(stored)

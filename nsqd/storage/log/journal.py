@@ -111,6 +111,7 @@ class LogTopic(RetainedExtents):
         if attributes:
             for stored in touched:
                 stored.attributed = True
+                stored.keep_headers(first, first + count, attributes)
         if due:
             due = recorder.clock.at(due)
         if owners is not None:

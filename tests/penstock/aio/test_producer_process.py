@@ -7,6 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from penstock.aio import Consumer as AsyncConsumer
 from penstock.aio import Producer, PublishError, Settings
 from penstock.client import Consumer
 from tests.async_tests import on_asyncio, on_both
@@ -50,6 +51,26 @@ async def test_publishes(node: Daemon, topic: str) -> None:
         await producer.publish_many(topic, [])
         await producer.publish(topic, b"late", delay_ms=50)
     assert bodies(node, topic, 4) == [b"late", b"one", b"three", b"two"]
+
+
+@on_both
+async def test_headers_reach_a_consumer(node: Daemon, topic: str) -> None:
+    headers = {"traceparent": "00-ab-cd-01", "city": "Zürich"}
+    async with Producer(node.tcp) as producer:
+        await producer.publish(topic, b"plain")
+        await producer.publish(topic, b"one", headers=headers)
+        await producer.publish_many(topic, [b"two", b"three"], headers={"Source": "shop"})
+        with pytest.raises(ValueError):
+            await producer.publish(topic, b"bad", headers={"a": "x\r\nb: y"})
+    found = {}
+    async with AsyncConsumer(topic, "c", [node.tcp]) as consumer:
+        async for message in consumer:
+            found[message.body] = message.headers
+            message.finish()
+            if len(found) == 4:
+                break
+    shop = {"source": "shop"}
+    assert found == {b"plain": {}, b"one": headers, b"two": shop, b"three": shop}
 
 
 @on_both

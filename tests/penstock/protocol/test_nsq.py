@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.protocol import ProtocolError, nsq
+from penstock.protocol.headers import pack_headers
 from tests.cases import each
 
 ID = b"0123456789abcdef"
@@ -17,7 +18,8 @@ def frame(kind: int, data: bytes) -> bytes:
 
 
 def message_frame(message: nsq.Message) -> bytes:
-    return frame(2, pack(">qH16s", message.timestamp, message.attempts, message.id) + message.body)
+    head, headers = pack(">qH16s", message.timestamp, message.attempts, message.id), message.headers
+    return frame(3, head + pack_headers(headers) + message.body) if headers else frame(2, head + message.body)
 
 
 def feed_bytewise(decoder: nsq.FrameDecoder, wire: bytes) -> list[nsq.Frame]:
@@ -40,6 +42,7 @@ def encode(value: nsq.Frame) -> bytes:
     (nsq.dpub("t", 250, b"x"), b"DPUB t 250\n\0\0\0\1x"), (nsq.rdy(0), b"RDY 0\n"), (nsq.fin(ID), b"FIN 0123456789abcdef\n"),
     (nsq.req(ID, 90), b"REQ 0123456789abcdef 90\n"), (nsq.touch(ID), b"TOUCH 0123456789abcdef\n"), (nsq.cls(), b"CLS\n"),
     (nsq.nop(), b"NOP\n"),
+    (nsq.with_headers(nsq.pub("t", b"\n"), (("a", "b"),)), b"HPUB t\n\0\0\0\6\x91\x92\xa1a\xa1b\0\0\0\1\n"),
 ])  # fmt: skip
 def test_a_command_on_the_wire(command: bytes, wire: bytes) -> None:
     assert command == wire
@@ -77,7 +80,7 @@ FRAMES = st.one_of(
     st.builds(nsq.ErrorFrame, st.sampled_from(["E_INVALID", "E_FIN_FAILED"]), st.text("ab c", max_size=20)),
     st.builds(
         nsq.Message, st.integers(-(2**63), 2**63 - 1), st.integers(0, 65535), st.binary(min_size=16, max_size=16),
-        st.binary(max_size=60),
+        st.binary(max_size=60), st.sampled_from([(), (("a", "ä"), ("b", ""))]),
     ),
 )  # fmt: skip
 
@@ -109,8 +112,9 @@ def test_anything_else_is_a_protocol_error_and_nothing_worse(noise: bytes) -> No
     pack(">i", 1001),  # too long: known from the length alone
     pack(">i", -1),
     pack(">i", 3),  # no room for a type
-    frame(3, b""), frame(-1, b""),
+    frame(4, b""), frame(-1, b""),
     frame(2, b"x" * 25),  # a message needs 26
+    frame(3, b"x" * 29), frame(3, b"x" * 26 + pack(">i", 2) + b"\x90"), frame(3, b"x" * 26 + pack(">i", 1) + b"\xc1"),
 ])  # fmt: skip
 def test_a_malformed_frame_is_refused(wire: bytes) -> None:
     with pytest.raises(ProtocolError):

@@ -56,7 +56,7 @@ class World:
         self.backlog.check()
         if taken is None:
             return []
-        message, first, frames, ids = taken
+        message, first, frames, ids, _ = taken
         assert frames == [b"%d" % (first + index) for index in range(len(frames))]
         assert ids == b"".join(b"%016d" % (first + index) for index in range(len(frames)))
         if message is not None:
