@@ -17,7 +17,7 @@ from penstock.telemetry import OPT_IN, telemetry
 
 
 class Recorded:
-    """What was recorded since the beginning of a test."""
+    """The spans and durations that were recorded since the beginning of a test."""
 
     def __init__(self) -> None:
         self._spans, self._reader = InMemorySpanExporter(), InMemoryMetricReader()

@@ -106,7 +106,7 @@ def test_before_the_time_that_the_agenda_has_the_scan_does_nothing() -> None:
     scan.turn(1)
     assert agenda.scan_at == NEVER
     filled(scan, [FakeQueue(due=2 * INTERVAL)])
-    assert agenda.scan_at == 0, "what was entered may be due at once"
+    assert agenda.scan_at == 0, "the new entry may be due at once"
     scan.turn(2)
     early = agenda.scan_at
     scan.turn(early - 1)
