@@ -38,7 +38,7 @@ TABLE = (
 
 @dataclass(slots=True)
 class View:
-    """The part of the figures that the screen shows, as the user chose it with keys."""
+    """The part of the counts that the screen shows, as the user chose it with keys."""
 
     order: str
     pattern: str = ""  # only topics whose names contain it
