@@ -4,6 +4,7 @@ import json
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -89,9 +90,13 @@ def test_a_chart_draws_its_lines_and_survives_updates(page: Page, url: str, node
     assert page.evaluate("document.documentElement.scrollWidth") == 375
 
 
-def test_a_phone_shows_notices_in_one_line_that_unfolds_and_stays_so(page: Page, node: Daemon) -> None:
-    post(node, "/topic/pause", topic="clicks")
-    with nsqadmin("-nsqd-http-address", node.http, "-nsqd-http-address", "127.0.0.1:1") as admin:
+def test_a_phone_shows_notices_in_one_line_that_unfolds_and_stays_so(page: Page, tmp_path: Path) -> None:
+    with (
+        nsqd(tmp_path) as own,
+        nsqadmin("-nsqd-http-address", own.http, "-nsqd-http-address", "127.0.0.1:1") as admin,
+    ):
+        publish(own, "clicks", "x")
+        post(own, "/topic/pause", topic="clicks")
         page.set_viewport_size({"width": 390, "height": 800})
         page.goto(f"http://{admin.http}/nodes")
         paused, line = (
@@ -110,7 +115,6 @@ def test_a_phone_shows_notices_in_one_line_that_unfolds_and_stays_so(page: Page,
         page.reload()
         expect(paused).to_be_visible()
         expect(line).to_be_hidden()
-    post(node, "/topic/unpause", topic="clicks")
 
 
 def test_the_menu_counts_the_alarms_of_every_look(page: Page, node: Daemon) -> None:

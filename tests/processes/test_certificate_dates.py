@@ -92,7 +92,7 @@ def test_a_running_daemon_warns_has_a_metric_and_nsqadmin_an_alarm(tmp_path: Pat
             lambda: raised() == {(f"{node.http}: tls-cert", "critical"), ("nsqadmin: tls-cert", "critical")}, 300
         )
         page = httpx.get(f"http://{admin.http}/nodes/{node.http}", timeout=20).text
-        assert "Certificate expires</a> since" in page
+        assert "Certificate expires</a> for <time" in page
         issue(tmp_path, -1, 40)
         for daemon, program in zip((node, lookupd, admin), PROGRAMS, strict=True):
             daemon.process.send_signal(signal.SIGHUP)

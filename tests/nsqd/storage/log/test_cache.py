@@ -256,7 +256,9 @@ def test_what_waits_for_a_time_takes_from_the_budget_but_not_all_of_it() -> None
     for name in names:
         node.broker.topic(name).channel("c")
         node.turn(lambda name=name: publish(node, name, 150))
-    deferred = node.broker.topics["a0"].channels["c"].deferred
+    channel = node.broker.topics["a0"].channels["c"]
+    deferred = channel.deferred
+    channel.schedule_scan(node.clock.now + 3600 * SECOND)
     for waiting in (BUDGET // 4, BUDGET // 2, BUDGET * 10):
         while deferred.memory < waiting:
             deferred.push(node.clock.now + 3600 * SECOND, Message(0, 1), node.clock.now)
