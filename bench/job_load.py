@@ -137,7 +137,7 @@ class Works:
         self.first = language.fetch * depth
 
     def next(self, data: bytes) -> bytes:
-        """Do the same as Puts."""
+        """Return the next commands for the replies in `data`, as Puts does."""
         answer = self._language.answer(self._rest + data)
         self._rest = answer.rest
         self.done += answer.done
@@ -163,7 +163,7 @@ class Cycles:
         return self._works.ended
 
     def next(self, data: bytes) -> bytes:
-        """Do the same as Puts."""
+        """Return the next commands for the replies in `data`, as Puts does."""
         if self._is_put:
             self._is_put = not self._puts.next(data)
             return b"" if self._is_put else self._works.first

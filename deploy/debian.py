@@ -34,7 +34,7 @@ _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def download(directory: Path) -> None:
-    """Download the wheels that requirements.lock names, for this Python and machine. Raises CalledProcessError."""
+    """Download the wheels that requirements.lock names, as this Python and machine need them. Raises CalledProcessError."""
     options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:", "--require-hashes"]
     command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(directory), "--requirement", str(LOCK)]
     subprocess.run(command, check=True)

@@ -115,7 +115,7 @@ class Operation:
         return set_span_in_context(self._span)
 
     def join(self, headers: Headers) -> Headers:
-        """Return the headers with the context of the span, unless they have one, or messages may not have so many."""
+        """Return the headers with the context of the span, unless they have one, or there is no room for it."""
         names = dict(headers)
         joined = (*headers, *((name, value) for name, value in self.headers if name not in names))
         try:

@@ -124,9 +124,8 @@ class Samples:
     def __init__(self) -> None:
         self._values: list[int] = []  # those that are not in the histogram yet
         self._histogram = Histogram()
-        self.note = (
-            self._values.append
-        )  # takes a value; somebody calls `settle` now and then, so that they do not pile up
+        # takes a value; the owner calls `settle` now and then, so that values do not pile up
+        self.note = self._values.append
 
     def settle(self) -> None:
         """Record the values that were noted, if they are many: a tenth of a microsecond for each of them."""

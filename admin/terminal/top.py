@@ -47,7 +47,7 @@ class View:
     is_over: bool = False
 
     def press(self, key: str) -> None:
-        """Handle a key."""
+        """Change what is shown as a key of the user asks for."""
         is_held, self.is_held = self.is_held, False
         if self.is_typing:
             self._type(key)

@@ -53,7 +53,7 @@ class ClientPorts:
 
 
 class _Waiter:
-    """Implements nsqd.core.broker.PutWaiter."""
+    """A request that waits until jobs may be put. Implements nsqd.core.broker.PutWaiter."""
 
     def __init__(self) -> None:
         self.event = trio.Event()

@@ -320,7 +320,7 @@ class Consumer:
             self._notify()
 
     def lost(self, subscription: Subscription) -> None:
-        """See Sockets."""
+        """Note that the connection of a subscription is lost, as Sockets asks."""
         link = self._links.pop(subscription)
         with suppress(ConnectionLost):
             link.last = subscription.take_output()

@@ -153,7 +153,7 @@ class Producer:
     # reports of nodes
 
     def next_waiting(self) -> Publish | None:
-        """See NodeOwner."""
+        """Return the first publish that waits and is not settled; None: there is none."""
         while self._waiting:
             publish = self._waiting.popleft()
             if not publish.is_settled:
@@ -162,7 +162,7 @@ class Producer:
         return None
 
     def give_back(self, publishes: list[Publish]) -> None:
-        """See NodeOwner."""
+        """Take back publishes that a node could not send, before all that wait."""
         for publish in publishes:
             publish.number = None
         self._waiting.extendleft(reversed(publishes))
@@ -171,7 +171,7 @@ class Producer:
                 node.send(publish_again)
 
     def released(self, publish: Publish) -> None:
-        """See NodeOwner."""
+        """Free the room that a publish has taken among those without an answer."""
         if publish.has_room:
             publish.has_room = False
             self._unanswered -= publish.size

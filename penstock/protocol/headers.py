@@ -16,9 +16,8 @@ Headers: TypeAlias = tuple[tuple[str, str], ...]  # names and values
 
 MOST_HEADERS = 32
 MOST_HEADER_BYTES = 8 * 1024  # of names and values in UTF-8, together
-MOST_PACKED_BYTES = (
-    MOST_HEADER_BYTES + 11 * MOST_HEADERS + 5
-)  # 11: msgpack's heads of a pair and its texts, 5: of the array
+# 11: msgpack's heads of a pair and its texts, 5: of the array
+MOST_PACKED_BYTES = MOST_HEADER_BYTES + 11 * MOST_HEADERS + 5
 _LENGTH = Struct(">i")
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")

@@ -194,9 +194,8 @@ class Syncer:
         self._jobs.put(job)
 
     def _record_duration(self, took: float) -> None:
-        self._average += (
-            max(-QUICK, min(took - self._average, QUICK)) / 8
-        )  # a single long sync says little about the next
+        # a single long sync says little about the next
+        self._average += max(-QUICK, min(took - self._average, QUICK)) / 8
         self.latencies.note(round(took * 1e9))
 
     def _report(self) -> None:
