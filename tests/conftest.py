@@ -110,9 +110,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("unit"):
-        sys.addaudithook(_audit)
+def pytest_configure() -> None:
+    sys.addaudithook(_audit)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -145,11 +144,11 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Sort the files of LONG to the front, in its order. Deselect what is marked as too much for this run."""
-    marks = {"process", "long"} if config.getoption("unit") else set()
-    marks |= set() if IS_CAMPAIGN else {"campaign"}
+    is_unit = config.getoption("unit")
     chosen, left_out = list[pytest.Item](), list[pytest.Item]()
     for item in items:
-        (left_out if marks & {mark.name for mark in item.iter_markers()} else chosen).append(item)
+        is_late = not IS_CAMPAIGN and item.get_closest_marker("campaign") is not None
+        (left_out if is_late or (is_unit and not _is_unit(item)) else chosen).append(item)
     config.hook.pytest_deselected(items=left_out)
     items[:] = chosen
 
@@ -162,9 +161,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Guard each test of a unit run, with its fixtures. Report set-up and teardown only if they fail, as reports cost CPU."""
+    """Guard each unit test, with its fixtures. Report its set-up and teardown only if they fail, as reports cost CPU."""
     global _guarded
-    if not item.config.getoption("unit"):
+    if not _is_unit(item):
         return None
     _guarded = True
     try:
@@ -175,6 +174,12 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         if report.when == "call" or not report.passed:
             item.ihook.pytest_runtest_logreport(report=report)
     return True
+
+
+def _is_unit(item: pytest.Item) -> bool:
+    """Return whether a test is one of `make unit`."""
+    directory = item.path.relative_to(HERE).parts[0]
+    return directory not in NO_UNITS and not any(mark.name in {"process", "long"} for mark in item.iter_markers())
 
 
 def _audit(event: str, _: object) -> None:

@@ -17,6 +17,7 @@ from shared.configuration import parse
 from tests.cases import each
 from tests.daemons import ROOT
 
+pytestmark = pytest.mark.process  # Helm, as a library, in programs of their own
 CHART = ROOT / "deploy" / "chart"
 SECRETS = {"secretName": "cluster", "tls": {"secretName": "nodes"}}
 CASES: dict[str, dict[str, Any]] = {
