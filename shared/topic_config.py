@@ -1,22 +1,30 @@
-"""The settings of a topic: one row each, from which everything that knows them follows.
+"""The settings of a topic and its channels: one row each, from which everything that knows them follows.
 
 A row of TopicConfig is the name, the type, the bounds and the meaning of a setting. /topic/config and /topic/create read and
 show it, nsqadmin's form and the reference list it, the log, checkpoints and other nodes of a cluster store it. A new setting
-is a row here, and the code that acts on it (nsqd/core/topic.py, apply_config).
+is a row here, and the code that acts on it (nsqd/core/topic.py, apply_config; of readers, nsqd/core/reader.py, ReaderSettings).
+
+Settings of readers hold for each channel of the topic, and for the tube of that name. One channel may have its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
 
+from penstock.protocol.names import is_valid_name
 from penstock.protocol.nsq import MAX_ATTEMPTS
+from shared.retry import Retry
 from shared.values import format_duration, parse_duration, whole_number
 
 MOST_COPIES = 16  # for which a publish or a topic may ask
 MOST = (1 << 62) - 1  # of any number
+MOST_CHANNELS = 100  # of a topic that have settings of their own
+MOST_RATE = 1_000_000  # messages per second
+MOST_TEXT = 100  # characters of a value
+CHANNELS = "channels"  # the name under which files and frames have the settings of channels
 AS_NODE = "default"  # as a value: the node's setting applies
 
 
@@ -30,7 +38,7 @@ class Durability(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting of topics. Its values are whole numbers, or a Durability."""
+    """One setting. Its values are whole numbers, members of an Enum, or of a class with `parse` and `str`."""
 
     label: str  # its name in nsqadmin
     about: str  # what it does, in a sentence without a period
@@ -38,13 +46,23 @@ class Setting:
     least: int = 0
     most: int = MOST
     is_duration: bool = False  # a number of ns, typed and shown as a duration
-    choices: type[Durability] | None = None
+    choices: type[Enum] | None = None
+    parse: Callable[[str], Any] | None = None
+    default: Any = None  # the value without one of its own; None: the node's flags say
+    of_channels: bool = False  # a channel may have a value of its own, which holds there instead of the topic's
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Return the texts among which a value is chosen; () if it is none of a few."""
+        return tuple(str(one.value) for one in self.choices or ())
 
     def read(self, text: str) -> Any:
         """Return the value that a text means. Raises ValueError."""
         if self.is_duration:
             return self.load(parse_duration(text))
-        return self.choices(text) if self.choices is not None else whole_number(text, self.least, self.most)
+        if self.choices is not None or self.parse is not None:
+            return self.load(text)
+        return whole_number(text, self.least, self.most)
 
     def show(self, value: Any) -> str | int:
         """Return a value as JSON shows it."""
@@ -54,13 +72,17 @@ class Setting:
         """Return the value that `dump` has written. Raises ValueError for any other."""
         if self.choices is not None:
             return self.choices(plain)
-        if type(plain) is not int or not self.least <= plain <= self.most:
+        if self.parse is not None and type(plain) is str and len(plain) <= MOST_TEXT:
+            return self.parse(plain)
+        if self.parse is not None or type(plain) is not int or not self.least <= plain <= self.most:
             raise ValueError(f"expected {self.expected}")
         return plain
 
     def dump(self, value: Any) -> str | int:
         """Return a value as files and frames have it."""
-        return value.value if isinstance(value, Durability) else value
+        if self.choices is not None:
+            return str(value.value)
+        return str(value) if self.parse is not None else int(value)
 
 
 def _row(*row: Any, **more: Any) -> Any:
@@ -88,25 +110,73 @@ class TopicConfig:
     )  # fmt: skip
     max_attempts: int | None = _row(
         "Attempts before burying", "After how many failures a message is buried; 0: never",
-        f"a whole number from 1 to {MAX_ATTEMPTS}, or 0 for no limit", 0, MAX_ATTEMPTS,
+        f"a whole number from 1 to {MAX_ATTEMPTS}, or 0 for no limit", 0, MAX_ATTEMPTS, of_channels=True,
     )  # fmt: skip
+    retry: Retry | None = _row(
+        "Retry", "How long a message that failed waits before its next delivery, if the consumer names no delay",
+        "none, fixed(5s) or exponential(1s, 10m), with delays from 1ms to 30 days",
+        parse=Retry.parse, default=Retry(), of_channels=True,
+    )  # fmt: skip
+    concurrency: int | None = _row(
+        "Most in flight", "How many messages of a channel are in flight at most, at all its consumers together; 0: any number",
+        "a whole number, or 0 for no limit", default=0, of_channels=True,
+    )  # fmt: skip
+    rate: int | None = _row(
+        "Most per second", "How many messages a channel delivers in a second at most; 0: any number",
+        f"a whole number from 1 to {MOST_RATE}, or 0 for no limit", 0, MOST_RATE, default=0, of_channels=True,
+    )  # fmt: skip
+    channels: Mapping[str, TopicConfig] = field(default_factory=dict)  # by name, those that have settings of their own
 
     @property
     def own(self) -> dict[str, Any]:
-        """Return the values that are set, by name."""
+        """Return the values that are set, by name, without those of channels."""
         return {name: value for name in SETTINGS if (value := getattr(self, name)) is not None}
 
+    def of(self, channel: str) -> TopicConfig:
+        """Return the settings that hold for a channel."""
+        own = self.channels.get(channel)
+        return self if own is None else replace(self, **own.own)
 
-SETTINGS: Mapping[str, Setting] = {one.name: one.metadata["setting"] for one in fields(TopicConfig)}  # by name
+    def value(self, name: str) -> Any:
+        """Return the value of a setting that holds; None: the node's."""
+        value = getattr(self, name)
+        return SETTINGS[name].default if value is None else value
+
+    def with_channel(self, channel: str, own: TopicConfig) -> TopicConfig:
+        """Return these settings with those of one channel. Raises ValueError if more than MOST_CHANNELS would have some."""
+        others = {name: one for name, one in self.channels.items() if name != channel}
+        channels = others | {channel: own} if own.own else others
+        if len(channels) > MOST_CHANNELS:
+            raise ValueError(f"more than {MOST_CHANNELS} channels with settings of their own")
+        return replace(self, channels=channels)
 
 
-def dump(config: TopicConfig) -> dict[str, str | int]:
+SETTINGS: Mapping[str, Setting] = {
+    one.name: one.metadata["setting"] for one in fields(TopicConfig) if one.metadata
+}  # by name
+OF_CHANNELS = tuple(name for name, one in SETTINGS.items() if one.of_channels)
+
+
+def dump(config: TopicConfig) -> dict[str, Any]:
     """Return the settings as files and frames have them: those that are set, by name."""
-    return {name: SETTINGS[name].dump(value) for name, value in config.own.items()}
+    plain: dict[str, Any] = {name: SETTINGS[name].dump(value) for name, value in config.own.items()}
+    return plain | {CHANNELS: {name: dump(own) for name, own in config.channels.items()}} if config.channels else plain
 
 
 def load(plain: Any) -> TopicConfig:
     """Return the settings that `dump` has written. Unknown names, of a later version, are left out. Raises ValueError."""
+    return replace(_load(plain, SETTINGS), channels=_load_channels(plain.get(CHANNELS, {})))
+
+
+def _load(plain: Any, names: Collection[str]) -> TopicConfig:
     if not isinstance(plain, dict):
         raise ValueError("expected settings by name")
-    return TopicConfig(**{name: SETTINGS[name].load(value) for name, value in plain.items() if name in SETTINGS})
+    return TopicConfig(**{name: SETTINGS[name].load(value) for name, value in plain.items() if name in names})
+
+
+def _load_channels(plain: Any) -> dict[str, TopicConfig]:
+    if not isinstance(plain, dict) or len(plain) > MOST_CHANNELS:
+        raise ValueError(f"expected settings of at most {MOST_CHANNELS} channels by name")
+    if not all(isinstance(name, str) and is_valid_name(name) for name in plain):
+        raise ValueError("expected the names of channels")
+    return {name: _load(own, OF_CHANNELS) for name, own in plain.items()}

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 
 from admin.output.form_state import FieldError
 from shared.json_fields import JsonObject, text
-from shared.topic_config import AS_NODE, SETTINGS
+from shared.topic_config import AS_NODE, MOST_TEXT, SETTINGS
 from shared.values import parse_duration
-
-MOST_TEXT = 40  # characters of a value
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from penstock.protocol.names import is_ephemeral
 from shared.http.api import Routes, query
 from shared.http.bounded import AnswerError, parse_json
 from shared.http.errors import HttpError
-from shared.topic_config import SETTINGS, Durability
+from shared.topic_config import SETTINGS
 from shared.values import format_duration
 
 PATH = "/configuration/{topic}"
@@ -68,7 +68,7 @@ class Configuration:
         _, buried = await self.site.queries.ages(penstock_nodes, topic)
         return {
             "page_of": "configuration", "title": f"Configuration of {topic}", "still": True, "name": topic, "nodes": nodes,
-            "settings": SETTINGS, "choices": tuple(one.value for one in Durability),
+            "settings": SETTINGS,
             "is_ephemeral": is_ephemeral(topic), "errors": errors,
             "others": sorted({one.address for one in producers} - {one.address for one in penstock_nodes}),
             "buried": sorted((name, count) for name, count in buried.items() if count),

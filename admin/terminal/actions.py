@@ -13,14 +13,14 @@ from typing import Any
 from admin.messages.actions import Actions, Notifier
 from admin.nodes.cluster import AllFailed, Outcome
 from admin.nodes.views import count
-from admin.terminal.arguments import add_command, add_names, duration, name_of, names_of
+from admin.terminal.arguments import add_command, add_names, duration, names_of
 from admin.terminal.session import Session
 from admin.users.audit import Actor, Audit
 from admin.users.tombstones import Tombstones
 from shared.terminal.commands import CommandError, Commands, ExitCode, WrongArguments
 from shared.terminal.confirm import add_confirmation, is_confirmed
 from shared.terminal.output import Column, print_rows
-from shared.topic_config import AS_NODE, SETTINGS
+from shared.topic_config import AS_NODE, OF_CHANNELS, SETTINGS
 from shared.values import SECOND
 
 DROPS = {"delete": "delete", "empty": "drop all messages of"}
@@ -45,17 +45,18 @@ def add_commands(commands: Commands) -> None:
                 "--for", dest="length", type=duration, metavar="DURATION", help="end the pause after this time"
             )
     config = add_command(
-        commands, "config", _config, "show or change the settings of a topic, on all nodes",
-        "config orders\nconfig orders retention=24h replicate=2\nconfig orders retention=default",
+        commands, "config", _config, "show or change the settings of a topic or a channel, on all nodes",
+        "config orders\nconfig orders retention=24h replicate=2\nconfig orders retention=default\n"
+        "config orders/billing retry='exponential(1s, 10m)' rate=100",
     )  # fmt: skip
-    config.add_argument("topic", type=name_of, metavar="TOPIC")
+    add_names(config)
     names = ", ".join(SETTINGS)
     config.add_argument(
         "changes",
         nargs="*",
         default=[],
         metavar="NAME=VALUE",
-        help=f"{names}; the value {AS_NODE}: as the node's flags say",
+        help=f"{names}; of a channel: {', '.join(OF_CHANNELS)}; the value {AS_NODE}: as the topic or the node's flags say",
     )
     add_confirmation(config)
 
@@ -144,28 +145,34 @@ def _user() -> str:
 
 
 async def _config(session: Session, arguments: argparse.Namespace) -> int:
-    nodes = await session.penstock_nodes(arguments.topic)
-    changes = _changes(arguments.changes)
+    topic, channel = names_of(arguments.name)
+    nodes = await session.penstock_nodes(topic)
+    names = OF_CHANNELS if channel else tuple(SETTINGS)
+    changes = _changes(arguments.changes, names)
+    about = {"topic": topic, "channel": channel} if channel else {"topic": topic}
     if changes:
         words = ", ".join(f"{name}={value}" for name, value in changes.items())
         if arguments.dry_run:
-            is_confirmed(arguments, f"set {words} of topic {arguments.topic} on {_nodes(len(nodes))}")
+            is_confirmed(
+                arguments,
+                f"set {words} of {'channel' if channel else 'topic'} {arguments.name} on {_nodes(len(nodes))}",
+            )
             return ExitCode.DONE
-        if not await session.post(nodes, "/topic/config", {"topic": arguments.topic} | changes):
+        if not await session.post(nodes, "/topic/config", about | changes):
             raise CommandError("no node did it")
-    found = await session.gather(nodes, "/topic/config", {"topic": arguments.topic})
-    rows = _settings(found.answers)
+    found = await session.gather(nodes, "/topic/config", about)
+    rows = _settings(found.answers, names)
     print_rows(rows, (Column("setting"), Column("value"), Column("node")), as_json=arguments.json)
     return ExitCode.DONE
 
 
-def _changes(given: list[str]) -> dict[str, str]:
-    """Return the settings in NAME=VALUE. Raises WrongArguments."""
+def _changes(given: list[str], names: tuple[str, ...]) -> dict[str, str]:
+    """Return the settings in NAME=VALUE, with a NAME of `names`. Raises WrongArguments."""
     found = {}
     for text in given:
         name, equals, value = text.partition("=")
-        if name not in SETTINGS or not equals:
-            raise WrongArguments(f"expected NAME=VALUE, with NAME one of {', '.join(SETTINGS)}: not {text[:100]!r}")
+        if name not in names or not equals:
+            raise WrongArguments(f"expected NAME=VALUE, with NAME one of {', '.join(names)}: not {text[:100]!r}")
         try:
             found[name] = value if value == AS_NODE else str(SETTINGS[name].show(SETTINGS[name].read(value)))
         except ValueError:
@@ -173,10 +180,10 @@ def _changes(given: list[str]) -> dict[str, str]:
     return found
 
 
-def _settings(answers: dict[str, Any]) -> list[dict[str, Any]]:
+def _settings(answers: dict[str, Any], names: tuple[str, ...]) -> list[dict[str, Any]]:
     """Return a row for each setting, or for each of its values if nodes have several."""
     rows = []
-    for name in SETTINGS:
+    for name in names:
         values: dict[str, list[str]] = {}
         for node, answer in answers.items():
             values.setdefault(str(answer.get(name, "-"))[:100], []).append(node)

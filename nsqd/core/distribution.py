@@ -10,12 +10,13 @@ from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.state import restore_message
 from nsqd.core.measurement.outcomes import Producers
 from nsqd.core.node_context import NodeContext
-from nsqd.core.reader import DistributedBatch, Parts, Reader, ReaderKind
+from nsqd.core.reader import DistributedBatch, Parts, Reader, ReaderKind, ReaderSettings
 from nsqd.core.sequence.journal import TopicJournal
 from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Message
+from shared.topic_config import TopicConfig
 
 R = TypeVar("R", bound=Reader)
 
@@ -24,7 +25,7 @@ class Distribution:
     """All readers of one topic, of every kind. Implements ScanQueue for the topic's delay queue."""
 
     __slots__ = (
-        "_attempts", "_context", "_journal", "_offsets", "_producers", "_topic", "all", "channels",
+        "_config", "_context", "_journal", "_offsets", "_producers", "_topic", "all", "channels",
         "scan_entry",
     )  # fmt: skip
 
@@ -43,7 +44,7 @@ class Distribution:
         self._journal = journal
         self._producers = producers
         self.scan_entry: tuple[int, int] | None = None  # (due, handle) of the delay queue's entry in the agenda
-        self._attempts = 0  # failures before a message is buried; 0: any number
+        self._config = TopicConfig()
         self.all: dict[int, Reader] = {}  # by number
         self.channels: dict[str, Channel] = {}  # the readers that are channels, by name
 
@@ -61,7 +62,7 @@ class Distribution:
         context = self._context
         latency, outcomes = context.new_latency(), context.new_outcomes(self._topic, name, self._producers)
         parts = self._parts(number, name, ReaderKind.CHANNEL, start)
-        channel = Channel(name, parts, latency, outcomes, context.random_below)
+        channel = Channel(name, parts, latency, outcomes)
         self.channels[name] = channel
         self._add(channel)
         context.registry.channel_created(self._topic, name)
@@ -81,13 +82,19 @@ class Distribution:
 
     def _parts(self, number: int, name: str, kind: ReaderKind, start: int) -> Parts:
         context, limits, own = self._context, self._context.limits, self._journal.reader(number, name, kind, start)
-        return Parts(self._topic, number, self._offsets, self._journal, own, context.agenda, limits, self._attempts)
+        settings, random_below = self._settings_of(name), context.random_below
+        return Parts(
+            self._topic, number, self._offsets, self._journal, own, context.agenda, limits, settings, random_below
+        )
 
-    def limit_attempts(self, attempts: int) -> None:
-        """Bury messages after that many failures from now on, also those that have failed before; 0: never."""
-        self._attempts = attempts
+    def _settings_of(self, name: str) -> ReaderSettings:
+        return ReaderSettings.of(self._config.of(name), self._context.limits.attempts(self._topic))
+
+    def configure(self, config: TopicConfig) -> None:
+        """Have the readers use the topic's configuration from now on."""
+        self._config = config
         for reader in self.all.values():
-            reader.max_attempts = attempts
+            reader.configure(self._settings_of(reader.name))
 
     def _add(self, reader: Reader) -> None:
         self.all[reader.number] = reader

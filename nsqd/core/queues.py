@@ -183,7 +183,7 @@ class Queues:
         while True:
             found: QueuedJob | None = None
             for tube in self.tubes.everywhere(name):
-                head = tube.next_ready() if tube.pause_until <= now else None
+                head = tube.next_ready() if not tube.holds_back(now) else None
                 if head is not None and (found is None or turn_of(head) < turn_of(found[1])):
                     found = tube, head
             if found is None:

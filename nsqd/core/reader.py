@@ -6,7 +6,10 @@ Kind. Topic and log do not change for it; the broker only gains its maker.
 See docs/contributing/design/channel.md#readers.
 """
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -16,6 +19,8 @@ from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda, AgendaReader
 from nsqd.core.timing.deferred import Message
+from shared.retry import Retry
+from shared.topic_config import TopicConfig
 
 
 class ReaderKind(IntEnum):
@@ -23,6 +28,26 @@ class ReaderKind(IntEnum):
 
     CHANNEL = 0
     WORK_QUEUE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderSettings:
+    """The settings of a topic (shared/topic_config.py) that hold for one of its readers."""
+
+    max_attempts: int = 0  # failures before a message is buried; 0: any number
+    retry: Retry = field(default_factory=Retry)
+    concurrency: int = 0  # messages in flight at most; 0: any number
+    rate: int = 0  # messages delivered in a second at most; 0: any number
+
+    @classmethod
+    def of(cls, config: TopicConfig, usual_attempts: int) -> ReaderSettings:
+        """Return the settings in a configuration. `usual_attempts`: `max_attempts` if it has none."""
+        attempts = usual_attempts if config.max_attempts is None else config.max_attempts
+        return cls(attempts, config.value("retry"), config.value("concurrency"), config.value("rate"))
+
+    def is_given_up(self, failures: int) -> bool:
+        """Return True if a message that failed so often is to be buried instead of delivered again."""
+        return 0 < self.max_attempts <= failures
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +61,8 @@ class Parts:
     journal: ReaderJournal
     agenda: Agenda
     limits: Limits
-    max_attempts: int  # failures before a message is buried; 0: any number
+    settings: ReaderSettings
+    random_below: Callable[[int], int]  # random_below(n) returns a number in 0..n-1
 
 
 class DistributedBatch(NamedTuple):
@@ -72,7 +98,6 @@ class Reader(AgendaReader, Protocol):
     delayed: int  # messages in the topic's delay queue that will be released to it
     deleted: bool
     ephemeral: bool
-    max_attempts: int  # failures before a message is buried; 0: any number
     # True: its messages are jobs, which have options and wait for their time in the reader itself
     takes_job_options: bool
 
@@ -99,6 +124,9 @@ class Reader(AgendaReader, Protocol):
 
     def delete(self) -> None:
         """Drop all messages, and disconnect or release the clients. Called by the topic."""
+
+    def configure(self, settings: ReaderSettings) -> None:
+        """Use these settings from now on, also for messages that have come before."""
 
     def move(self, agenda: Agenda) -> None:
         """Take part in the turns of another agenda from now on, with what waits for a time. There are no clients yet."""

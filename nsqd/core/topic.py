@@ -205,8 +205,7 @@ class Topic:
         self.config = config
         self.marks = self.journal.set_policy(self.context.limits.policy.over(config))
         self.offsets.gate = self.journal.gate
-        usual = self.context.limits.attempts(self.name)
-        self.distribution.limit_attempts(usual if config.max_attempts is None else config.max_attempts)
+        self.distribution.configure(config)
         self.update_shut()
 
     def update_shut(self) -> None:

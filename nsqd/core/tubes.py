@@ -283,7 +283,7 @@ class Tubes:
         None: nothing was done, because something comes before that: `match`, `release_due`, or the choice among tubes.
         """
         agenda, tube = self._agenda, self.waiters.queues.get(name)
-        if tube is None or self.waiters.awake or agenda.is_held or len(tube.shards) > 1 or tube.pause_until > now:
+        if tube is None or self.waiters.awake or agenda.is_held or len(tube.shards) > 1 or tube.holds_back(now):
             return None
         if tube.scan_entry is not None and tube.scan_entry[0] <= now:
             return None

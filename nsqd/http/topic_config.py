@@ -1,4 +1,8 @@
-"""GET and POST /topic/config, and the same arguments of /topic/create: how a topic's messages are kept and given up."""
+"""GET and POST /topic/config, and the same arguments of /topic/create: how a topic's messages are kept, delivered and given up.
+
+With `channel`, the request is about the settings of one channel, which may not exist yet. Those hold there instead of the
+topic's: `default` means as the topic. They remain when the channel is deleted.
+"""
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -14,12 +18,13 @@ from nsqd.http.node import Node
 from penstock.protocol.names import is_ephemeral
 from shared.auth.verbs import Verb
 from shared.http.api import empty_response, json_response
-from shared.http.argument import Argument
+from shared.http.argument import Argument, legal_name
 from shared.http.errors import HttpError
 from shared.http.route import Route, on_topic
-from shared.topic_config import AS_NODE, SETTINGS, Setting, TopicConfig
+from shared.topic_config import AS_NODE, OF_CHANNELS, SETTINGS, Setting, TopicConfig
 
 Change = Callable[[TopicConfig], TopicConfig]
+CHANNEL = legal_name("channel", "")
 UNCHANGED = object()  # in place of the value of a setting
 
 
@@ -41,21 +46,21 @@ class TopicConfigRoutes:
 
     def routes(self) -> list[Route]:
         return [
-            Route("GET /topic/config", self.show, on_topic(Verb.STATS), (ANY_TOPIC,),
-                  "Return how messages of a topic are kept and given up"),
-            Route("POST /topic/config", self.change, on_topic(Verb.CONFIGURE), (TOPIC, *SETTINGS_ARGUMENTS),
+            Route("GET /topic/config", self.show, on_topic(Verb.STATS), (ANY_TOPIC, CHANNEL),
+                  "Return how messages of a topic are kept, delivered and given up"),
+            Route("POST /topic/config", self.change, on_topic(Verb.CONFIGURE), (TOPIC, CHANNEL, *SETTINGS_ARGUMENTS),
                   "Change them; `default` means as the node's flags say"),
         ]  # fmt: skip
 
-    async def show(self, request: Request, topic: str) -> Response:
-        """Answer what holds for the topic, and which parts of it are set for the topic itself."""
+    async def show(self, request: Request, topic: str, channel: str) -> Response:
+        """Answer what holds for the topic or the channel, and which parts of it are set for itself."""
         broker = self._node.broker
         config = await self._node.bridge.call(lambda: existing_topic(broker, topic).config)
-        return json_response(_describe(topic, config, broker.limits))
+        return json_response(_describe(topic, channel, config, broker.limits))
 
-    async def change(self, request: Request, topic: str, **settings: Any) -> Response:
+    async def change(self, request: Request, topic: str, channel: str, **settings: Any) -> Response:
         """Change the settings that are given, and no others."""
-        change = change_to(topic, settings, bool(self._node.options.cluster_address))
+        change = change_to(topic, settings, bool(self._node.options.cluster_address), channel)
         if change is None:
             raise HttpError(400, "MISSING_ARG_SETTING")
         broker = self._node.broker
@@ -79,10 +84,11 @@ def changes_what_is_there(node: Node, name: str, change: Change) -> bool:
     return any(change(config) != config for config in known)
 
 
-def change_to(topic: str, settings: dict[str, Any], in_cluster: bool) -> Change | None:
+def change_to(topic: str, settings: dict[str, Any], in_cluster: bool, channel: str = "") -> Change | None:
     """Return a function that makes the changes in settings, by name, or None if all are UNCHANGED.
 
-    `in_cluster`: other nodes can have copies. Raises HttpError 400.
+    `in_cluster`: other nodes can have copies. `channel`: the settings are its own; "": the topic's. Raises HttpError 400, also
+    from the function.
     """
     changes = {name: value for name, value in settings.items() if value is not UNCHANGED}
     if not changes:
@@ -91,10 +97,24 @@ def change_to(topic: str, settings: dict[str, Any], in_cluster: bool) -> Change 
         raise HttpError(400, "INVALID_REPLICATE")  # nothing could ever be published
     if is_ephemeral(topic):
         raise HttpError(400, "EPHEMERAL_TOPIC")  # it is in memory only, whatever the request asks for
-    return lambda config: replace(config, **changes)
+    if not channel:
+        return lambda config: replace(config, **changes)
+    if not changes.keys() <= set(OF_CHANNELS):
+        raise HttpError(400, "NOT_OF_CHANNELS")
+
+    def change(config: TopicConfig) -> TopicConfig:
+        try:
+            return config.with_channel(channel, replace(config.channels.get(channel, TopicConfig()), **changes))
+        except ValueError:
+            raise HttpError(400, "TOO_MANY_CHANNELS_CONFIGURED") from None
+
+    return change
 
 
-def _describe(name: str, config: TopicConfig, limits: Limits) -> dict[str, Any]:
-    applies = {"max_attempts": limits.attempts(name)} | asdict(limits.policy) | config.own
-    shown = {key: one.show(applies[key]) if key in applies else None for key, one in SETTINGS.items()}
-    return {"topic": name, **shown, "of_its_own": list(config.own)}
+def _describe(topic: str, channel: str, config: TopicConfig, limits: Limits) -> dict[str, Any]:
+    applies = {"max_attempts": limits.attempts(topic)} | asdict(limits.policy) | config.of(channel).own
+    names = OF_CHANNELS if channel else tuple(SETTINGS)
+    shown = {name: SETTINGS[name].show(applies.get(name, SETTINGS[name].default)) for name in names}
+    own = config.channels.get(channel, TopicConfig()) if channel else config
+    named = {"channel": channel} if channel else {"channels": sorted(config.channels)}
+    return {"topic": topic, **shown, "of_its_own": list(own.own), **named}

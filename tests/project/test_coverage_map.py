@@ -66,7 +66,7 @@ TRIED_BY = {
     "nsqd/core/test_shards.py": ("nsqd.core.channel.window", "nsqd.core.registry", "nsqd.core.sequence.mark",),
     "nsqd/core/test_tubes.py": ("nsqd.core.retention.policy",),
     "nsqd/core/work_queue/test_job_pages.py": ("nsqd.core.work_queue.job",),
-    "nsqd/core/work_queue/test_tube.py": ("nsqd.core.reader", "nsqd.core.work_queue.worker",),
+    "nsqd/core/work_queue/test_tube.py": ("nsqd.core.work_queue.worker",),
     "nsqd/discovery/test_link.py": ("penstock.protocol.framing",),
     "nsqd/http/test_arguments.py": ("shared.http.argument",),
     "nsqd/http/test_attributes.py": ("nsqd.core.message.attributes",),

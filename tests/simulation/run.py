@@ -23,6 +23,7 @@ from nsqd.core.limits import Limits
 from nsqd.core.message import ids
 from nsqd.core.message.attributes import NONE
 from nsqd.storage.log import checkpoint, tidying
+from shared.retry import Retry
 from shared.topic_config import Durability, TopicConfig
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import Clock
@@ -142,7 +143,17 @@ def _empty_nothing(random: Random) -> Callable[[Broker], None]:
 def _configure(random: Random) -> Callable[[Broker], None]:
     retention = random.choice((0, SECOND, 3600 * SECOND))
     config = TopicConfig(CONFIGS["strict"].durability, retention)
-    return lambda broker: broker.topics["strict"].configure(config)
+    limits = TopicConfig(
+        retry=random.choice((None, Retry(SECOND // 2, SECOND // 2), Retry(MS, SECOND))),
+        concurrency=random.choice((None, 1, 7)),
+        rate=random.choice((None, 500)),
+    )
+
+    def act(broker: Broker) -> None:
+        broker.topics["strict"].configure(config)
+        broker.topics["busy"].configure(limits if limits.rate else TopicConfig().with_channel("work", limits))
+
+    return act
 
 
 @contextmanager

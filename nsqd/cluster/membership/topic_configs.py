@@ -33,7 +33,7 @@ from penstock.protocol.names import is_valid_name
 from shared.topic_config import TopicConfig, dump, load
 
 AHEAD = 86_400_000  # ms by which the time of a configuration may be ahead of this node's clock
-MOST_IN_FRAME = 1000
+MOST_IN_FRAME = 50  # with settings of MOST_CHANNELS each, a frame may have 1 MiB
 MOST_SETTINGS = 100  # of a topic, those of a later version included
 MOST_CONFIGS = 10_000  # topics of which a node remembers the configuration
 MOST_VALUE = (1 << 62) - 1

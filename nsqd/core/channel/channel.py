@@ -17,8 +17,6 @@ See docs/contributing/design/channel.md#states-of-a-message-in-a-channel.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from nsqd.core.channel import failures
 from nsqd.core.channel.backlog import LOST_AT_ONCE, Backlog
 from nsqd.core.channel.buried import Buried, DeadLetter
@@ -30,11 +28,12 @@ from nsqd.core.measurement.latency import Latency
 from nsqd.core.measurement.measures import Measures
 from nsqd.core.measurement.outcomes import BURIED, REQUEUED, TIMED_OUT, Outcomes
 from nsqd.core.message.frame import STAMP, with_attempts
-from nsqd.core.reader import Counts, DistributedBatch, Parts, ReaderKind
+from nsqd.core.reader import Counts, DistributedBatch, Parts, ReaderKind, ReaderSettings
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Deferred, Message
 from nsqd.core.timing.pause import Pause
+from nsqd.core.timing.throttle import Throttle
 from penstock.protocol.names import is_ephemeral
 
 
@@ -46,11 +45,10 @@ class Channel:
     pending_count = 0  # none: `counts` covers all distributed messages
 
     __slots__ = (
-        "_agenda", "_bounded", "_limits", "_messages_before", "backlog", "buried", "consumers", "deferred", "delayed",
-        "deleted", "dispatch", "dropped_count", "ephemeral", "in_flight", "journal", "key", "latency", "lost_consumers",
-        "max_attempts",
-        "measures", "name", "number", "offsets", "outcomes", "paused", "requeue_count", "scan_entry", "shards", "start",
-        "timeout_count", "topic_name",
+        "_agenda", "_bounded", "_limits", "_messages_before", "_random_below", "backlog", "buried", "consumers",
+        "deferred", "delayed", "deleted", "dispatch", "dropped_count", "ephemeral", "in_flight", "journal", "key",
+        "latency", "lost_consumers", "measures", "name", "number", "offsets", "outcomes", "paused", "requeue_count",
+        "scan_entry", "settings", "shards", "start", "throttle", "timeout_count", "topic_name",
     )  # fmt: skip
 
     def __init__(
@@ -59,7 +57,6 @@ class Channel:
         parts: Parts,
         latency: Latency | None,
         outcomes: Outcomes | None,
-        random_below: Callable[[int], int],
     ) -> None:
         self.name = name
         self.topic_name = parts.topic
@@ -74,7 +71,7 @@ class Channel:
         self.measures = Measures(latency, outcomes, parts.agenda) if measured else None
         self._agenda = parts.agenda
         self._limits = parts.limits
-        self.max_attempts = parts.max_attempts
+        self._random_below = parts.random_below
         self._bounded = self.ephemeral or is_ephemeral(parts.topic)  # True: it is in memory only
         self.start = parts.offsets.distributed  # messages before it are not for this channel
         self.backlog = Backlog(parts.offsets, parts.extents, parts.limits.mem_queue_size)
@@ -83,9 +80,10 @@ class Channel:
         self.delayed = 0  # messages in the topic's delay queue that will be released to this channel
         self.buried = Buried()  # messages that failed too often
         self.consumers: dict[DeliveryOwner, Consumer] = {}  # in the order of subscribing; each consumer is its own key
-        self.dispatch = Dispatch(parts.limits.topology_aware, random_below)
+        self.dispatch = Dispatch(parts.limits.topology_aware, parts.random_below)
         # the channels of this name in all logs, this one first: see window.py
         self.shards: tuple[Channel, ...] = (self,)
+        self.throttle: Throttle | None = None  # of the channel and its shards; None: nothing limits deliveries
         self.paused: Pause | None = None
         self.deleted = False
         self.scan_entry: tuple[int, int] | None = None  # (due, handle) of this channel's entry in the agenda
@@ -93,6 +91,8 @@ class Channel:
         self.lost_consumers = 0  # that disconnected with messages in flight
         self.dropped_count = 0  # messages that a bounded channel had no room for
         self._messages_before = parts.offsets.put_count
+        self.settings = ReaderSettings()
+        self.configure(parts.settings)
 
     # consumers
 
@@ -127,18 +127,33 @@ class Channel:
     def return_all(self, consumer: Consumer) -> None:
         """Make all messages ready again that a consumer which is gone has in flight, or bury them."""
         for run in self.in_flight.runs(consumer):
-            self.requeue_count += self._return(run, len(run), REQUEUED, failures.LOST)
+            self.requeue_count += self._return(run, len(run), REQUEUED, failures.LOST, self._agenda.now)
+        if self.throttle is not None:
+            self.throttle.wake()
 
     def refresh(self, consumer: Consumer) -> None:
         """Look again whether a consumer has room after its RDY count, sink or messages in flight changed; wake the channel."""
         if self.dispatch.refresh(consumer):
             self.wake()
+        if self.throttle is not None:
+            self.throttle.wake()
 
     def note_room(self, owner: DeliveryOwner) -> None:
         """Note that messages of `owner` are no longer in flight, so it may have room again. Ignore an owner that has left."""
         consumer = self.consumers.get(owner)
         if consumer is not None and consumer not in self.dispatch.ready:
             self.refresh(consumer)
+        elif self.throttle is not None:
+            self.throttle.wake()
+
+    def configure(self, settings: ReaderSettings) -> None:
+        old, self.settings = self.settings, settings
+        limits = settings.concurrency, settings.rate
+        if limits != (old.concurrency, old.rate) and self.dispatch.leads(self):
+            throttle = Throttle.of(self, *limits, self._agenda.now)
+            for shard in self.shards:
+                shard.throttle = throttle
+                shard.wake()
 
     # messages that were taken out of one state and enter another
 
@@ -160,16 +175,20 @@ class Channel:
         else:
             self.put_back(message)
 
+    def fail(self, message_id: bytes, message: Message, reason: str, now: int, delay: int = 0) -> None:
+        """Deliver a message that has just failed again, after `delay` ns or as the settings say, or bury it."""
+        if self.settings.is_given_up(message.failures):
+            self.bury(message_id, message, reason)
+            return
+        delay = delay or self.settings.retry.delay(message.failures, self._random_below)
+        self.come_back(message, now + delay if delay else 0, now)
+
     def bury(self, message_id: bytes, message: Message, reason: str) -> None:
         """Bury a message as a dead letter: record it in the log, and keep it with the reason."""
         ordinal, attempts, failed = message.ordinal, message.attempts, message.failures
         self.journal.bury(ordinal, message_id, attempts, failed, reason)
         self.count_outcome(BURIED, ordinal, message_id, attempts)
         self.buried.add(message_id, DeadLetter(ordinal, attempts, reason, self._agenda.wall, failed))
-
-    def is_given_up(self, message: Message) -> bool:
-        """Return True if the message is to be buried instead of delivered again."""
-        return 0 < self.max_attempts <= message.failures
 
     def count_outcome(self, what: str, ordinal: int, message_id: bytes, attempts: int) -> None:
         """Count an outcome of a message if the channel is measured. `what`: REQUEUED, TIMED_OUT or BURIED of outcomes.py."""
@@ -182,6 +201,7 @@ class Channel:
         All that this channel has came now, and latencies are recorded where those of `local` are: percentiles cannot be added.
         """
         self._messages_before = self.offsets.put_count - sum(self.counts())
+        self.throttle = local.throttle
         if local.latency is not None:
             self.latency = local.latency
             self.measures = Measures(local.latency, self.outcomes, self._agenda)
@@ -280,6 +300,8 @@ class Channel:
         Return whether it can.
         """
         if self.dispatch.ready and not self.paused and not self.backlog.reading and self.depth > 0:
+            if self.throttle is not None and not self.throttle.lets(self, self._agenda.now):
+                return False
             self._agenda.awake[self] = None
             return True
         return False
@@ -287,6 +309,8 @@ class Channel:
     def serve(self, now: int) -> None:
         """Give each ready consumer its share, once. The channel stays in the agenda if it can deliver more."""
         depth, before = self.depth, self.backlog.cursor
+        if self.throttle is not None:
+            depth = min(depth, self.throttle.free(now))
         if depth <= 0 or self.paused or self.backlog.reading:
             self.dispatch.pass_on()
             return
@@ -306,7 +330,7 @@ class Channel:
             stamps = b"" if self.measures is None else b"".join([frame[STAMP] for frame in frames])
             if message is None:
                 self.in_flight.hold_run(consumer, first, ids, now, deadline, stamps)
-            elif self.is_given_up(message):
+            elif self.settings.is_given_up(message.failures):
                 self.bury(ids, message, failures.LOWERED)
                 continue
             else:
@@ -315,6 +339,8 @@ class Channel:
                 self.in_flight.hold_single(consumer, again, ids, now, deadline, stamps)
                 frames = frames if again.attempts == 1 else [with_attempts(frames[0], again.attempts)]
             self.schedule_scan(deadline)
+            if self.throttle is not None:
+                self.throttle.spend(len(frames))
             return extent.with_headers(first, frames) if consumer.takes_headers else frames
         return []
 
@@ -363,7 +389,7 @@ class Channel:
                 continue
             failures.note_timed_out(self.in_flight, consumer, run)
             reason = failures.LOST if consumer.sink is CLOSED_SINK else failures.TIMED_OUT
-            count = self._return(run, limit - served, TIMED_OUT, reason)
+            count = self._return(run, limit - served, TIMED_OUT, reason, now)
             self.timeout_count += count
             served += count
             if len(run):
@@ -372,6 +398,8 @@ class Channel:
         released = self.deferred.pop_due(now, max(1, limit - served))
         for message in released:
             self.put_back(message)
+        if self.throttle is not None:
+            self.throttle.scan(now)
         return served + len(released)
 
     def _deadline(self, run: Run, consumer: Consumer, now: int) -> int:
@@ -386,9 +414,10 @@ class Channel:
         """Return the time at which `scan` has something to do (monotonic ns), or None if nothing waits for a time."""
         in_flight = self.in_flight.next_due() if self.in_flight.count else None
         deferred = self.deferred.wake_at() if self.deferred.count else None
-        return min((due for due in (in_flight, deferred) if due is not None), default=None)
+        throttled = self.throttle.due if self.throttle is not None else None
+        return min((due for due in (in_flight, deferred, throttled) if due is not None), default=None)
 
-    def _return(self, run: Run, limit: int, what: str, reason: str) -> int:
+    def _return(self, run: Run, limit: int, what: str, reason: str, now: int) -> int:
         """Make up to `limit` messages of a run ready again, or bury those that failed too often. Return how many.
 
         `what`: the outcome; `reason`: that of the failures, which were noted before.
@@ -399,8 +428,8 @@ class Channel:
             failed = failures.has_failed(run, ordinal)
             message = Message(ordinal, attempts, run.failures + failed)
             self.count_outcome(what, ordinal, name, attempts)
-            if failed and self.is_given_up(message):
-                self.bury(name, message, reason)
+            if failed:
+                self.fail(name, message, reason, now)
             else:
                 self.come_back(message, 0, 0)
         return len(members)

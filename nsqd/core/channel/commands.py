@@ -50,7 +50,7 @@ def finish(channel: Channel, consumer: Consumer, ids: bytes, alone: bool = False
                 run.stamps = b""  # InFlight may hold the run for a while
         consumer.finish_count += count
         position += len(batch)
-    if consumer not in channel.dispatch.ready:
+    if consumer not in channel.dispatch.ready or channel.throttle is not None:
         channel.refresh(consumer)
     return failed
 
@@ -120,10 +120,7 @@ def requeue(channel: Channel, consumer: Consumer, message_id: bytes, delay: int,
     consumer.requeue_count += 1
     channel.requeue_count += 1
     channel.count_outcome(REQUEUED, ordinal, message_id, attempts)
-    if channel.is_given_up(message):
-        channel.bury(message_id, message, failures.REQUEUED)
-    else:
-        channel.come_back(message, now + delay if delay else 0, now)
+    channel.fail(message_id, message, failures.REQUEUED, now, delay)
     channel.refresh(consumer)
     return ""
 

@@ -59,6 +59,10 @@ class Dispatch:
         consumer.ready = 0
         self.ready.pop(consumer, None)
 
+    def leads(self, channel: object) -> bool:
+        """Return True unless the channel is a shard of another one (window.py)."""
+        return True
+
     def close(self) -> None:
         """Prepare for the end of the channel: let it have no shards, and be none (window.py)."""
 

@@ -63,7 +63,7 @@ class Shards:
         local = self.local
         for consumer in list(shard.consumers.values()):
             window_of(consumer).drop(shard)
-        shard.dispatch = plain(shard.dispatch, {})
+        shard.dispatch, shard.throttle = plain(shard.dispatch, {}), None
         self.active.pop(shard, None)
         local.shards = tuple(one for one in local.shards if one is not shard)
         self.routes = {digits: channel for digits, channel in self.routes.items() if channel is not shard}
@@ -304,6 +304,9 @@ class ShardedDispatch(Dispatch):
             super().serve(supply, depth, now)
             if shards.ready:
                 shards.wake_active()
+
+    def leads(self, channel: object) -> bool:
+        return channel is self.shards.local
 
     def pass_on(self) -> None:
         self.shards.wake_active()

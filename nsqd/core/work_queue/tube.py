@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
-from nsqd.core.reader import Counts, DistributedBatch, Parts, ReaderKind
+from nsqd.core.reader import Counts, DistributedBatch, Parts, ReaderKind, ReaderSettings
 from nsqd.core.sequence.ahead import Ahead
 from nsqd.core.sequence.journal import ReaderJournal
 from nsqd.core.sequence.put_batch import USUAL, JobOptions, PutBatch
 from nsqd.core.sequence.spans import runs
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Message
+from nsqd.core.timing.throttle import Throttle
 from nsqd.core.work_queue.arrivals import Arrivals
 from nsqd.core.work_queue.job import STATES, Job, JobState, is_over
 from nsqd.core.work_queue.job_index import JobIndex
@@ -43,16 +44,18 @@ class Tube(Pausable):
     takes_job_options = True
 
     __slots__ = (
-        "_made_among", "agenda", "arrivals", "delayed", "deleted", "expire_at", "extents", "index", "jobs", "key",
-        "last_over", "listed", "max_attempts", "name", "number", "offsets", "reading", "reserved", "scan_entry",
-        "start", "table", "topic_name", "total", "waiters",
+        "_made_among", "_random_below", "agenda", "arrivals", "delayed", "deleted", "expire_at", "extents", "index",
+        "jobs", "key", "last_over", "listed", "name", "number", "offsets", "reading", "reserved", "scan_entry",
+        "settings", "start", "table", "throttle", "topic_name", "total", "waiters",
     )  # fmt: skip
 
     def __init__(self, parts: Parts, index: JobIndex[Tube], waiters: Waiters[Tube], listed: TubeList) -> None:
         super().__init__()
         self.topic_name, self.number, self.offsets = parts.topic, parts.number, parts.offsets
         self.extents, self.journal, self.agenda = parts.extents, parts.journal, parts.agenda
-        self.max_attempts = parts.max_attempts
+        self.settings = ReaderSettings()
+        self.throttle: Throttle | None = None  # of the tube and its shards; None: nothing limits reservations
+        self._random_below = parts.random_below
         self.index = index
         self.key = parts.number  # by which workers know the tube; negative: it is a shard
         self.shards: tuple[Tube, ...] = (self,)  # the tubes of this name in all logs, this one first
@@ -72,6 +75,7 @@ class Tube(Pausable):
         self.reading = False  # True: a body is being read from disk
         self.scan_entry: tuple[int, int] | None = None  # (due, handle) of this tube's entry in the agenda
         self.last_over = 0  # monotonic ns: when the last reservation ended that was over
+        self.configure(parts.settings)
 
     # calls from the topic
 
@@ -90,6 +94,15 @@ class Tube(Pausable):
     def expect(self, first: int, count: int, options: JobOptions) -> None:
         """Note that `count` messages from ordinal `first` on will become jobs with these options."""
         self.arrivals.expect(first, count, options)
+
+    def configure(self, settings: ReaderSettings) -> None:
+        old, self.settings = self.settings, settings
+        limits = settings.concurrency, settings.rate
+        if limits != (old.concurrency, old.rate) and self.key > 0:
+            throttle = Throttle.of(self, *limits, self.agenda.now)
+            for shard in self.shards:
+                shard.throttle = throttle
+                shard.wake()
 
     def wake(self) -> None:
         """Make jobs of the messages that have come and can be read, and offer ready jobs to waiting workers."""
@@ -207,12 +220,16 @@ class Tube(Pausable):
         self.offer()  # it continues in the next turn
         return None
 
+    def holds_back(self, now: int) -> bool:
+        """Return True while no job may be reserved: the tube is paused, or its limits are reached. `now`: monotonic ns."""
+        return self.pause_until > now or (self.throttle is not None and not self.throttle.lets(self, now))
+
     def is_deliverable(self, job: Job) -> bool:
         """Return True if a job that is not reserved may be. Finish it if its life is over, bury it if it is given up."""
         if job.ttl and job.is_over(self.agenda.wall):
             self.end_life(job)
             return False
-        if self.is_given_up(job) and job.state is not JobState.BURIED:
+        if self.settings.is_given_up(job.failures) and job.state is not JobState.BURIED:
             self.bury(job, job.priority)
             return False
         return True
@@ -242,6 +259,8 @@ class Tube(Pausable):
         delivered once at most.
         """
         job.reserves += 1
+        if self.throttle is not None:
+            self.throttle.spend(1)
         if job.state is JobState.BURIED:
             job.failures = 0
         self._pass_gate(worker)
@@ -270,6 +289,8 @@ class Tube(Pausable):
             return None
         if self.offsets.gate is not None:
             self._pass_gate(worker)
+        if self.throttle is not None:
+            self.throttle.spend(1)
         due = now + ttr * SECOND
         self.reserved[ordinal] = worker.holder
         self._note_held(ordinal, due, self.table.reserve(ordinal, priority, reserves + 1, due))
@@ -309,26 +330,23 @@ class Tube(Pausable):
 
     def fail(self, job: Job) -> None:
         """Make a reserved job ready again, as not done; or bury it if it is given up."""
-        job.failures += 1
-        if self.is_given_up(job):
-            self.bury(job, job.priority)
-        else:
-            self.unreserve(job)
+        self._fail(job, job.priority, 0, self.agenda.now)
 
-    def is_given_up(self, job: Job) -> bool:
-        """Return True if the job has failed as often as -max-attempts allows."""
-        return 0 < self.max_attempts <= job.failures
+    def _fail(self, job: Job, priority: int, delay: int, now: int) -> None:
+        """Release a job that has failed, to be ready after `delay` ns or as the settings say; or bury it if it is given up."""
+        job.failures += 1
+        if self.settings.is_given_up(job.failures):
+            self.bury(job, priority)
+            return
+        delay = delay or self.settings.retry.delay(job.failures, self._random_below)
+        self._move(job, *((JobState.DELAYED, priority, now + delay) if delay else (JobState.READY, priority, 0)))
 
     def hand_back(self, job: Job, priority: int, delay: int, now: int) -> None:
         """Release a reserved job with that priority, to be ready after `delay` s; or bury it if it is given up."""
         job.releases += 1
-        job.failures += 1
-        if self.is_given_up(job):
-            self.bury(job, priority)
-            return
-        job.delay = delay
-        state, due = (JobState.DELAYED, now + delay * SECOND) if delay else (JobState.READY, 0)
-        self._move(job, state, priority, due)
+        if not self.settings.is_given_up(job.failures + 1):
+            job.delay = delay
+        self._fail(job, priority, delay * SECOND, now)
 
     def bury(self, job: Job, priority: int) -> None:
         """Bury the job with that priority. It waits until it is kicked."""
@@ -371,6 +389,8 @@ class Tube(Pausable):
 
     def _end_reservation(self, ordinal: int) -> None:
         self.reserved.pop(ordinal).lost(self.key, ordinal)
+        if self.throttle is not None:
+            self.throttle.wake()
 
     def _note(self, job: Job, row: bytes) -> None:
         """Record the job's row in the log. Offer a ready job to waiting workers; watch the due time of other jobs."""
@@ -429,6 +449,8 @@ class Tube(Pausable):
             self._note_pause()
             moved += 1
             self.offer()
+        if self.throttle is not None:
+            self.throttle.scan(now)
         return moved
 
     def _end_of_reservation(self, job: Job, now: int) -> int:
@@ -460,6 +482,9 @@ class Tube(Pausable):
             due = pause_end
         if self.expire_at is not None and (due is None or self.expire_at < due):
             due = self.expire_at
+        throttled = self.throttle.due if self.throttle is not None else None
+        if throttled is not None and (due is None or throttled < due):
+            due = throttled
         return due
 
     def _end_lives(self, limit: int) -> int:
@@ -486,7 +511,11 @@ class Tube(Pausable):
     def _schedule_scan(self) -> None:
         due = self.next_due()
         if due is not None:
-            self.agenda.schedule_scan(self, due)
+            self.schedule_scan(due)
+
+    def schedule_scan(self, due: int) -> None:
+        """See to it that the scan looks at this tube by `due` (monotonic ns)."""
+        self.agenda.schedule_scan(self, due)
 
     def offer(self) -> None:
         """Enter the tube for serving if any worker waits. If none does, the next one to reserve looks for a job itself."""
@@ -529,7 +558,7 @@ class Tube(Pausable):
         `key`: a negative number that is never used again.
         """
         assert not self.reserved
-        self.key, self.waiters, self.listed = key, local.waiters, local.listed
+        self.key, self.waiters, self.listed, self.throttle = key, local.waiters, local.listed, local.throttle
         self.waiters.sharded[key] = self
         local.shards += (self,)
         self.inherit_pause(local)
@@ -543,6 +572,7 @@ class Tube(Pausable):
         """Take the jobs away from the workers again, also reserved ones. `local`: as before; None: it is deleted."""
         if local is not None:
             local.shards = tuple(one for one in local.shards if one is not self)
+        self.throttle = None
         self._end_reservations()
         self.waiters.sharded.pop(self.key, None)
         self.waiters.forget(self)
@@ -565,6 +595,11 @@ class Tube(Pausable):
     def pending_count(self) -> int:
         """Return at most how many distributed messages are not jobs yet: some may be jobs, or finished."""
         return self.offsets.distributed - self.arrivals.position
+
+    @property
+    def in_flight_count(self) -> int:
+        """Return the number of reserved jobs."""
+        return len(self.reserved)
 
     @property
     def finishable_count(self) -> int:

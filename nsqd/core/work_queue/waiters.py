@@ -22,7 +22,9 @@ class JobQueue(Protocol):
     table: JobTable
 
     shards: Any  # tubes of the same name of promoted logs: a sequence of queues of the same class
-    pause_until: int  # monotonic ns: no job is given out before this
+
+    def holds_back(self, now: int) -> bool:
+        """Return True while no job may be reserved: the tube is paused, or its limits are reached. `now`: monotonic ns."""
 
     def next_ready(self) -> Job | None:
         """Return the ready job that is to be reserved next; None: there is none now."""
@@ -61,7 +63,7 @@ def turn_of(job: Job) -> tuple[int, int, int]:
 def _earlier(found: tuple[Q, Job] | None, shards: Sequence[Q], now: int) -> tuple[Q, Job] | None:
     """Return `found`, or the ready job of a shard that comes before it."""
     for shard in shards:
-        job = shard.next_ready() if shard.pause_until <= now else None
+        job = shard.next_ready() if not shard.holds_back(now) else None
         if job is not None and (found is None or turn_of(job) < turn_of(found[1])):
             found = shard, job
     return found
@@ -173,9 +175,9 @@ class Waiters(Generic[Q]):
     def next_for(self, worker: Worker, now: int, offered: Q | None = None) -> tuple[Q, Job, bytes] | None:
         """Return the most urgent ready job of the tubes that the worker watches, as (tube, job, body); None if there is none.
 
-        Paused tubes are left out. Raise Reading if the body must be read from disk first. `now`: monotonic ns. `offered`: a
-        tube that has a job for the worker, which waits; None: it does not wait. Of one that waits and watches many tubes, only
-        those are looked at that may have a job: `offered`, and those in `awake`.
+        Tubes that hold their jobs back are left out. Raise Reading if the body must be read from disk first. `now`: monotonic
+        ns. `offered`: a tube that has a job for the worker, which waits; None: it does not wait. Of one that waits and watches
+        many tubes, only those are looked at that may have a job: `offered`, and those in `awake`.
         """
         names: Iterable[str] = worker.watching
         if offered is not None and len(worker.watching) > FEW and len(self.awake) < len(worker.watching):
@@ -185,7 +187,7 @@ class Waiters(Generic[Q]):
             found: tuple[Q, Job] | None = None
             for name in names:
                 queue = self.queues.get(name)
-                if queue is None or queue.pause_until > now:
+                if queue is None or queue.holds_back(now):
                     continue
                 job = queue.next_ready()
                 if job is not None and (found is None or turn_of(job) < turn_of(found[1])):
@@ -206,7 +208,7 @@ class Waiters(Generic[Q]):
         for worker in waiting:
             if not worker.waiting:  # held back, because of what another one was given
                 continue
-            if queue.pause_until > now or queue.next_ready() is None:
+            if queue.holds_back(now) or queue.next_ready() is None:
                 return False
             if self.names_left <= 0:
                 return True

@@ -32,6 +32,7 @@ from nsqd.core.limits import Limits
 from nsqd.core.topic import Topic
 from nsqd.storage import stored_extent
 from nsqd.storage.stored_extent import EXTENT_MESSAGES
+from shared.topic_config import TopicConfig
 from tests.effort import tries
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Delivery, Inbox, Node
@@ -112,6 +113,7 @@ class TopicMachine(RuleBasedStateMachine):
         self.deliveries: list[tuple[Member, int, Delivery]] = []  # what may still be in flight, with the log
         self.bodies_of: dict[bytes, bytes] = {}  # of all that was delivered, by id
         self.finished = 0
+        self.concurrency = 0
 
     def teardown(self) -> None:
         stored_extent.EXTENT_MESSAGES = EXTENT_MESSAGES
@@ -119,12 +121,15 @@ class TopicMachine(RuleBasedStateMachine):
     @initialize(
         requeue_on_disconnect=st.booleans(), topology_aware=st.booleans(), mem_queue_size=st.sampled_from([0, 2, 1000]),
         max_attempts=st.sampled_from([0, 0, 1, 2]), percentiles=st.sampled_from([(), (0.5,)]),
+        concurrency=st.sampled_from([0, 0, 1, 4]),
     )  # fmt: skip
-    def limit(self, max_attempts: int, percentiles: tuple[float, ...], **limits: Any) -> None:
+    def limit(self, max_attempts: int, percentiles: tuple[float, ...], concurrency: int, **limits: Any) -> None:
         self.node.broker.limits = self.node.broker.context.limits = Limits(
             max_attempts={"": max_attempts}, latency_percentiles=percentiles, **limits
         )
         self.topic = self.node.broker.topic("t")
+        self.concurrency = concurrency
+        self.topic.configure(TopicConfig(concurrency=concurrency))
 
     # messages: a body is the number of its log, and its own, which ascends
 
@@ -534,6 +539,7 @@ class TopicMachine(RuleBasedStateMachine):
                 assert not self.could_deliver(channel, name), "nothing waits while a client has room"
         for name, channel in self.topic.channels.items():
             assert len(channel.shards) == len(list(self.parts(name)))
+            assert not self.concurrency or self.in_flight_in(channel) <= self.concurrency
         for member in self.members:
             client, is_ready = member.client, member.client.consumer in member.client.channel.dispatch.ready
             assert (
@@ -554,7 +560,12 @@ class TopicMachine(RuleBasedStateMachine):
             and not self.late(member)
             for member in self.members
         )
-        return channel.depth > 0 and not channel.paused and is_free
+        local = self.topic.channels[name]
+        is_full = 0 < self.concurrency <= self.in_flight_in(local)
+        return channel.depth > 0 and not channel.paused and is_free and not is_full
+
+    def in_flight_in(self, channel: Channel) -> int:
+        return sum(shard.in_flight_count for shard in channel.shards)
 
     def late(self, member: Member) -> bool:
         """True if the scan may still have to time out something that this client has."""

@@ -16,7 +16,7 @@ from tests.nsqd.http.asking import get, post
 
 NODES_OWN = {
     "durability": "always", "retention": "0s", "retention_bytes": 0, "replicate": 1, "max_attempts": 0,
-    "of_its_own": [],
+    "retry": "none", "concurrency": 0, "rate": 0, "of_its_own": [], "channels": [],
 }  # fmt: skip
 
 
@@ -35,16 +35,16 @@ def test_a_topic_is_kept_as_the_node_says_until_it_has_its_own_word(node: LocalN
     post(node, "/topic/config", topic="plain", retention="90m")
     assert reply_of(node, "plain") == NODES_OWN | {"retention": "1h30m0s", "of_its_own": ["retention"]}
     post(node, "/topic/config", topic="plain", durability="os", retention_bytes="1000")
-    own = {"durability": "os", "retention": "1h30m0s", "retention_bytes": 1000, "replicate": 1, "max_attempts": 0}
-    assert reply_of(node, "plain") == own | {"of_its_own": ["durability", "retention", "retention_bytes"]}
+    own = {"durability": "os", "retention": "1h30m0s", "retention_bytes": 1000}
+    assert reply_of(node, "plain") == NODES_OWN | own | {"of_its_own": ["durability", "retention", "retention_bytes"]}
     assert post(node, "/topic/config", topic="plain", durability="default", retention="default").content == b""
     assert reply_of(node, "plain") == NODES_OWN | {"retention_bytes": 1000, "of_its_own": ["retention_bytes"]}
 
 
 def test_a_topic_is_made_with_its_config_and_making_it_again_changes_only_what_is_said(node: LocalNode) -> None:
     post(node, "/topic/create", topic="made", durability="interval", retention="1h", retention_bytes="5")
-    own = {"durability": "interval", "retention": "1h0m0s", "retention_bytes": 5, "replicate": 1, "max_attempts": 0}
-    assert reply_of(node, "made") == own | {"of_its_own": ["durability", "retention", "retention_bytes"]}
+    own = {"durability": "interval", "retention": "1h0m0s", "retention_bytes": 5}
+    assert reply_of(node, "made") == NODES_OWN | own | {"of_its_own": ["durability", "retention", "retention_bytes"]}
     post(node, "/topic/create", topic="made")
     post(node, "/topic/create", topic="made", retention_bytes="6")
     assert (reply_of(node, "made")["retention_bytes"], reply_of(node, "made")["durability"]) == (6, "interval")
@@ -78,20 +78,46 @@ def test_what_cannot_be_configured_is_an_error(
     assert refused(node, "/topic/config", **arguments) == (status, error)
 
 
+def test_a_channel_has_settings_of_its_own_over_a_kill_too(node: LocalNode) -> None:
+    post(node, "/topic/create", topic="t", rate="9")
+    of_the_channel = {"max_attempts": 0, "retry": "none", "concurrency": 2, "rate": 9, "of_its_own": ["concurrency"]}
+    post(node, "/topic/config", topic="t", channel="c", concurrency="2")
+    node = node.killed()
+    assert get(node, "/topic/config", topic="t", channel="c") == {"topic": "t", "channel": "c"} | of_the_channel
+    assert (reply_of(node, "t")["channels"], reply_of(node, "t")["concurrency"]) == (["c"], 0)
+    post(node, "/topic/config", topic="t", channel="c", concurrency="default")
+    assert reply_of(node, "t") == NODES_OWN | {"rate": 9, "of_its_own": ["rate"]}
+
+
+@each("arguments, error", [
+    ({"channel": "c", "durability": "os"}, "NOT_OF_CHANNELS"), ({"channel": "!", "rate": "1"}, "INVALID_ARG_CHANNEL"),
+    ({"channel": "c", "retry": "soon"}, "INVALID_RETRY"),
+    ({"channel": "one-more", "rate": "1"}, "TOO_MANY_CHANNELS_CONFIGURED"),
+])  # fmt: skip
+def test_settings_that_a_channel_cannot_have_are_refused(
+    node: LocalNode, arguments: dict[str, str], error: str
+) -> None:
+    post(node, "/topic/create", topic="t")
+    node.broker.topics["t"].configure(
+        TopicConfig(channels={f"c{number}": TopicConfig(rate=1) for number in range(100)})
+    )
+    assert refused(node, "/topic/config", topic="t", **arguments) == (400, error)
+
+
 def test_an_ephemeral_topic_has_no_config_of_its_own(node: LocalNode) -> None:
     assert refused(node, "/topic/create", topic="e#ephemeral", retention="1h")[0] == 400
     post(node, "/topic/create", topic="e#ephemeral")
 
 
 def test_it_lasts_over_a_kill_and_a_stop() -> None:
-    own = {"durability": "interval", "retention": "1h0m0s", "retention_bytes": 7, "replicate": 1, "max_attempts": 3}
+    own = {"durability": "interval", "retention": "1h0m0s", "retention_bytes": 7, "max_attempts": 3}
     node = LocalNode("-retention", "5m")
     post(node, "/topic/create", topic="own", durability="interval", retention="1h", retention_bytes="7")
     post(node, "/topic/config", topic="own", max_attempts="3")
     post(node, "/topic/create", topic="plain")
     for retention in ("10m0s", "0s"):
         node = node.killed("-retention", retention)
-        assert reply_of(node, "own") == own | {
+        assert reply_of(node, "own") == NODES_OWN | own | {
             "of_its_own": ["durability", "retention", "retention_bytes", "max_attempts"]
         }
         assert reply_of(node, "plain") == NODES_OWN | {"retention": retention}

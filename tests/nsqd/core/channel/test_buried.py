@@ -63,12 +63,12 @@ def test_a_topics_own_limit_has_precedence_at_once_until_it_is_the_nodes_again(n
     assert deliveries() == 2
     topic.configure(TopicConfig(max_attempts=1))
     assert deliveries() == 1
-    assert topic.channel("later").max_attempts == 1
+    assert topic.channel("later").settings.max_attempts == 1
     topic.configure(TopicConfig(max_attempts=5))
     assert deliveries() == 5
     topic.configure(TopicConfig())
     assert deliveries() == 2
-    assert topic.channel("later").max_attempts == 2
+    assert topic.channel("later").settings.max_attempts == 2
 
 
 @each("topic, most", [("t", 2), ("other", 3), ("u", 0)])

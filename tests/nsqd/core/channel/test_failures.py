@@ -7,6 +7,7 @@ from nsqd.core.channel.actions import kick
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.failures import LOWERED
 from nsqd.core.limits import Limits
+from nsqd.core.reader import ReaderSettings
 from shared.topic_config import TopicConfig
 from tests.cases import each
 from tests.nsqd.core.client import Client
@@ -133,7 +134,7 @@ def test_a_window_over_shards_is_one_window(is_lost: bool) -> None:
     node.channel("t", "c")
     log = promote(node, 9, "t", "c", b"x", b"y")
     channel, shard = node.channel("t", "c"), log.broker.topics["t"].channels["c"]
-    shard.max_attempts = 1
+    shard.configure(ReaderSettings(max_attempts=1))
     consumer, inbox = node.subscribe("t", "c", 10, TIMEOUT)
     node.advance(MS)
     node.publish("t", b"0", b"1")

@@ -11,7 +11,7 @@ from nsqd.core.channel.failures import LOWERED
 from nsqd.core.channel.state import restore_message
 from nsqd.core.limits import Limits
 from nsqd.core.message.frame import encode_one
-from nsqd.core.reader import DistributedBatch, Parts
+from nsqd.core.reader import DistributedBatch, Parts, ReaderSettings
 from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.timing.agenda import Agenda
@@ -72,9 +72,10 @@ class World:
             self.journal,
             self.agenda,
             limits or Limits(),
-            attempts,
+            ReaderSettings(attempts),
+            lambda below: 99,
         )  # type: ignore[arg-type]
-        self.channel = Channel("c", parts, None, None, lambda below: 99)
+        self.channel = Channel("c", parts, None, None)
         self.inbox = Inbox()
         self.consumer = self.channel.subscribe(self.inbox, TIMEOUT, 0)
 

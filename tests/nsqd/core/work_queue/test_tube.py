@@ -1,11 +1,13 @@
 """A tube alone: jobs made of messages, records in the log, and actions on jobs."""
 
+from random import Random
+
 import pytest
 
 from nsqd.core.limits import Limits
 from nsqd.core.message.frame import encode_one
 from nsqd.core.message.ids import IdSource
-from nsqd.core.reader import DistributedBatch, Parts
+from nsqd.core.reader import DistributedBatch, Parts, ReaderSettings
 from nsqd.core.sequence.mark import Mark
 from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.sequence.put_batch import JobOptions, PutBatch
@@ -68,7 +70,17 @@ class Bench:
         self.index: JobIndex[Tube] = JobIndex()
         self.waiters: Waiters[Tube] = Waiters()
         self.listed = TubeList()
-        parts = Parts("t", 9, self.offsets, self.extents, self.journal, self.agenda, Limits(), max_attempts)  # type: ignore[arg-type]
+        parts = Parts(
+            "t",
+            9,
+            self.offsets,
+            self.extents,
+            self.journal,
+            self.agenda,
+            Limits(),
+            ReaderSettings(max_attempts),
+            Random(1).randrange,
+        )  # type: ignore[arg-type]
         self.tube = Tube(parts, self.index, self.waiters, self.listed)
         self.index.holders[9] = self.waiters.queues["t"] = self.tube
         if published:

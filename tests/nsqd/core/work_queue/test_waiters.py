@@ -42,6 +42,9 @@ class Queue:
     def add(self, job_id: int, priority: int) -> None:
         self.table.add(Job(job_id, job_id, priority, 0, 60, 0))
 
+    def holds_back(self, now: int) -> bool:
+        return self.pause_until > now
+
     def next_ready(self) -> Job | None:
         return self.table.head()
 
