@@ -36,6 +36,20 @@ class Durability(Enum):
     OS = "os"  # the message is written; the operating system decides when to sync
 
 
+class Ordering(Enum):
+    """In which order a channel delivers messages of one group: those with an equal header `group`."""
+
+    NONE = "none"  # as its consumers can take them
+    GROUP = "group"  # as they were published, one at a time
+
+
+class OnBury(Enum):
+    """What becomes of an ordered group when one of its messages is buried."""
+
+    SKIP = "skip"  # the next message of the group is delivered
+    HOLD = "hold"  # the group waits until the buried message is finished or kicked
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One setting. Its values are whole numbers, members of an Enum, or of a class with `parse` and `str`."""
@@ -124,6 +138,14 @@ class TopicConfig:
     rate: int | None = _row(
         "Most per second", "How many messages a channel delivers in a second at most; 0: any number",
         f"a whole number from 1 to {MOST_RATE}, or 0 for no limit", 0, MOST_RATE, default=0, of_channels=True,
+    )  # fmt: skip
+    ordering: Ordering | None = _row(
+        "Ordering", "Whether a channel delivers messages with an equal header `group` one at a time, as they were published",
+        "none or group", choices=Ordering, default=Ordering.NONE, of_channels=True,
+    )  # fmt: skip
+    on_bury: OnBury | None = _row(
+        "Burial in a group", "Whether an ordered group continues when one of its messages is buried (skip) or waits (hold)",
+        "skip or hold", choices=OnBury, default=OnBury.SKIP, of_channels=True,
     )  # fmt: skip
     channels: Mapping[str, TopicConfig] = field(default_factory=dict)  # by name, those that have settings of their own
 

@@ -20,7 +20,7 @@ from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda, AgendaReader
 from nsqd.core.timing.deferred import Message
 from shared.retry import Retry
-from shared.topic_config import TopicConfig
+from shared.topic_config import OnBury, Ordering, TopicConfig
 
 
 class ReaderKind(IntEnum):
@@ -38,12 +38,14 @@ class ReaderSettings:
     retry: Retry = field(default_factory=Retry)
     concurrency: int = 0  # messages in flight at most; 0: any number
     rate: int = 0  # messages delivered in a second at most; 0: any number
+    ordering: Ordering = Ordering.NONE
+    on_bury: OnBury = OnBury.SKIP
 
     @classmethod
     def of(cls, config: TopicConfig, usual_attempts: int) -> ReaderSettings:
         """Return the settings in a configuration. `usual_attempts`: `max_attempts` if it has none."""
         attempts = usual_attempts if config.max_attempts is None else config.max_attempts
-        return cls(attempts, config.value("retry"), config.value("concurrency"), config.value("rate"))
+        return cls(attempts, *map(config.value, ("retry", "concurrency", "rate", "ordering", "on_bury")))
 
     def is_given_up(self, failures: int) -> bool:
         """Return True if a message that failed so often is to be buried instead of delivered again."""

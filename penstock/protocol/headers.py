@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 Headers: TypeAlias = tuple[tuple[str, str], ...]  # names and values
 
+GROUP = "group"  # messages with an equal value are a group, which a channel may deliver in order
 MOST_HEADERS = 32
 MOST_HEADER_BYTES = 8 * 1024  # of names and values in UTF-8, together
 # 11: msgpack's heads of a pair and its texts, 5: of the array

@@ -69,7 +69,6 @@ TRIED_BY = {
     "nsqd/core/work_queue/test_tube.py": ("nsqd.core.work_queue.worker",),
     "nsqd/discovery/test_link.py": ("penstock.protocol.framing",),
     "nsqd/http/test_arguments.py": ("shared.http.argument",),
-    "nsqd/http/test_attributes.py": ("nsqd.core.message.attributes",),
     "nsqd/http/test_cursors.py": ("nsqd.http.all_cursors",),
     "nsqd/http/test_labelled_metrics.py": ("nsqd.http.metrics",),
     "nsqd/http/test_stats_in_turn.py": ("nsqd.http.stats_client",),

@@ -24,7 +24,7 @@ from nsqd.core.message import ids
 from nsqd.core.message.attributes import NONE
 from nsqd.storage.log import checkpoint, tidying
 from shared.retry import Retry
-from shared.topic_config import Durability, TopicConfig
+from shared.topic_config import Durability, Ordering, TopicConfig
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import Clock
 from tests.nsqd.storage.traces import BodyTrace, traced_errors
@@ -147,6 +147,7 @@ def _configure(random: Random) -> Callable[[Broker], None]:
         retry=random.choice((None, Retry(SECOND // 2, SECOND // 2), Retry(MS, SECOND))),
         concurrency=random.choice((None, 1, 7)),
         rate=random.choice((None, 500)),
+        ordering=random.choice((None, Ordering.GROUP)),
     )
 
     def act(broker: Broker) -> None:

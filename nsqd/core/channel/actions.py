@@ -49,7 +49,7 @@ def move(
     publish([message.ordinal for message, _ in taken])
     channel.journal.promise()
     for message, _ in taken:
-        channel.journal.finish(message.ordinal, 1)
+        channel.finish(message.ordinal)
     return len(taken)
 
 
@@ -94,7 +94,7 @@ def finish_buried(channel: Channel, message_ids: Iterable[bytes]) -> int:
     letters = channel.buried.pop_letters(message_ids)
     channel.journal.promise()
     for letter in letters:
-        channel.journal.finish(letter.ordinal, 1)
+        channel.finish(letter.ordinal)
     return len(letters)
 
 

@@ -8,6 +8,8 @@ channel is done with. Nothing here blocks: a message that is not in memory is re
 until it has been read.
 """
 
+from __future__ import annotations
+
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
@@ -30,6 +32,9 @@ ReadyMessages = tuple[Message | None, int, list[bytes], bytes, Extent]  # see Ba
 class Backlog:
     """The ready messages of one channel."""
 
+    is_grouped = False  # True: groups.py
+    held_count = 0  # of the ready messages, those that wait until another one of their group has ended
+
     __slots__ = ("_extent", "_holes", "_mem_queue_size", "_offsets", "cursor", "extents", "passed", "reading", "retry")
 
     def __init__(self, offsets: TopicOffsets, extents: Extents, mem_queue_size: int) -> None:
@@ -39,12 +44,24 @@ class Backlog:
         self._mem_queue_size = mem_queue_size  # messages
         # ordinal of the next message that was never taken; at most the distributed offset
         self.cursor = offsets.distributed
-        # of the messages that `ordinary` counts, those before the cursor or in a hole
+        # of the messages that `ordinary` counts, those before the cursor or in a hole that are not held back
         self.passed = offsets.ordinary
         self.retry: deque[tuple[int, Message]] = deque()  # (cursor at which it is taken, message); cursors ascend
         self.reading = False  # True: the next message is being read from disk; nothing is taken meanwhile
         self._holes: deque[tuple[int, int]] = deque()  # spans (first, end) ahead of the cursor, ascending, disjoint
         self._extent: Extent | None = None  # the extent that the cursor was in last
+
+    @classmethod
+    def taking_over(cls, other: Backlog) -> Backlog:
+        """Return a backlog in place of another one, which must hold nothing back."""
+        taken = cls.__new__(cls)
+        taken._take_over(other)
+        return taken
+
+    def _take_over(self, other: Backlog) -> None:
+        for name in Backlog.__slots__:
+            setattr(self, name, getattr(other, name))
+        self.retry = deque((self.cursor, message) for _, message in self.retry)
 
     # putting messages in
 
@@ -67,7 +84,7 @@ class Backlog:
 
         Return (the Message that came back, or None for messages of the sequence; the ordinal of the first; the frames, of
         which there is at least one even if it exceeds `room`; the ids, end to end; their extent). Return None if nothing is
-        ready, if the next message must be read from disk first, or after LOST_AT_ONCE lost messages.
+        ready, if the next message must be read from disk first, or after LOST_AT_ONCE messages that are lost or held back.
         """
         lost = 0
         while self.retry or self.cursor < self._offsets.distributed:
@@ -94,8 +111,15 @@ class Backlog:
             if extent.delayed:  # the topic's delay queue hands these messages out
                 self.cursor = min(extent.end, self._limit())
                 continue
-            return self._pop_stretch(extent, min(count, max(1, room // (extent.largest + extent.longest_headers))))
-        self.passed = self._offsets.ordinary  # messages that were counted and did not come are corrupt on disk
+            taken = self._pop_stretch(extent, min(count, max(1, room // (extent.largest + extent.longest_headers))))
+            if taken is not None:
+                return taken
+            lost += 1
+            if lost == LOST_AT_ONCE:
+                return None
+        self.passed = (
+            self._offsets.ordinary - self.held_count
+        )  # messages that were counted and did not come are corrupt on disk
         return None
 
     def _limit(self) -> int:
@@ -105,7 +129,7 @@ class Backlog:
             limit = min(limit, self.retry[0][0])
         return min(limit, self._holes[0][0]) if self._holes else limit
 
-    def _pop_stretch(self, extent: Extent, count: int) -> ReadyMessages:
+    def _pop_stretch(self, extent: Extent, count: int) -> ReadyMessages | None:
         first = self.cursor
         start = first - extent.first
         stop = min(start + count, self._limit() - extent.first, len(extent.frames))
@@ -117,7 +141,7 @@ class Backlog:
         return None, first, frames, bytes(extent.ids[start * ID_SIZE : stop * ID_SIZE]), extent
 
     def _pop_retry(self) -> ReadyMessages | None:
-        """Take the first message of the retry queue. Return None if it must be read first, or if it is corrupt on disk."""
+        """Take the first message of the retry queue. Return None if it must be read first, is corrupt on disk, or held back."""
         message = self.retry[0][1]
         extent = self.extents.read(message.ordinal)
         if extent is None:
@@ -171,6 +195,10 @@ class Backlog:
         if taken:
             self.retry = deque(entry for entry in self.retry if entry[1].ordinal not in ordinals)
         return taken
+
+    def returned(self) -> Iterator[Message]:
+        """Yield the messages of the retry queue in its order, and then those that are held back."""
+        return (message for _, message in self.retry)
 
     def give_up(self) -> tuple[Ahead, deque[tuple[int, Message]]]:
         """Forget all ready messages and move the cursor to the distributed offset.

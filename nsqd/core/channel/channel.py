@@ -22,6 +22,7 @@ from nsqd.core.channel.backlog import LOST_AT_ONCE, Backlog
 from nsqd.core.channel.buried import Buried, DeadLetter
 from nsqd.core.channel.consumer import CLOSED_SINK, ELSEWHERE, Consumer, ConsumerSink
 from nsqd.core.channel.dispatch import Dispatch
+from nsqd.core.channel.groups import GroupedBacklog
 from nsqd.core.channel.inflight import DeliveryOwner, InFlight, Run
 from nsqd.core.channel.unfinished import Unfinished, release_all
 from nsqd.core.measurement.latency import Latency
@@ -35,6 +36,7 @@ from nsqd.core.timing.deferred import Deferred, Message
 from nsqd.core.timing.pause import Pause
 from nsqd.core.timing.throttle import Throttle
 from penstock.protocol.names import is_ephemeral
+from shared.topic_config import OnBury, Ordering
 
 
 class Channel:
@@ -154,6 +156,35 @@ class Channel:
             for shard in self.shards:
                 shard.throttle = throttle
                 shard.wake()
+        if (settings.ordering is Ordering.GROUP) != self.backlog.is_grouped:
+            self._set_ordering()
+        elif settings.on_bury is OnBury.SKIP and old.on_bury is OnBury.HOLD:
+            for letter in self.buried.values():
+                self.ended(letter.ordinal, 1)
+
+    def _set_ordering(self) -> None:
+        """Order groups from now on, or no longer: messages that are in flight already are not affected."""
+        backlog = self.backlog
+        if isinstance(backlog, GroupedBacklog):
+            self.backlog = backlog.plain()
+        else:
+            self.backlog = GroupedBacklog(backlog, self.journal)
+            self.expect_heads()
+        self.wake()
+
+    def expect_heads(self) -> None:
+        """If groups are ordered, note for which messages other ones of their group wait: the channel was not ordered before."""
+        if not isinstance(self.backlog, GroupedBacklog):
+            return
+        waiting = [message.ordinal for _, message in self.deferred.items() if message.attempts]
+        in_flight = [ordinal for first, count in self.in_flight.spans() for ordinal in range(first, first + count)]
+        held = self.buried.ordinals() if self.settings.on_bury is OnBury.HOLD else ()
+        self.backlog.expect_heads([*waiting, *in_flight, *held])
+
+    def ended(self, first: int, count: int) -> None:
+        """Let the groups of `count` messages from `first` on continue, if groups are ordered: the messages are finished."""
+        if isinstance(self.backlog, GroupedBacklog) and self.backlog.ended(first, count):
+            self.wake()
 
     # messages that were taken out of one state and enter another
 
@@ -189,6 +220,8 @@ class Channel:
         self.journal.bury(ordinal, message_id, attempts, failed, reason)
         self.count_outcome(BURIED, ordinal, message_id, attempts)
         self.buried.add(message_id, DeadLetter(ordinal, attempts, reason, self._agenda.wall, failed))
+        if self.settings.on_bury is OnBury.SKIP:
+            self.ended(ordinal, 1)
 
     def count_outcome(self, what: str, ordinal: int, message_id: bytes, attempts: int) -> None:
         """Count an outcome of a message if the channel is measured. `what`: REQUEUED, TIMED_OUT or BURIED of outcomes.py."""
@@ -299,7 +332,12 @@ class Channel:
 
         Return whether it can.
         """
-        if self.dispatch.ready and not self.paused and not self.backlog.reading and self.depth > 0:
+        if (
+            self.dispatch.ready
+            and not self.paused
+            and not self.backlog.reading
+            and self.depth > self.backlog.held_count
+        ):
             if self.throttle is not None and not self.throttle.lets(self, self._agenda.now):
                 return False
             self._agenda.awake[self] = None
@@ -308,7 +346,7 @@ class Channel:
 
     def serve(self, now: int) -> None:
         """Give each ready consumer its share, once. The channel stays in the agenda if it can deliver more."""
-        depth, before = self.depth, self.backlog.cursor
+        depth, before = self.depth - self.backlog.held_count, self.backlog.cursor
         if self.throttle is not None:
             depth = min(depth, self.throttle.free(now))
         if depth <= 0 or self.paused or self.backlog.reading:
@@ -348,7 +386,12 @@ class Channel:
         """Finish a message that was just taken for the consumer, instead of delivering it: see Supply.finish_undelivered."""
         found = self.in_flight.take_out(consumer, message_id)
         if found is not None:
-            self.journal.finish(found[1], 1)
+            self.finish(found[1])
+
+    def finish(self, ordinal: int) -> None:
+        """Finish a message that has been taken out of the four states."""
+        self.journal.finish(ordinal, 1)
+        self.ended(ordinal, 1)
 
     def read_completed(self) -> None:
         """Deliver again: the messages that the backlog waited for have been read from disk."""

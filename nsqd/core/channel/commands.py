@@ -44,6 +44,8 @@ def finish(channel: Channel, consumer: Consumer, ids: bytes, alone: bool = False
         run, first, batch = taken
         count = len(batch) // ID_SIZE
         channel.journal.finish(first, count)
+        if channel.backlog.is_grouped:
+            channel.ended(first, count)
         if channel.measures is not None:
             channel.measures.finished(first, batch, run.attempts, run.published(first, count))
             if not len(run):

@@ -59,8 +59,8 @@ def _ready(channel: Channel, after: str, limit: int) -> Page:
     found: list[ListedMessage] = []
     if not after or after[0] == "r":
         passed = int(after[1:] or 0) if after else 0
-        returned = list(islice(channel.backlog.retry, passed, passed + limit))
-        found = [ListedMessage(message.ordinal, message.attempts) for _, message in returned]
+        returned = islice(channel.backlog.returned(), passed, passed + limit)
+        found = [ListedMessage(message.ordinal, message.attempts) for message in returned]
         if len(found) == limit:
             return found, f"r{passed + limit}"
         start = channel.backlog.cursor

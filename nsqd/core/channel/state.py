@@ -233,6 +233,7 @@ class ChannelState(ReaderState):
         channel.schedule_deferred()
         for message_id, letter in self.buried.values():
             channel.buried.add(message_id, letter)
+        channel.expect_heads()
 
     def _due_soon(self, until: int, later: list[Page]) -> Iterator[tuple[int, int, int]]:
         """Yield (ordinal, due, counts) of the messages that wait, except for pages due after `until`, which go to `later`."""
@@ -258,7 +259,7 @@ def _ready_again(channel: Channel) -> Iterator[tuple[int, int]]:
     for run in channel.in_flight.runs():
         counts = counts_of(run.attempts, run.failures)
         yield from ((ordinal, counts) for ordinal in run.ordinals())
-    yield from ((message.ordinal, message.counts) for _, message in channel.backlog.retry)
+    yield from ((message.ordinal, message.counts) for message in channel.backlog.returned())
 
 
 def _singles(ordinals: Iterable[int]) -> Iterator[Span]:

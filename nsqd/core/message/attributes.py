@@ -16,11 +16,14 @@ from typing import Any
 
 import msgpack
 
-from penstock.protocol.headers import Headers
+from penstock.protocol.headers import GROUP, Headers
 
 MOST_WORD = 128  # characters of a key, or of a producer's name
 MOST_SEQUENCE = (1 << 62) - 1
 _WORD = frozenset(map(chr, range(0x21, 0x7F)))
+_GROUP_FIRST: bytes = b"\x92" + msgpack.packb(GROUP)  # in msgpack: the beginning of a pair with that name
+_GROUP_AT = 2 + len(_GROUP_FIRST)  # the byte of packed attributes that has the size of such a value
+_SHORT, _SHORT_SIZES = 0xA0, 32  # that byte for a text of no bytes; from how many bytes on a size takes more
 _NO_HEADERS: int = msgpack.packb(())[0]  # the second byte of packed attributes that have none
 
 
@@ -73,6 +76,13 @@ def unpack(packed: bytes, ordinal: int) -> Attributes:
 def has_headers(packed: bytes) -> bool:
     """Return True if packed attributes, which are not b"", have headers."""
     return packed[1] != _NO_HEADERS
+
+
+def group_in(packed: bytes) -> bytes:
+    """Return the group of messages with these packed attributes, which have headers; b"": they are of none."""
+    if packed.startswith(_GROUP_FIRST, 2) and 0 <= (size := packed[_GROUP_AT] - _SHORT) < _SHORT_SIZES:
+        return packed[_GROUP_AT + 1 : _GROUP_AT + 1 + size]  # a third of the cost, if it is the first header, and short
+    return dict(_unpacked(packed).headers).get(GROUP, "").encode()
 
 
 @lru_cache(maxsize=1024)

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from itertools import islice
 from operator import itemgetter
 
-from nsqd.core.message.attributes import unpack
+from nsqd.core.message.attributes import group_in, unpack
 from nsqd.core.message.frame import with_headers
 from penstock.protocol.headers import pack_headers
 
@@ -48,6 +48,14 @@ class Extent:
             for index in range(max(start, first) - first, min(end, stop) - first):
                 frames[index] = with_headers(frames[index], headers)
         return frames
+
+    def group_of(self, ordinal: int) -> bytes:
+        """Return the group of a message: its header `group`; b"": it is of none."""
+        place = bisect_right(self.headers, ordinal, key=_start) - 1
+        if place < 0:
+            return b""
+        _, end, packed = self.headers[place]
+        return group_in(packed) if ordinal < end else b""
 
     @property
     def end(self) -> int:

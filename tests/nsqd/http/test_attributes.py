@@ -83,7 +83,9 @@ def header(name: str, value: bytes = b"x") -> tuple[str, bytes]:
     ({}, [header(str(number)) for number in range(33)], "TOO_MANY_HEADERS"),
     ({}, [header("a", b"x" * 8192)], "TOO_MANY_HEADERS"),
     ({}, [header("a", b"1"), ("x-nsq-header-A", b"2")], "INVALID_HEADER"), ({}, [header("")], "INVALID_HEADER"),
-    ({}, [header("a", b"\xff")], "INVALID_HEADER"),
+    ({}, [header("a", b"\xff")], "INVALID_HEADER"), ({"group": ""}, [], "INVALID_GROUP"),
+    ({"group": "g" * 129}, [], "INVALID_GROUP"), ({"group": "g"}, [header("Group", b"h")], "INVALID_HEADER"),
+    ({"group": "g"}, [header(str(number)) for number in range(32)], "TOO_MANY_HEADERS"),
 ])  # fmt: skip
 def test_attributes_that_are_refused(
     client: httpx.Client, path: str, arguments: dict[str, str], headers: list[tuple[str, bytes]], message: str
@@ -115,6 +117,23 @@ def test_a_consumer_gets_the_headers_of_http_also_from_disk(topic: str) -> None:
         with Conversation(node, hello(headers=True) + line) as client:
             found = dict(headed(client) for _ in range(4))
         assert found == {b"one": {"n": "ä"}, b"two": {"m": "x"}, b"three": {"m": "x"}, b"plain": {}}
+        node = node.killed()
+
+
+def test_a_group_is_in_order_for_consumers_that_see_no_headers_also_over_a_kill() -> None:
+    node = LocalNode()
+    post(node.client, "/topic/create?topic=t&ordering=group")
+    post(node.client, "/channel/create?topic=t&channel=c")
+    post(node.client, "/mpub?topic=t&group=g", b"1\n2")
+    post(node.client, "/pub?topic=t", b"3", headers=[header("Group", b"g")])
+    post(node.client, "/pub?topic=t&group=h", b"4")
+    for body in (b"1", b"2", b"3"):
+        with Conversation(node, hello() + b"SUB t c\nRDY 9\n") as client:
+            frames = [frame[1] for _ in range(4) if (frame := client.frame()) is not None and frame[0] != RESPONSE]
+            assert sorted(frame[26:] for frame in frames) == [body, b"4"]
+            client.send(b"".join(b"FIN %s\n" % frame[10:26] for frame in frames if frame[26:] == body))
+            client.send(b"CLS\n")
+            assert client.frame() is not None
         node = node.killed()
 
 

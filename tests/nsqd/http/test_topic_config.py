@@ -16,7 +16,7 @@ from tests.nsqd.http.asking import get, post
 
 NODES_OWN = {
     "durability": "always", "retention": "0s", "retention_bytes": 0, "replicate": 1, "max_attempts": 0,
-    "retry": "none", "concurrency": 0, "rate": 0, "of_its_own": [], "channels": [],
+    "retry": "none", "concurrency": 0, "rate": 0, "ordering": "none", "on_bury": "skip", "of_its_own": [], "channels": [],
 }  # fmt: skip
 
 
@@ -80,10 +80,12 @@ def test_what_cannot_be_configured_is_an_error(
 
 def test_a_channel_has_settings_of_its_own_over_a_kill_too(node: LocalNode) -> None:
     post(node, "/topic/create", topic="t", rate="9")
-    of_the_channel = {"max_attempts": 0, "retry": "none", "concurrency": 2, "rate": 9, "of_its_own": ["concurrency"]}
+    of_the_channel = {"max_attempts": 0, "retry": "none", "concurrency": 2, "rate": 9}
     post(node, "/topic/config", topic="t", channel="c", concurrency="2")
     node = node.killed()
-    assert get(node, "/topic/config", topic="t", channel="c") == {"topic": "t", "channel": "c"} | of_the_channel
+    assert get(node, "/topic/config", topic="t", channel="c") == {
+        "topic": "t", "channel": "c", "ordering": "none", "on_bury": "skip", "of_its_own": ["concurrency"],
+    } | of_the_channel  # fmt: skip
     assert (reply_of(node, "t")["channels"], reply_of(node, "t")["concurrency"]) == (["c"], 0)
     post(node, "/topic/config", topic="t", channel="c", concurrency="default")
     assert reply_of(node, "t") == NODES_OWN | {"rate": 9, "of_its_own": ["rate"]}

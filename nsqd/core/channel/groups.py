@@ -1,0 +1,181 @@
+"""Ordered groups: a channel delivers messages of one group one at a time, in the order in which they were published.
+
+The group of a message is its header `group`; a message without one is of no group. The first message of a group that leaves the
+backlog is the *head* of its group until it is finished, or buried if the setting on_bury says that a group then continues. A
+later message of the group is *held back*: it left the sequence, counts as ready, and follows when the head has ended. A
+head that is requeued, times out or waits for a retry remains the head.
+
+Messages of other groups pass those that are held back, until MOST_HELD are. Then the channel looks no further in the sequence.
+A held message has a record in the log, as one that came back without a delivery, so a restart finds all of them; the heads
+follow from what waits for a time or is buried.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
+
+from nsqd.core.channel.backlog import Backlog, ReadyMessages
+from nsqd.core.message.frame import ID_SIZE
+from nsqd.core.sequence.ahead import Ahead
+from nsqd.core.sequence.extent import Extent
+from nsqd.core.sequence.journal import ReaderJournal
+from nsqd.core.timing.deferred import Message
+
+MOST_HELD = 20_000  # messages held back at a channel: as many as SQS looks ahead in a queue with groups
+
+
+class GroupedBacklog(Backlog):
+    """The ready messages of a channel whose groups are ordered."""
+
+    is_grouped = True
+
+    __slots__ = ("_behind", "_heads", "_journal", "_unknown", "held_count")
+
+    def __init__(self, plain: Backlog, journal: ReaderJournal) -> None:
+        """Take over the messages of a backlog without groups."""
+        self._take_over(plain)
+        self._journal = journal
+        self._unknown: list[int] = []  # ordinals of heads whose groups are still to be read, descending
+        self._heads: dict[int, bytes] = {}  # the group of each head, by ordinal
+        # for each group with a head, the messages that are held back
+        self._behind: dict[bytes, deque[Message] | None] = {}
+        self.held_count = 0
+
+    def plain(self) -> Backlog:
+        """Return a backlog without groups, in place of this one. All that was held back comes next."""
+        self._release_all()
+        return Backlog.taking_over(self)
+
+    def put_back(self, message: Message) -> None:
+        self.put_first(message)  # in any case before the rest of the sequence: its group waits for it
+
+    def pop_ready(self, count: int, room: int) -> ReadyMessages | None:
+        if self._unknown and not self._find_heads():
+            return None
+        if self.held_count >= MOST_HELD and not self.retry:
+            self.reading = True  # until a group continues
+            return None
+        return super().pop_ready(count, room)
+
+    def expect_heads(self, ordinals: Iterable[int]) -> None:
+        """Take these messages as heads of their groups: they are out already, or wait for a time, or are buried."""
+        self._unknown = sorted(ordinals, reverse=True)
+
+    def _find_heads(self) -> bool:
+        """Read the groups of the heads that are to be expected. Return False if one must be read from disk first."""
+        while self._unknown:
+            extent = self.extents.read(self._unknown[-1])
+            if extent is None:
+                self.reading = True
+                return False
+            ordinal = self._unknown.pop()
+            if extent.first <= ordinal:
+                self._becomes_head(extent.group_of(ordinal), ordinal)
+        return True
+
+    def _becomes_head(self, group: bytes, ordinal: int) -> bool:
+        """Return True if a message may be delivered: it has no group, or is the head of its group now."""
+        if not group or ordinal in self._heads:
+            return True
+        if group in self._behind:
+            return False
+        self._heads[ordinal], self._behind[group] = group, None
+        return True
+
+    def _pop_stretch(self, extent: Extent, count: int) -> ReadyMessages | None:
+        taken = super()._pop_stretch(extent, count)
+        assert taken is not None
+        _, first, frames, ids, _ = taken
+        for index in range(len(frames)):
+            group = extent.group_of(first + index)
+            if self._becomes_head(group, first + index):
+                continue
+            back = len(frames) - index - (not index)  # if it is the first one, it leaves the sequence
+            self.cursor -= back
+            self.passed -= back
+            if index:
+                return None, first, frames[:index], ids[: index * ID_SIZE], extent
+            self._journal.requeue(first, 0, 0, 0)
+            self._hold_back(group, Message(first, 0))
+            return None
+        return taken
+
+    def _pop_retry(self) -> ReadyMessages | None:
+        taken = super()._pop_retry()
+        if taken is None or taken[0] is None:
+            return taken
+        message, extent = taken[0], taken[4]
+        group = extent.group_of(message.ordinal)
+        if self._becomes_head(group, message.ordinal):
+            return taken
+        self._hold_back(group, message)
+        return None
+
+    def _hold_back(self, group: bytes, message: Message) -> None:
+        behind = self._behind[group]
+        if behind is None:
+            behind = self._behind[group] = deque()
+        behind.append(message)
+        self.held_count += 1
+        self.passed -= 1
+
+    def ended(self, first: int, count: int) -> bool:
+        """Let the groups continue of those of `count` messages from `first` on that are heads. Return True if any can."""
+        before = self.held_count
+        for ordinal in range(first, first + count):
+            group = self._heads.pop(ordinal, None)
+            if group is None:
+                continue
+            behind = self._behind[group]
+            if not behind:
+                del self._behind[group]
+                continue
+            message = behind.popleft()
+            self._heads[message.ordinal] = group
+            self._release(message)
+        return self.held_count < before
+
+    def _release(self, message: Message) -> None:
+        """Make a message that is held back the next one of the retry queue."""
+        self.held_count -= 1
+        self.passed += 1
+        self.reading = False
+        self.retry.appendleft((self.retry[0][0] if self.retry else self.cursor, message))
+
+    def _release_all(self) -> None:
+        """Release all messages that are held back, the first published first, and know no heads."""
+        held = sorted(self._held(), key=lambda message: message.ordinal, reverse=True)
+        self._heads, self._behind, self._unknown = {}, {}, []
+        for message in held:
+            self._release(message)
+
+    def _held(self) -> Iterator[Message]:
+        return (message for behind in self._behind.values() for message in behind or ())
+
+    def remove_retried(self, ordinals: Collection[int]) -> list[Message]:
+        taken = super().remove_retried(ordinals)
+        for group, behind in self._behind.items():
+            found = [message for message in behind or () if message.ordinal in ordinals]
+            if found:
+                self._behind[group] = deque(one for one in behind or () if one.ordinal not in ordinals)
+                self.held_count -= len(found)
+                self.passed += len(found)
+                taken += found
+        return taken
+
+    def give_up(self) -> tuple[Ahead, deque[tuple[int, Message]]]:
+        self._release_all()
+        return super().give_up()
+
+    def returned(self) -> Iterator[Message]:
+        yield from super().returned()
+        yield from self._held()
+
+    def check(self) -> None:
+        super().check()
+        assert self.held_count == sum(1 for _ in self._held())
+        assert set(self._heads.values()) == self._behind.keys()
+
+    def __repr__(self) -> str:
+        return f"<GroupedBacklog from {self.cursor}, {len(self._heads)} heads, {self.held_count} held back>"

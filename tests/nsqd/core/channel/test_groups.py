@@ -1,0 +1,264 @@
+"""Ordered groups: which message may be delivered, and random lives of a node against a model of each group."""
+
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from nsqd.core.channel import actions, groups
+from nsqd.core.channel.backlog import LOST_AT_ONCE
+from nsqd.core.channel.groups import GroupedBacklog
+from nsqd.core.message.attributes import Attributes
+from shared.retry import Retry
+from shared.topic_config import Durability, OnBury, Ordering, TopicConfig
+from tests.cases import each
+from tests.effort import seeds
+from tests.nsqd.core.client import Client
+from tests.nsqd.core.node import MS, SECOND, Delivery, Inbox, Node, bodies, ids
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import Clock, SimNode
+
+ORDERED = TopicConfig(ordering=Ordering.GROUP)
+TIMEOUT = 2 * SECOND
+
+
+def of_group(group: str) -> Attributes:
+    return Attributes(headers=(("group", group),) if group else (("other", "x"),))
+
+
+def filled(*messages: str, config: TopicConfig = ORDERED) -> Node:
+    """Messages such as "a1", of the group before their number."""
+    node = Node()
+    topic = node.broker.topic("t")
+    topic.configure(config)
+    topic.channel("c")
+    for message in messages:
+        topic.intake.publish_with([message.encode()], of_group(message.rstrip("0123456789")))
+    node.turn()
+    return node
+
+
+def backlog_of(node: Node | SimNode) -> GroupedBacklog:
+    backlog = node.broker.topics["t"].channels["c"].backlog
+    assert isinstance(backlog, GroupedBacklog)
+    return backlog
+
+
+def test_groups_pass_each_other_and_one_message_of_each_is_out() -> None:
+    node = filled("a1", "a2", "b1", "1", "2", "a3", "b2")
+    client, inbox = node.subscribe("t", "c", 10)
+    first = inbox.take()
+    assert bodies(first) == [b"a1", b"b1", b"1", b"2"]
+    channel = client.channel
+    assert (channel.counts(), backlog_of(node).held_count) == ((3, 4, 0, 0), 3)
+    client.finish(first[0].id)
+    node.turn()
+    (second,) = inbox.take()
+    assert second.body == b"a2"
+    client.finish(second.id + first[1].id)
+    node.turn()
+    assert sorted(bodies(inbox.take())) == [b"a3", b"b2"]
+    node.broker.check()
+
+
+@each("way", ["requeue", "later", "retry", "time out", "leave"])
+def test_a_message_that_comes_back_keeps_its_group_waiting(way: str) -> None:
+    config = TopicConfig(ordering=Ordering.GROUP, retry=Retry(SECOND, SECOND) if way == "retry" else None)
+    node = filled("a1", "a2", "b1", config=config)
+    client, inbox = node.subscribe("t", "c", 10, TIMEOUT)
+    first, _ = inbox.take()
+    if way in ("requeue", "retry", "later"):
+        client.requeue(first.id, SECOND if way == "later" else 0, node.now)
+    elif way == "leave":
+        client.leave(node.broker)
+        client, inbox = node.subscribe("t", "c", 10, TIMEOUT)
+    node.turn()
+    came = bodies(inbox.take())
+    if way != "requeue":
+        assert came == []
+        node.advance(TIMEOUT + 50 * MS)
+        came = [body for body in bodies(inbox.take()) if body != b"b1"]
+    assert came == [b"a1"]
+
+
+@each("on_bury, next_one", [(OnBury.SKIP, [b"a2"]), (OnBury.HOLD, [])])
+def test_a_burial_lets_the_group_go_on_or_holds_it_until_an_operator_acts(
+    on_bury: OnBury, next_one: list[bytes]
+) -> None:
+    config = TopicConfig(ordering=Ordering.GROUP, on_bury=on_bury, max_attempts=1)
+    node = filled("a1", "a2", config=config)
+    client, inbox = node.subscribe("t", "c", 10)
+    client.requeue(ids(inbox.take()), 0, node.now)
+    node.turn()
+    came = inbox.take()
+    assert bodies(came) == next_one
+    client.finish(ids(came))
+    actions.finish_buried(client.channel, client.channel.buried.oldest(1))
+    node.turn()
+    assert bodies(inbox.take()) == ([] if next_one else [b"a2"])
+
+
+def test_a_group_that_is_held_goes_on_when_the_setting_says_skip_and_when_the_message_is_kicked() -> None:
+    config = TopicConfig(ordering=Ordering.GROUP, on_bury=OnBury.HOLD, max_attempts=1)
+    for kick in (True, False):
+        node = filled("a1", "a2", config=config)
+        client, inbox = node.subscribe("t", "c", 10)
+        client.requeue(ids(inbox.take()), 0, node.now)
+        if kick:
+            actions.kick(client.channel, client.channel.buried.oldest(1))
+        else:
+            node.broker.topics["t"].configure(ORDERED)
+        node.turn()
+        assert bodies(inbox.take()) == [b"a1" if kick else b"a2"]
+
+
+def test_what_is_held_back_can_be_listed_finished_emptied_and_delivered_without_order() -> None:
+    node = filled("a1", "a2", "a3", "a4", "b1")
+    client, inbox = node.subscribe("t", "c", 10)
+    inbox.take()
+    channel, topic = client.channel, node.broker.topics["t"]
+    assert [message.ordinal for message in channel.backlog.returned()] == [1, 2, 3]
+    chosen = [actions.ChosenMessage(2, topic.frame(2)[18:34])]
+    assert actions.finish(topic.distribution, channel, chosen) == 1
+    assert channel.counts() == (2, 2, 0, 0)
+    topic.configure(TopicConfig())
+    node.turn()
+    assert bodies(inbox.take()) == [b"a2", b"a4"]
+    topic.configure(ORDERED)
+    for number in range(3):
+        topic.intake.publish_with([b"%d" % number], of_group("a"))
+    node.turn()
+    assert inbox.take() == []  # a1, a2 and a4 were out before
+    channel.empty()
+    node.turn()
+    assert (channel.counts(), node.held()) == ((0, 0, 0, 0), 0)
+    node.broker.check()
+
+
+def test_no_more_are_held_back_than_the_limit_and_the_rest_stays_in_the_sequence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(groups, "MOST_HELD", 150)
+    node = filled(*(f"a{number}" for number in range(400)), "b1")
+    client, inbox = node.subscribe("t", "c", 10)
+    assert 150 <= backlog_of(node).held_count <= 150 + LOST_AT_ONCE
+    for number in range(400):
+        (taken,) = [one for one in inbox.take() if one.body != b"b1"]
+        assert taken.body == b"a%d" % number
+        client.finish(taken.id)
+        node.turn()
+    assert client.channel.counts() == (0, 1, 0, 0)
+
+
+class Life:
+    """Random clients of a node that is killed now and then, and a model: what of each group is out or done."""
+
+    def __init__(self, seed: int) -> None:
+        self.random, self.seed = Random(seed), seed
+        self.disk, self.clock = SimDisk(), Clock()
+        self.published: dict[str, list[bytes]] = {}
+        self.ended: set[bytes] = set()
+        self.out: dict[bytes, int] = {}  # -> deadline
+        self.clients: list[tuple[Client, Inbox]] = []
+        self.taken: list[tuple[Client, Delivery]] = []
+        self.config = TopicConfig(
+            ordering=Ordering.GROUP,
+            retry=self.random.choice((None, Retry(SECOND, SECOND))),
+            concurrency=self.random.choice((None, 3)),
+        )
+        self.start()
+        topic = self.node.broker.topic("t")
+        topic.channel("c")
+        topic.configure(self.config)
+        self.node.turn()
+
+    def start(self) -> None:
+        self.node = SimNode(self.disk, Durability.ALWAYS, self.clock, Random(self.seed))
+        self.node.eager = True
+        self.clients, self.taken, self.out = [], [], {}
+
+    def run(self) -> None:
+        for _ in range(120):
+            self.random.choice(
+                (self.publish, self.publish, self.subscribe, self.answer, self.answer, self.wait, self.kill)
+            )()
+            self.look()
+        for _ in range(3000):
+            if self.all() <= self.ended:
+                break
+            self.random.choice((self.subscribe, self.finish_all, self.finish_all, self.wait))()
+            self.look()
+        assert self.all() <= self.ended
+        self.node.broker.check()
+
+    def all(self) -> set[bytes]:
+        return {body for group in self.published.values() for body in group}
+
+    def publish(self) -> None:
+        group, count = self.random.choice("abc"), self.random.choice((1, 1, 3, 20))
+        known = self.published.setdefault(group, [])
+        new = [b"%s%d" % (group.encode(), len(known) + number) for number in range(count)]
+        known += new
+        self.node.broker.topics["t"].intake.publish_with(new, of_group(group))
+        self.node.turn()
+
+    def subscribe(self) -> None:
+        if len(self.clients) < 3:
+            self.clients.append(self.node.subscribe("t", "c", self.random.choice((1, 4, 50)), TIMEOUT))
+            self.node.advance(0)
+
+    def answer(self) -> None:
+        if not self.taken:
+            return
+        client, one = self.taken.pop(self.random.randrange(len(self.taken)))
+        if self.random.random() < 0.6:
+            if not client.finish(one.id):
+                self.ended.add(one.body)
+                self.out.pop(one.body, None)
+        elif not client.requeue(one.id, self.random.choice((0, SECOND)), self.clock.now):
+            self.out.pop(one.body, None)
+        self.node.turn()
+
+    def finish_all(self) -> None:
+        while self.taken:
+            client, one = self.taken.pop()
+            if not client.finish(one.id):
+                self.ended.add(one.body)
+                self.out.pop(one.body, None)
+        self.node.turn()
+
+    def wait(self) -> None:
+        self.node.advance(self.random.choice((MS, SECOND, 3 * SECOND)))
+
+    def kill(self) -> None:
+        if self.random.random() < 0.3:
+            if self.random.random() < 0.5:
+                self.node.checkpoint()
+            self.disk = self.node.disk.kill()
+            self.clock = self.clock.after(self.random.choice((0, SECOND)), 5 * SECOND, rebooted=False)
+            self.start()
+
+    def look(self) -> None:
+        self.node.advance(0)
+        for client, inbox in self.clients:
+            for one in inbox.take():
+                group = one.body[:1].decode()
+                before = self.published[group][: self.published[group].index(one.body)]
+                assert self.ended.issuperset(before), f"{one.body!r} before an earlier one of its group"
+                assert one.body not in self.ended
+                others = [other for other in self.out if other[:1] == one.body[:1] and other != one.body]
+                assert not others, f"{one.body!r} while {others} are out"
+                self.out[one.body] = self.clock.now + TIMEOUT
+                self.taken.append((client, one))
+
+
+def lives() -> Iterator[int]:
+    yield from seeds(300, in_short=25)
+
+
+def test_each_group_is_delivered_as_it_was_published_over_kills_and_timeouts() -> None:
+    for seed in lives():
+        try:
+            Life(seed).run()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
