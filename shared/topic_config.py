@@ -50,6 +50,13 @@ class OnBury(Enum):
     HOLD = "hold"  # the group waits until the buried message is finished or kicked
 
 
+class Overflow(Enum):
+    """What happens to a message that is published to a topic of the greatest length."""
+
+    REFUSE = "refuse"  # it is not taken
+    DROP_OLDEST = "drop-oldest"  # the oldest ready messages of each channel go instead
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One setting. Its values are whole numbers, members of an Enum, or of a class with `parse` and `str`."""
@@ -138,6 +145,14 @@ class TopicConfig:
     rate: int | None = _row(
         "Most per second", "How many messages a channel delivers in a second at most; 0: any number",
         f"a whole number from 1 to {MOST_RATE}, or 0 for no limit", 0, MOST_RATE, default=0, of_channels=True,
+    )  # fmt: skip
+    max_length: int | None = _row(
+        "Most messages", "How many messages the fullest channel has at most, or how many jobs there are; 0: any number",
+        "a whole number, or 0 for no limit", default=0,
+    )  # fmt: skip
+    overflow: Overflow | None = _row(
+        "When full", "Whether further messages are refused, or the oldest ready ones of a channel are dropped",
+        "refuse or drop-oldest", choices=Overflow, default=Overflow.REFUSE,
     )  # fmt: skip
     ordering: Ordering | None = _row(
         "Ordering", "Whether a channel delivers messages with an equal header `group` one at a time, as they were published",

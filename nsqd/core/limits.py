@@ -40,6 +40,10 @@ class NotTaken(TooMany):
     """The node takes no messages: it drains, or it cannot write to its disk. The text says why."""
 
 
+class TopicFull(TooMany):
+    """A topic has as many messages as its setting max_length allows, and refuses more."""
+
+
 MAY_BE_DELIVERED = "NOREPL_MAY_BE_DELIVERED"  # how HTTP names a publish whose copies did not come in time
 
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from nsqd.core.channel.channel import Channel
 from nsqd.core.distribution import Distribution, R
-from nsqd.core.limits import TooFewCopies
+from nsqd.core.limits import TooFewCopies, TopicFull
 from nsqd.core.measurement.outcomes import Producers
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.node_context import NodeContext
@@ -27,7 +27,7 @@ from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.pause import Pause
 from penstock.protocol.names import is_ephemeral, is_valid_name
-from shared.topic_config import TopicConfig
+from shared.topic_config import Overflow, TopicConfig
 
 UNBOUNDED = 1 << 62  # messages
 
@@ -60,7 +60,7 @@ class Topic:
         self.offsets = TopicOffsets(number)
         self.paused: Pause | None = None
         self.deleted = False
-        self.shut = False  # True: it is deleted, or nothing can be published to it: Broker.admit says why
+        self.shut = False  # True: it is deleted, or Broker.admit says whether a message can be published to it
         self.starting = False  # True: nsqlookupd is being asked for the channels; nothing is distributed yet
         self.shards: tuple[Topic, ...] = (self,)  # the topics of this name in all logs, this one first: see shards.py
         producers = Producers() if limits.measures else None
@@ -123,10 +123,24 @@ class Topic:
         """Return the number of nodes that must have each message, this one included."""
         return self.config.replicate or self.context.limits.policy.replicate
 
-    def check_copies(self) -> None:
-        """Raise TooFewCopies, and count that, if fewer nodes can have a copy than the topic asks for."""
+    def check_open(self) -> None:
+        """Raise TooFewCopies or TopicFull, and count that, if nothing can be published to the topic now."""
         if self.lacks_copies:
             raise self._too_few_copies(self.usual_copies)
+        most = self.config.value("max_length")
+        if self._may_refuse and self.length >= most:
+            self.context.registry.refused["topic_full"] += 1
+            raise TopicFull(f"TOPIC_FULL: the topic has {most} messages, its max_length")
+
+    @property
+    def _may_refuse(self) -> bool:
+        return bool(self.config.max_length) and self.config.value("overflow") is Overflow.REFUSE
+
+    @property
+    def length(self) -> int:
+        """Return the number of messages that the fullest reader has or is about to get, without buried ones."""
+        fullest = max((sum(reader.counts()[:3]) + reader.pending_count for reader in self.readers.values()), default=0)
+        return self.intake.pending_count + self.depth + fullest
 
     def _too_few_copies(self, required: int) -> TooFewCopies:
         self.context.registry.refused["no_copies"] += 1
@@ -209,8 +223,8 @@ class Topic:
         self.update_shut()
 
     def update_shut(self) -> None:
-        """Set `shut` again: the node takes messages or takes none, or the copies that are possible or needed have changed."""
-        self.shut = self.deleted or bool(self.context.refusal) or self.lacks_copies
+        """Set `shut` again: the node takes messages or takes none, or the settings or the possible copies have changed."""
+        self.shut = self.deleted or bool(self.context.refusal) or self.lacks_copies or self._may_refuse
 
     @property
     def lacks_copies(self) -> bool:

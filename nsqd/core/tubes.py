@@ -404,7 +404,7 @@ class Tubes:
             self.made(name)
         topic = self.topics[name]
         if topic.shut:
-            topic.check_copies()
+            topic.check_open()
         return topic
 
     def burn_id(self) -> None:

@@ -7,7 +7,7 @@ from starlette.requests import Request
 
 from nsqd.core.broker import DRAINING, Broker
 from nsqd.core.channel.channel import Channel
-from nsqd.core.limits import NotTaken, TooFewCopies, TooMany
+from nsqd.core.limits import NotTaken, TooFewCopies, TooMany, TopicFull
 from nsqd.core.message.frame import ID_SIZE
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.tube import Tube
@@ -31,10 +31,10 @@ def read_message_id(text: str) -> bytes:
 
 
 def topic_to_publish_to(node: Node, request: Request, name: str) -> Topic:
-    """Return the topic, as `made_topic` does. Raises HttpError 503 while the node takes no messages."""
+    """Return the topic, as `made_topic` does. Raises HttpError 503 while the node takes nothing, 429 if the topic is full."""
     try:
         return node.broker.admit(name, partial(made_topic, node, request))
-    except (NotTaken, TooFewCopies) as refused:
+    except (NotTaken, TooFewCopies, TopicFull) as refused:
         raise not_taken(refused) from None
 
 
@@ -46,9 +46,11 @@ def check_open(broker: Broker) -> None:
         raise not_taken(refused) from None
 
 
-def not_taken(refused: NotTaken | TooFewCopies) -> HttpError:
-    """Return the answer to a publish that is refused: 503 DRAINING, NOREPL, or DISK_FULL and the reason that TCP gives, too."""
+def not_taken(refused: NotTaken | TooFewCopies | TopicFull) -> HttpError:
+    """Return the answer to a publish that is refused: 429 TOPIC_FULL, 503 DRAINING, NOREPL, or DISK_FULL and TCP's reason."""
     text = str(refused)
+    if isinstance(refused, TopicFull):
+        return HttpError(429, "TOPIC_FULL")
     if isinstance(refused, TooFewCopies):
         return HttpError(503, text.partition(":")[0])
     return HttpError(503, DRAINING if text == DRAINING else f"DISK_FULL {text}")

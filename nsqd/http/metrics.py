@@ -51,7 +51,7 @@ _HELP = {
     "message_bytes": "Bytes of published message bodies",
     "requeued": "Messages requeued by consumers",
     "timed_out": "Messages that timed out in flight",
-    "dropped": "Messages dropped by ephemeral topics and channels for lack of space",
+    "dropped": "Messages dropped by topics and channels that are ephemeral, or over their length",
     "duplicates": "Duplicate messages that were not published again",
     "ready": "Jobs that can be reserved",
     "reserved": "Jobs reserved by workers",

@@ -60,7 +60,7 @@ TRIED_BY = {
     "nsqd/core/test_model.py": (
         "nsqd.core.directory", "nsqd.core.node_context", "nsqd.core.distribution",
         "nsqd.core.sequence.intake", "nsqd.core.sequence.journal", "nsqd.core.sequence.spans",
-        "nsqd.core.sequence.store", "nsqd.core.topic",
+        "nsqd.core.sequence.store",
     ),
     "nsqd/core/test_pauses.py": ("nsqd.core.timing.pause", "nsqd.tasks.pause_expiry",),
     "nsqd/core/test_shards.py": ("nsqd.core.channel.window", "nsqd.core.registry", "nsqd.core.sequence.mark",),

@@ -6,10 +6,34 @@ import msgpack
 import pytest
 
 from shared.retry import Retry
-from shared.topic_config import MOST, MOST_CHANNELS, SETTINGS, Durability, OnBury, Ordering, TopicConfig, dump, load
+from shared.topic_config import (
+    MOST,
+    MOST_CHANNELS,
+    SETTINGS,
+    Durability,
+    OnBury,
+    Ordering,
+    Overflow,
+    TopicConfig,
+    dump,
+    load,
+)
 from tests.cases import each
 
-ALL = TopicConfig(Durability.OS, 90_000_000_000, 5, 3, 0, Retry.parse("fixed(5s)"), 4, 7, Ordering.GROUP, OnBury.HOLD)
+ALL = TopicConfig(
+    Durability.OS,
+    90_000_000_000,
+    5,
+    3,
+    0,
+    Retry.parse("fixed(5s)"),
+    4,
+    7,
+    9,
+    Overflow.REFUSE,
+    Ordering.GROUP,
+    OnBury.HOLD,
+)
 OF_A_CHANNEL = TopicConfig(rate=2).with_channel("c", TopicConfig(max_attempts=0, retry=Retry()))
 
 

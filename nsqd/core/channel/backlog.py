@@ -179,6 +179,25 @@ class Backlog:
             self.skip(first, end, end - first)
         return spans
 
+    def drop_oldest(self, count: int) -> list[tuple[int, int]]:
+        """Move the cursor past up to `count` messages. Return their spans (first, end), ascending."""
+        spans: list[tuple[int, int]] = []
+        for first, stretch in list(self._next_stretches(count)):
+            spans.append((first, first + stretch))
+            self.passed += stretch
+            self.cursor = first + stretch
+        while self._holes and self._holes[0][1] <= self.cursor:
+            self._holes.popleft()
+        return spans
+
+    def _next_stretches(self, count: int) -> Iterator[tuple[int, int]]:
+        """Yield the next `count` messages that the cursor will take, as (first, count)."""
+        for first, stretch in self.ahead(self.cursor):
+            if count <= 0:
+                return
+            yield first, min(stretch, count)
+            count -= stretch
+
     def pull(self, ordinal: int) -> bool:
         """Make a hole of one message ahead of the cursor. Return False if the cursor would not have taken that message."""
         spans = self.ahead(max(self.cursor, ordinal), ordinal + 1)

@@ -156,6 +156,8 @@ class Channel:
             for shard in self.shards:
                 shard.throttle = throttle
                 shard.wake()
+        if settings.most_kept:
+            self._drop_oldest()
         if (settings.ordering is Ordering.GROUP) != self.backlog.is_grouped:
             self._set_ordering()
         elif settings.on_bury is OnBury.SKIP and old.on_bury is OnBury.HOLD:
@@ -300,6 +302,8 @@ class Channel:
             self.delayed += batch.delayed
         if self._bounded:
             self._drop_excess(batch)
+        if self.settings.most_kept:
+            self._drop_oldest()
         if self.dispatch.ready:
             self.wake()
 
@@ -307,6 +311,16 @@ class Channel:
         for first, end in self.backlog.bound(batch):
             self.dropped_count += end - first
             self.journal.finish(first, end - first)
+
+    def _drop_oldest(self) -> None:
+        """Drop the oldest messages of the sequence if the channel has more than its settings allow."""
+        excess = sum(self.counts()[:3]) - self.settings.most_kept
+        spans = self.backlog.drop_oldest(excess) if excess > 0 else []
+        for first, end in spans:
+            self.dropped_count += end - first
+            self.journal.finish(first, end - first)
+        if spans:
+            self.journal.advance(self.backlog.cursor)
 
     def expect(self, first: int, count: int, options: JobOptions) -> None:
         """Do nothing: the messages of a channel have no options, only jobs do."""

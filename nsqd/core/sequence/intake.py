@@ -159,6 +159,12 @@ class Intake:
         self.most_urgent = NO_PRIORITY
         return put_batches
 
+    @property
+    def pending_count(self) -> int:
+        """Return the number of messages and jobs that are not sealed yet."""
+        apart = sum(len(bodies) for _, bodies, _ in self._pending_apart)
+        return len(self._pending) + apart + sum(len(put_batch.numbers) for put_batch in self._put_batches)
+
     # sealing
 
     def seal(self, wall: int, first: int, room: int) -> list[Sealed]:

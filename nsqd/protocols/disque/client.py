@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from nsqd.core.broker import Broker
-from nsqd.core.limits import TooMany
+from nsqd.core.limits import TooMany, TopicFull
 from nsqd.core.queues import Queues
 from nsqd.core.sequence.mark import Mark
 from nsqd.core.work_queue.waiters import Reading
@@ -144,7 +144,7 @@ class Client(JobClient):
             if self.credential is not None and self.credential.is_guess:
                 self.outbox.end()
         except TooMany as error:
-            self.fail(b"OOM " + str(error).encode())
+            self.fail((b"MAXLEN " if isinstance(error, TopicFull) else b"OOM ") + str(error).encode())
         except Reading as reading:
             self._block(reading)
         if not self._again:

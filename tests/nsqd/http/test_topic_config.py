@@ -16,7 +16,8 @@ from tests.nsqd.http.asking import get, post
 
 NODES_OWN = {
     "durability": "always", "retention": "0s", "retention_bytes": 0, "replicate": 1, "max_attempts": 0,
-    "retry": "none", "concurrency": 0, "rate": 0, "ordering": "none", "on_bury": "skip", "of_its_own": [], "channels": [],
+    "retry": "none", "concurrency": 0, "rate": 0, "max_length": 0, "overflow": "refuse", "ordering": "none",
+    "on_bury": "skip", "of_its_own": [], "channels": [],
 }  # fmt: skip
 
 
