@@ -24,7 +24,7 @@ from nsqd.core.channel.consumer import CLOSED_SINK, Consumer
 from nsqd.core.channel.window import window_of
 from nsqd.core.directory import Directory
 from nsqd.core.limits import TooMany
-from nsqd.core.message.frame import ID_SIZE
+from nsqd.core.message.frame import ID_SIZE, message_id
 from nsqd.core.timing.agenda import Agenda
 from shared.values import SECOND
 
@@ -56,8 +56,9 @@ class Receive:
         self.token = token
         self.arrived = arrived  # called when it can be answered
         self.group = group  # the open receives of one client
-        self.frames: list[bytes] = []  # to answer with
-        self.size = 0  # bytes of `frames`
+        # to answer with, by message id: a message that times out before the answer may be delivered to the receive again
+        self.frames: dict[bytes, bytes] = {}
+        self.size = 0  # bytes of all frames that it was given
         self.is_answered = False
         # None: the receive is over, or its channel is deleted
         self.consumer: Consumer | None = channel.subscribe(self, msg_timeout, 0, takes_headers=True)
@@ -87,7 +88,7 @@ class Receive:
     def deliver(self, frames: list[bytes], size: int, now: int) -> None:
         """Keep the frames for the answer, which waits for the copies of these messages."""
         self._receives.wait_for_copies(self.channel)
-        self.frames += frames
+        self.frames |= {message_id(frame): frame for frame in frames}
         self.size += size
         self.arrived()
 
@@ -153,8 +154,8 @@ class Receives:
         """Return the frames for the answer of a receive, which gets no more; None if its channel was deleted."""
         self._close(receive)
         self.wait_for_copies(receive.channel)
-        frames, receive.frames = receive.frames, []
-        return None if receive.channel.deleted else frames
+        frames, receive.frames = receive.frames, {}
+        return None if receive.channel.deleted else [*frames.values()]
 
     def abandon(self, receive: Receive) -> None:
         """Make the messages of a receive ready again, because its client is gone. None of them has failed."""

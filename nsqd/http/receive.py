@@ -114,8 +114,6 @@ class Receiving:
             request, MOST_BODY, "BODY_TOO_BIG"
         )  # after it, the connection has nothing but its end to report
         await node.until_started()
-        if await node.bridge.call(lambda: made_topic(node, request, topic).starting):
-            await node.registered(topic)
         arrived, token = asyncio.Event(), secrets.token_hex(TOKEN_BYTES)
 
         def notify() -> None:

@@ -1,5 +1,7 @@
 """Receives: messages in flight by a receipt, their timeouts and failures, shards, ephemeral channels, limits and the end."""
 
+from itertools import count
+from random import Random
 from typing import Any
 
 import pytest
@@ -8,9 +10,12 @@ from nsqd.core.channel.channel import Channel
 from nsqd.core.limits import Limits, TooMany
 from nsqd.core.message.frame import message_id
 from nsqd.core.receives import KEEP, MOST_BYTES, Receive
+from nsqd.core.sequence.gate import Gate
+from nsqd.core.sequence.mark import Mark
 from tests.cases import each
+from tests.effort import seeds
 from tests.nsqd.core.node import MS, SECOND, Delivery, Node
-from tests.nsqd.core.promoted import promote
+from tests.nsqd.core.promoted import PromotedLog, promote
 
 TIMEOUT = 60 * SECOND
 
@@ -285,3 +290,79 @@ def test_a_node_that_stops_lets_no_receive_wait() -> None:
     assert world.answer(receive) == []
     world.open()
     assert world.arrivals == 2
+
+
+def test_an_answer_waits_for_copies_of_its_messages() -> None:
+    world, promised = World(), list[tuple[Mark, ...]]()
+    mark = Mark("copied")
+    world.channel.offsets.gate = Gate(mark, promised.append, 10)
+    world.node.publish("t", b"1")
+    assert promised == []
+    receive = world.open()
+    assert promised == [(mark,)]  # of the turn in which it is put in flight
+    world.answer(receive)
+    assert promised == [(mark,)] * 2
+    mark.position = 10
+    world.receive()
+    assert len(promised) == 2
+
+
+@pytest.mark.parametrize("seed", seeds(10))
+def test_any_history(seed: int) -> None:
+    """Of the receipts of a message one at most is valid, and each message is finished once."""
+    random, world, numbers = Random(seed), World(), count()
+    unfinished = set[bytes]()
+    receipts: dict[bytes, list[str]] = {}  # all that clients have got, by body
+    waiting: list[Receive] = []
+    logs: list[PromotedLog] = []
+
+    def publish() -> None:
+        bodies = [b"%d" % next(numbers) for _ in range(random.randint(1, 9))]
+        unfinished.update(bodies)
+        if len(logs) < 3 and random.random() < 0.2:
+            logs.append(promote(world.node, 8 + len(logs), "t", "c", *bodies))
+        else:
+            world.node.publish("t", *bodies)
+
+    def answer() -> None:
+        if waiting:
+            messages = world.answer(waiting.pop(random.randrange(len(waiting))))
+            assert len(dict(messages)) == len(messages)
+            for body, receipt in messages:
+                receipts.setdefault(body, []).append(receipt)
+
+    def act() -> None:
+        command, more = random.choice(
+            [("requeue", (0,)), ("requeue", (SECOND,)), ("touch", (0, 5 * SECOND)), ("finish", ())]
+        )
+        for body in random.sample(sorted(receipts), min(5, len(receipts))):
+            in_flight, known = world.state[1], receipts[body]
+            expired = world.act(command, *known, more=more)
+            assert len(known) - len(expired) in ((0, 1) if body in unfinished else (0,))
+            if len(expired) < len(known) and command == "finish":
+                unfinished.remove(body)
+                assert world.state[1] == in_flight - 1
+
+    def pause() -> None:
+        world.node.broker.pause(world.channel, random.random() < 0.5)
+        world.node.turn()
+
+    actions = [
+        publish, answer, answer, act, act, pause,
+        lambda: waiting.append(world.open(random.randint(1, 5), random.randint(1, 4) * SECOND)),
+        lambda: waiting and world.receives.abandon(waiting.pop()),
+        lambda: world.node.advance(random.randint(0, 3) * SECOND),
+    ]  # fmt: skip
+    for _ in range(150):
+        random.choice(actions)()
+        deferred = sum(shard.deferred_count for shard in world.channel.shards)
+        assert sum(world.state[:2]) + deferred == len(unfinished)
+    world.node.broker.pause(world.channel, False)
+    for receive in waiting:
+        world.receives.abandon(receive)
+    world.node.advance(10 * SECOND)
+    assert world.state == (len(unfinished), 0, 0)
+    while messages := world.receive(5):
+        assert world.act("finish", *messages.values()) == []
+        unfinished -= messages.keys()
+    assert not unfinished
