@@ -139,6 +139,7 @@ class Receives:
         caller then calls `answer` or `abandon`, or does so earlier.
         """
         if len(self._waiting) >= MOST_WAITING or len(self._by_token) >= MOST_OPEN:
+            self._directory.context.registry.refused["receives"] += 1
             raise TooMany(f"{len(self._waiting)} receives wait, and {len(self._by_token)} are open")
         if channel.ephemeral:
             self._keep(channel)
@@ -236,6 +237,7 @@ class Receives:
     def forget(self, receive: Receive) -> None:
         """Forget a receive whose consumer leaves its channel."""
         receive.consumer = None
+        self._waiting.pop(receive, None)
         self._by_token.pop(receive.token, None)
         receive.group.pop(receive, None)
 
@@ -265,6 +267,10 @@ class Receives:
             self._directory.unsubscribe(channel, self._kept.pop(channel)[1])
         return len(due)
 
+    def counts(self) -> dict[str, int]:
+        """Return the number of receives by state."""
+        return {"waiting": len(self._waiting), "in_flight": len(self._by_token) - len(self._waiting)}
+
     def check(self) -> None:
         """Raise AssertionError if an invariant of this class does not hold."""
         for token, receive in self._by_token.items():
@@ -273,9 +279,7 @@ class Receives:
             assert receive.consumer in receive.channel.consumers
             assert (receive in self._waiting) != receive.is_answered
             assert receive.in_flight or not receive.is_answered or receive in self._over
-        assert self._waiting.keys() <= set(self._by_token.values()) | {
-            one for one in self._waiting if one.channel.deleted
-        }
+        assert self._waiting.keys() <= set(self._by_token.values())
 
     def __repr__(self) -> str:
         return f"<Receives: {len(self._waiting)} wait, {len(self._by_token)} open>"

@@ -278,8 +278,10 @@ def test_receives_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     world.receive()
     world.open()
     world.open()
+    assert world.receives.counts() == {"waiting": 2, "in_flight": 1}
     with pytest.raises(TooMany, match="2 receives wait, and 3 are open"):
         world.open()
+    assert world.node.broker.refused["receives"] == 1
 
 
 def test_a_node_that_stops_lets_no_receive_wait() -> None:

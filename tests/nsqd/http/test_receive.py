@@ -13,7 +13,7 @@ from nsqd.http.receive import MOST_BODY, MOST_WAIT
 from shared.auth.tokens import digest
 from shared.http.errors import HttpError
 from shared.http.exchange import Exchange
-from tests.auth_files import bearer, token
+from tests.auth_files import bearer, token, write
 from tests.cases import each
 from tests.local_node import SECOND, LocalNode, MemorySocket
 from tests.nsqd.http.asking import ask, consumer, drained, get, post, reply_of
@@ -94,6 +94,7 @@ def test_msgpack_has_bodies_as_bytes(node: LocalNode) -> None:
 def test_a_request_waits_for_a_message(node: LocalNode) -> None:
     with begin(node, "wait", wait="20s") as waiting:
         assert counts(node, "wait") == (0, 0, 1)
+        assert 'nsqd_receives{state="waiting"} 1.0\n' in node.client.get("/metrics").text
         post(node, "/pub", b"x", topic="wait")
         (message,) = end(waiting)["messages"]
     assert message["body"] == "x"
@@ -244,6 +245,21 @@ def test_limits_of_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
         assert refused("d") == (503, "TOO_MANY_RECEIVES")
     node.advance(SECOND)
     assert refused() == {"messages": []}
+
+
+def test_a_request_ends_with_the_right_of_its_sender(tmp_path: Path) -> None:
+    file = tmp_path / "auth.toml"
+    write(file, "consumer")
+    node = LocalNode("-auth-file", str(file))
+    with node.connect("HTTP") as sock:
+        head = f"Host: localhost\r\nAuthorization: {bearer('consumer')['Authorization']}\r\n\r\n"
+        sock.sendall(f"POST /channel/receive?topic=t&channel=c&wait=60s HTTP/1.1\r\n{head}".encode())
+        node.advance(SECOND)
+        assert node.broker.receives.counts()["waiting"] == 1
+        write(file, "viewer")
+        node.advance(5 * SECOND)
+        assert sock.recv(1) == b""
+    assert node.broker.receives.counts()["waiting"] == 0
 
 
 def test_only_authorization_servers_know_who_may_consume() -> None:
