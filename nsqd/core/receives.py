@@ -154,7 +154,8 @@ class Receives:
     def answer(self, receive: Receive) -> list[bytes] | None:
         """Return the frames for the answer of a receive, which gets no more; None if its channel was deleted."""
         self._close(receive)
-        self.wait_for_copies(receive.channel)
+        if receive.frames:
+            self.wait_for_copies(receive.channel)
         frames, receive.frames = receive.frames, {}
         return None if receive.channel.deleted else [*frames.values()]
 

@@ -48,7 +48,7 @@ from nsqd.http.node import Node
 from nsqd.http.read_back import MSGPACK, wants_msgpack
 from penstock.protocol.headers import split_headers
 from shared.auth.verbs import Verb
-from shared.http.api import V1_HEADERS, json_response, raw_json_response, read_body
+from shared.http.api import V1_HEADERS, json_response, read_body
 from shared.http.argument import Argument, bounded, duration
 from shared.http.errors import HttpError
 from shared.http.exchange import exchange_of
@@ -110,9 +110,7 @@ class Receiving:
         node, receives, packs = self._node, self._receives, wants_msgpack(request)
         if node.options.auth_http_address and not node.options.auth_file:
             raise HttpError(403, "AUTH_FILE_REQUIRED")
-        await read_body(
-            request, MOST_BODY, "BODY_TOO_BIG"
-        )  # after it, the connection has nothing but its end to report
+        await read_body(request, MOST_BODY, "BODY_TOO_BIG")  # what follows in `_wait` is the end of the connection
         await node.until_started()
         arrived, token = asyncio.Event(), secrets.token_hex(TOKEN_BYTES)
 
@@ -130,9 +128,8 @@ class Receiving:
         except (HttpError, ClientDisconnect):
             await node.bridge.call(lambda: receives.abandon(receive))
             raise
-        if isinstance(content, bytes):
-            return Response(content, media_type=MSGPACK, headers=V1_HEADERS)
-        return raw_json_response(content)
+        kind = MSGPACK if packs else "application/json; charset=utf-8"
+        return Response(content, media_type=kind, headers=V1_HEADERS)
 
     def _open(
         self,
@@ -243,7 +240,7 @@ def _packed(frames: list[bytes], token: str) -> bytes:
     return packed
 
 
-def _written(frames: list[bytes], token: str) -> str:
+def _written(frames: list[bytes], token: str) -> bytes:
     """Return the answer as JSON, written message by message: during one call no other thread runs."""
     texts = []
     for frame in frames:
@@ -253,4 +250,4 @@ def _written(frames: list[bytes], token: str) -> str:
         except UnicodeDecodeError:
             fields["body_base64"] = base64.b64encode(body).decode()
         texts.append(json.dumps(fields, separators=(",", ":"), ensure_ascii=False))
-    return f'{{"messages":[{",".join(texts)}]}}'
+    return f'{{"messages":[{",".join(texts)}]}}'.encode()
