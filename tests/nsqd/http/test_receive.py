@@ -3,6 +3,7 @@
 import base64
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import httpx
@@ -15,6 +16,7 @@ from shared.http.errors import HttpError
 from shared.http.exchange import Exchange
 from tests.auth_files import bearer, token, write
 from tests.cases import each
+from tests.effort import seeds
 from tests.local_node import SECOND, LocalNode, MemorySocket
 from tests.nsqd.http.asking import ask, consumer, drained, get, post, reply_of
 from tests.nsqd.http.raw import parse
@@ -176,6 +178,23 @@ def test_a_receipt_expires_with_a_kill_and_the_attempt_counts() -> None:
     node = node.killed()
     assert {one["body"]: one["attempts"] for one in receive(node, "t", max=2)}["2"] == 5
     node.broker.check()
+
+
+@each("seed", seeds(2))
+def test_what_was_answered_survives_power_cuts(seed: int) -> None:
+    random, node = Random(seed), LocalNode()
+    receive(node, "t")
+    published, finished = set[str](), set[str]()
+    for number in range(6):
+        bodies = {f"{number}.{place}" for place in range(5)}
+        post(node, "/mpub", "\n".join(bodies), topic="t")
+        published |= bodies
+        for message in receive(node, "t", max=random.randint(1, 9)):
+            if random.random() < 0.7 and act(node, "finish", "t", receipt=message["receipt"])["finished"]:
+                finished.add(message["body"])
+        node = LocalNode(disk=node.disk.crash(random), clock=node.clock.after(0, 1000 * SECOND, rebooted=True))
+    left = receive(node, "t", max=100)
+    assert sorted(one["body"] for one in left) == sorted(published - finished)
 
 
 def test_messages_on_disk_come_without_a_wait() -> None:
