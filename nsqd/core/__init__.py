@@ -15,8 +15,8 @@ Read from the bottom up. Each line may import only the lines above it, and names
 * `node_context`, `reader_state`, `trace`: what topics share; the durable state of a reader; the events of a message.
 * `channel`, `work_queue`: the two kinds of readers.
 * `distribution`; then `topic`; then `directory`: the readers of a topic, one topic, all topics.
-* `tubes`, `topic_state`: all tubes of a node; the durable state of a topic. `queues`: tubes as clients of Disque see them;
-  `imports`: jobs of other nodes, by queue.
+* `tubes`, `topic_state`, `receives`: all tubes of a node; the durable state of a topic; consumers over HTTP. `queues`: tubes as
+  clients of Disque see them; `imports`: jobs of other nodes, by queue.
 * `broker`: the steps of a turn. Start here for the view from above.
 * `observation`, `recovery`, `topology`, `shards`, `shard_deletions`: views of all topics; topics from a log's states, or from
   nsqd.dat; topics of promoted logs, and what is deleted of them.

@@ -18,6 +18,7 @@ from nsqd.core.message.ids import IdSource
 from nsqd.core.node_context import NodeContext
 from nsqd.core.pauses import Key
 from nsqd.core.reader import Parts, Reader, ReaderKind
+from nsqd.core.receives import Receives
 from nsqd.core.registry import ChangeKind, Registry
 from nsqd.core.sequence.mark import Promise
 from nsqd.core.sequence.store import Store
@@ -78,6 +79,7 @@ class Broker:
         self.delete_topic, self.unsubscribe = self.directory.delete, self.directory.unsubscribe
         self.fetch_changes, self.refused = self.registry.fetch_changes, self.registry.refused
         self.tubes = Tubes(self.directory)
+        self.receives = Receives(self.directory, agenda)  # requests for messages over HTTP
         # makers of readers other than channels
         self._makers: dict[ReaderKind, Callable[[Parts], Reader]] = {ReaderKind.WORK_QUEUE: self.tubes.new_tube}
         # errors that clients were answered, by protocol and code
@@ -297,6 +299,7 @@ class Broker:
             assert self.paused_item(key).paused == pause
         self.directory.check()
         self.tubes.check()
+        self.receives.check()
         for promoted in self.logs[1:]:
             promoted.check()
 

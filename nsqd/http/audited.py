@@ -1,7 +1,7 @@
 """Record in the audit what is changed over HTTP, and what is refused.
 
-A route is recorded if it changes something, or needs the right ADMIN: backups, options, debug. Publishing is not. A refusal of
-any route is recorded, whatever the route does.
+A route is recorded if it changes something, or needs the right ADMIN: backups, options, debug. Publishing and consuming are
+not. A refusal of any route is recorded, whatever the route does.
 """
 
 from __future__ import annotations

@@ -97,6 +97,7 @@ class NodeFigures:
     log: LogFigures
     buffers: BudgetFigures
     expired_jobs: int  # since the start
+    receives: dict[str, int]  # requests of /channel/receive, by state
     cluster: dict[str, Any] | None  # as /cluster has it; None: the node is in no cluster
 
 
@@ -171,6 +172,7 @@ def _whole(node: Node, rows: dict[str, list[FigureRow]]) -> NodeFigures:
         log=node.log(),
         buffers=node.buffers(),
         expired_jobs=node.broker.tubes.listed.expired,
+        receives=node.broker.receives.counts(),
         cluster=node.cluster.figures() if node.cluster is not None else None,
     )
 

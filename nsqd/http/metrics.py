@@ -150,6 +150,12 @@ def _totals(figures: NodeFigures) -> Iterator[Metric]:
     yield CounterMetricFamily(
         "nsqd_jobs_expired", "Jobs that no client finished before their time to live was over", figures.expired_jobs
     )
+    receives = GaugeMetricFamily(
+        "nsqd_receives", "Requests of /channel/receive that wait, or have messages in flight", labels=["state"]
+    )
+    for state, count in figures.receives.items():
+        receives.add_metric([state], count)
+    yield receives
     yield CounterMetricFamily("nsqd_turns", "Passes of the reactor", figures.turns.count)
     yield _histogram("nsqd_turn_seconds", "Duration of a pass of the reactor", figures.turns, TURN_BOUNDS)
     longest = figures.turns.max / 1e9

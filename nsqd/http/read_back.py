@@ -143,7 +143,7 @@ class ReadBack:
         """Answer messages from one place up to another."""
         if min_ > max(1, limit):
             raise HttpError(400, "INVALID_ARG_MIN")
-        packed = _wants_msgpack(request)
+        packed = wants_msgpack(request)
         named = max(from_.offset or 0, (to and to.offset) or 0)  # the highest offset in the request
         await self._replicas.open(log)  # it may take long, and blocks no other request
         async with self._slots:
@@ -202,7 +202,7 @@ class ReadBack:
                 await asyncio.wait_for(readable.wait(), ms / 1000)
 
 
-def _wants_msgpack(request: Request) -> bool:
+def wants_msgpack(request: Request) -> bool:
     """Return whether the client accepts msgpack before JSON. Raises HttpError 406 if it accepts neither."""
     kinds = [kind.partition(";")[0].strip().lower() for kind in request.headers.get("accept", "*/*").split(",")]
     for kind in kinds:

@@ -28,6 +28,7 @@ from nsqd.http.overview import Overview
 from nsqd.http.pauses import PausesRoute
 from nsqd.http.publish import Publishing
 from nsqd.http.read_back import ReadBack
+from nsqd.http.receive import Receiving
 from nsqd.http.series import SeriesRoute
 from nsqd.http.stats import Stats
 from nsqd.http.storage import StorageRoute
@@ -50,6 +51,7 @@ def _declared(node: Node) -> list[Route]:
     observe, config = HealthRoutes(node), Config(node)
     return [
         *Publishing(node).routes(),
+        *Receiving(node).routes(),
         Route("GET /ping", observe.ping, OPEN, (), "Answer `OK`, or 500 with the reason"),
         # clients need versions and ports to connect
         Route("GET /info", observe.info, OPEN, (), "Return version, addresses and limits"),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from nsqd.core.limits import TooMany
+from nsqd.core.receives import Receive
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.worker import CountedHolder
 from nsqd.protocols.outbox import Outbox
@@ -116,8 +117,8 @@ class Account:
     """The use of the node by all clients of one name."""
 
     __slots__ = (
-        "_bytes", "_messages", "_rates", "_unpaid", "blocked", "holder", "name", "refused", "throttled", "throttled_ns",
-        "topics", "unaware", "usages",
+        "_bytes", "_messages", "_rates", "_unpaid", "blocked", "holder", "name", "receives", "refused", "throttled",
+        "throttled_ns", "topics", "unaware", "usages",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -128,6 +129,7 @@ class Account:
         self._unpaid = 0, 0  # messages and bytes that closed connections published, not charged yet
         self.unaware: dict[Usage, None] = {}  # connections that publish without asking until `debt_began`
         self.holder = CountedHolder()  # has the jobs that clients of Disque have fetched
+        self.receives: dict[Receive, None] = {}  # over HTTP: those that wait, or have messages in flight
         self.blocked: dict[Blocked, None] = {}  # consumers for whom there was no room in flight, the first one first
         self.throttled = self.throttled_ns = self.refused = 0  # as in AccountFigures
         self.topics = 0  # as Maker has them
@@ -182,7 +184,8 @@ class Account:
     # at once
 
     def in_flight(self) -> int:
-        return len(self.holder.jobs) + sum(usage.client.in_flight() for usage in self.usages)
+        of_connections = sum(usage.client.in_flight() for usage in self.usages)
+        return len(self.holder.jobs) + of_connections + sum(receive.in_flight for receive in self.receives)
 
     def output(self) -> int:
         return sum(usage.client.outbox.size + usage.client.outbox.unsent for usage in self.usages)

@@ -373,6 +373,7 @@ class Daemon:
     async def stop_http(self) -> None:
         """Answer the requests in progress, and accept no others."""
         if self._http is not None:
+            self._broker.receives.stop()
             for broker in self._broker.logs:
                 if broker.context.history is not None:
                     broker.context.history.end_waiting()

@@ -19,7 +19,8 @@ from nsqd.core.message.ids import Ids
 RESPONSE, ERROR, MESSAGE, MESSAGE_WITH_HEADERS = 0, 1, 2, 3
 HEADER_SIZE = 34  # bytes before the body
 ID_SIZE = 16
-STAMP = slice(8, 16)  # the bytes of a frame that hold its publish time
+# the bytes of a frame that hold its type, its publish time and its attempts
+TYPE, STAMP, ATTEMPTS = slice(4, 8), slice(8, 16), slice(16, 18)
 
 _HEAD = Struct(">iiqH")
 _REST = Struct(">iqH")

@@ -56,7 +56,12 @@ def test_which_routes_are_recorded() -> None:
     gets = {route for route in recorded if route.startswith("GET ") and not route.startswith("GET /debug")}
     assert gets == {"GET /backup", "GET /config/{option}"}
     others = {route for route in NSQD if not route.startswith("GET ")} - recorded
-    assert others == {"POST /pub", "POST /mpub", "POST /topic/cursor"}  # a cursor is what a reader acknowledges
+    consuming = {f"POST /channel/{verb}" for verb in ("receive", "finish", "requeue", "touch")}
+    assert others == consuming | {
+        "POST /pub",
+        "POST /mpub",
+        "POST /topic/cursor",
+    }  # a cursor is what a reader acknowledges
     assert {bool(asked(route)) for route in recorded} == {True}
     assert {bool(asked(route)) for route in set(NSQD) - recorded} == {False}
 
