@@ -50,6 +50,13 @@ class OnBury(Enum):
     HOLD = "hold"  # the group waits until the buried message is finished or kicked
 
 
+class OnExpire(Enum):
+    """What happens to a message that is older than its topic's `ttl`."""
+
+    DROP = "drop"
+    BURY = "bury"
+
+
 class Overflow(Enum):
     """What happens to a message that is published to a topic of the greatest length."""
 
@@ -145,6 +152,14 @@ class TopicConfig:
     rate: int | None = _row(
         "Most per second", "How many messages a channel delivers in a second at most; 0: any number",
         f"a whole number from 1 to {MOST_RATE}, or 0 for no limit", 0, MOST_RATE, default=0, of_channels=True,
+    )  # fmt: skip
+    ttl: int | None = _row(
+        "Time to live", "How long after its publish a message may be delivered; 0: at any time",
+        "a duration such as 36h, 90m or 0s", is_duration=True, default=0, of_channels=True,
+    )  # fmt: skip
+    on_expire: OnExpire | None = _row(
+        "After that time", "Whether a message that is too old is dropped or buried",
+        "drop or bury", choices=OnExpire, default=OnExpire.DROP, of_channels=True,
     )  # fmt: skip
     max_length: int | None = _row(
         "Most messages", "How many messages the fullest channel has at most, or how many jobs there are; 0: any number",

@@ -20,7 +20,9 @@ from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda, AgendaReader
 from nsqd.core.timing.deferred import Message
 from shared.retry import Retry
-from shared.topic_config import OnBury, Ordering, Overflow, TopicConfig
+from shared.topic_config import OnBury, OnExpire, Ordering, Overflow, TopicConfig
+
+_AS_CONFIGURED = "retry", "concurrency", "rate", "ttl", "on_expire", "ordering", "on_bury"
 
 
 class ReaderKind(IntEnum):
@@ -38,6 +40,8 @@ class ReaderSettings:
     retry: Retry = field(default_factory=Retry)
     concurrency: int = 0  # messages in flight at most; 0: any number
     rate: int = 0  # messages delivered in a second at most; 0: any number
+    ttl: int = 0  # ns after its publish in which a message may be delivered; 0: any number
+    on_expire: OnExpire = OnExpire.DROP
     ordering: Ordering = Ordering.NONE
     on_bury: OnBury = OnBury.SKIP
     most_kept: int = 0  # messages that are not buried: a channel drops the oldest ready ones beyond that; 0: any number
@@ -47,7 +51,7 @@ class ReaderSettings:
         """Return the settings in a configuration. `usual_attempts`: `max_attempts` if it has none."""
         attempts = usual_attempts if config.max_attempts is None else config.max_attempts
         most_kept = config.value("max_length") if config.value("overflow") is Overflow.DROP_OLDEST else 0
-        others = {name: config.value(name) for name in ("retry", "concurrency", "rate", "ordering", "on_bury")}
+        others = {name: config.value(name) for name in _AS_CONFIGURED}
         return cls(attempts, most_kept=most_kept, **others)
 
     def is_given_up(self, failures: int) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from heapq import merge
 from operator import attrgetter
 
-from nsqd.core.message.frame import ID_SIZE
+from nsqd.core.message.frame import ID_SIZE, STAMP
 from nsqd.core.retention.policy import StoragePolicy
 from nsqd.core.sequence.extent import Extent
 from nsqd.storage.stored_extent import EXTENT_MESSAGES, StoredExtent, messages_of
@@ -178,6 +178,18 @@ class Sequence:
             self.retained.sort(key=_first)
             self._unsorted = False
         return merge(_from(self.retained, first, end), _from(self.extents, first, end), key=_first)
+
+    def published_before(self, first: int, end: int, oldest: int) -> int:
+        """Return an ordinal before which all messages were published before `oldest`: see Extents."""
+        stamp = oldest.to_bytes(8, "big")
+        for stored, start, stop in self._present(first, end):
+            if stored.extent is None and not 0 < stored.newest < oldest:
+                return stored.first + start
+            frames = stored.extent.frames[start:stop] if stored.extent is not None else ()
+            for index, frame in enumerate(frames, start):
+                if frame and frame[STAMP] >= stamp:
+                    return stored.first + index
+        return end
 
     def cold(self, first: int, end: int) -> int:
         """Return the number of messages of first..end that are on disk only."""

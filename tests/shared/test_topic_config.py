@@ -12,6 +12,7 @@ from shared.topic_config import (
     SETTINGS,
     Durability,
     OnBury,
+    OnExpire,
     Ordering,
     Overflow,
     TopicConfig,
@@ -21,19 +22,9 @@ from shared.topic_config import (
 from tests.cases import each
 
 ALL = TopicConfig(
-    Durability.OS,
-    90_000_000_000,
-    5,
-    3,
-    0,
-    Retry.parse("fixed(5s)"),
-    4,
-    7,
-    9,
-    Overflow.REFUSE,
-    Ordering.GROUP,
-    OnBury.HOLD,
-)
+    Durability.OS, 90_000_000_000, 5, 3, 0, Retry.parse("fixed(5s)"), 4, 7, 60, OnExpire.DROP, 9, Overflow.REFUSE,
+    Ordering.GROUP, OnBury.HOLD,
+)  # fmt: skip
 OF_A_CHANNEL = TopicConfig(rate=2).with_channel("c", TopicConfig(max_attempts=0, retry=Retry()))
 
 

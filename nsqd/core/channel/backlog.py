@@ -140,6 +140,11 @@ class Backlog:
             self._extent = None  # an idle channel must not keep an extent alive that all channels have finished
         return None, first, frames, bytes(extent.ids[start * ID_SIZE : stop * ID_SIZE]), extent
 
+    def untake(self, count: int) -> None:
+        """Give back the last `count` messages that were taken from the sequence."""
+        self.cursor -= count
+        self.passed -= count
+
     def _pop_retry(self) -> ReadyMessages | None:
         """Take the first message of the retry queue. Return None if it must be read first, is corrupt on disk, or held back."""
         message = self.retry[0][1]
@@ -178,6 +183,16 @@ class Backlog:
         for first, end in spans:
             self.skip(first, end, end - first)
         return spans
+
+    def drop_published_before(self, oldest: int) -> list[tuple[int, int]]:
+        """Move the cursor past the messages before the first that was not published before `oldest` (ns since the epoch).
+
+        Return their spans (first, end), ascending.
+        """
+        end = self.extents.published_before(self.cursor, self._offsets.distributed, oldest)
+        return (
+            self.drop_oldest(sum(stretch for _, stretch in self.ahead(self.cursor, end))) if end > self.cursor else []
+        )
 
     def drop_oldest(self, count: int) -> list[tuple[int, int]]:
         """Move the cursor past up to `count` messages. Return their spans (first, end), ascending."""

@@ -17,8 +17,8 @@ See docs/contributing/design/channel.md#states-of-a-message-in-a-channel.
 
 from __future__ import annotations
 
-from nsqd.core.channel import failures
-from nsqd.core.channel.backlog import LOST_AT_ONCE, Backlog
+from nsqd.core.channel import expiry, failures
+from nsqd.core.channel.backlog import LOST_AT_ONCE, Backlog, ReadyMessages
 from nsqd.core.channel.buried import Buried, DeadLetter
 from nsqd.core.channel.consumer import CLOSED_SINK, ELSEWHERE, Consumer, ConsumerSink
 from nsqd.core.channel.dispatch import Dispatch
@@ -28,7 +28,7 @@ from nsqd.core.channel.unfinished import Unfinished, release_all
 from nsqd.core.measurement.latency import Latency
 from nsqd.core.measurement.measures import Measures
 from nsqd.core.measurement.outcomes import BURIED, REQUEUED, TIMED_OUT, Outcomes
-from nsqd.core.message.frame import STAMP, with_attempts
+from nsqd.core.message.frame import ID_SIZE, STAMP, with_attempts
 from nsqd.core.reader import Counts, DistributedBatch, Parts, ReaderKind, ReaderSettings
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.agenda import Agenda
@@ -36,7 +36,7 @@ from nsqd.core.timing.deferred import Deferred, Message
 from nsqd.core.timing.pause import Pause
 from nsqd.core.timing.throttle import Throttle
 from penstock.protocol.names import is_ephemeral
-from shared.topic_config import OnBury, Ordering
+from shared.topic_config import OnBury, OnExpire, Ordering
 
 
 class Channel:
@@ -48,7 +48,7 @@ class Channel:
 
     __slots__ = (
         "_agenda", "_bounded", "_limits", "_messages_before", "_random_below", "backlog", "buried", "consumers",
-        "deferred", "delayed", "deleted", "dispatch", "dropped_count", "ephemeral", "in_flight", "journal", "key",
+        "deferred", "delayed", "deleted", "dispatch", "dropped_count", "ephemeral", "expire_at", "in_flight", "journal", "key",
         "latency", "lost_consumers", "measures", "name", "number", "offsets", "outcomes", "paused", "requeue_count",
         "scan_entry", "settings", "shards", "start", "throttle", "timeout_count", "topic_name",
     )  # fmt: skip
@@ -93,6 +93,7 @@ class Channel:
         self.lost_consumers = 0  # that disconnected with messages in flight
         self.dropped_count = 0  # messages that a bounded channel had no room for
         self._messages_before = parts.offsets.put_count
+        self.expire_at: int | None = None  # when the scan looks for messages that are too old (monotonic ns)
         self.settings = ReaderSettings()
         self.configure(parts.settings)
 
@@ -158,6 +159,8 @@ class Channel:
                 shard.wake()
         if settings.most_kept:
             self._drop_oldest()
+        self.expire_at = None
+        self._watch_expiry(self._agenda.now)
         if (settings.ordering is Ordering.GROUP) != self.backlog.is_grouped:
             self._set_ordering()
         elif settings.on_bury is OnBury.SKIP and old.on_bury is OnBury.HOLD:
@@ -171,10 +174,15 @@ class Channel:
             self.backlog = backlog.plain()
         else:
             self.backlog = GroupedBacklog(backlog, self.journal)
-            self.expect_heads()
+            self._expect_heads()
         self.wake()
 
-    def expect_heads(self) -> None:
+    def revived(self, now: int) -> None:
+        """Take account of the messages that a restart has given the channel. `now`: monotonic ns."""
+        self._expect_heads()
+        self._watch_expiry(now)
+
+    def _expect_heads(self) -> None:
         """If groups are ordered, note for which messages other ones of their group wait: the channel was not ordered before."""
         if not isinstance(self.backlog, GroupedBacklog):
             return
@@ -304,21 +312,22 @@ class Channel:
             self._drop_excess(batch)
         if self.settings.most_kept:
             self._drop_oldest()
+        if self.settings.ttl:
+            self._watch_expiry(self._agenda.now)
         if self.dispatch.ready:
             self.wake()
 
     def _drop_excess(self, batch: DistributedBatch) -> None:
-        for first, end in self.backlog.bound(batch):
-            self.dropped_count += end - first
-            self.journal.finish(first, end - first)
+        self._drop(self.backlog.bound(batch))
 
     def _drop_oldest(self) -> None:
         """Drop the oldest messages of the sequence if the channel has more than its settings allow."""
         excess = sum(self.counts()[:3]) - self.settings.most_kept
-        spans = self.backlog.drop_oldest(excess) if excess > 0 else []
-        for first, end in spans:
-            self.dropped_count += end - first
-            self.journal.finish(first, end - first)
+        if excess > 0:
+            self._drop_from_sequence(self.backlog.drop_oldest(excess))
+
+    def _drop_from_sequence(self, spans: list[tuple[int, int]]) -> None:
+        self._drop(spans)
         if spans:
             self.journal.advance(self.backlog.cursor)
 
@@ -377,6 +386,10 @@ class Channel:
             taken = self.backlog.pop_ready(count, room)
             if taken is None:
                 return []
+            if self.settings.ttl:
+                taken = self._not_expired(taken)
+                if taken is None:
+                    continue
             message, first, frames, ids, extent = taken
             deadline = now + consumer.msg_timeout
             stamps = b"" if self.measures is None else b"".join([frame[STAMP] for frame in frames])
@@ -395,6 +408,43 @@ class Channel:
                 self.throttle.spend(len(frames))
             return extent.with_headers(first, frames) if consumer.takes_headers else frames
         return []
+
+    def _not_expired(self, taken: ReadyMessages) -> ReadyMessages | None:
+        """Return of these messages the first that may be delivered, or None if the first ones are too old: those are ended."""
+        count, is_expired = expiry.leading(taken[2], self._agenda.wall - self.settings.ttl)
+        taken = message, first, _, ids, _ = expiry.cut(self.backlog, taken, count)
+        if not is_expired:
+            return taken
+        if self.settings.on_expire is OnExpire.BURY:
+            for ordinal in range(first, first + count):
+                at = (ordinal - first) * ID_SIZE
+                self.bury(ids[at : at + ID_SIZE], message or Message(ordinal, 0), expiry.EXPIRED)
+        else:
+            self._drop([(first, first + count)])
+        return None
+
+    def _drop(self, spans: list[tuple[int, int]]) -> None:
+        """Finish messages that left the backlog without a delivery, and count them as dropped."""
+        for first, end in spans:
+            self.dropped_count += end - first
+            self.journal.finish(first, end - first)
+            self.ended(first, end - first)
+
+    def _drop_expired(self, now: int) -> None:
+        """Drop ready messages that are too old, and look again when the next may be."""
+        ttl, self.expire_at = self.settings.ttl, None
+        if ttl and self.settings.on_expire is OnExpire.DROP:
+            oldest = self._agenda.wall - ttl
+            self._drop_from_sequence(self.backlog.drop_published_before(oldest))
+            self._watch_expiry(now)
+
+    def _watch_expiry(self, now: int) -> None:
+        """See to it that the scan looks for messages that have expired."""
+        if self.settings.ttl and self.expire_at is None and self.backlog.cursor < self.offsets.distributed:
+            published = self.backlog.extents.published_plain(self.backlog.cursor) or self._agenda.wall
+            left = published + self.settings.ttl - self._agenda.wall
+            self.expire_at = now + max(left, expiry.EVERY)
+            self.schedule_scan(self.expire_at)
 
     def finish_undelivered(self, consumer: Consumer, message_id: bytes) -> None:
         """Finish a message that was just taken for the consumer, instead of delivering it: see Supply.finish_undelivered."""
@@ -457,6 +507,8 @@ class Channel:
             self.put_back(message)
         if self.throttle is not None:
             self.throttle.scan(now)
+        if self.expire_at is not None and self.expire_at <= now:
+            self._drop_expired(now)
         return served + len(released)
 
     def _deadline(self, run: Run, consumer: Consumer, now: int) -> int:
@@ -472,7 +524,8 @@ class Channel:
         in_flight = self.in_flight.next_due() if self.in_flight.count else None
         deferred = self.deferred.wake_at() if self.deferred.count else None
         throttled = self.throttle.due if self.throttle is not None else None
-        return min((due for due in (in_flight, deferred, throttled) if due is not None), default=None)
+        times = in_flight, deferred, throttled, self.expire_at
+        return min((due for due in times if due is not None), default=None)
 
     def _return(self, run: Run, limit: int, what: str, reason: str, now: int) -> int:
         """Make up to `limit` messages of a run ready again, or bury those that failed too often. Return how many.

@@ -92,8 +92,7 @@ class GroupedBacklog(Backlog):
             if self._becomes_head(group, first + index):
                 continue
             back = len(frames) - index - (not index)  # if it is the first one, it leaves the sequence
-            self.cursor -= back
-            self.passed -= back
+            self.untake(back)
             if index:
                 return None, first, frames[:index], ids[: index * ID_SIZE], extent
             self._journal.requeue(first, 0, 0, 0)

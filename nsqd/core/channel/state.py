@@ -233,7 +233,7 @@ class ChannelState(ReaderState):
         channel.schedule_deferred()
         for message_id, letter in self.buried.values():
             channel.buried.add(message_id, letter)
-        channel.expect_heads()
+        channel.revived(now)
 
     def _due_soon(self, until: int, later: list[Page]) -> Iterator[tuple[int, int, int]]:
         """Yield (ordinal, due, counts) of the messages that wait, except for pages due after `until`, which go to `later`."""

@@ -32,6 +32,12 @@ class Extents(Protocol):
         The sequence is examined during the iteration, so nothing may change meanwhile.
         """
 
+    def published_before(self, first: int, end: int, oldest: int) -> int:
+        """Return an ordinal of first..end before which all messages were published before `oldest` (ns since the epoch).
+
+        It is the greatest, unless messages are on disk only, of which just whole extents are looked at.
+        """
+
     def cold(self, first: int, end: int) -> int:
         """Return the number of messages first..end that are on disk only."""
 

@@ -16,7 +16,8 @@ from tests.nsqd.http.asking import get, post
 
 NODES_OWN = {
     "durability": "always", "retention": "0s", "retention_bytes": 0, "replicate": 1, "max_attempts": 0,
-    "retry": "none", "concurrency": 0, "rate": 0, "max_length": 0, "overflow": "refuse", "ordering": "none",
+    "retry": "none", "concurrency": 0, "rate": 0, "ttl": "0s", "on_expire": "drop", "max_length": 0,
+    "overflow": "refuse", "ordering": "none",
     "on_bury": "skip", "of_its_own": [], "channels": [],
 }  # fmt: skip
 
@@ -81,7 +82,7 @@ def test_what_cannot_be_configured_is_an_error(
 
 def test_a_channel_has_settings_of_its_own_over_a_kill_too(node: LocalNode) -> None:
     post(node, "/topic/create", topic="t", rate="9")
-    of_the_channel = {"max_attempts": 0, "retry": "none", "concurrency": 2, "rate": 9}
+    of_the_channel = {"max_attempts": 0, "retry": "none", "concurrency": 2, "rate": 9, "ttl": "0s", "on_expire": "drop"}
     post(node, "/topic/config", topic="t", channel="c", concurrency="2")
     node = node.killed()
     assert get(node, "/topic/config", topic="t", channel="c") == {

@@ -1,0 +1,116 @@
+"""Messages that are too old: never delivered, dropped or buried, with and without consumers, over restarts."""
+
+from nsqd.core.channel import expiry
+from nsqd.core.channel.expiry import EXPIRED
+from nsqd.storage import stored_extent
+from shared.retry import Retry
+from shared.topic_config import OnExpire, Ordering, TopicConfig
+from tests.cases import each
+from tests.nsqd.core.channel.test_groups import of_group
+from tests.nsqd.core.node import MS, SECOND, Node, bodies
+from tests.nsqd.storage.log.test_replay import publish, start, subscribe
+from tests.nsqd.storage.sim_disk import SimDisk
+
+BRIEF = TopicConfig(ttl=5 * SECOND)
+
+
+def filled(config: TopicConfig = BRIEF) -> Node:
+    """Eight messages, a second apart."""
+    node = Node()
+    node.broker.topic("t").configure(config)
+    node.channel("t", "c")
+    for number in range(8):
+        node.publish("t", b"%d" % number)
+        node.advance(SECOND)
+    node.advance(10 * MS)
+    return node
+
+
+def test_the_scan_drops_what_is_too_old_also_without_consumers() -> None:
+    node = filled()
+    channel = node.channel("t", "c")
+    assert channel.depth + channel.dropped_count == 8
+    assert 4 <= channel.depth <= 6
+    node.advance(7 * SECOND)
+    assert (channel.depth, channel.dropped_count, node.held()) == (0, 8, 0)
+    assert channel.next_due() is None
+    node.broker.check()
+
+
+@each("on_expire", [*OnExpire])
+def test_a_consumer_gets_only_what_is_young_enough(on_expire: OnExpire) -> None:
+    node = filled(TopicConfig(ttl=5 * SECOND, on_expire=on_expire))
+    client, inbox = node.subscribe("t", "c", 9)
+    assert bodies(inbox.take()) == [b"4", b"5", b"6", b"7"]
+    letters = client.channel.buried.after(None, 9)
+    if on_expire is OnExpire.BURY:
+        assert [(letter.ordinal, letter.reason) for _, letter in letters] == [(one, EXPIRED) for one in range(4)]
+    else:
+        assert (letters, client.channel.dropped_count) == ([], 4)
+    node.broker.check()
+
+
+@each("config", [
+    BRIEF, TopicConfig(ttl=5 * SECOND, retry=Retry(6 * SECOND, 6 * SECOND)),
+    TopicConfig(ttl=5 * SECOND, ordering=Ordering.GROUP),
+])  # fmt: skip
+def test_a_message_that_comes_back_too_late_goes(config: TopicConfig) -> None:
+    node = filled(config)
+    node.broker.topics["t"].intake.publish_with([b"new"], of_group("g"))
+    client, inbox = node.subscribe("t", "c", 1)
+    (taken,) = inbox.take()
+    client.requeue(taken.id, 0 if config.retry else 6 * SECOND, node.now)
+    node.advance(7 * SECOND)
+    assert not [one for one in inbox.take() if one.attempts > 1]
+    node.broker.check()
+
+
+def test_old_messages_among_young_ones_are_found() -> None:
+    node = filled()
+    topic = node.broker.topics["t"]
+    wall = node.broker.wall
+    topic.append_past([(wall - age * SECOND, b"%d ago" % age) for age in (1, 9, 2, 3, 20)], None)
+    _, inbox = node.subscribe("t", "c", 20)
+    assert [one.body for one in inbox.take() if b"ago" in one.body] == [b"1 ago", b"2 ago", b"3 ago"]
+
+
+def test_a_ttl_that_is_set_later_or_longer_holds_for_what_is_there() -> None:
+    node = filled(TopicConfig())
+    topic, channel = node.broker.topics["t"], node.channel("t", "c")
+    topic.configure(TopicConfig(ttl=3 * SECOND).with_channel("d", TopicConfig(ttl=60 * SECOND)))
+    topic.channel("d")
+    node.publish("t", b"8")
+    node.advance(4 * SECOND)
+    assert (channel.depth, topic.channels["d"].depth) == (0, 1)
+    topic.configure(TopicConfig())
+    assert channel.next_due() is None
+
+
+def test_what_is_on_disk_only_goes_by_whole_extents_after_a_restart() -> None:
+    node = start(SimDisk())
+    topic = node.broker.topic("t")
+    topic.configure(BRIEF)
+    topic.channel("a")
+    for number in range(3 * stored_extent.EXTENT_MESSAGES):
+        topic.publish([b"%d" % number], 3)
+        if number % 100 == 0:
+            node.advance(200 * MS)
+    node.turn()
+    node = start(node.disk.kill(), wall=node.clock.wall)
+    node.advance(2 * SECOND)
+    channel = node.broker.topics["t"].channels["a"]
+    depth = channel.depth
+    assert 0 < depth <= 2 * stored_extent.EXTENT_MESSAGES
+    _, inbox = subscribe(node, "t", "a", 10_000)
+    taken = inbox.take()
+    assert 0 < len(taken) <= depth
+    assert min(one.timestamp for one in taken) >= node.clock.wall - 5 * SECOND
+    publish(node, b"last")
+    assert bodies(inbox.take()) == [b"last"]
+    node.broker.check()
+
+
+def test_how_many_frames_lead() -> None:
+    frames = [b"\0" * 8 + stamp.to_bytes(8, "big") for stamp in (1, 2, 5, 1)]
+    assert [expiry.leading(frames[at:], 3) for at in range(4)] == [(2, 1), (1, 1), (1, 0), (1, 1)]
+    assert expiry.leading(frames, 9) == (4, 1)
