@@ -10,6 +10,7 @@ import pytest
 from docs.generate import ALERTS, OPTIONS, PAGES, REFERENCE, nsqadmin_alerts, penstock_parser
 from docs.route_table import NSQADMIN
 from shared.options import specs
+from shared.topic_config import SETTINGS
 from tests.cases import each
 from tests.daemons import ROOT
 from tests.declared_routes import LOOKUPD, NSQD
@@ -80,3 +81,10 @@ def test_every_error_is_listed() -> None:
     found = set(http_errors())
     assert len(found) > 40
     assert sorted(error for error in found if not error.startswith(by_argument) and f"`{error}`" not in text) == []
+
+
+def test_every_setting_is_listed_and_marked_if_channels_may_have_it() -> None:
+    table = (REFERENCE / "settings.md").read_text()
+    for name, setting in SETTINGS.items():
+        (found,) = set(re.findall(rf"^\|.*?`{name}(?:=[a-z-]+)?`(\*?)", table, re.MULTILINE))
+        assert (found == "*") == setting.of_channels, name
