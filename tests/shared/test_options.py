@@ -56,11 +56,6 @@ def test_bools_lists_and_values() -> None:
     assert read("-mode", "auto", "-name", "y") == Options(mode="on")  # `auto` is no flag: parsing stops
 
 
-@each("stop", ["word", "-", "--"])
-def test_parsing_stops_at_the_first_argument_that_is_no_flag(stop: str) -> None:
-    assert read("-name", "y", stop, "-nonsense") == Options(name="y")
-
-
 @each("argv, warnings", [
     (["-verbose", "false", "-name", "y"], ["arguments from 'false' on are ignored"]),
     (["word", "-name"], ["arguments from 'word' on are ignored"]), (["-"], ["arguments from '-' on are ignored"]),
@@ -73,12 +68,7 @@ def test_what_is_ignored_is_said(argv: list[str], warnings: list[str]) -> None:
     assert (list(found.warnings), list(found.errors)) == (warnings, [])
 
 
-def test_flag_over_environment_over_default_and_wrong_variables() -> None:
-    assert read(PROG_NAME="env").name == "env"
-    assert read("-name", "flag", PROG_NAME="env").name == "flag"
-    assert read("-topic-name", "a", PROG_TOPIC_NAME="b,c").topic == ("a",)
-    assert read(PROG_TOPIC_NAME="b,c").topic == ("b", "c")
-    assert read(PROG_MAX_IN_FLIGHT="7", PROG_VERBOSE="true") == Options(verbose=True, max_in_flight=7)
+def test_wrong_variables() -> None:
     with pytest.raises(OptionError, match="environment variable PROG_SAMPLE"):
         read(PROG_SAMPLE="x")
     assert environment_warnings(f"PROG_{'x' * 9000}") == [f"unknown environment variable PROG_{'x' * 95}"]

@@ -219,25 +219,6 @@ def test_strangers_in_a_handshake_count_and_make_room(tmp_path: Path) -> None:
     site.close()
 
 
-# Reload
-
-
-@each("policy", ["require", "require-verify"])
-def test_reload(tmp_path: Path, policy: str) -> None:
-    site = Site(tmp_path, policy)
-    old = site.authority
-    with site.secure(old.client(old.issue("me"))) as before:
-        assert ask(before).endswith(b"fine")
-        new = Authority(tmp_path)
-        site.certificates.reload()
-        with site.secure(new.client(new.issue("me"))) as after:
-            assert ask(after).endswith(b"fine")
-        with pytest.raises(ssl.SSLCertVerificationError):
-            site.secure(old.client(old.issue("me")))
-        assert ask(before, LAST).endswith(b"fine")
-    site.close()
-
-
 # Ends
 
 

@@ -208,24 +208,6 @@ def test_any_amount_is_written_at_once_and_read_in_pieces(pair: Pair) -> None:
         pair.server.read(1)
 
 
-def test_a_goodbye_is_the_end(pair: Pair) -> None:
-    pair.client.write(b"last words")
-    with pytest.raises(ssl.SSLWantReadError):
-        pair.client.unwrap()
-    assert pair.server.read(100) == b"last words"
-    assert pair.server.read(100) == b""
-    pair.server.unwrap()
-    pair.client.unwrap()
-
-
-def test_close_notify_waits_for_the_peers(pair: Pair) -> None:
-    with pytest.raises(ssl.SSLWantReadError):
-        pair.server.unwrap()
-    assert pair.client.read(1) == b""
-    pair.client.unwrap()
-    pair.server.unwrap()
-
-
 def test_a_connection_that_breaks_off_is_no_goodbye(pair: Pair) -> None:
     pair.to_server.write_eof()
     with pytest.raises(ssl.SSLEOFError) as failure:
@@ -316,16 +298,6 @@ def test_reload_is_for_new_connections_and_one_that_fails_changes_nothing(tmp_pa
     with pytest.raises(TlsError):
         certificates.reload()
     connected(certificates, me)
-
-
-def test_reload_changes_who_is_trusted(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    certificates = Certificates(files(authority, "require-verify"))
-    client = authority.client(authority.issue("me"))
-    connected(certificates, client)
-    Path(authority.root).write_bytes(Path(Authority(tmp_path / "other").root).read_bytes())
-    certificates.reload()
-    assert refusal(certificates, client) == UNKNOWN
 
 
 @each("version", [V1_2, V1_3])

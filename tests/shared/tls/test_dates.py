@@ -18,7 +18,7 @@ from admin.options import AdminOptions
 from lookupd.options import LookupdOptions
 from nsqd.options import NsqdOptions
 from shared.log import log
-from shared.tls.dates import DAY, SOON, Certificate, CertificateDates, certificates_of, validity
+from shared.tls.dates import DAY, SOON, CertificateDates, certificates_of, validity
 from tests.cases import each
 
 DER = ssl.PEM_cert_to_DER_cert(trustme.CA().cert_pem.bytes().decode())
@@ -52,11 +52,6 @@ def report(options: Options, now: int) -> tuple[list[str], list[str]]:
     """The errors and warnings at a time."""
     dates = CertificateDates(options, lambda: float(now))
     return dates.errors(), dates.warnings()
-
-
-def test_the_first_certificate_of_a_chain_counts(tmp_path: Path) -> None:
-    path = issue(tmp_path)
-    assert certificates_of(Options(tls_cert=path, tls_key=path)) == [Certificate("tls-cert", path, BEGINS, ENDS)]
 
 
 def test_the_authority_that_is_valid_for_the_longest_time_counts(tmp_path: Path) -> None:
