@@ -101,8 +101,6 @@ def test_a_context_goes_only_to_a_server_that_takes_headers(takes: bool, monkeyp
 
 
 class Answers:
-    """A subscription that takes all answers."""
-
     is_lost = False
 
     def finish(self, message_id: bytes) -> None: ...

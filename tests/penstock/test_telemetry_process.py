@@ -35,7 +35,6 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorded]:
 
 
 def families(recorded: Recorded) -> dict[str, list[str]]:
-    """Return the names of the spans of each trace, in order."""
     found: dict[int, list[str]] = {}
     for span in recorded.spans:
         assert span.context is not None

@@ -40,7 +40,6 @@ def publish(node: Daemon, first: int, end: int) -> None:
 
 
 def archived(where: Path) -> list[int]:
-    """Return the numbers of the lines in the lake."""
     bodies = lake.arrow(str(where), "t").column("body").to_pylist()
     return sorted(int(body.split()[1]) for body in bodies)
 

@@ -37,7 +37,6 @@ LOOKUPD_KEYS = "log_level tcp_address http_address broadcast_address inactive_pr
 
 
 def written(directory: Path, content: str | bytes) -> str:
-    """The path of a config file with this content."""
     path = directory / "daemon.cfg"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return str(path)

@@ -80,8 +80,6 @@ def test_an_exceptions_text_forges_no_line(text: str) -> None:
 
 
 class Now:
-    """A clock that stands until it is set."""
-
     time = 0.0
 
     def __call__(self) -> float:
@@ -106,7 +104,6 @@ def now() -> Now:
 
 @pytest.fixture
 def flooded(stream: io.StringIO, now: Now) -> LimitedHandler:
-    """A handler that has left three lines out."""
     handler = limited(stream, now)
     for number in range(BURST + 3):
         handler.handle(record("from %d", number))
@@ -126,9 +123,7 @@ def test_the_next_line_is_preceded_by_what_was_left_out(stream: io.StringIO, now
     assert len(stream.getvalue().splitlines()) == BURST + 2
 
 
-def test_the_end_of_the_program_and_the_timer_report_lines_left_out(
-    stream: io.StringIO, now: Now, flooded: LimitedHandler
-) -> None:
+def test_the_timer_and_the_end_report_lines_left_out(stream: io.StringIO, now: Now, flooded: LimitedHandler) -> None:
     assert flooded._timer is not None
     assert flooded._timer.daemon
     flooded._timer.cancel()

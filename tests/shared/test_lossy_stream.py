@@ -64,7 +64,6 @@ def filled(end: int) -> tuple[LossyStream, int]:
 
 
 def read(end: int) -> str:
-    """The text that the reader finds now."""
     os.set_blocking(end, False)
     found = b""
     try:

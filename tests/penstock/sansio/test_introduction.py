@@ -36,13 +36,11 @@ class Client:
         self.frames: list[nsq.Frame] = []
 
     def receive(self, data: bytes) -> None:
-        """Receive data of the server; the answer is added to `sent`."""
         frames, output = self.introduction.receive(self.layers.decode(data))
         self.frames += frames
         self.sent += output
 
     def take_sent(self) -> bytes:
-        """Return the bytes that were sent since the last call."""
         sent, self.sent = self.sent, b""
         return sent
 
@@ -57,8 +55,6 @@ class Client:
 
 
 class TlsServer:
-    """The other end of the handshake, in memory."""
-
     def __init__(self, authority: Authority) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(authority.cert, authority.key)
@@ -92,7 +88,6 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 def tls_client(authority: Authority, name: str = "localhost", **options: Any) -> Client:
-    """Return a client that has sent IDENTIFY."""
     settings = Settings(**{"tls_v1": True, "tls_root_ca_file": authority.root, **options})
     context = client_context(settings)
     assert context is not None
@@ -152,9 +147,7 @@ def test_an_error_is_the_owners() -> None:
 
 @pytest.mark.parametrize(("name", "codec"), [("snappy", Snappy), ("deflate", Deflate)])
 @given(cuts=st.lists(st.integers(0, 60)))
-def test_compression_begins_behind_the_answer_however_it_is_cut(
-    name: str, codec: Callable[[], Snappy | Deflate], cuts: list[int]
-) -> None:
+def test_compressed_streams_cut_anywhere(name: str, codec: Callable[[], Snappy | Deflate], cuts: list[int]) -> None:
     client, server = Client(Settings(**{name: True})), codec()
     body = json.loads(client.take_sent()[17:])
     assert body[name] is True

@@ -92,9 +92,7 @@ def once(count: int) -> Counter[int]:
     return Counter(range(count))
 
 
-def test_another_directory_under_a_checkpoint_is_refused_before_anything_is_received(
-    node: Daemon, tmp_path: Path
-) -> None:
+def test_another_directory_under_a_checkpoint_is_refused(node: Daemon, tmp_path: Path) -> None:
     publish(node, 0, 5)
     with reading(node, tmp_path / "stage") as reader:
         query = Query(reader)
@@ -168,9 +166,7 @@ def test_a_batch_that_fails_is_read_again_the_same(node: Daemon, tmp_path: Path)
         assert Counter(int(body) for part in parts for body in bodies(reader, part)) == once(300)
 
 
-def test_a_driver_that_dies_between_staging_and_fin(
-    node: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_dies_before_fin(node: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def die(message: Message) -> None:
         raise RuntimeError("killed")
 

@@ -146,9 +146,7 @@ def test_a_full_disk(
     assert [one["seq"] for one in records(tmp_path / "audit")] == [1, 2, 3, 4]
 
 
-def test_a_sync_that_fails_leaves_no_line_behind_and_the_topic_gets_what_the_file_got(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sync_that_fails_leaves_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(place: int) -> None:
         raise OSError(5, "Input/output error")
 

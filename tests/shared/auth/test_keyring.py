@@ -124,9 +124,7 @@ def test_users_certificates_and_sockets(tmp_path: Path) -> None:
     assert keyring.user("ann") is keyring.named("ann", "user") is None
 
 
-def test_an_address_that_guesses_is_blocked_and_a_unix_socket_is_not(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_address_that_guesses_is_blocked(world: World, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(MOST_FAILURES):
         assert not world.keyring.is_blocked("192.0.2.1")
         world.keyring.note_failure("192.0.2.1")

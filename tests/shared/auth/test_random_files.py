@@ -75,8 +75,6 @@ REQUEST = st.tuples(PROOF, st.sampled_from(Verb), NAMES | st.just(""), NAMES | s
 
 
 def written(file: dict[str, list[dict[str, Any]]]) -> str:
-    """The file as TOML."""
-
     def value(one: Any) -> str:
         if isinstance(one, datetime):
             return one.isoformat().replace("+00:00", "Z")
@@ -118,7 +116,6 @@ def entry_of(file: dict[str, Any], proof: tuple[str, Any]) -> dict[str, Any] | N
 
 
 def allows(file: dict[str, Any], entry: dict[str, Any], verb: Verb, topic: str, channel: str) -> bool:
-    """Whether a rule of the entry's roles allows it."""
     roles = {name: [{"verbs": verbs}] for name, verbs in BUILT_IN.items()} | {
         one["name"]: one["rules"] for one in file["role"]
     }

@@ -24,7 +24,6 @@ ATTRIBUTES: dict[type, str] = {
 
 
 def overridden(kind: type) -> set[str]:
-    """The methods of a class that its bases have, too."""
     inherited = {name for base in kind.__mro__[1:-1] for name in vars(base)}
     return {name for name, value in vars(kind).items() if name in inherited and inspect.isfunction(value)} - {
         "__init__"

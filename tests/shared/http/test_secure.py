@@ -41,8 +41,6 @@ MUCH = 8_000_000  # bytes: more than all buffers on the way
 
 
 class Site:
-    """An HTTPS server, and a plain one that refuses all requests."""
-
     def __init__(self, directory: Path, policy: str = "", max_connections: int = 1000, max_per_ip: int = 0) -> None:
         self.authority = Authority(directory)
         self.bugs: list[BaseException] = []

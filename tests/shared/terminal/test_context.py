@@ -75,9 +75,7 @@ def test_a_flag_goes_before_a_variable_and_that_before_a_context(environ: dict[s
     assert (found.auth_token_file, found.auth_token_command) == ("", "pass show x")
 
 
-def test_the_set_of_penstock_up_is_found_while_its_process_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_set_of_a_running_penstock_up_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environ = {"XDG_CONFIG_HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
     assert local_set(environ) is None
     assert resolve(arguments(), environ) == Context(("127.0.0.1:4161",))
@@ -90,9 +88,7 @@ def test_the_set_of_penstock_up_is_found_while_its_process_runs(
     assert resolve(arguments(), environ) == own
 
 
-def test_a_set_is_noted_while_it_runs_and_killed_ones_are_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_set_is_noted_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environ = {"XDG_STATE_HOME": str(tmp_path)}
     directory = sets_directory(environ)
     write_contexts(directory / "999999999.toml", Contexts(by_name={"local": STAGING}))

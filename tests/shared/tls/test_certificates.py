@@ -77,7 +77,6 @@ class Pair:
             self.client.read()
 
     def close(self) -> None:
-        """Close both sides with a close_notify alert."""
         with pytest.raises(ssl.SSLWantReadError):
             self.client.unwrap()
         assert self.server.read(1) == b""
@@ -91,7 +90,6 @@ def connected(certificates: Certificates, client: ssl.SSLContext, session: ssl.S
 
 
 def refusal(certificates: Certificates, client: ssl.SSLContext) -> str:
-    """Return the reason for which the server refuses this client."""
     with pytest.raises(ssl.SSLError) as failure:
         Pair(certificates, client).shake_hands()
     return str(failure.value.reason)
@@ -115,9 +113,7 @@ def test_what_is_older_than_1_2_is_refused_even_if_asked_for(authority: Authorit
         pair.client.do_handshake()
 
 
-def test_less_than_1_2_and_a_low_security_level_are_logged_once(
-    authority: Authority, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_weak_options_are_logged_once(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "penstock")
     for asked in ("tls1.0", "tls1.1", "tls1.2", "tls1.3"):
         Certificates(files(authority, "", asked)).reload()
@@ -425,9 +421,7 @@ WEAK = [(1024, False, 1), (2048, True, 0), (1024, True, 0)]
 
 @each("policy", ["", "require"])
 @each("bits, sha1, level", WEAK)
-def test_a_weak_certificate_is_shown_only_at_its_security_level(
-    tmp_path: Path, policy: str, bits: int, sha1: bool, level: int
-) -> None:
+def test_our_own_weak_certificate(tmp_path: Path, policy: str, bits: int, sha1: bool, level: int) -> None:
     weak = WeakAuthority(tmp_path, bits, sha1=sha1)
     client = weak.client(with_certificate=True)
     for lower in range(level + 1):
@@ -441,9 +435,7 @@ def test_a_weak_certificate_is_shown_only_at_its_security_level(
 
 
 @each("bits, sha1, level", WEAK)
-def test_a_weak_certificate_of_the_other_side_is_verified_only_at_its_security_level(
-    authority: Authority, tmp_path: Path, bits: int, sha1: bool, level: int
-) -> None:
+def test_a_peers_weak_certificate(authority: Authority, tmp_path: Path, bits: int, sha1: bool, level: int) -> None:
     weak = WeakAuthority(tmp_path, bits, sha1=sha1)
     client = weak.client(with_certificate=True)
     client.load_verify_locations(authority.root)

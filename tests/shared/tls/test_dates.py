@@ -27,8 +27,6 @@ BEGINS, ENDS = 1_700_000_000, 1_700_000_000 + 90 * DAY
 
 @dataclass(frozen=True)
 class Options:
-    """Some options of a daemon."""
-
     tls_cert: str = ""
     tls_key: str = ""
     tls_root_ca_file: str = ""
@@ -49,7 +47,6 @@ def issue(
 
 
 def report(options: Options, now: int) -> tuple[list[str], list[str]]:
-    """The errors and warnings at a time."""
     dates = CertificateDates(options, lambda: float(now))
     return dates.errors(), dates.warnings()
 
@@ -93,7 +90,6 @@ def test_what_check_config_says(tmp_path: Path) -> None:
 
 @pytest.fixture
 def lines() -> Iterator[list[tuple[int, str]]]:
-    """The lines of the log."""
     found: list[tuple[int, str]] = []
     handler = logging.Handler()
     handler.emit = lambda record: found.append((record.levelno, record.getMessage()))  # type: ignore[method-assign]
