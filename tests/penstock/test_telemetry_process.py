@@ -16,7 +16,8 @@ from penstock.client import Producer
 from penstock.jobs import AsyncJob, AsyncJobs, Jobs
 from tests.async_tests import run
 from tests.daemons import Daemon
-from tests.penstock.spans import Recorded, recording
+from tests.penstock.spans import Recorded
+from tests.penstock.test_telemetry import recorded as recorded  # the fixture
 from tests.processes.test_jobs_client import beanstalk_node
 
 pytestmark = pytest.mark.process
@@ -26,12 +27,6 @@ pytestmark = pytest.mark.process
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     with beanstalk_node(tmp_path_factory.mktemp("spans")) as daemon:
         yield daemon
-
-
-@pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorded]:
-    with recording(monkeypatch) as found:
-        yield found
 
 
 def families(recorded: Recorded) -> dict[str, list[str]]:

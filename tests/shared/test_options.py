@@ -11,7 +11,7 @@ from nsqd.options import NsqdOptions
 from shared.configuration import parse
 from shared.environment import read_environment
 from shared.flags import HelpRequested, read_flags, usage
-from shared.options import OptionError, nearest, option, specs
+from shared.options import OptionError, option, specs
 from shared.values import MILLISECOND, SECOND, Duration, format_duration, parse_duration, parse_int, parse_text
 from tests.cases import each
 
@@ -137,18 +137,6 @@ def test_help(word: str) -> None:
     assert "-mode\n" in text
     assert "-parts value\n" in text
     assert "derived" not in text
-
-
-def test_names_follow_from_the_declaration_and_the_nearest_is_found() -> None:
-    found = {spec.name: (spec.flag, spec.key, spec.environment) for spec in specs(Options, "prog")}
-    assert found["topic"] == ("topic-name", "topics", "PROG_TOPIC_NAME")
-    assert found["max_in_flight"] == ("max-in-flight", "max_in_flight", "PROG_MAX_IN_FLIGHT")
-    assert "derived" not in found
-    known = specs(Options, "prog")
-    assert [nearest(word, known) for word in ("", "zzz", "x" * 100_000)] == [None, None, None]
-    found = nearest("Max-in-flght", known)
-    assert found is not None
-    assert found.name == "max_in_flight"
 
 
 @each("text, ns", [

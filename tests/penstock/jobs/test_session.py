@@ -85,6 +85,12 @@ def call(world: World, one: calls.Call[T]) -> T:
     return world.run(world.session.perform(one))
 
 
+def test_an_answer_in_two_pieces() -> None:
+    world = World("", b"INSERT", b"ED 7\r\n")
+    assert call(world, calls.put("default", b"x", 1, 0.2, 60)) == 7
+    assert world.sent == [b"put 1 1 60 1\r\nx\r\n", b""]
+
+
 def test_tubes_are_restored_after_a_reconnect() -> None:
     restored = b"WATCHING 2\r\nWATCHING 1\r\nUSING u\r\n"
     answers = ("", restored, b"TIMED_OUT\r\n", CLOSED, "", restored, b"RESERVED 5 1\r\nx\r\n")
