@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from penstock.sansio.message import Message
 from penstock.spark.channel import NsqChannelReader
 from penstock.spark.nodes import NoAnswer
-from penstock.spark.options import OptionError, channel_options, read_options
+from penstock.spark.options import channel_options
 from penstock.spark.staging import Received, Stage, StageError
 from tests.daemons import Daemon, eventually, nsqd
 
@@ -233,20 +233,7 @@ def test_files_stay_while_their_messages_may_come_again(tmp_path: Path) -> None:
         after.paths(0, 1)
 
 
-@pytest.mark.parametrize(("options", "why"), [
-    ({}, "mode=channel wants option topic"), ({"topic": "t"}, "mode=channel wants option channel"),
-    ({"topic": "t", "channel": "c"}, "mode=channel wants option stagingLocation"),
-    ({"topic": "t", "channel": "c", "stagingLocation": "s", "startingOffsets": "latest"}, "startingOffsets has no meaning"),
-    ({"topic": "t", "channel": "#", "stagingLocation": "s"}, "is not a valid channel name"),
-])  # fmt: skip
-def test_mistakes(options: dict[str, str], why: str) -> None:
-    with pytest.raises(OptionError, match=why):
-        channel_options({"mode": "channel", "nsqd": "h:1"} | options)
-
-
 def test_a_node_that_is_not_there(node: Daemon, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="option channel is for mode=channel"):
-        read_options({"nsqd": "h:1", "topic": "t", "channel": "c"})
     with (
         reading(node, tmp_path / "stage", nsqd="127.0.0.1:1") as reader,
         pytest.raises(NoAnswer, match="reports no TCP port"),

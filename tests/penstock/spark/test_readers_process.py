@@ -183,6 +183,7 @@ def test_mistakes_are_errors_before_any_job_starts(node: Daemon) -> None:
         ),
         ({"startingOffsets": '{"t/8": 0}'}, "offsets name 't/8', which is not there; there are t/7"),
         ({"startingOffsets": '{"t/7": 5}'}, "offset 5 of t/7: there are 0 to 1"),
+        ({"endingOffsets": "latest"}, "endingOffsets and endingTimestamp are for batch reads; a stream has no end"),
     ):
         with pytest.raises(OptionError, match=why):
             stream(node, **options).initialOffset()
