@@ -43,10 +43,3 @@ def test_settings_are_stored_by_name(config: TopicConfig) -> None:
 def test_what_was_not_stored_so_is_refused(plain: Any) -> None:
     with pytest.raises(ValueError):
         load(plain)
-
-
-def test_each_setting_says_what_it_is() -> None:
-    assert set(dump(ALL)) == set(SETTINGS)
-    for setting in SETTINGS.values():
-        assert setting.label[0].isupper()
-        assert not setting.about.endswith(".")

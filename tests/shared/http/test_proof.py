@@ -54,7 +54,3 @@ def test_a_unix_socket_proves_the_user(tmp_path: Path) -> None:
     server.stop()
     assert proofs == [Proof(user=os.geteuid()), NONE]
     assert bugs == []
-
-
-def test_a_request_without_a_server_proves_nothing() -> None:
-    assert proof_in({"type": "http"}) == NONE

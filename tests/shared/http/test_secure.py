@@ -107,18 +107,6 @@ def ask(connection: socket.socket, request: bytes = GOOD) -> bytes:
     return connection.recv(65536)
 
 
-def test_requests_over_tls(site: Site) -> None:
-    context = site.authority.client()
-    context.set_alpn_protocols(["h2", "http/1.1"])
-    with site.secure(context) as connection:
-        assert connection.selected_alpn_protocol() is None, "no other protocol is offered"
-        for _ in range(3):
-            assert ask(connection).endswith(b"\r\n\r\nfine")
-        assert b" 404 " in ask(connection, BAD)
-        connection.sendall(LAST)
-        assert all_of(connection).endswith(b"fine")  # suppress_ragged_eofs is off: it ended with a goodbye
-
-
 def test_a_body_and_an_answer_larger_than_all_buffers(site: Site) -> None:
     head = LAST.replace(b"GET", b"POST").replace(b"\r\n\r\n", b"\r\nContent-Length: %d\r\n\r\n" % MUCH)
     with site.secure() as connection:
