@@ -14,11 +14,12 @@ Routes = dict[str, dict[str, Any]]
 
 
 class Serving:
-    def __init__(self, routes: Routes, **more: Any) -> None:
+    def __init__(self, routes: Routes, *sockets: socket.socket) -> None:
         self.bugs: list[BaseException] = []
         listener = socket.create_server(("127.0.0.1", 0))
         self.address = listener.getsockname()
-        self.server = HttpServer(Api(routes, Hosts([]), self.bugs.append), [listener], self.bugs.append, **more)
+        app = Api(routes, Hosts([]), self.bugs.append)
+        self.server = HttpServer(app, [listener, *sockets], self.bugs.append)
         self.server.start()
 
     def connect(self) -> socket.socket:

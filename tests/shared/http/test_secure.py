@@ -5,6 +5,7 @@ import gc
 import logging
 import socket
 import ssl
+import struct
 import time
 from asyncio.selector_events import _SelectorSocketTransport  # type: ignore[attr-defined]
 from collections import Counter
@@ -20,6 +21,7 @@ from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
 from shared.foreign import Foreign
 from shared.http import guard, secure
 from shared.http.api import Api, read_body
+from shared.http.bridge import Bridge
 from shared.http.errors import HttpError
 from shared.http.hosts import Hosts
 from shared.http.proof import Proof, proof_in
@@ -44,6 +46,7 @@ class Site:
     def __init__(self, directory: Path, policy: str = "", max_connections: int = 1000, max_per_ip: int = 0) -> None:
         self.authority = Authority(directory)
         self.bugs: list[BaseException] = []
+        self.bridge = Bridge(lambda: self.bridge.deliver(self.bridge.serve()))
         self.proofs: list[Proof] = []  # of the connections on which requests came
         authority = self.authority
         self.certificates = Certificates(TlsFiles(authority.cert, authority.key, policy, authority.root))
@@ -65,7 +68,10 @@ class Site:
         return Response(b"fine" + await read_body(request, MUCH, "TOO_BIG"))
 
     async def _bad(self, request: Request) -> Response:
-        raise HttpError(404, "NOT_THERE")
+        def fail() -> str:
+            raise HttpError(404, "NOT_THERE")
+
+        return Response(await self.bridge.call(fail))
 
     async def _much(self, request: Request) -> Response:
         return Response(bytes(MUCH))
@@ -235,8 +241,12 @@ def test_connections_are_freed_without_the_collector(tmp_path: Path, policy: str
         with site.secure(context) as connection:
             connection.sendall(b"nonsense\r\n\r\n")
             assert b" 400 " in all_of(connection)
-        with site.plain() as plain:
-            assert ask(plain).startswith(b"HTTP/1.1 403 ")
+        for is_reset in (False, True):
+            with site.plain() as plain:
+                plain.sendall(GOOD * 100)
+                assert plain.recv(13) == b"HTTP/1.1 403 "
+                if is_reset:
+                    plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close by RST
         for said in (b"NOP\n" * 9, GOOD, HELLO, b""):
             with site.raw() as stranger:
                 stranger.sendall(said)
