@@ -76,6 +76,16 @@ def test_requests_cut_anywhere(server: Site, requests: list[bytes], cuts: list[i
     assert server.most_at_once <= 1
 
 
+def test_no_bytes_do_not_end_a_chunked_body(site: Site) -> None:
+    with site.connect() as client:
+        client.sendall(CHUNKED[:IN_A_CHUNK])
+        site.node.advance(10_000_000)
+        site.node.loop._transports[-1]._protocol.data_received(b"")
+        client.sendall(CHUNKED[IN_A_CHUNK:])
+        assert site.node.wait(lambda: site.seen)
+    assert site.seen == [("POST", b"abcde")]
+
+
 def test_requests_that_wait_are_bounded(site: Site) -> None:
     with site.connect(begins_with=GET * 1000) as client:
         answers = all_of(client)
