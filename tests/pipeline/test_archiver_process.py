@@ -1,6 +1,6 @@
 """Archives of a real nsqd, in this process: batches, deaths, lost messages, two archives, many topics."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import httpx
@@ -17,14 +17,9 @@ from penstock.spark.options import OptionError, read_options
 from pipeline.archive import in_process
 from pipeline.archiver import Archiver, Runner, Tasks
 from tests.daemons import Daemon, nsqd, post, publish
+from tests.penstock.spark.conftest import node as node  # the fixture
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Daemon]:
-    with nsqd(tmp_path / "node", "-retention", "1h", "-node-id", "7") as node:
-        yield node
 
 
 class Dead(BaseException):
