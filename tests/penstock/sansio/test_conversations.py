@@ -455,7 +455,7 @@ EVENTS = st.lists(
 )
 
 
-@given(EVENTS, st.integers(1, 9), st.integers(1, 4), st.integers(0, 99))
+@given(EVENTS, st.integers(1, 5) | st.integers(1, 20), st.integers(1, 4), st.integers(0, 99))
 @settings(max_examples=tries(100), deadline=None)
 def test_any_history(events: list[tuple[str, float]], most: int, count: int, seed: int) -> None:
     names = [f"{name}:1" for name in "abcd"[:count]]
