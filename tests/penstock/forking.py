@@ -33,7 +33,6 @@ def fork(work: Callable[[], object]) -> int:
 
 
 def wait(*pids: int) -> None:
-    """Wait for children, all of which must have succeeded."""
     assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids] == [0] * len(pids)
 
 

@@ -17,8 +17,6 @@ from penstock.telemetry import OPT_IN, telemetry
 
 
 class Recorded:
-    """The spans and durations that were recorded since the beginning of a test."""
-
     def __init__(self) -> None:
         self._spans, self._reader = InMemorySpanExporter(), InMemoryMetricReader()
         self.tracers = TracerProvider()
@@ -27,7 +25,6 @@ class Recorded:
 
     @property
     def spans(self) -> list[ReadableSpan]:
-        """The spans that have ended, in the order of their ends."""
         return list(self._spans.get_finished_spans())
 
     def durations(self) -> dict[tuple[str, str], int]:
@@ -43,7 +40,6 @@ class Recorded:
 
 @contextmanager
 def recording(patch: pytest.MonkeyPatch) -> Iterator[Recorded]:
-    """Switch the spans of the clients on, and record them."""
     recorded = Recorded()
     patch.setenv(OPT_IN, "http,messaging")
     patch.setattr(trace, "get_tracer", recorded.tracers.get_tracer)

@@ -16,7 +16,8 @@ from penstock.client import Producer
 from penstock.jobs import AsyncJob, AsyncJobs, Jobs
 from tests.async_tests import run
 from tests.daemons import Daemon
-from tests.penstock.spans import Recorded, recording
+from tests.penstock.spans import Recorded
+from tests.penstock.test_telemetry import recorded as recorded  # the fixture
 from tests.processes.test_jobs_client import beanstalk_node
 
 pytestmark = pytest.mark.process
@@ -28,14 +29,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         yield daemon
 
 
-@pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorded]:
-    with recording(monkeypatch) as found:
-        yield found
-
-
 def families(recorded: Recorded) -> dict[str, list[str]]:
-    """Return the names of the spans of each trace, in order."""
     found: dict[int, list[str]] = {}
     for span in recorded.spans:
         assert span.context is not None

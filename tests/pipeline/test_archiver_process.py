@@ -1,6 +1,6 @@
 """Archives of a real nsqd, in this process: batches, deaths, lost messages, two archives, many topics."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import httpx
@@ -17,14 +17,9 @@ from penstock.spark.options import OptionError, read_options
 from pipeline.archive import in_process
 from pipeline.archiver import Archiver, Runner, Tasks
 from tests.daemons import Daemon, nsqd, post, publish
+from tests.penstock.spark.conftest import node as node  # the fixture
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Daemon]:
-    with nsqd(tmp_path / "node", "-retention", "1h", "-node-id", "7") as node:
-        yield node
 
 
 class Dead(BaseException):
@@ -74,9 +69,7 @@ def test_an_archive_follows_a_topic_in_batches(node: Daemon, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("is_committed", [False, True])
-def test_an_archive_that_dies_leaves_each_message_once(
-    node: Daemon, tmp_path: Path, is_committed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_dies(node: Daemon, tmp_path: Path, is_committed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     publish(node, "t", *texts(0, 10))
 
     def dies_before_the_commit(work: Work, tasks: Tasks) -> Iterable[Outcome]:
@@ -131,9 +124,7 @@ def recreate(node: Daemon, topic: str, *bodies: str) -> None:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_topic_that_was_made_again_stops_alone(
-    node: Daemon, tmp_path: Path, restarts: bool, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_recreated_topics_stop(node: Daemon, tmp_path: Path, restarts: bool, capfd: pytest.CaptureFixture[str]) -> None:
     for topic in ("x.a", "x.b"):
         publish(node, topic, *texts(0, 3))
     pattern = {"topicPattern": r"x\..*"}
@@ -198,7 +189,6 @@ def test_many_topics_are_one_request_and_few_tasks(node: Daemon, tmp_path: Path)
 
 
 def count_requests(made: Archiver) -> list[str]:
-    """Note the paths of all requests from now on."""
     paths: list[str] = []
     ask: Callable[..., object] = made.follower.asker._ask
 

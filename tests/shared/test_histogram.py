@@ -98,31 +98,13 @@ def test_copies_and_limits() -> None:
     assert (histogram.quantile(0.99), histogram.count, histogram.cumulative([1, 2])) == (0, 0, [0, 0])
 
 
-def samples_of(*values: int) -> Samples:
-    samples = Samples()
-    for value in values:
+def test_every_sample_is_in_the_histogram_once_and_few_pile_up() -> None:
+    samples, last = Samples(), 2 * RECORDED_AT_ONCE + 10
+    for value in range(1, last + 1):
+        before = samples.histogram() if value == last else Histogram()
         samples.note(value)
         samples.settle()
-    return samples
-
-
-def test_every_sample_is_in_the_histogram_once_however_many_are_recorded_together() -> None:
-    samples = samples_of(*range(1, 2 * RECORDED_AT_ONCE + 11))
+        assert len(samples._values) < RECORDED_AT_ONCE
     found = samples.histogram()
-    assert (found.count, found.min, found.max) == (2 * RECORDED_AT_ONCE + 10, 1, 2 * RECORDED_AT_ONCE + 10)
+    assert (before.count, found.count, found.min, found.max) == (last - 1, last, 1, last)
     assert samples.histogram() == found
-
-
-def test_a_histogram_does_not_change_when_samples_follow() -> None:
-    samples = samples_of(5)
-    before = samples.histogram()
-    samples.note(7)
-    assert (before.count, samples.histogram().count) == (1, 2)
-
-
-def test_many_samples_do_not_pile_up() -> None:
-    samples = samples_of(*[1] * (RECORDED_AT_ONCE - 1))
-    assert len(samples._values) == RECORDED_AT_ONCE - 1
-    samples.note(1)
-    samples.settle()
-    assert samples._values == []

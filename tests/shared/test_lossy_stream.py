@@ -22,20 +22,12 @@ def report(lines: int) -> str:
     return f"{lines} lost\n"
 
 
-def a_pipe() -> Ends:
-    return os.pipe()
-
-
-def a_terminal() -> Ends:
-    return pty.openpty()
-
-
 def a_socket() -> Ends:
     here, there = socket.socketpair()
     return here.detach(), there.detach()
 
 
-@pytest.fixture(params=[a_pipe, a_terminal, pytest.param(a_socket, marks=pytest.mark.process)])
+@pytest.fixture(params=[os.pipe, pty.openpty, pytest.param(a_socket, marks=pytest.mark.process)])
 def ends(request: pytest.FixtureRequest) -> Iterator[Ends]:
     made = request.param()
     yield made
@@ -64,7 +56,6 @@ def filled(end: int) -> tuple[LossyStream, int]:
 
 
 def read(end: int) -> str:
-    """The text that the reader finds now."""
     os.set_blocking(end, False)
     found = b""
     try:

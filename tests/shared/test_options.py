@@ -11,7 +11,7 @@ from nsqd.options import NsqdOptions
 from shared.configuration import parse
 from shared.environment import read_environment
 from shared.flags import HelpRequested, read_flags, usage
-from shared.options import OptionError, nearest, option, specs
+from shared.options import OptionError, option, specs
 from shared.values import MILLISECOND, SECOND, Duration, format_duration, parse_duration, parse_int, parse_text
 from tests.cases import each
 
@@ -56,11 +56,6 @@ def test_bools_lists_and_values() -> None:
     assert read("-mode", "auto", "-name", "y") == Options(mode="on")  # `auto` is no flag: parsing stops
 
 
-@each("stop", ["word", "-", "--"])
-def test_parsing_stops_at_the_first_argument_that_is_no_flag(stop: str) -> None:
-    assert read("-name", "y", stop, "-nonsense") == Options(name="y")
-
-
 @each("argv, warnings", [
     (["-verbose", "false", "-name", "y"], ["arguments from 'false' on are ignored"]),
     (["word", "-name"], ["arguments from 'word' on are ignored"]), (["-"], ["arguments from '-' on are ignored"]),
@@ -73,12 +68,7 @@ def test_what_is_ignored_is_said(argv: list[str], warnings: list[str]) -> None:
     assert (list(found.warnings), list(found.errors)) == (warnings, [])
 
 
-def test_flag_over_environment_over_default_and_wrong_variables() -> None:
-    assert read(PROG_NAME="env").name == "env"
-    assert read("-name", "flag", PROG_NAME="env").name == "flag"
-    assert read("-topic-name", "a", PROG_TOPIC_NAME="b,c").topic == ("a",)
-    assert read(PROG_TOPIC_NAME="b,c").topic == ("b", "c")
-    assert read(PROG_MAX_IN_FLIGHT="7", PROG_VERBOSE="true") == Options(verbose=True, max_in_flight=7)
+def test_wrong_variables() -> None:
     with pytest.raises(OptionError, match="environment variable PROG_SAMPLE"):
         read(PROG_SAMPLE="x")
     assert environment_warnings(f"PROG_{'x' * 9000}") == [f"unknown environment variable PROG_{'x' * 95}"]
@@ -147,18 +137,6 @@ def test_help(word: str) -> None:
     assert "-mode\n" in text
     assert "-parts value\n" in text
     assert "derived" not in text
-
-
-def test_names_follow_from_the_declaration_and_the_nearest_is_found() -> None:
-    found = {spec.name: (spec.flag, spec.key, spec.environment) for spec in specs(Options, "prog")}
-    assert found["topic"] == ("topic-name", "topics", "PROG_TOPIC_NAME")
-    assert found["max_in_flight"] == ("max-in-flight", "max_in_flight", "PROG_MAX_IN_FLIGHT")
-    assert "derived" not in found
-    known = specs(Options, "prog")
-    assert [nearest(word, known) for word in ("", "zzz", "x" * 100_000)] == [None, None, None]
-    found = nearest("Max-in-flght", known)
-    assert found is not None
-    assert found.name == "max_in_flight"
 
 
 @each("text, ns", [

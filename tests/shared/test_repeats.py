@@ -23,9 +23,7 @@ def failure() -> logging.LogRecord:
 
 
 @each("level, burst", [(logging.INFO, BURST), (logging.WARNING, BURST_OF_WARNINGS)])
-def test_beyond_the_burst_lines_are_counted_and_the_count_is_reported_when_the_window_ends(
-    level: int, burst: int
-) -> None:
+def test_lines_beyond_the_burst_are_counted(level: int, burst: int) -> None:
     repeats = Repeats()
     admitted = [repeats.admits(record("from %d", number, level=level), 5.0) for number in range(burst + 7)]
     assert admitted == [True] * burst + [False] * 7

@@ -29,7 +29,6 @@ class Network:
             await anyio.aclose_forcefully(stream)
 
     async def serve(self, client: SocketStream) -> None:
-        """Pass bytes on in both directions."""
         self.connections += 1
         if self.refuses:
             await client.aclose()
@@ -66,6 +65,5 @@ async def network(target: str) -> AsyncIterator[Network]:
 
 
 async def until(done: Callable[[], object]) -> None:
-    """Wait until `done` returns something true."""
     while not done():
         await anyio.sleep(0.01)

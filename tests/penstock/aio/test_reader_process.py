@@ -16,7 +16,6 @@ pytestmark = pytest.mark.process
 
 
 async def read(node: Daemon, topic: str, *arguments: int | str, **options: str) -> list[bytes]:
-    """Return the bodies that a reader finds."""
     async with Reader(node.http, topic, *arguments, **options) as reader:
         return [record.body async for record in reader]
 
@@ -79,20 +78,6 @@ async def test_a_follower_gets_what_comes(node: Daemon, topic: str) -> None:
         await until(lambda: len(seen) == 4)
         tasks.cancel_scope.cancel()
     assert seen == [b"0", b"1", b"2", b"3"]
-
-
-@on_asyncio
-async def test_a_node_that_restarts_is_asked_again(tmp_path: Path) -> None:
-    with nsqd(tmp_path, "-retention=24h") as first:
-        publish(first, "t", b"0", b"1")
-        port = first.http.rpartition(":")[2]
-        async with Reader(first.http, "t", follow=True) as reader:
-            records = aiter(reader)
-            assert [(await anext(records)).body for _ in range(2)] == [b"0", b"1"]
-            first.kill()
-            with nsqd(tmp_path, "-retention=24h", f"-http-address=127.0.0.1:{port}") as again:
-                publish(again, "t", b"2")
-                assert (await anext(records)).body == b"2"
 
 
 @on_asyncio

@@ -53,9 +53,7 @@ def address(node: Daemon) -> str:
     return node.addresses["BEANSTALK"]
 
 
-def test_held_jobs_are_reserved_again_after_kill_9_of_the_node_and_not_delivered_twice(
-    node: Daemon, address: str, tmp_path: Path
-) -> None:
+def test_held_jobs_over_kill_9_of_the_node(node: Daemon, address: str, tmp_path: Path) -> None:
     put(address, "a", "b", "c")
     with holding(address) as (holder, delivered, failures):
         eventually(lambda: len(delivered) == 3)

@@ -39,7 +39,6 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 def bodies(consumer: Consumer, count: int) -> list[bytes]:
-    """Return the next messages."""
     found: list[bytes] = []
     while len(found) < count:
         for message in consumer.poll(30):

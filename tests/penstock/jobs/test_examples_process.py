@@ -79,6 +79,5 @@ def evaluate(step: doctest.Example, names: dict[str, Any]) -> Any:
 
 
 def show(value: object) -> None:
-    """Print a value as a Python shell does."""
     if value is not None:
         print(repr(value))

@@ -85,7 +85,7 @@ def call(world: World, one: calls.Call[T]) -> T:
     return world.run(world.session.perform(one))
 
 
-def test_a_put_and_what_it_sends() -> None:
+def test_an_answer_in_two_pieces() -> None:
     world = World("", b"INSERT", b"ED 7\r\n")
     assert call(world, calls.put("default", b"x", 1, 0.2, 60)) == 7
     assert world.sent == [b"put 1 1 60 1\r\nx\r\n", b""]

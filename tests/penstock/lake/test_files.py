@@ -11,13 +11,12 @@ import pytest
 from penstock.lake import files
 from penstock.lake.files import DataFile, Files
 from penstock.lake.location import Lake
-from penstock.lake.schema import BY_DAY, BY_TOPIC, NODE
+from penstock.lake.schema import BY_TOPIC, NODE
 
 MIDNIGHT = datetime(2026, 11, 21, tzinfo=UTC)
 
 
 def rows(topic: str, first: int, count: int, *, since: datetime = MIDNIGHT, body: bytes = b"x") -> pa.RecordBatch:
-    """Messages a second apart."""
     start = int(since.timestamp() * 1_000_000)
     return pa.RecordBatch.from_pylist(
         [
@@ -58,15 +57,6 @@ def test_each_topic_and_day_has_a_file_with_its_bounds(tmp_path: Path) -> None:
     assert found[0].size == (tmp_path / "messages" / found[0].path).stat().st_size
     column = pq.ParquetFile(tmp_path / "messages" / found[0].path).schema.column(4)
     assert (column.name, column.physical_type) == ("timestamp", "INT64")
-
-
-def test_many_topics_share_the_file_of_a_day(tmp_path: Path) -> None:
-    made = Files(Lake(str(tmp_path)), "messages", BY_DAY)
-    for topic in "abc":
-        made.add(rows(topic, 0, 2), topic)
-    (file,) = made.close()
-    assert read(tmp_path, file).column("topic").to_pylist() == list("aabbcc")
-    assert json.loads(file.statistics)["maxValues"]["topic"] == "c"
 
 
 def test_a_file_that_is_large_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

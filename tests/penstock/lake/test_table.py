@@ -15,7 +15,7 @@ from deltalake.exceptions import CommitFailedError
 from penstock import lake
 from penstock.lake.files import DataFile, Files
 from penstock.lake.location import Lake, LakeError
-from penstock.lake.progress import Advance, Overlap
+from penstock.lake.progress import Advance
 from penstock.lake.schema import COLUMNS
 from penstock.lake.table import MessageTable, missing_messages, open_table
 from penstock.spark.offsets import LogPosition, NodeTopic, TopicRange
@@ -58,14 +58,6 @@ def test_a_batch_is_added_once(where: Lake) -> None:
         "a restored log"
     )
     assert again.position(PLACE, TopicRange("h:1", "m", 0, 9)) is None
-
-
-def test_the_second_of_two_archives_is_refused(where: Lake) -> None:
-    first, second = opened(where), opened(where)
-    assert first.commit(written(where, 0, 5), batch(None, 0, 5), ())
-    with pytest.raises(Overlap, match="has the log up to 5, and offsets 0 to 7 of a/7 came now"):
-        second.commit(written(where, 0, 7), batch(None, 0, 7), ())
-    assert opened(where).count() == 5
 
 
 def test_compaction_and_other_commits_do_not_stop_an_archive(where: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,6 @@ SIMPLE = ("DELETED", "RELEASED", "TOUCHED", "NOT_FOUND", "TIMED_OUT", "BURIED", 
 
 
 def wire(reply: Reply) -> bytes:
-    """Return the reply as a server sends it."""
     if reply.word == "RESERVED_BATCH":
         return b"RESERVED_BATCH %d\r\n" % len(reply.jobs) + b"".join(
             wire(Reply("RESERVED", *job)) for job in reply.jobs

@@ -40,12 +40,10 @@ def read_all(codec: Codec, limit: int = 1 << 20) -> bytes:
 
 
 def bodies_of(runs: Runs) -> list[bytes]:
-    """Return the writes."""
     return [piece * times for piece, times in runs]
 
 
 def pieces(data: bytes, sizes: list[int]) -> Iterator[bytes]:
-    """Yield `data` in pieces of these sizes, and then the rest."""
     for size in sizes:
         yield data[:size]
         data = data[size:]
@@ -54,9 +52,7 @@ def pieces(data: bytes, sizes: list[int]) -> Iterator[bytes]:
 
 @codecs
 @given(runs_=bodies, cuts=st.lists(st.integers(0, 5000), max_size=50), limit=st.sampled_from([1, 50, 100_000]))
-def test_whatever_is_written_is_read_however_it_is_cut(
-    codec: Callable[[], Codec], runs_: Runs, cuts: list[int], limit: int
-) -> None:
+def test_streams_cut_anywhere(codec: Callable[[], Codec], runs_: Runs, cuts: list[int], limit: int) -> None:
     if limit == 1:
         runs_ = [(piece, 1) for piece, _ in runs_]  # a byte a read takes its time
     writes = bodies_of(runs_)
@@ -75,9 +71,7 @@ def test_whatever_is_written_is_read_however_it_is_cut(
 
 @codecs
 @given(runs_=bodies, where=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
-def test_a_truncated_stream_gives_a_beginning_and_a_changed_byte_is_corrupt_or_other_bytes(
-    codec: Callable[[], Codec], runs_: Runs, where: float, flip: int
-) -> None:
+def test_truncated_and_changed_streams(codec: Callable[[], Codec], runs_: Runs, where: float, flip: int) -> None:
     writes = bodies_of(runs_)
     writer, truncated, changed = codec(), codec(), codec()
     stream = bytearray(b"".join(map(writer.compress, writes)))

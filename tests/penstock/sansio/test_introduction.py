@@ -14,66 +14,36 @@ from cryptography.hazmat.primitives import serialization as form
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.protocol import ProtocolError, nsq
+from penstock.protocol import nsq
 from penstock.protocol.compression import Deflate, Snappy
-from penstock.sansio.introduction import MAX_ANSWER, Introduction, MissingFeature
-from penstock.sansio.layers import Compression, Layers, Tls
+from penstock.sansio.errors import ConnectionLost
+from penstock.sansio.introduction import MAX_ANSWER
+from penstock.sansio.layers import Compression
+from penstock.sansio.session import Session
 from penstock.sansio.settings import Settings
 from penstock.sansio.tls import client_context
 from tests.cases import each
 from tests.certificates import Authority
-from tests.penstock.sansio.test_conversations import OK, features, frame
+from tests.penstock.sansio.test_conversations import BEAT, OK, features, frame
 from tests.weak_certificates import WeakAuthority
 
 
-class Client:
-    """An introduction and its layers, fed as a connection feeds them."""
-
-    def __init__(self, settings: Settings, make_tls: Callable[[], Tls] | None = None) -> None:
-        self.layers = Layers()
-        self.introduction = Introduction(settings, self.layers, make_tls or self._no_tls)
-        self.sent = self.introduction.begin()
-        self.frames: list[nsq.Frame] = []
-
-    def receive(self, data: bytes) -> None:
-        """Receive data of the server; the answer is added to `sent`."""
-        frames, output = self.introduction.receive(self.layers.decode(data))
-        self.frames += frames
-        self.sent += output
-
-    def take_sent(self) -> bytes:
-        """Return the bytes that were sent since the last call."""
-        sent, self.sent = self.sent, b""
-        return sent
-
-    @property
-    def features(self) -> dict[str, Any] | None:
-        """None until the introduction is over."""
-        return self.introduction.features
-
-    @staticmethod
-    def _no_tls() -> Tls:
-        raise AssertionError("TLS is not requested")
-
-
 class TlsServer:
-    """The other end of the handshake, in memory."""
-
     def __init__(self, authority: Authority) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(authority.cert, authority.key)
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.tls = context.wrap_bio(self.incoming, self.outgoing, server_side=True)
 
-    def shake_hands(self, client: Client) -> None:
+    def shake_hands(self, session: Session) -> None:
         """Complete the handshake. Raises ssl.SSLError of either side."""
         for _ in range(3):
-            self.incoming.write(client.take_sent())
+            self.incoming.write(session.take_output())
             try:
                 self.tls.do_handshake()
                 return
             except ssl.SSLWantReadError:
-                client.receive(self.outgoing.read())
+                session.receive(self.outgoing.read())
         raise AssertionError("no end of shaking hands")
 
     def say(self, data: bytes) -> bytes:
@@ -91,100 +61,96 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("authority"))
 
 
-def tls_client(authority: Authority, name: str = "localhost", **options: Any) -> Client:
-    """Return a client that has sent IDENTIFY."""
+def tls_session(authority: Authority, name: str = "localhost", **options: Any) -> Session:
     settings = Settings(**{"tls_v1": True, "tls_root_ca_file": authority.root, **options})
-    context = client_context(settings)
-    assert context is not None
-    client = Client(settings, lambda: Tls(context, name))
-    client.take_sent()
-    return client
+    session = Session(f"{name}:1", settings, client_context(settings))
+    session.take_output()
+    return session
 
 
 # ---- without layers
 
 
-def test_plain() -> None:
-    client = Client(Settings(client_id="me"))
-    assert client.sent.startswith(b"  V2IDENTIFY\n")
-    body = json.loads(client.sent[17:])
+def test_a_session_introduces_itself_and_answers_heartbeats() -> None:
+    session = Session("h:1", Settings(client_id="me"))
+    sent = session.take_output()
+    assert sent.startswith(b"  V2IDENTIFY\n")
+    body = json.loads(sent[17:])
     assert body["client_id"] == "me"
     assert not {"tls_v1", "snappy", "deflate", "deflate_level"} & body.keys()
 
-    client.receive(features(tls_v1=True, snappy=True) + frame(b"behind"))
+    assert session.receive(BEAT + features(tls_v1=True, snappy=True) + BEAT + OK) == [nsq.Response(b"OK")]
 
-    assert client.features == {"max_rdy_count": 2500, "tls_v1": True, "snappy": True}
-    assert client.introduction.rest == frame(b"behind")
-    client = Client(Settings(snappy=True))
-    client.receive(OK)
-    assert client.features == {}
-    client = Client(Settings())
-    client.take_sent()
-    client.receive(frame(b"_heartbeat_") + features())
-    assert client.take_sent() == b"NOP\n"
-    assert client.features
+    assert session.features == {"max_rdy_count": 2500, "tls_v1": True, "snappy": True}
+    assert session.take_output() == b"NOP\nNOP\n"
+    assert session.take_output() == b""
+    session = Session("h:1", Settings(snappy=True))
+    session.receive(OK)
+    assert session.features == {}
 
 
-@each("answer", [
-    frame(b"[]"), frame(b"nonsense"), frame(b"\xff"), frame(b"[" * 100_000), pack(">i", MAX_ANSWER + 1), pack(">i", -1),
-    pack(">i", 3) + b"abc", frame(b"", kind=7), b"HTTP/1.1 400 Bad Request\r\n",
+@each("answer, why", [
+    (b"", "h:1: the server closed the connection"), (b"HTTP/1.1 400 Bad Request\r\n", "h:1: not an nsqd: it speaks HTTP"),
+    (BEAT * 101, "h:1: not an nsqd: heartbeats without an answer"), (frame(b"[]"), "h:1: not an nsqd: IDENTIFY answered"),
+    (frame(b"", kind=7), "h:1: not an nsqd: frame type 7"), (features() + frame(b"", 9), "h:1: not an nsqd: frame type 9"),
+    *((answer, "h:1: not an nsqd: ") for answer in (
+        frame(b"nonsense"), frame(b"\xff"), frame(b"[" * 100_000), pack(">i", MAX_ANSWER + 1), pack(">i", -1),
+        pack(">i", 3) + b"abc",
+    )),
 ])  # fmt: skip
-def test_what_is_no_answer_to_identify(answer: bytes) -> None:
-    with pytest.raises(ProtocolError):
-        Client(Settings()).receive(answer)
+def test_a_stranger_is_recognized(answer: bytes, why: str) -> None:
+    with pytest.raises(ConnectionLost, match=why):
+        Session("h:1", Settings()).receive(answer)
 
 
-def test_an_error_is_the_owners() -> None:
-    refusal = "E_IDENTIFY_FAILED cannot enable both"
-    unauthorized = "E_UNAUTHORIZED AUTH no authorizations found"
-    for settings, before, error in (
-        (Settings(snappy=True, deflate=True), b"", refusal),
-        (Settings(auth_secret="bad"), features(auth_required=True), unauthorized),
-    ):
-        client = Client(settings)
-        client.receive(before + frame(error.encode(), kind=1))
-        assert [str(one) for one in client.frames] == [error]
-        assert client.features is None
+@each("settings, before, error", [
+    (Settings(snappy=True, deflate=True), b"", "E_IDENTIFY_FAILED cannot enable both"),
+    (Settings(auth_secret="bad"), features(auth_required=True), "E_UNAUTHORIZED AUTH no authorizations found"),
+])  # fmt: skip
+def test_an_error_is_the_owners(settings: Settings, before: bytes, error: str) -> None:
+    session = Session("h:1", settings)
+    assert [str(one) for one in session.receive(before + frame(error.encode(), kind=1))] == [error]
+    assert session.features is None
 
 
 # ---- compression
 
 
 @pytest.mark.parametrize(("name", "codec"), [("snappy", Snappy), ("deflate", Deflate)])
-@given(cuts=st.lists(st.integers(0, 60)))
-def test_compression_begins_behind_the_answer_however_it_is_cut(
-    name: str, codec: Callable[[], Snappy | Deflate], cuts: list[int]
-) -> None:
-    client, server = Client(Settings(**{name: True})), codec()
-    body = json.loads(client.take_sent()[17:])
+@given(cuts=st.lists(st.integers(1, 60)))
+def test_compressed_streams_cut_anywhere(name: str, codec: Callable[[], Snappy | Deflate], cuts: list[int]) -> None:
+    session, server = Session("h:1", Settings(**{name: True})), codec()
+    body = json.loads(session.take_output()[17:])
     assert body[name] is True
     assert body.get("deflate_level") == (6 if name == "deflate" else None)
 
     stream = features(**{name: True}) + server.compress(OK) + server.compress(frame(b"behind"))
+    frames: list[nsq.Frame] = []
     for cut in [*cuts, len(stream)]:
-        client.receive(stream[:cut])
+        if piece := stream[:cut]:
+            frames += session.receive(piece)
         stream = stream[cut:]
 
-    assert client.features is not None
-    assert client.introduction.rest == frame(b"behind")
-    assert client.take_sent() == b""
-    server.feed(client.layers.encode(b"PUB t\n"))
+    assert frames == [nsq.Response(b"behind")]
+    assert session.take_output() == b""
+    session.send(b"PUB t\n")
+    server.feed(session.take_output())
     assert server.read(100) == b"PUB t\n"
 
 
 def test_a_compression_that_is_not_granted_is_done_without(caplog: pytest.LogCaptureFixture) -> None:
-    client = Client(Settings(snappy=True))
+    session = Session("h:1", Settings(snappy=True))
+    session.take_output()
     with caplog.at_level(logging.WARNING):
-        client.receive(features(snappy=False))
-    assert client.features is not None
-    assert client.layers.encode(b"PUB t\n") == b"PUB t\n"
+        session.receive(features(snappy=False))
+    session.send(b"PUB t\n")
+    assert session.take_output() == b"PUB t\n"
     assert "the server does not support snappy" in caplog.text
 
 
 def test_an_upgrade_must_be_confirmed_and_a_layer_gives_all_it_has() -> None:
-    client = Client(Settings(snappy=True))
-    with pytest.raises(ProtocolError, match="an upgrade was answered b'NO'"):
-        client.receive(features(snappy=True) + Snappy().compress(frame(b"NO")))
+    with pytest.raises(ConnectionLost, match="an upgrade was answered b'NO'"):
+        Session("h:1", Settings(snappy=True)).receive(features(snappy=True) + Snappy().compress(frame(b"NO")))
     data = bytes(5 << 20)  # several bites
     assert Compression(Deflate()).decode(Deflate().compress(data)) == data
 
@@ -196,14 +162,14 @@ def test_an_upgrade_must_be_confirmed_and_a_layer_gives_all_it_has() -> None:
     ("s\u00e9cret", True, b"AUTH\n\x00\x00\x00\x07s\xc3\xa9cret"), ("", True, b""), ("secret", False, b""),
 ])  # fmt: skip
 def test_auth_if_the_server_wants_it_and_there_is_a_secret(secret: str, required: bool, sent: bytes) -> None:
-    client = Client(Settings(auth_secret=secret))
-    client.take_sent()
-    client.receive(features(auth_required=required))
-    assert client.take_sent() == sent
-    assert (client.features is None) is bool(sent)
+    session = Session("h:1", Settings(auth_secret=secret))
+    session.take_output()
+    session.receive(features(auth_required=required))
+    assert session.take_output() == sent
+    assert (session.features is None) is bool(sent)
     if sent:
-        client.receive(frame(b'{"identity":"me","identity_url":"","permission_count":1}'))
-        assert client.features is not None
+        session.receive(frame(b'{"identity":"me","identity_url":"","permission_count":1}'))
+        assert session.features is not None
 
 
 # ---- TLS
@@ -212,82 +178,82 @@ def test_auth_if_the_server_wants_it_and_there_is_a_secret(secret: str, required
 @pytest.mark.parametrize("compression", ["", "snappy", "deflate"])
 def test_tls_then_compression_then_auth(authority: Authority, compression: str) -> None:
     options = {compression: True} if compression else {}
-    client, server = tls_client(authority, auth_secret="secret", **options), TlsServer(authority)
-    client.take_sent()
-
-    client.receive(features(tls_v1=True, auth_required=True, **options))
-    server.shake_hands(client)
+    session, server = tls_session(authority, auth_secret="secret", **options), TlsServer(authority)
+    session.receive(features(tls_v1=True, auth_required=True, **options))
+    server.shake_hands(session)
+    session.receive(server.say(OK))
+    auth, answer = b"AUTH\n\x00\x00\x00\x06secret", frame(b"{}")
     if compression:
         codec = Snappy() if compression == "snappy" else Deflate()
-        client.receive(server.say(OK) + server.say(codec.compress(OK)))
-        codec.feed(server.receive(client.take_sent()))
-        assert codec.read(100) == b"AUTH\n\x00\x00\x00\x06secret"
-        client.receive(server.say(codec.compress(frame(b"{}"))))
+        session.receive(server.say(codec.compress(OK)))
+        codec.feed(server.receive(session.take_output()))
+        assert codec.read(100) == auth
+        answer = codec.compress(answer)
     else:
-        client.receive(server.say(OK))
-        assert server.receive(client.take_sent()) == b"AUTH\n\x00\x00\x00\x06secret"
-        client.receive(server.say(frame(b"{}")))
-
-    assert client.features is not None
+        assert server.receive(session.take_output()) == auth
+    session.receive(server.say(answer))
+    assert session.features is not None
 
 
 def test_tls_however_it_is_cut_and_no_goodbye_in_the_middle_of_a_handshake(authority: Authority) -> None:
-    client, server = tls_client(authority), TlsServer(authority)
-    client.receive(features(tls_v1=True))
-    server.shake_hands(client)
+    session, server = tls_session(authority), TlsServer(authority)
+    session.receive(features(tls_v1=True))
+    server.shake_hands(session)
+    frames: list[nsq.Frame] = []
     for byte in server.say(OK) + server.say(frame(b"x" * 50_000)):
-        client.receive(bytes([byte]))
-    assert client.introduction.rest == frame(b"x" * 50_000)
+        frames += session.receive(bytes([byte]))
+    assert frames == [nsq.Response(b"x" * 50_000)]
 
-    client = tls_client(authority)
-    client.receive(features(tls_v1=True))
-    hello = client.take_sent()
-    assert hello.startswith(b"\x16\x03")  # a record of the handshake
-    assert client.layers.end() == b""
+    session = tls_session(authority)
+    session.receive(features(tls_v1=True))
+    assert session.take_output().startswith(b"\x16\x03")  # a record of the handshake
+    session.end()
+    assert session.take_output() == b""
 
 
 def test_without_tls_there_is_no_going_on(authority: Authority) -> None:
     for answer in (features(tls_v1=False), OK):
-        client = tls_client(authority, auth_secret="secret")
-        with pytest.raises(MissingFeature, match="the server does not support TLS, and tls_v1 is set"):
-            client.receive(answer)
-        assert client.take_sent() == b""
-    client = tls_client(authority)
-    with pytest.raises(ssl.SSLError):  # bytes in clear before TLS are not accepted
-        client.receive(features(tls_v1=True) + OK)
-    assert client.features is None
+        session = tls_session(authority, auth_secret="secret")
+        with pytest.raises(ConnectionLost, match="the server does not support TLS, and tls_v1 is set") as lost:
+            session.receive(answer)
+        assert (lost.value.is_final, session.take_output()) == (True, b"")
+    session = tls_session(authority)
+    with pytest.raises(ConnectionLost):  # bytes in clear before TLS are not accepted
+        session.receive(features(tls_v1=True) + OK)
+    assert session.features is None
 
 
 def test_the_server_must_have_the_right_name_and_authority(authority: Authority, tmp_path: Path) -> None:
-    client = tls_client(authority, name="example.org")
-    client.receive(features(tls_v1=True))
-    with pytest.raises(ssl.SSLCertVerificationError, match=r"example\.org"):
-        TlsServer(authority).shake_hands(client)
-    assert client.layers.encode(b"")  # the alert
-    assert client.features is None
-    client, stranger = tls_client(authority), TlsServer(Authority(tmp_path))
-    client.receive(features(tls_v1=True))
-    with pytest.raises(ssl.SSLCertVerificationError):
-        stranger.shake_hands(client)
-    client = tls_client(authority, name="example.org", tls_insecure_skip_verify=True)
-    client.receive(features(tls_v1=True))
-    stranger = TlsServer(Authority(tmp_path))
-    stranger.shake_hands(client)
-    client.receive(stranger.say(OK))
-    assert client.features is not None, "any certificate will do if so told"
+    stranger = Authority(tmp_path)
+    for name, issuer, why in (("example.org", authority, r"example\.org"), ("localhost", stranger, "local issuer")):
+        session = tls_session(authority, name)
+        session.receive(features(tls_v1=True))
+        with pytest.raises(ConnectionLost, match=why) as lost:
+            TlsServer(issuer).shake_hands(session)
+        assert lost.value.is_final
+        assert session.take_output()  # the alert
+        assert session.features is None
+    session, server = tls_session(authority, "example.org", tls_insecure_skip_verify=True), TlsServer(stranger)
+    session.receive(features(tls_v1=True))
+    server.shake_hands(session)
+    session.receive(server.say(OK))
+    assert session.features is not None, "any certificate will do if so told"
 
 
 def test_the_end_is_sent_and_received(authority: Authority) -> None:
-    client, server = tls_client(authority), TlsServer(authority)
-    client.receive(features(tls_v1=True))
-    server.shake_hands(client)
-    client.receive(server.say(OK) + server.say(frame(b"last")))
+    session, server = tls_session(authority), TlsServer(authority)
+    session.receive(features(tls_v1=True))
+    server.shake_hands(session)
+    session.receive(server.say(OK) + server.say(frame(b"last")))
 
-    assert server.receive(client.layers.end()) == b""  # close_notify
-    assert client.layers.decode(server.say(b"even later")) == b"even later"  # one direction is still open
+    session.end()
+    assert server.receive(session.take_output()) == b""  # close_notify
+    late = server.say(frame(b"even later"))  # one direction is still open
+    assert session.receive(late) == [nsq.Response(b"even later")]
     server.tls.unwrap()
-    assert client.layers.decode(server.outgoing.read()) == b""
-    assert client.layers.end() == b""
+    assert session.receive(server.outgoing.read()) == []
+    session.end()
+    assert session.take_output() == b""
 
 
 # ---- settings

@@ -14,7 +14,6 @@ from tests.cases import each
 
 
 def frame(body: bytes, number: int) -> bytes:
-    """Return a message as nsqd keeps it."""
     return pack(">iiqH16s", 30 + len(body), 2, number, 0, b"%016d" % number) + body
 
 

@@ -140,7 +140,6 @@ def test_a_backoff_ends(events: list[tuple[str, float]], strategy: str, longest:
 
 
 def polled(discovery: Discovery, answers: list[frozenset[str] | None], now: float) -> dict[str, float]:
-    """Poll at this time. Return the nsqds that have the topic."""
     named: dict[str, float] = {}
     for number in discovery.begin(now):
         named = discovery.answered(number, answers[number], now)
@@ -149,7 +148,6 @@ def polled(discovery: Discovery, answers: list[frozenset[str] | None], now: floa
 
 
 def polls_until(discovery: Discovery, until: float, answers: list[frozenset[str] | None], now: float) -> list[float]:
-    """Return the times of all polls until then."""
     times = []
     while (now := now + discovery.wait(now)) < until:
         times.append(now)

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from penstock.sansio.message import Message
 from penstock.spark.channel import NsqChannelReader
 from penstock.spark.nodes import NoAnswer
-from penstock.spark.options import OptionError, channel_options, read_options
+from penstock.spark.options import channel_options
 from penstock.spark.staging import Received, Stage, StageError
 from tests.daemons import Daemon, eventually, nsqd
 
@@ -92,9 +92,7 @@ def once(count: int) -> Counter[int]:
     return Counter(range(count))
 
 
-def test_another_directory_under_a_checkpoint_is_refused_before_anything_is_received(
-    node: Daemon, tmp_path: Path
-) -> None:
+def test_another_directory_under_a_checkpoint_is_refused(node: Daemon, tmp_path: Path) -> None:
     publish(node, 0, 5)
     with reading(node, tmp_path / "stage") as reader:
         query = Query(reader)
@@ -168,9 +166,7 @@ def test_a_batch_that_fails_is_read_again_the_same(node: Daemon, tmp_path: Path)
         assert Counter(int(body) for part in parts for body in bodies(reader, part)) == once(300)
 
 
-def test_a_driver_that_dies_between_staging_and_fin(
-    node: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_dies_before_fin(node: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def die(message: Message) -> None:
         raise RuntimeError("killed")
 
@@ -237,20 +233,7 @@ def test_files_stay_while_their_messages_may_come_again(tmp_path: Path) -> None:
         after.paths(0, 1)
 
 
-@pytest.mark.parametrize(("options", "why"), [
-    ({}, "mode=channel wants option topic"), ({"topic": "t"}, "mode=channel wants option channel"),
-    ({"topic": "t", "channel": "c"}, "mode=channel wants option stagingLocation"),
-    ({"topic": "t", "channel": "c", "stagingLocation": "s", "startingOffsets": "latest"}, "startingOffsets has no meaning"),
-    ({"topic": "t", "channel": "#", "stagingLocation": "s"}, "is not a valid channel name"),
-])  # fmt: skip
-def test_mistakes(options: dict[str, str], why: str) -> None:
-    with pytest.raises(OptionError, match=why):
-        channel_options({"mode": "channel", "nsqd": "h:1"} | options)
-
-
 def test_a_node_that_is_not_there(node: Daemon, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="option channel is for mode=channel"):
-        read_options({"nsqd": "h:1", "topic": "t", "channel": "c"})
     with (
         reading(node, tmp_path / "stage", nsqd="127.0.0.1:1") as reader,
         pytest.raises(NoAnswer, match="reports no TCP port"),

@@ -12,7 +12,6 @@ from tests.cases import each
 
 
 def bodies_of(chunk: Chunk) -> list[bytes]:
-    """Return the bodies as nsqd takes them out of the chunk."""
     payload = chunk.payload()
     (count,) = struct.unpack_from(">I", payload)
     found, at = [], 4

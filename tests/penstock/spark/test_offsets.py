@@ -84,9 +84,7 @@ def test_a_restored_log_is_read_from_where_its_parent_was_left() -> None:
 
 
 @given(offsets, offsets, st.integers(1, 300))
-def test_clipping_gives_no_more_than_was_asked_for_and_never_goes_back(
-    start: dict[NodeTopic, LogPosition], more: dict[NodeTopic, LogPosition], most: int
-) -> None:
+def test_clipping(start: dict[NodeTopic, LogPosition], more: dict[NodeTopic, LogPosition], most: int) -> None:
     end = dict(start)
     for place, at in more.items():
         before = start.get(place)

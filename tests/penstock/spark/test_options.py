@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.spark.options import OptionError, Start, read_options, write_options
+from penstock.spark.options import OptionError, Start, channel_options, read_options, write_options
 from tests.cases import each
 
 GOOD = {"nsqd": "h:1", "topic": "t"}
@@ -49,8 +49,7 @@ def test_where_to_begin(value: dict[str, str], start: Start) -> None:
     ({"failOnDataLoss": "no"}, "option failOnDataLoss='no': expected true or false"),
     ({"cursorName": "a/b"}, "option cursorName='a/b'"),
     ({"cursorName": "c", "cursorHold": "bogus"}, "option cursorHold='bogus': expected a duration"),
-    ({"maxInFlight": "5"}, "option maxInFlight is for mode=channel"),
-    ({"dedupeWindowMs": "5"}, "option dedupeWindowMs is for mode=channel"),
+    ({"maxInFlight": "5"}, "option maxInFlight is for mode=channel"), ({"channel": "c"}, "option channel is for mode=channel"),
     ({"maxRecordsPerTrigger": "5", "maxBytesPerTrigger": "5"}, "exclude each other"),
     ({"cursorHold": "48h"}, "option cursorHold='48h' needs the option cursorName"),
     ({"startingOfsets": "latest"}, r"option 'startingofsets' is not known; did you mean startingOffsets\?"),
@@ -73,3 +72,13 @@ def test_of_a_sink(wrong: dict[str, str], why: str) -> None:
     with pytest.raises(OptionError, match=why):
         write_options(GOOD | wrong)
     assert write_options(GOOD | {"checkpointLocation": "x"}).topic == "t"
+
+
+@each("wrong, why", [
+    ({"topic": ""}, "mode=channel wants option topic"), ({"channel": ""}, "mode=channel wants option channel"),
+    ({"stagingLocation": ""}, "mode=channel wants option stagingLocation"),
+    ({"startingOffsets": "latest"}, "startingOffsets has no meaning"), ({"channel": "#"}, "is not a valid channel name"),
+])  # fmt: skip
+def test_of_a_channel(wrong: dict[str, str], why: str) -> None:
+    with pytest.raises(OptionError, match=why):
+        channel_options(GOOD | {"mode": "channel", "channel": "c", "stagingLocation": "s"} | wrong)

@@ -2,12 +2,11 @@
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from taskiq import AckableMessage, BrokerMessage
 
-from penstock.jobs import BadServer, Jobs
+from penstock.jobs import Jobs
 from penstock.taskiq import PenstockBroker
 from tests.daemons import Daemon
 from tests.processes.test_jobs_client import beanstalk_node
@@ -57,15 +56,6 @@ def test_what_is_acknowledged_is_gone_and_the_rest_is_ready_again(node: Daemon) 
         stats = jobs.stats_tube("work")
     assert sorted(found) == [b"a", b"b", b"c"]
     assert (stats["current-jobs-ready"], stats["current-jobs-reserved"], stats["current-jobs-delayed"]) == (2, 0, 1)
-
-
-def test_a_server_of_something_else_ends_the_worker(node: Daemon, tmp_path: Path) -> None:
-    async def main() -> None:
-        async for _ in PenstockBroker(node.http, "work", concurrency=1).listen():
-            raise AssertionError("a task of an HTTP server")
-
-    with pytest.raises(BadServer):
-        asyncio.run(main())
 
 
 @pytest.mark.parametrize("labels", [{"delay": "soon"}, {"priority": "high"}, {"delay": -1}])

@@ -62,28 +62,6 @@ def test_a_line_is_bounded_whatever_is_in_it(text: str) -> None:
     assert follow(Head(), line) == head
 
 
-def broken_at(lines: list[bytes]) -> int:
-    """Which line breaks the chain, from 0; -1: none."""
-    head: Head | None = None
-    for number, line in enumerate(lines):
-        try:
-            head = follow(head, line)
-        except BrokenChainError:
-            return number
-    return -1
-
-
-@each("place", range(1, 5))
-def test_a_line_that_was_changed_removed_swapped_or_added_shows(place: int) -> None:
-    lines = chain(6)
-    before, line, after = lines[:place], lines[place], lines[place + 1 :]
-    assert broken_at(lines) == -1
-    assert broken_at([*before, line.replace(b'"node":7', b'"node":8'), *after]) == place + 1
-    assert broken_at(before + after) == place
-    assert broken_at([*before, after[0], line, *after[1:]]) == place
-    assert broken_at([*before, before[-1], line, *after]) == place
-
-
 @each(
     "line",
     [

@@ -2,7 +2,7 @@
 
 import math
 
-from shared.audit.event import NODE, UNKNOWN, Event, Outcome
+from shared.audit.event import NODE, Event, Outcome
 from shared.audit.rollup import BURST, BURST_OF_CHANGES, OTHERS, RollUp
 from shared.repeats import MOST_KINDS, WINDOW
 
@@ -29,16 +29,6 @@ def test_ten_thousand_wrong_tokens_are_a_few_records() -> None:
     assert (rest.count, rest.action, rest.address) == (10_000 - BURST, "AUTH", "192.0.2.1")
     assert rollup.next_end == math.inf
     assert rollup.flush() == []
-
-
-def test_the_next_window_begins_again_and_one_that_left_out_nothing_has_no_record() -> None:
-    rollup = RollUp()
-    offered(rollup, [refused()] * (BURST + 1), 0.0)
-    found = offered(rollup, [refused()], WINDOW)
-    assert [one.count for one in found] == [1, UNKNOWN]
-    rollup = RollUp()
-    assert len(offered(rollup, [refused()] * BURST, 0.0)) == BURST
-    assert rollup.ended(WINDOW) == []
 
 
 def test_what_was_done_is_never_left_out_and_every_attempt_in_vain_is_counted() -> None:

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from shared.audit import trail as trail_module
-from shared.audit.chain import Head, Record, decode, follow
+from shared.audit.chain import MOST_LINE, Head, Record, decode, digest, follow
 from shared.audit.event import NODE, Event, Outcome
 from shared.audit.rollup import BURST
-from shared.audit.trail import CORRUPT, LEFT_OUT, TORN, Trail
+from shared.audit.trail import CORRUPT, LEFT_OUT, TAIL, TORN, End, Trail, open_end
 from shared.repeats import WINDOW
+from tests.cases import each
 from tests.shared.audit.test_chain import chain
 
 
@@ -65,14 +66,46 @@ def test_a_rotated_file_gets_nothing_more_and_the_next_one_continues(tmp_path: P
     follow(follow(None, (tmp_path / "audit.1").read_bytes()[:-1]), (tmp_path / "audit").read_bytes()[:-1])
 
 
-def test_half_a_line_and_a_corrupt_line_of_a_crash_are_recorded(tmp_path: Path) -> None:
-    (tmp_path / "audit").write_bytes(chain(1)[0] + b'\n{"seq":2,"ti')
+@each(
+    "whole, half", [(chain(1)[0] + b"\n", chain(2)[1][:1]), (chain(1)[0] + b"\n", chain(2)[1][:-1]), (b"", b'{"seq"')]
+)
+def test_half_a_line_of_a_crash_is_cut_off_and_recorded(tmp_path: Path, whole: bytes, half: bytes) -> None:
+    (tmp_path / "audit").write_bytes(whole + half)
     write(make(tmp_path / "audit"), "t")
-    assert actions(tmp_path / "audit")[1:] == [(TORN, 12), ("topic/delete", 0)]
-    (tmp_path / "audit").write_bytes(chain(1)[0] + b"\njunk\n")
+    assert (tmp_path / "audit").read_bytes().startswith(whole)
+    assert actions(tmp_path / "audit")[-2:] == [(TORN, len(half)), ("topic/delete", 0)]
+
+
+@each("junk", [b"junk", b"\0\0\0", b"{}"])
+def test_a_last_line_that_is_no_record_is_kept_and_the_numbers_go_on(tmp_path: Path, junk: bytes) -> None:
+    (tmp_path / "audit").write_bytes(chain(1)[0] + b"\n" + junk + b"\n")
     make(tmp_path / "audit").write()
-    last = json.loads((tmp_path / "audit").read_bytes().splitlines()[-1])
-    assert (last["action"], last["outcome"], last["seq"]) == (CORRUPT, "failed", 2)
+    *_, kept, line = (tmp_path / "audit").read_bytes().splitlines()
+    last = json.loads(line)
+    assert (kept, last["action"], last["outcome"], last["seq"]) == (junk, CORRUPT, "failed", 2)
+
+
+def test_only_the_end_of_a_long_file_is_read(tmp_path: Path) -> None:
+    lines = chain(TAIL // 200)
+    (tmp_path / "long").write_bytes(b"\n".join([*lines, b""]))
+    assert (tmp_path / "long").stat().st_size > TAIL
+    assert open_end(str(tmp_path / "long")) == End(Head(len(lines), digest(lines[-1])))
+
+
+def test_a_file_is_made_for_owner_and_group_or_cannot_be_written(tmp_path: Path) -> None:
+    make(tmp_path / "audit")
+    assert os.stat(tmp_path / "audit").st_mode & 0o007 == 0
+    for path in (tmp_path, tmp_path / "none" / "audit", "/dev/null"):
+        with pytest.raises(OSError):
+            make(path)
+
+
+@each("content", [b"junk\n", b"[[token]]\n" * 50_000, b"\0" * (MOST_LINE + 1), b"a\n" + b"\0" * 1_000_000])
+def test_another_kind_of_file_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "other").write_bytes(content)
+    with pytest.raises(OSError, match="this file has"):
+        make(tmp_path / "other")
+    assert (tmp_path / "other").read_bytes() == content
 
 
 class FullDisk:
@@ -113,9 +146,7 @@ def test_a_full_disk(
     assert [one["seq"] for one in records(tmp_path / "audit")] == [1, 2, 3, 4]
 
 
-def test_a_sync_that_fails_leaves_no_line_behind_and_the_topic_gets_what_the_file_got(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sync_that_fails_leaves_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(place: int) -> None:
         raise OSError(5, "Input/output error")
 

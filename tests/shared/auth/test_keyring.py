@@ -43,17 +43,6 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path / "auth.toml", entry("a", TOKEN, "expires = 2027-01-01T00:00:00Z"))
 
 
-def test_a_token_is_valid_until_it_expires(world: World) -> None:
-    assert (world.name(TOKEN), world.name(OTHER), world.name(b"")) == ("a", None, None)
-    assert not world.keyring.reload_if_changed()
-    world.now = YEAR_2027 - 0.001
-    assert world.name(TOKEN) == "a"
-    world.now = YEAR_2027
-    assert world.name(TOKEN) is None
-    assert world.keyring.reload_if_changed()  # connections that it has opened are to end
-    assert not world.keyring.reload_if_changed()
-
-
 def test_a_change_counts_at_the_next_look_and_is_reported_once(world: World) -> None:
     calls: list[bool] = []
     world.keyring.on_read, before = calls.append, world.keyring.epoch
@@ -72,17 +61,13 @@ def test_a_change_counts_at_the_next_look_and_is_reported_once(world: World) -> 
 
 
 def test_what_is_not_valid_changes_nothing_and_an_empty_file_admits_no_client(world: World) -> None:
-    for text in ("x = [", entry("b", OTHER) * 2, '[[token]]\nname = "b"'):
+    for text in (entry("b", OTHER) * 2, '[[token]]\nname = "b"'):
         world.write(text)
-        for _ in range(3):
-            assert not world.keyring.reload_if_changed()
+        assert not world.keyring.reload_if_changed()
         assert world.name(TOKEN) == "a"
-    world.write(entry("b", OTHER))
-    assert world.keyring.reload_if_changed()
-    assert world.name(OTHER) == "b"
     world.write("")
     assert world.keyring.reload_if_changed()
-    assert world.name(OTHER) is None
+    assert world.name(TOKEN) is None
 
 
 @each("make", [Path.mkdir, lambda path: os.mkfifo(path, 0o600), lambda path: path.symlink_to(path), None])
@@ -139,9 +124,7 @@ def test_users_certificates_and_sockets(tmp_path: Path) -> None:
     assert keyring.user("ann") is keyring.named("ann", "user") is None
 
 
-def test_an_address_that_guesses_is_blocked_and_a_unix_socket_is_not(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_address_that_guesses_is_blocked(world: World, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(MOST_FAILURES):
         assert not world.keyring.is_blocked("192.0.2.1")
         world.keyring.note_failure("192.0.2.1")
@@ -156,17 +139,17 @@ def test_an_address_that_guesses_is_blocked_and_a_unix_socket_is_not(
     assert not world.keyring.is_blocked("192.0.2.1")
 
 
-def test_a_clock_that_is_set_back_makes_a_token_valid_again_until_it_expires_again(world: World) -> None:
-    world.now = YEAR_2027 + 5
-    assert world.keyring.reload_if_changed()
-    assert world.name(TOKEN) is None
-    world.now = YEAR_2027 - 5
-    assert world.name(TOKEN) == "a"
-    assert world.keyring.reload_if_changed()
-    assert not world.keyring.reload_if_changed()
-    world.now = YEAR_2027
-    assert world.keyring.reload_if_changed()  # connections that were opened meanwhile are to end
-    assert world.name(TOKEN) is None
+def test_a_token_is_valid_until_it_expires_and_again_if_the_clock_is_set_back(world: World) -> None:
+    assert (world.name(OTHER), world.name(b"")) == (None, None)
+    for _ in range(2):
+        world.now = YEAR_2027 - 0.001
+        assert world.name(TOKEN) == "a"
+        world.keyring.reload_if_changed()
+        assert not world.keyring.reload_if_changed()
+        world.now = YEAR_2027
+        assert world.name(TOKEN) is None
+        assert world.keyring.reload_if_changed()  # connections that it has opened are to end
+        assert not world.keyring.reload_if_changed()
 
 
 def test_a_change_while_the_file_is_read_counts_at_the_next_look(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,6 @@ Raw = dict[str, Any]
 
 
 def record(number: int, connected: bool = True, **more: Any) -> Raw:
-    """The record of a node at another one."""
     return {
         "node": number, "address": f"h{number}:4154", "http_address": f"h{number}:4151", "standing": "member",
         "connected": connected, "suspected": False, "restarting": False, "incarnation": 10, "log_id": f"log{number}",

@@ -27,8 +27,6 @@ FILE = (
 
 
 class Guarded:
-    """An authorizer whose time the test sets, and who asks it."""
-
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path.write_text(FILE)
         path.chmod(0o600)

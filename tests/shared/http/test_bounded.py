@@ -108,7 +108,6 @@ HOSTILE = (
 
 
 def traced(content: bytes) -> tuple[Any, int, int]:
-    """Parse, and return the value with the memory that it holds and that it took."""
     tracemalloc.start()
     value = json.loads(content)
     memory = tracemalloc.get_traced_memory()

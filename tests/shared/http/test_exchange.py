@@ -96,9 +96,7 @@ def test_a_request_is_a_line_at_info(client: tuple[str, int] | None, shown: str)
     ("GET", "/", {"sec-fetch-dest": "empty"}, True),  # a page of nsqadmin fetches what has changed
     ("GET", "/", {"hx-request": "true"}, True),
 ])  # fmt: skip
-def test_what_programs_repeat_is_a_line_at_debug(
-    method: str, path: str, headers: dict[str, str], routine: bool
-) -> None:
+def test_routine_requests_are_at_debug(method: str, path: str, headers: dict[str, str], routine: bool) -> None:
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
     (line,) = logged(logging.DEBUG, {**scope(), "method": method, "path": path, "headers": raw})
     assert line.startswith("DEBUG " if routine else "INFO ")

@@ -1,181 +1,96 @@
-"""A guard passes on one good request after another, each once the one before is answered, however they were cut.
+"""A guard passes on one good request after another, each once the one before is answered; and its deadlines."""
 
-No socket is opened: the transport and the protocol behind the guard are the test's own.
-"""
-
-import asyncio
-import functools
-import inspect
-from collections.abc import Callable
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
 import pytest
-from httptools import HttpRequestParser
 from hypothesis import example, given
 from hypothesis import strategies as st
-from starlette.types import Receive, Scope, Send
+from starlette.requests import Request
+from starlette.responses import Response
 
-from shared.budget import Budget
 from shared.foreign import Foreign
-from shared.http.guard import MAX_PIPELINED, GuardedProtocol, guarded
+from shared.http import guard
+from shared.http.api import read_body
 from tests.cases import each
+from tests.shared.http.serving import LocalServing, all_of
 
-Seen = tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...], bytes]  # method, target, headers without framing, body
+GET = b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n"
+POST = b"POST /pub HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+CHUNKED = (
+    b"POST /pub HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: Chunked\r\n\r\n"
+    b"3;x=y\r\nabc\r\n2\r\nde\r\n0\r\nHost: b\r\n\r\n"
+)
+UPGRADE = POST[:-4] % 2 + b"\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\nhi"
 
-GET = b"GET /ping HTTP/1.1\r\nHost: a\r\n\r\n"
-CHUNKED = b"POST /pub HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n3;x=y\r\nabc\r\n2\r\nde\r\n0\r\nHost: b\r\n\r\n"
-UPGRADE = b"POST /pub HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\nhi"
 
-
-class Wire(asyncio.Transport):
-    """The network's side: the bytes written to it, and whether it is read from."""
-
+class Site(LocalServing):
     def __init__(self) -> None:
-        super().__init__()
-        self.written = b""
-        self.closing = False
-        self.reading = True
+        self.seen: list[tuple[str, bytes]] = []  # method and body of each request
+        self.at_once = self.most_at_once = 0
+        super().__init__({"/ping": {"GET": self._see}, "/pub": {"POST": self._see}})
 
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def write(self, data: Any) -> None:
-        self.written += data
-
-    def close(self) -> None:
-        self.closing = True
-
-    abort = close
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def write_eof(self) -> None:
-        self.closing = True
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
+    async def _see(self, request: Request) -> Response:
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        assert "upgrade" not in request.headers
+        self.seen.append((request.method, await read_body(request, 1000, "TOO_BIG")))
+        self.at_once -= 1
+        return Response(b"seen")
 
 
-class Behind(asyncio.Protocol):
-    """A protocol behind a guard. It runs the guard's application when a request is complete, and answers when told to."""
-
-    def __init__(self, state: dict[str, Any]) -> None:
-        self.state = state
-        self.seen: list[Seen] = []
-        self.raw = b""
-        self.most = 0  # requests at a time
-        self.running: list[asyncio.Future[None]] = []
-        self._parser: Any = HttpRequestParser(self)
-        self.ended = False
-
-    def data_received(self, data: bytes) -> None:
-        assert not self.ended
-        self.raw += data
-        self._parser.feed_data(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.ended = True
-
-    def on_message_begin(self) -> None:
-        self._url, self._body = b"", b""
-        self._headers: list[tuple[bytes, bytes]] = []
-
-    def on_url(self, url: bytes) -> None:
-        self._url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if name.lower() not in (b"transfer-encoding", b"content-length"):
-            self._headers.append((name, value))
-
-    def on_body(self, body: bytes) -> None:
-        self._body += body
-
-    def on_message_complete(self) -> None:
-        self.seen.append((self._parser.get_method(), self._url, tuple(self._headers), self._body))
-        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.running.append(answer)
-        self.most = max(self.most, len(self.running))
-
-        async def application(scope: Scope, receive: Receive, send: Send) -> None:
-            await answer
-            self.running.remove(answer)
-
-        scope: Scope = {"state": dict(self.state), "client": None, "method": "", "raw_path": b"", "query_string": b""}
-        self._task = asyncio.ensure_future(guarded(application)(scope, _receive, _send))
+@pytest.fixture(scope="module")
+def server() -> Iterator[Site]:
+    site = Site()
+    yield site
+    site.close()
 
 
-async def _receive() -> Any:
-    raise AssertionError
+@pytest.fixture
+def site(server: Site) -> Site:
+    server.seen.clear()
+    return server
 
 
-async def _send(message: Any) -> None:
-    raise AssertionError
+IN_A_CHUNK = CHUNKED.index(b"de") + 1
 
 
-class Bench:
-    """A guard between a wire and a protocol."""
-
-    def __init__(self) -> None:
-        self.wire = Wire()
-        self.behind: Behind
-        self.guard = GuardedProtocol(self._make, Budget())
-        self.guard.connection_made(self.wire)
-
-    def _make(self, state: dict[str, Any]) -> Behind:
-        self.behind = Behind(state)
-        return self.behind
-
-    async def answer(self) -> None:
-        """Answer all requests that are answered one after another."""
-        while self.behind.running:
-            self.behind.running[0].set_result(None)
-            for _ in range(5):
-                await asyncio.sleep(0)
-
-    async def end(self) -> None:
-        await self.answer()
-        self.guard.connection_lost(None)
+@example(requests=[CHUNKED], cuts=[IN_A_CHUNK], waits=True)
+@given(
+    requests=st.lists(st.sampled_from([GET, CHUNKED, UPGRADE]), max_size=5),
+    cuts=st.lists(st.integers(0, 600), max_size=6),
+    waits=st.booleans(),
+)
+def test_requests_cut_anywhere(server: Site, requests: list[bytes], cuts: list[int], waits: bool) -> None:
+    server.seen.clear()
+    data, answers = b"".join(requests), b""
+    with server.connect() as client:
+        for start, end in pairwise([0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]):
+            client.sendall(data[start:end])
+            if waits:
+                server.node.advance(10_000_000)
+        while answers.count(b"seen") < len(requests):
+            answers += client.recv(65536)
+    expected = {GET: ("GET", b""), CHUNKED: ("POST", b"abcde"), UPGRADE: ("POST", b"hi")}
+    assert server.seen == [expected[request] for request in requests]
+    assert server.most_at_once <= 1
 
 
-def on_a_bench(test: Callable[..., Any]) -> Callable[..., None]:
-    """Make a test of an async function that takes a bench."""
-
-    @functools.wraps(test)
-    def runs(*values: Any, **more: Any) -> None:
-        async def main() -> None:
-            bench = Bench()
-            await test(bench, *values, **more)
-            await bench.end()
-
-        asyncio.run(main())
-
-    signature = inspect.signature(test)
-    runs.__signature__ = signature.replace(parameters=[*signature.parameters.values()][1:])  # type: ignore[attr-defined]
-    return runs
+def test_no_bytes_do_not_end_a_chunked_body(site: Site) -> None:
+    with site.connect() as client:
+        client.sendall(CHUNKED[:IN_A_CHUNK])
+        site.node.advance(10_000_000)
+        site.node.loop._transports[-1]._protocol.data_received(b"")
+        client.sendall(CHUNKED[IN_A_CHUNK:])
+        assert site.node.wait(lambda: site.seen)
+    assert site.seen == [("POST", b"abcde")]
 
 
-@on_a_bench
-async def test_a_request_waits_for_the_answer_to_the_one_before(bench: Bench) -> None:
-    bench.guard.data_received(GET * 3 + CHUNKED[:-9])
-    assert len(bench.behind.seen) == 1
-    assert not bench.wire.reading
-    await bench.answer()
-    assert [seen[0] for seen in bench.behind.seen] == [b"GET"] * 3
-    assert bench.wire.reading  # for the rest of the last one
-    bench.guard.data_received(CHUNKED[-9:])
-    assert bench.behind.seen[3] == (b"POST", b"/pub", ((b"Host", b"a"),), b"abcde")
-    assert bench.behind.most == 1
+def test_requests_that_wait_are_bounded(site: Site) -> None:
+    with site.connect(begins_with=GET * 1000) as client:
+        answers = all_of(client)
+    assert answers.count(b"HTTP/1.1 200 ") == len(site.seen) == 1 + guard.MAX_PIPELINED
+    assert answers.endswith(b"400 Bad Request")
 
 
 @each("sent, kind", [
@@ -183,87 +98,45 @@ async def test_a_request_waits_for_the_answer_to_the_one_before(bench: Bench) ->
     (b"*1\r\n$4\r\nPING\r\n", Foreign.RESP), (b"  V2SUB t c\n", Foreign.NSQ), (b"put 0 0 9 1\r\nx\r\n", Foreign.JOB),
     (b"GET / HTTP/3.0\r\n\r\n", None), (b"nonsense", None),
 ])  # fmt: skip
-@on_a_bench
-async def test_other_protocols_are_refused_and_the_log_says_which(
-    bench: Bench, caplog: pytest.LogCaptureFixture, sent: bytes, kind: Foreign | None
-) -> None:
+def test_foreign_protocols(site: Site, caplog: pytest.LogCaptureFixture, sent: bytes, kind: Foreign | None) -> None:
     caplog.clear()
-    bench.guard.data_received(sent)
-    assert bench.behind.seen == []
-    await asyncio.sleep(0)
-    assert bench.wire.written.startswith(b"HTTP/1.1 400 ")
-    assert bench.wire.closing
-    assert caplog.messages == ([f"HTTP: closed :, which sent {kind}"] if kind is not None else [])
+    with site.connect(begins_with=sent) as client:
+        assert all_of(client).startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert site.seen == []
+    assert caplog.messages == ([f"HTTP: closed 127.0.0.1:1000, which sent {kind}"] if kind is not None else [])
 
 
-@on_a_bench
-async def test_framing_and_trailers_are_written_anew_and_an_upgrade_is_not_passed_on(bench: Bench) -> None:
-    bench.guard.data_received(CHUNKED)
-    await bench.answer()
-    bench.guard.data_received(UPGRADE)
-    assert bench.behind.raw == (
-        b"POST /pub HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
-        b"POST /pub HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nContent-Length: 2\r\n\r\nhi"
-    )
+# Deadlines
 
 
-@each("good", [0, 1, 3])
-@each("bad", [b"nonsense\r\n\r\n", CHUNKED.replace(b"\r\n2\r\nde", b"\r\nXX"), b"GET x HTTP/1.1\r\n\r\n"])
-@on_a_bench
-async def test_a_bad_request_is_refused_behind_the_answers_and_never_passed_on(
-    bench: Bench, good: int, bad: bytes
-) -> None:
-    bench.guard.data_received(GET * good + bad + GET)
-    assert len(bench.behind.seen) == min(good, 1)
-    await bench.answer()
-    assert bench.behind.raw == GET * good
-    assert bench.wire.written.startswith(b"HTTP/1.1 400 Bad Request\r\n")
-    assert bench.wire.closing
+@each("sent, status, seconds", [
+    (b"", b"", guard.HEADER_TIMEOUT), (GET[:9], b"", guard.HEADER_TIMEOUT), (GET, b" 200 ", guard.KEEP_ALIVE),
+    (POST % 5 + b"x", b"", guard.BODY_TIMEOUT),
+    ((POST % 5).replace(b"/pub", b"/ping") + b"x", b" 405 ", guard.BODY_TIMEOUT),  # answered before its body has come
+])  # fmt: skip
+def test_a_client_that_stops_or_is_idle_is_closed(site: Site, sent: bytes, status: bytes, seconds: float) -> None:
+    began = site.now
+    with site.connect() as client:
+        client.sendall(sent)
+        assert status in all_of(client)
+    assert site.now - began == pytest.approx(seconds, abs=0.1)
 
 
-@on_a_bench
-async def test_requests_that_wait_are_bounded(bench: Bench) -> None:
-    bench.guard.data_received(GET * 1000)
-    await bench.answer()
-    assert len(bench.behind.seen) == 1 + MAX_PIPELINED
-    assert b" 400 " in bench.wire.written
+def test_a_body_that_drips_is_cut_off(site: Site) -> None:
+    with site.connect() as client:
+        client.sendall(POST % 100)
+        for _ in range(4):
+            site.node.advance(29_000_000_000)
+            client.sendall(b"x")
+        began = site.now
+        assert all_of(client) == b""
+    assert site.now - began == pytest.approx(guard.WHOLE_BODY_TIMEOUT - 4 * 29, abs=0.1)
 
 
-@on_a_bench
-async def test_nothing_is_passed_on_after_the_protocol_behind_has_closed(bench: Bench) -> None:
-    bench.guard.data_received(GET * 2)
-    bench.guard._answers.close()
-    await bench.answer()
-    bench.guard.data_received(GET)
-    assert len(bench.behind.seen) == 1
-
-
-REQUESTS = st.lists(st.sampled_from([GET, CHUNKED, UPGRADE]), max_size=5)
-
-
-IN_A_CHUNK = CHUNKED.index(b"de") + 1
-
-
-@example(
-    requests=[CHUNKED], cuts=[IN_A_CHUNK, IN_A_CHUNK], early=True
-)  # the parser is given nothing, and reports nothing
-@given(requests=REQUESTS, cuts=st.lists(st.integers(0, 600), max_size=6), early=st.booleans())
-@on_a_bench
-async def test_requests_are_the_same_however_they_are_cut(
-    bench: Bench, requests: list[bytes], cuts: list[int], early: bool
-) -> None:
-    data = b"".join(requests)
-    expected = {
-        GET: (b"GET", b"/ping", ((b"Host", b"a"),), b""),
-        CHUNKED: (b"POST", b"/pub", ((b"Host", b"a"),), b"abcde"),
-        UPGRADE: (b"POST", b"/pub", ((b"Host", b"a"), (b"Connection", b"Upgrade")), b"hi"),
-    }
-    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    for start, end in pairwise(places):
-        bench.guard.data_received(data[start:end])
-        if early:
-            await bench.answer()
-    await bench.answer()
-    assert bench.behind.seen == [expected[request] for request in requests]
-    assert bench.behind.most <= 1
-    assert bench.wire.written == b""
+@each("rest", [b"", GET[20:]])
+def test_a_header_that_was_half_read_elsewhere_has_only_the_time_that_is_left(site: Site, rest: bytes) -> None:
+    began = site.now
+    with site.connect(begins_with=GET[:20], header_within=5.0) as client:
+        client.sendall(rest)
+        assert all_of(client).endswith(b"seen" if rest else b"")
+    assert site.now - began == pytest.approx(guard.KEEP_ALIVE if rest else 5.0, abs=0.1)

@@ -8,12 +8,9 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shared.http.api import Api
-from shared.http.hosts import Hosts
 from shared.http.proof import NONE, Proof, proof_in
-from shared.http.server import HttpServer
 from tests.cases import each
-from tests.shared.http.serving import all_of
+from tests.shared.http.serving import Serving, all_of
 from tests.shared.http.test_secure import GOOD, LAST, Site, ask
 
 
@@ -35,26 +32,18 @@ def test_a_certificate_proves_something_only_if_it_was_verified(tmp_path: Path, 
 @pytest.mark.process
 def test_a_unix_socket_proves_the_user(tmp_path: Path) -> None:
     proofs: list[Proof] = []
-    bugs: list[BaseException] = []
 
     async def note(request: Request) -> Response:
         proofs.append(proof_in(request.scope))
         return Response(b"fine")
 
-    sockets = [socket.socket(socket.AF_UNIX), socket.create_server(("127.0.0.1", 0))]
-    sockets[0].bind(str(tmp_path / "a.sock"))
-    server = HttpServer(Api({"/good": {"GET": note}}, Hosts([]), bugs.append), sockets, bugs.append)
-    server.start()
-    for family, address in ((socket.AF_UNIX, str(tmp_path / "a.sock")), (socket.AF_INET, sockets[1].getsockname())):
-        with socket.socket(family) as client:
-            client.settimeout(10)
-            client.connect(address)
-            client.sendall(LAST)
-            assert all_of(client).endswith(b"fine")
-    server.stop()
+    unix, client = (socket.socket(socket.AF_UNIX) for _ in range(2))
+    unix.bind(str(tmp_path / "a.sock"))
+    serving = Serving({"/good": {"GET": note}}, unix)
+    client.connect(str(tmp_path / "a.sock"))
+    for connection in (client, serving.connect()):
+        with connection:
+            connection.sendall(LAST)
+            assert all_of(connection).endswith(b"fine")
+    serving.close()
     assert proofs == [Proof(user=os.geteuid()), NONE]
-    assert bugs == []
-
-
-def test_a_request_without_a_server_proves_nothing() -> None:
-    assert proof_in({"type": "http"}) == NONE

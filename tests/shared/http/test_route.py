@@ -1,19 +1,8 @@
 """What routes declare about themselves."""
 
-from shared.http.route import KNOWN, OPEN, Route, handlers
+from shared.http.route import KNOWN, OPEN, Route
 from tests.cases import each
 from tests.declared_routes import LOOKUPD, NSQD
-
-
-async def handler(request: object) -> object: ...
-
-
-def test_handlers_are_found_by_path_and_method() -> None:
-    routes = [Route(f"{method} /a", handler, OPEN, (), "") for method in ("GET", "POST")]
-    assert handlers([*routes, Route("GET /b/{name}", handler, OPEN, (), "")]) == {
-        "/a": {"GET": handler, "POST": handler},
-        "/b/{name}": {"GET": handler},
-    }
 
 
 @each("route", [*NSQD.values(), *LOOKUPD.values()])

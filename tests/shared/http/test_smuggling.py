@@ -18,10 +18,9 @@ from starlette.responses import Response
 from shared.http.api import read_body
 from tests.cases import each
 from tests.daemons import eventually
+from tests.local_node import MemorySocket
 from tests.requirements import nginx, require
-from tests.shared.http.serving import Serving, all_of
-
-pytestmark = pytest.mark.process
+from tests.shared.http.serving import LocalServing, Routes, Serving, all_of
 
 POST = b"POST /pub HTTP/1.1\r\nHost: localhost\r\n"
 GET = b"GET /ping HTTP/1.1\r\nHost: localhost\r\n"
@@ -87,17 +86,22 @@ GOOD = [  # one request each, and the body it has
 ]  # fmt: skip
 
 
-class Site(Serving):
-    """A server that remembers what it has seen: the path and the body of each request."""
+Seen = list[tuple[str, bytes]]  # the path and the body of each request
 
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, bytes]] = []
-        super().__init__({"/pub": {"POST": self._see}, "/ping": {"GET": self._see}, "/hidden": {"GET": self._see}})
 
-    async def _see(self, request: Request) -> Response:
+def routes(seen: Seen) -> Routes:
+    async def see(request: Request) -> Response:
         body = await read_body(request, 1_000_000, "TOO_BIG")
-        self.seen.append((request.url.path, body))
+        seen.append((request.url.path, body))
         return Response(b"seen " + body)
+
+    return {"/pub": {"POST": see}, "/ping": {"GET": see}, "/hidden": {"GET": see}}
+
+
+class Site(LocalServing):
+    def __init__(self) -> None:
+        self.seen: Seen = []
+        super().__init__(routes(self.seen))
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +117,7 @@ def site(server: Site) -> Site:
     return server
 
 
-def say(connection: socket.socket, data: bytes) -> None:
+def say(connection: socket.socket | MemorySocket, data: bytes) -> None:
     with suppress(ConnectionResetError, BrokenPipeError):  # it has closed
         connection.sendall(data)
 
@@ -137,25 +141,24 @@ def test_alone_400_and_close(site: Site, sent: bytes) -> None:
     assert site.seen == []
 
 
-@each("sent", [one for one in BAD if one is not ENDLESS])
+@each("sent", BAD)
 def test_alone_behind_good_requests(site: Site, sent: bytes) -> None:
     site.seen.clear()
     good = b"".join(POST + b"Content-Length: 1\r\n\r\n%d" % i for i in range(3))
     with site.connect() as connection:
         say(connection, good + sent)
         answers = all_of(connection).split(b"HTTP/1.1 ")[1:]
-    if len(sent) < 200_000:  # what we have not read makes the kernel send a reset, which overtakes the answers
-        assert [answer[:3] for answer in answers] == [b"200", b"200", b"200", b"400"]
+    assert [answer[:3] for answer in answers] == [b"200", b"200", b"200", b"400"]
     assert site.seen == [("/pub", b"%d" % i) for i in range(3)]
 
 
 def test_nothing_is_said_behind_an_answer_to_a_body_that_turns_out_bad(site: Site) -> None:
     with site.connect() as connection:
-        connection.sendall(POST + CHUNKED + b"\r\n" + b"fffff\r\n" + b"x" * 0xFFFFF + b"\r\n")
-        answer = connection.recv(65536)
-        assert b" 413 " in answer
+        say(connection, POST + CHUNKED + b"\r\n" + b"fffff\r\n" + b"x" * 0xFFFFF + b"\r\n")
+        assert site.node.wait(lambda: connection._end.incoming.is_readable)
         say(connection, b"nonsense\r\n" * 10)
-        assert b"HTTP/1.1 " not in all_of(connection)
+        answers = all_of(connection)
+    assert (b" 413 " in answers, answers.count(b"HTTP/1.1 ")) == (True, 1)
 
 
 @each("sent, body", GOOD)
@@ -165,7 +168,9 @@ def test_alone_one_request_is_one_request(site: Site, sent: bytes, body: bytes) 
         for step in (len(sent), 1):
             for at in range(0, len(sent), step):
                 connection.sendall(sent[at : at + step])
-            assert connection.recv(65536).endswith(b"\r\n\r\nseen " + body)
+            answer = b""
+            while not answer.endswith(b"\r\n\r\nseen " + body):
+                answer += connection.recv(65536)
     assert site.seen == [("/pub", body)] * 2
 
 
@@ -179,18 +184,11 @@ def test_large_bodies_in_one_piece_are_no_large_headers(site: Site) -> None:
     assert site.seen == [("/pub", body)] * 3 + [("/ping", b"")]
 
 
-def test_nothing_is_served_after_a_request_that_closes_and_requests_are_answered_in_order(site: Site) -> None:
+def test_nothing_is_served_after_a_request_that_closes(site: Site) -> None:
     with site.connect() as connection:
         connection.sendall(GET + b"Connection: close\r\n\r\n" + HIDDEN)
         assert all_of(connection).count(b"HTTP/1.1 ") == 1
     assert site.seen == [("/ping", b"")]
-    site.seen.clear()
-    requests = b"".join(POST + UPGRADE * (i % 2) + b"Content-Length: 1\r\n\r\n%d" % i for i in range(9))
-    with site.connect() as connection:
-        connection.sendall(requests + POST + b"Connection: close\r\nContent-Length: 1\r\n\r\n9")
-        answers = all_of(connection).split(b"HTTP/1.1 ")[1:]
-    assert [answer.partition(b"seen ")[2][:1] for answer in answers] == [b"%d" % i for i in range(10)]
-    assert site.seen == [("/pub", b"%d" % i) for i in range(10)]
 
 
 # Behind Debian's nginx, with connections to us that it keeps alive
@@ -215,12 +213,10 @@ http {{
 
 
 class Front:
-    """A running nginx, as a proxy in front of the site."""
-
-    def __init__(self, site: Site, home: str, buffering: str) -> None:
-        self.site = site
+    def __init__(self, address: tuple[str, int], seen: Seen, home: str, buffering: str) -> None:
+        self.seen = seen
         self._home = home
-        host, port = site.address
+        host, port = address
         file = Path(home) / "nginx.conf"
         file.write_text(CONFIGURATION.format(home=home, host=host, port=port, buffering=buffering))
         self._process = subprocess.Popen([nginx(), "-p", home, "-e", "stderr", "-c", str(file)])
@@ -253,32 +249,35 @@ class Front:
 @pytest.fixture(scope="module", params=["on", "off"])  # whether nginx reads a body to its end before it passes it on
 def front(request: pytest.FixtureRequest) -> Iterator[Front]:
     require("nginx")
-    site = Site()
+    seen: Seen = []
+    site = Serving(routes(seen))
     with tempfile.TemporaryDirectory() as home:  # a short name: it is a socket's
-        front = Front(site, home, request.param)
+        front = Front(site.address, seen, home, request.param)
         yield front
         front.close()
     site.close()
 
 
+@pytest.mark.process
 @each("sent", BAD)
 def test_behind_nginx_nothing_slips_through(front: Front, sent: bytes) -> None:
     with front.connect() as connection:
         say(connection, sent)
         connection.shutdown(socket.SHUT_WR)
         all_of(connection)
-    eventually(lambda: not Counter(path for path, _ in front.site.seen) - front.forwarded())
+    eventually(lambda: not Counter(path for path, _ in front.seen) - front.forwarded())
     for i in range(4):  # on the same connections between nginx and us: each gets the answer to its own request
         with front.connect() as connection:
             connection.sendall(POST + b"Connection: close\r\nContent-Length: 6\r\n\r\nmark %d" % i)
             assert all_of(connection).endswith(b"seen mark %d" % i)
 
 
+@pytest.mark.process
 @each("sent, body", GOOD)
 def test_behind_nginx_one_request_is_one_request(front: Front, sent: bytes, body: bytes) -> None:
-    before = len(front.site.seen)
+    before = len(front.seen)
     with front.connect() as connection:
         for _ in range(2):
             connection.sendall(sent)
             assert connection.recv(65536).endswith(b"seen " + body)
-    assert front.site.seen[before:] == [("/pub", body)] * 2
+    assert front.seen[before:] == [("/pub", body)] * 2

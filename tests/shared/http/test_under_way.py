@@ -21,43 +21,41 @@ class Request:
         return self.may
 
 
-class Rights:
+class World:
     def __init__(self) -> None:
-        self.epoch = 1
+        self.epoch = 1  # of the rights
+        self.under_way = UnderWay(lambda: self.epoch)
 
 
 @on_asyncio
 async def test_only_requests_whose_right_has_ended_end() -> None:
-    rights, kept, ended = Rights(), Request(), Request()
-    under_way = UnderWay(lambda: rights.epoch)
-    under_way.add(kept, kept.still_may)
-    under_way.add(ended, ended.still_may)
+    world, kept, ended = World(), Request(), Request()
+    world.under_way.add(kept, kept.still_may)
+    world.under_way.add(ended, ended.still_may)
     ended.may = False
-    under_way.look()
+    world.under_way.look()
     assert not ended.aborted  # no rights have changed
-    rights.epoch = 2
-    under_way.look()
+    world.epoch = 2
+    world.under_way.look()
     assert (kept.aborted, ended.aborted) == (False, True)
 
 
 @on_asyncio
 async def test_a_request_that_is_over_is_forgotten() -> None:
-    rights, request = Rights(), Request()
-    under_way = UnderWay(lambda: rights.epoch)
+    world, request = World(), Request()
     asked: list[bool] = []
-    under_way.add(request, lambda: bool(asked.append(True)))
+    world.under_way.add(request, lambda: bool(asked.append(True)))
     del request
     gc.collect()
-    rights.epoch = 2
-    under_way.look()
+    world.epoch = 2
+    world.under_way.look()
     assert asked == []
 
 
 @on_asyncio
 async def test_it_looks_by_itself_only_while_there_are_requests() -> None:
     loop = asyncio.get_running_loop()
-    rights, request = Rights(), Request()
-    under_way = UnderWay(lambda: rights.epoch)
+    world, request = World(), Request()
     timers: list[object] = []
 
     def call_later(seconds: float, call: object) -> object:
@@ -65,10 +63,10 @@ async def test_it_looks_by_itself_only_while_there_are_requests() -> None:
         return call
 
     loop.call_later = call_later  # type: ignore[method-assign,assignment]
-    under_way.add(request, lambda: False)
-    under_way.add(Request(), lambda: True)
+    world.under_way.add(request, lambda: False)
+    world.under_way.add(Request(), lambda: True)
     assert len(timers) == 1
-    rights.epoch = 2
+    world.epoch = 2
     timers[0]()  # type: ignore[operator]
     assert request.aborted
     assert len(timers) == 2  # the request is still there
@@ -80,9 +78,8 @@ async def test_it_looks_by_itself_only_while_there_are_requests() -> None:
 
 @on_asyncio
 async def test_a_change_before_the_first_request_does_not_count() -> None:
-    rights, request = Rights(), Request()
-    under_way = UnderWay(lambda: rights.epoch)
-    rights.epoch = 2
-    under_way.add(request, request.still_may)
-    under_way.look()
+    world, request = World(), Request()
+    world.epoch = 2
+    world.under_way.add(request, request.still_may)
+    world.under_way.look()
     assert request.asked == 0

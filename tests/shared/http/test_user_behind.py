@@ -43,14 +43,14 @@ def found(
 def test_a_signed_name_or_none() -> None:
     for user in ("ann", "ann@example.com", "Ännchen"):
         assert found(headers(user)) == user
-    assert found({}) == found({SIGNATURE: "0" * 64}) == ""
+    assert found({}) == found({SIGNATURE: "0" * 64}) == found(headers("")) == found(headers(token="")) == ""
     assert found(headers(target=PATH), query="") == "ann"
 
 
 @each("sent", [
     headers() | {USER: "bob"}, headers() | {USER: ""}, headers() | {SIGNATURE: "0" * 64}, headers() | {SIGNATURE: ""},
     {USER: "ann"}, headers(token=TOKEN[:-1] + "b"), headers(method="GET"), headers(target=PATH),
-    headers(target=f"{PATH}?topic=a/b"),
+    headers(target=f"{PATH}?topic=a/b"), headers() | {SIGNATURE: "é" * 64}, headers("bob") | {USER: "ann"},
 ])  # fmt: skip
 def test_wrong_signatures(sent: dict[str, str]) -> None:
     assert found(sent) == 403

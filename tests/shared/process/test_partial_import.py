@@ -10,7 +10,6 @@ from shared.process.partial_import import Placeholder, without
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A package `heavy_rest` with a module `main`."""
     there = tmp_path / "heavy_rest"
     there.mkdir()
     (there / "__init__.py").write_text(

@@ -52,9 +52,7 @@ def test_the_manager_learns_when_the_daemon_serves_reloads_and_stops(manager: so
     assert reloads == [1]
 
 
-async def test_the_watchdog_gets_two_signs_of_life_in_its_interval(
-    manager: socket.socket, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_signs_of_life(manager: socket.socket, autojump_clock: trio.testing.MockClock) -> None:
     async def late() -> AsyncIterator[int]:
         await trio.sleep(9)  # not when a sign of life is due, too
         yield SIGTERM
@@ -66,9 +64,7 @@ async def test_the_watchdog_gets_two_signs_of_life_in_its_interval(
     assert found[-2:] == ["STOPPING=1", f"WATCHDOG_USEC={PATIENCE * 1_000_000}"]
 
 
-async def test_a_daemon_that_opens_its_log_again_is_given_time(
-    manager: socket.socket, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_opening_a_log_takes_time(manager: socket.socket, autojump_clock: trio.testing.MockClock) -> None:
     async def never() -> AsyncIterator[int]:
         await trio.sleep_forever()
         yield SIGTERM
@@ -82,17 +78,13 @@ async def test_a_daemon_that_opens_its_log_again_is_given_time(
     "variable, value",
     [("WATCHDOG_PID", "1"), ("WATCHDOG_USEC", "soon"), ("WATCHDOG_USEC", "-4"), ("WATCHDOG_USEC", "²")],
 )
-async def test_a_watchdog_that_is_for_another_process_or_malformed_is_none(
-    manager: socket.socket, variable: str, value: str
-) -> None:
+async def test_a_watchdog_for_another_process_or_malformed(manager: socket.socket, variable: str, value: str) -> None:
     given = {"WATCHDOG_USEC": "4000000", variable: value}
     await ServiceManager(environ(manager, **given)).serve(sent(SIGTERM), lambda: None)
     assert reports(manager) == ["READY=1", "STOPPING=1"]
 
 
-async def test_a_manager_that_is_gone_is_logged_and_stops_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_manager_that_is_gone_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     await ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "none")}).serve(sent(SIGTERM), lambda: None)
     assert "cannot be reached: No such file or directory" in caplog.text
 

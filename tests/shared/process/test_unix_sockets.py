@@ -64,9 +64,7 @@ def test_bad_addresses(text: str, why: str) -> None:
     *((mask, form, 0o777 & ~mask) for mask in (0o000, 0o007, 0o022, 0o077) for form in ("{}", "unix:{}")),
     *((0o077, f"unix:{{}}?mode={mode:o}", mode) for mode in (0o600, 0o660, 0o666)),
 ])  # fmt: skip
-def test_the_file_has_its_mode_and_without_one_the_mask_decides(
-    tmp_path: Path, mask: int, form: str, mode: int
-) -> None:
+def test_the_mode_or_else_the_mask_decides(tmp_path: Path, mask: int, form: str, mode: int) -> None:
     path = tmp_path / "a.sock"
     before = os.umask(mask)
     try:

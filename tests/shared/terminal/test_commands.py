@@ -32,9 +32,7 @@ def raising(error: BaseException) -> Callable[[], int]:
     (CommandError("it is full"), 1, "penstock x: it is full\n"), (WrongArguments("no"), 2, "penstock x: no\n"),
     (NoAnswer("all down"), 3, "penstock x: all down\n"), (KeyboardInterrupt(), 130, ""),
 ])  # fmt: skip
-def test_the_exit_code_of_an_error(
-    error: BaseException, code: int, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_exit_codes(error: BaseException, code: int, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(raising(error), lambda: "penstock x") == code
     assert capsys.readouterr() == ("", text)
 
@@ -83,9 +81,7 @@ def test_wrong_arguments_are_one_line_that_says_where_to_look(capsys: pytest.Cap
         assert "--help\n" in error
 
 
-def test_help_wraps_paragraphs_and_keeps_examples(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_help_wraps_paragraphs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     with pytest.raises(SystemExit):
         parser().parse_args(["x", "--help"])
@@ -95,9 +91,7 @@ def test_help_wraps_paragraphs_and_keeps_examples(
 
 
 @pytest.mark.process
-def test_help_in_a_pipe_that_closes_is_quiet(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_help_in_a_closed_pipe(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "w") as pipe:

@@ -75,32 +75,18 @@ def test_a_flag_goes_before_a_variable_and_that_before_a_context(environ: dict[s
     assert (found.auth_token_file, found.auth_token_command) == ("", "pass show x")
 
 
-def test_the_set_of_penstock_up_is_found_while_its_process_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_set_of_penstock_up_is_found_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environ = {"XDG_CONFIG_HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
     assert local_set(environ) is None
     assert resolve(arguments(), environ) == Context(("127.0.0.1:4161",))
-    own, other = (Context((f"127.0.0.1:{port}",)) for port in (5161, 6161))
     directory = sets_directory(environ)
-    write_contexts(directory / f"{os.getpid()}.toml", Contexts(by_name={"local": own}))
-    write_contexts(directory / "999999999.toml", Contexts(by_name={"local": other}))
-    assert local_set(environ) is None  # this process is another program
-    monkeypatch.setattr("shared.terminal.context._runs_penstock_up", lambda process: process == str(os.getpid()))
-    assert resolve(arguments(), environ) == own
-
-
-def test_a_set_is_noted_while_it_runs_and_killed_ones_are_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    environ = {"XDG_STATE_HOME": str(tmp_path)}
-    directory = sets_directory(environ)
-    write_contexts(directory / "999999999.toml", Contexts(by_name={"local": STAGING}))
+    write_contexts(directory / "999999999.toml", Contexts(by_name={"local": STAGING}))  # it was killed
     own = Context(("127.0.0.1:5161",), alarm=("disk-low=off",))
     with noted_set(environ, own):
         assert [path.stem for path in directory.iterdir()] == [str(os.getpid())]
-        monkeypatch.setattr("shared.terminal.context._runs_penstock_up", lambda process: True)
-        assert local_set(environ) == own
+        assert local_set(environ) is None  # this process is another program
+        monkeypatch.setattr("shared.terminal.context._runs_penstock_up", lambda process: process == str(os.getpid()))
+        assert local_set(environ) == resolve(arguments(), environ) == own
     assert list(directory.iterdir()) == []
     (tmp_path / "file").touch()
     with noted_set(

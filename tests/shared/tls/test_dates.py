@@ -18,7 +18,7 @@ from admin.options import AdminOptions
 from lookupd.options import LookupdOptions
 from nsqd.options import NsqdOptions
 from shared.log import log
-from shared.tls.dates import DAY, SOON, Certificate, CertificateDates, certificates_of, validity
+from shared.tls.dates import DAY, SOON, CertificateDates, certificates_of, validity
 from tests.cases import each
 
 DER = ssl.PEM_cert_to_DER_cert(trustme.CA().cert_pem.bytes().decode())
@@ -27,8 +27,6 @@ BEGINS, ENDS = 1_700_000_000, 1_700_000_000 + 90 * DAY
 
 @dataclass(frozen=True)
 class Options:
-    """Some options of a daemon."""
-
     tls_cert: str = ""
     tls_key: str = ""
     tls_root_ca_file: str = ""
@@ -49,14 +47,8 @@ def issue(
 
 
 def report(options: Options, now: int) -> tuple[list[str], list[str]]:
-    """The errors and warnings at a time."""
     dates = CertificateDates(options, lambda: float(now))
     return dates.errors(), dates.warnings()
-
-
-def test_the_first_certificate_of_a_chain_counts(tmp_path: Path) -> None:
-    path = issue(tmp_path)
-    assert certificates_of(Options(tls_cert=path, tls_key=path)) == [Certificate("tls-cert", path, BEGINS, ENDS)]
 
 
 def test_the_authority_that_is_valid_for_the_longest_time_counts(tmp_path: Path) -> None:
@@ -98,7 +90,6 @@ def test_what_check_config_says(tmp_path: Path) -> None:
 
 @pytest.fixture
 def lines() -> Iterator[list[tuple[int, str]]]:
-    """The lines of the log."""
     found: list[tuple[int, str]] = []
     handler = logging.Handler()
     handler.emit = lambda record: found.append((record.levelno, record.getMessage()))  # type: ignore[method-assign]

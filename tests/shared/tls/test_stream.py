@@ -2,14 +2,13 @@
 
 import ssl
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
-from shared.tls.certificates import Certificates, TlsFiles, client_context
+from shared.tls.certificates import Certificates, TlsFiles
 from shared.tls.stream import HandshakeError, TlsStream
 from tests.cases import each
 from tests.certificates import Authority
@@ -88,18 +87,6 @@ def test_both_sides_learn_why_a_client_without_a_certificate_is_refused(authorit
             await client.receive_some()
 
     with_both(files(authority, "require-verify"), authority.client(), talk)
-
-
-def test_a_server_of_another_authority_or_name_is_refused(authority: Authority, tmp_path: Path) -> None:
-    stranger = Authority(tmp_path)
-
-    async def refused(client: TlsStream, server: TlsStream, *_: trio.abc.Stream) -> None:
-        failures = await agree(client, server)
-        assert failures[0].startswith("certificate verify failed: ")
-        assert "alert" in failures[1]
-
-    with_both(files(stranger), client_context(authority.root, "tls1.2"), refused)
-    with_both(files(authority), client_context(authority.root, "tls1.2"), refused, "elsewhere.test")
 
 
 def test_what_is_no_tls_and_a_peer_that_hangs_up_fail_the_handshake(authority: Authority) -> None:
