@@ -116,16 +116,6 @@ class FailoverCluster(NetworkedCluster):
         self.counts["restarts"] += 1
         super().start(number)
 
-    def kill_while_it_starts(self, number: int, after: float) -> None:
-        """Start a node, and kill it `after` seconds later, whatever it has done by then."""
-        self.books.is_back(number)
-        self.disturbed(RETURN, number)
-        started = self.run(number, ())
-        self.let_pass(after)
-        self.disturbed(KILL, number)
-        self.counts["kills"] += 1
-        started.kill()
-
     # what nodes say
 
     def figures(self, number: int) -> dict[str, list[dict[str, object]]]:

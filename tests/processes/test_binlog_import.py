@@ -71,18 +71,6 @@ def test_every_job_is_there_with_its_id_and_state(tmp_path: Path) -> None:
     assert not find_binlogs(tmp_path)
 
 
-def test_an_interrupted_import_begins_anew(tmp_path: Path) -> None:
-    compose(tmp_path)
-    with Beanstalkd("-b", str(tmp_path)):
-        pass
-    for path in (tmp_path / ASIDE).iterdir():  # as if it had been killed before it moved them
-        os.replace(path, tmp_path / path.name)
-    (tmp_path / MARKER).write_bytes(READING)
-    with Beanstalkd("-b", str(tmp_path)) as daemon, daemon.client(watch="work") as client:
-        assert client.stats_tube("work")["current-jobs-ready"] == 2
-        assert client.stats_tube("work")["current-jobs-buried"] == 1
-
-
 def test_an_interrupted_import_whose_files_are_gone_is_not_begun_with_half_a_log(tmp_path: Path) -> None:
     compose(tmp_path)
     with Beanstalkd("-b", str(tmp_path)):

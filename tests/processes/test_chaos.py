@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.daemons import Daemon, eventually, run
+from tests.daemons import eventually, run
 from tests.processes.test_penstock_up import free_offset
 from tests.tools import Tool, our_command
 
@@ -27,14 +27,6 @@ def in_sync(http: str) -> int:
     """Return the number of in-sync followers of a node."""
     followers = httpx.get(f"http://{http}/cluster").json()["followers"]
     return sum(one["state"] == "in sync" for one in followers)
-
-
-def test_without_a_cluster_or_without_debug_routes_nothing_can_be_cut(tmp_path: Path) -> None:
-    for flag, word in (("-debug-routes", "NO_CLUSTER"), ("-node-id=0", "NOT_FOUND")):
-        with Daemon("nsqd", f"-data-path={tmp_path}", flag) as daemon:
-            for route in ("cut", "heal"):
-                answer = httpx.post(f"http://{daemon.http}/debug/cluster/{route}?node=1")
-                assert (answer.status_code, answer.json()["message"]) == (404, word)
 
 
 # the commands
@@ -142,22 +134,6 @@ def test_a_frozen_node_is_suspected_until_it_is_thawed(whole: Set) -> None:
     whole.chaos("freeze", "2", "--for", "1ms")
     whole.tool.wait_for_line("penstock up: nsqd-3 continues", times=2)
     assert "is not frozen: it is running" in whole.refused("thaw", "2")
-
-
-def test_a_killed_node_is_held_down_until_it_is_started_and_a_partition_lasts_longer(whole: Set) -> None:
-    before = whole.sees(0)[2]["incarnation"]
-    whole.chaos("partition", "2")
-    whole.chaos("kill", "2")
-    whole.tool.wait_for_line("nsqd-3 was killed by SIGKILL by penstock chaos")
-    assert "nsqd-3 is already down" in whole.refused("kill", "2")
-    eventually(lambda: whole.suspects(0) == whole.suspects(1) == {2})
-    whole.chaos("start", "2")
-    whole.tool.wait_for_line("nsqd-3 runs again")
-    assert whole.suspects(0) == {2}
-    whole.chaos("heal", "2")
-    eventually(whole.is_whole)
-    assert whole.sees(0)[2]["incarnation"] > before
-    assert "nsqd-3 is running" in whole.refused("start", "2")
 
 
 def test_the_routes_check_what_they_are_given(whole: Set) -> None:

@@ -77,21 +77,6 @@ def test_nodes_find_each_other_through_nsqlookupd_which_reports_their_last_conta
             assert 0 <= one["last_contact"] < 60
 
 
-def test_a_killed_node_is_suspected_and_one_that_stops_is_waited_for(node: Callable[..., Daemon]) -> None:
-    quick = {"failover_after": "3s"}
-    with node(0, **quick) as first, node(1, first) as second, node(2, first) as third:
-        eventually(lambda: connected(first) == {1, 2})
-        second.process.send_signal(signal.SIGKILL)
-        third.stop()
-        eventually(lambda: nodes_of(first)[1]["suspected"])
-        assert nodes_of(first)[2]["restarting"]
-        assert not nodes_of(first)[2]["suspected"]
-        address = second.addresses["CLUSTER"]
-        with node(1, first, cluster_address=address) as again:
-            eventually(lambda: connected(first) == {1})
-            eventually(lambda: connected(again) == {0})
-
-
 def test_a_node_that_is_forgotten_is_refused_and_a_new_directory_has_its_number(
     node: Callable[..., Daemon], tmp_path: Path
 ) -> None:

@@ -92,27 +92,6 @@ def test_after_a_power_cut_of_all_the_end_of_a_log_comes_back_though_all_start_t
         assert list(tmp_path.glob("*/replicas/*.diverged-*")) == []
 
 
-def test_corrupt_bytes_of_a_log_are_repaired_from_a_replica(node: NodeMaker, tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        first = stack.enter_context(node(0))
-        second = stack.enter_context(node(1, first))
-        eventually(lambda: in_sync(first) == {1})
-        create(first, two=2)
-        for number in range(40):
-            publish(first, "two", b"%d" % number + b"x" * 1000)
-        first.stop()
-        (segment,) = (tmp_path / "0" / "log").glob("*.0.log")
-        content = bytearray(segment.read_bytes())
-        for at in (10_000, 10_001, 30_000):
-            content[at] ^= 0xFF
-        segment.write_bytes(content)
-        first = again(stack, node, 0, first, second)
-        assert sum("corrupt bytes" in line for line in first.lines) == 2
-        assert sorted(drained(first, "two", "c", 40)) == sorted(b"%d" % number + b"x" * 1000 for number in range(40))
-        eventually(lambda: in_sync(first) == {1})
-    assert run("penstock", "verify", str(tmp_path / "0")).returncode == 0
-
-
 def test_a_copy_on_a_disk_without_space_recovers_a_lost_node(node: NodeMaker, tmp_path: Path) -> None:
     def failures() -> dict[int, str]:
         """Return why each follower cannot copy the log."""

@@ -18,7 +18,7 @@ from random import Random
 
 import pytest
 
-from tests.processes.networked_cluster import LONG, NODES, NetworkedCluster, played
+from tests.processes.networked_cluster import NODES, NetworkedCluster, played
 from tests.processes.networked_cluster import clusters as clusters  # the fixtures
 from tests.processes.networked_cluster import rounds as rounds
 
@@ -91,25 +91,6 @@ def power_cut(cluster: NetworkedCluster, *victims: int) -> None:
         cluster.volumes[number].recover()
 
 
-@pytest.mark.campaign
-@played("interval")
-def test_a_node_whose_disk_is_lost_during_a_partition(cluster: NetworkedCluster, random: Random) -> None:
-    alone, other, third = random.sample(NODES, 3)
-    lost = random.choice((alone, other))
-    cluster.cut({alone}, {other, third})
-    if random.random() < 0.5:
-        cluster.refuses([alone], 2)
-        cluster.goes_on([other, third], 2)
-    else:
-        cluster.let_pass(0.2)  # no node has noticed
-    cluster.kill(lost)
-    cluster.lose_disk(lost, third)
-    cluster.start(lost)
-    if lost == other:
-        cluster.goes_on([other, third], 2)
-    cluster.heal()
-
-
 @played("interval", pytest.param("always", marks=pytest.mark.campaign))
 def test_a_follower_whose_disk_dies(cluster: NetworkedCluster, random: Random) -> None:
     victim, *others = random.sample(NODES, 3)
@@ -146,34 +127,3 @@ def test_a_follower_with_slow_syncs(cluster: NetworkedCluster, random: Random) -
 
 
 # all of it
-
-
-@pytest.mark.campaign
-@played("interval")
-def test_anything_at_the_same_time(cluster: NetworkedCluster, random: Random) -> None:
-    if not LONG:
-        pytest.skip("only with PENSTOCK_EFFORT=5 or more")
-    still: set[int] = set()
-    for _ in range(random.randint(4, 10)):
-        number, other = random.sample(NODES, 2)
-        is_dead = cluster.is_dead(number)
-        step = random.randrange(6)
-        if step == 0 and not is_dead:
-            cluster.kill(number)
-            still.discard(number)
-        elif step == 1 and is_dead:
-            cluster.start(number)
-        elif step == 2 and not is_dead and number not in still:
-            cluster.stand_still(number)
-            still.add(number)
-        elif step == 3:
-            cluster.heal()
-        elif step == 4:
-            cluster.drop(number, other)
-        else:
-            cluster.cut({number}, {other})
-        cluster.let_pass(random.choice((0.0, 0.1, 1.0, 4.0)))
-    for number in still:
-        cluster.stand_still_no_more(number)
-    cluster.heal()
-    cluster.start_all()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import socket
 import tomllib
@@ -51,22 +50,6 @@ def test_an_nsqd_with_a_file_of_nsq_starts_without_a_warning_and_shows_what_it_f
         assert found == [socket.gethostname(), "node.example", int(tcp), int(http)]
 
 
-def test_what_is_odd_is_logged_and_does_not_hinder(tmp_path: Path) -> None:
-    path = written(tmp_path, "snapy = true\ndeflate = 1\n")
-    with nsqd(tmp_path / "data", "-config", path, "-enable-experiment=warp") as daemon:
-        assert [line.split("WARNING: ")[1] for line in daemon.lines if "WARNING" in line] == [
-            f"config file {path}: unknown key 'snapy': did you mean snappy?\n",
-            f"config file {path}: deflate = 1 means false, as NSQ reads it: write false\n",
-            "--enable-experiment 'warp' is unknown\n",
-        ]
-
-
-def test_an_nsqlookupd_without_a_port_is_named_in_the_words_of_dialling(tmp_path: Path) -> None:
-    with nsqd(tmp_path, "-lookupd-tcp-address", "127.0.0.1") as daemon:
-        assert daemon.wait_for_line("dial").endswith("ERROR: LOOKUPD(127.0.0.1): dial: missing port in address\n")
-        assert "WARNING: --lookupd-tcp-address '127.0.0.1': missing port in address\n" in daemon.stderr
-
-
 def test_odd_nsqlookupd_addresses_do_no_harm(tmp_path: Path) -> None:
     with nsqd(tmp_path) as daemon, httpx.Client(base_url=f"http://{daemon.http}") as client:
         for address in ("", "nonsense", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:-1", "\\ud800", "\\u0000:1"):
@@ -80,16 +63,6 @@ def test_odd_nsqlookupd_addresses_do_no_harm(tmp_path: Path) -> None:
 
 
 # Each reason is in tests/shared/test_config_file.py.
-
-
-@each("program", ["nsqd", "nsqlookupd"])
-def test_a_wrong_file_is_one_fatal_line_and_exit_1(program: str, tmp_path: Path) -> None:
-    path = written(tmp_path, "log_level = 5")
-    line = f"config file {path}: invalid value 5 for log_level: expected one of debug, info, warn, error, fatal"
-    ended = run(program, "-config", path)
-    assert (ended.returncode, ended.stdout) == (1, "")
-    start = re.escape(f"[{program}] ") + r"[\d/]{10} [\d:.]{15} FATAL: "
-    assert re.fullmatch(start + re.escape(line) + ".*\n", ended.stderr)
 
 
 def test_a_file_without_end_is_not_read() -> None:
@@ -110,18 +83,6 @@ def test_checking_a_wrong_configuration_reports_all_of_it(tmp_path: Path) -> Non
         'expected a duration such as "250ms", "1m30s" or "1h"\n'
         f"nsqlookupd: config file {path}: invalid value 5 for log_level: expected one of debug, info, warn, error, fatal\n"
         f"nsqlookupd: config file {path}: invalid value 'xml' for log_format: expected one of nsq, json\n"
-    )
-
-
-def test_checking_finds_what_a_start_would_fail_at_and_what_is_odd() -> None:
-    flags = ["-tcp-address=127.0.0.1", "-data-path=/nonexistent", "-statsd-address=h", "-node-id=5"]
-    ended = run("nsqd", "--check-config", *flags, "false", "-nonsense")
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr == (
-        "nsqd: --tcp-address '127.0.0.1': missing port in address\n"
-        "nsqd: --data-path '/nonexistent': must be a directory that exists: no such file or directory\n"
-        "nsqd: warning: arguments from 'false' on are ignored\n"
-        "nsqd: warning: --statsd-address 'h': expected <addr>:<port>\n"
     )
 
 

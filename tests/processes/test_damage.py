@@ -78,17 +78,6 @@ def test_a_torn_end_of_a_log_is_cut_off_copied_and_reported(tmp_path: Path) -> N
     assert penstock("verify", str(tmp_path))[0] == 0
 
 
-def test_a_log_of_one_segment_is_read_without_its_header(tmp_path: Path) -> None:
-    segment = publish(tmp_path, signal.SIGTERM)
-    content = segment.read_bytes()
-    segment.write_bytes(bytes(64) + content[64:])
-    code, out, _ = penstock("verify", str(tmp_path))
-    assert (code, b"the header is corrupt; the next start rebuilds it" in out) == (1, True)
-    with nsqd(tmp_path) as daemon:
-        assert counted(daemon) == (len(BODIES), 64, 0)
-        daemon.wait_for_line(f"ERROR: LOG: the header of {segment.name} was corrupt")
-
-
 # other directories
 
 TEXTS = [b"one", "zw\u00f6lf\u2028".encode(), b"\xff\0three", b"four"]

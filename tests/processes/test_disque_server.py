@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from nsqd.storage.data_import import READING
 from nsqd.storage.disque_aof import FILE, read_aof
 from nsqd.storage.disque_import import ASIDE, MARKER
 from tests import forkserver
@@ -311,16 +310,6 @@ def test_a_file_of_disque_is_imported_at_the_first_start(tmp_path: Path) -> None
     with kept(tmp_path) as server, server.client() as client:
         assert not any("IMPORT" in line for line in server.lines)
         assert len(client.do("JSCAN", "BUSYLOOP")[1]) == 6
-
-
-def test_an_interrupted_import_begins_anew(tmp_path: Path) -> None:
-    compose(tmp_path)
-    with kept(tmp_path) as server:
-        assert server.stop() == 0
-    os.replace(tmp_path / ASIDE / FILE, tmp_path / FILE)  # as if it had been killed before it moved it
-    (tmp_path / MARKER).write_bytes(READING)
-    with kept(tmp_path) as server, server.client() as client:
-        check(client)
 
 
 def penstock_import(path: Path, *flags: str) -> tuple[int, str]:

@@ -92,18 +92,6 @@ def test_any_two_of_three_are_killed_at_once(cluster: FailoverCluster, random: R
 
 @pytest.mark.campaign
 @played(*BOTH)
-def test_a_node_is_killed_and_returns(cluster: FailoverCluster, random: Random) -> None:
-    victim = random.choice(NODES)
-    log_id = cluster.own_log(victim)
-    cluster.kill(victim)
-    new_leader = cluster.new_leader(log_id, *cluster.living())
-    cluster.delivers(new_leader)
-    cluster.goes_on(cluster.living(), 2)
-    cluster.start(victim)
-
-
-@pytest.mark.campaign
-@played(*BOTH)
 def test_a_node_is_killed_during_a_failover(cluster: FailoverCluster, random: Random) -> None:
     first, second, _ = random.sample(NODES, 3)
     cluster.kill(first)
@@ -112,20 +100,6 @@ def test_a_node_is_killed_during_a_failover(cluster: FailoverCluster, random: Ra
     cluster.let_pass(random.uniform(0, 5))
     for number in random.sample((first, second), 2):
         cluster.start(number)
-
-
-@pytest.mark.campaign
-@played(*BOTH)
-def test_a_node_is_killed_while_it_returns(cluster: FailoverCluster, random: Random) -> None:
-    victim = random.choice(NODES)
-    log_id = cluster.own_log(victim)
-    cluster.kill(victim)
-    new_leader = cluster.new_leader(log_id, *cluster.living())
-    for _ in range(random.randint(1, 3)):
-        cluster.kill_while_it_starts(victim, random.uniform(0.2, 3))
-    if random.random() < 0.5:
-        cluster.kill(new_leader)
-    cluster.start_all()
 
 
 @pytest.mark.campaign
@@ -164,28 +138,6 @@ def test_halves(cluster: FailoverCluster, random: Random) -> None:
         cluster.kill(alone)
 
 
-@pytest.mark.campaign
-@played(*BOTH)
-def test_packets_that_are_dropped_one_way(cluster: FailoverCluster, random: Random) -> None:
-    sender, receiver, third = random.sample(NODES, 3)
-    cluster.drop(sender, receiver)
-    cluster.let_pass(random.uniform(3, 9))
-    if random.random() < 0.5:  # and now no node receives from the sender
-        cluster.drop(sender, third)
-        cluster.let_pass(random.uniform(3, 9))
-    cluster.answer(*NODES)
-
-
-@pytest.mark.campaign
-@played(*BOTH)
-def test_a_bridge_between_two_nodes_that_do_not_reach_each_other(cluster: FailoverCluster, random: Random) -> None:
-    bridge, left, right = random.sample(NODES, 3)
-    cluster.cut({left}, {right})
-    cluster.let_pass(random.uniform(3, 12))
-    cluster.goes_on([bridge], 2)
-    cluster.answer(*NODES)
-
-
 @played(*BOTH)
 def test_a_partition_that_comes_and_goes_every_three_seconds(cluster: FailoverCluster, random: Random) -> None:
     for alone in random.choices(NODES, k=4 if LONG else 2):
@@ -193,15 +145,6 @@ def test_a_partition_that_comes_and_goes_every_three_seconds(cluster: FailoverCl
         cluster.let_pass(FLAP)
         cluster.heal()
         cluster.let_pass(FLAP)
-    cluster.answer(*NODES)
-
-
-@pytest.mark.campaign
-@played(ANY)
-def test_three_nodes_that_do_not_reach_each_other(cluster: FailoverCluster, random: Random) -> None:
-    cluster.cut({0}, {1}, {2})
-    cluster.refuses(NODES, 2)
-    cluster.let_pass(random.uniform(3, 10))
     cluster.answer(*NODES)
 
 

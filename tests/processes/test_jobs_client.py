@@ -219,19 +219,6 @@ def test_run_goes_on_after_kill_9_of_the_node(tmp_path: Path) -> None:
     assert len(done) == 300
 
 
-def test_a_cancelled_reserve_frees_the_job(address: str) -> None:
-    async def main() -> None:
-        async with AsyncJobs(address, use="freed", watch=["freed"]) as jobs, jobs.clone() as other:
-            with anyio.move_on_after(0.2):
-                await jobs.reserve()
-            await other.put(b"x")
-            job = await other.reserve(5)
-            assert job is not None
-            assert (await jobs.reserve(0)) is None
-
-    anyio.run(main)
-
-
 def test_an_idle_client_notices_that_the_server_restarted(tmp_path: Path) -> None:
     with beanstalk_node(tmp_path) as node:
         address = node.addresses["BEANSTALK"]

@@ -20,7 +20,7 @@ from lookupd.pending import MOST_PER_IP
 from shared.process.daemon import broadcast_address
 from shared.process.listen import Listener
 from tests.cases import each
-from tests.daemons import Daemon, eventually, run
+from tests.daemons import Daemon, eventually
 
 pytestmark = pytest.mark.process
 
@@ -91,20 +91,6 @@ def test_a_signal_ends_it_with_clients_connected(number: int) -> None:
         assert nsqd.reply() == b""
 
 
-def test_without_http() -> None:
-    with Daemon("nsqlookupd", "-http-address", "", listens=["TCP"]) as daemon, Client(daemon) as nsqd:
-        nsqd.send(IDENTIFY)
-        assert json.loads(nsqd.reply())["http_port"] == 0
-
-
-def test_an_open_address_is_announced_once() -> None:
-    with Daemon("nsqlookupd", "-tcp-address", "0.0.0.0:0", "-broadcast-address", "me.example") as daemon:
-        assert sum("WARNING" in line for line in daemon.lines) == 1
-        with Client(daemon) as nsqd:
-            nsqd.send(IDENTIFY)
-            assert json.loads(nsqd.reply())["broadcast_address"] == "me.example"
-
-
 def test_out_of_file_descriptors() -> None:
     def few() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (48, 48))
@@ -157,16 +143,6 @@ def test_a_flood_from_one_address_is_bounded_and_others_identify_themselves() ->
         for client in [*silent, *clients]:
             client.file.close()
             client.socket.close()
-
-
-def test_version_help_and_a_wrong_flag() -> None:
-    version, usage, wrong = (run("nsqlookupd", flag) for flag in ("-version", "-help", "-no-such-flag"))
-    assert (version.returncode, usage.returncode, wrong.returncode, wrong.stdout) == (0, 0, 2, "")
-    assert re.fullmatch(r"nsqlookupd v1\.3\.0 \(built w/python3\.\d+\.\d+\) penstock [0-9.]+\n", version.stdout)
-    assert "-inactive-producer-timeout duration" in usage.stderr
-    assert wrong.stderr == (
-        "nsqlookupd: flag provided but not defined: -no-such-flag (nsqlookupd -help lists the flags)\n"
-    )
 
 
 @pytest.mark.parametrize("broken", ["ping", "topics"])  # one met over TCP, one over HTTP

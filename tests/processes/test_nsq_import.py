@@ -17,11 +17,10 @@ from typing import Any
 import httpx
 import pytest
 
-from nsqd.storage.data_import import MOVING, READING
+from nsqd.storage.data_import import READING
 from nsqd.storage.nsq_import import ASIDE, MARKER
 from penstock.client import Consumer
 from tests import forkserver
-from tests.cases import each
 from tests.daemons import ROOT, Daemon, drained, nsqd
 from tests.forkserver import LAUNCH
 from tests.nsqd.storage.test_diskqueue import STAMP, record, write_queue
@@ -119,20 +118,6 @@ def test_an_import_that_was_interrupted_begins_anew(tmp_path: Path, log: bytes) 
         assert depths(node)["t"] == (10, {"a": 4998, "b": 1})
 
 
-def test_moving_that_was_interrupted_goes_on(tmp_path: Path) -> None:
-    compose(tmp_path)
-    with nsqd(tmp_path):
-        pass
-    moved = sorted((tmp_path / ASIDE).glob("*.diskqueue.*"))
-    for path in moved[::2]:
-        path.rename(tmp_path / path.name)
-    (tmp_path / MARKER).write_bytes(MOVING)
-    with nsqd(tmp_path) as node:
-        assert depths(node) == {"t": (10, {"a": 4998, "b": 1}), "u": (0, {"empty": 1})}
-    assert not list(tmp_path.glob("*.diskqueue.*"))
-    assert sorted((tmp_path / ASIDE).glob("*.diskqueue.*")) == moved
-
-
 def test_killed_at_any_moment_it_doubles_and_loses_nothing(tmp_path: Path) -> None:
     compose(tmp_path)
     delay, kills = 0.0, 0
@@ -150,39 +135,6 @@ def test_killed_at_any_moment_it_doubles_and_loses_nothing(tmp_path: Path) -> No
         assert kills < 1000
     with nsqd(tmp_path) as node:
         assert depths(node) == {"t": (10, {"a": 4998, "b": 1}), "u": (0, {"empty": 1})}
-
-
-@each(
-    "name, content, why",
-    [
-        ("t.diskqueue.meta.dat", b"not a number", "not the metadata of a disk queue"),
-        ("t.diskqueue.meta.dat", b"", "not the metadata of a disk queue"),
-        ("t.diskqueue.meta.dat", b"1\n0,-5\n0,0\n", "not the metadata of a disk queue"),
-        ("no name!.diskqueue.000000.dat", b"", "not named after a topic"),
-        ("t:.diskqueue.000000.dat", b"", "not named after a topic"),
-        ("nsqd.dat", b"{", "failed to load metadata"),
-    ],
-)
-def test_a_foreign_directory_is_refused_and_nothing_changes(
-    tmp_path: Path, name: str, content: bytes, why: str
-) -> None:
-    write_queue(tmp_path, "v", [record(b"1")])
-    (tmp_path / name).write_bytes(content)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    command = [*LAUNCH, "nsqd", "-data-path", str(tmp_path)]
-    command += ["-tcp-address", "127.0.0.1:0", "-http-address", "127.0.0.1:0"]
-    done = forkserver.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, why in done.stderr, "Traceback" in done.stderr) == (1, True, False), done.stderr
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-def test_a_log_that_is_there_is_not_touched(tmp_path: Path) -> None:
-    with nsqd(tmp_path) as node:
-        httpx.post(f"http://{node.http}/pub", params={"topic": "t"}, content=b"ours").raise_for_status()
-    write_queue(tmp_path, "t", [record(b"theirs")])
-    with nsqd(tmp_path) as node:
-        assert drained(node, "t", "c", 1) == [b"ours"]
-    assert (tmp_path / "t.diskqueue.000000.dat").exists()
 
 
 def run_import(*arguments: str) -> tuple[int, str, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemons import Conversation, Daemon, eventually, nsqd, post, publish
+from tests.daemons import Conversation, Daemon, nsqd, post, publish
 from tests.originals import original
 from tests.tools import Tool, our_command
 
@@ -91,18 +91,6 @@ def test_the_output_is_the_originals_byte_for_byte(addresses: list[tuple[str, ..
         assert run(OURS, "-count", "27", "-interval=20ms", *flags) == wanted
 
 
-def test_messages_make_rates(tmp_path: Path) -> None:
-    with nsqd(tmp_path / "a") as node:
-        make_channel(node)
-        with Tool(OURS, *NAMES, "-interval=500ms", "-nsqd-http-address", node.http) as tool:
-            eventually(lambda: len(tool.out) >= 3)
-            publish(node, "t", *map(str, range(500)))
-            eventually(lambda: len(tool.out) >= 5 and tool.out[-1].split()[0] == "0" and " 500 " in tool.out[-1])
-            assert tool.stop() == 0
-        rates = [int(line.split()[0]) for line in tool.out[2:]]
-        assert sum(rates) == 1000  # in a second, and the interval is half of that
-
-
 def test_a_node_that_is_down_or_lies_is_logged_and_the_others_count(tmp_path: Path) -> None:
     lies = {"Content-Encoding": liar(b"x", Content_Encoding="gzip"), "not JSON": liar(b"<html>")}
     with nsqd(tmp_path / "a") as node, socket.create_server(("127.0.0.1", 0)) as silent, socket.socket() as down:
@@ -122,25 +110,6 @@ def test_a_node_that_is_down_or_lies_is_logged_and_the_others_count(tmp_path: Pa
             assert len(out.splitlines()) == 3
             assert word in err
             assert address in err
-
-
-@pytest.mark.parametrize("flag", ["-nsqd-http-address", "-lookupd-http-address"])
-def test_when_nothing_can_be_found_it_ends(flag: str, tmp_path: Path) -> None:
-    with socket.socket() as down:
-        down.bind(("127.0.0.1", 0))
-        code, out, err = run(OURS, flag, f"127.0.0.1:{down.getsockname()[1]}")
-    assert (code, out) == (1, "")
-    assert "ERROR: cannot ask 127.0.0.1:" in err
-    assert "failed to find channel" not in err
-
-
-def test_when_the_channel_cannot_be_found_it_ends(tmp_path: Path) -> None:
-    with nsqd(tmp_path / "a") as node, liar(b'{"producers": []}') as lookupd:
-        for where in (("-nsqd-http-address", node.http), ("-lookupd-http-address", lookupd)):
-            code, out, err = run(OURS, *where)
-            assert (code, out) == (1, "")
-            assert "ERROR: failed to find channel(c) in stats metadata for topic(t)" in err
-            assert "cannot ask" not in err
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])

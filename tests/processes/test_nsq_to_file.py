@@ -181,19 +181,6 @@ def test_a_signal_writes_and_finishes_what_waits(tmp_path: Path) -> None:
     assert list((tmp_path / "work").iterdir()) == []
 
 
-def test_a_signal_ends_it_while_no_server_responds(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and never says a word
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
-        for flags in (
-            ("-topic", "t", "-nsqd-tcp-address", address),
-            ("-topic-pattern", "t", "-lookupd-http-address", address),
-        ):
-            with Tool(OURS, "-output-dir", str(tmp_path), *flags) as tool:
-                silent.accept()[0].close()
-                assert tool.stop() == 0
-            assert list(tmp_path.iterdir()) == []
-
-
 def test_topics_are_found_by_their_pattern_and_new_ones_later(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with Daemon("nsqlookupd") as lookupd:
@@ -220,20 +207,6 @@ def test_topics_are_found_by_their_pattern_and_new_ones_later(tmp_path: Path) ->
                 assert tool.stop() == 0
             assert sum("skipping topic" in line for line in tool.err) == 1
     assert sorted(path.name for path in out.iterdir()) == ["orders.a", "orders.b"]
-
-
-def test_wrong_options_and_the_version() -> None:
-    """Other wrong options are in tests/apps/test_to_file_options.py."""
-    good = ("-nsqd-tcp-address", "a:1", "-topic", "t")
-    for flags, code, said in (
-        (("-topic", "t"), 1, "--nsqd-tcp-address or --lookupd-http-address required"),
-        ((*good, "-output-dir", "/proc/nope"), 1, "nsq_to_file: --output-dir /proc/nope cannot be made or written: "),
-        (("-no-such-flag",), 2, "flag provided but not defined: -no-such-flag"),
-        (("-version",), 0, "nsq_to_file v1.3.0"),
-    ):
-        with Tool(OURS, *flags) as tool:
-            assert tool.wait() == code
-        assert said in "".join(tool.err + tool.out)
 
 
 # beside the original: PENSTOCK_NSQ=DIRECTORY says where it is

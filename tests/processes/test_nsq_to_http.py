@@ -25,21 +25,6 @@ def prepared(source: Daemon, topic: str, *bodies: bytes) -> None:
     publish(source, topic, *bodies)
 
 
-def test_each_message_is_one_post_to_one_of_the_addresses(shared: Daemon) -> None:
-    bodies = [b"%d" % i for i in range(600)]
-    prepared(shared, "posts", *bodies)
-    with Endpoint() as one, Endpoint() as two:
-        flags = (f"-post={one.url}", f"-post={two.url}", "-mode=hostpool", "-status-every=100")
-        with Tool(*words("nsq_to_http", shared, "posts", *flags)) as running:
-            eventually(lambda: drained(shared, "posts", CHANNEL))
-        lines = "".join(running.lines)
-        assert sorted(one.bodies + two.bodies) == sorted(bodies)
-        for endpoint in (one, two):
-            assert endpoint.bodies
-            assert (f"[{endpoint.url}]: finished 100 - 99th: " in lines) == (len(endpoint.bodies) > 100)
-    assert "[aggregate]: finished 100 - 99th: " in lines
-
-
 def test_a_get_carries_the_escaped_message_and_custom_headers_or_is_not_in_the_sample(shared: Daemon) -> None:
     prepared(shared, "get", b"a b&c=\xff/%s")
     prepared(shared, "none", b"x")
@@ -52,27 +37,6 @@ def test_a_get_carries_the_escaped_message_and_custom_headers_or_is_not_in_the_s
     assert (request.method, request.target, request.body) == ("GET", "/in?x=1&m=a+b%26c%3D%FF%2F%25s&y=2", b"")
     assert request.headers["user-agent"] == "nsq_to_http v1.3.0"
     assert (request.headers["x-a"], request.headers["x-d"]) == ("b: c", "1")
-
-
-def test_no_more_requests_at_a_time_than_n(shared: Daemon) -> None:
-    prepared(shared, "few", *[b"%d" % i for i in range(50)])
-    lock, now, most, gate = threading.Lock(), [0], [0], threading.Event()
-
-    def answer(request: Request, peer: object) -> bool:
-        with lock:
-            now[0] += 1
-            most[0] = max(most[0], now[0])
-        if most[0] == 3:
-            gate.set()
-        gate.wait(10)
-        with lock:
-            now[0] -= 1
-        return always(OK)(request, peer)  # type: ignore[arg-type]
-
-    with Endpoint(answer) as endpoint:
-        with Tool(*words("nsq_to_http", shared, "few", f"-post={endpoint.url}", "-n=3")):
-            eventually(lambda: drained(shared, "few", CHANNEL))
-        assert most[0] == endpoint.connections == 3
 
 
 # others are in tests/apps/test_http_sending.py

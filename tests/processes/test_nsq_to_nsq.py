@@ -38,39 +38,6 @@ def words(
     return [program, *(f"-topic={topic}" for topic in topics), f"-nsqd-tcp-address={source.tcp}", *to, *SOON, *flags]
 
 
-def test_topics_are_republished_to_all_destinations(nodes: list[Daemon]) -> None:
-    source, *destinations = nodes
-    bodies = [b"%d" % i for i in range(3000)]
-    for topic in ("t", "u"):
-        make_channel(source, topic, CHANNEL)
-        for node in destinations:
-            make_channel(node, topic, "check")
-    publish(source, "t", *bodies)
-    publish(source, "u", *bodies)
-    with tool(source, destinations, "-mode=hostpool", topics=("t", "u")) as running:
-        for topic in ("t", "u"):
-            assert sorted(consume(destinations, topic, len(bodies))) == sorted(bodies)
-            eventually(lambda topic=topic: drained(source, topic, CHANNEL))  # type: ignore[misc]
-    lines = "".join(running.lines)
-    assert "[aggregate]: finished 250 - 99th: " in lines
-    assert all(f"[{node.tcp}]: finished 250 - 99th: " in lines for node in destinations)
-
-
-def test_a_message_that_the_destination_refuses_fails_alone(tmp_path: Path) -> None:
-    with nsqd(tmp_path / "source") as source, nsqd(tmp_path / "small", "-max-msg-size=1000") as small:
-        make_channel(source, "t", CHANNEL)
-        make_channel(small, "t", "check")
-        bodies = [b"%d" % i for i in range(300)]
-        publish(source, "t", *bodies[:150], b"x" * 1001, *bodies[150:])
-        with tool(source, [small]) as running:
-            assert sorted(consume([small], "t", 300)) == sorted(bodies)
-            running.wait_for_line("1 of 50 messages requeued: ")
-            eventually(lambda: sum(state(source, "t", CHANNEL)) == 1)
-            publish(source, "t", "later")
-            assert consume([small], "t", 1) == [b"later"]
-        assert sum(state(source, "t", CHANNEL)) == 1
-
-
 def test_a_signal_while_the_destination_hangs_gives_the_messages_back(nodes: list[Daemon]) -> None:
     source, destination, _ = nodes
     make_channel(source, "hangs", CHANNEL)
@@ -229,13 +196,3 @@ def test_a_missing_field_with_a_required_value_is_requeued_by_both(nodes: list[D
         with Tool(*words(program, source, [destination], *flags, topics=(topic,))) as running:
             eventually(lambda topic=topic: state(source, topic, CHANNEL) == (0, 0, 1))  # type: ignore[misc]
             running.wait_for_line("missing field to check required value")
-
-
-def test_json_that_is_dropped_is_logged_and_counted(nodes: list[Daemon]) -> None:
-    source, destination, _ = nodes
-    make_channel(source, "dropped", CHANNEL)
-    publish(source, "dropped", *[f"no json {i}" for i in range(100)])
-    with tool(source, [destination], "-whitelist-json-field=a", topics=("dropped",)) as running:
-        eventually(lambda: drained(source, "dropped", CHANNEL))
-    assert len([line for line in running.lines if "unable to decode JSON" in line]) <= 21 + 1
-    assert running.wait_for_line("dropped 100 messages that are no JSON objects")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import socket
 import ssl
@@ -82,12 +81,6 @@ def port(daemon: Daemon) -> int:
 # listeners
 
 
-def test_without_http(tmp_path: Path) -> None:
-    with nsqd(tmp_path, "-http-address", "", listens=["TCP"]) as daemon:
-        publish(daemon, b"t", b"body")
-        assert "HTTP" not in daemon.addresses
-
-
 def test_a_start_costs_less_than_a_second_of_cpu(tmp_path: Path) -> None:
     """Half of it is imports. The time by the clock depends on the load of the machine."""
     costs: list[float] = []
@@ -98,29 +91,7 @@ def test_a_start_costs_less_than_a_second_of_cpu(tmp_path: Path) -> None:
     assert min(costs) < 1.0
 
 
-def test_the_log_has_nsqs_form(shared: Daemon) -> None:
-    form = r"\[nsqd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} INFO: nsqd v1\.3\.0 \(built w/python[0-9.]+\) penstock .*\n"
-    assert re.fullmatch(form, shared.lines[0])
-    assert "WARNING" not in shared.stderr
-
-
-def test_an_open_address_is_announced_once(tmp_path: Path) -> None:
-    with nsqd(tmp_path, "-tcp-address", "0.0.0.0:0", "-broadcast-address", "me.example") as daemon:
-        assert sum("WARNING" in line for line in daemon.lines) == 1
-        assert get(daemon, "/info")["broadcast_address"] == "me.example"
-
-
 # flags and exit codes
-
-
-def test_version_help_and_a_wrong_flag() -> None:
-    version, usage = run("nsqd", "-version"), run("nsqd", "-help")
-    assert (version.returncode, version.stderr, usage.returncode, usage.stdout) == (0, "", 0, "")
-    assert re.fullmatch(r"nsqd v1\.3\.0 \(built w/python3\.\d+\.\d+\) penstock [0-9.]+\n", version.stdout)
-    assert "-max-msg-timeout duration" in usage.stderr
-    wrong = run("nsqd", "-no-such-flag")
-    assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert re.fullmatch(r"nsqd: [^\n]+\n", wrong.stderr)
 
 
 def test_what_forbids_a_start_is_fatal(shared: Daemon, tmp_path: Path) -> None:
@@ -167,21 +138,6 @@ def test_a_signal_ends_it_quickly_with_clients_connected(number: int, tmp_path: 
         assert daemon.stop(number) == 0
         assert time.monotonic() - since < STOP_QUICKLY
         assert all(frame[0] == 2 for client in clients for frame in client.frames())
-
-
-def test_sighup_takes_over_the_log_level(tmp_path: Path) -> None:
-    config = tmp_path / "nsqd.cfg"
-    config.write_text('log_level = "info"\n')
-    with nsqd(tmp_path, "-config", str(config)) as daemon:
-        config.write_text('log_level = "debug"\n')
-        daemon.process.send_signal(signal.SIGHUP)
-        daemon.wait_for_line("SIGHUP: log level debug")
-        assert get(daemon, "/config/log_level") == 1
-        config.write_text("log_level = 7\n")
-        daemon.process.send_signal(signal.SIGHUP)
-        daemon.wait_for_line("SIGHUP: cannot reload the configuration, nothing was changed: ")
-        assert get(daemon, "/config/log_level") == 1
-        publish(daemon, b"t", b"body")
 
 
 def serial(daemon: Daemon, name: str, context: ssl.SSLContext) -> bytes:
@@ -373,43 +329,3 @@ def test_a_bug_stops_the_daemon_loudly(tmp_path: Path, broken: str, request_line
             http.sendall(request_line + b"\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx")
             assert daemon.wait() == 1
         assert "TypeError: 'NoneType' object is not callable" in daemon.stderr
-
-
-def test_what_is_new_in_a_nsqd_dat_of_another_program_is_taken(tmp_path: Path) -> None:
-    """A script that provisions topics writes it before a start, as for the original."""
-    with nsqd(tmp_path) as node:
-        post(node, "/topic/create?topic=kept")
-        post(node, "/channel/create?topic=kept&channel=a")
-        publish(node, b"kept", b"x")
-    file = tmp_path / "nsqd.dat"
-    with nsqd(tmp_path) as node:
-        assert "nsqd.dat" not in node.stderr  # it is ours
-    channels = [{"name": "b", "paused": True}, {"name": "no/name", "paused": False}, {"name": "e#ephemeral"}]
-    topics = [
-        {"name": "new", "paused": True, "channels": channels},
-        {"name": "kept", "paused": True, "channels": [{"name": "c", "paused": False}]},
-        *({"name": f"new{number}", "paused": False, "channels": None} for number in range(4)),
-        {"name": "../../x", "paused": False, "channels": None},  # no topic is made of it, and no file
-    ]
-    file.write_text(json.dumps({"topics": topics, "version": "1.3.0"}))
-    expected = {
-        "kept": {"paused": True, "depth": 0, "channels": {"a": (False, 1), "c": (False, 0)}},
-        "new": {"paused": True, "depth": 0, "channels": {"b": (True, 0)}},
-    } | {f"new{number}": {"paused": False, "depth": 0, "channels": {}} for number in range(4)}
-    with nsqd(tmp_path) as node:
-        line = node.wait_for_line("took from nsqd.dat, which this nsqd did not write")
-        assert "create topic new, create channel b of topic new" in line
-        assert get(node, "/pauses")["pauses"][0] == {"topic": "kept", "channel": "", "by": "", "at": 0, "until": 0}
-        line = node.wait_for_line("ignoring a part of nsqd.dat, which this nsqd did not write")
-        assert "To create channel e#ephemeral of topic new, delete channel a of topic kept, use the HTTP API" in line
-        assert stats(node) == expected
-        eventually(lambda: "penstock" in json.loads(file.read_text()))  # it was written again
-        node.kill()
-    with nsqd(tmp_path) as node:
-        assert "nsqd.dat" not in node.stderr
-        assert stats(node) == expected
-        post(node, "/topic/unpause?topic=new")
-    topics[0]["paused"] = False
-    file.write_text(json.dumps({"topics": topics[:2]}))
-    with nsqd(tmp_path) as node:
-        assert {name for name, response in stats(node).items() if response["paused"]} == {"kept"}

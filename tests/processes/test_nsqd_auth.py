@@ -11,9 +11,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
 from tests.auth_server import AuthServer, Mood, Visit, allowing, hangs, says
@@ -68,33 +66,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
             assert "sesame" not in node.stderr
 
 
-def stats(node: Daemon) -> Any:
-    return httpx.get(f"http://{node.http}/stats?format=json").json()
-
-
-def auth_fields(client: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in client.items() if "auth" in name}
-
-
 # the conversation
-
-
-def test_a_client_is_who_the_server_says(guarded: Guarded) -> None:
-    guarded.moods.by_secret["who"] = says(200, allowing(identity="a<b>", identity_url="http://a/?b&c"))
-    with Conversation(guarded.node, MAGIC + auth("who") + pub("who") + b"SUB who c\n") as conversation:
-        assert conversation.frame() == (
-            RESPONSE,
-            b'{"identity":"a\\u003cb\\u003e","identity_url":"http://a/?b\\u0026c","permission_count":1}',
-        )
-        assert conversation.frame() == OK
-        assert conversation.frame() == OK
-        topic = next(topic for topic in stats(guarded.node)["topics"] if topic["topic_name"] == "who")
-        expected = {"authed": True, "auth_identity": "a<b>", "auth_identity_url": "http://a/?b&c"}
-        assert auth_fields(topic["channels"][0]["clients"][0]) == expected
-        producers = [client for client in stats(guarded.node)["producers"] if client["pub_counts"][0]["topic"] == "who"]
-        assert [auth_fields(client) for client in producers] == [expected]
-    request = guarded.server.requests[-1]
-    assert request.target == "/auth?common_name=&remote_ip=127.0.0.1&secret=who&tls=false"
 
 
 def test_no_other_client_waits_for_a_server_that_hangs(guarded: Guarded) -> None:

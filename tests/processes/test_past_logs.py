@@ -70,45 +70,6 @@ def is_serving(daemon: Daemon, log_id: str) -> bool:
     return any(one["log_id"] == log_id and one["state"] == "serving" for one in led)
 
 
-def test_a_promoted_log_is_read_and_its_cursors_are_kept(node: NodeMaker, tmp_path: Path) -> None:
-    log_id = promoted_directory(tmp_path)
-    with node(0) as first:
-        eventually(lambda: is_serving(first, log_id))
-        response = get(first, "/topic/offsets", topic="t", log=log_id).json()
-        assert response == response | {"node": 0, "origin": 9, "kind": "promoted", "first": 0, "next": COUNT}
-        assert response["log"].startswith(f"{log_id}-")
-        own = get(first, "/topic/offsets", topic="t").json()
-        assert (own["kind"], own["origin"], own["next"]) == ("own", 0, 0)
-        publish(first, "t", "mine")
-        assert bodies(first, topic="t", log=log_id) == [f"t {number}" for number in range(COUNT)]
-        assert bodies(first, topic="t", log=response["log"], from_=28) == ["t 28", "t 29"]
-        assert bodies(first, topic="t", log=log_id, from_="-1h", limit=1) == ["t 0"]
-        assert get(first, "/topic/read", topic="t", log=log_id, from_=COUNT).headers["x-nsq-log"] == response["log"]
-        (cursor,) = get(first, "/topic/cursors", topic="t", log=log_id).json()["cursors"]
-        assert (cursor["name"], cursor["offset"], cursor["lag"]) == ("reader", 5, COUNT - 5)
-        assert get(first, "/topic/cursors", topic="t").json()["cursors"] == []
-        moved = {"topic": "t", "log": log_id, "name": "reader", "to": "20", "hold": "1h"}
-        post(first, "/topic/cursor", **moved)
-        post(first, "/topic/cursor", topic="t", log=log_id, name="other")
-        post(first, "/topic/cursor/delete", topic="t", log=log_id, name="other")
-        listed = get(first, "/cursors").json()
-        assert [(one["name"], one["log"]) for one in listed["cursors"]] == [("reader", response["log"])]
-        unknown = "0" * 32
-        assert refused(first, topic="t", log=unknown) == (404, "LOG_NOT_FOUND")
-        assert refused(first, "/topic/offsets", topic="t", log=unknown) == (404, "LOG_NOT_FOUND")
-        assert refused(first, "/topic/cursors", topic="t", log=unknown) == (404, "LOG_NOT_FOUND")
-        assert refused(first, topic="t", log=f"{unknown}-2") == (409, "OTHER_LOG")
-        assert refused(first, topic="t", log=f"{log_id}-999") == (409, "OTHER_LOG")
-        assert refused(first, topic="u", log=log_id) == (404, "TOPIC_NOT_FOUND")
-        assert refused(first, topic="t", log=log_id, from_=COUNT + 1) == (416, "OFFSET_IN_FUTURE")
-        where = {"topic": "t", "log": log_id, "name": "nobody"}
-        assert post_refused(first, "/topic/cursor/delete", **where) == (404, "CURSOR_NOT_FOUND")
-    with node(0) as first:
-        eventually(lambda: is_serving(first, log_id))
-        (cursor,) = get(first, "/topic/cursors", topic="t", log=log_id).json()["cursors"]
-        assert (cursor["name"], cursor["offset"]) == ("reader", 20)
-
-
 def test_a_replica_of_a_dead_nodes_log_is_read_and_not_changed(node: NodeMaker) -> None:
     with ExitStack() as stack:
         first = stack.enter_context(node(0))

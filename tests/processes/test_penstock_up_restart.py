@@ -113,25 +113,9 @@ def drained(daemons: Set, number: int) -> set[str]:
     return found
 
 
-def publish(daemons: Set, number: int, topic: str) -> str:
-    return httpx.post(f"{daemons.node(number)}/pub?topic={topic}", content=b"x").text
-
-
-def depth(daemons: Set, number: int, topic: str) -> int:
-    """The messages that a node has for the topic. Raises HTTPError if the node does not answer."""
-    topics = httpx.get(f"{daemons.node(number)}/stats?format=json&topic={topic}").json()["topics"]
-    return sum(int(one["depth"]) for one in topics)
-
-
 def known(daemons: Set) -> int:
     """How many nodes nsqlookupd knows. Raises HTTPError if it does not answer."""
     return len(httpx.get(f"http://127.0.0.1:{4161 + daemons.offset}/nodes").json()["producers"])
-
-
-def shown(daemons: Set) -> set[int]:
-    """The HTTP ports of the nodes that nsqadmin lists. Raises HTTPError if it does not answer."""
-    nodes = httpx.get(f"http://127.0.0.1:{4171 + daemons.offset}/api/nodes").raise_for_status().json()["nodes"]
-    return {int(node["http_port"]) for node in nodes}
 
 
 def test_kills_and_a_rolling_restart_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
@@ -162,33 +146,6 @@ def test_kills_and_a_rolling_restart_lose_nothing_that_was_acknowledged(tmp_path
         everything = drained(daemons, 0) | drained(daemons, 1)
         assert [body for producer in producers for body in producer.acknowledged if body not in everything] == []
         assert daemons.stop() == 0
-
-
-def test_what_is_dead_stays_dead_until_it_is_started_and_the_others_go_on(tmp_path: Path) -> None:
-    with running(tmp_path) as daemons:
-        assert publish(daemons, 1, "kept") == "OK"
-        daemons.kill_node("nsqd-2")
-        command = f"kill -USR1 {daemons.process.pid}"
-        daemons.wait_for(
-            f"nsqd-2 was killed by SIGKILL, and stays down; the others continue. To start it again: {command} (or"
-        )
-        eventually(lambda: known(daemons) == 1)
-        assert 4151 + daemons.offset in shown(daemons)
-        for program in ("nsqlookupd", "nsqadmin"):
-            os.kill(daemons.child(f"launch.py\0{program}"), signal.SIGKILL)
-            daemons.wait_for(f"{program} was killed by SIGKILL, and stays down; the others continue")
-        assert publish(daemons, 0, "t") == "OK"
-        subprocess.run(command.split(), check=True)
-        for name in ("nsqd-2", "nsqlookupd", "nsqadmin"):
-            daemons.wait_for(f"{name} runs again")
-        assert depth(daemons, 1, "kept") == 1
-        eventually(lambda: known(daemons) == 2)
-        daemons.kill_node("nsqd-2")
-        eventually(lambda: known(daemons) == 1)
-        for word in ("nsqd] ", "launch.py\0nsqlookupd", "launch.py\0nsqadmin"):
-            os.kill(daemons.child(word), signal.SIGKILL)
-        assert daemons.process.wait(STOP_TIMEOUT) == 1
-        daemons.wait_for("no daemon is left")
 
 
 def test_the_shared_port_is_not_the_port_of_one_daemon(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -11,13 +10,12 @@ from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
-import httpx
 import pytest
 
 from apps.load import Result, lines_of
 from apps.penstock import main
 from tests.cases import each
-from tests.daemons import ROOT, Daemon, eventually, nsqd, post
+from tests.daemons import ROOT, Daemon, nsqd, post
 
 pytestmark = pytest.mark.process
 
@@ -165,50 +163,6 @@ def test_ctrl_c_ends_what_waits_for_more(user: User, words: tuple[str, ...]) -> 
         assert process.stdout is not None
         assert process.stdout.readline() == b"x\n"
         assert interrupted(process) == (130, b"")
-
-
-def test_a_pipe_that_closes_ends_a_command_quietly(user: User) -> None:
-    channel(user, "closed")
-    user("pub", "closed", "x", "y")
-    user("put", "closed", "x")
-    for words in (
-        ("sub", "closed", "c"),
-        ("reserve", "closed", "--job-address", user.jobs),
-        ("bench", "jobs", "--help"),
-    ):
-        reading, writing = os.pipe()
-        os.close(reading)
-        with started(user.node, *words, stdout=writing) as process:
-            os.close(writing)
-            _, error = process.communicate()
-        assert (process.returncode, error) == (0, b""), words
-
-
-def test_ctrl_c_ends_a_measurement(user: User) -> None:
-    def depth() -> int:
-        stats = httpx.get(f"http://{user.node.http}/stats?format=json&topic=endless").json()
-        return sum(topic["depth"] for topic in stats["topics"] or ())
-
-    with started(user.node, "bench", "pub", "--topic", "endless", "--count", "100000000") as process:
-        eventually(depth)
-        assert interrupted(process) == (130, b"")
-
-
-def test_ctrl_c_at_the_prompt_does_nothing(user: User) -> None:
-    post(user.node, "/topic/create", topic="kept")
-    keyboard, terminal = pty.openpty()
-    try:
-        with started(user.node, "delete", "kept", stdin=terminal) as process:
-            assert process.stderr is not None
-            prompt = b""
-            while not prompt.endswith(b"Continue? [y/N] "):
-                prompt += process.stderr.read(1)
-            assert prompt.startswith(b"Delete topic kept on 1 node: 0 channels, 0 messages")
-            assert interrupted(process) == (130, b"\n")
-    finally:
-        os.close(keyboard)
-        os.close(terminal)
-    assert httpx.get(f"http://{user.node.http}/topic/config?topic=kept").status_code == 200
 
 
 def test_without_a_daemon_the_error_says_what_to_do(

@@ -26,7 +26,6 @@ from tests.processes.test_penstock_up import free_offset
 pytestmark = pytest.mark.process
 
 LINE = b"x" * 1499
-DROPPED = re.compile(r"dropped ([0-9]+) lines before this one")
 
 
 class Stuck:
@@ -111,17 +110,6 @@ def test_nsqd_continues_and_ends_while_its_log_is_not_read(tmp_path: Path) -> No
             producer.publish("t", b"x")
         assert httpx.post(f"{http}/pub?topic=t", content=b"x").text == "OK"
         assert node.stop() == 0
-
-
-def test_the_log_counts_dropped_lines_when_it_is_read_again(tmp_path: Path) -> None:
-    with stuck_nsqd(tmp_path) as (node, http, _):
-        assert httpx.get(f"{http}/ping").text == "OK"
-        dropped = node.read_until(DROPPED)  # without another line
-        assert "WARNING: dropped" in node.text
-        assert 0 < int(dropped[1]) <= 110
-        assert httpx.get(f"{http}/config/log_level").text
-        assert node.stop() == 0
-        node.read_until(r"NSQ: bye|SIGTERM: stopping")
 
 
 def test_a_bug_ends_nsqd_while_its_log_is_not_read(tmp_path: Path) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import socket
-import ssl
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -19,13 +17,12 @@ import trustme
 from penstock.client import Consumer, Producer, Settings
 from shared.auth.tokens import digest
 from tests.admin.conftest import nsqadmin
-from tests.certificates import NAMES, Authority, only
+from tests.certificates import NAMES, Authority
 from tests.daemons import Daemon, eventually, nsqd
 
 pytestmark = pytest.mark.process
 
 ALL = ("TCP", "HTTP", "HTTPS")
-NODE = b'{"broadcast_address":"node","hostname":"","tcp_port":1,"http_port":2,"version":"1.3.0","https_port":3}'
 
 
 def token(name: str) -> str:
@@ -218,22 +215,6 @@ def test_a_reload_gives_new_connections_the_new_certificate(program: str, tmp_pa
 def serial(daemon: Daemon, authority: Authority) -> object:
     with daemon.connect("HTTPS") as sock, authority.client().wrap_socket(sock, server_hostname="127.0.0.1") as tls:
         return (tls.getpeercert() or {})["serialNumber"]
-
-
-def test_both_kinds_are_served_at_one_port_unless_tls_is_required(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    flags = (*authority.flags(), "-identify-timeout", "300ms", "-tls-min-version", "tls1.3")
-    with Daemon("nsqlookupd", *flags) as lookupd, lookupd.connect() as stalls:
-        clear = lookupd.connect()
-        encrypted = authority.client().wrap_socket(lookupd.connect(), server_hostname="127.0.0.1")
-        for peer in (clear, encrypted):
-            peer.sendall(b"  V1IDENTIFY\n" + struct.pack(">i", len(NODE)) + NODE)
-            assert json.loads(first_reply(peer))["http_port"] > 0
-        stalls.sendall(b"\x16\x03\x01")  # the beginning of a handshake
-        assert stalls.recv(1) == b""
-        lookupd.wait_for_line("no IDENTIFY within 0.3 s")
-        with lookupd.connect() as sock, pytest.raises(ssl.SSLError, match=r"(?i)alert.protocol.version"):
-            only(authority.client(), ssl.TLSVersion.TLSv1_2).wrap_socket(sock, server_hostname="127.0.0.1")
 
 
 def test_a_node_without_https_is_not_asked_in_clear_text(tmp_path: Path) -> None:
