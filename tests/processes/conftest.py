@@ -27,8 +27,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             if name == "cluster rounds" and isinstance(value, dict):
                 total.update(value)
                 terminalreporter.write_line(f"{report.nodeid.rpartition('::')[2]}: {_counted(value)}")
-            elif name == "cluster remark":
-                terminalreporter.write_line(f"    {value}")
     if total:
         terminalreporter.write_line(f"rounds of a cluster in all: {_counted(total)}")
     for reason, count in _skipped_rounds(terminalreporter).items():

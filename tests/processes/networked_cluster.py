@@ -292,10 +292,6 @@ class NetworkedCluster:
         """Return what happened in all rounds so far."""
         return {**self.counts, **summary(self.books)}
 
-    def remarks(self) -> list[str]:
-        """Return the remarks about the rounds since the last call, a line each."""
-        return []
-
 
 Fault = Callable[[Any, Random], None]  # on a NetworkedCluster
 Play = Callable[[Fault, str], None]
@@ -381,7 +377,6 @@ def player(clusters: Clusters, request: pytest.FixtureRequest) -> Play:
         finally:
             counts = {name: count - before.get(name, 0) for name, count in cluster.summary().items()}
             request.node.user_properties.append(("cluster rounds", counts))
-            request.node.user_properties += [("cluster remark", line) for line in cluster.remarks()]
 
     return play
 

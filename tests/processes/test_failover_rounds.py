@@ -2,8 +2,8 @@
 
 After each round each log has exactly one leader. Everything that was acknowledged was delivered to live consumers and workers,
 and comes once more to those who drain all at the end. Publishers that name themselves have exactly one copy of each message
-after their retries. Each duplicate is counted by a node, or is of an uncounted kind (failover_books.py). The summary of
-the run shows duplicates by reason, and the time from a kill to the first delivery of what the dead node had published.
+after their retries. Each duplicate follows from a fault, and there are no more than nodes count, except for those of an
+uncounted kind (failover_books.py).
 
 PENSTOCK_EFFORT says how many rounds of each kind are run; below 5 they are shorter, with one -failover-quorum.
 
