@@ -80,28 +80,6 @@ def answers() -> Answers:
     return Answers()
 
 
-def test_messages_go_out_in_batches_and_are_finished_after_the_ok(answers: Answers) -> None:
-    threads = Threads()
-    forward = route(threads)
-    forward.take("t", messages(answers, *range(8)), 0.0)
-    forward.dispatch(0.0)
-    assert [batch.bodies for batch in threads.jobs] == [[b"0", b"1", b"2"], [b"3", b"4", b"5"]]
-    assert answers.finished == []
-    threads.end_first()
-    forward.dispatch(0.0)  # the result is not collected, so the thread is not free
-    forward.collect(1.0)
-    assert answers.finished == [0, 1, 2]
-    forward.dispatch(1.0)
-    assert threads.jobs[-1].bodies == [b"6", b"7"]
-    assert forward.busy
-    threads.end_first()
-    threads.end_first()
-    forward.collect(2.0)
-    assert not forward.busy
-    assert answers.finished == list(range(8))
-    assert answers.requeued == []
-
-
 def test_a_failure_backs_off_and_a_refusal_does_not(answers: Answers) -> None:
     threads = Threads()
     forward = route(threads)

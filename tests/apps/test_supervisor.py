@@ -295,20 +295,6 @@ def test_a_daemon_that_dies_again_and_again_is_given_up(restarting: Machine) -> 
     assert "it ended 10 times within" in alone.said[-1]
 
 
-def test_restarted_daemons_are_no_failure_in_the_end(restarting: Machine) -> None:
-    restarting.play("end nsqd -9", "wait second > start nsqd", "answer nsqd >")
-    assert restarting.said[-1] == "nsqd runs again"
-    restarting.stop()
-    restarting.end_all(*reversed(NAMES))
-    assert restarting.supervisor.exit_code == 0
-
-
-def test_nothing_starts_again_while_all_are_stopped(restarting: Machine) -> None:
-    restarting.play("end nsqd 1", "stop", "end nsqadmin > terminate nsqd-2", "end nsqlookupd 1 >", "end nsqd-2")
-    assert restarting.supervisor.is_over
-    restarting.play("wait hour >")
-
-
 # the rolling restart
 
 
@@ -384,26 +370,11 @@ def test_a_node_is_held_down_for_a_time(restarting: Machine) -> None:
     assert restarting.said[-1] == "nsqd was killed by SIGSEGV: starting it again in 0.5 s"
 
 
-def test_all_nodes_may_be_held_down_and_this_is_no_failure(machine: Machine) -> None:
-    machine.play(
-        "kill nsqd", "end nsqd -9 >", "kill nsqd-2", "end nsqd-2 -9 >", "start nsqd > start nsqd", "end nsqd 1 >"
-    )
-    machine.play("start nsqd > start nsqd", "answer nsqd", "stop > terminate nsqadmin")
-    machine.end_all("nsqadmin", "nsqd", "nsqlookupd")
-    assert machine.result == 0
-
-
 def test_a_node_that_is_killed_may_be_started_or_the_set_stopped_before_its_process_has_ended(machine: Machine) -> None:
     machine.play("kill nsqd", "start nsqd >", "end nsqd -9 > start nsqd")
     machine = Machine().up().play("kill nsqd", "stop", "end nsqd -9")
     machine.end_all("nsqadmin", "nsqd-2", "nsqlookupd")
     assert machine.result == 0
-
-
-def test_a_node_that_waits_for_its_restart_is_held_down_too(restarting: Machine) -> None:
-    restarting.play("end nsqd 1", "kill nsqd >")
-    assert restarting.said[-1] == "nsqd is held down by penstock chaos until it is started"
-    restarting.play("wait hour >", "start nsqd > start nsqd")
 
 
 def test_a_node_is_frozen_until_it_is_thawed_or_for_a_time_or_killed(machine: Machine) -> None:

@@ -114,17 +114,6 @@ def test_a_move_that_was_interrupted_goes_on(step: str, disk: FakeDisk) -> None:
     assert sorted(disk.names) == ["/out/t-000000.log", "/out/t-000001.log"]
 
 
-@each("plan, left", [((), b"good\n"), ((True,), b"good\nabc")])
-def test_a_write_in_part_is_cut_now_or_later_and_written_again(plan: tuple[bool, ...], left: bytes) -> None:
-    disk = FakeDisk()
-    output = Output(place(), disk)
-    write(output, b"good\n")
-    cut_short(disk, output, *plan)
-    assert bytes(disk.opened[0].content) == left
-    write(output, b"abcdef\n")
-    assert bytes(disk.opened[0].durable) == b"good\nabcdef\n"
-
-
 @each("work", ["/out", "/open"])
 def test_a_file_of_its_own_that_cannot_be_cut_is_left_for_a_new_revision(work: str) -> None:
     disk = FakeDisk()

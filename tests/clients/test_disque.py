@@ -6,7 +6,6 @@ beside it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -16,9 +15,8 @@ import pydisque.client
 import pytest
 import redis
 
-from tests.clients.contract import CLIENT_TIMEOUT
 from tests.clients.node_client import NodeClient, Refused
-from tests.daemons import STOP_TIMEOUT, Daemon, nsqd, publish
+from tests.daemons import Daemon, nsqd
 from tests.requirements import require
 
 pytestmark = [
@@ -114,38 +112,6 @@ def test_each_method_of_pydisque(node: Daemon, version: int) -> None:
     assert (ip, port) in ((b"", port), (b"127.0.0.1", port))
     assert port.decode() == node.addresses["DISQUE"].rpartition(":")[2]
     client.ack_job(last)
-
-
-def test_a_worker_that_waits(node: Daemon, version: int) -> None:
-    """It gets what is added while it waits, also by a publisher of NSQ, and what it does not acknowledge comes again."""
-    queue, bodies, failed = f"worker{version}", list[bytes](), set[bytes]()
-    over = threading.Event()
-
-    def work() -> None:
-        client = connected(node)
-        while not over.is_set():
-            for _, job_id, body in client.get_job([queue], timeout=200, count=3):
-                if body.startswith(b"fail") and body not in failed:
-                    failed.add(body)
-                    client.nack_job(job_id)
-                    continue
-                bodies.append(body)
-                client.ack_job(job_id)
-                if len(bodies) == 40:
-                    over.set()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    producer = connected(node)
-    for number in range(30):
-        producer.add_job(queue, f"{'fail' if number % 10 == 3 else 'do'} {number}")
-    publish(node, queue, *(f"do {number}" for number in range(30, 40)))
-    assert over.wait(CLIENT_TIMEOUT)
-    thread.join(STOP_TIMEOUT)
-    assert sorted(int(body.split()[1]) for body in bodies) == list(range(40))
-    assert len(failed) == 3
-    assert producer.qlen(queue) == 0
-    assert producer.jscan(queue=queue)[1] == []
 
 
 @pytest.mark.parametrize("protocol", [2, 3, None])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.authorization import AuthContract, AuthFileContract
+from tests.clients.authorization import AuthContract
 from tests.clients.contract import ClientContract
 from tests.clients.upgrades import UpgradeContract
 
@@ -22,6 +22,6 @@ class TestGnsq(ClientContract):
     command = COMMAND
 
 
-class TestGnsqUpgrades(UpgradeContract, AuthContract, AuthFileContract):
+class TestGnsqUpgrades(UpgradeContract, AuthContract):
     name = "gnsq"
     command = COMMAND

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.authorization import AuthContract, AuthFileContract
+from tests.clients.authorization import AuthContract
 from tests.clients.contract import ClientContract
 from tests.clients.upgrades import UpgradeContract
 from tests.requirements import NODE_MODULES, require
@@ -26,7 +26,7 @@ class TestNsqjs(ClientContract):
         require("node")
 
 
-class TestNsqjsUpgrades(UpgradeContract, AuthContract, AuthFileContract):
+class TestNsqjsUpgrades(UpgradeContract, AuthContract):
     name = "nsqjs"
     command = COMMAND
 

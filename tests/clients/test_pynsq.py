@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.authorization import AuthContract, AuthFileContract
+from tests.clients.authorization import AuthContract
 from tests.clients.contract import ClientContract
 from tests.clients.upgrades import SMALL, UpgradeContract
 
@@ -22,7 +22,7 @@ class TestPynsq(ClientContract):
     command = COMMAND
 
 
-class TestPynsqUpgrades(UpgradeContract, AuthContract, AuthFileContract):
+class TestPynsqUpgrades(UpgradeContract, AuthContract):
     name = "pynsq"
     command = COMMAND
 

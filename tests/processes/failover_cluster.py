@@ -96,10 +96,6 @@ class FailoverCluster(NetworkedCluster):
         self.disturbed("a partition", *set[int]().union(*sides))
         super().cut(*sides)
 
-    def drop(self, sender: int, receiver: int) -> None:
-        self.disturbed("a partition", *NODES)
-        super().drop(sender, receiver)
-
     def restart(self, number: int) -> None:
         """Stop a node, which says that it is back soon, and start it again."""
         self._count(number)

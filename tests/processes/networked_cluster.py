@@ -180,11 +180,6 @@ class NetworkedCluster:
         self.network.cut(*sides)
         self.counts["partitions"] += 1
 
-    def drop(self, sender: int, receiver: int) -> None:
-        """Drop the packets from one node to another."""
-        self.network.drop(sender, receiver)
-        self.counts["partitions"] += 1
-
     def heal(self) -> None:
         """Let all packets pass again."""
         self.network.heal()
@@ -342,9 +337,11 @@ class Clusters:
 
 
 @pytest.fixture(scope="module")
-def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
+def clusters(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
+    """Make clusters as the file's CLUSTERS says."""
     require("namespaces")
-    made = Clusters(tmp_path_factory.mktemp("clusters"), certificates(tmp_path_factory.mktemp("own")))
+    kind: type[Clusters] = getattr(request.module, "CLUSTERS", Clusters)
+    made = kind(tmp_path_factory.mktemp("clusters"), certificates(tmp_path_factory.mktemp("own")))
     try:
         yield made
     finally:
@@ -353,13 +350,7 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
 
 @pytest.fixture
 def rounds(clusters: Clusters, request: pytest.FixtureRequest) -> Play:
-    """Run rounds of one fault, and note the counts for the summary of the run."""
-
-    return player(clusters, request)
-
-
-def player(clusters: Clusters, request: pytest.FixtureRequest) -> Play:
-    """Return what runs rounds of one fault, in one mode."""
+    """Run rounds of one fault in one mode, and note the counts for the summary of the run."""
 
     def play(fault: Fault, mode: str) -> None:
         cluster = clusters.of_mode(mode)

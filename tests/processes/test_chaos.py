@@ -134,15 +134,3 @@ def test_a_frozen_node_is_suspected_until_it_is_thawed(whole: Set) -> None:
     whole.chaos("freeze", "2", "--for", "1ms")
     whole.tool.wait_for_line("penstock up: nsqd-3 continues", times=2)
     assert "is not frozen: it is running" in whole.refused("thaw", "2")
-
-
-def test_the_routes_check_what_they_are_given(whole: Set) -> None:
-    for route, query, status, word in (
-        ("cut", "", 400, "MISSING_ARG_NODE"),
-        *(("cut", f"node={wrong}", 400, "INVALID_ARG_NODE") for wrong in ("x", "1024", "0")),
-        *(("cut", f"node=1&for={wrong}", 400, "INVALID_ARG_FOR") for wrong in ("x", "-1s", "25h")),
-        ("heal", "node=-1", 400, "INVALID_ARG_NODE"),
-        ("heal", "node=7", 200, ""),
-    ):
-        answer = httpx.post(f"http://{whole.http[0]}/debug/cluster/{route}?{query}")
-        assert (answer.status_code, answer.json().get("message", "")) == (status, word), (route, query)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from penstock.client import Consumer, Producer, Settings
+from penstock.client import Settings
 from tests.auth_server import AuthServer, allowing, says
 from tests.certificates import Authority
 from tests.daemons import Daemon, nsqd, run
@@ -77,19 +77,3 @@ def test_a_refused_client_learns_why(guarded: Guarded, left_out: list[str], text
     refused = run("to_nsq", *where, *guarded.words("producer-opt", *left_out), stdin="one\n")
     assert refused.returncode == 1
     assert f"to_nsq: {guarded.node.tcp}: {text}\n" in refused.stderr
-
-
-def test_a_consumer_waits_for_an_auth_server_that_is_ill(
-    guarded: Guarded, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    with Producer(guarded.node.tcp, guarded.settings(deflate=True)) as producer:
-        producer.publish("ill", b"one")
-    with monkeypatch.context() as ill:
-        ill.setattr(guarded.auth, "mood", says(500))
-        consumer = Consumer("ill", "c", [guarded.node.tcp], settings=guarded.settings(deflate=True))
-        while "E_AUTH_FAILED" not in caplog.text:
-            assert consumer.poll(0.05) == []
-    with consumer:
-        (message,) = consumer.poll(20)
-        message.finish()
-    assert message.body == b"one"

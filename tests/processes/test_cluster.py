@@ -52,31 +52,6 @@ def connected(daemon: Daemon) -> set[int]:
     return {number for number, each in nodes_of(daemon).items() if each["connected"]}
 
 
-def test_nodes_find_each_other_through_nsqlookupd_which_reports_their_last_contact(node: Callable[..., Daemon]) -> None:
-    with (
-        Daemon("nsqlookupd") as lookupd,
-        node(0, lookupd_tcp_address=lookupd.tcp) as first,
-        node(1, lookupd_tcp_address=lookupd.tcp, cluster_name="elsewhere") as foreigner,
-        node(2, lookupd_tcp_address=lookupd.tcp) as second,
-    ):
-
-        def contacts() -> dict[int, dict[str, Any]]:
-            answer = httpx.get(f"http://{lookupd.http}/nodes", headers={"X-Nsq-Extensions": "true"}).json()
-            return {one["node_id"]: one for one in answer.get("cluster_nodes", ()) if one["cluster"] == "penstock"}
-
-        eventually(lambda: connected(first) == {2})
-        eventually(lambda: connected(second) == {0})
-        assert connected(foreigner) == set()
-        assert not any("CLUSTER: refused" in line for line in foreigner.lines), "only its own cluster is dialed"
-        assert nodes_of(first)[2]["http_address"] == second.http
-        eventually(lambda: {number: one["connected"] for number, one in contacts().items()} == {0: True, 2: True})
-        second.kill()
-        eventually(lambda: not contacts()[2]["connected"])
-        for number, one in contacts().items():
-            assert one["log_id"] == nodes_of(first)[number]["log_id"]
-            assert 0 <= one["last_contact"] < 60
-
-
 def test_a_node_that_is_forgotten_is_refused_and_a_new_directory_has_its_number(
     node: Callable[..., Daemon], tmp_path: Path
 ) -> None:

@@ -130,15 +130,3 @@ def test_verify_reports_the_content_and_changes_nothing(tmp_path: Path) -> None:
     assert "topic t: 4 published, 3 live, 1 finished" in text
     assert text.splitlines()[-1].startswith("TORN: 4 bytes may have been acknowledged")
     assert state_of(tmp_path) == before
-
-
-def test_verify_says_why_it_cannot_look(tmp_path: Path) -> None:
-    code, _, error = penstock("verify", str(tmp_path / "nowhere"))
-    assert (code, "it must be a directory that exists" in error) == (2, True)
-    code, _, error = penstock("verify", str(tmp_path))
-    assert (code, "has no log" in error) == (2, True)
-    (tmp_path / "log").mkdir()
-    assert penstock("verify", str(tmp_path))[0] == 0
-    (tmp_path / "log" / f"{0:020d}.0.log").write_bytes(b"x" * 10_000)
-    code, _, error = penstock("verify", str(tmp_path))
-    assert (code, "cannot be read" in error) == (1, True)

@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from tests.daemons import OK, Conversation, Daemon, eventually, post, publish, run, sized
-from tests.processes.test_cluster import connected, in_sync, publish_to
+from tests.processes.test_cluster import in_sync, publish_to
 from tests.processes.test_cluster import node as node  # the fixture
 from tests.processes.test_cluster_chaos import again, create
 
@@ -103,32 +103,6 @@ def received(daemon: Daemon, topic: str, count: int) -> list[bytes]:
 
 def numbered(first: int, end: int) -> list[bytes]:
     return [b"%d" % number for number in range(first, end)]
-
-
-def test_a_follower_delivers_what_a_dead_node_owes_and_the_node_returns_with_a_new_log(node: NodeMaker) -> None:
-    with ExitStack() as stack:
-        first, *others = cluster_of(stack, node, 3, **MAJORITY)
-        lost = log_of(first, 0)
-        create(first, two=2)
-        publish(first, "two", *numbered(0, 100))
-        assert received(first, "two", 40) == numbered(0, 40)
-        eventually(lambda: {one["behind"] for one in followers(first)} == {0})  # they know what was finished
-        first.process.send_signal(signal.SIGKILL)
-        leader = new_leader(lost, *others)
-        with Conversation(leader, b"  V2SUB two c\nRDY 10\n") as consumer:
-            assert consumer.frame() == OK
-            bodies = [
-                *taken(consumer, 59),
-                consumer.message().body,
-            ]  # one stays unfinished: otherwise the log would be closed
-            assert {*bodies} == {*numbered(40, 100)}
-        back = again(stack, node, 0, first, leader, **MAJORITY)
-        eventually(lambda: connected(back) == {1, 2})
-        assert log_of(back, 0) != lost
-        assert lost in led(leader)
-        eventually(lambda: len(in_sync(back)) == 2)
-        publish(back, "two", b"after")
-        assert received(back, "two", 1) == [b"after"]
 
 
 def test_a_node_that_lost_its_disk_takes_nothing_until_it_knows_how_topics_are_configured(

@@ -12,37 +12,21 @@ It needs root and network namespaces (tests/namespaces.py); else it is skipped, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from random import Random
 
 import pytest
 
 from tests.processes.failover_cluster import FailoverCluster, FailoverClusters
-from tests.processes.networked_cluster import LONG, NODES, Play, played, player
-from tests.processes.test_cluster_tls import certificates
-from tests.requirements import require
+from tests.processes.networked_cluster import LONG, NODES, played
+from tests.processes.networked_cluster import clusters as clusters  # the fixtures
+from tests.processes.networked_cluster import rounds as rounds
 
 pytestmark = pytest.mark.process
 
+CLUSTERS = FailoverClusters
 ANY, MAJORITY = "any", "majority"
 FLAP = 3.0  # s
 BOTH = (ANY, MAJORITY) if LONG else (MAJORITY,)
-
-
-@pytest.fixture(scope="module")
-def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FailoverClusters]:
-    require("namespaces")
-    made = FailoverClusters(tmp_path_factory.mktemp("clusters"), certificates(tmp_path_factory.mktemp("own")))
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-@pytest.fixture
-def rounds(clusters: FailoverClusters, request: pytest.FixtureRequest) -> Play:
-    """Run rounds of one fault, with one value of -failover-quorum."""
-    return player(clusters, request)
 
 
 # kills

@@ -143,24 +143,6 @@ def run_import(*arguments: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def test_the_command_does_what_a_first_start_would(tmp_path: Path) -> None:
-    compose(tmp_path)
-    code, out, progress = run_import(str(tmp_path), "--node-id", "77")
-    assert (code, out.partition(" messages")[0]) == (0, "Imported 5010"), out + progress
-    assert "IMPORT: channel a of topic t: 4998 messages" in progress
-    assert run_import(str(tmp_path)) == (
-        0,
-        f"Nothing to import: {tmp_path} has no files of NSQ, beanstalkd or Disque\n",
-        "",
-    )
-    with nsqd(tmp_path) as node:
-        assert depths(node) == {"t": (10, {"a": 4998, "b": 1}), "u": (0, {"empty": 1})}
-        unpause(node, "t")
-        assert drained(node, "t", "a", 5008) == bodies("a", 5000)[2:] + bodies("t", 10)
-        code, _, why = run_import(str(tmp_path))
-        assert (code, "possibly in use by another instance of nsqd" in why) == (1, True)
-
-
 def test_what_came_after_going_back_to_nsq_is_not_passed_over_in_silence(tmp_path: Path) -> None:
     compose(tmp_path)
     assert run_import(str(tmp_path))[0] == 0

@@ -159,28 +159,6 @@ def test_sighup_closes_the_file_and_the_next_message_opens_another(tmp_path: Pat
     assert (out / "aside").read_text() == "one\ntwo\n"
 
 
-def test_a_signal_writes_and_finishes_what_waits(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    with nsqd(tmp_path / "data", "-requeue-on-disconnect") as node:
-        make_channel(node)
-        where = ("-output-dir", str(out), "-nsqd-tcp-address", node.tcp)
-        with Tool(
-            OURS, "-topic", "t", *where, "-gzip", "-sync-interval", "1h", "-work-dir", str(tmp_path / "work")
-        ) as tool:
-            publish(node, "t", *numbers(50))
-            eventually(lambda: waiting(node) == 0)
-            publish(node, "t", *numbers(60)[50:])
-            eventually(
-                lambda: (
-                    httpx.get(f"http://{node.http}/stats?format=json").json()["topics"][0]["channels"][0]["depth"] == 0
-                )
-            )
-            assert tool.stop() == 0
-        assert waiting(node) == 0
-    assert lines(out) == numbers(60)
-    assert list((tmp_path / "work").iterdir()) == []
-
-
 def test_topics_are_found_by_their_pattern_and_new_ones_later(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with Daemon("nsqlookupd") as lookupd:

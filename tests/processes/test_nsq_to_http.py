@@ -25,20 +25,6 @@ def prepared(source: Daemon, topic: str, *bodies: bytes) -> None:
     publish(source, topic, *bodies)
 
 
-def test_a_get_carries_the_escaped_message_and_custom_headers_or_is_not_in_the_sample(shared: Daemon) -> None:
-    prepared(shared, "get", b"a b&c=\xff/%s")
-    prepared(shared, "none", b"x")
-    with Endpoint() as endpoint:
-        flags = (f"-get=http://{endpoint.address}/in?x=1&m=%s&y=2", "-header=X-A: b: c", "-header", "x-d:1")
-        for topic, more in (("get", ()), ("none", ("-sample=0",))):
-            with Tool(*words("nsq_to_http", shared, topic, *flags, *more)):
-                eventually(lambda topic=topic: drained(shared, topic, CHANNEL))  # type: ignore[misc]
-        (request,) = endpoint.requests
-    assert (request.method, request.target, request.body) == ("GET", "/in?x=1&m=a+b%26c%3D%FF%2F%25s&y=2", b"")
-    assert request.headers["user-agent"] == "nsq_to_http v1.3.0"
-    assert (request.headers["x-a"], request.headers["x-d"]) == ("b: c", "1")
-
-
 # others are in tests/apps/test_http_sending.py
 HOSTILE: dict[str, tuple[Answer, str]] = {
     "500": (always(status(500)), "got status code 500"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -53,20 +52,6 @@ def test_a_signal_while_the_destination_hangs_gives_the_messages_back(nodes: lis
             destination.process.send_signal(signal.SIGCONT)
         assert any("no answer for 50 messages, requeued" in line for line in running.lines)
     assert state(source, "hangs", CHANNEL) == (500, 0, 0)
-
-
-def test_without_a_destination_nothing_is_finished_and_nothing_spins(nodes: list[Daemon]) -> None:
-    source = nodes[0]
-    make_channel(source, "idle", CHANNEL)
-    publish(source, "idle", *[str(i) for i in range(100)])
-    flags = ("-destination-nsqd-tcp-address=127.0.0.1:1", "-consumer-opt=default_requeue_delay,10s")
-    with Tool("nsq_to_nsq", "-topic=idle", f"-nsqd-tcp-address={source.tcp}", *flags) as running:
-        running.wait_for_line("messages requeued: cannot connect to")
-        eventually(lambda: state(source, "idle", CHANNEL) == (0, 0, 100))
-        before = running.cpu_s()
-        with pytest.raises(AssertionError):
-            eventually(lambda: running.cpu_s() > before + 0.5, timeout=2.0)
-    assert sum(state(source, "idle", CHANNEL)) == 100
 
 
 def test_every_message_arrives_over_kills_of_each_process(tmp_path: Path) -> None:
@@ -183,16 +168,3 @@ def test_the_original_republishes_the_same(nodes: list[Daemon], flags: tuple[str
         found[name] = sorted(consume([destination], name, left[name])) if left[name] else []
     assert found["ours"] == found["theirs"]
     assert found["ours"]
-
-
-def test_a_missing_field_with_a_required_value_is_requeued_by_both(nodes: list[Daemon]) -> None:
-    source, destination, _ = nodes
-    flags = ("-require-json-field=f", "-require-json-value=x", "-consumer-opt=default_requeue_delay,1m")
-    programs = ["nsq_to_nsq"] + ([original("nsq_to_nsq")] if os.environ.get("PENSTOCK_NSQ") else [])
-    for index, program in enumerate(programs):
-        topic = f"missing{index}"
-        make_channel(source, topic, CHANNEL)
-        publish(source, topic, b'{"g":1}')
-        with Tool(*words(program, source, [destination], *flags, topics=(topic,))) as running:
-            eventually(lambda topic=topic: state(source, topic, CHANNEL) == (0, 0, 1))  # type: ignore[misc]
-            running.wait_for_line("missing field to check required value")

@@ -117,18 +117,6 @@ def test_with_the_flag_there_are(debugged: Daemon) -> None:
         assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_the_command_line_has_no_passwords(debugged: Daemon) -> None:
-    words = get(debugged, "/debug/pprof/cmdline").text.split("\0")
-    assert words[-1] == "http://***@127.0.0.1:1/auth"
-    assert "-debug-routes" in words
-
-
-def test_stacks_of_threads_and_tasks(debugged: Daemon) -> None:
-    text = get(debugged, "/debug/pprof/goroutine").text
-    for part in ("thread MainThread (", "thread http (", "task nsqd.net.reactor.Reactor.run:"):
-        assert part in text, part
-
-
 def test_a_profile_and_no_second_one_meanwhile(debugged: Daemon) -> None:
     with socket.create_connection(tuple(debugged.http.split(":"))) as first:
         first.sendall(PROFILE)
@@ -146,10 +134,3 @@ def test_a_profile_and_no_second_one_meanwhile(debugged: Daemon) -> None:
     assert lines
     assert all(re.fullmatch(r".+;.+ \d+", line) for line in lines)
     assert any(line.startswith("MainThread;") and "trio" in line for line in lines)
-
-
-def test_a_stop_does_not_wait_for_a_profile(tmp_path: Path) -> None:
-    with nsqd(tmp_path, "-debug-routes") as daemon, socket.create_connection(tuple(daemon.http.split(":"))) as client:
-        client.sendall(PROFILE)
-        eventually(lambda: "thread sampler (" in get(daemon, "/debug/pprof/goroutine").text)
-        assert daemon.stop() == 0

@@ -146,14 +146,3 @@ def test_kills_and_a_rolling_restart_lose_nothing_that_was_acknowledged(tmp_path
         everything = drained(daemons, 0) | drained(daemons, 1)
         assert [body for producer in producers for body in producer.acknowledged if body not in everything] == []
         assert daemons.stop() == 0
-
-
-def test_the_shared_port_is_not_the_port_of_one_daemon(tmp_path: Path) -> None:
-    offset = free_offset(1)
-    command = [sys.executable, "-m", "penstock.launch", "penstock", "up", "--port-offset", str(offset)]
-    ended = subprocess.run(
-        [*command, "--shared-port", str(4150 + offset)],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
-    assert ended.returncode == 1
-    assert f"--shared-port {4150 + offset} is also the port of one daemon alone" in ended.stderr

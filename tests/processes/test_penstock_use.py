@@ -165,25 +165,6 @@ def test_ctrl_c_ends_what_waits_for_more(user: User, words: tuple[str, ...]) -> 
         assert interrupted(process) == (130, b"")
 
 
-def test_without_a_daemon_the_error_says_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
-        monkeypatch.setenv(name, "/nonexistent")
-    monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", "127.0.0.1:1")
-    for words in (
-        ("pub", "t", "x"),
-        ("pub", "t", "x", "--key", "k"),
-        ("read", "t"),
-        ("sub", "t", "c"),
-        ("bench", "pub"),
-    ):
-        code = main(words)
-        out, error = capfd.readouterr()
-        assert (code, out) == (3, ""), error
-        assert "start a set with `penstock up`, or name yours: penstock context add" in error.splitlines()[-1]
-
-
 def test_the_histogram_has_a_row_for_each_doubling() -> None:
     result = Result(4, 400, 2.0)
     result.latencies.record_many([15_000, 900_000, 1_000_000, 30_000_000])

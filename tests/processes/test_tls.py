@@ -18,11 +18,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.admin.conftest import nsqadmin
-from tests.cases import each
 from tests.certificates import Authority, only
-from tests.daemons import ERROR, Conversation, Daemon, nsqd, run, sized
-from tests.weak_certificates import WeakAuthority
+from tests.daemons import ERROR, Conversation, Daemon, nsqd, sized
 
 pytestmark = pytest.mark.process
 
@@ -143,42 +140,3 @@ def test_with_tls_required_all_goes_by_tls_and_nothing_without(tmp_path: Path) -
 
 
 # Files that cannot be used
-
-
-@each("spoiled", ["cert", "key", "root"])
-def test_without_its_files_it_does_not_start(tmp_path: Path, spoiled: str) -> None:
-    authority = Authority(tmp_path / "tls")
-    path = Path(getattr(authority, spoiled))
-    path.unlink()
-    addresses = ("-tcp-address", "127.0.0.1:0", "-http-address", "127.0.0.1:0", "-https-address", "127.0.0.1:0")
-    flags = (*authority.flags(), "-tls-root-ca-file", authority.root, "-data-path", str(tmp_path), *addresses)
-    ended = run("nsqd", *flags)
-    assert ended.returncode == 1
-    said = f"failed to build TLS config - open {path}: no such file or directory"
-    assert ended.stderr.splitlines()[-1].endswith(said)
-    assert " FATAL: " in ended.stderr
-
-
-def test_a_weak_certificate_stops_the_daemon_unless_its_level_is_given(tmp_path: Path) -> None:
-    weak = WeakAuthority(tmp_path / "weak", 1024, sha1=False)
-    done = run("nsqd", "-data-path", str(tmp_path), "-tcp-address=127.0.0.1:0", "-http-address=", *weak.flags())
-    assert done.returncode == 1
-    assert (
-        "ee key too small (below OpenSSL's security level; -tls-security-level=1 admits RSA keys of 1024 bits or more, "
-        in done.stderr
-    )
-    flags = (*weak.flags(), "-https-address=127.0.0.1:0", "-tls-security-level=1")
-    with nsqd(tmp_path, *flags, listens=["TCP", "HTTP", "HTTPS"]) as daemon:
-        node = Node(daemon, Authority(tmp_path / "unused"))
-        assert over_tcp(node, weak.client()) == "TLSv1.3"
-        assert over_https(node, weak.client()) == "TLSv1.3"
-
-
-def test_nsqadmin_names_its_own_flag(tmp_path: Path) -> None:
-    weak = WeakAuthority(tmp_path, 1024, sha1=False)
-    shown = ("-http-client-tls-cert", weak.cert, "-http-client-tls-key", weak.key)
-    done = run("nsqadmin", "-http-address=127.0.0.1:0", "-lookupd-http-address=127.0.0.1:1", *shown)
-    assert done.returncode == 1
-    assert "-http-client-tls-security-level=1 admits RSA keys" in done.stderr
-    with nsqadmin("-lookupd-http-address=127.0.0.1:1", *shown, "-http-client-tls-security-level=1"):
-        pass
