@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import pytest
 
 from apps import nsq_tail, passthrough, to_nsq
-from penstock.client import ConnectionLost, Consumer, ConsumerError, Producer, PublishError, Settings
+from penstock.client import ConnectionLost, Consumer, Producer, PublishError, Settings
 from penstock.client.connection import Connection
 from penstock.client.dial import Dialing, targets_of
 from shared.log import _LIBRARIES, log
@@ -244,19 +244,6 @@ def test_a_lost_nsqd_is_connected_again(nsqd: FakeNsqd) -> None:
         assert again.body == b"2"
         again.finish()
     assert nsqd.verbs().count(b"SUB") == 2
-
-
-@pytest.mark.process
-def test_a_message_tried_too_often_is_dropped_and_a_refused_subscription_is_an_error(nsqd: FakeNsqd) -> None:
-    nsqd.attempts = 6
-    nsqd.deliver(b"x")
-    with Consumer("t", "c", [nsqd.address], settings=Settings(max_attempts=5)) as consumer:
-        while not nsqd.finished:
-            assert consumer.poll(0.001) == []
-    assert nsqd.finished == [b"x"]
-    nsqd.refuse[b"SUB"] = b"E_UNAUTHORIZED AUTH failed"
-    with Consumer("t", "c", [nsqd.address]) as consumer, pytest.raises(ConsumerError, match="E_UNAUTHORIZED"):
-        next(consumer)
 
 
 @pytest.mark.process

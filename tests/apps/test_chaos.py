@@ -98,14 +98,6 @@ def test_what_the_set_refuses(
     assert why in capsys.readouterr().err
 
 
-def test_without_a_set_it_says_how_to_start_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(f"kill 1 --data {tmp_path}") == 1
-    error = capsys.readouterr().err
-    assert str(tmp_path) in error
-    assert "`penstock up --nodes 3 --chaos`" in error
-    assert "--data" in error
-
-
 CHAOS = ["", "kill", "maim 1", "kill 1 --for", "kill 1 --for 60", "freeze 1 --for 0s", "partition 1 --for 25h",
          "thaw 1 --for 1s", "kill 1 --from 2"]  # fmt: skip
 SET = ["", "=1", "-replicas=1", "Replicas=1", "a b=1", "node-id=7", "data-path=/x", "cluster-peer=x:1"]

@@ -91,19 +91,6 @@ def test_a_failure_backs_off_and_a_refusal_does_not(answers: Answers) -> None:
     assert answers.requeued == [(1, None, False), (2, None, True)]
 
 
-def test_a_failed_destination_is_left_out_and_a_refusing_one_is_not(answers: Answers) -> None:
-    one, two = Threads(), Threads()
-    forward = route(one, two, most=1)
-    forward.take("t", messages(answers, 0, 1), 0.0)
-    forward.dispatch(0.0)
-    one.end_first(failed=[0])
-    two.end_first(refused=[0])
-    forward.collect(1.0)
-    forward.take("t", messages(answers, *range(2, 6)), 1.0)
-    forward.dispatch(1.0)
-    assert (len(one.jobs), len(two.jobs)) == (0, 2)
-
-
 def test_topics_take_turns_and_have_their_own_destination_topic(answers: Answers) -> None:
     threads = Threads(most=1)
     forward = route(threads, most=2, a="x", b="y")

@@ -14,7 +14,6 @@ from apps.supervisor import (
     MOST_ENDS,
     NEVER,
     SLOW_START,
-    STABLE,
     STOP_TIMEOUT,
     Action,
     RefusedError,
@@ -194,16 +193,6 @@ def test_a_dead_node_stays_dead_and_the_others_go_on(machine: Machine) -> None:
     assert machine.supervisor.exit_code == 1
 
 
-@each("names", [NAMES, ONE_NODE])
-@each("name", ["nsqlookupd", "nsqadmin"])
-def test_the_set_goes_on_without_nsqlookupd_or_nsqadmin(name: str, names: tuple[str, ...]) -> None:
-    machine = Machine(names=names).up().play(f"end {name} 1 >")
-    assert machine.said[0].startswith(f"{name} exited with code 1, and stays down; the others continue. To start it")
-    machine.play(f"start_dead > start {name}", f"answer {name}")
-    assert machine.said[1:] == [f"starting {name}", f"{name} runs again"]
-    assert machine.supervisor.exit_code == 0
-
-
 def test_nsqlookupd_and_nsqadmin_go_on_without_any_node_but_not_without_the_only_one(machine: Machine) -> None:
     machine.play("end nsqd -11", "end nsqd-2 1 >", "start_dead > start nsqd, start nsqd-2")
     alone = Machine(names=ONE_NODE).up().play("end nsqd 1 > terminate nsqadmin", "start_dead >")
@@ -268,11 +257,6 @@ def test_delays_grow_to_a_limit_and_chance_halves_them_at_most() -> None:
 
 
 DIES = ("end nsqd 1 >", f"wait {LONGEST_DELAY}")
-
-
-def test_a_daemon_that_was_stable_begins_with_a_short_delay_again(restarting: Machine) -> None:
-    restarting.play(*DIES * 4, "answer nsqd", f"wait {STABLE}", "end nsqd 1")
-    assert restarting.said[-1] == "nsqd exited with code 1: starting it again in 0.5 s"
 
 
 def test_a_daemon_that_dies_again_and_again_is_given_up(restarting: Machine) -> None:
@@ -345,12 +329,6 @@ def test_a_node_that_does_not_stop_is_killed_and_started_and_a_stop_ends_it(mach
     Machine().up().play("roll", "stop > terminate nsqadmin", "end nsqd >", "end nsqadmin > terminate nsqd-2")
 
 
-def test_nothing_is_rolled_or_broken_before_all_run_and_after_a_stop(machine: Machine) -> None:
-    steps = ("roll >", *(f"{verb} nsqd ! not now" for verb in ("kill", "start", "freeze", "thaw")))
-    Machine().play("begin", *steps)
-    machine.play("stop", *steps)
-
-
 # penstock chaos
 
 
@@ -368,13 +346,6 @@ def test_a_node_is_held_down_for_a_time(restarting: Machine) -> None:
     assert restarting.said == ["nsqd was killed by SIGKILL by penstock chaos: held down for 60 s"]
     restarting.play(f"wait {60 * SECOND - 1} >", "wait ns > start nsqd", "answer nsqd", "end nsqd -11")
     assert restarting.said[-1] == "nsqd was killed by SIGSEGV: starting it again in 0.5 s"
-
-
-def test_a_node_that_is_killed_may_be_started_or_the_set_stopped_before_its_process_has_ended(machine: Machine) -> None:
-    machine.play("kill nsqd", "start nsqd >", "end nsqd -9 > start nsqd")
-    machine = Machine().up().play("kill nsqd", "stop", "end nsqd -9")
-    machine.end_all("nsqadmin", "nsqd-2", "nsqlookupd")
-    assert machine.result == 0
 
 
 def test_a_node_is_frozen_until_it_is_thawed_or_for_a_time_or_killed(machine: Machine) -> None:

@@ -300,14 +300,3 @@ def test_a_rotation_that_fails_without_a_message_is_tried_again() -> None:
     for _ in range(7):
         server.wait(1)
     assert list(server.disk.names) == ["/out/t.0016-000000.log"]
-
-
-def test_a_hang_up_closes_one_file() -> None:
-    server = Server(Place("t/c", "/out", "/out", 6, Limits()), interval=10.0, name="t<REV>")
-    server.send(1)
-    server.log.hang_up(server.now)
-    assert server.finished == server.sent
-    for _ in range(3):
-        server.send(1)
-        server.wait(10)
-    assert list(server.disk.names) == ["/out/t-000000", "/out/t-000001"]

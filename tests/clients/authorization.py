@@ -27,12 +27,7 @@ ANSWERS = {
     SESAME: says(200, allowing(identity="ann", identity_url="http://ann.test/")),
     POOR: says(200, allowing({"topic": "^other$", "channels": [".*"], "permissions": ["publish", "subscribe"]})),
 }
-ANNS, ADMINS = ("pst_" + name.ljust(43, "x") for name in ("ann", "admin"))
 DENIED = says(403, {"message": "who is that?"})
-
-alone_or_with_all = pytest.mark.parametrize(
-    "upgrades", [pytest.param([], marks=pytest.mark.campaign), ["tls_v1", "snappy"]], ids=["alone", "tls-snappy"]
-)
 
 
 @dataclass(frozen=True)
@@ -60,7 +55,9 @@ def guarded_node(directory: Path) -> Iterator[Guarded]:
 class AuthContract(Exchanging):
     """Who has the right secret is told from /stats; who has not hears what NSQ says to him."""
 
-    @alone_or_with_all
+    @pytest.mark.parametrize(
+        "upgrades", [pytest.param([], marks=pytest.mark.campaign), ["tls_v1", "snappy"]], ids=["alone", "tls-snappy"]
+    )
     def test_auth(self, guarded: Guarded, upgrades: list[str]) -> None:
         bodies = self.bodies("snappy")[-20:]
         asked = len(guarded.server.requests)

@@ -146,26 +146,6 @@ def run(*flags: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def test_segments_are_of_the_size_that_was_asked_for_and_counted_in_the_statistics(tmp_path: Path) -> None:
-    with Beanstalkd("-b", str(tmp_path), "-s300000") as daemon, daemon.client() as client:
-        jobs = [client.put("x" * 60_000) for _ in range(20)]
-        stats = client.stats()
-        assert stats["binlog-max-size"] == 300_000
-        assert stats["binlog-oldest-index"] == 1
-        assert 4 <= stats["binlog-current-index"] <= 5
-        assert stats["binlog-records-written"] > 20
-        assert stats["binlog-records-migrated"] == 0
-        files = [client.stats_job(job)["file"] for job in jobs]
-        assert files == sorted(files)
-        assert (files[0], files[-1]) == (1, 4)
-        daemon.stop(signal.SIGTERM)
-    assert 4 <= len(list((tmp_path / "log").glob("*.log"))) <= 8
-    with Beanstalkd("-s300000") as daemon, daemon.client() as client:
-        stats = client.stats()
-        assert (stats["binlog-max-size"], stats["binlog-current-index"]) == (300_000, 0)
-        assert client.stats_job(client.put("x"))["file"] == 0
-
-
 def test_flags_and_exit_codes(shared: Beanstalkd, tmp_path: Path) -> None:
     assert run("-v") == (0, "beanstalkd 1.13\n", "")
     code, out, error = run("-h")

@@ -115,15 +115,4 @@ def test_a_power_cut_of_all_nodes(cluster: NetworkedCluster, random: Random) -> 
     cluster.start_all()
 
 
-@pytest.mark.campaign
-@played("always")
-def test_a_follower_with_slow_syncs(cluster: NetworkedCluster, random: Random) -> None:
-    victim = random.choice(NODES)
-    cluster.order(victim, "delay 0.2")
-    cluster.goes_on(NODES, 2, 3)
-    cluster.kill(random.choice(sorted({*NODES} - {victim})))
-    cluster.order(victim)
-    cluster.start_all()
-
-
 # all of it

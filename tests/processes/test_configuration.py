@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import tomllib
 from pathlib import Path
 
 import httpx
@@ -13,7 +12,6 @@ import pytest
 from nsqd.options import NsqdOptions
 from shared.options import OptionError
 from shared.startup import need_restart, reread
-from tests.cases import each
 from tests.daemons import Daemon, nsqd, run
 from tests.nsqd.http.test_config import NSQD_FILE
 
@@ -75,18 +73,6 @@ def test_checking_a_wrong_configuration_reports_all_of_it(tmp_path: Path) -> Non
         f"nsqlookupd: config file {path}: invalid value 5 for log_level: expected one of debug, info, warn, error, fatal\n"
         f"nsqlookupd: config file {path}: invalid value 'xml' for log_format: expected one of nsq, json\n"
     )
-
-
-@each("program, content", [("nsqd", NSQD_FILE), ("nsqlookupd", LOOKUPD_FILE)])
-def test_what_is_right_and_what_is_printed_reads_back_to_the_same(program: str, content: str, tmp_path: Path) -> None:
-    path = written(tmp_path, content)
-    checked = run(program, "-config", path, "--check-config")
-    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "configuration is valid\n", "")
-    first = run(program, "-config", path, "--print-config", "-log-prefix", 'é "\n')
-    again = run(program, "-config", written(tmp_path, first.stdout), "--print-config")
-    assert (first.returncode, first.stderr, again.returncode, again.stderr) == (0, "", 0, "")
-    assert 'log_prefix = "\\u00e9 \\"\\u000a"  # flag -log-prefix\n' in first.stdout
-    assert tomllib.loads(first.stdout) == tomllib.loads(again.stdout)
 
 
 # Reading again

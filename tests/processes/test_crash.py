@@ -5,8 +5,6 @@ See docs/contributing/testing.md#kills and docs/contributing/testing.md#power-cu
 """
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,6 @@ from bench.crash.mix import Mix
 from bench.crash.process import Process
 from bench.crash.subjects import penstock, penstock_jobs
 from bench.crash.trial import Result, Trial
-from tests.daemons import ROOT
 from tests.effort import tries
 
 pytestmark = pytest.mark.process
@@ -122,13 +119,3 @@ def test_a_server_that_does_not_start_again_is_an_alarm(tmp_path: Path) -> None:
 
     assert result.bad
     assert "did not start" in result.alarms[0]
-
-
-@pytest.mark.campaign
-def test_the_program_prints_a_table_and_exits_with_0_when_nothing_was_lost(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "bench.crash", "--mode", "always", "--kills", "1", "--power-cuts", "0"]
-    done = subprocess.run([*command, "--keep", str(tmp_path)], capture_output=True, text=True, cwd=ROOT)
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "penstock always" in done.stdout
-    assert not list(tmp_path.iterdir())  # histories are kept of bad rounds only

@@ -11,19 +11,17 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from struct import pack
 from typing import Any
 
 import httpx
 import pytest
 
-from nsqd.storage.data_import import READING
 from nsqd.storage.nsq_import import ASIDE, MARKER
 from penstock.client import Consumer
 from tests import forkserver
 from tests.daemons import ROOT, Daemon, drained, nsqd
 from tests.forkserver import LAUNCH
-from tests.nsqd.storage.test_diskqueue import STAMP, record, write_queue
+from tests.nsqd.storage.test_diskqueue import record, write_queue
 
 pytestmark = pytest.mark.process
 
@@ -91,31 +89,6 @@ def test_every_message_comes_out_once(tmp_path: Path) -> None:
         assert drained(node, "u", "empty", 1) == [b"u"]
     with nsqd(tmp_path) as node:
         assert depths(node) == {"t": (0, {"a": 0, "b": 0}), "u": (0, {"empty": 0})}
-
-
-def test_torn_files_are_reported_and_the_rest_is_imported(tmp_path: Path) -> None:
-    write_metadata(tmp_path, {"t": ["c"]})
-    whole = b"".join(record(body) for body in bodies("x", 3))
-    write_queue(tmp_path, "t:c", [whole + pack(">i", 7) + b"garbage", record(b"next") + record(b"torn")[:-2]])
-    with nsqd(tmp_path) as node:
-        (first,) = httpx.get(f"http://{node.http}/channel/messages?topic=t&channel=c&state=ready&limit=1").json()[
-            "messages"
-        ]
-        assert first["timestamp"] == STAMP, "when it was published stays"
-        assert drained(node, "t", "c", 4) == [*bodies("x", 3), b"next"]
-        assert "t:c.diskqueue.000000.dat: skipped 11 bytes from" in node.stderr
-        assert "t:c.diskqueue.000001.dat" in node.stderr
-
-
-@pytest.mark.parametrize("log", [b"", b"half a log"])
-def test_an_import_that_was_interrupted_begins_anew(tmp_path: Path, log: bytes) -> None:
-    compose(tmp_path)
-    (tmp_path / MARKER).write_bytes(READING)
-    if log:
-        (tmp_path / "log").mkdir()
-        (tmp_path / "log" / f"{0:020d}.0.log").write_bytes(log)
-    with nsqd(tmp_path) as node:
-        assert depths(node)["t"] == (10, {"a": 4998, "b": 1})
 
 
 def test_killed_at_any_moment_it_doubles_and_loses_nothing(tmp_path: Path) -> None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -32,27 +29,6 @@ def run(command: list[str], *flags: str) -> tuple[int, str, str]:
     with Tool(command, *NAMES, *flags) as tool:
         code = tool.wait()
     return code, "".join(tool.out), "".join(tool.err)
-
-
-@contextmanager
-def liar(body: bytes, **headers: str) -> Iterator[str]:
-    """An HTTP server that answers everything with one body."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            for name, value in headers.items():
-                self.send_header(name.replace("_", "-"), value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
 
 
 @pytest.fixture
@@ -89,27 +65,6 @@ def test_the_output_is_the_originals_byte_for_byte(addresses: list[tuple[str, ..
         wanted = run(original_command, "-count", "27", "-interval=20ms", *flags)
         assert wanted[1].count("ingress") == 2
         assert run(OURS, "-count", "27", "-interval=20ms", *flags) == wanted
-
-
-def test_a_node_that_is_down_or_lies_is_logged_and_the_others_count(tmp_path: Path) -> None:
-    lies = {"Content-Encoding": liar(b"x", Content_Encoding="gzip"), "not JSON": liar(b"<html>")}
-    with nsqd(tmp_path / "a") as node, socket.create_server(("127.0.0.1", 0)) as silent, socket.socket() as down:
-        make_channel(node)
-        publish(node, "t", "a")
-        down.bind(("127.0.0.1", 0))  # no program listens there
-        others = [f"127.0.0.1:{one.getsockname()[1]}" for one in (silent, down)]
-        flags = [flag for address in (node.http, *others) for flag in ("-nsqd-http-address", address)]
-        code, out, err = run(OURS, "-count=1", *flags)
-        assert code == 0
-        assert out.splitlines()[2].split() == ["0", "0", "|", "1", "1", "0", "0", "0", "|", "0", "0", "1", "0"]
-        assert all(f"ERROR: cannot ask {address}/stats: " in err for address in others)
-        for word, lie in lies.items():
-            with lie as address:
-                code, out, err = run(OURS, "-count=1", "-nsqd-http-address", node.http, "-nsqd-http-address", address)
-            assert code == 0
-            assert len(out.splitlines()) == 3
-            assert word in err
-            assert address in err
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])

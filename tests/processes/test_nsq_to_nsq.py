@@ -12,35 +12,31 @@ import pytest
 
 from penstock.client import Producer, PublishError
 from tests.daemons import Daemon, eventually, nsqd, publish
-from tests.forwarding import SOON, Tool, consume, drained, make_channel, original, state
+from tests.forwarding import SOON, consume, drained, make_channel, state
+from tests.originals import original
+from tests.tools import Tool, our_command
 
 pytestmark = pytest.mark.process
 
 CHANNEL = "nsq_to_nsq"
+OURS = our_command("nsq_to_nsq")
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Daemon]]:
-    """A source and two destinations. Each test takes topics of its own."""
-    with ExitStack() as stack:
-        yield [stack.enter_context(nsqd(tmp_path_factory.mktemp(name))) for name in ("source", "one", "two")]
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Daemon, Daemon]]:
+    """A source and a destination. Each test takes topics of its own."""
+    with nsqd(tmp_path_factory.mktemp("source")) as source, nsqd(tmp_path_factory.mktemp("target")) as destination:
+        yield source, destination
 
 
-def tool(source: Daemon, destinations: list[Daemon], *flags: str, topics: tuple[str, ...] = ("t",)) -> Tool:
-    return Tool(*words("nsq_to_nsq", source, destinations, *flags, topics=topics))
+def words(source: Daemon, topic: str, *flags: str) -> list[str]:
+    return [f"-topic={topic}", f"-nsqd-tcp-address={source.tcp}", *SOON, *flags]
 
 
-def words(
-    program: str, source: Daemon, destinations: list[Daemon], *flags: str, topics: tuple[str, ...] = ("t",)
-) -> list[str]:
-    to = [f"-destination-nsqd-tcp-address={one.tcp}" for one in destinations]
-    return [program, *(f"-topic={topic}" for topic in topics), f"-nsqd-tcp-address={source.tcp}", *to, *SOON, *flags]
-
-
-def test_a_signal_while_the_destination_hangs_gives_the_messages_back(nodes: list[Daemon]) -> None:
-    source, destination, _ = nodes
+def test_a_signal_while_the_destination_hangs_gives_the_messages_back(nodes: tuple[Daemon, Daemon]) -> None:
+    source, destination = nodes
     make_channel(source, "hangs", CHANNEL)
-    with tool(source, [destination], topics=("hangs",)) as running:
+    with Tool(OURS, *words(source, "hangs", f"-destination-nsqd-tcp-address={destination.tcp}")) as running:
         publish(source, "hangs", "first")
         eventually(lambda: drained(source, "hangs", CHANNEL))
         destination.process.send_signal(signal.SIGSTOP)
@@ -50,7 +46,7 @@ def test_a_signal_while_the_destination_hangs_gives_the_messages_back(nodes: lis
             assert running.stop(signal.SIGINT) == 0
         finally:
             destination.process.send_signal(signal.SIGCONT)
-        assert any("no answer for 50 messages, requeued" in line for line in running.lines)
+        assert any("no answer for 50 messages, requeued" in line for line in running.err)
     assert state(source, "hangs", CHANNEL) == (500, 0, 0)
 
 
@@ -69,9 +65,9 @@ def test_every_message_arrives_over_kills_of_each_process(tmp_path: Path) -> Non
         feeder.start()
         stack.callback(feeder.join)
         stack.callback(feeding.clear)
-        command = ["nsq_to_nsq", "-topic=t", f"-lookupd-http-address={lookupd.http}", *SOON]
+        command = [*OURS, "-topic=t", f"-lookupd-http-address={lookupd.http}", *SOON]
         command += [f"-destination-nsqd-tcp-address={destination.tcp}", "-consumer-opt=msg_timeout,2s"]
-        running = stack.enter_context(Tool(*command))
+        running = stack.enter_context(Tool(command))
 
         def went_on() -> None:  # messages published from now on come through
             goal = len(published) + 50
@@ -85,7 +81,7 @@ def test_every_message_arrives_over_kills_of_each_process(tmp_path: Path) -> Non
         arrived: set[bytes] = set()
         went_on()
         running.kill()
-        running = stack.enter_context(Tool(*command))
+        running = stack.enter_context(Tool(command))
         went_on()
         source = stack.enter_context(_restarted(source, tmp_path / "source", "-lookupd-tcp-address", lookupd.tcp))
         went_on()
@@ -154,15 +150,15 @@ BODIES = (
     ],
     ids=["all", "whitelist", "field", "value", "number"],
 )
-def test_the_original_republishes_the_same(nodes: list[Daemon], flags: tuple[str, ...]) -> None:
-    source, destination, _ = nodes
+def test_the_original_republishes_the_same(nodes: tuple[Daemon, Daemon], flags: tuple[str, ...]) -> None:
+    source, destination = nodes
     found, left = {}, {}
     bodies = BODIES if not any("-value" in flag for flag in flags) else [b for b in BODIES if b'"f"' in b]
-    for name, program in (("ours", "nsq_to_nsq"), ("theirs", original("nsq_to_nsq"))):
+    for name, command in (("ours", OURS), ("theirs", [original("nsq_to_nsq")])):
         make_channel(source, name, CHANNEL)
         make_channel(destination, name, "check")
         publish(source, name, *bodies)
-        with Tool(*words(program, source, [destination], *flags, topics=(name,))):
+        with Tool(command, *words(source, name, f"-destination-nsqd-tcp-address={destination.tcp}", *flags)):
             eventually(lambda name=name: drained(source, name, CHANNEL))  # type: ignore[misc]
         left[name] = state(destination, name, "check")[0]
         found[name] = sorted(consume([destination], name, left[name])) if left[name] else []

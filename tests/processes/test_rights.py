@@ -11,7 +11,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.admin.conftest import nsqadmin
 from tests.auth_files import bearer, token, write
 from tests.daemons import Daemon, eventually, nsqd
 from tests.declared_routes import LOOKUPD
@@ -55,23 +54,3 @@ def test_nsqlookupd_registers_only_nodes_with_that_right(tmp_path: Path) -> None
         write(file, "viewer", "orders")
         eventually(lambda: found("orders") == [])
         assert token("node") not in lookupd.stderr + node.stderr
-
-
-def test_nsqadmin_shows_who_publishes_the_most(tmp_path: Path) -> None:
-    write(tmp_path / "auth.toml", "admin", "orders")
-    own = tmp_path / "token"
-    own.write_text(token("admin"))
-    own.chmod(0o600)
-    with ExitStack() as stack:
-        node = stack.enter_context(nsqd(tmp_path / "data", "-auth-file", str(tmp_path / "auth.toml")))
-        plain = stack.enter_context(nsqd(tmp_path / "plain"))
-        url = f"http://{node.http}/pub?topic=orders"
-        httpx.post(url, content=bytes(5000), headers=bearer("orders")).raise_for_status()
-        flags = "-nsqd-http-address", node.http, "-nsqd-http-address", plain.http, "-auth-token-file", str(own)
-        admin = stack.enter_context(nsqadmin(*flags))
-        page = httpx.get(f"http://{admin.http}/nodes/{node.http}", timeout=30).text
-        assert "Top talkers" in page
-        assert '<th scope="row" data-label="Identity">orders</th>' in page
-        page = httpx.get(f"http://{admin.http}/nodes/{plain.http}", timeout=30).text
-        assert "Top talkers" not in page
-        assert "NOT_FOUND" not in page

@@ -237,23 +237,6 @@ def publish_with_our_clients(path: Path) -> None:
 # several addresses, and /metrics
 
 
-def test_several_addresses_serve_the_same_clients(tmp_path: Path) -> None:
-    path = tmp_path / "tcp.sock"
-    flags = [word for address in (str(path), "127.0.0.1:0", "127.0.0.1:0") for word in ("-tcp-address", address)]
-    with nsqd(tmp_path / "data", *flags) as node:
-        addresses = [line.split()[-1] for line in node.lines if "TCP: listening on" in line]
-        assert len(set(addresses)) == 3
-        for address in addresses:
-            with Producer([address]) as producer:
-                producer.publish("t", b"x")
-        topic = httpx.get(f"http://{node.http}/stats?format=json&topic=t").json()["topics"][0]
-        assert topic["message_count"] == 3
-        info = httpx.get(f"http://{node.http}/info").json()
-        assert info["tcp_port"] == int(addresses[1].rpartition(":")[2])
-        assert httpx.get(f"http://{node.http}/config/tcp_address").json() == [str(path), "127.0.0.1:0", "127.0.0.1:0"]
-    assert not path.exists()
-
-
 @pytest.mark.parametrize("program", ["nsqd", "nsqlookupd"])
 def test_metrics_need_the_right_to_stats(program: str, tmp_path: Path) -> None:
     write(tmp_path / "auth.toml", "viewer", "consumer")
