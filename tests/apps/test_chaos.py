@@ -120,15 +120,6 @@ def test_options_go_to_every_node_and_to_nothing_else() -> None:
     assert {flag[1:].partition("=")[0] for flag in node.flags} == {*OWN_OPTIONS}
 
 
-def test_a_set_says_how_to_break_it_if_that_is_allowed() -> None:
-    freeze = "chaos freeze 0 --for 30s"
-    for data, end in ((None, ""), (Path("data"), freeze), (Path("a b"), f"{freeze} --data 'a b'")):
-        said = daemon_set.welcome(daemon_set.Plan(Path("data"), 2, 0).daemons(), data)
-        found = next((one for one in said.splitlines() if one.startswith("Break a node")), "")
-        assert found.endswith(end)
-        assert bool(found) is (data is not None)
-
-
 @each("error", [httpx.ReadError("reset"), httpx.WriteError("reset"), httpx.RemoteProtocolError("over")])
 def test_a_node_that_begins_another_log_is_asked_again(
     fake: FakeSet, error: httpx.HTTPError, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -354,14 +354,6 @@ def test_a_node_is_frozen_until_it_is_thawed_or_for_a_time_or_killed(machine: Ma
     machine.play("freeze nsqd minute", "kill nsqd > kill nsqd", "wait hour >", "end nsqd -9", "wait hour >")
 
 
-def test_a_frozen_node_is_stopped_and_restarted_as_any_other(machine: Machine) -> None:
-    machine.play("freeze nsqd", "roll > terminate nsqd", "end nsqd", "answer nsqd", "end nsqd-2", "answer nsqd-2")
-    machine.play(
-        "freeze nsqd second", "stop", "end nsqadmin", "end nsqd-2 > terminate nsqd", "wait stop-timeout > kill nsqd"
-    )
-    Machine().up().play("kill nsqd", "end nsqd -9", "roll > start nsqd", "kill nsqd-2 ! not now")
-
-
 def test_every_history_comes_to_an_end() -> None:
     """Random events, with a random policy; then a stop. Every process that was started ends, and nothing starts after it."""
     for seed in range(300):

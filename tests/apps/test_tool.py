@@ -1,4 +1,4 @@
-"""The checks of the address flags, and the options of clients in a variable."""
+"""The options of clients in a variable. Flags of addresses are checked in test_apps.py and test_forward_options.py."""
 
 from apps.nsq_tail import Options
 from shared.configuration import parse

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pydisque.client
@@ -138,20 +137,6 @@ def test_redis_py_sends_commands_as_they_are(node: Daemon, protocol: int | None)
         found = client.execute_command("GETJOB", "COUNT", 500, "FROM", queue)
         assert [body for _, _, body in found] == [b"body %d" % number for number in range(500)]
         assert client.execute_command("ACKJOB", *ids) == 500
-
-
-def test_redis_py_with_a_password(tmp_path: Path) -> None:
-    flags = ("-disque-address", "127.0.0.1:0")
-    with nsqd(tmp_path, *flags, listens=("TCP", "HTTP", "DISQUE")) as node:
-        with raw(node) as client:
-            assert client.config_set("requirepass", "sesame")
-        for protocol in (2, 3):
-            with raw(node, protocol=protocol, password="sesame") as client:
-                assert client.execute_command("QLEN", "q") == 0
-            with raw(node, protocol=protocol, password="wrong", retry=None) as client, pytest.raises(redis.RedisError):
-                client.execute_command("QLEN", "q")
-            with raw(node, protocol=protocol, retry=None) as client, pytest.raises(redis.RedisError, match=r"(?i)auth"):
-                client.execute_command("QLEN", "q")
 
 
 class Disqueue(NodeClient):

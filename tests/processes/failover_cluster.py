@@ -88,10 +88,6 @@ class FailoverCluster(NetworkedCluster):
         super().start(number, **flags)
         self.disturbances.append(Disturbance(RETURN, frozenset({number}), began, time.monotonic() + LAG))
 
-    def stand_still(self, number: int) -> None:
-        self.disturbed("a stop", number)
-        super().stand_still(number)
-
     def cut(self, *sides: set[int]) -> None:
         self.disturbed("a partition", *set[int]().union(*sides))
         super().cut(*sides)

@@ -99,16 +99,6 @@ class NetworkedCluster:
         """Return the data directory of a node."""
         return self.volumes[number].directory / "data"
 
-    def orders(self, number: int) -> Path:
-        """Return the file that says which syncs of a node are slow or fail (tests/faulty_disk.py)."""
-        return self._place / f"orders-{number}"
-
-    def order(self, number: int, *lines: str) -> None:
-        """Make syncs of a node slow, or fail."""
-        new = self._place / f"new-orders-{number}"
-        new.write_text("\n".join(lines))
-        new.rename(self.orders(number))
-
     def start(self, number: int, **flags: str) -> None:
         """Start a node, and wait until it listens. `flags` override those of all nodes."""
         self.nodes[number] = self.run(number, LISTENS, **flags)
@@ -134,7 +124,7 @@ class NetworkedCluster:
         words = [word for name, value in given.items() for word in (f"-{name.replace('_', '-')}", value)]
         for peer in NODES:
             words += ["-cluster-peer", f"{self.network.address(peer)}:{_PORTS['cluster']}"]
-        program = (sys.executable, "-m", "tests.faulty_disk", str(self.orders(number)), "nsqd")
+        program = (sys.executable, "-m", "penstock.launch", "nsqd")
         daemon = Daemon("nsqd", *words, listens=listens, command=self.network.command(number, *program))
         return self._stack.enter_context(daemon)
 
@@ -168,10 +158,6 @@ class NetworkedCluster:
         """Stop the process of a node, which does not notice."""
         self.nodes[number].process.send_signal(signal.SIGSTOP)
         self.counts["stops"] += 1
-
-    def stand_still_no_more(self, number: int) -> None:
-        """Let the process of a node continue."""
-        self.nodes[number].process.send_signal(signal.SIGCONT)
 
     # the network
 

@@ -12,16 +12,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests import forkserver
-from tests.daemons import ROOT, nsqd, publish
-from tests.forkserver import LAUNCH
+from tests.daemons import nsqd, publish, run
 
 pytestmark = pytest.mark.process
 
 
 def penstock(*arguments: str) -> tuple[int, str, str]:
-    command = [*LAUNCH, "penstock", *arguments]
-    done = forkserver.run(command, capture_output=True, text=True, cwd=ROOT, timeout=90, check=False)
+    done = run("penstock", *arguments)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -1,4 +1,4 @@
-"""Certificates that have expired or will: -check-config of all daemons, their logs and metrics, and nsqadmin's alarm."""
+"""Certificates that expire soon: the logs and metrics of all daemons, nsqadmin's alarm, and a reload that ends it."""
 
 from __future__ import annotations
 

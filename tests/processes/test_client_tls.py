@@ -1,4 +1,4 @@
-"""The client and its programs against an nsqd that wants TLS, a certificate and AUTH, and against one that has none."""
+"""The programs of the client against an nsqd that wants TLS, a certificate and AUTH."""
 
 from __future__ import annotations
 

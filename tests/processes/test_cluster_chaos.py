@@ -1,4 +1,4 @@
-"""Bad nights of a cluster of real nodes: power cuts, damage, disks without space, a stop while copies are awaited.
+"""Bad nights of a cluster of real nodes: a disk without space, and a stop while copies are awaited.
 
 After each of them everything that was acknowledged is delivered. test_cluster_disks.py, test_failover_rounds.py and
 tests/simulation have more of them.

@@ -1,4 +1,4 @@
-"""Bad nights of nodes that have a disk each: full ones, failing ones, slow ones, and power cuts.
+"""Bad nights of nodes that have a disk each: full ones, dead ones, and power cuts.
 
 Everything that was acknowledged with two copies or more is delivered, though at the end of each round a node's disk is lost; no
 message id comes twice. PENSTOCK_EFFORT says how many rounds of each kind are run (tests/effort.py). test_failover_rounds.py has
@@ -27,21 +27,6 @@ pytestmark = pytest.mark.process
 PATIENT = {
     "rejoin_timeout": "60s"
 }  # of a node that has lost the end of its log, while others have it: they may be busy
-
-
-@pytest.mark.campaign
-@played("interval")
-def test_a_follower_that_cannot_sync_its_replicas(cluster: NetworkedCluster, random: Random) -> None:
-    victim, *others = random.sample(NODES, 3)
-    cluster.order(victim, "fail /replicas/")
-    cluster.until(lambda: all(victim in cluster.failures(other) for other in others))
-    cluster.refuses(others, 3)
-    cluster.goes_on(others, 2)
-    if random.random() < 0.5:
-        cluster.kill(victim)
-    cluster.order(victim)
-    if cluster.is_dead(victim):
-        cluster.start(victim)
 
 
 @pytest.mark.campaign
@@ -113,6 +98,3 @@ def test_a_power_cut_of_all_nodes(cluster: NetworkedCluster, random: Random) -> 
         cluster.start_all(*others)
         cluster.lose_disk(lost, others[0])
     cluster.start_all()
-
-
-# all of it

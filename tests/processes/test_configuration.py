@@ -1,4 +1,4 @@
-"""Configuration of real processes: files, what a wrong one answers, --check-config, --print-config, and reading again."""
+"""Configuration of real processes: files, --check-config, and reading again."""
 
 from __future__ import annotations
 
@@ -16,13 +16,6 @@ from tests.daemons import Daemon, nsqd, run
 from tests.nsqd.http.test_config import NSQD_FILE
 
 pytestmark = pytest.mark.process
-
-LOOKUPD_FILE = """
-log_level = "debug"
-broadcast_address = "lookup.example"
-inactive_producer_timeout = "300s"
-tombstone_lifetime = 45000
-"""
 
 
 def written(directory: Path, content: str) -> str:
@@ -48,10 +41,7 @@ def test_an_nsqd_with_a_file_of_nsq_starts_without_a_warning_and_shows_what_it_f
         assert found == [socket.gethostname(), "node.example", int(tcp), int(http)]
 
 
-# Wrong files
-
-
-# Each reason is in tests/shared/test_config_file.py.
+# Wrong files: each reason is in tests/shared/test_config_file.py.
 
 
 def test_a_file_without_end_is_not_read() -> None:
@@ -60,7 +50,7 @@ def test_a_file_without_end_is_not_read() -> None:
     assert "FATAL: failed to load config file /dev/zero - larger than" in ended.stderr
 
 
-# --check-config and --print-config
+# --check-config
 
 
 def test_checking_a_wrong_configuration_reports_all_of_it(tmp_path: Path) -> None:
@@ -100,9 +90,6 @@ def test_what_needs_a_restart() -> None:
 
 
 def test_sighup_says_what_it_cannot_failover(tmp_path: Path) -> None:
-    path = written(tmp_path, LOOKUPD_FILE)
-    with Daemon("nsqlookupd", "-config", path) as daemon:
-        assert not [line for line in daemon.lines if "WARNING" in line]
     path = written(tmp_path, 'log_level = "info"\nsnapy = true\n')
     with Daemon("nsqlookupd", "-config", path) as daemon:
         written(tmp_path, 'log_levl = "debug"\nsnapy = true\ntombstone_lifetime = "1s"\nlog_prefix = "x"\n')

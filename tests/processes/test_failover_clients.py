@@ -1,4 +1,4 @@
-"""The tools and a producer of penstock.aio continue when a node dies and another one takes its log over."""
+"""A producer of penstock.aio continues when a node dies and another one takes its log over."""
 
 from __future__ import annotations
 

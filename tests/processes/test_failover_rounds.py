@@ -1,4 +1,4 @@
-"""Bad nights of nodes that take over the logs of lost ones, under load: kills of two of three, partitions, restarts.
+"""Bad nights of nodes that take over the logs of lost ones, under load: kills, partitions, restarts.
 
 After each round each log has exactly one leader. Everything that was acknowledged was delivered to live consumers and workers,
 and comes once more to those who drain all at the end. Publishers that name themselves have exactly one copy of each message
@@ -86,40 +86,7 @@ def test_a_node_is_killed_during_a_failover(cluster: FailoverCluster, random: Ra
         cluster.start(number)
 
 
-@pytest.mark.campaign
-@played(*BOTH)
-def test_the_new_leader_and_its_new_leader_are_killed(cluster: FailoverCluster, random: Random) -> None:
-    leader = random.choice(NODES)
-    log_id = cluster.own_log(leader)
-    for _ in range(3):
-        cluster.kill(leader)
-        others = cluster.living()
-        new_leader = cluster.new_leader(log_id, *others)
-        cluster.start(leader)
-        cluster.all_in_sync()
-        cluster.until(
-            lambda new_leader=new_leader: any(
-                cluster.may_promote(one, log_id, new_leader) for one in NODES if one != new_leader
-            )
-        )
-        leader = new_leader
-
-
 # partitions
-
-
-@pytest.mark.campaign
-@played(*BOTH)
-def test_halves(cluster: FailoverCluster, random: Random) -> None:
-    alone, *others = random.sample(NODES, 3)
-    log_id = cluster.own_log(alone)
-    cluster.cut({alone}, {*others})
-    cluster.refuses([alone], 2)
-    new_leader = cluster.new_leader(log_id, *others)
-    cluster.delivers(new_leader)
-    cluster.answer(*NODES)
-    if random.random() < 0.3:
-        cluster.kill(alone)
 
 
 @played(*BOTH)
@@ -130,22 +97,6 @@ def test_a_partition_that_comes_and_goes_every_three_seconds(cluster: FailoverCl
         cluster.heal()
         cluster.let_pass(FLAP)
     cluster.answer(*NODES)
-
-
-# paused nodes
-
-
-@pytest.mark.campaign
-@played(*BOTH)
-def test_a_leader_that_stands_still(cluster: FailoverCluster, random: Random) -> None:
-    victim = random.choice(NODES)
-    others = sorted({*NODES} - {victim})
-    log_id = cluster.own_log(victim)
-    cluster.stand_still(victim)
-    cluster.goes_on(others, 2)
-    cluster.let_pass(random.choice((8, 15, 30)) if LONG else 8)
-    cluster.new_leader(log_id, *others)
-    cluster.stand_still_no_more(victim)
 
 
 # announced restarts

@@ -1,4 +1,4 @@
-"""penstock.jobs against real servers: kill -9 and restart, silence and lies, many workers, cancellation; asyncio and trio."""
+"""penstock.jobs against real servers: kill -9, silence and lies, many workers, TLS; asyncio and trio."""
 
 from __future__ import annotations
 

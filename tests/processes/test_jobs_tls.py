@@ -1,4 +1,4 @@
-"""Clients of beanstalkd and of Disque over TLS: they are served, known by their certificate, and clear text is refused."""
+"""Clients of beanstalkd and of Disque over TLS are known by their certificate, and others are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An NSQ data directory becomes ours: composed byte by byte, torn, foreign, interrupted; and one that NSQ's own nsqd wrote.
+"""An NSQ data directory becomes ours: composed byte by byte, torn, killed at any moment; and one that NSQ's own nsqd wrote.
 
 PENSTOCK_NSQD=PATH names that nsqd.
 """
@@ -19,7 +19,7 @@ import pytest
 from nsqd.storage.nsq_import import ASIDE, MARKER
 from penstock.client import Consumer
 from tests import forkserver
-from tests.daemons import ROOT, Daemon, drained, nsqd
+from tests.daemons import ROOT, Daemon, drained, nsqd, run
 from tests.forkserver import LAUNCH
 from tests.nsqd.storage.test_diskqueue import record, write_queue
 
@@ -111,8 +111,7 @@ def test_killed_at_any_moment_it_doubles_and_loses_nothing(tmp_path: Path) -> No
 
 
 def run_import(*arguments: str) -> tuple[int, str, str]:
-    command = [*LAUNCH, "penstock", "import", *arguments]
-    done = forkserver.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    done = run("penstock", "import", *arguments)
     return done.returncode, done.stdout, done.stderr
 
 

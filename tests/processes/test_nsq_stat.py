@@ -1,4 +1,4 @@
-"""nsq_stat as a process: the original's bytes (PENSTOCK_NSQ=DIRECTORY), nodes that are down or lie, signals."""
+"""nsq_stat as a process: the original's bytes (PENSTOCK_NSQ=DIRECTORY), signals."""
 
 from __future__ import annotations
 

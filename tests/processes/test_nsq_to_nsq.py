@@ -1,4 +1,4 @@
-"""nsq_to_nsq as a process between real daemons: kills, destinations that hang or refuse, filters, beside the original."""
+"""nsq_to_nsq as a process between real daemons: kills, a destination that hangs, beside the original."""
 
 from __future__ import annotations
 

@@ -77,9 +77,6 @@ def port(daemon: Daemon) -> int:
     return int(daemon.tcp.rpartition(":")[2])
 
 
-# listeners
-
-
 # flags and exit codes
 
 

@@ -1,4 +1,4 @@
-"""AUTH of a real nsqd beside a real authorization server in every mood.
+"""AUTH of a real nsqd beside a real authorization server.
 
 See docs/contributing/design/nsq-protocol.md#auth.
 """

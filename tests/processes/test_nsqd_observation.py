@@ -1,4 +1,4 @@
-"""The observation of a real nsqd: statsd, the log as JSON, and the debug routes about threads."""
+"""The observation of a real nsqd: statsd, and the debug routes about threads."""
 
 from __future__ import annotations
 
@@ -70,16 +70,6 @@ def test_statsd(tmp_path: Path) -> None:
         assert all(len(packet) <= 508 and packet.endswith(b"\n") for packet in statsd.packets)
 
 
-@pytest.mark.parametrize("address", ["nobody.invalid:8125", "no-port", "127.0.0.1:99999", "255.255.255.255:8125"])
-def test_a_statsd_that_cannot_be_reached_is_logged_once(tmp_path: Path, address: str) -> None:
-    with nsqd(tmp_path, "-statsd-address", address, "-statsd-interval", "10ms") as daemon:
-        line = daemon.wait_for_line("ERROR: STATSD: ")
-        assert address in line
-        for _ in range(20):
-            assert get(daemon, "/ping").text == "OK"
-        assert daemon.stderr.count("ERROR") == 1
-
-
 def test_a_missing_statsd_stops_nothing(tmp_path: Path) -> None:
     with Statsd() as statsd:
         address = statsd.address
@@ -92,9 +82,6 @@ def test_a_missing_statsd_stops_nothing(tmp_path: Path) -> None:
             late.settimeout(20.0)
             assert late.recv(65536).startswith(b"nsq.a_b_1.")
             daemon.wait_for_line("works again")
-
-
-# the log
 
 
 # debug routes

@@ -1,4 +1,4 @@
-"""Messages of a dead node are read back on another one: from a log that this one has promoted, and from a replica."""
+"""Commands read back messages of a dead node, and back them up, on the node that has promoted its log."""
 
 from __future__ import annotations
 

@@ -90,7 +90,9 @@ def test_no_request_is_served_without_a_token(whole_set: Set) -> None:
         answer = whole_set.get(whole_set.admin, path)
         assert answer.status_code in (302, 303, 401), path
         assert "orders" not in answer.text
-    assert whole_set.get(whole_set.admin, "/api/nodes", whole_set.token("admin")).json()["nodes"]
+    nodes = whole_set.get(whole_set.admin, "/api/nodes", whole_set.token("admin"))
+    assert nodes.json()["nodes"]
+    assert nodes.headers["strict-transport-security"] == "max-age=31536000"  # browsers ask nsqadmin by HTTPS only
     node = whole_set.node
     for port, is_tls, sent, wanted in (
         (node.beanstalk_port, True, b"stats\r\n", b"UNAUTHORIZED\r\n"),

@@ -1,4 +1,4 @@
-"""Logs that another node leads than the one that published them: promoted, opened at each start, handed over, closed."""
+"""Logs that another node leads than the one that published them: verified, promoted by an operator, handed over."""
 
 from __future__ import annotations
 
@@ -61,9 +61,6 @@ def test_verify_checks_promoted_and_old_logs_too(tmp_path: Path) -> None:
     assert [bool(one["damage"]) for one in json.loads(done.stdout)["promoted"]] == [True]
 
 
-# elections
-
-
 def elections(daemon: Daemon) -> dict[str, Any]:
     found: dict[str, Any] = figures(daemon)["elections"]
     return found
@@ -96,12 +93,6 @@ def test_an_operator_promotes_a_log_that_no_node_would_promote(node: NodeMaker) 
         eventually(lambda: of_node(second, 0)["leader_lost"])
         assert promote("--node", "0", "--json")[:2] == (0, json.dumps({"logs": [lost]}) + "\n")
         eventually(lambda: sum(elections(one)["won"]["unclean"] for one in (second, third)) == 1)
-
-
-# the end of a promoted log
-
-
-# a node that leaves
 
 
 @pytest.mark.parametrize("quorum", [pytest.param("none", marks=pytest.mark.campaign), "majority"])

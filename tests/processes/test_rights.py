@@ -1,7 +1,4 @@
-"""Real daemons with an auth file: every port without a token, with one, and when it is revoked.
-
-The rights of each HTTP route are in tests/nsqd/http/test_rights.py.
-"""
+"""nsqlookupd with an auth file. The rights of each HTTP route of nsqd are in tests/nsqd/http/test_rights.py."""
 
 from __future__ import annotations
 
@@ -18,12 +15,6 @@ from tests.declared_routes import LOOKUPD
 pytestmark = pytest.mark.process
 
 FLAGS = ("-beanstalk-address", "127.0.0.1:0", "-disque-address", "127.0.0.1:0", "-debug-routes")
-
-
-# what ends
-
-
-# nsqlookupd, and a whole set
 
 
 def test_nsqlookupd_registers_only_nodes_with_that_right(tmp_path: Path) -> None:

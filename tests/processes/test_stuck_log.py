@@ -1,4 +1,4 @@
-"""A log that is not read: daemons and tools continue, end at SIGTERM, and log afterwards how many lines were dropped."""
+"""A log or an output that is not read: daemons and tools continue, and end at SIGTERM."""
 
 from __future__ import annotations
 

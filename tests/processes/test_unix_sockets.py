@@ -234,7 +234,7 @@ def publish_with_our_clients(path: Path) -> None:
         asyncio.run(publish())
 
 
-# several addresses, and /metrics
+# /metrics
 
 
 @pytest.mark.parametrize("program", ["nsqd", "nsqlookupd"])
