@@ -98,6 +98,14 @@ def test_what_the_set_refuses(
     assert why in capsys.readouterr().err
 
 
+def test_without_a_set_it_says_how_to_start_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(f"kill 1 --data {tmp_path}") == 1
+    error = capsys.readouterr().err
+    assert str(tmp_path) in error
+    assert "`penstock up --nodes 3 --chaos`" in error
+    assert "--data" in error
+
+
 CHAOS = ["", "kill", "maim 1", "kill 1 --for", "kill 1 --for 60", "freeze 1 --for 0s", "partition 1 --for 25h",
          "thaw 1 --for 1s", "kill 1 --from 2"]  # fmt: skip
 SET = ["", "=1", "-replicas=1", "Replicas=1", "a b=1", "node-id=7", "data-path=/x", "cluster-peer=x:1"]
@@ -118,6 +126,15 @@ def test_options_go_to_every_node_and_to_nothing_else() -> None:
     assert not {*arguments.set} & {*lookupd.flags, *admin.flags}
     node = daemon_set.Plan(Path("data"), 2, 0, 4149).daemons()[1]
     assert {flag[1:].partition("=")[0] for flag in node.flags} == {*OWN_OPTIONS}
+
+
+def test_a_set_says_how_to_break_it_if_that_is_allowed() -> None:
+    freeze = "chaos freeze 0 --for 30s"
+    for data, end in ((None, ""), (Path("data"), freeze), (Path("a b"), f"{freeze} --data 'a b'")):
+        said = daemon_set.welcome(daemon_set.Plan(Path("data"), 2, 0).daemons(), data)
+        found = next((one for one in said.splitlines() if one.startswith("Break a node")), "")
+        assert found.endswith(end)
+        assert bool(found) is (data is not None)
 
 
 @each("error", [httpx.ReadError("reset"), httpx.WriteError("reset"), httpx.RemoteProtocolError("over")])

@@ -147,6 +147,19 @@ def test_a_fast_destination_gets_more_by_the_reciprocal_of_its_time() -> None:
     assert counts["a"] / counts["b"] == pytest.approx(3, rel=0.15)
 
 
+def test_without_any_figure_and_for_busy_or_dead_ones_it_is_a_host_pool() -> None:
+    assert chosen(greedy(0.9, 0.9, 0.9), 3) == "abc"
+    choice = greedy(0.9, 0.5)
+    choice.mark("a", True, 0.001, 0.0)
+    choice.mark("b", True, 0.001, 0.0)
+    choice.mark("a", False, 0.001, 0.0)
+    assert choice.choose(0.0, ABC) == "b"
+    choice = greedy(0.9, 0.5)
+    choice.mark("a", True, 0.001, 0.0)
+    choice.mark("b", True, 0.001, 0.0)
+    assert choice.choose(0.0, ("a",)) == "a"
+
+
 def test_later_buckets_weigh_more_and_old_ones_are_forgotten() -> None:
     choice = greedy()
     choice.mark("a", True, 0.010, 0.0)

@@ -63,6 +63,13 @@ def test_flags(
     assert code == 0 or printed.count("\n") == 1
 
 
+@pytest.mark.usefixtures("own_log")
+@each("program", [nsq_to_nsq, nsq_to_http])
+def test_the_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], program: Any) -> None:
+    assert run_main(monkeypatch, program, "-version") == 0
+    assert capsys.readouterr().out.startswith(f"{program.PROGRAM} v1.3.0")
+
+
 def test_what_all_requests_have_in_common() -> None:
     options = nsq_to_http.Options(
         topic="t", nsqd_tcp_address=("h:1",), post=("http://h/",), header=("X-A: b: c", "x-a:d")

@@ -228,8 +228,11 @@ def test_what_cannot_be_written_at_the_end_is_requeued() -> None:
 def test_a_message_that_comes_again_while_it_waits_is_written_once() -> None:
     server = Server(PLAIN, interval=1000.0)
     server.send(2)
-    server.log.take([Sent(server, 0)], server.now)
-    assert server.log.waiting == 2
+    again, new = Sent(server, 1), Sent(server, 2)
+    server.sent.append(new.body)
+    server.in_flight[new.body] = new
+    server.log.take([again, new], server.now)
+    assert server.log.waiting == 3
     server.wait(1)
     assert server.disk.lines() == server.sent
     assert sorted(server.finished) == server.sent
@@ -276,3 +279,14 @@ def test_a_rotation_that_fails_without_a_message_is_tried_again() -> None:
     for _ in range(7):
         server.wait(1)
     assert list(server.disk.names) == ["/out/t.0016-000000.log"]
+
+
+def test_a_hang_up_closes_one_file() -> None:
+    server = Server(Place("t/c", "/out", "/out", 6, Limits()), interval=10.0, name="t<REV>")
+    server.send(1)
+    server.log.hang_up(server.now)
+    assert server.finished == server.sent
+    for _ in range(3):
+        server.send(1)
+        server.wait(10)
+    assert list(server.disk.names) == ["/out/t-000000", "/out/t-000001"]

@@ -56,14 +56,6 @@ def fill(directory: Path) -> Path:
     return path
 
 
-@pytest.mark.campaign
-@played("interval")
-def test_one_node_loses_what_it_had_not_synced(cluster: NetworkedCluster, random: Random) -> None:
-    victim = random.choice(NODES)
-    power_cut(cluster, victim)
-    cluster.start(victim, **PATIENT)
-
-
 def power_cut(cluster: NetworkedCluster, *victims: int) -> None:
     """Cut the power of nodes at the same moment."""
     for number in victims:

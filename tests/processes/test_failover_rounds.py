@@ -74,18 +74,6 @@ def test_any_two_of_three_are_killed_at_once(cluster: FailoverCluster, random: R
     cluster.start_all()
 
 
-@pytest.mark.campaign
-@played(*BOTH)
-def test_a_node_is_killed_during_a_failover(cluster: FailoverCluster, random: Random) -> None:
-    first, second, _ = random.sample(NODES, 3)
-    cluster.kill(first)
-    cluster.let_pass(random.uniform(2.5, 5))
-    cluster.kill(second)
-    cluster.let_pass(random.uniform(0, 5))
-    for number in random.sample((first, second), 2):
-        cluster.start(number)
-
-
 # partitions
 
 

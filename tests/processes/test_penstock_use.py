@@ -72,14 +72,6 @@ def test_lines_of_standard_input_are_published_and_printed(user: User) -> None:
     assert sorted(rest) == ["", "five", "four", "six\nstill six", "the end of the input cuts this"]
 
 
-def test_without_an_ack_messages_are_delivered_again(user: User) -> None:
-    channel(user, "again")
-    user("pub", "again", "x")
-    assert user("sub", "again", "c", "-n", "1", "--no-ack")[0] == "x\n"
-    out, _ = user("sub", "again", "c", "-n", "1", "--json")
-    assert {"body": "x", "attempts": 2}.items() <= json.loads(out).items()
-
-
 def test_a_file_with_headers_a_key_and_a_delay(user: User, tmp_path: object) -> None:
     topic = f"files-{uuid4().hex}"
     channel(user, topic)
