@@ -14,14 +14,6 @@ from tests.clients.upgrades import UpgradeContract
 pytestmark = pytest.mark.process
 
 
-COMMAND = (sys.executable, str(Path(__file__).with_name("gnsq_client.py")))
-
-
-class TestGnsq(ClientContract):
+class TestGnsq(ClientContract, UpgradeContract, AuthContract):
     name = "gnsq"
-    command = COMMAND
-
-
-class TestGnsqUpgrades(UpgradeContract, AuthContract):
-    name = "gnsq"
-    command = COMMAND
+    command = (sys.executable, str(Path(__file__).with_name("gnsq_client.py")))

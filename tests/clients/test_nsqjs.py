@@ -14,21 +14,9 @@ from tests.requirements import NODE_MODULES, require
 pytestmark = pytest.mark.process
 
 
-COMMAND = ("node", str(Path(__file__).with_name("nsqjs") / "client.js"))
-
-
-class TestNsqjs(ClientContract):
+class TestNsqjs(ClientContract, UpgradeContract, AuthContract):
     name = "nsqjs"
-    command = COMMAND
-
-    @pytest.fixture(autouse=True)
-    def _needs_node(self) -> None:
-        require("node")
-
-
-class TestNsqjsUpgrades(UpgradeContract, AuthContract):
-    name = "nsqjs"
-    command = COMMAND
+    command = ("node", str(Path(__file__).with_name("nsqjs") / "client.js"))
 
     @pytest.fixture(autouse=True)
     def _needs_node(self) -> None:

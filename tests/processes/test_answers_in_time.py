@@ -30,11 +30,11 @@ def node(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iter
         yield daemon
 
 
-def answer(client: socket.socket, head: bytes, size: int = SIZE, chunked: bool = False) -> bytes:
+def answer(client: socket.socket, head: bytes, chunked: bool = False) -> bytes:
     """Send a head and a body, and return the response."""
-    how = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: %d" % size
+    how = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: %d" % SIZE
     client.sendall(b"%s\r\nHost: localhost\r\n%s\r\n\r\n" % (head, how))
-    for _ in range(size // len(PIECE)):
+    for _ in range(SIZE // len(PIECE)):
         client.sendall(b"%x\r\n%b\r\n" % (len(PIECE), PIECE) if chunked else PIECE)
     if chunked:
         client.sendall(b"0\r\n\r\n")

@@ -1,4 +1,4 @@
-"""An NSQ data directory becomes ours: composed byte by byte, torn, killed at any moment; and one that NSQ's own nsqd wrote.
+"""An NSQ data directory becomes ours: composed byte by byte, torn, interrupted; and one that NSQ's own nsqd wrote.
 
 PENSTOCK_NSQD=PATH names that nsqd.
 """
@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
+from nsqd.storage.data_import import READING
 from nsqd.storage.nsq_import import ASIDE, MARKER
 from penstock.client import Consumer
 from tests import forkserver
@@ -89,6 +90,17 @@ def test_every_message_comes_out_once(tmp_path: Path) -> None:
         assert drained(node, "u", "empty", 1) == [b"u"]
     with nsqd(tmp_path) as node:
         assert depths(node) == {"t": (0, {"a": 0, "b": 0}), "u": (0, {"empty": 0})}
+
+
+@pytest.mark.parametrize("log", [b"", b"half a log"])
+def test_an_import_that_was_interrupted_begins_anew(tmp_path: Path, log: bytes) -> None:
+    compose(tmp_path)
+    (tmp_path / MARKER).write_bytes(READING)
+    if log:
+        (tmp_path / "log").mkdir()
+        (tmp_path / "log" / f"{0:020d}.0.log").write_bytes(log)
+    with nsqd(tmp_path) as node:
+        assert depths(node)["t"] == (10, {"a": 4998, "b": 1})
 
 
 def test_killed_at_any_moment_it_doubles_and_loses_nothing(tmp_path: Path) -> None:
