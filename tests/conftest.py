@@ -79,7 +79,6 @@ LONG = (
     "admin/test_operating_process.py",
     "processes/test_nsq_to_file.py",
     "processes/test_penstock_up_secure.py",
-    "processes/test_chaos.py",
     "processes/test_nsq_to_http.py",
     "project/test_start.py",
     "project/test_user_words.py",

@@ -3,27 +3,22 @@
 import json
 import logging
 import os
-import re
 import select
-import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 from struct import pack, unpack
 from typing import Any, BinaryIO
 
 import pytest
 
 from apps import nsq_tail, passthrough, to_nsq
-from penstock.client import ConnectionLost, Consumer, ConsumerError, Producer, PublishError, Settings
+from penstock.client import ConnectionLost, Consumer, Producer, PublishError, Settings
 from penstock.client.connection import Connection
 from penstock.client.dial import Dialing, targets_of
-from penstock.sansio.address import split_address
 from shared.log import _LIBRARIES, log
 from tests import forkserver
 from tests.cases import each
@@ -168,16 +163,6 @@ def second() -> Iterator[FakeNsqd]:
 
 
 @pytest.mark.process
-def test_a_unix_socket(tmp_path: Path) -> None:
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(tmp_path / "s"))
-    listener.listen()
-    with closing(FakeNsqd(listener)) as nsqd, Producer(nsqd.address) as producer:
-        producer.publish("t", b"x")
-        assert nsqd.published == [(b"t", b"x")]
-
-
-@pytest.mark.process
 @each("address", ["127.0.0.1:0", "h" * 70 + ":1", "h\0h:1", "/h\0h"])
 def test_an_address_that_cannot_be_one_is_just_not_reached(address: str) -> None:
     with pytest.raises(ConnectionLost, match="cannot connect to"):
@@ -262,19 +247,6 @@ def test_a_lost_nsqd_is_connected_again(nsqd: FakeNsqd) -> None:
 
 
 @pytest.mark.process
-def test_a_message_tried_too_often_is_dropped_and_a_refused_subscription_is_an_error(nsqd: FakeNsqd) -> None:
-    nsqd.attempts = 6
-    nsqd.deliver(b"x")
-    with Consumer("t", "c", [nsqd.address], settings=Settings(max_attempts=5)) as consumer:
-        while not nsqd.finished:
-            assert consumer.poll(0.001) == []
-    assert nsqd.finished == [b"x"]
-    nsqd.refuse[b"SUB"] = b"E_UNAUTHORIZED AUTH failed"
-    with Consumer("t", "c", [nsqd.address]) as consumer, pytest.raises(ConsumerError, match="E_UNAUTHORIZED"):
-        next(consumer)
-
-
-@pytest.mark.process
 def test_what_was_not_handed_out_goes_back_at_close_and_poll_returns_in_time(nsqd: FakeNsqd) -> None:
     with Consumer("t", "c", [nsqd.address]) as consumer:
         assert consumer.poll(0) == []
@@ -288,35 +260,6 @@ def test_what_was_not_handed_out_goes_back_at_close_and_poll_returns_in_time(nsq
         first.finish()
     assert nsqd.finished == [b"1"]
     assert sorted(nsqd.queue) == [b"2", b"3"]
-
-
-@pytest.mark.process
-def test_nsqds_are_found_through_nsqlookupd(nsqd: FakeNsqd) -> None:
-    asked = []
-
-    class Lookupd(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append(self.path)
-            host, port = split_address(nsqd.address)
-            reply = json.dumps({"producers": [{"broadcast_address": host, "tcp_port": port}]}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(reply)))
-            self.end_headers()
-            self.wfile.write(reply)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    nsqd.deliver(b"found")
-    with HTTPServer(("127.0.0.1", 0), Lookupd) as lookupd:
-        threading.Thread(target=lookupd.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        try:
-            with Consumer("t", "c", lookupd_addresses=[f"127.0.0.1:{lookupd.server_port}"]) as consumer:
-                message = next(consumer)
-                message.finish()
-        finally:
-            lookupd.shutdown()
-    assert (message.body, asked) == (b"found", ["/lookup?topic=t"])
 
 
 @pytest.mark.process
@@ -360,25 +303,6 @@ def test_tail_finishes_all_that_it_printed_and_nothing_else(nsqd: FakeNsqd) -> N
     nsqd.queue.clear()
     nsqd.deliver(b"x")
     assert tail(nsqd, 1, print_topic=True) == b"t | x\n"
-
-
-@pytest.mark.process
-def test_tail_ends_at_a_signal(nsqd: FakeNsqd) -> None:
-    def stop_when_printed() -> None:
-        assert os.read(reader, 100) == b"x\n"
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    nsqd.deliver(b"x")
-    options = nsq_tail.Options(topic=("t",), nsqd_tcp_address=(nsqd.address,))
-    reader, writer = os.pipe()
-    thread = threading.Thread(target=stop_when_printed)
-    thread.start()
-    assert nsq_tail.run(options, writer) == 0
-    thread.join()
-    os.close(reader)
-    os.close(writer)
-    assert nsqd.finished == [b"x"]
-    assert re.search(rb"SUB t tail\d{6}#ephemeral", b"\n".join(nsqd.commands))
 
 
 @pytest.mark.process
@@ -523,12 +447,6 @@ def test_flags(
     printed = capfd.readouterr().err
     assert text in printed
     assert code == 0 or printed.count("\n") == 1
-
-
-@pytest.mark.usefixtures("own_log")
-def test_the_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_main(monkeypatch, nsq_tail, "-version") == 0
-    assert capsys.readouterr().out.startswith("nsq_tail v1.3.0")
 
 
 def test_options_of_the_client() -> None:

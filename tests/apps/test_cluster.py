@@ -28,13 +28,6 @@ def test_an_address_becomes_a_url_and_a_node_that_wants_https_says_where() -> No
             _over_https("http://host:4151/stats", {"https_port": lie})
 
 
-def test_topics_are_valid_names_each_once_and_sorted() -> None:
-    answers = {
-        "a": {"topics": ["b", "a", 1, "../x", "..", ""]}, "b": {"topics": ["b", "c"]}, "c": {"topics": "lies"}, "d": {},
-    }  # fmt: skip
-    assert topic_names(answers) == ["a", "b", "c"]
-
-
 @given(st.dictionaries(st.text(max_size=5), st.dictionaries(st.sampled_from(["topics"]), ANY), max_size=3))
 def test_no_answer_brings_a_name_that_is_not_valid(answers: dict[str, dict[str, Any]]) -> None:
     assert all(map(is_valid_name, topic_names(answers)))

@@ -20,7 +20,6 @@ from shared.configuration import parse
 from shared.terminal.commands import CommandError
 from shared.tls.certificates import Certificates, TlsFiles, describe
 from shared.tls.client import load_client
-from shared.tls.node_certificates import certified_number
 from tests.cases import each
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -152,15 +151,6 @@ def test_one_command_makes_what_every_port_needs(tmp_path: Path, capsys: pytest.
     }  # fmt: skip
     assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("*-key.pem")} == {0o600}
     assert capsys.readouterr().out.splitlines()[1].startswith(f"created {tmp_path / 'server.pem'}, which expires on ")
-
-
-def test_several_clients_and_nodes_have_one_authority(tmp_path: Path) -> None:
-    assert penstock(str(tmp_path), "--nodes", "1", "--client", "ann", "--client", "billing.api") == 0
-    made = ["ann-key.pem", "ann.pem", "billing.api-key.pem", "billing.api.pem", "ca-key.pem", "ca.pem"]
-    assert names(tmp_path) == [*made, *NODE_0, "nsqadmin-key.pem", "nsqadmin.pem", "server-key.pem", "server.pem"]
-    for name in ("ann", "billing.api", "node-0", "server"):
-        load(tmp_path / f"{name}.pem").verify_directly_issued_by(load(tmp_path / "ca.pem"))
-    assert certified_number(alternative_names(tmp_path / "server.pem")) is None
 
 
 def test_what_exists_is_kept_unless_it_lacks_a_host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from apps.cluster_status import Unreachable, described, lines_of, look
 from shared.cluster.health import health_of
 from tests.shared.cluster.test_health import three, without
-from tests.shared.cluster.test_state import Raw, follower, record
+from tests.shared.cluster.test_state import Raw, record
 
 
 class Nodes:
@@ -48,14 +48,6 @@ def test_a_whole_cluster_on_one_screen() -> None:
         "2       2       serving  0, 1     -"
     )
     assert nodes.asked == ["h0:4151", "h1:4151", "h2:4151"]
-
-
-def test_a_follower_that_lags_is_not_in_sync_and_shown_with_its_lag() -> None:
-    lagging = follower(2, "lagging", 1044) | {"lag_seconds": 7.4}
-    nodes = Nodes(**{f"h{number}": one for number, one in enumerate(three(followers=[follower(1), lagging]))})
-    text = screen(nodes)
-    assert text.startswith("Cluster c: DEGRADED\n")
-    assert "0       0       serving  1        2 (lagging, 1,044 bytes behind for 7 s)\n" in text
 
 
 def test_a_node_that_is_down_is_asked_once_and_shown() -> None:

@@ -12,7 +12,6 @@ from apps.destinations import (
     BUCKETS,
     FIRST_RETRY_S,
     LAST_EPSILON,
-    LAST_RETRY_S,
     MODES,
     WINDOW_S,
     Destinations,
@@ -115,16 +114,6 @@ def test_whatever_happens_a_choice_is_free_and_alive_or_due(
             dead.setdefault(name, now)
 
 
-@given(st.lists(st.sampled_from(ABC), max_size=30))
-def test_with_one_living_host_the_pool_always_chooses_it(failing: list[str]) -> None:
-    choice = HostPool((*ABC, "d"))
-    for name in failing:
-        choice.mark(name, False, 0.0, 0.0)
-    dead = set(failing)
-    for _ in range(8):
-        assert choice.choose(FIRST_RETRY_S, (*ABC, "d")) not in dead
-
-
 def greedy(*numbers: float) -> EpsilonGreedy:
     supply = iter(numbers)
     return EpsilonGreedy(ABC, lambda: next(supply))
@@ -183,14 +172,3 @@ def test_later_buckets_weigh_more_and_old_ones_are_forgotten() -> None:
     assert choice.response_ms("a") == 0
     choice.mark("b", True, 0.010, 1e9)  # a long pause costs no more than all buckets
     assert choice.response_ms("b") == pytest.approx(10.0)
-
-
-def test_a_dead_destination_that_is_chosen_by_weight_waits_twice_as_long() -> None:
-    choice = greedy(0.9, 0.1, 0.9, 0.9, 0.9, 0.1)
-    choice.mark("a", True, 0.010, 0.0)
-    choice.mark("a", False, 0.010, 0.0)
-    assert choice.choose(FIRST_RETRY_S + 1, ABC) == "a"
-    assert choice.choose(FIRST_RETRY_S + 2, ("b",)) == "b"
-    assert choice.choose(3 * FIRST_RETRY_S, ABC) == "c"
-    assert choice.choose(3 * FIRST_RETRY_S + 2, ABC) == "a"
-    assert LAST_RETRY_S == 900

@@ -29,18 +29,6 @@ def endpoint() -> Iterator[Endpoint]:
 
 
 @pytest.mark.process
-def test_requests_share_a_connection(endpoint: Endpoint) -> None:
-    sender = Sender(form())
-    for body in (b"a", b"", b"x" * 300_000):
-        sender.send(endpoint.url + "?q=1", body)
-    assert endpoint.connections == 1
-    assert endpoint.bodies == [b"a", b"", b"x" * 300_000]
-    assert endpoint.requests[0] == Request(
-        "POST", "/x?q=1", {**HEADERS, "host": endpoint.address, "content-length": "1"}, b"a"
-    )
-
-
-@pytest.mark.process
 def test_a_connection_that_was_closed_while_idle_is_replaced(endpoint: Endpoint) -> None:
     sender = Sender(form())
     endpoint.answer = always(OK, keep=False)  # without saying so

@@ -56,12 +56,6 @@ def test_the_required_field_and_value(value: str, body: bytes, result: object) -
     assert JsonFilter("f", value, ()).apply(body) == (body if result == "pass" else result)
 
 
-def test_both_flags_together() -> None:
-    both = JsonFilter("f", "x", ("g",))
-    assert both.apply(b'{"f":"x","g":1,"h":2}') == b'{"g":1}'
-    assert both.apply(b'{"f":"y","g":1}') is Drop.UNWANTED
-
-
 @given(st.dictionaries(st.text(), WORDS, max_size=5))
 def test_what_passes_has_the_same_meaning(fields: dict[str, object]) -> None:
     published = keep(*fields).apply(json.dumps(fields).encode())

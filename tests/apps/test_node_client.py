@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from apps.node_client import add_address, open_client, url_of, use_context, why_refused
+from apps.node_client import add_address, open_client, use_context, why_refused
 from shared.terminal.commands import CommandError
 
 TOKEN = "pst_" + "a" * 43
@@ -24,12 +24,6 @@ def arguments(*flags: str) -> argparse.Namespace:
 def _no_contexts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(name, str(tmp_path))
-
-
-def test_addresses() -> None:
-    assert url_of("127.0.0.1:4151") == "http://127.0.0.1:4151"
-    assert url_of("https://node:4152/") == "https://node:4152"
-    assert url_of("[::1]:4151") == "http://[::1]:4151"
 
 
 def test_a_token_is_shown_as_a_bearer_token_if_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,12 +35,6 @@ def test_the_counts_are_of_the_topic_and_the_channel() -> None:
     assert found.finished == {"h:1 7": 5, "h:2 None": 0}
 
 
-@each("topics", [None, [], [{"topic_name": "t"}], [{"topic_name": "t", "channels": None}]])
-def test_an_answer_without_the_channel_has_no_counts(topics: Any) -> None:
-    assert channel_stats({"topics": topics}, "t", "c") is None
-    assert channel_stats({}, "t", "c") is None
-
-
 @each("content", [
     {"topics": 1}, {"topics": [1]}, {"topics": [{"topic_name": "t", "channels": {"c": 1}}]}, answer(depth="1"),
     answer(depth=1.5), answer(depth=True), answer(message_count=2**63), answer(client_count=None), answer(clients=1),

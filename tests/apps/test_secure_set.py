@@ -31,18 +31,6 @@ def test_every_token_is_known_by_its_name_and_roles(files: SecureSet) -> None:
     assert identity.rights.may(Verb.ADMIN)
 
 
-def test_each_daemon_has_a_certificate_of_its_own(files: SecureSet) -> None:
-    shown = [
-        next(flag for flag in daemon.flags if flag.startswith("-tls-cert="))
-        for daemon in Plan(Path("data"), 3, secure=files).daemons()
-    ]
-    assert len(set(shown)) == 5
-    keys = {path.read_bytes() for path in files.directory.glob("*-key.pem")}
-    assert (
-        len(keys) == len(list(files.directory.glob("*-key.pem"))) == 1 + 5 + 1 + 3
-    )  # authority, daemons, client, nodes
-
-
 def test_only_nsqadmins_certificate_is_an_admin(files: SecureSet) -> None:
     known = parse(files.path("auth.toml").read_text())
     for path in files.directory.glob("*.pem"):

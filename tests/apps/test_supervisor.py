@@ -14,7 +14,6 @@ from apps.supervisor import (
     MOST_ENDS,
     NEVER,
     SLOW_START,
-    STABLE,
     STOP_TIMEOUT,
     Action,
     RefusedError,
@@ -194,16 +193,6 @@ def test_a_dead_node_stays_dead_and_the_others_go_on(machine: Machine) -> None:
     assert machine.supervisor.exit_code == 1
 
 
-@each("names", [NAMES, ONE_NODE])
-@each("name", ["nsqlookupd", "nsqadmin"])
-def test_the_set_goes_on_without_nsqlookupd_or_nsqadmin(name: str, names: tuple[str, ...]) -> None:
-    machine = Machine(names=names).up().play(f"end {name} 1 >")
-    assert machine.said[0].startswith(f"{name} exited with code 1, and stays down; the others continue. To start it")
-    machine.play(f"start_dead > start {name}", f"answer {name}")
-    assert machine.said[1:] == [f"starting {name}", f"{name} runs again"]
-    assert machine.supervisor.exit_code == 0
-
-
 def test_nsqlookupd_and_nsqadmin_go_on_without_any_node_but_not_without_the_only_one(machine: Machine) -> None:
     machine.play("end nsqd -11", "end nsqd-2 1 >", "start_dead > start nsqd, start nsqd-2")
     alone = Machine(names=ONE_NODE).up().play("end nsqd 1 > terminate nsqadmin", "start_dead >")
@@ -270,11 +259,6 @@ def test_delays_grow_to_a_limit_and_chance_halves_them_at_most() -> None:
 DIES = ("end nsqd 1 >", f"wait {LONGEST_DELAY}")
 
 
-def test_a_daemon_that_was_stable_begins_with_a_short_delay_again(restarting: Machine) -> None:
-    restarting.play(*DIES * 4, "answer nsqd", f"wait {STABLE}", "end nsqd 1")
-    assert restarting.said[-1] == "nsqd exited with code 1: starting it again in 0.5 s"
-
-
 def test_a_daemon_that_dies_again_and_again_is_given_up(restarting: Machine) -> None:
     for _ in range(MOST_ENDS):
         assert not restarting.supervisor.exit_code
@@ -293,20 +277,6 @@ def test_a_daemon_that_dies_again_and_again_is_given_up(restarting: Machine) -> 
     alone = Machine(restarts=True, names=ONE_NODE).up()
     alone.play(*DIES * (MOST_ENDS - 1), "end nsqd 1 > terminate nsqadmin")
     assert "it ended 10 times within" in alone.said[-1]
-
-
-def test_restarted_daemons_are_no_failure_in_the_end(restarting: Machine) -> None:
-    restarting.play("end nsqd -9", "wait second > start nsqd", "answer nsqd >")
-    assert restarting.said[-1] == "nsqd runs again"
-    restarting.stop()
-    restarting.end_all(*reversed(NAMES))
-    assert restarting.supervisor.exit_code == 0
-
-
-def test_nothing_starts_again_while_all_are_stopped(restarting: Machine) -> None:
-    restarting.play("end nsqd 1", "stop", "end nsqadmin > terminate nsqd-2", "end nsqlookupd 1 >", "end nsqd-2")
-    assert restarting.supervisor.is_over
-    restarting.play("wait hour >")
 
 
 # the rolling restart
@@ -359,12 +329,6 @@ def test_a_node_that_does_not_stop_is_killed_and_started_and_a_stop_ends_it(mach
     Machine().up().play("roll", "stop > terminate nsqadmin", "end nsqd >", "end nsqadmin > terminate nsqd-2")
 
 
-def test_nothing_is_rolled_or_broken_before_all_run_and_after_a_stop(machine: Machine) -> None:
-    steps = ("roll >", *(f"{verb} nsqd ! not now" for verb in ("kill", "start", "freeze", "thaw")))
-    Machine().play("begin", *steps)
-    machine.play("stop", *steps)
-
-
 # penstock chaos
 
 
@@ -384,40 +348,10 @@ def test_a_node_is_held_down_for_a_time(restarting: Machine) -> None:
     assert restarting.said[-1] == "nsqd was killed by SIGSEGV: starting it again in 0.5 s"
 
 
-def test_all_nodes_may_be_held_down_and_this_is_no_failure(machine: Machine) -> None:
-    machine.play(
-        "kill nsqd", "end nsqd -9 >", "kill nsqd-2", "end nsqd-2 -9 >", "start nsqd > start nsqd", "end nsqd 1 >"
-    )
-    machine.play("start nsqd > start nsqd", "answer nsqd", "stop > terminate nsqadmin")
-    machine.end_all("nsqadmin", "nsqd", "nsqlookupd")
-    assert machine.result == 0
-
-
-def test_a_node_that_is_killed_may_be_started_or_the_set_stopped_before_its_process_has_ended(machine: Machine) -> None:
-    machine.play("kill nsqd", "start nsqd >", "end nsqd -9 > start nsqd")
-    machine = Machine().up().play("kill nsqd", "stop", "end nsqd -9")
-    machine.end_all("nsqadmin", "nsqd-2", "nsqlookupd")
-    assert machine.result == 0
-
-
-def test_a_node_that_waits_for_its_restart_is_held_down_too(restarting: Machine) -> None:
-    restarting.play("end nsqd 1", "kill nsqd >")
-    assert restarting.said[-1] == "nsqd is held down by penstock chaos until it is started"
-    restarting.play("wait hour >", "start nsqd > start nsqd")
-
-
 def test_a_node_is_frozen_until_it_is_thawed_or_for_a_time_or_killed(machine: Machine) -> None:
     machine.play("freeze nsqd > freeze nsqd", "wait hour >", "freeze nsqd ! it is frozen", "start nsqd ! use thaw")
     machine.play("thaw nsqd > thaw nsqd", "thaw nsqd ! it is running", "freeze nsqd minute", "wait minute > thaw nsqd")
     machine.play("freeze nsqd minute", "kill nsqd > kill nsqd", "wait hour >", "end nsqd -9", "wait hour >")
-
-
-def test_a_frozen_node_is_stopped_and_restarted_as_any_other(machine: Machine) -> None:
-    machine.play("freeze nsqd", "roll > terminate nsqd", "end nsqd", "answer nsqd", "end nsqd-2", "answer nsqd-2")
-    machine.play(
-        "freeze nsqd second", "stop", "end nsqadmin", "end nsqd-2 > terminate nsqd", "wait stop-timeout > kill nsqd"
-    )
-    Machine().up().play("kill nsqd", "end nsqd -9", "roll > start nsqd", "kill nsqd-2 ! not now")
 
 
 def test_every_history_comes_to_an_end() -> None:

@@ -77,14 +77,6 @@ def test_a_work_directory_on_another_file_system_is_refused(monkeypatch: pytest.
         check(chosen)
 
 
-def test_directories_are_made_and_one_where_no_file_can_be_made_is_refused(tmp_path: Path) -> None:
-    output, work = tmp_path / "not/yet", tmp_path / "work"
-    prepare_directories(options(*GOOD, f"-output-dir={output}", f"-work-dir={work}"))
-    assert sorted(tmp_path.rglob("*")) == [tmp_path / "not", output, work]
-    with pytest.raises(ValueError, match="--output-dir /proc cannot be made or written: "):
-        prepare_directories(options(*GOOD, "-output-dir=/proc"))
-
-
 @each("flag", ["output-dir", "work-dir"])
 @each("below", ["", "/sub"])
 def test_a_directory_that_cannot_be_made_is_refused(flag: str, below: str, tmp_path: Path) -> None:

@@ -71,13 +71,6 @@ def test_a_file_that_is_too_large_is_not_appended_to(disk: FakeDisk) -> None:
     }
 
 
-def test_the_same_name_gets_the_next_revision_and_another_name_the_first(disk: FakeDisk) -> None:
-    output = Output(place(limits=Limits(interval=1.0)), disk)
-    for name in (NAME, NAME, "u<REV>.log"):
-        output.rotate(name, 0.0)
-    assert sorted(disk.names) == ["/out/t-000000.log", "/out/t-000001.log", "/out/u-000000.log"]
-
-
 def test_a_finished_file_goes_to_the_output_directory(disk: FakeDisk) -> None:
     output = Output(place(work="/open"), disk)
     write(output, b"a\n", "x/" + NAME)
@@ -112,17 +105,6 @@ def test_a_move_that_was_interrupted_goes_on(step: str, disk: FakeDisk) -> None:
     output.rotate(NAME, 0.0)
     output.close()
     assert sorted(disk.names) == ["/out/t-000000.log", "/out/t-000001.log"]
-
-
-@each("plan, left", [((), b"good\n"), ((True,), b"good\nabc")])
-def test_a_write_in_part_is_cut_now_or_later_and_written_again(plan: tuple[bool, ...], left: bytes) -> None:
-    disk = FakeDisk()
-    output = Output(place(), disk)
-    write(output, b"good\n")
-    cut_short(disk, output, *plan)
-    assert bytes(disk.opened[0].content) == left
-    write(output, b"abcdef\n")
-    assert bytes(disk.opened[0].durable) == b"good\nabcdef\n"
 
 
 @each("work", ["/out", "/open"])
@@ -201,14 +183,6 @@ def test_an_empty_gzip_file_is_one_that_gzip_can_read(disk: FakeDisk) -> None:
     output.close()
     assert len(disk.opened[0].durable) > 0
     assert gzip.decompress(disk.opened[0].durable) == b""
-
-
-def test_a_name_that_begins_with_a_slash_is_below_the_directory(disk: FakeDisk) -> None:
-    output = Output(place(work="/open"), disk)
-    write(output, b"a\n", "/x/t<REV>")
-    assert list(disk.names) == ["/open/x/t-000000"]
-    output.close()
-    assert list(disk.names) == ["/out/x/t-000000"]
 
 
 # ---- the real disk

@@ -37,18 +37,6 @@ def test_an_nsqd_that_may_send_less_than_all_is_found_out_by_one_silence_until_t
     assert window.limit == 200
 
 
-def test_an_idle_topic_is_synced_by_time_and_a_few_times_more() -> None:
-    window, waiting, syncs = SyncWindow(200, 30.0, 0.0), 0, 0
-    for step in range(300):  # a message in each second, for five minutes
-        waiting += 1
-        window.arrived(float(step), waiting)
-        for now in (step + 0.1, step + 0.5, step + 0.9):
-            if window.is_due(now, waiting):
-                window.synced(now, waiting)
-                waiting, syncs = 0, syncs + 1
-    assert 10 <= syncs <= 60
-
-
 @given(
     st.integers(1, 50),
     st.floats(0.05, 5.0),

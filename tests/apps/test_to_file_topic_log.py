@@ -197,19 +197,6 @@ def test_the_interval_ends_a_wait_and_messages_that_wait_are_touched() -> None:
     assert server.touched == server.sent
 
 
-def test_the_interval_makes_a_file_only_without_skip_empty_files_and_ends_none() -> None:
-    for skips_empty, names in ((True, []), (False, ["/out/t.log"])):
-        server = Server(PLAIN, skips_empty=skips_empty, name="t.log")
-        server.wait(30)
-        assert list(server.disk.names) == names
-    server = Server(Place("t/c", "/out", "/out", 6, Limits()), skips_empty=False, name="t<REV>")
-    for _ in range(3):
-        server.send(1)
-        server.wait(30)
-    assert list(server.disk.names) == ["/out/t-000000"]
-    assert server.disk.lines() == server.sent
-
-
 @pytest.mark.parametrize("disk", [failing, lambda: FakeDisk([False] * 4 + [True] * 10**6)])
 def test_while_writing_fails_messages_are_held_and_the_log_says_so_once(
     disk: Callable[[], FakeDisk], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -239,14 +226,6 @@ def test_what_cannot_be_written_at_the_end_is_requeued() -> None:
 
 
 def test_a_message_that_comes_again_while_it_waits_is_written_once() -> None:
-    server = Server(PLAIN, interval=1000.0)
-    server.send(2)
-    server.log.take([Sent(server, 0)], server.now)
-    assert server.log.waiting == 2
-    server.wait(1)
-    assert server.disk.lines() == server.sent
-    assert sorted(server.finished) == server.sent
-
     server = Server(PLAIN, interval=1000.0)
     server.send(2)
     again, new = Sent(server, 1), Sent(server, 2)

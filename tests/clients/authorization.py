@@ -17,7 +17,6 @@ from typing import IO
 import httpx
 import pytest
 
-from shared.auth.tokens import digest
 from tests.auth_server import AuthServer, Visit, allowing, says
 from tests.certificates import Authority
 from tests.clients.upgrades import Exchanging, Secure, digests_of, hand_over
@@ -28,12 +27,7 @@ ANSWERS = {
     SESAME: says(200, allowing(identity="ann", identity_url="http://ann.test/")),
     POOR: says(200, allowing({"topic": "^other$", "channels": [".*"], "permissions": ["publish", "subscribe"]})),
 }
-ANNS, ADMINS = ("pst_" + name.ljust(43, "x") for name in ("ann", "admin"))
 DENIED = says(403, {"message": "who is that?"})
-
-alone_or_with_all = pytest.mark.parametrize(
-    "upgrades", [pytest.param([], marks=pytest.mark.campaign), ["tls_v1", "snappy"]], ids=["alone", "tls-snappy"]
-)
 
 
 @dataclass(frozen=True)
@@ -61,7 +55,9 @@ def guarded_node(directory: Path) -> Iterator[Guarded]:
 class AuthContract(Exchanging):
     """Who has the right secret is told from /stats; who has not hears what NSQ says to him."""
 
-    @alone_or_with_all
+    @pytest.mark.parametrize(
+        "upgrades", [pytest.param([], marks=pytest.mark.campaign), ["tls_v1", "snappy"]], ids=["alone", "tls-snappy"]
+    )
     def test_auth(self, guarded: Guarded, upgrades: list[str]) -> None:
         bodies = self.bodies("snappy")[-20:]
         asked = len(guarded.server.requests)
@@ -95,35 +91,6 @@ class AuthContract(Exchanging):
             heard = until(re.compile(error), client.stderr)
         assert re.search(error, heard), heard
         assert messages(guarded) == published
-
-
-@contextmanager
-def filed_node(directory: Path) -> Iterator[Secure]:
-    """A node with a certificate and an auth file: `ANNS` may publish and consume."""
-    authority = Authority(directory / "authority")
-    file = directory / "auth.toml"
-    entry = '[[token]]\nname = "n{0}"\nsha256 = "{1}"\nroles = [{2}]\n'
-    tokens = ((ANNS, '"producer", "consumer"'), (ADMINS, '"admin"'))
-    file.write_text(
-        "".join(entry.format(at, digest(token.encode()), roles) for at, (token, roles) in enumerate(tokens))
-    )
-    file.chmod(0o600)
-    flags = (*authority.flags(), "-https-address", "127.0.0.1:0", "-auth-file", str(file))
-    with nsqd(directory / "data", *flags) as node:
-        node.addresses["HTTP"] = f"any:{ADMINS}@{node.http}"  # NSQ's tools send it in the same way
-        yield Secure(node, authority)
-        assert not any(token in node.stderr for token, _ in tokens)
-
-
-class AuthFileContract(Exchanging):
-    """The same with a token of an auth file, which the client sends as the secret of AUTH. Refusals are those from above."""
-
-    @alone_or_with_all
-    def test_a_token_of_the_auth_file(self, filed: Secure, upgrades: list[str]) -> None:
-        bodies = self.bodies("snappy")[-20:]
-        exchange = self.exchange(filed, upgrades, bodies, ANNS)
-        assert exchange.digests == digests_of(bodies)
-        assert exchange.upgrades == upgrades
 
 
 def until(pattern: re.Pattern[str], file: IO[str]) -> str:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests.certificates import Authority
-from tests.clients.authorization import Guarded, filed_node, guarded_node
+from tests.clients.authorization import Guarded, guarded_node
 from tests.clients.contract import MSG_TIMEOUT, Cluster
 from tests.clients.upgrades import Secure
 from tests.daemons import Daemon, nsqd
@@ -35,9 +35,3 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     with guarded_node(tmp_path_factory.mktemp("guarded")) as guarded:
         yield guarded
-
-
-@pytest.fixture(scope="session")
-def filed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
-    with filed_node(tmp_path_factory.mktemp("filed")) as filed:
-        yield filed

@@ -6,19 +6,16 @@ beside it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pydisque.client
 import pytest
 import redis
 
-from tests.clients.contract import CLIENT_TIMEOUT
 from tests.clients.node_client import NodeClient, Refused
-from tests.daemons import STOP_TIMEOUT, Daemon, nsqd, publish
+from tests.daemons import Daemon, nsqd
 from tests.requirements import require
 
 pytestmark = [
@@ -116,38 +113,6 @@ def test_each_method_of_pydisque(node: Daemon, version: int) -> None:
     client.ack_job(last)
 
 
-def test_a_worker_that_waits(node: Daemon, version: int) -> None:
-    """It gets what is added while it waits, also by a publisher of NSQ, and what it does not acknowledge comes again."""
-    queue, bodies, failed = f"worker{version}", list[bytes](), set[bytes]()
-    over = threading.Event()
-
-    def work() -> None:
-        client = connected(node)
-        while not over.is_set():
-            for _, job_id, body in client.get_job([queue], timeout=200, count=3):
-                if body.startswith(b"fail") and body not in failed:
-                    failed.add(body)
-                    client.nack_job(job_id)
-                    continue
-                bodies.append(body)
-                client.ack_job(job_id)
-                if len(bodies) == 40:
-                    over.set()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    producer = connected(node)
-    for number in range(30):
-        producer.add_job(queue, f"{'fail' if number % 10 == 3 else 'do'} {number}")
-    publish(node, queue, *(f"do {number}" for number in range(30, 40)))
-    assert over.wait(CLIENT_TIMEOUT)
-    thread.join(STOP_TIMEOUT)
-    assert sorted(int(body.split()[1]) for body in bodies) == list(range(40))
-    assert len(failed) == 3
-    assert producer.qlen(queue) == 0
-    assert producer.jscan(queue=queue)[1] == []
-
-
 @pytest.mark.parametrize("protocol", [2, 3, None])
 def test_redis_py_sends_commands_as_they_are(node: Daemon, protocol: int | None) -> None:
     queue = f"raw{protocol}"
@@ -172,20 +137,6 @@ def test_redis_py_sends_commands_as_they_are(node: Daemon, protocol: int | None)
         found = client.execute_command("GETJOB", "COUNT", 500, "FROM", queue)
         assert [body for _, _, body in found] == [b"body %d" % number for number in range(500)]
         assert client.execute_command("ACKJOB", *ids) == 500
-
-
-def test_redis_py_with_a_password(tmp_path: Path) -> None:
-    flags = ("-disque-address", "127.0.0.1:0")
-    with nsqd(tmp_path, *flags, listens=("TCP", "HTTP", "DISQUE")) as node:
-        with raw(node) as client:
-            assert client.config_set("requirepass", "sesame")
-        for protocol in (2, 3):
-            with raw(node, protocol=protocol, password="sesame") as client:
-                assert client.execute_command("QLEN", "q") == 0
-            with raw(node, protocol=protocol, password="wrong", retry=None) as client, pytest.raises(redis.RedisError):
-                client.execute_command("QLEN", "q")
-            with raw(node, protocol=protocol, retry=None) as client, pytest.raises(redis.RedisError, match=r"(?i)auth"):
-                client.execute_command("QLEN", "q")
 
 
 class Disqueue(NodeClient):

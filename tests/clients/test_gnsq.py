@@ -7,21 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.authorization import AuthContract, AuthFileContract
+from tests.clients.authorization import AuthContract
 from tests.clients.contract import ClientContract
 from tests.clients.upgrades import UpgradeContract
 
 pytestmark = pytest.mark.process
 
 
-COMMAND = (sys.executable, str(Path(__file__).with_name("gnsq_client.py")))
-
-
-class TestGnsq(ClientContract):
+class TestGnsq(ClientContract, UpgradeContract, AuthContract):
     name = "gnsq"
-    command = COMMAND
-
-
-class TestGnsqUpgrades(UpgradeContract, AuthContract, AuthFileContract):
-    name = "gnsq"
-    command = COMMAND
+    command = (sys.executable, str(Path(__file__).with_name("gnsq_client.py")))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.authorization import AuthContract, AuthFileContract
+from tests.clients.authorization import AuthContract
 from tests.clients.contract import ClientContract
 from tests.clients.upgrades import UpgradeContract
 from tests.requirements import NODE_MODULES, require
@@ -14,21 +14,9 @@ from tests.requirements import NODE_MODULES, require
 pytestmark = pytest.mark.process
 
 
-COMMAND = ("node", str(Path(__file__).with_name("nsqjs") / "client.js"))
-
-
-class TestNsqjs(ClientContract):
+class TestNsqjs(ClientContract, UpgradeContract, AuthContract):
     name = "nsqjs"
-    command = COMMAND
-
-    @pytest.fixture(autouse=True)
-    def _needs_node(self) -> None:
-        require("node")
-
-
-class TestNsqjsUpgrades(UpgradeContract, AuthContract, AuthFileContract):
-    name = "nsqjs"
-    command = COMMAND
+    command = ("node", str(Path(__file__).with_name("nsqjs") / "client.js"))
 
     @pytest.fixture(autouse=True)
     def _needs_node(self) -> None:

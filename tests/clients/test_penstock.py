@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.authorization import AuthContract, AuthFileContract
+from tests.clients.authorization import AuthContract
 from tests.clients.upgrades import UpgradeContract
 
 pytestmark = pytest.mark.process
 
 
-class TestPenstockUpgrades(UpgradeContract, AuthContract, AuthFileContract):
+class TestPenstockUpgrades(UpgradeContract, AuthContract):
     name = "penstock"
     command = (sys.executable, str(Path(__file__).with_name("penstock_client.py")))

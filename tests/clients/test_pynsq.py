@@ -7,24 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.authorization import AuthContract, AuthFileContract
+from tests.clients.authorization import AuthContract
 from tests.clients.contract import ClientContract
 from tests.clients.upgrades import SMALL, UpgradeContract
 
 pytestmark = pytest.mark.process
 
 
-COMMAND = (sys.executable, str(Path(__file__).with_name("pynsq_client.py")))
-
-
-class TestPynsq(ClientContract):
+class TestPynsq(ClientContract, UpgradeContract, AuthContract):
     name = "pynsq"
-    command = COMMAND
-
-
-class TestPynsqUpgrades(UpgradeContract, AuthContract, AuthFileContract):
-    name = "pynsq"
-    command = COMMAND
+    command = (sys.executable, str(Path(__file__).with_name("pynsq_client.py")))
 
     # When what one read brings decompresses to nothing, pynsq raises an OSError that today's tornado takes for the
     # end; with the original too. So its compressed messages are few and small.

@@ -7,7 +7,6 @@ delivered, and each message that was delivered twice was finished at a node that
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -27,7 +26,6 @@ from tests.processes.failover_books import (
     CountsReader,
     Disturbance,
     DuplicateBooks,
-    times,
 )
 from tests.processes.failover_load import LatePublisher, NamedPublisher, NotingConsumer, Worker, jobs_left
 from tests.processes.networked_cluster import NODES, Clusters, NetworkedCluster
@@ -45,8 +43,6 @@ class FailoverCluster(NetworkedCluster):
         self.disturbances: list[Disturbance] = []
         self.logs: set[str] = set()  # all log ids that a node has led at the end of a round
         self.possible = Counts()
-        self._remarks: list[str] = []
-        self._waits: list[float] = []  # s from a kill to the first delivery by another node, in all rounds of a test
         self._data = place
 
     def directory(self, number: int) -> Path:
@@ -64,7 +60,7 @@ class FailoverCluster(NetworkedCluster):
 
     def load(self) -> None:
         self._count()
-        self.possible.begin_round()
+        self.possible.counted = 0
         self.disturbances = []
         self.books.begin_round()
         super().load()
@@ -83,29 +79,18 @@ class FailoverCluster(NetworkedCluster):
     def kill(self, *numbers: int) -> None:
         self._count(*numbers)
         at = time.monotonic()
-        for number in numbers:
-            self.books.was_killed(number)
         super().kill(*numbers)
         # Its consumers may still read for a moment what it has sent.
         self.disturbances.append(Disturbance(KILL, frozenset(numbers), at, time.monotonic() + LAG))
 
     def start(self, number: int, **flags: str) -> None:
-        self.books.is_back(number)
         began = time.monotonic()
         super().start(number, **flags)
         self.disturbances.append(Disturbance(RETURN, frozenset({number}), began, time.monotonic() + LAG))
 
-    def stand_still(self, number: int) -> None:
-        self.disturbed("a stop", number)
-        super().stand_still(number)
-
     def cut(self, *sides: set[int]) -> None:
         self.disturbed("a partition", *set[int]().union(*sides))
         super().cut(*sides)
-
-    def drop(self, sender: int, receiver: int) -> None:
-        self.disturbed("a partition", *NODES)
-        super().drop(sender, receiver)
 
     def restart(self, number: int) -> None:
         """Stop a node, which says that it is back soon, and start it again."""
@@ -115,16 +100,6 @@ class FailoverCluster(NetworkedCluster):
         self.disturbances.append(Disturbance(RESTART, frozenset({number}), began, time.monotonic()))
         self.counts["restarts"] += 1
         super().start(number)
-
-    def kill_while_it_starts(self, number: int, after: float) -> None:
-        """Start a node, and kill it `after` seconds later, whatever it has done by then."""
-        self.books.is_back(number)
-        self.disturbed(RETURN, number)
-        started = self.run(number, ())
-        self.let_pass(after)
-        self.disturbed(KILL, number)
-        self.counts["kills"] += 1
-        started.kill()
 
     # what nodes say
 
@@ -245,31 +220,11 @@ class FailoverCluster(NetworkedCluster):
         assert not lost, f"{len(lost)} acknowledged messages came to no live client: {lost[:20]}"
         self._count()
         found, wrong = self.books.explained(self.disturbances, self.possible.counted)
-        self.counts.update({f"duplicates ({reason})": count for reason, count in found.items()})
-        self.counts["replies given up"] += self.possible.given_up
-        self._remark(found, len(wrong))
-        possible = {f"node {node}, {reason}": count for (node, reason), count in self.possible.counted.items() if count}
-        assert not wrong, f"{len(wrong)} duplicates are not explained: {wrong[:20]}; {self.disturbances}; {possible}"
-
-    def _remark(self, found: Counter[str], unexplained: int) -> None:
-        reasons = Counter[str]()
-        for (_, reason), count in self.possible.counted.items():
-            reasons[reason] += count
-        counted = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()) if count) or "none"
-        duplicates = ", ".join(f"{count} {reason}" for reason, count in sorted(found.items())) or "none"
-        self._remarks.append(
-            f"round {self.counts['rounds']}: duplicates: {duplicates}; unexplained: {unexplained}; nodes counted as possible:"
-            f" {counted}; {times(self.books.waits)}"
-        )
-        self._waits += self.books.waits
+        self.counts.update({f"duplicates ({kind})": count for kind, count in found.items()})
+        assert not wrong, f"{len(wrong)} duplicates are not explained: {wrong[:20]}; {self.disturbances}; {found}"
 
     def summary(self) -> dict[str, int]:
         return {**super().summary(), "retries of named publishers": self.books.retries}
-
-    def remarks(self) -> list[str]:
-        lines = [*self._remarks, times(self._waits)]
-        self._remarks, self._waits = [], []
-        return lines
 
 
 class FailoverClusters(Clusters):

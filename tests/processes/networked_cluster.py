@@ -99,16 +99,6 @@ class NetworkedCluster:
         """Return the data directory of a node."""
         return self.volumes[number].directory / "data"
 
-    def orders(self, number: int) -> Path:
-        """Return the file that says which syncs of a node are slow or fail (tests/faulty_disk.py)."""
-        return self._place / f"orders-{number}"
-
-    def order(self, number: int, *lines: str) -> None:
-        """Make syncs of a node slow, or fail."""
-        new = self._place / f"new-orders-{number}"
-        new.write_text("\n".join(lines))
-        new.rename(self.orders(number))
-
     def start(self, number: int, **flags: str) -> None:
         """Start a node, and wait until it listens. `flags` override those of all nodes."""
         self.nodes[number] = self.run(number, LISTENS, **flags)
@@ -134,7 +124,7 @@ class NetworkedCluster:
         words = [word for name, value in given.items() for word in (f"-{name.replace('_', '-')}", value)]
         for peer in NODES:
             words += ["-cluster-peer", f"{self.network.address(peer)}:{_PORTS['cluster']}"]
-        program = (sys.executable, "-m", "tests.faulty_disk", str(self.orders(number)), "nsqd")
+        program = (sys.executable, "-m", "penstock.launch", "nsqd")
         daemon = Daemon("nsqd", *words, listens=listens, command=self.network.command(number, *program))
         return self._stack.enter_context(daemon)
 
@@ -169,20 +159,11 @@ class NetworkedCluster:
         self.nodes[number].process.send_signal(signal.SIGSTOP)
         self.counts["stops"] += 1
 
-    def stand_still_no_more(self, number: int) -> None:
-        """Let the process of a node continue."""
-        self.nodes[number].process.send_signal(signal.SIGCONT)
-
     # the network
 
     def cut(self, *sides: set[int]) -> None:
         """Drop all packets between nodes of different sides."""
         self.network.cut(*sides)
-        self.counts["partitions"] += 1
-
-    def drop(self, sender: int, receiver: int) -> None:
-        """Drop the packets from one node to another."""
-        self.network.drop(sender, receiver)
         self.counts["partitions"] += 1
 
     def heal(self) -> None:
@@ -292,10 +273,6 @@ class NetworkedCluster:
         """Return what happened in all rounds so far."""
         return {**self.counts, **summary(self.books)}
 
-    def remarks(self) -> list[str]:
-        """Return the remarks about the rounds since the last call, a line each."""
-        return []
-
 
 Fault = Callable[[Any, Random], None]  # on a NetworkedCluster
 Play = Callable[[Fault, str], None]
@@ -346,9 +323,11 @@ class Clusters:
 
 
 @pytest.fixture(scope="module")
-def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
+def clusters(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
+    """Make clusters as the file's CLUSTERS says."""
     require("namespaces")
-    made = Clusters(tmp_path_factory.mktemp("clusters"), certificates(tmp_path_factory.mktemp("own")))
+    kind: type[Clusters] = getattr(request.module, "CLUSTERS", Clusters)
+    made = kind(tmp_path_factory.mktemp("clusters"), certificates(tmp_path_factory.mktemp("own")))
     try:
         yield made
     finally:
@@ -357,13 +336,7 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
 
 @pytest.fixture
 def rounds(clusters: Clusters, request: pytest.FixtureRequest) -> Play:
-    """Run rounds of one fault, and note the counts for the summary of the run."""
-
-    return player(clusters, request)
-
-
-def player(clusters: Clusters, request: pytest.FixtureRequest) -> Play:
-    """Return what runs rounds of one fault, in one mode."""
+    """Run rounds of one fault in one mode, and note the counts for the summary of the run."""
 
     def play(fault: Fault, mode: str) -> None:
         cluster = clusters.of_mode(mode)
@@ -381,7 +354,6 @@ def player(clusters: Clusters, request: pytest.FixtureRequest) -> Play:
         finally:
             counts = {name: count - before.get(name, 0) for name, count in cluster.summary().items()}
             request.node.user_properties.append(("cluster rounds", counts))
-            request.node.user_properties += [("cluster remark", line) for line in cluster.remarks()]
 
     return play
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.auth_files import write
 from tests.cases import each
 from tests.certificates import Authority
 from tests.daemons import STOP_TIMEOUT, Daemon, nsqd
@@ -32,11 +30,11 @@ def node(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iter
         yield daemon
 
 
-def answer(client: socket.socket, head: bytes, size: int = SIZE, chunked: bool = False) -> bytes:
+def answer(client: socket.socket, head: bytes, chunked: bool = False) -> bytes:
     """Send a head and a body, and return the response."""
-    how = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: %d" % size
+    how = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: %d" % SIZE
     client.sendall(b"%s\r\nHost: localhost\r\n%s\r\n\r\n" % (head, how))
-    for _ in range(size // len(PIECE)):
+    for _ in range(SIZE // len(PIECE)):
         client.sendall(b"%x\r\n%b\r\n" % (len(PIECE), PIECE) if chunked else PIECE)
     if chunked:
         client.sendall(b"0\r\n\r\n")
@@ -74,36 +72,12 @@ def test_a_body_that_is_not_wanted(
         client.close()
 
 
-def test_a_body_that_is_announced_and_not_sent(node: Daemon) -> None:
-    """Expect: 100-continue asks whether the body is wanted."""
-    with node.connect("HTTP") as client:
-        client.sendall(
-            b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20000000\r\nExpect: 100-continue\r\n\r\n"
-        )
-        assert client.recv(1000).startswith(b"HTTP/1.1 413 ")
-
-
-def test_who_may_not_publish_reads_why(tmp_path: Path) -> None:
-    write(tmp_path / "auth.toml", "viewer")
-    flags = ("-auth-file", str(tmp_path / "auth.toml"))
-    with nsqd(tmp_path / "node", *flags) as daemon, daemon.connect("HTTP") as client:
-        assert b" 401 " in answer(client, b"POST /pub?topic=t HTTP/1.1")
-
-
 def test_a_client_that_never_ends_is_cut_off(node: Daemon) -> None:
     with node.connect("HTTP") as client:
         client.settimeout(STOP_TIMEOUT)
         client.sendall(b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (1 << 40))
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
             client.sendall(memoryview(bytes(1 << 30)))
-
-
-def test_input_that_is_not_http_reads_why(node: Daemon) -> None:
-    with node.connect("HTTP") as client:
-        for _ in range(SIZE // len(PIECE)):
-            client.sendall(PIECE)
-        assert client.recv(1000).startswith(b"HTTP/1.1 400 ")
-        assert client.recv(1000) == b""
 
 
 def test_nsqlookupd_answers_as_well() -> None:

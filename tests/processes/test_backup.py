@@ -12,16 +12,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests import forkserver
-from tests.daemons import ROOT, Daemon, nsqd, publish
-from tests.forkserver import LAUNCH
+from tests.daemons import nsqd, publish, run
 
 pytestmark = pytest.mark.process
 
 
 def penstock(*arguments: str) -> tuple[int, str, str]:
-    command = [*LAUNCH, "penstock", *arguments]
-    done = forkserver.run(command, capture_output=True, text=True, cwd=ROOT, timeout=90, check=False)
+    done = run("penstock", *arguments)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -90,14 +87,3 @@ def test_one_at_a_time_and_one_that_is_given_up_holds_nothing(tmp_path: Path) ->
             sizes = {entry.name: entry.size for entry in archive}
         assert sum(size for name, size in sizes.items() if name.startswith("log/")) > 40_000_000
         assert len(third.content) == int(third.headers["content-length"])
-
-
-def test_errors_say_what_to_do(tmp_path: Path) -> None:
-    code, _, error = penstock("backup", str(tmp_path), "--nsqd-http-address", "127.0.0.1:1")
-    assert (code, "exists: choose a new directory" in error) == (1, True)
-    code, _, error = penstock("backup", str(tmp_path / "a"), "--nsqd-http-address", "127.0.0.1:1")
-    assert (code, "cannot copy from nsqd at 127.0.0.1:1" in error) == (1, True)
-    assert list(tmp_path.iterdir()) == []
-    with Daemon("nsqlookupd") as lookupd:
-        code, _, error = penstock("backup", str(tmp_path / "a"), "--nsqd-http-address", lookupd.http)
-        assert (code, "answered 404" in error) == (1, True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
@@ -13,13 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import greenstalk
-import httpx
 import pystalk
 import pytest
 
-from penstock.client import Consumer
-from tests import forkserver
-from tests.daemons import ROOT, STOP_TIMEOUT, Daemon, eventually, nsqd
+from tests import daemons, forkserver
+from tests.daemons import ROOT, STOP_TIMEOUT, Daemon, drained, eventually, nsqd, post
 from tests.forkserver import LAUNCH
 
 pytestmark = pytest.mark.process
@@ -149,26 +146,6 @@ def run(*flags: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def test_segments_are_of_the_size_that_was_asked_for_and_counted_in_the_statistics(tmp_path: Path) -> None:
-    with Beanstalkd("-b", str(tmp_path), "-s300000") as daemon, daemon.client() as client:
-        jobs = [client.put("x" * 60_000) for _ in range(20)]
-        stats = client.stats()
-        assert stats["binlog-max-size"] == 300_000
-        assert stats["binlog-oldest-index"] == 1
-        assert 4 <= stats["binlog-current-index"] <= 5
-        assert stats["binlog-records-written"] > 20
-        assert stats["binlog-records-migrated"] == 0
-        files = [client.stats_job(job)["file"] for job in jobs]
-        assert files == sorted(files)
-        assert (files[0], files[-1]) == (1, 4)
-        daemon.stop(signal.SIGTERM)
-    assert 4 <= len(list((tmp_path / "log").glob("*.log"))) <= 8
-    with Beanstalkd("-s300000") as daemon, daemon.client() as client:
-        stats = client.stats()
-        assert (stats["binlog-max-size"], stats["binlog-current-index"]) == (300_000, 0)
-        assert client.stats_job(client.put("x"))["file"] == 0
-
-
 def test_flags_and_exit_codes(shared: Beanstalkd, tmp_path: Path) -> None:
     assert run("-v") == (0, "beanstalkd 1.13\n", "")
     code, out, error = run("-h")
@@ -189,79 +166,30 @@ def test_flags_and_exit_codes(shared: Beanstalkd, tmp_path: Path) -> None:
 def test_nsqs_clients_and_beanstalkds_share_a_topic(tmp_path: Path) -> None:
     flags = ("-beanstalk-address", "127.0.0.1:0")
     with nsqd(tmp_path, *flags) as node:
-        with (
-            greenstalk.Client(beanstalk(node), use="mail", watch="mail") as client,
-            Consumer("mail", "copy", [node.tcp]) as consumer,
-        ):
-            httpx.post(f"http://{node.http}/topic/create?topic=mail").raise_for_status()  # to use a tube makes none
-            httpx.post(f"http://{node.http}/channel/create?topic=mail&channel=copy").raise_for_status()
+        post(node, "/topic/create", topic="mail")  # to use a tube makes none
+        post(node, "/channel/create", topic="mail", channel="copy")
+        with greenstalk.Client(beanstalk(node), use="mail", watch="mail") as client:
             client.put("from beanstalkd", priority=5)
-            message = consumer.poll(10)[0]
-            assert message.body == b"from beanstalkd"
-            job = client.reserve(timeout=5)
-            client.delete(job)  # the channel's copy is not touched
-            message.finish()
-            httpx.post(f"http://{node.http}/pub?topic=mail", content=b"from nsq").raise_for_status()
+            client.delete(client.reserve(timeout=5))  # the channel's copy is not touched
+            post(node, "/pub", "from nsq", topic="mail")
             job = client.reserve(timeout=5)
             assert job.body == "from nsq"
-            response = client.stats_job(job)
-            assert (response["pri"], response["ttr"]) == (65536, 60)
             client.bury(job)
-            message = consumer.poll(10)[0]
-            assert message.body == b"from nsq"
-            message.finish()
             client.use("a/b;c")  # no topic's name: beanstalkd's clients' alone
             client.put("hidden")
             client.put("later", delay=1000)
-            stats = httpx.get(f"http://{node.http}/stats?format=json").json()
-            assert {topic["topic_name"] for topic in stats["topics"]} >= {"mail"}
-            (mail,) = [topic for topic in stats["topics"] if topic["topic_name"] == "mail"]
-            assert [channel["channel_name"] for channel in mail["channels"]] == ["copy"]
-            assert (mail["tube"]["buried_count"], mail["tube"]["watching_count"]) == (1, 1)
-            response = httpx.get(f"http://{node.http}/tubes").json()
-            assert [tube["tube_name"] for tube in response["tubes"]] == ["a/b;c", "mail"]
-            assert response["tube_count"] == 2
-            assert response["tubes"][0] == dict.fromkeys(response["tubes"][0], 0) | {
-                "queue_paused": "none",
-                "tube_name": "a/b;c",
-                "ready_count": 1,
-                "delayed_count": 1,
-                "job_count": 2,
-                "using_count": 1,
-            }
-            page = httpx.get(f"http://{node.http}/tubes", params={"limit": 5, "after": "a/b;c"}).json()
-            assert [tube["tube_name"] for tube in page["tubes"]] == ["mail"]
-            assert httpx.get(f"http://{node.http}/tubes?limit=x").status_code == 400
-            metrics = httpx.get(f"http://{node.http}/metrics").text
-            for line in (
-                'nsqd_tube_delayed{tube="a/b;c"} 1.0',
-                'nsqd_tube_ready{tube="a/b;c"} 1.0',
-                'nsqd_tube_buried{tube="mail"} 1.0',
-                'nsqd_tube_jobs_total{tube="mail"} 2.0',
-            ):
-                assert f"{line}\n" in metrics
+        assert drained(node, "mail", "copy", 2) == [b"from beanstalkd", b"from nsq"]
         node.stop(signal.SIGKILL)
-    verified = forkserver.run(
-        [*LAUNCH, "penstock", "verify", str(tmp_path)],
-        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    verified = daemons.run("penstock", "verify", str(tmp_path))
     assert verified.returncode == 0
     assert "  tube: 1 ready, 1 delayed, 0 buried\n" in verified.stdout
     assert "  tube: 0 ready, 0 delayed, 1 buried\n" in verified.stdout
     with (
         nsqd(tmp_path, *flags) as node,
-        greenstalk.Client(beanstalk(node), use="mail", watch=["mail", "a/b;c"]) as client,
+        greenstalk.Client(beanstalk(node), watch=["mail", "a/b;c"], use="mail") as client,
     ):
         assert client.peek_buried().body == "from nsq"
         assert client.reserve(timeout=0).body == "hidden"
-
-
-def until_closed(sock: socket.socket) -> bytes:
-    said = b""
-    with contextlib.suppress(ConnectionError):
-        while part := sock.recv(65_536):
-            said += part
-    return said
 
 
 def beanstalk(node: Daemon, name: str = "BEANSTALK") -> tuple[str, int]:

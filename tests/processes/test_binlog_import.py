@@ -1,4 +1,4 @@
-"""A directory of beanstalkd becomes ours: composed byte by byte, torn, interrupted; and one that the real beanstalkd wrote.
+"""A directory of beanstalkd becomes ours: composed byte by byte, torn; and one that the real beanstalkd wrote.
 
 PENSTOCK_BEANSTALKD=PATH names that beanstalkd.
 """
@@ -20,9 +20,7 @@ from bench.ports import lease_port
 from nsqd.storage.binlog import find_binlogs
 from nsqd.storage.binlog_import import ASIDE, MARKER
 from nsqd.storage.data_import import READING
-from tests import forkserver
-from tests.daemons import ROOT
-from tests.forkserver import LAUNCH
+from tests.daemons import run
 from tests.nsqd.storage.test_binlog import BURIED, DELAYED, DELETED, HEADER, READY
 from tests.nsqd.storage.test_binlog import record as binlog_record
 from tests.processes.test_beanstalkd import Beanstalkd
@@ -71,40 +69,26 @@ def test_every_job_is_there_with_its_id_and_state(tmp_path: Path) -> None:
     assert not find_binlogs(tmp_path)
 
 
-def test_an_interrupted_import_begins_anew(tmp_path: Path) -> None:
-    compose(tmp_path)
-    with Beanstalkd("-b", str(tmp_path)):
-        pass
-    for path in (tmp_path / ASIDE).iterdir():  # as if it had been killed before it moved them
-        os.replace(path, tmp_path / path.name)
-    (tmp_path / MARKER).write_bytes(READING)
-    with Beanstalkd("-b", str(tmp_path)) as daemon, daemon.client(watch="work") as client:
-        assert client.stats_tube("work")["current-jobs-ready"] == 2
-        assert client.stats_tube("work")["current-jobs-buried"] == 1
-
-
 def test_an_interrupted_import_whose_files_are_gone_is_not_begun_with_half_a_log(tmp_path: Path) -> None:
     compose(tmp_path)
     with Beanstalkd("-b", str(tmp_path)):
         pass
     (tmp_path / MARKER).write_bytes(READING)
-    command = [*LAUNCH, "beanstalkd", "-l127.0.0.1", "-p0", "-b", str(tmp_path)]
-    done = forkserver.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    done = run("beanstalkd", "-l127.0.0.1", "-p0", "-b", str(tmp_path))
     assert done.returncode == 10
     assert "it was interrupted, and beanstalkd's files are gone" in done.stderr
 
 
 def test_the_command(tmp_path: Path) -> None:
     compose(tmp_path)
-    command = [*LAUNCH, "penstock", "import", str(tmp_path), "--json"]
-    done = forkserver.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    command = ("penstock", "import", str(tmp_path), "--json")
+    done = run(*command)
     response = json.loads(done.stdout)
     assert (done.returncode, response["jobs"], response["messages"]) == (3, 5, 0)
     assert [one["file"] for one in response["unreadable"]] == ["binlog.10"]
     (tmp_path / "binlog.1").write_bytes(HEADER)
     (tmp_path / "t.diskqueue.000000.dat").write_bytes(b"")
-    done = forkserver.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
-    assert done.returncode == 1
+    assert run(*command).returncode == 1
 
 
 @pytest.mark.skipif(not ORIGINAL, reason="PENSTOCK_BEANSTALKD names no beanstalkd")

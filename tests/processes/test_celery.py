@@ -17,10 +17,9 @@ import pytest
 from celery import Celery
 
 from penstock.celery import install
-from penstock.jobs import Jobs, TooBig
+from penstock.jobs import Jobs
 from tests.daemons import ROOT, Daemon, eventually, nsqd
 from tests.effort import tries
-from tests.processes.entry_points import install_entry_points
 
 pytestmark = pytest.mark.process
 POOLS = pytest.mark.parametrize("pool", [pytest.param("solo", marks=pytest.mark.campaign), "prefork"])
@@ -249,36 +248,3 @@ def test_each_worker_gets_each_control_command_and_events_reach_a_monitor(bench:
                 bench.publish(("add", 5))
                 while not seen:
                     own.drain_events(timeout=PATIENCE)
-
-
-def test_a_task_that_is_too_large_is_refused_at_once(bench: Bench) -> None:
-    with bench.running(), bench.app() as app, pytest.raises(TooBig, match="JOB_TOO_BIG"):
-        app.send_task("x", ["y" * 100_000])
-
-
-def test_the_url_needs_no_import_where_the_package_is_installed(bench: Bench, tmp_path: Path) -> None:
-    """kombu loads the entry point; it is given here as an installation would, because the tests run in a checkout."""
-    site = install_entry_points(tmp_path / "site")
-    with bench.running():
-        code = f"""
-from celery import Celery
-app = Celery("x", broker={bench.environ()["BROKER"]!r})
-with app.connection_for_write() as connection:
-    queue = connection.SimpleQueue("simple")
-    queue.put({{"n": 1}})
-    message = queue.get(timeout=10)
-    print(message.payload["n"], connection.transport.driver_type)
-    message.ack()
-    queue.close()
-"""
-        environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{site}"}
-        ended = subprocess.run(
-            [sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=PATIENCE
-        )
-        assert ended.stdout == "1 penstock\n", ended.stderr
-        assert left_of(bench, "simple") == 0
-
-
-def left_of(bench: Bench, tube: str) -> int:
-    with Jobs(bench.jobs) as jobs:
-        return len(jobs.list_jobs("ready", tube=tube)) if tube in jobs.list_tubes() else 0

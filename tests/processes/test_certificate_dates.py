@@ -1,4 +1,4 @@
-"""Certificates that have expired or will: -check-config of all daemons, their logs and metrics, and nsqadmin's alarm."""
+"""Certificates that expire soon: the logs and metrics of all daemons, nsqadmin's alarm, and a reload that ends it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import pytest
 import trustme
 
 from tests.admin.conftest import nsqadmin
-from tests.cases import each
-from tests.daemons import Daemon, eventually, nsqd, run
+from tests.daemons import Daemon, eventually, nsqd
 
 pytestmark = pytest.mark.process
 
@@ -29,38 +28,6 @@ def issue(directory: Path, begins: float, ends: float) -> tuple[str, ...]:
     Path(paths[0]).write_bytes(b"".join(blob.bytes() for blob in leaf.cert_chain_pems))
     leaf.private_key_pem.write_to_path(paths[1])
     return "-tls-cert", paths[0], "-tls-key", paths[1]
-
-
-def flags_of(program: str, directory: Path) -> tuple[str, ...]:
-    given = {"nsqd": ("-data-path", str(directory)), "nsqadmin": ("-lookupd-http-address", "127.0.0.1:4161")}
-    return (*given.get(program, ()), "-https-address", "127.0.0.1:0", "-check-config")
-
-
-@each(
-    "program, begins, ends, code, words",
-    [
-        *((program, -20, -9, 2, "the certificate expired on 20") for program in PROGRAMS),
-        ("nsqd", 3, 30, 2, "the certificate is not valid before 20"),
-        ("nsqd", -20, 10.5, 0, "warning: --tls-cert"),
-        ("nsqd", -20, 30, 0, ""),
-    ],
-)
-def test_check_config(tmp_path: Path, program: str, begins: float, ends: float, code: int, words: str) -> None:
-    flags = issue(tmp_path, begins, ends)
-    done = run(program, *flags, *flags_of(program, tmp_path))
-    assert done.returncode == code, done.stderr
-    assert words in done.stderr
-    assert (flags[1] in done.stderr) is bool(words)
-
-
-def test_a_client_certificate_and_an_authority_are_checked_too(tmp_path: Path) -> None:
-    _, cert, _, key = issue(tmp_path, -20, -9)
-    asked = ("-http-client-tls-cert", cert, "-http-client-tls-key", key, *flags_of("nsqadmin", tmp_path)[:2])
-    done = run("nsqadmin", *asked, "-check-config")
-    assert done.returncode == 2
-    assert f"--http-client-tls-cert {cert}: the certificate expired on 20" in done.stderr
-    done = run("nsqlookupd", "-tls-root-ca-file", cert, "-check-config")
-    assert f"--tls-root-ca-file {cert}: the certificate expired on 20" in done.stderr
 
 
 def metric(daemon: Daemon, program: str) -> float | None:

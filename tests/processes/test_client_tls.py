@@ -1,15 +1,14 @@
-"""The client and its programs against an nsqd that wants TLS, a certificate and AUTH, and against one that has none."""
+"""The programs of the client against an nsqd that wants TLS, a certificate and AUTH."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from penstock.client import Consumer, Producer, Settings
+from penstock.client import Settings
 from tests.auth_server import AuthServer, allowing, says
 from tests.certificates import Authority
 from tests.daemons import Daemon, nsqd, run
@@ -56,17 +55,6 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         yield Guarded(node, auth, authority.root, str(path / "client.pem"), str(path / "client-key.pem"))
 
 
-@pytest.mark.parametrize("compression", ["snappy", "deflate"])
-def test_headers_pass_through_tls_and_compression(guarded: Guarded, compression: str) -> None:
-    settings, topic, headers = guarded.settings(**{compression: True}), f"headers-{compression}", {"n": "v" * 2000}
-    with Producer([guarded.node.tcp], settings) as producer:
-        producer.publish_many(topic, [b"one", b"two"], headers=headers)
-        producer.publish(topic, b"plain")
-    with Consumer(topic, "c", [guarded.node.tcp], settings=settings) as consumer:
-        found = {message.body: message.headers for message, _ in zip(consumer, range(3), strict=False)}
-    assert found == {b"one": headers, b"two": headers, b"plain": {}}
-
-
 def test_the_programs_with_tls_snappy_and_auth(guarded: Guarded) -> None:
     where = ["-topic=programs", f"-nsqd-tcp-address={guarded.node.tcp}"]
     published = run("to_nsq", *where, *guarded.words("producer-opt"), stdin="one\ntwo\n")
@@ -89,29 +77,3 @@ def test_a_refused_client_learns_why(guarded: Guarded, left_out: list[str], text
     refused = run("to_nsq", *where, *guarded.words("producer-opt", *left_out), stdin="one\n")
     assert refused.returncode == 1
     assert f"to_nsq: {guarded.node.tcp}: {text}\n" in refused.stderr
-
-
-def test_a_consumer_waits_for_an_auth_server_that_is_ill(
-    guarded: Guarded, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    with Producer(guarded.node.tcp, guarded.settings(deflate=True)) as producer:
-        producer.publish("ill", b"one")
-    with monkeypatch.context() as ill:
-        ill.setattr(guarded.auth, "mood", says(500))
-        consumer = Consumer("ill", "c", [guarded.node.tcp], settings=guarded.settings(deflate=True))
-        while "E_AUTH_FAILED" not in caplog.text:
-            assert consumer.poll(0.05) == []
-    with consumer:
-        (message,) = consumer.poll(20)
-        message.finish()
-    assert message.body == b"one"
-
-
-def test_over_a_unix_socket_the_name_is_localhost(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    path = str(tmp_path / "nsqd.sock")
-    flags = [*authority.flags(), "-https-address=127.0.0.1:0", "-tcp-address", path]
-    settings = Settings(tls_v1=True, tls_root_ca_file=authority.root)
-    with nsqd(tmp_path / "data", *flags) as node, Producer(path, settings) as producer:
-        producer.publish("t", b"one")
-        assert node.tcp == path

@@ -1,4 +1,4 @@
-"""Real nodes that form a cluster: they find each other, notice a death and a restart, forget nodes, and keep copies."""
+"""Real nodes that form a cluster: they forget nodes, keep copies, and a lost node is rebuilt from one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.daemons import ERROR, OK, ROOT, Conversation, Daemon, drained, eventually, post, publish, run, sized
+from tests.daemons import ERROR, OK, Conversation, Daemon, drained, eventually, post, publish, run, sized
 
 SECRET = "the secret of this cluster"
 FAILOVER_AFTER = "1h"  # of the nodes in this file: a busy machine pauses processes for seconds
@@ -52,46 +51,6 @@ def connected(daemon: Daemon) -> set[int]:
     return {number for number, each in nodes_of(daemon).items() if each["connected"]}
 
 
-def test_nodes_find_each_other_through_nsqlookupd_which_reports_their_last_contact(node: Callable[..., Daemon]) -> None:
-    with (
-        Daemon("nsqlookupd") as lookupd,
-        node(0, lookupd_tcp_address=lookupd.tcp) as first,
-        node(1, lookupd_tcp_address=lookupd.tcp, cluster_name="elsewhere") as foreigner,
-        node(2, lookupd_tcp_address=lookupd.tcp) as second,
-    ):
-
-        def contacts() -> dict[int, dict[str, Any]]:
-            answer = httpx.get(f"http://{lookupd.http}/nodes", headers={"X-Nsq-Extensions": "true"}).json()
-            return {one["node_id"]: one for one in answer.get("cluster_nodes", ()) if one["cluster"] == "penstock"}
-
-        eventually(lambda: connected(first) == {2})
-        eventually(lambda: connected(second) == {0})
-        assert connected(foreigner) == set()
-        assert not any("CLUSTER: refused" in line for line in foreigner.lines), "only its own cluster is dialed"
-        assert nodes_of(first)[2]["http_address"] == second.http
-        eventually(lambda: {number: one["connected"] for number, one in contacts().items()} == {0: True, 2: True})
-        second.kill()
-        eventually(lambda: not contacts()[2]["connected"])
-        for number, one in contacts().items():
-            assert one["log_id"] == nodes_of(first)[number]["log_id"]
-            assert 0 <= one["last_contact"] < 60
-
-
-def test_a_killed_node_is_suspected_and_one_that_stops_is_waited_for(node: Callable[..., Daemon]) -> None:
-    quick = {"failover_after": "3s"}
-    with node(0, **quick) as first, node(1, first) as second, node(2, first) as third:
-        eventually(lambda: connected(first) == {1, 2})
-        second.process.send_signal(signal.SIGKILL)
-        third.stop()
-        eventually(lambda: nodes_of(first)[1]["suspected"])
-        assert nodes_of(first)[2]["restarting"]
-        assert not nodes_of(first)[2]["suspected"]
-        address = second.addresses["CLUSTER"]
-        with node(1, first, cluster_address=address) as again:
-            eventually(lambda: connected(first) == {1})
-            eventually(lambda: connected(again) == {0})
-
-
 def test_a_node_that_is_forgotten_is_refused_and_a_new_directory_has_its_number(
     node: Callable[..., Daemon], tmp_path: Path
 ) -> None:
@@ -104,14 +63,6 @@ def test_a_node_that_is_forgotten_is_refused_and_a_new_directory_has_its_number(
 
     alone = {"failover_quorum": "none"}  # no node promotes its log before it is forgotten
     with node(0, **alone) as first:
-        for query, status, word in (
-            ("", 400, "MISSING_ARG_NODE"),
-            ("?node=1024", 400, "INVALID_ARG_NODE"),
-            ("?node=0", 409, "NODE_IS_CONNECTED"),
-            ("?node=1", 404, "NODE_NOT_FOUND"),
-        ):
-            answer = httpx.post(f"http://{first.http}/cluster/forget{query}")
-            assert (answer.status_code, answer.json()["message"]) == (status, word)
         with node(1, first) as second:
             address = second.addresses["CLUSTER"]
             with node(2, first, **alone) as third:
@@ -139,38 +90,6 @@ def test_a_node_that_is_forgotten_is_refused_and_a_new_directory_has_its_number(
             with node(1, first, cluster_address=address):
                 eventually(lambda: connected(first) == {1})
                 assert nodes_of(first)[1]["standing"] == "member"
-
-
-@pytest.mark.parametrize(
-    ("planted", "content", "why"),
-    [
-        ("", b'{"incarnation": 1e999}', "FATAL: failed to read"),
-        # found when the node has read its log and its tasks are being started
-        ("write_facts", b"", "FATAL: failed to write cluster.json - planted"),
-        ("Replicas", b"", "FATAL: failed to read the replicas - planted"),
-    ],
-)
-def test_what_is_known_of_the_cluster_cannot_be_used(tmp_path: Path, planted: str, content: bytes, why: str) -> None:
-    if content:
-        (tmp_path / "cluster.json").write_bytes(content)
-    (tmp_path / "secret").write_text(SECRET)
-    broken = f"from nsqd.cluster import joining; joining.{planted} = planted" if planted else ""
-    code = (
-        f"import sys\ndef planted(*_): raise OSError('planted')\n{broken}\nfrom nsqd import main; sys.exit(main.main())"
-    )
-    ports = [word for name in ("tcp", "http", "cluster") for word in (f"-{name}-address", "127.0.0.1:0")]
-    flags = ["-node-id", "1", "-data-path", str(tmp_path), "-cluster-secret-file", str(tmp_path / "secret")]
-    ended = subprocess.run(
-        [sys.executable, "-c", code, *ports, *flags], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert ended.returncode == 1
-    fatal = [line for line in ended.stderr.splitlines() if "FATAL" in line]
-    assert len(fatal) == 1, ended.stderr
-    assert why in fatal[0]
-    assert "Traceback" not in ended.stderr
-
-
-# copies
 
 
 def in_sync(daemon: Daemon) -> set[int]:

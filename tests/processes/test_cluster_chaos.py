@@ -1,4 +1,4 @@
-"""Bad nights of a cluster of real nodes: power cuts, damage, disks without space, a stop while copies are awaited.
+"""Bad nights of a cluster of real nodes: a disk without space, and a stop while copies are awaited.
 
 After each of them everything that was acknowledged is delivered. test_cluster_disks.py, test_failover_rounds.py and
 tests/simulation have more of them.
@@ -57,60 +57,6 @@ def small_disk(place: Path, size: str) -> Iterator[Path]:
         yield place
     finally:
         subprocess.run(["umount", str(place)], check=True)
-
-
-def cut(directory: Path, size: int) -> None:
-    """Remove the last bytes of the log that a killed node has written, as a power cut does."""
-    last = max((directory / "log").glob("*.log"))
-    os.truncate(last, len(last.read_bytes().rstrip(b"\0")) - size)
-
-
-def test_after_a_power_cut_of_all_the_end_of_a_log_comes_back_though_all_start_together(
-    node: NodeMaker, tmp_path: Path
-) -> None:
-    with ExitStack() as stack, ThreadPoolExecutor(3) as pool:
-        first = stack.enter_context(node(0, durability="os"))
-        nodes = [first, *(stack.enter_context(node(number, first, durability="os")) for number in (1, 2))]
-        eventually(lambda: in_sync(first) == {1, 2})
-        create(first, three=3)
-        publish(first, "three", *(b"%d" % number for number in range(400)))
-        known = [(tmp_path / str(number) / "cluster.json") for number in range(3)]
-        eventually(lambda: all(old.http in file.read_text() for old in nodes for file in known))
-        for old in nodes:
-            old.kill()
-        cut(tmp_path / "0", 3000)
-        flags = {"durability": "os", "rejoin_timeout": "20s"}
-        makers = [
-            node(number, cluster_address=old.addresses["CLUSTER"], http_address=old.http, **flags)
-            for number, old in enumerate(nodes)
-        ]
-        first, *others = pool.map(Daemon.__enter__, makers)
-        for started in (first, *others):
-            stack.push(started)
-        assert "fetching the last" in first.wait_for_line("CLUSTER: fetching")
-        assert sorted(drained(first, "three", "c", 400)) == sorted(b"%d" % number for number in range(400))
-        assert list(tmp_path.glob("*/replicas/*.diverged-*")) == []
-
-
-def test_corrupt_bytes_of_a_log_are_repaired_from_a_replica(node: NodeMaker, tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        first = stack.enter_context(node(0))
-        second = stack.enter_context(node(1, first))
-        eventually(lambda: in_sync(first) == {1})
-        create(first, two=2)
-        for number in range(40):
-            publish(first, "two", b"%d" % number + b"x" * 1000)
-        first.stop()
-        (segment,) = (tmp_path / "0" / "log").glob("*.0.log")
-        content = bytearray(segment.read_bytes())
-        for at in (10_000, 10_001, 30_000):
-            content[at] ^= 0xFF
-        segment.write_bytes(content)
-        first = again(stack, node, 0, first, second)
-        assert sum("corrupt bytes" in line for line in first.lines) == 2
-        assert sorted(drained(first, "two", "c", 40)) == sorted(b"%d" % number + b"x" * 1000 for number in range(40))
-        eventually(lambda: in_sync(first) == {1})
-    assert run("penstock", "verify", str(tmp_path / "0")).returncode == 0
 
 
 def test_a_copy_on_a_disk_without_space_recovers_a_lost_node(node: NodeMaker, tmp_path: Path) -> None:

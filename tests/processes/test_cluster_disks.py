@@ -1,4 +1,4 @@
-"""Bad nights of nodes that have a disk each: full ones, failing ones, slow ones, and power cuts.
+"""Bad nights of nodes that have a disk each: full ones, dead ones, and power cuts.
 
 Everything that was acknowledged with two copies or more is delivered, though at the end of each round a node's disk is lost; no
 message id comes twice. PENSTOCK_EFFORT says how many rounds of each kind are run (tests/effort.py). test_failover_rounds.py has
@@ -18,7 +18,7 @@ from random import Random
 
 import pytest
 
-from tests.processes.networked_cluster import LONG, NODES, NetworkedCluster, played
+from tests.processes.networked_cluster import NODES, NetworkedCluster, played
 from tests.processes.networked_cluster import clusters as clusters  # the fixtures
 from tests.processes.networked_cluster import rounds as rounds
 
@@ -27,21 +27,6 @@ pytestmark = pytest.mark.process
 PATIENT = {
     "rejoin_timeout": "60s"
 }  # of a node that has lost the end of its log, while others have it: they may be busy
-
-
-@pytest.mark.campaign
-@played("interval")
-def test_a_follower_that_cannot_sync_its_replicas(cluster: NetworkedCluster, random: Random) -> None:
-    victim, *others = random.sample(NODES, 3)
-    cluster.order(victim, "fail /replicas/")
-    cluster.until(lambda: all(victim in cluster.failures(other) for other in others))
-    cluster.refuses(others, 3)
-    cluster.goes_on(others, 2)
-    if random.random() < 0.5:
-        cluster.kill(victim)
-    cluster.order(victim)
-    if cluster.is_dead(victim):
-        cluster.start(victim)
 
 
 @pytest.mark.campaign
@@ -71,14 +56,6 @@ def fill(directory: Path) -> Path:
     return path
 
 
-@pytest.mark.campaign
-@played("interval")
-def test_one_node_loses_what_it_had_not_synced(cluster: NetworkedCluster, random: Random) -> None:
-    victim = random.choice(NODES)
-    power_cut(cluster, victim)
-    cluster.start(victim, **PATIENT)
-
-
 def power_cut(cluster: NetworkedCluster, *victims: int) -> None:
     """Cut the power of nodes at the same moment."""
     for number in victims:
@@ -89,25 +66,6 @@ def power_cut(cluster: NetworkedCluster, *victims: int) -> None:
     cluster.counts["power cuts"] += len(victims)
     for number in victims:
         cluster.volumes[number].recover()
-
-
-@pytest.mark.campaign
-@played("interval")
-def test_a_node_whose_disk_is_lost_during_a_partition(cluster: NetworkedCluster, random: Random) -> None:
-    alone, other, third = random.sample(NODES, 3)
-    lost = random.choice((alone, other))
-    cluster.cut({alone}, {other, third})
-    if random.random() < 0.5:
-        cluster.refuses([alone], 2)
-        cluster.goes_on([other, third], 2)
-    else:
-        cluster.let_pass(0.2)  # no node has noticed
-    cluster.kill(lost)
-    cluster.lose_disk(lost, third)
-    cluster.start(lost)
-    if lost == other:
-        cluster.goes_on([other, third], 2)
-    cluster.heal()
 
 
 @played("interval", pytest.param("always", marks=pytest.mark.campaign))
@@ -131,49 +89,4 @@ def test_a_power_cut_of_all_nodes(cluster: NetworkedCluster, random: Random) -> 
         lost, *others = random.sample(NODES, 3)
         cluster.start_all(*others)
         cluster.lose_disk(lost, others[0])
-    cluster.start_all()
-
-
-@pytest.mark.campaign
-@played("always")
-def test_a_follower_with_slow_syncs(cluster: NetworkedCluster, random: Random) -> None:
-    victim = random.choice(NODES)
-    cluster.order(victim, "delay 0.2")
-    cluster.goes_on(NODES, 2, 3)
-    cluster.kill(random.choice(sorted({*NODES} - {victim})))
-    cluster.order(victim)
-    cluster.start_all()
-
-
-# all of it
-
-
-@pytest.mark.campaign
-@played("interval")
-def test_anything_at_the_same_time(cluster: NetworkedCluster, random: Random) -> None:
-    if not LONG:
-        pytest.skip("only with PENSTOCK_EFFORT=5 or more")
-    still: set[int] = set()
-    for _ in range(random.randint(4, 10)):
-        number, other = random.sample(NODES, 2)
-        is_dead = cluster.is_dead(number)
-        step = random.randrange(6)
-        if step == 0 and not is_dead:
-            cluster.kill(number)
-            still.discard(number)
-        elif step == 1 and is_dead:
-            cluster.start(number)
-        elif step == 2 and not is_dead and number not in still:
-            cluster.stand_still(number)
-            still.add(number)
-        elif step == 3:
-            cluster.heal()
-        elif step == 4:
-            cluster.drop(number, other)
-        else:
-            cluster.cut({number}, {other})
-        cluster.let_pass(random.choice((0.0, 0.1, 1.0, 4.0)))
-    for number in still:
-        cluster.stand_still_no_more(number)
-    cluster.heal()
     cluster.start_all()

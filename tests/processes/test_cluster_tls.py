@@ -50,23 +50,6 @@ def test_three_nodes_find_each_other_over_tls_and_may_listen_beyond_loopback(nod
                 eventually(lambda daemon=daemon, others=others: connected(daemon) == others)
 
 
-def test_a_node_with_a_certificate_that_others_refuse_does_not_start(own: Path, foreign: Path, tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("the secret of this cluster")
-    for flags, why in (
-        (tls(own, 1), "it is that of node 1, and -node-id is 2"),
-        (tls(foreign, 2) | {"cluster_tls_ca": str(own / "ca.pem")}, "certificate verify failed"),
-        (tls(Path("none"), 2), "failed to build TLS config - open none/node-2.pem: no such file or directory"),
-    ):
-        words = [word for name, value in flags.items() for word in (f"-{name.replace('_', '-')}", value)]
-        words += ["-cluster-address", "127.0.0.1:0", "-cluster-secret-file", str(tmp_path / "secret"), "-node-id", "2"]
-        words += ["-data-path", str(tmp_path), "-tcp-address", "127.0.0.1:0", "-http-address", "127.0.0.1:0"]
-        for more, code in (((), 1), (("-check-config",), 2)):
-            started = run("nsqd", *words, *more)
-            assert started.returncode == code
-            assert why in started.stderr
-            assert "Traceback" not in started.stderr
-
-
 def test_renewed_certificates_count_for_later_connections(
     node: NodeMaker, own: Path, foreign: Path, tmp_path: Path
 ) -> None:

@@ -1,11 +1,9 @@
-"""Configuration of real processes: files, what a wrong one answers, --check-config, --print-config, and reading again."""
+"""Configuration of real processes: files, --check-config, and reading again."""
 
 from __future__ import annotations
 
-import re
 import signal
 import socket
-import tomllib
 from pathlib import Path
 
 import httpx
@@ -14,18 +12,10 @@ import pytest
 from nsqd.options import NsqdOptions
 from shared.options import OptionError
 from shared.startup import need_restart, reread
-from tests.cases import each
 from tests.daemons import Daemon, nsqd, run
 from tests.nsqd.http.test_config import NSQD_FILE
 
 pytestmark = pytest.mark.process
-
-LOOKUPD_FILE = """
-log_level = "debug"
-broadcast_address = "lookup.example"
-inactive_producer_timeout = "300s"
-tombstone_lifetime = 45000
-"""
 
 
 def written(directory: Path, content: str) -> str:
@@ -51,45 +41,7 @@ def test_an_nsqd_with_a_file_of_nsq_starts_without_a_warning_and_shows_what_it_f
         assert found == [socket.gethostname(), "node.example", int(tcp), int(http)]
 
 
-def test_what_is_odd_is_logged_and_does_not_hinder(tmp_path: Path) -> None:
-    path = written(tmp_path, "snapy = true\ndeflate = 1\n")
-    with nsqd(tmp_path / "data", "-config", path, "-enable-experiment=warp") as daemon:
-        assert [line.split("WARNING: ")[1] for line in daemon.lines if "WARNING" in line] == [
-            f"config file {path}: unknown key 'snapy': did you mean snappy?\n",
-            f"config file {path}: deflate = 1 means false, as NSQ reads it: write false\n",
-            "--enable-experiment 'warp' is unknown\n",
-        ]
-
-
-def test_an_nsqlookupd_without_a_port_is_named_in_the_words_of_dialling(tmp_path: Path) -> None:
-    with nsqd(tmp_path, "-lookupd-tcp-address", "127.0.0.1") as daemon:
-        assert daemon.wait_for_line("dial").endswith("ERROR: LOOKUPD(127.0.0.1): dial: missing port in address\n")
-        assert "WARNING: --lookupd-tcp-address '127.0.0.1': missing port in address\n" in daemon.stderr
-
-
-def test_odd_nsqlookupd_addresses_do_no_harm(tmp_path: Path) -> None:
-    with nsqd(tmp_path) as daemon, httpx.Client(base_url=f"http://{daemon.http}") as client:
-        for address in ("", "nonsense", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:-1", "\\ud800", "\\u0000:1"):
-            put = client.put("/config/nsqlookupd_tcp_addresses", content=f'["{address}"]')
-            assert put.status_code in (200, 400)  # the original takes anything; refusing is as good
-            for _ in range(20):  # a dial fails a moment later
-                assert client.post("/pub?topic=t", content=b"x").text == "OK"
-
-
-# Wrong files
-
-
-# Each reason is in tests/shared/test_config_file.py.
-
-
-@each("program", ["nsqd", "nsqlookupd"])
-def test_a_wrong_file_is_one_fatal_line_and_exit_1(program: str, tmp_path: Path) -> None:
-    path = written(tmp_path, "log_level = 5")
-    line = f"config file {path}: invalid value 5 for log_level: expected one of debug, info, warn, error, fatal"
-    ended = run(program, "-config", path)
-    assert (ended.returncode, ended.stdout) == (1, "")
-    start = re.escape(f"[{program}] ") + r"[\d/]{10} [\d:.]{15} FATAL: "
-    assert re.fullmatch(start + re.escape(line) + ".*\n", ended.stderr)
+# Wrong files: each reason is in tests/shared/test_config_file.py.
 
 
 def test_a_file_without_end_is_not_read() -> None:
@@ -98,7 +50,7 @@ def test_a_file_without_end_is_not_read() -> None:
     assert "FATAL: failed to load config file /dev/zero - larger than" in ended.stderr
 
 
-# --check-config and --print-config
+# --check-config
 
 
 def test_checking_a_wrong_configuration_reports_all_of_it(tmp_path: Path) -> None:
@@ -111,30 +63,6 @@ def test_checking_a_wrong_configuration_reports_all_of_it(tmp_path: Path) -> Non
         f"nsqlookupd: config file {path}: invalid value 5 for log_level: expected one of debug, info, warn, error, fatal\n"
         f"nsqlookupd: config file {path}: invalid value 'xml' for log_format: expected one of nsq, json\n"
     )
-
-
-def test_checking_finds_what_a_start_would_fail_at_and_what_is_odd() -> None:
-    flags = ["-tcp-address=127.0.0.1", "-data-path=/nonexistent", "-statsd-address=h", "-node-id=5"]
-    ended = run("nsqd", "--check-config", *flags, "false", "-nonsense")
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr == (
-        "nsqd: --tcp-address '127.0.0.1': missing port in address\n"
-        "nsqd: --data-path '/nonexistent': must be a directory that exists: no such file or directory\n"
-        "nsqd: warning: arguments from 'false' on are ignored\n"
-        "nsqd: warning: --statsd-address 'h': expected <addr>:<port>\n"
-    )
-
-
-@each("program, content", [("nsqd", NSQD_FILE), ("nsqlookupd", LOOKUPD_FILE)])
-def test_what_is_right_and_what_is_printed_reads_back_to_the_same(program: str, content: str, tmp_path: Path) -> None:
-    path = written(tmp_path, content)
-    checked = run(program, "-config", path, "--check-config")
-    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "configuration is valid\n", "")
-    first = run(program, "-config", path, "--print-config", "-log-prefix", 'é "\n')
-    again = run(program, "-config", written(tmp_path, first.stdout), "--print-config")
-    assert (first.returncode, first.stderr, again.returncode, again.stderr) == (0, "", 0, "")
-    assert 'log_prefix = "\\u00e9 \\"\\u000a"  # flag -log-prefix\n' in first.stdout
-    assert tomllib.loads(first.stdout) == tomllib.loads(again.stdout)
 
 
 # Reading again
@@ -162,9 +90,6 @@ def test_what_needs_a_restart() -> None:
 
 
 def test_sighup_says_what_it_cannot_failover(tmp_path: Path) -> None:
-    path = written(tmp_path, LOOKUPD_FILE)
-    with Daemon("nsqlookupd", "-config", path) as daemon:
-        assert not [line for line in daemon.lines if "WARNING" in line]
     path = written(tmp_path, 'log_level = "info"\nsnapy = true\n')
     with Daemon("nsqlookupd", "-config", path) as daemon:
         written(tmp_path, 'log_levl = "debug"\nsnapy = true\ntombstone_lifetime = "1s"\nlog_prefix = "x"\n')

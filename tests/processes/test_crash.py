@@ -5,9 +5,9 @@ See docs/contributing/testing.md#kills and docs/contributing/testing.md#power-cu
 """
 
 import shutil
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +18,6 @@ from bench.crash.mix import Mix
 from bench.crash.process import Process
 from bench.crash.subjects import penstock, penstock_jobs
 from bench.crash.trial import Result, Trial
-from tests.daemons import ROOT
 from tests.effort import tries
 
 pytestmark = pytest.mark.process
@@ -69,8 +68,10 @@ def test_kills_lose_no_job_and_change_no_order(mode: str, kills: int, tmp_path: 
     assert result.findings.excused == 0
 
 
-@pytest.mark.parametrize("kind", ["ext4", in_campaign("xfs")])
-def test_power_cuts_lose_nothing_in_the_mode_always(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("subject", "kind"), [(penstock, "ext4"), in_campaign(penstock, "xfs"), in_campaign(penstock_jobs, "ext4")]
+)
+def test_power_cuts_lose_nothing_in_the_mode_always(subject: Callable[[str], Any], kind: str, tmp_path: Path) -> None:
     kinds, reason = volume.kinds()
     if kind not in kinds:
         pytest.skip(f"no power can be cut: {reason or f'there is no mkfs.{kind}'}")
@@ -80,20 +81,7 @@ def test_power_cuts_lose_nothing_in_the_mode_always(kind: str, tmp_path: Path) -
         pytest.skip(f"no power can be cut: {error}")
 
     cuts = tries(1)
-    assert_kept(run(Campaign(penstock("always"), kind, cuts), place, tmp_path), cuts)
-
-
-@pytest.mark.campaign
-def test_a_power_cut_loses_no_job_in_the_mode_always(tmp_path: Path) -> None:
-    kinds, reason = volume.kinds()
-    if "ext4" not in kinds:
-        pytest.skip(f"no power can be cut: {reason}")
-    try:
-        place = volume.LoopDevice("ext4", iter([volume.Cut.STILL, volume.Cut.KILL, volume.Cut.FAILING] * 9).__next__)
-    except volume.CrashError as error:
-        pytest.skip(f"no power can be cut: {error}")
-
-    assert_kept(run(Campaign(penstock_jobs("always"), "ext4", 1), place, tmp_path), 1)
+    assert_kept(run(Campaign(subject("always"), kind, cuts), place, tmp_path), cuts)
 
 
 class Forgetful(volume.PlainDirectory):
@@ -122,13 +110,3 @@ def test_a_server_that_does_not_start_again_is_an_alarm(tmp_path: Path) -> None:
 
     assert result.bad
     assert "did not start" in result.alarms[0]
-
-
-@pytest.mark.campaign
-def test_the_program_prints_a_table_and_exits_with_0_when_nothing_was_lost(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "bench.crash", "--mode", "always", "--kills", "1", "--power-cuts", "0"]
-    done = subprocess.run([*command, "--keep", str(tmp_path)], capture_output=True, text=True, cwd=ROOT)
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "penstock always" in done.stdout
-    assert not list(tmp_path.iterdir())  # histories are kept of bad rounds only

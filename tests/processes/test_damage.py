@@ -78,17 +78,6 @@ def test_a_torn_end_of_a_log_is_cut_off_copied_and_reported(tmp_path: Path) -> N
     assert penstock("verify", str(tmp_path))[0] == 0
 
 
-def test_a_log_of_one_segment_is_read_without_its_header(tmp_path: Path) -> None:
-    segment = publish(tmp_path, signal.SIGTERM)
-    content = segment.read_bytes()
-    segment.write_bytes(bytes(64) + content[64:])
-    code, out, _ = penstock("verify", str(tmp_path))
-    assert (code, b"the header is corrupt; the next start rebuilds it" in out) == (1, True)
-    with nsqd(tmp_path) as daemon:
-        assert counted(daemon) == (len(BODIES), 64, 0)
-        daemon.wait_for_line(f"ERROR: LOG: the header of {segment.name} was corrupt")
-
-
 # other directories
 
 TEXTS = [b"one", "zw\u00f6lf\u2028".encode(), b"\xff\0three", b"four"]
@@ -141,15 +130,3 @@ def test_verify_reports_the_content_and_changes_nothing(tmp_path: Path) -> None:
     assert "topic t: 4 published, 3 live, 1 finished" in text
     assert text.splitlines()[-1].startswith("TORN: 4 bytes may have been acknowledged")
     assert state_of(tmp_path) == before
-
-
-def test_verify_says_why_it_cannot_look(tmp_path: Path) -> None:
-    code, _, error = penstock("verify", str(tmp_path / "nowhere"))
-    assert (code, "it must be a directory that exists" in error) == (2, True)
-    code, _, error = penstock("verify", str(tmp_path))
-    assert (code, "has no log" in error) == (2, True)
-    (tmp_path / "log").mkdir()
-    assert penstock("verify", str(tmp_path))[0] == 0
-    (tmp_path / "log" / f"{0:020d}.0.log").write_bytes(b"x" * 10_000)
-    code, _, error = penstock("verify", str(tmp_path))
-    assert (code, "cannot be read" in error) == (1, True)

@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import permutations
 
 import greenstalk
 import pydisque.client
@@ -61,62 +62,31 @@ def test_jobs_reach_clients_at_any_node_and_a_node_that_was_killed_loses_none(no
     with ExitStack() as stack:
         nodes = three(stack, node, "none")
         clients = [stack.enter_context(client_of(daemon)) for daemon in nodes]
-        for adder in clients:
-            for waiting in clients:
-                if waiting is adder:
-                    continue
-                waiting.send("GETJOB", "FROM", "work")
-                job_id = adder.do("ADDJOB", "work", "body", 5000, "REPLICATE", 3)
-                assert job_id.startswith("D-"), job_id
-                assert waiting.reply() == [[b"work", job_id.encode(), b"body"]]
-                assert waiting.do("ACKJOB", job_id) == 1
-                assert adder.do("SHOW", job_id) is None
-        for client in clients:
-            assert client.do("QLEN", "work") == 0
-            assert client.do("ADDJOB", "work", "b", 0, "RETRY", 0).startswith("-ERR With RETRY set to 0")
-        # RETRY 0: once, also by way of another node
-        clients[1].send("GETJOB", "FROM", "once")
-        clients[0].do("ADDJOB", "once", "x", 0, "RETRY", 0, "REPLICATE", 1)
-        assert clients[1].reply()[0][2] == b"x"
-        assert [client.do("QLEN", "once") for client in clients] == [0, 0, 0]
-        # a body of several frames
-        large = b"\r\n\0x" * 200_000
+        for adder, waiting in permutations(clients, 2):
+            waiting.send("GETJOB", "FROM", "work")
+            job_id = adder.do("ADDJOB", "work", "body", 5000, "REPLICATE", 3)
+            assert waiting.reply() == [[b"work", job_id.encode(), b"body"]]
+            assert waiting.do("ACKJOB", job_id) == 1
+            assert adder.do("SHOW", job_id) is None
+        large = b"\r\n\0x" * 200_000  # a body of several frames
         clients[2].send("GETJOB", "WITHCOUNTERS", "FROM", "other", "large")
         job_id = clients[1].do("ADDJOB", "large", large, 5000, "REPLICATE", 2)
         assert clients[2].reply() == [[b"large", job_id.encode(), large, b"nacks", 0, b"additional-deliveries", 0]]
-        # a client that does not wait gets jobs of its node only
-        clients[0].do("ADDJOB", "here", "x", 5000)
-        assert clients[1].do("GETJOB", "NOHANG", "FROM", "here") is None
-        use_beanstalkd(stack, nodes)
-        number = stack.enter_context(greenstalk_of(nodes[0])).put("goes back", ttr=600)
-        assert stack.enter_context(greenstalk_of(nodes[2])).reserve(timeout=60).id == number
+        producer, worker = (stack.enter_context(greenstalk_of(daemon)) for daemon in (nodes[0], nodes[2]))
+        number = producer.put("goes back", ttr=600)
+        assert worker.reserve(timeout=60).id == number
         nodes[2].kill()
         back = again(stack, node, 2, nodes[2], nodes[0], failover_quorum="none", **FLAGS)
         with client_of(back) as client:
-            for text in "012":
-                assert client.do("ADDJOB", "q", text, 30_000).startswith("D-"), (
-                    "a node that starts again refuses no job"
-                )
-        with greenstalk_of(nodes[0]) as producer:
-            eventually(lambda: producer.stats_job(number)["state"] == "ready")
-            producer.delete(producer.reserve(timeout=60))
+            reply = client.do("ADDJOB", "q", "x", 30_000)
+            assert reply.startswith("D-"), "a node that starts again refuses no job"
+        eventually(lambda: producer.stats_job(number)["state"] == "ready")
+        producer.delete(producer.reserve(timeout=60))
 
 
 def greenstalk_of(daemon: Daemon) -> greenstalk.Client:
     host, _, port = daemon.addresses["BEANSTALK"].rpartition(":")
     return greenstalk.Client((host, int(port)), use="jobs", watch="jobs")
-
-
-def use_beanstalkd(stack: ExitStack, nodes: list[Daemon]) -> None:
-    """Let a worker at the last node get jobs of all nodes."""
-    worker = stack.enter_context(greenstalk_of(nodes[2]))
-    for place, daemon in enumerate(nodes):
-        with greenstalk_of(daemon) as producer:
-            number = producer.put(f"of {place}", ttr=60)
-        job = worker.reserve(timeout=60)
-        assert (job.id, job.body) == (number, f"of {place}")
-        worker.touch(job)
-        worker.delete(job)
 
 
 # kills

@@ -1,11 +1,10 @@
-"""The tools and a producer of penstock.aio continue when a node dies and another one takes its log over."""
+"""A producer of penstock.aio continues when a node dies and another one takes its log over."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -13,14 +12,12 @@ import httpx
 import pytest
 
 from penstock import aio
-from tests.daemons import Daemon, drained, eventually, nsqd, post, publish
+from tests.daemons import Daemon, drained, eventually
 from tests.penstock.aio.running import network, until
 from tests.processes.test_cluster import in_sync
 from tests.processes.test_cluster import node as node  # the fixture
 from tests.processes.test_cluster_chaos import again, create
 from tests.processes.test_failover import cluster_of, depth_of, led, log_of
-from tests.processes.to_file import lines
-from tests.tools import Tool, our_command
 
 pytestmark = pytest.mark.process
 
@@ -35,58 +32,6 @@ def killed(first: Daemon, others: list[Daemon]) -> Daemon:
     first.process.send_signal(signal.SIGKILL)
     eventually(lambda: any(lost in led(daemon) for daemon in others), PATIENCE_S)
     return next(daemon for daemon in others if lost in led(daemon))
-
-
-def left_in(daemon: Daemon, channel: str) -> int:
-    """How many messages a channel of the topic t has."""
-    topics = httpx.get(f"http://{daemon.http}/stats?format=json&topic=t&channel={channel}").json()["topics"]
-    found = [one for topic in topics for one in topic["channels"]]
-    return sum(one[name] for one in found for name in ("depth", "in_flight_count", "deferred_count"))
-
-
-def test_the_tools_go_on_with_what_a_dead_node_owes(node: NodeMaker, tmp_path: Path) -> None:
-    before, after = [[f"{when} {number}" for number in range(20)] for when in ("before", "after")]
-    with ExitStack() as stack:
-        lookupd = stack.enter_context(Daemon("nsqlookupd"))
-        # It has the topic, too: clients poll nsqlookupd often only while no node has it, and would not find the new leader.
-        target = stack.enter_context(nsqd(tmp_path / "target", "-lookupd-tcp-address", lookupd.tcp))
-        nodes = cluster_of(stack, node, 3, lookupd_tcp_address=lookupd.tcp, **MAJORITY)
-        first, others = nodes[0], nodes[1:]
-        post(first, "/topic/create", topic="t", replicate="2")
-        source = "-topic=t", f"-lookupd-http-address={lookupd.http}", "-consumer-opt=lookupd_poll_interval,1h"
-        to = f"-destination-nsqd-tcp-address={target.tcp}", "-destination-topic=copy"
-        post(target, "/topic/create", topic="t")
-        post(target, "/topic/create", topic="copy")
-        post(target, "/channel/create", topic="copy", channel="c")
-        channels = "tail", "file", "copy"
-        for channel in channels:
-            post(first, "/channel/create", topic="t", channel=channel)
-        tail = stack.enter_context(Tool(our_command("nsq_tail"), *source, "-channel=tail"))
-        files = stack.enter_context(
-            Tool(
-                our_command("nsq_to_file"),
-                *source,
-                "-channel=file",
-                f"-output-dir={tmp_path / 'out'}",
-                "-sync-interval=1s",
-            )
-        )
-        copies = stack.enter_context(Tool(our_command("nsq_to_nsq"), *source, "-channel=copy", *to))
-        publish(first, "t", *before)
-        for channel in channels:
-            eventually(lambda channel=channel: left_in(first, channel) == 0)
-            post(first, "/channel/pause", topic="t", channel=channel)
-        publish(first, "t", *after)
-        new_leader = killed(first, others)
-        for channel in channels:
-            assert left_in(new_leader, channel) == 20
-            post(new_leader, "/channel/unpause", topic="t", channel=channel)
-        for channel in channels:
-            eventually(lambda channel=channel: left_in(new_leader, channel) == 0)
-        assert [tool.stop() for tool in (tail, files, copies)] == [0, 0, 0]
-        assert sorted(tail.out) == sorted(line + "\n" for line in before + after)
-        assert sorted(lines(tmp_path / "out")) == sorted(before + after)
-        assert sorted(drained(target, "copy", "c", 40)) == sorted(line.encode() for line in before + after)
 
 
 def followers(daemon: Daemon) -> list[dict[str, Any]]:

@@ -1,9 +1,9 @@
-"""Bad nights of nodes that take over the logs of lost ones, under load: kills of two of three, partitions, restarts.
+"""Bad nights of nodes that take over the logs of lost ones, under load: kills, partitions, restarts.
 
 After each round each log has exactly one leader. Everything that was acknowledged was delivered to live consumers and workers,
 and comes once more to those who drain all at the end. Publishers that name themselves have exactly one copy of each message
-after their retries. Each duplicate is counted by a node, or is of an uncounted kind (failover_books.py). The summary of
-the run shows duplicates by reason, and the time from a kill to the first delivery of what the dead node had published.
+after their retries. Each duplicate follows from a fault, and there are no more than nodes count, except for those of an
+uncounted kind (failover_books.py).
 
 PENSTOCK_EFFORT says how many rounds of each kind are run; below 5 they are shorter, with one -failover-quorum.
 
@@ -12,37 +12,21 @@ It needs root and network namespaces (tests/namespaces.py); else it is skipped, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from random import Random
 
 import pytest
 
 from tests.processes.failover_cluster import FailoverCluster, FailoverClusters
-from tests.processes.networked_cluster import LONG, NODES, Play, played, player
-from tests.processes.test_cluster_tls import certificates
-from tests.requirements import require
+from tests.processes.networked_cluster import LONG, NODES, played
+from tests.processes.networked_cluster import clusters as clusters  # the fixtures
+from tests.processes.networked_cluster import rounds as rounds
 
 pytestmark = pytest.mark.process
 
+CLUSTERS = FailoverClusters
 ANY, MAJORITY = "any", "majority"
 FLAP = 3.0  # s
 BOTH = (ANY, MAJORITY) if LONG else (MAJORITY,)
-
-
-@pytest.fixture(scope="module")
-def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FailoverClusters]:
-    require("namespaces")
-    made = FailoverClusters(tmp_path_factory.mktemp("clusters"), certificates(tmp_path_factory.mktemp("own")))
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-@pytest.fixture
-def rounds(clusters: FailoverClusters, request: pytest.FixtureRequest) -> Play:
-    """Run rounds of one fault, with one value of -failover-quorum."""
-    return player(clusters, request)
 
 
 # kills
@@ -90,100 +74,7 @@ def test_any_two_of_three_are_killed_at_once(cluster: FailoverCluster, random: R
     cluster.start_all()
 
 
-@pytest.mark.campaign
-@played(*BOTH)
-def test_a_node_is_killed_and_returns(cluster: FailoverCluster, random: Random) -> None:
-    victim = random.choice(NODES)
-    log_id = cluster.own_log(victim)
-    cluster.kill(victim)
-    new_leader = cluster.new_leader(log_id, *cluster.living())
-    cluster.delivers(new_leader)
-    cluster.goes_on(cluster.living(), 2)
-    cluster.start(victim)
-
-
-@pytest.mark.campaign
-@played(*BOTH)
-def test_a_node_is_killed_during_a_failover(cluster: FailoverCluster, random: Random) -> None:
-    first, second, _ = random.sample(NODES, 3)
-    cluster.kill(first)
-    cluster.let_pass(random.uniform(2.5, 5))
-    cluster.kill(second)
-    cluster.let_pass(random.uniform(0, 5))
-    for number in random.sample((first, second), 2):
-        cluster.start(number)
-
-
-@pytest.mark.campaign
-@played(*BOTH)
-def test_a_node_is_killed_while_it_returns(cluster: FailoverCluster, random: Random) -> None:
-    victim = random.choice(NODES)
-    log_id = cluster.own_log(victim)
-    cluster.kill(victim)
-    new_leader = cluster.new_leader(log_id, *cluster.living())
-    for _ in range(random.randint(1, 3)):
-        cluster.kill_while_it_starts(victim, random.uniform(0.2, 3))
-    if random.random() < 0.5:
-        cluster.kill(new_leader)
-    cluster.start_all()
-
-
-@pytest.mark.campaign
-@played(*BOTH)
-def test_the_new_leader_and_its_new_leader_are_killed(cluster: FailoverCluster, random: Random) -> None:
-    leader = random.choice(NODES)
-    log_id = cluster.own_log(leader)
-    for _ in range(3):
-        cluster.kill(leader)
-        others = cluster.living()
-        new_leader = cluster.new_leader(log_id, *others)
-        cluster.start(leader)
-        cluster.all_in_sync()
-        cluster.until(
-            lambda new_leader=new_leader: any(
-                cluster.may_promote(one, log_id, new_leader) for one in NODES if one != new_leader
-            )
-        )
-        leader = new_leader
-
-
 # partitions
-
-
-@pytest.mark.campaign
-@played(*BOTH)
-def test_halves(cluster: FailoverCluster, random: Random) -> None:
-    alone, *others = random.sample(NODES, 3)
-    log_id = cluster.own_log(alone)
-    cluster.cut({alone}, {*others})
-    cluster.refuses([alone], 2)
-    new_leader = cluster.new_leader(log_id, *others)
-    cluster.delivers(new_leader)
-    cluster.answer(*NODES)
-    if random.random() < 0.3:
-        cluster.kill(alone)
-
-
-@pytest.mark.campaign
-@played(*BOTH)
-def test_packets_that_are_dropped_one_way(cluster: FailoverCluster, random: Random) -> None:
-    sender, receiver, third = random.sample(NODES, 3)
-    cluster.drop(sender, receiver)
-    cluster.let_pass(random.uniform(3, 9))
-    if random.random() < 0.5:  # and now no node receives from the sender
-        cluster.drop(sender, third)
-        cluster.let_pass(random.uniform(3, 9))
-    cluster.answer(*NODES)
-
-
-@pytest.mark.campaign
-@played(*BOTH)
-def test_a_bridge_between_two_nodes_that_do_not_reach_each_other(cluster: FailoverCluster, random: Random) -> None:
-    bridge, left, right = random.sample(NODES, 3)
-    cluster.cut({left}, {right})
-    cluster.let_pass(random.uniform(3, 12))
-    cluster.goes_on([bridge], 2)
-    cluster.answer(*NODES)
 
 
 @played(*BOTH)
@@ -194,31 +85,6 @@ def test_a_partition_that_comes_and_goes_every_three_seconds(cluster: FailoverCl
         cluster.heal()
         cluster.let_pass(FLAP)
     cluster.answer(*NODES)
-
-
-@pytest.mark.campaign
-@played(ANY)
-def test_three_nodes_that_do_not_reach_each_other(cluster: FailoverCluster, random: Random) -> None:
-    cluster.cut({0}, {1}, {2})
-    cluster.refuses(NODES, 2)
-    cluster.let_pass(random.uniform(3, 10))
-    cluster.answer(*NODES)
-
-
-# paused nodes
-
-
-@pytest.mark.campaign
-@played(*BOTH)
-def test_a_leader_that_stands_still(cluster: FailoverCluster, random: Random) -> None:
-    victim = random.choice(NODES)
-    others = sorted({*NODES} - {victim})
-    log_id = cluster.own_log(victim)
-    cluster.stand_still(victim)
-    cluster.goes_on(others, 2)
-    cluster.let_pass(random.choice((8, 15, 30)) if LONG else 8)
-    cluster.new_leader(log_id, *others)
-    cluster.stand_still_no_more(victim)
 
 
 # announced restarts

@@ -1,4 +1,4 @@
-"""Clients of beanstalkd and of Disque over TLS: they are served, known by their certificate, and clear text is refused."""
+"""Clients of beanstalkd and of Disque over TLS are known by their certificate, and others are refused."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pytest
 
 from tests.certificates import Authority
 from tests.daemons import Daemon, nsqd
-from tests.nsqd.protocols.beanstalk.wire import put
-from tests.processes.test_beanstalkd import beanstalk, until_closed
+from tests.processes.test_beanstalkd import beanstalk
 
 pytestmark = pytest.mark.process
 
@@ -32,35 +31,6 @@ def secured(node: Daemon, name: str, context: ssl.SSLContext) -> ssl.SSLSocket:
     """Connect to one of the ports for jobs."""
     plain = socket.create_connection(beanstalk(node, f"{name} TLS"), 10)
     return context.wrap_socket(plain, server_hostname="localhost")
-
-
-def received(sock: socket.socket, end: bytes) -> bytes:
-    said = b""
-    while not said.endswith(end):
-        part = sock.recv(1 << 20)
-        assert part, said
-        said += part
-    return said
-
-
-def test_clients_may_speak_tls_and_who_does_not_is_not_answered(tmp_path: Path) -> None:
-    authority = Authority(tmp_path / "tls")
-    with nsqd(tmp_path, "-max-job-size", "1000000", *PORTS, *authority.flags()) as node:
-        body = b"x" * 400_000
-        with secured(node, "BEANSTALK", authority.client()) as sock:
-            sock.sendall(put(body) + b"reserve\r\n")
-            assert received(sock, b" 400000\r\n" + body + b"\r\n").startswith(b"INSERTED ")
-            with socket.create_connection(beanstalk(node, "BEANSTALK TLS"), 10) as stranger:
-                stranger.sendall(b"put 0 0 1 1\r\nx\r\n" * 100)
-                assert b"INSERTED" not in until_closed(stranger)
-            sock.sendall(b"stats-tube default\r\n")
-            assert b"total-jobs: 1\n" in sock.recv(1 << 20)
-        with secured(node, "DISQUE", authority.client()) as sock:
-            sock.sendall(command(b"ADDJOB", b"q", b"x" * 100, b"0") + command(b"QLEN", b"q"))
-            assert received(sock, b":1\r\n").startswith(b"+D-")
-        with socket.create_connection(beanstalk(node, "DISQUE TLS"), 10) as stranger:
-            stranger.sendall(command(b"QLEN", b"q") * 100)
-            assert b":1" not in until_closed(stranger)
 
 
 def test_a_certificate_says_who_a_client_is(tmp_path: Path) -> None:

@@ -16,11 +16,10 @@ import pytest
 
 from lookupd.daemon import Listeners, identity
 from lookupd.options import LookupdOptions
-from lookupd.pending import MOST_PER_IP
 from shared.process.daemon import broadcast_address
 from shared.process.listen import Listener
 from tests.cases import each
-from tests.daemons import Daemon, eventually, run
+from tests.daemons import Daemon
 
 pytestmark = pytest.mark.process
 
@@ -91,20 +90,6 @@ def test_a_signal_ends_it_with_clients_connected(number: int) -> None:
         assert nsqd.reply() == b""
 
 
-def test_without_http() -> None:
-    with Daemon("nsqlookupd", "-http-address", "", listens=["TCP"]) as daemon, Client(daemon) as nsqd:
-        nsqd.send(IDENTIFY)
-        assert json.loads(nsqd.reply())["http_port"] == 0
-
-
-def test_an_open_address_is_announced_once() -> None:
-    with Daemon("nsqlookupd", "-tcp-address", "0.0.0.0:0", "-broadcast-address", "me.example") as daemon:
-        assert sum("WARNING" in line for line in daemon.lines) == 1
-        with Client(daemon) as nsqd:
-            nsqd.send(IDENTIFY)
-            assert json.loads(nsqd.reply())["broadcast_address"] == "me.example"
-
-
 def test_out_of_file_descriptors() -> None:
     def few() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (48, 48))
@@ -129,44 +114,6 @@ def test_silence_ends_a_connection() -> None:
             assert (silent.reply(), nsqd.reply(), drip.reply()) == (b"", b"", b"")
         daemon.wait_for_line("no IDENTIFY within 0.2 s")
         daemon.wait_for_line("no command within 0.3 s")
-
-
-def test_a_flood_from_one_address_is_bounded_and_others_identify_themselves() -> None:
-    with Daemon("nsqlookupd", "-max-connections-per-ip", "3") as daemon:
-        clients = [Client(daemon) for _ in range(5)]
-        replies = []
-        for client in clients:
-            client.send(IDENTIFY + b"PING\n")
-            replies.append(client.reply())
-        refused = b"E_IDENTIFY_FAILED IDENTIFY failed 3 producers of 127.0.0.1 are connected"
-        assert replies[3:] == [refused, refused]
-        assert all(reply.startswith(b"{") for reply in replies[:3])
-        silent = [Client(daemon) for _ in range(MOST_PER_IP + 5)]
-        clients[0].file.close()
-        clients[0].socket.close()
-
-        def identified() -> bool:
-            with Client(daemon) as nsqd:
-                nsqd.send(IDENTIFY)
-                return nsqd.reply().startswith(b"{")
-
-        eventually(identified)
-        samples = get(daemon, "/metrics").text
-        assert 'nsqlookupd_refused_total{reason="lobby"} 0.0' not in samples
-        assert get(daemon, "/readyz").text == "OK"
-        for client in [*silent, *clients]:
-            client.file.close()
-            client.socket.close()
-
-
-def test_version_help_and_a_wrong_flag() -> None:
-    version, usage, wrong = (run("nsqlookupd", flag) for flag in ("-version", "-help", "-no-such-flag"))
-    assert (version.returncode, usage.returncode, wrong.returncode, wrong.stdout) == (0, 0, 2, "")
-    assert re.fullmatch(r"nsqlookupd v1\.3\.0 \(built w/python3\.\d+\.\d+\) penstock [0-9.]+\n", version.stdout)
-    assert "-inactive-producer-timeout duration" in usage.stderr
-    assert wrong.stderr == (
-        "nsqlookupd: flag provided but not defined: -no-such-flag (nsqlookupd -help lists the flags)\n"
-    )
 
 
 @pytest.mark.parametrize("broken", ["ping", "topics"])  # one met over TCP, one over HTTP

@@ -1,4 +1,4 @@
-"""An NSQ data directory becomes ours: composed byte by byte, torn, foreign, interrupted; and one that NSQ's own nsqd wrote.
+"""An NSQ data directory becomes ours: composed byte by byte, torn, interrupted; and one that NSQ's own nsqd wrote.
 
 PENSTOCK_NSQD=PATH names that nsqd.
 """
@@ -11,20 +11,18 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from struct import pack
 from typing import Any
 
 import httpx
 import pytest
 
-from nsqd.storage.data_import import MOVING, READING
+from nsqd.storage.data_import import READING
 from nsqd.storage.nsq_import import ASIDE, MARKER
 from penstock.client import Consumer
 from tests import forkserver
-from tests.cases import each
-from tests.daemons import ROOT, Daemon, drained, nsqd
+from tests.daemons import ROOT, Daemon, drained, nsqd, run
 from tests.forkserver import LAUNCH
-from tests.nsqd.storage.test_diskqueue import STAMP, record, write_queue
+from tests.nsqd.storage.test_diskqueue import record, write_queue
 
 pytestmark = pytest.mark.process
 
@@ -94,20 +92,6 @@ def test_every_message_comes_out_once(tmp_path: Path) -> None:
         assert depths(node) == {"t": (0, {"a": 0, "b": 0}), "u": (0, {"empty": 0})}
 
 
-def test_torn_files_are_reported_and_the_rest_is_imported(tmp_path: Path) -> None:
-    write_metadata(tmp_path, {"t": ["c"]})
-    whole = b"".join(record(body) for body in bodies("x", 3))
-    write_queue(tmp_path, "t:c", [whole + pack(">i", 7) + b"garbage", record(b"next") + record(b"torn")[:-2]])
-    with nsqd(tmp_path) as node:
-        (first,) = httpx.get(f"http://{node.http}/channel/messages?topic=t&channel=c&state=ready&limit=1").json()[
-            "messages"
-        ]
-        assert first["timestamp"] == STAMP, "when it was published stays"
-        assert drained(node, "t", "c", 4) == [*bodies("x", 3), b"next"]
-        assert "t:c.diskqueue.000000.dat: skipped 11 bytes from" in node.stderr
-        assert "t:c.diskqueue.000001.dat" in node.stderr
-
-
 @pytest.mark.parametrize("log", [b"", b"half a log"])
 def test_an_import_that_was_interrupted_begins_anew(tmp_path: Path, log: bytes) -> None:
     compose(tmp_path)
@@ -117,20 +101,6 @@ def test_an_import_that_was_interrupted_begins_anew(tmp_path: Path, log: bytes) 
         (tmp_path / "log" / f"{0:020d}.0.log").write_bytes(log)
     with nsqd(tmp_path) as node:
         assert depths(node)["t"] == (10, {"a": 4998, "b": 1})
-
-
-def test_moving_that_was_interrupted_goes_on(tmp_path: Path) -> None:
-    compose(tmp_path)
-    with nsqd(tmp_path):
-        pass
-    moved = sorted((tmp_path / ASIDE).glob("*.diskqueue.*"))
-    for path in moved[::2]:
-        path.rename(tmp_path / path.name)
-    (tmp_path / MARKER).write_bytes(MOVING)
-    with nsqd(tmp_path) as node:
-        assert depths(node) == {"t": (10, {"a": 4998, "b": 1}), "u": (0, {"empty": 1})}
-    assert not list(tmp_path.glob("*.diskqueue.*"))
-    assert sorted((tmp_path / ASIDE).glob("*.diskqueue.*")) == moved
 
 
 def test_killed_at_any_moment_it_doubles_and_loses_nothing(tmp_path: Path) -> None:
@@ -152,61 +122,9 @@ def test_killed_at_any_moment_it_doubles_and_loses_nothing(tmp_path: Path) -> No
         assert depths(node) == {"t": (10, {"a": 4998, "b": 1}), "u": (0, {"empty": 1})}
 
 
-@each(
-    "name, content, why",
-    [
-        ("t.diskqueue.meta.dat", b"not a number", "not the metadata of a disk queue"),
-        ("t.diskqueue.meta.dat", b"", "not the metadata of a disk queue"),
-        ("t.diskqueue.meta.dat", b"1\n0,-5\n0,0\n", "not the metadata of a disk queue"),
-        ("no name!.diskqueue.000000.dat", b"", "not named after a topic"),
-        ("t:.diskqueue.000000.dat", b"", "not named after a topic"),
-        ("nsqd.dat", b"{", "failed to load metadata"),
-    ],
-)
-def test_a_foreign_directory_is_refused_and_nothing_changes(
-    tmp_path: Path, name: str, content: bytes, why: str
-) -> None:
-    write_queue(tmp_path, "v", [record(b"1")])
-    (tmp_path / name).write_bytes(content)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    command = [*LAUNCH, "nsqd", "-data-path", str(tmp_path)]
-    command += ["-tcp-address", "127.0.0.1:0", "-http-address", "127.0.0.1:0"]
-    done = forkserver.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, why in done.stderr, "Traceback" in done.stderr) == (1, True, False), done.stderr
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-def test_a_log_that_is_there_is_not_touched(tmp_path: Path) -> None:
-    with nsqd(tmp_path) as node:
-        httpx.post(f"http://{node.http}/pub", params={"topic": "t"}, content=b"ours").raise_for_status()
-    write_queue(tmp_path, "t", [record(b"theirs")])
-    with nsqd(tmp_path) as node:
-        assert drained(node, "t", "c", 1) == [b"ours"]
-    assert (tmp_path / "t.diskqueue.000000.dat").exists()
-
-
 def run_import(*arguments: str) -> tuple[int, str, str]:
-    command = [*LAUNCH, "penstock", "import", *arguments]
-    done = forkserver.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    done = run("penstock", "import", *arguments)
     return done.returncode, done.stdout, done.stderr
-
-
-def test_the_command_does_what_a_first_start_would(tmp_path: Path) -> None:
-    compose(tmp_path)
-    code, out, progress = run_import(str(tmp_path), "--node-id", "77")
-    assert (code, out.partition(" messages")[0]) == (0, "Imported 5010"), out + progress
-    assert "IMPORT: channel a of topic t: 4998 messages" in progress
-    assert run_import(str(tmp_path)) == (
-        0,
-        f"Nothing to import: {tmp_path} has no files of NSQ, beanstalkd or Disque\n",
-        "",
-    )
-    with nsqd(tmp_path) as node:
-        assert depths(node) == {"t": (10, {"a": 4998, "b": 1}), "u": (0, {"empty": 1})}
-        unpause(node, "t")
-        assert drained(node, "t", "a", 5008) == bodies("a", 5000)[2:] + bodies("t", 10)
-        code, _, why = run_import(str(tmp_path))
-        assert (code, "possibly in use by another instance of nsqd" in why) == (1, True)
 
 
 def test_what_came_after_going_back_to_nsq_is_not_passed_over_in_silence(tmp_path: Path) -> None:

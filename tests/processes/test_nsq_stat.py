@@ -1,18 +1,15 @@
-"""nsq_stat as a process: the original's bytes (PENSTOCK_NSQ=DIRECTORY), nodes that are down or lie, signals."""
+"""nsq_stat as a process: the original's bytes (PENSTOCK_NSQ=DIRECTORY), signals."""
 
 from __future__ import annotations
 
 import signal
 import socket
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from tests.daemons import Conversation, Daemon, eventually, nsqd, post, publish
+from tests.daemons import Conversation, Daemon, nsqd, post, publish
 from tests.originals import original
 from tests.tools import Tool, our_command
 
@@ -32,27 +29,6 @@ def run(command: list[str], *flags: str) -> tuple[int, str, str]:
     with Tool(command, *NAMES, *flags) as tool:
         code = tool.wait()
     return code, "".join(tool.out), "".join(tool.err)
-
-
-@contextmanager
-def liar(body: bytes, **headers: str) -> Iterator[str]:
-    """An HTTP server that answers everything with one body."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            for name, value in headers.items():
-                self.send_header(name.replace("_", "-"), value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
 
 
 @pytest.fixture
@@ -89,58 +65,6 @@ def test_the_output_is_the_originals_byte_for_byte(addresses: list[tuple[str, ..
         wanted = run(original_command, "-count", "27", "-interval=20ms", *flags)
         assert wanted[1].count("ingress") == 2
         assert run(OURS, "-count", "27", "-interval=20ms", *flags) == wanted
-
-
-def test_messages_make_rates(tmp_path: Path) -> None:
-    with nsqd(tmp_path / "a") as node:
-        make_channel(node)
-        with Tool(OURS, *NAMES, "-interval=500ms", "-nsqd-http-address", node.http) as tool:
-            eventually(lambda: len(tool.out) >= 3)
-            publish(node, "t", *map(str, range(500)))
-            eventually(lambda: len(tool.out) >= 5 and tool.out[-1].split()[0] == "0" and " 500 " in tool.out[-1])
-            assert tool.stop() == 0
-        rates = [int(line.split()[0]) for line in tool.out[2:]]
-        assert sum(rates) == 1000  # in a second, and the interval is half of that
-
-
-def test_a_node_that_is_down_or_lies_is_logged_and_the_others_count(tmp_path: Path) -> None:
-    lies = {"Content-Encoding": liar(b"x", Content_Encoding="gzip"), "not JSON": liar(b"<html>")}
-    with nsqd(tmp_path / "a") as node, socket.create_server(("127.0.0.1", 0)) as silent, socket.socket() as down:
-        make_channel(node)
-        publish(node, "t", "a")
-        down.bind(("127.0.0.1", 0))  # no program listens there
-        others = [f"127.0.0.1:{one.getsockname()[1]}" for one in (silent, down)]
-        flags = [flag for address in (node.http, *others) for flag in ("-nsqd-http-address", address)]
-        code, out, err = run(OURS, "-count=1", *flags)
-        assert code == 0
-        assert out.splitlines()[2].split() == ["0", "0", "|", "1", "1", "0", "0", "0", "|", "0", "0", "1", "0"]
-        assert all(f"ERROR: cannot ask {address}/stats: " in err for address in others)
-        for word, lie in lies.items():
-            with lie as address:
-                code, out, err = run(OURS, "-count=1", "-nsqd-http-address", node.http, "-nsqd-http-address", address)
-            assert code == 0
-            assert len(out.splitlines()) == 3
-            assert word in err
-            assert address in err
-
-
-@pytest.mark.parametrize("flag", ["-nsqd-http-address", "-lookupd-http-address"])
-def test_when_nothing_can_be_found_it_ends(flag: str, tmp_path: Path) -> None:
-    with socket.socket() as down:
-        down.bind(("127.0.0.1", 0))
-        code, out, err = run(OURS, flag, f"127.0.0.1:{down.getsockname()[1]}")
-    assert (code, out) == (1, "")
-    assert "ERROR: cannot ask 127.0.0.1:" in err
-    assert "failed to find channel" not in err
-
-
-def test_when_the_channel_cannot_be_found_it_ends(tmp_path: Path) -> None:
-    with nsqd(tmp_path / "a") as node, liar(b'{"producers": []}') as lookupd:
-        for where in (("-nsqd-http-address", node.http), ("-lookupd-http-address", lookupd)):
-            code, out, err = run(OURS, *where)
-            assert (code, out) == (1, "")
-            assert "ERROR: failed to find channel(c) in stats metadata for topic(t)" in err
-            assert "cannot ask" not in err
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])

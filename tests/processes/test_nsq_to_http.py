@@ -1,4 +1,4 @@
-"""nsq_to_http as a process: kills, hostile endpoints, and the requests of the original."""
+"""nsq_to_http as a process: a long request over a signal, and the requests of the original."""
 
 from __future__ import annotations
 
@@ -8,100 +8,24 @@ import threading
 import pytest
 
 from tests.daemons import Daemon, eventually, publish
-from tests.forwarding import SOON, Tool, drained, make_channel, original, state
-from tests.http_endpoint import OK, Answer, Endpoint, Request, always, status
+from tests.forwarding import SOON, drained, make_channel, state
+from tests.http_endpoint import OK, Endpoint, Request, always, status
+from tests.originals import original
+from tests.tools import Tool, our_command
 
 pytestmark = pytest.mark.process
 
 CHANNEL = "nsq_to_http"
+OURS = our_command("nsq_to_http")
 
 
-def words(program: str, source: Daemon, topic: str, *flags: str) -> list[str]:
-    return [program, f"-topic={topic}", f"-nsqd-tcp-address={source.tcp}", *SOON, *flags]
+def words(source: Daemon, topic: str, *flags: str) -> list[str]:
+    return [f"-topic={topic}", f"-nsqd-tcp-address={source.tcp}", *SOON, *flags]
 
 
 def prepared(source: Daemon, topic: str, *bodies: bytes) -> None:
     make_channel(source, topic, CHANNEL)
     publish(source, topic, *bodies)
-
-
-def test_each_message_is_one_post_to_one_of_the_addresses(shared: Daemon) -> None:
-    bodies = [b"%d" % i for i in range(600)]
-    prepared(shared, "posts", *bodies)
-    with Endpoint() as one, Endpoint() as two:
-        flags = (f"-post={one.url}", f"-post={two.url}", "-mode=hostpool", "-status-every=100")
-        with Tool(*words("nsq_to_http", shared, "posts", *flags)) as running:
-            eventually(lambda: drained(shared, "posts", CHANNEL))
-        lines = "".join(running.lines)
-        assert sorted(one.bodies + two.bodies) == sorted(bodies)
-        for endpoint in (one, two):
-            assert endpoint.bodies
-            assert (f"[{endpoint.url}]: finished 100 - 99th: " in lines) == (len(endpoint.bodies) > 100)
-    assert "[aggregate]: finished 100 - 99th: " in lines
-
-
-def test_a_get_carries_the_escaped_message_and_custom_headers_or_is_not_in_the_sample(shared: Daemon) -> None:
-    prepared(shared, "get", b"a b&c=\xff/%s")
-    prepared(shared, "none", b"x")
-    with Endpoint() as endpoint:
-        flags = (f"-get=http://{endpoint.address}/in?x=1&m=%s&y=2", "-header=X-A: b: c", "-header", "x-d:1")
-        for topic, more in (("get", ()), ("none", ("-sample=0",))):
-            with Tool(*words("nsq_to_http", shared, topic, *flags, *more)):
-                eventually(lambda topic=topic: drained(shared, topic, CHANNEL))  # type: ignore[misc]
-        (request,) = endpoint.requests
-    assert (request.method, request.target, request.body) == ("GET", "/in?x=1&m=a+b%26c%3D%FF%2F%25s&y=2", b"")
-    assert request.headers["user-agent"] == "nsq_to_http v1.3.0"
-    assert (request.headers["x-a"], request.headers["x-d"]) == ("b: c", "1")
-
-
-def test_no_more_requests_at_a_time_than_n(shared: Daemon) -> None:
-    prepared(shared, "few", *[b"%d" % i for i in range(50)])
-    lock, now, most, gate = threading.Lock(), [0], [0], threading.Event()
-
-    def answer(request: Request, peer: object) -> bool:
-        with lock:
-            now[0] += 1
-            most[0] = max(most[0], now[0])
-        if most[0] == 3:
-            gate.set()
-        gate.wait(10)
-        with lock:
-            now[0] -= 1
-        return always(OK)(request, peer)  # type: ignore[arg-type]
-
-    with Endpoint(answer) as endpoint:
-        with Tool(*words("nsq_to_http", shared, "few", f"-post={endpoint.url}", "-n=3")):
-            eventually(lambda: drained(shared, "few", CHANNEL))
-        assert most[0] == endpoint.connections == 3
-
-
-# others are in tests/apps/test_http_sending.py
-HOSTILE: dict[str, tuple[Answer, str]] = {
-    "500": (always(status(500)), "got status code 500"),
-    "hang": (always(b""), "no answer in 0.5 s"),
-    "endless": (always(b"HTTP/1.1 200 OK\r\n" + b"A: " + b"x" * 80_000), "LineTooLong"),
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "number"), [*((name, signal.SIGTERM) for name in HOSTILE), ("hang", signal.SIGINT)], ids=str
-)
-def test_a_hostile_endpoint_takes_nothing_and_ends_nothing(shared: Daemon, name: str, number: int) -> None:
-    answer, text = HOSTILE[name]
-    topic = f"{name}{int(number)}"
-    prepared(shared, topic, *[b"%d" % i for i in range(300)])
-    with Endpoint(answer) as endpoint:
-        flags = (
-            f"-post={endpoint.url}",
-            "-http-client-request-timeout=500ms",
-            "-consumer-opt=default_requeue_delay,30s",
-        )
-        with Tool(*words("nsq_to_http", shared, topic, *flags)) as running:
-            assert endpoint.url in running.wait_for_line(text)
-            assert running.stop(number) == 0
-        assert len([line for line in running.lines if text in line]) <= 22
-    assert sum(state(shared, topic, CHANNEL)) == 300
-    assert state(shared, topic, CHANNEL)[1] == 0, "no message waits for its timeout"
 
 
 def test_a_long_request_is_touched_and_ends_after_the_signal(shared: Daemon) -> None:
@@ -114,7 +38,7 @@ def test_a_long_request_is_touched_and_ends_after_the_signal(shared: Daemon) -> 
 
     with Endpoint(answer) as endpoint:
         flags = (f"-post={endpoint.url}", "-consumer-opt=msg_timeout,1s", "-n=1")
-        with Tool(*words("nsq_to_http", shared, "long", *flags)) as running:
+        with Tool(OURS, *words(shared, "long", *flags)) as running:
             eventually(lambda: endpoint.bodies)
             with pytest.raises(
                 AssertionError
@@ -145,11 +69,11 @@ BODIES = (b"plain", b"a b&c=\xff\x00/%s", "grün ~-._*!'()".encode(), b'{"a": 1}
 )
 def test_the_original_sends_the_same_requests(shared: Daemon, request: pytest.FixtureRequest, flags: list[str]) -> None:
     found = {}
-    for name, program in (("ours", "nsq_to_http"), ("theirs", original("nsq_to_http"))):
+    for name, command in (("ours", OURS), ("theirs", [original("nsq_to_http")])):
         topic = f"{name}-{request.node.callspec.id}"
         prepared(shared, topic, *BODIES)
         with Endpoint() as endpoint:
-            with Tool(*words(program, shared, topic, *(flag.format(endpoint.address) for flag in flags))):
+            with Tool(command, *words(shared, topic, *(flag.format(endpoint.address) for flag in flags))):
                 eventually(lambda topic=topic: drained(shared, topic, CHANNEL))  # type: ignore[misc]
             assert all(one.headers["host"] == endpoint.address for one in endpoint.requests)
             found[name] = sorted(map(_essence, endpoint.requests), key=str)
@@ -167,12 +91,12 @@ def _essence(request: Request) -> tuple[object, ...]:
 )
 def test_the_original_follows_the_same_redirects(shared: Daemon, method: str, code: int) -> None:
     found = {}
-    for name, program in (("ours", "nsq_to_http"), ("theirs", original("nsq_to_http"))):
+    for name, command in (("ours", OURS), ("theirs", [original("nsq_to_http")])):
         topic = f"{name}-{method}-{code}"
         prepared(shared, topic, b"a")
         with Endpoint() as there, Endpoint(always(status(code, f"Location: {there.url}?to=1"))) as here:
             flag = f"-get={here.url}?m=%s" if method == "get" else f"-post={here.url}"
-            with Tool(*words(program, shared, topic, flag)):
+            with Tool(command, *words(shared, topic, flag)):
                 eventually(lambda topic=topic: drained(shared, topic, CHANNEL))  # type: ignore[misc]
             found[name] = [(one.method, one.target, one.body) for one in (*here.requests, *there.requests)]
     assert found["ours"] == found["theirs"]

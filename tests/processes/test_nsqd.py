@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import signal
 import socket
 import ssl
@@ -79,48 +77,7 @@ def port(daemon: Daemon) -> int:
     return int(daemon.tcp.rpartition(":")[2])
 
 
-# listeners
-
-
-def test_without_http(tmp_path: Path) -> None:
-    with nsqd(tmp_path, "-http-address", "", listens=["TCP"]) as daemon:
-        publish(daemon, b"t", b"body")
-        assert "HTTP" not in daemon.addresses
-
-
-def test_a_start_costs_less_than_a_second_of_cpu(tmp_path: Path) -> None:
-    """Half of it is imports. The time by the clock depends on the load of the machine."""
-    costs: list[float] = []
-    while len(costs) < 4 and not any(cost < 1.0 for cost in costs):  # who shares our core makes CPU time dearer, too
-        with nsqd(tmp_path) as daemon:
-            fields = Path(f"/proc/{daemon.process.pid}/stat").read_text().rpartition(")")[2].split()
-        costs.append((int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
-    assert min(costs) < 1.0
-
-
-def test_the_log_has_nsqs_form(shared: Daemon) -> None:
-    form = r"\[nsqd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} INFO: nsqd v1\.3\.0 \(built w/python[0-9.]+\) penstock .*\n"
-    assert re.fullmatch(form, shared.lines[0])
-    assert "WARNING" not in shared.stderr
-
-
-def test_an_open_address_is_announced_once(tmp_path: Path) -> None:
-    with nsqd(tmp_path, "-tcp-address", "0.0.0.0:0", "-broadcast-address", "me.example") as daemon:
-        assert sum("WARNING" in line for line in daemon.lines) == 1
-        assert get(daemon, "/info")["broadcast_address"] == "me.example"
-
-
 # flags and exit codes
-
-
-def test_version_help_and_a_wrong_flag() -> None:
-    version, usage = run("nsqd", "-version"), run("nsqd", "-help")
-    assert (version.returncode, version.stderr, usage.returncode, usage.stdout) == (0, "", 0, "")
-    assert re.fullmatch(r"nsqd v1\.3\.0 \(built w/python3\.\d+\.\d+\) penstock [0-9.]+\n", version.stdout)
-    assert "-max-msg-timeout duration" in usage.stderr
-    wrong = run("nsqd", "-no-such-flag")
-    assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert re.fullmatch(r"nsqd: [^\n]+\n", wrong.stderr)
 
 
 def test_what_forbids_a_start_is_fatal(shared: Daemon, tmp_path: Path) -> None:
@@ -169,21 +126,6 @@ def test_a_signal_ends_it_quickly_with_clients_connected(number: int, tmp_path: 
         assert all(frame[0] == 2 for client in clients for frame in client.frames())
 
 
-def test_sighup_takes_over_the_log_level(tmp_path: Path) -> None:
-    config = tmp_path / "nsqd.cfg"
-    config.write_text('log_level = "info"\n')
-    with nsqd(tmp_path, "-config", str(config)) as daemon:
-        config.write_text('log_level = "debug"\n')
-        daemon.process.send_signal(signal.SIGHUP)
-        daemon.wait_for_line("SIGHUP: log level debug")
-        assert get(daemon, "/config/log_level") == 1
-        config.write_text("log_level = 7\n")
-        daemon.process.send_signal(signal.SIGHUP)
-        daemon.wait_for_line("SIGHUP: cannot reload the configuration, nothing was changed: ")
-        assert get(daemon, "/config/log_level") == 1
-        publish(daemon, b"t", b"body")
-
-
 def serial(daemon: Daemon, name: str, context: ssl.SSLContext) -> bytes:
     """The certificate that one of the daemon's listeners shows, through IDENTIFY on TCP."""
     sock = daemon.connect(name)
@@ -218,33 +160,6 @@ def test_sighup_loads_certificates_again(tmp_path: Path) -> None:
 # what survives a restart
 
 
-def test_a_restart_keeps_topics_channels_pause_and_messages(tmp_path: Path) -> None:
-    with nsqd(tmp_path) as daemon:
-        for target in (
-            "/topic/create?topic=plain", "/topic/create?topic=paused", "/topic/create?topic=gone%23ephemeral",
-            "/channel/create?topic=plain&channel=a", "/channel/create?topic=plain&channel=b",
-            "/channel/create?topic=plain&channel=gone%23ephemeral", "/topic/pause?topic=paused",
-            "/channel/pause?topic=plain&channel=b", "/topic/create?topic=deleted", "/topic/delete?topic=deleted",
-        ):  # fmt: skip
-            post(daemon, target)
-        publish(daemon, b"plain", b"kept")
-        assert daemon.stop() == 0
-    expected = {
-        "paused": {"paused": True, "depth": 0, "channels": {}},
-        "plain": {"paused": False, "depth": 0, "channels": {"a": (False, 1), "b": (True, 1)}},
-    }
-    file = tmp_path / "nsqd.dat"
-    content = json.loads(file.read_bytes())
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert content["version"] == "1.3.0"
-    by_name = {topic["name"]: topic for topic in content["topics"]}
-    assert by_name["paused"] == {"name": "paused", "paused": True, "channels": None}
-    assert by_name["plain"]["channels"] == [{"name": "a", "paused": False}, {"name": "b", "paused": True}]
-    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".tmp"] == []
-    with nsqd(tmp_path) as daemon:
-        assert stats(daemon) == expected
-
-
 def test_topology_is_on_disk_soon_and_pause_at_once(tmp_path: Path) -> None:
     with nsqd(tmp_path) as daemon:
         post(daemon, "/topic/create?topic=t")
@@ -253,6 +168,7 @@ def test_topology_is_on_disk_soon_and_pause_at_once(tmp_path: Path) -> None:
         post(daemon, "/topic/pause?topic=t")
         daemon.kill()  # -9
         assert json.loads(file.read_bytes())["topics"][0]["paused"] is True
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
     with nsqd(tmp_path) as daemon:
         assert stats(daemon)["t"]["paused"] is True
 
@@ -373,43 +289,3 @@ def test_a_bug_stops_the_daemon_loudly(tmp_path: Path, broken: str, request_line
             http.sendall(request_line + b"\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx")
             assert daemon.wait() == 1
         assert "TypeError: 'NoneType' object is not callable" in daemon.stderr
-
-
-def test_what_is_new_in_a_nsqd_dat_of_another_program_is_taken(tmp_path: Path) -> None:
-    """A script that provisions topics writes it before a start, as for the original."""
-    with nsqd(tmp_path) as node:
-        post(node, "/topic/create?topic=kept")
-        post(node, "/channel/create?topic=kept&channel=a")
-        publish(node, b"kept", b"x")
-    file = tmp_path / "nsqd.dat"
-    with nsqd(tmp_path) as node:
-        assert "nsqd.dat" not in node.stderr  # it is ours
-    channels = [{"name": "b", "paused": True}, {"name": "no/name", "paused": False}, {"name": "e#ephemeral"}]
-    topics = [
-        {"name": "new", "paused": True, "channels": channels},
-        {"name": "kept", "paused": True, "channels": [{"name": "c", "paused": False}]},
-        *({"name": f"new{number}", "paused": False, "channels": None} for number in range(4)),
-        {"name": "../../x", "paused": False, "channels": None},  # no topic is made of it, and no file
-    ]
-    file.write_text(json.dumps({"topics": topics, "version": "1.3.0"}))
-    expected = {
-        "kept": {"paused": True, "depth": 0, "channels": {"a": (False, 1), "c": (False, 0)}},
-        "new": {"paused": True, "depth": 0, "channels": {"b": (True, 0)}},
-    } | {f"new{number}": {"paused": False, "depth": 0, "channels": {}} for number in range(4)}
-    with nsqd(tmp_path) as node:
-        line = node.wait_for_line("took from nsqd.dat, which this nsqd did not write")
-        assert "create topic new, create channel b of topic new" in line
-        assert get(node, "/pauses")["pauses"][0] == {"topic": "kept", "channel": "", "by": "", "at": 0, "until": 0}
-        line = node.wait_for_line("ignoring a part of nsqd.dat, which this nsqd did not write")
-        assert "To create channel e#ephemeral of topic new, delete channel a of topic kept, use the HTTP API" in line
-        assert stats(node) == expected
-        eventually(lambda: "penstock" in json.loads(file.read_text()))  # it was written again
-        node.kill()
-    with nsqd(tmp_path) as node:
-        assert "nsqd.dat" not in node.stderr
-        assert stats(node) == expected
-        post(node, "/topic/unpause?topic=new")
-    topics[0]["paused"] = False
-    file.write_text(json.dumps({"topics": topics[:2]}))
-    with nsqd(tmp_path) as node:
-        assert {name for name, response in stats(node).items() if response["paused"]} == {"kept"}

@@ -98,9 +98,6 @@ def small_window(daemon: Daemon) -> socket.socket:
     return sock
 
 
-# those that read nothing
-
-
 def test_consumers_that_never_read(tmp_path: Path) -> None:
     count, cap, many = 10, 2 * 1024 * 1024, 4_000  # connections; bytes each may cost us
     body = b"x" * 10_000
@@ -134,9 +131,6 @@ def test_consumers_that_never_read(tmp_path: Path) -> None:
         (channel,) = stats["topics"][0]["channels"]
         assert channel["clients"] == []
         assert channel["depth"] + channel["in_flight_count"] == many  # none is lost: they wait for their timeout
-
-
-# dawdlers and crowds
 
 
 def test_out_of_file_descriptors(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
-"""The observation of a real nsqd: statsd, the log as JSON, and the debug routes about threads."""
+"""The observation of a real nsqd: statsd, and the debug routes about threads."""
 
 from __future__ import annotations
 
-import json
 import re
 import socket
 import threading
@@ -57,7 +56,6 @@ class Statsd:
             self.packets.append(packet)
 
 
-MEMORY_LINES = 9  # without any topic there are no others
 STATSD = ("-statsd-interval", "100ms", "-broadcast-address", "a.b", "-broadcast-http-port", "1")
 
 
@@ -72,37 +70,6 @@ def test_statsd(tmp_path: Path) -> None:
         assert all(len(packet) <= 508 and packet.endswith(b"\n") for packet in statsd.packets)
 
 
-def test_statsd_flags(tmp_path: Path) -> None:
-    flags = ("-statsd-prefix", "x", "-statsd-mem-stats=false", "-statsd-udp-packet-size", "1", *STATSD)
-    with (
-        Statsd() as statsd,
-        nsqd(tmp_path, "-statsd-address", statsd.address, *flags, "-statsd-exclude-ephemeral") as node,
-    ):
-        for topic in ("t", "t%23ephemeral"):
-            httpx.post(f"http://{node.http}/topic/create?topic={topic}")
-        eventually(lambda: len(statsd.packets) >= 8)
-        names = ("message_count:0|c", "message_bytes:0|c", "depth:0|g", "backend_depth:0|g")
-        assert statsd.packets[:8] == [f"x.topic.t.{name}\n".encode() for name in names] * 2
-
-
-def test_what_was_not_yet_sent_is_sent_at_the_end(tmp_path: Path) -> None:
-    with Statsd() as statsd:
-        flags = (*STATSD, "-statsd-udp-packet-size", "1", "-statsd-interval", "2s")  # spread over the second one
-        with nsqd(tmp_path, "-statsd-address", statsd.address, *flags):
-            eventually(lambda: statsd.packets)
-        assert len(statsd.packets) % MEMORY_LINES == 0  # of each interval all; a slow machine has more than one
-
-
-@pytest.mark.parametrize("address", ["nobody.invalid:8125", "no-port", "127.0.0.1:99999", "255.255.255.255:8125"])
-def test_a_statsd_that_cannot_be_reached_is_logged_once(tmp_path: Path, address: str) -> None:
-    with nsqd(tmp_path, "-statsd-address", address, "-statsd-interval", "10ms") as daemon:
-        line = daemon.wait_for_line("ERROR: STATSD: ")
-        assert address in line
-        for _ in range(20):
-            assert get(daemon, "/ping").text == "OK"
-        assert daemon.stderr.count("ERROR") == 1
-
-
 def test_a_missing_statsd_stops_nothing(tmp_path: Path) -> None:
     with Statsd() as statsd:
         address = statsd.address
@@ -115,20 +82,6 @@ def test_a_missing_statsd_stops_nothing(tmp_path: Path) -> None:
             late.settimeout(20.0)
             assert late.recv(65536).startswith(b"nsq.a_b_1.")
             daemon.wait_for_line("works again")
-
-
-# the log
-
-
-def test_the_log_as_json(tmp_path: Path) -> None:
-    with nsqd(tmp_path, "-log-format", "json", listens=()) as daemon:
-        daemon.wait_for_line('"message": "HTTP: listening on ')
-        daemon.stop()
-        response = [json.loads(line) for line in daemon.stderr.splitlines()]
-    assert {tuple(line) for line in response} == {("ts", "level", "program", "message")}
-    assert {line["program"] for line in response} == {"nsqd"}
-    assert response[-1]["message"] == "NSQ: bye"
-    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", line["ts"]) for line in response)
 
 
 # debug routes
@@ -151,18 +104,6 @@ def test_with_the_flag_there_are(debugged: Daemon) -> None:
         assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_the_command_line_has_no_passwords(debugged: Daemon) -> None:
-    words = get(debugged, "/debug/pprof/cmdline").text.split("\0")
-    assert words[-1] == "http://***@127.0.0.1:1/auth"
-    assert "-debug-routes" in words
-
-
-def test_stacks_of_threads_and_tasks(debugged: Daemon) -> None:
-    text = get(debugged, "/debug/pprof/goroutine").text
-    for part in ("thread MainThread (", "thread http (", "task nsqd.net.reactor.Reactor.run:"):
-        assert part in text, part
-
-
 def test_a_profile_and_no_second_one_meanwhile(debugged: Daemon) -> None:
     with socket.create_connection(tuple(debugged.http.split(":"))) as first:
         first.sendall(PROFILE)
@@ -180,10 +121,3 @@ def test_a_profile_and_no_second_one_meanwhile(debugged: Daemon) -> None:
     assert lines
     assert all(re.fullmatch(r".+;.+ \d+", line) for line in lines)
     assert any(line.startswith("MainThread;") and "trio" in line for line in lines)
-
-
-def test_a_stop_does_not_wait_for_a_profile(tmp_path: Path) -> None:
-    with nsqd(tmp_path, "-debug-routes") as daemon, socket.create_connection(tuple(daemon.http.split(":"))) as client:
-        client.sendall(PROFILE)
-        eventually(lambda: "thread sampler (" in get(daemon, "/debug/pprof/goroutine").text)
-        assert daemon.stop() == 0

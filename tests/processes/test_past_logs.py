@@ -1,12 +1,10 @@
-"""Messages of a dead node are read back on another one: from a log that this one has promoted, and from a replica."""
+"""Commands read back messages of a dead node, and back them up, on the node that has promoted its log."""
 
 from __future__ import annotations
 
 import json
 import shutil
-import signal
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ from nsqd.storage.log.records import decode_header
 from tests.daemons import Daemon, eventually, nsqd, post, publish, run
 from tests.processes.test_cluster import in_sync
 from tests.processes.test_cluster import node as node  # the fixture
-from tests.processes.test_failover import followers
 
 pytestmark = pytest.mark.process
 
@@ -34,16 +31,6 @@ def bodies(daemon: Daemon, **arguments: object) -> list[str]:
     answer = get(daemon, "/topic/read", **arguments)
     assert answer.status_code == 200, answer.text
     return [json.loads(line)["body"] for line in answer.text.splitlines()]
-
-
-def refused(daemon: Daemon, path: str = "/topic/read", **arguments: object) -> tuple[int, str]:
-    answer = get(daemon, path, **arguments)
-    return answer.status_code, answer.json()["message"]
-
-
-def post_refused(daemon: Daemon, path: str, **arguments: str) -> tuple[int, str]:
-    answer = httpx.post(f"http://{daemon.http}{path}", params=arguments)
-    return answer.status_code, answer.json()["message"]
 
 
 def fill(daemon: Daemon, name: str = "t") -> None:
@@ -68,82 +55,6 @@ def promoted_directory(tmp_path: Path) -> str:
 def is_serving(daemon: Daemon, log_id: str) -> bool:
     led: list[dict[str, Any]] = get(daemon, "/cluster").json()["led"]
     return any(one["log_id"] == log_id and one["state"] == "serving" for one in led)
-
-
-def test_a_promoted_log_is_read_and_its_cursors_are_kept(node: NodeMaker, tmp_path: Path) -> None:
-    log_id = promoted_directory(tmp_path)
-    with node(0) as first:
-        eventually(lambda: is_serving(first, log_id))
-        response = get(first, "/topic/offsets", topic="t", log=log_id).json()
-        assert response == response | {"node": 0, "origin": 9, "kind": "promoted", "first": 0, "next": COUNT}
-        assert response["log"].startswith(f"{log_id}-")
-        own = get(first, "/topic/offsets", topic="t").json()
-        assert (own["kind"], own["origin"], own["next"]) == ("own", 0, 0)
-        publish(first, "t", "mine")
-        assert bodies(first, topic="t", log=log_id) == [f"t {number}" for number in range(COUNT)]
-        assert bodies(first, topic="t", log=response["log"], from_=28) == ["t 28", "t 29"]
-        assert bodies(first, topic="t", log=log_id, from_="-1h", limit=1) == ["t 0"]
-        assert get(first, "/topic/read", topic="t", log=log_id, from_=COUNT).headers["x-nsq-log"] == response["log"]
-        (cursor,) = get(first, "/topic/cursors", topic="t", log=log_id).json()["cursors"]
-        assert (cursor["name"], cursor["offset"], cursor["lag"]) == ("reader", 5, COUNT - 5)
-        assert get(first, "/topic/cursors", topic="t").json()["cursors"] == []
-        moved = {"topic": "t", "log": log_id, "name": "reader", "to": "20", "hold": "1h"}
-        post(first, "/topic/cursor", **moved)
-        post(first, "/topic/cursor", topic="t", log=log_id, name="other")
-        post(first, "/topic/cursor/delete", topic="t", log=log_id, name="other")
-        listed = get(first, "/cursors").json()
-        assert [(one["name"], one["log"]) for one in listed["cursors"]] == [("reader", response["log"])]
-        unknown = "0" * 32
-        assert refused(first, topic="t", log=unknown) == (404, "LOG_NOT_FOUND")
-        assert refused(first, "/topic/offsets", topic="t", log=unknown) == (404, "LOG_NOT_FOUND")
-        assert refused(first, "/topic/cursors", topic="t", log=unknown) == (404, "LOG_NOT_FOUND")
-        assert refused(first, topic="t", log=f"{unknown}-2") == (409, "OTHER_LOG")
-        assert refused(first, topic="t", log=f"{log_id}-999") == (409, "OTHER_LOG")
-        assert refused(first, topic="u", log=log_id) == (404, "TOPIC_NOT_FOUND")
-        assert refused(first, topic="t", log=log_id, from_=COUNT + 1) == (416, "OFFSET_IN_FUTURE")
-        where = {"topic": "t", "log": log_id, "name": "nobody"}
-        assert post_refused(first, "/topic/cursor/delete", **where) == (404, "CURSOR_NOT_FOUND")
-    with node(0) as first:
-        eventually(lambda: is_serving(first, log_id))
-        (cursor,) = get(first, "/topic/cursors", topic="t", log=log_id).json()["cursors"]
-        assert (cursor["name"], cursor["offset"]) == ("reader", 20)
-
-
-def test_a_replica_of_a_dead_nodes_log_is_read_and_not_changed(node: NodeMaker) -> None:
-    with ExitStack() as stack:
-        first = stack.enter_context(node(0))
-        second = stack.enter_context(node(1, first))
-        eventually(lambda: in_sync(second) == {0})
-        fill(second, "only-there")
-        log_id = get(second, "/topic/offsets", topic="only-there").json()["log"]
-        wanted = [f"only-there {number}" for number in range(COUNT)]
-
-        def is_copied() -> bool:
-            answer = get(first, "/topic/read", topic="only-there", log=log_id)
-            return answer.status_code == 200 and len(answer.text.splitlines()) == COUNT
-
-        eventually(is_copied)
-        eventually(lambda: {one["behind"] for one in followers(second)} == {0})  # the cursor is copied, too
-        second.process.send_signal(signal.SIGKILL)
-        eventually(lambda: not in_sync(first))
-        assert bodies(first, topic="only-there", log=log_id) == wanted
-        response = get(first, "/topic/offsets", topic="only-there", log=log_id.partition("-")[0]).json()
-        assert response == response | {
-            "node": 0,
-            "origin": 1,
-            "kind": "replica",
-            "first": 0,
-            "next": COUNT,
-            "log": log_id,
-        }
-        (cursor,) = get(first, "/topic/cursors", topic="only-there", log=log_id).json()["cursors"]
-        assert (cursor["name"], cursor["offset"]) == ("reader", 5)
-        where = {"topic": "only-there", "log": log_id, "name": "reader"}
-        assert post_refused(first, "/topic/cursor", **where) == (409, "READ_ONLY_LOG")
-        assert post_refused(first, "/topic/cursor/delete", **where) == (409, "READ_ONLY_LOG")
-        assert refused(first, topic="other", log=log_id) == (404, "TOPIC_NOT_FOUND")
-        later = get(first, "/topic/read", topic="only-there", log=log_id, from_=COUNT, wait_ms=10)
-        assert (later.status_code, later.text) == (200, "")
 
 
 def read(daemon: Daemon, *arguments: str) -> list[str]:

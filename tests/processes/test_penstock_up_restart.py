@@ -1,83 +1,29 @@
-"""`penstock up` with real processes: a dead daemon comes back, or stays dead, and a rolling restart loses nothing."""
+"""`penstock up --restart` with real processes: a killed daemon comes back, and a rolling restart loses nothing."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
-from penstock.client import Producer, PublishError
-from tests.daemons import ROOT, STOP_TIMEOUT, Conversation, Daemon, eventually
+from penstock.client import Consumer, Producer, PublishError
+from tests.daemons import STOP_TIMEOUT, eventually
 from tests.processes.test_penstock_up import child, free_offset
+from tests.tools import Tool, our_command
 
 pytestmark = pytest.mark.process
-
-READY = "Press Ctrl-C to stop all daemons."
-
-
-class Set:
-    """A running `penstock up` with two nodes, whose output goes to a file."""
-
-    def __init__(self, process: subprocess.Popen[bytes], output: Path, offset: int) -> None:
-        self.process, self._output, self.offset = process, output, offset
-
-    def said(self, text: str) -> bool:
-        return text in self._output.read_text(errors="replace")
-
-    def wait_for(self, text: str) -> None:
-        eventually(lambda: self.said(text) or self.process.poll() is not None, 120)
-        assert self.said(text), self._output.read_text(errors="replace")
-
-    def node(self, number: int) -> str:
-        """The HTTP address of a node, from 0."""
-        return f"http://127.0.0.1:{4151 + 100 * number + self.offset}"
-
-    def child(self, name: str) -> int:
-        return child(self.process.pid, name)
-
-    def kill_node(self, name: str) -> None:
-        os.kill(self.child(f"{name}] "), signal.SIGKILL)  # the name is in -log-prefix
-
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(STOP_TIMEOUT)
-
-
-@contextmanager
-def running(tmp_path: Path, *arguments: str, shared: bool = False) -> Iterator[Set]:
-    offset, output = free_offset(2), tmp_path / "output"
-    flags = ["--nodes", "2", "--logs", "--port-offset", str(offset), *arguments]
-    if shared:
-        flags += ["--shared-port", str(4149 + offset)]
-    command = [sys.executable, "-m", "penstock.launch", "penstock", "up", *flags]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with (
-        output.open("wb") as file,
-        subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=file, stderr=subprocess.STDOUT) as process,
-    ):
-        try:
-            daemons = Set(process, output, offset)
-            daemons.wait_for(READY)
-            yield daemons
-        finally:
-            process.terminate()
-    assert "Traceback" not in output.read_text(errors="replace")
 
 
 class Publisher(threading.Thread):
     """Publishes numbered messages at the shared port one by one, and sends each again until it is acknowledged."""
 
-    def __init__(self, port: int, name: str) -> None:
+    def __init__(self, address: str, name: str) -> None:
         super().__init__()
-        self._address, self._word = f"127.0.0.1:{port}", name
+        self._address, self._word = address, name
         self.acknowledged: list[str] = []
         self.retries = 0
         self._ends = threading.Event()
@@ -97,106 +43,42 @@ class Publisher(threading.Thread):
                     self.retries += 1
 
 
-def drained(daemons: Set, number: int) -> set[str]:
-    """The bodies of all messages that a node has for the channel c of t."""
-    stats = httpx.get(f"{daemons.node(number)}/stats?format=json&topic=t&channel=c").json()
-    depth = stats["topics"][0]["channels"][0]["depth"]
-    node = Daemon("nsqd")
-    node.addresses["TCP"] = f"127.0.0.1:{4150 + 100 * number + daemons.offset}"
-    with Conversation(node, b"  V2SUB t c\nRDY 2500\n") as consumer:
-        consumer.frame()
-        found = set()
-        for _ in range(depth):
-            message = consumer.message()
-            found.add(message.body.decode())
-            consumer.send(b"FIN " + message.id + b"\n")
-    return found
-
-
-def publish(daemons: Set, number: int, topic: str) -> str:
-    return httpx.post(f"{daemons.node(number)}/pub?topic={topic}", content=b"x").text
-
-
-def depth(daemons: Set, number: int, topic: str) -> int:
-    """The messages that a node has for the topic. Raises HTTPError if the node does not answer."""
-    topics = httpx.get(f"{daemons.node(number)}/stats?format=json&topic={topic}").json()["topics"]
-    return sum(int(one["depth"]) for one in topics)
-
-
-def known(daemons: Set) -> int:
-    """How many nodes nsqlookupd knows. Raises HTTPError if it does not answer."""
-    return len(httpx.get(f"http://127.0.0.1:{4161 + daemons.offset}/nodes").json()["producers"])
-
-
-def shown(daemons: Set) -> set[int]:
-    """The HTTP ports of the nodes that nsqadmin lists. Raises HTTPError if it does not answer."""
-    nodes = httpx.get(f"http://127.0.0.1:{4171 + daemons.offset}/api/nodes").raise_for_status().json()["nodes"]
-    return {int(node["http_port"]) for node in nodes}
-
-
 def test_kills_and_a_rolling_restart_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
-    with running(tmp_path, "--restart", shared=True) as daemons:
-        for number in (0, 1):
+    offset = free_offset(2)
+    shared, lookupd = f"127.0.0.1:{4149 + offset}", f"http://127.0.0.1:{4161 + offset}"
+    flags = ("--nodes", "2", "--logs", "--restart", "--data", str(tmp_path), "--shared-port", str(4149 + offset))
+    with Tool([*our_command("penstock"), "up", *flags, "--port-offset", str(offset)]) as up:
+
+        def wait_for(text: str) -> None:
+            eventually(lambda: any(text in line for line in [*up.out, *up.err]), 120)
+
+        wait_for("Press Ctrl-C to stop all daemons.")
+        for port in (4151 + offset, 4251 + offset):
             for path in ("/topic/create?topic=t", "/channel/create?topic=t&channel=c"):
-                httpx.post(f"{daemons.node(number)}{path}").raise_for_status()
-        producers = [Publisher(4149 + daemons.offset, name) for name in "abcd"]
+                httpx.post(f"http://127.0.0.1:{port}{path}").raise_for_status()
+        producers = [Publisher(shared, name) for name in "abcd"]
         for producer in producers:
             producer.start()
         try:
             eventually(lambda: all(producer.acknowledged for producer in producers))
-            daemons.kill_node("nsqd-2")
-            daemons.wait_for("nsqd-2 was killed by SIGKILL: starting it again in 0.")
-            daemons.wait_for("nsqd-2 runs again")
-            os.kill(daemons.child("launch.py\0nsqlookupd"), signal.SIGKILL)
-            daemons.wait_for("nsqlookupd was killed by SIGKILL: starting it again in 0.")
-            daemons.wait_for("nsqlookupd runs again")
-            daemons.process.send_signal(signal.SIGUSR2)
-            daemons.wait_for("rolling restart: done")
-            eventually(lambda: known(daemons) == 2)
+            for name, word in (("nsqd-2", "nsqd-2] "), ("nsqlookupd", "launch.py\0nsqlookupd")):
+                os.kill(child(up.process.pid, word), signal.SIGKILL)
+                wait_for(f"{name} was killed by SIGKILL: starting it again in 0.")
+                wait_for(f"{name} runs again")
+            up.process.send_signal(signal.SIGUSR2)
+            wait_for("rolling restart: done")
+            eventually(lambda: len(httpx.get(f"{lookupd}/nodes").json()["producers"]) == 2)
             before = [len(producer.acknowledged) for producer in producers]
             eventually(lambda: all(len(p.acknowledged) > n for p, n in zip(producers, before, strict=True)))
         finally:
             for producer in producers:
                 producer.stop()
         assert sum(producer.retries for producer in producers) >= 2  # each node went away with connections
-        everything = drained(daemons, 0) | drained(daemons, 1)
-        assert [body for producer in producers for body in producer.acknowledged if body not in everything] == []
-        assert daemons.stop() == 0
-
-
-def test_what_is_dead_stays_dead_until_it_is_started_and_the_others_go_on(tmp_path: Path) -> None:
-    with running(tmp_path) as daemons:
-        assert publish(daemons, 1, "kept") == "OK"
-        daemons.kill_node("nsqd-2")
-        command = f"kill -USR1 {daemons.process.pid}"
-        daemons.wait_for(
-            f"nsqd-2 was killed by SIGKILL, and stays down; the others continue. To start it again: {command} (or"
-        )
-        eventually(lambda: known(daemons) == 1)
-        assert 4151 + daemons.offset in shown(daemons)
-        for program in ("nsqlookupd", "nsqadmin"):
-            os.kill(daemons.child(f"launch.py\0{program}"), signal.SIGKILL)
-            daemons.wait_for(f"{program} was killed by SIGKILL, and stays down; the others continue")
-        assert publish(daemons, 0, "t") == "OK"
-        subprocess.run(command.split(), check=True)
-        for name in ("nsqd-2", "nsqlookupd", "nsqadmin"):
-            daemons.wait_for(f"{name} runs again")
-        assert depth(daemons, 1, "kept") == 1
-        eventually(lambda: known(daemons) == 2)
-        daemons.kill_node("nsqd-2")
-        eventually(lambda: known(daemons) == 1)
-        for word in ("nsqd] ", "launch.py\0nsqlookupd", "launch.py\0nsqadmin"):
-            os.kill(daemons.child(word), signal.SIGKILL)
-        assert daemons.process.wait(STOP_TIMEOUT) == 1
-        daemons.wait_for("no daemon is left")
-
-
-def test_the_shared_port_is_not_the_port_of_one_daemon(tmp_path: Path) -> None:
-    offset = free_offset(1)
-    command = [sys.executable, "-m", "penstock.launch", "penstock", "up", "--port-offset", str(offset)]
-    ended = subprocess.run(
-        [*command, "--shared-port", str(4150 + offset)],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
-    assert ended.returncode == 1
-    assert f"--shared-port {4150 + offset} is also the port of one daemon alone" in ended.stderr
+        missing = {body for producer in producers for body in producer.acknowledged}
+        with Consumer("t", "c", [f"127.0.0.1:{port}" for port in (4150 + offset, 4250 + offset)]) as consumer:
+            while missing:
+                messages = consumer.poll(20)
+                assert messages, missing
+                for message in messages:
+                    missing.discard(message.body.decode())
+                    message.finish()

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -11,13 +10,12 @@ from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
-import httpx
 import pytest
 
 from apps.load import Result, lines_of
 from apps.penstock import main
 from tests.cases import each
-from tests.daemons import ROOT, Daemon, eventually, nsqd, post
+from tests.daemons import ROOT, Daemon, nsqd, post
 
 pytestmark = pytest.mark.process
 
@@ -72,14 +70,6 @@ def test_lines_of_standard_input_are_published_and_printed(user: User) -> None:
         "\0"
     )  # in any order: the first one may have had more
     assert sorted(rest) == ["", "five", "four", "six\nstill six", "the end of the input cuts this"]
-
-
-def test_without_an_ack_messages_are_delivered_again(user: User) -> None:
-    channel(user, "again")
-    user("pub", "again", "x")
-    assert user("sub", "again", "c", "-n", "1", "--no-ack")[0] == "x\n"
-    out, _ = user("sub", "again", "c", "-n", "1", "--json")
-    assert {"body": "x", "attempts": 2}.items() <= json.loads(out).items()
 
 
 def test_a_file_with_headers_a_key_and_a_delay(user: User, tmp_path: object) -> None:
@@ -165,69 +155,6 @@ def test_ctrl_c_ends_what_waits_for_more(user: User, words: tuple[str, ...]) -> 
         assert process.stdout is not None
         assert process.stdout.readline() == b"x\n"
         assert interrupted(process) == (130, b"")
-
-
-def test_a_pipe_that_closes_ends_a_command_quietly(user: User) -> None:
-    channel(user, "closed")
-    user("pub", "closed", "x", "y")
-    user("put", "closed", "x")
-    for words in (
-        ("sub", "closed", "c"),
-        ("reserve", "closed", "--job-address", user.jobs),
-        ("bench", "jobs", "--help"),
-    ):
-        reading, writing = os.pipe()
-        os.close(reading)
-        with started(user.node, *words, stdout=writing) as process:
-            os.close(writing)
-            _, error = process.communicate()
-        assert (process.returncode, error) == (0, b""), words
-
-
-def test_ctrl_c_ends_a_measurement(user: User) -> None:
-    def depth() -> int:
-        stats = httpx.get(f"http://{user.node.http}/stats?format=json&topic=endless").json()
-        return sum(topic["depth"] for topic in stats["topics"] or ())
-
-    with started(user.node, "bench", "pub", "--topic", "endless", "--count", "100000000") as process:
-        eventually(depth)
-        assert interrupted(process) == (130, b"")
-
-
-def test_ctrl_c_at_the_prompt_does_nothing(user: User) -> None:
-    post(user.node, "/topic/create", topic="kept")
-    keyboard, terminal = pty.openpty()
-    try:
-        with started(user.node, "delete", "kept", stdin=terminal) as process:
-            assert process.stderr is not None
-            prompt = b""
-            while not prompt.endswith(b"Continue? [y/N] "):
-                prompt += process.stderr.read(1)
-            assert prompt.startswith(b"Delete topic kept on 1 node: 0 channels, 0 messages")
-            assert interrupted(process) == (130, b"\n")
-    finally:
-        os.close(keyboard)
-        os.close(terminal)
-    assert httpx.get(f"http://{user.node.http}/topic/config?topic=kept").status_code == 200
-
-
-def test_without_a_daemon_the_error_says_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
-        monkeypatch.setenv(name, "/nonexistent")
-    monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", "127.0.0.1:1")
-    for words in (
-        ("pub", "t", "x"),
-        ("pub", "t", "x", "--key", "k"),
-        ("read", "t"),
-        ("sub", "t", "c"),
-        ("bench", "pub"),
-    ):
-        code = main(words)
-        out, error = capfd.readouterr()
-        assert (code, out) == (3, ""), error
-        assert "start a set with `penstock up`, or name yours: penstock context add" in error.splitlines()[-1]
 
 
 def test_the_histogram_has_a_row_for_each_doubling() -> None:

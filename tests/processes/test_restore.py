@@ -76,26 +76,6 @@ def test_a_backup_becomes_a_log_of_its_own_that_continues_the_old_one(tmp_path: 
         assert len(drained(node, "t", "c", 101)) == 101
 
 
-def test_errors_say_what_to_do(tmp_path: Path) -> None:
-    for name in ("node", "empty"):
-        (tmp_path / name).mkdir()
-    with nsqd(tmp_path / "node") as node:
-        publish(node, "t", *[b"x" * 1000] * 1000)
-        running = run("penstock", "restore", str(tmp_path / "node"), str(tmp_path / "new"))
-        assert (running.returncode, "in use by another instance" in running.stderr) == (1, True)
-    for backup, target, why in (
-        ("node", "empty", "exists: choose a new directory"),
-        ("node", "node/new", "choose another directory"),
-        ("node", "none/new", "is not a directory"),
-        ("empty", "new", "has no log"),
-        ("nothing", "new", "it must be a directory that exists"),
-    ):
-        done = run("penstock", "restore", str(tmp_path / backup), str(tmp_path / target))
-        assert (done.returncode, why in done.stderr) == (1, True), done.stderr
-    assert run("penstock", "restore", str(tmp_path / "node"), str(tmp_path / "new"), "--node", "1024").returncode == 2
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "node"]
-
-
 def test_a_damaged_backup_is_restored_only_if_that_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "node").mkdir()
     with nsqd(tmp_path / "node") as node:

@@ -1,7 +1,5 @@
 """Real nsqd on one port: producers get any of them, SUB is refused there, and a node that drains or stops leaves the port."""
 
-import os
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -10,11 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from shared.process.listen import Listener, bind_shared, listen
-from tests import forkserver
-from tests.certificates import Authority
-from tests.daemons import ERROR, OK, ROOT, Conversation, Daemon, nsqd, post, sized
-from tests.forkserver import LAUNCH
+from shared.process.listen import Listener, bind_shared
+from tests.daemons import ERROR, OK, Conversation, Daemon, nsqd, post, sized
 
 pytestmark = pytest.mark.process
 
@@ -77,34 +72,3 @@ def test_two_nodes_share_a_port_until_one_drains_or_is_killed(tmp_path: Path, pl
         before = published(second)
         publish()
         assert published(second) == before + CLIENTS
-
-
-def test_limits_and_tls_hold_for_both_ports_together(tmp_path: Path, place: Listener) -> None:
-    authority = Authority(tmp_path / "ca")
-    flags = (*authority.flags(), "-tls-required=tcp-https", "-https-address=127.0.0.1:0")
-    with (
-        nsqd(tmp_path / "n", "-tcp-shared-address", place.address, "-max-connections", "1", *flags) as node,
-        Conversation(Shared(place.port), b"  V2IDENTIFY\n" + sized(b"{}")) as producer,  # type: ignore[arg-type]
-    ):
-        assert producer.frame() == OK  # from now on it is no stranger that has to make room
-        with Conversation(node) as second:
-            assert second.frame() is None
-        producer.send(b"PUB t\n" + sized(b"x"))
-        assert producer.frame() == (ERROR, b"E_INVALID cannot PUB in current state (TLS required)")
-
-
-def start(*flags: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
-    command = [*LAUNCH, "nsqd", "-tcp-address=127.0.0.1:0", "-http-address=", *flags]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return forkserver.run(command, cwd=cwd, env=environ, capture_output=True, text=True, timeout=60)
-
-
-def test_a_port_that_is_held_by_a_process_that_does_not_share_it(tmp_path: Path) -> None:
-    with closing(listen("127.0.0.1:0")) as taken:
-        ended = start("-tcp-shared-address", taken.address, cwd=tmp_path)
-    assert ended.returncode == 1
-    assert (
-        f"FATAL: failed to instantiate nsqd - listen ({taken.address}) failed - address already in use: held by"
-        in ended.stderr
-    )
-    assert "a port is shared only by processes of one user that all ask for it" in ended.stderr

@@ -1,4 +1,4 @@
-"""TLS of a real nsqd, on both of its ports: old versions, clients' certificates, clear text, files that cannot be used.
+"""TLS of a real nsqd, on both of its ports: old versions, clients' certificates, clear text.
 
 tests/nsqd/net/test_layers.py and tests/shared/http/test_secure.py test what is sent around the handshake, and
 tests/processes/test_nsqd.py tests the reload.
@@ -18,11 +18,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.admin.conftest import nsqadmin
-from tests.cases import each
 from tests.certificates import Authority, only
-from tests.daemons import ERROR, Conversation, Daemon, nsqd, run, sized
-from tests.weak_certificates import WeakAuthority
+from tests.daemons import ERROR, Conversation, Daemon, nsqd, sized
 
 pytestmark = pytest.mark.process
 
@@ -78,8 +75,7 @@ def all_of(connection: socket.socket, size: int = 1 << 20) -> bytes:
 ASKS = (over_tcp, over_https)
 
 
-def test_versions_and_what_stats_show(tmp_path: Path) -> None:
-    """Others of a connection's properties are in tests/nsqd/http/test_stats.py."""
+def test_versions(tmp_path: Path) -> None:
     with secured(tmp_path, "-tls-min-version", "tls1.0") as node:
         for ask in ASKS:
             for version in (V1_0, V1_1):
@@ -88,22 +84,6 @@ def test_versions_and_what_stats_show(tmp_path: Path) -> None:
             assert ask(node, only(node.authority.client(), V1_2)) == "TLSv1.2"
             assert ask(node, only(node.authority.client(), V1_3)) == "TLSv1.3"
         assert sum("tls-min-version tls1.0" in line for line in node.daemon.lines) == 1
-        context = only(node.authority.client(), V1_2)
-        context.set_ciphers("ECDHE-ECDSA-AES128-GCM-SHA256")
-        with Conversation(node.daemon, b"  V2" + IDENTIFY) as client:
-            assert client.frame() is not None
-            with context.wrap_socket(client.socket, server_hostname="localhost") as secure:
-                secure.sendall(b"SUB mine c#ephemeral\n")
-                assert len(all_of(secure, 20)) == 20
-                stats = httpx.get(f"http://{node.daemon.http}/stats?format=json&topic=mine").json()
-                response = stats["topics"][0]["channels"][0]["clients"][0]
-        assert {key: value for key, value in response.items() if key.startswith("tls")} == {
-            "tls": True,
-            "tls_cipher_suite": "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
-            "tls_version": "TLS1.2",
-            "tls_negotiated_protocol": "",
-            "tls_negotiated_protocol_is_mutual": True,
-        }
 
 
 def test_clients_certificates(tmp_path: Path) -> None:
@@ -140,45 +120,3 @@ def test_with_tls_required_all_goes_by_tls_and_nothing_without(tmp_path: Path) -
     with secured(tmp_path / "open", "-tls-required=tcp-https") as node:
         refuses_clear_text(node, http=200)
         over_https(node, node.authority.client())
-
-
-# Files that cannot be used
-
-
-@each("spoiled", ["cert", "key", "root"])
-def test_without_its_files_it_does_not_start(tmp_path: Path, spoiled: str) -> None:
-    authority = Authority(tmp_path / "tls")
-    path = Path(getattr(authority, spoiled))
-    path.unlink()
-    addresses = ("-tcp-address", "127.0.0.1:0", "-http-address", "127.0.0.1:0", "-https-address", "127.0.0.1:0")
-    flags = (*authority.flags(), "-tls-root-ca-file", authority.root, "-data-path", str(tmp_path), *addresses)
-    ended = run("nsqd", *flags)
-    assert ended.returncode == 1
-    said = f"failed to build TLS config - open {path}: no such file or directory"
-    assert ended.stderr.splitlines()[-1].endswith(said)
-    assert " FATAL: " in ended.stderr
-
-
-def test_a_weak_certificate_stops_the_daemon_unless_its_level_is_given(tmp_path: Path) -> None:
-    weak = WeakAuthority(tmp_path / "weak", 1024, sha1=False)
-    done = run("nsqd", "-data-path", str(tmp_path), "-tcp-address=127.0.0.1:0", "-http-address=", *weak.flags())
-    assert done.returncode == 1
-    assert (
-        "ee key too small (below OpenSSL's security level; -tls-security-level=1 admits RSA keys of 1024 bits or more, "
-        in done.stderr
-    )
-    flags = (*weak.flags(), "-https-address=127.0.0.1:0", "-tls-security-level=1")
-    with nsqd(tmp_path, *flags, listens=["TCP", "HTTP", "HTTPS"]) as daemon:
-        node = Node(daemon, Authority(tmp_path / "unused"))
-        assert over_tcp(node, weak.client()) == "TLSv1.3"
-        assert over_https(node, weak.client()) == "TLSv1.3"
-
-
-def test_nsqadmin_names_its_own_flag(tmp_path: Path) -> None:
-    weak = WeakAuthority(tmp_path, 1024, sha1=False)
-    shown = ("-http-client-tls-cert", weak.cert, "-http-client-tls-key", weak.key)
-    done = run("nsqadmin", "-http-address=127.0.0.1:0", "-lookupd-http-address=127.0.0.1:1", *shown)
-    assert done.returncode == 1
-    assert "-http-client-tls-security-level=1 admits RSA keys" in done.stderr
-    with nsqadmin("-lookupd-http-address=127.0.0.1:1", *shown, "-http-client-tls-security-level=1"):
-        pass

@@ -22,7 +22,7 @@ from penstock.client import Producer
 from tests.admin.conftest import nsqadmin
 from tests.auth_files import bearer, write
 from tests.certificates import Authority
-from tests.daemons import OK, Conversation, Daemon, eventually, nsqd, run, sized
+from tests.daemons import OK, Conversation, Daemon, nsqd, sized
 from tests.disque_client import Client
 from tests.requirements import require
 
@@ -152,18 +152,6 @@ def secure(authority: Authority, path: Path, said: bytes, reply: bytes) -> None:
         assert client.recv(1000).endswith(reply)
 
 
-def test_an_address_that_is_wrong_is_named(tmp_path: Path) -> None:
-    bad = f"unix:{tmp_path}/a?mode=999"
-    said = f"{bad!r}: mode '999': expected three octal digits, such as 660"
-    checked = run("nsqd", "-check-config", "-data-path", str(tmp_path), "-tcp-address", bad, "-https-address", bad)
-    assert (checked.returncode, f"--tcp-address {said}" in checked.stderr) == (2, True)
-    ended = run("nsqd", "-data-path", str(tmp_path), "-tcp-address", bad)
-    assert (ended.returncode, said[len(bad) + 4 :] in ended.stderr) == (1, True)
-    words = ("-node-id", "1", "-cluster-secret-file", "secret", "-cluster-address", f"unix:{tmp_path}/c")
-    checked = run("nsqd", "-check-config", "-data-path", str(tmp_path), *words)
-    assert "a unix socket cannot be reached by other nodes" in checked.stderr
-
-
 # known users
 
 
@@ -223,7 +211,6 @@ def test_a_sidecar_may_publish_on_every_port_until_its_user_is_unknown(place: Pa
             assert str(queue.do("ADDJOB", "work", "x", 0)).startswith("D-")
         with Queue(queues, STRANGER) as queue:
             assert queue.do("ADDJOB", "work", "x", 0) == "-NOAUTH Authentication required."
-        over_http(http)
         kept = stack.enter_context(closing(Http(http, SIDECAR)))
         assert kept.ask("POST", "/pub?topic=work", b"x") == (200, "OK")
         assert kept.ask("POST", "/pub?topic=work&defer=1", b"x") == (200, "OK")  # from now on in the HTTP thread
@@ -247,63 +234,7 @@ def publish_with_our_clients(path: Path) -> None:
         asyncio.run(publish())
 
 
-def over_http(path: Path) -> None:
-    viewer, wrong = bearer("viewer"), {"Authorization": "Bearer pst_" + "x" * 43}
-    for target in ("/pub?topic=work", "/pub?topic=work&defer=1"):  # the second one in the thread
-        assert ask(path, SIDECAR, "POST", target, b"x") == (200, "OK")
-        assert ask(path, STRANGER, "POST", target, b"x")[0] == 401
-    assert ask(path, SIDECAR, "POST", "/pub?topic=other", b"x")[0] == 403
-    assert ask(path, SIDECAR, "GET", "/stats?format=json&topic=work")[0] == 403
-    assert ask(path, SIDECAR, "POST", "/pub?topic=work", b"x", **viewer)[0] == 403  # the token counts
-    assert ask(path, SIDECAR, "GET", "/stats?format=json&topic=work", **viewer)[0] == 200
-    codes = [ask(path, SIDECAR, "POST", "/pub?topic=work", b"x", **wrong)[0] for _ in range(21)]
-    assert codes == [401] * 20 + [429]
-    assert ask(path, STRANGER, "POST", "/pub?topic=work", b"x", **wrong)[0] == 401  # another user has guessed
-
-
-def test_nsqlookupd_knows_its_nodes_by_their_user(place: Path, tmp_path: Path) -> None:
-    file = tmp_path / "auth.toml"
-    write_rights(file)
-    tcp, http = place / "tcp", place / "http"
-    flags = ("-tcp-address", f"unix:{tcp}?mode=666", "-http-address", f"unix:{http}?mode=666", "-auth-file", str(file))
-    with (
-        Daemon("nsqlookupd", *flags),
-        nsqd(tmp_path / "data", "-lookupd-tcp-address", f"unix:{tcp}", "-broadcast-address", "me") as node,
-    ):
-        httpx.post(f"http://{node.http}/topic/create?topic=work").raise_for_status()
-        eventually(lambda: '"me"' in ask(http, 0, "GET", "/lookup?topic=work")[1])
-        assert ask(http, SIDECAR, "GET", "/lookup?topic=work")[0] == 200  # for all known users
-        assert ask(http, SIDECAR, "GET", "/topics")[0] == 403
-        assert ask(http, STRANGER, "GET", "/lookup?topic=work")[0] == 401
-        with connected(tcp, SIDECAR) as other:
-            other.sendall(
-                b"  V1IDENTIFY\n" + sized(b'{"broadcast_address":"a","tcp_port":1,"http_port":1,"version":"1"}')
-            )
-            assert b"E_UNAUTHORIZED" in other.recv(1000)
-        write_rights(file, sockets=SOCKETS.replace("uid = 0", "uid = 1"))
-        eventually(lambda: ask(http, 0, "GET", "/topics")[0] == 401)  # the file was read again
-        httpx.post(f"http://{node.http}/topic/create?topic=other")  # which it registers at once, not with the next ping
-        node.wait_for_line("E_UNAUTHORIZED")
-
-
-# several addresses, and /metrics
-
-
-def test_several_addresses_serve_the_same_clients(tmp_path: Path) -> None:
-    path = tmp_path / "tcp.sock"
-    flags = [word for address in (str(path), "127.0.0.1:0", "127.0.0.1:0") for word in ("-tcp-address", address)]
-    with nsqd(tmp_path / "data", *flags) as node:
-        addresses = [line.split()[-1] for line in node.lines if "TCP: listening on" in line]
-        assert len(set(addresses)) == 3
-        for address in addresses:
-            with Producer([address]) as producer:
-                producer.publish("t", b"x")
-        topic = httpx.get(f"http://{node.http}/stats?format=json&topic=t").json()["topics"][0]
-        assert topic["message_count"] == 3
-        info = httpx.get(f"http://{node.http}/info").json()
-        assert info["tcp_port"] == int(addresses[1].rpartition(":")[2])
-        assert httpx.get(f"http://{node.http}/config/tcp_address").json() == [str(path), "127.0.0.1:0", "127.0.0.1:0"]
-    assert not path.exists()
+# /metrics
 
 
 @pytest.mark.parametrize("program", ["nsqd", "nsqlookupd"])

@@ -199,7 +199,6 @@ TRIED_BY = {
         "penstock.celery.entry", "penstock.celery.outlet", "penstock.celery.subscription", "penstock.celery.transport",
     ),
     "processes/test_certificate_dates.py": ("shared.http.process_metrics",),
-    "processes/test_chaos.py": ("nsqd.http.cuts",),
     "processes/test_cluster.py": (
         "apps.cluster_promote", "apps.cluster_forget", "nsqd.http.archive",
         "nsqd.http.cluster", "nsqd.cluster.joining", "nsqd.cluster.port",
