@@ -194,15 +194,6 @@ def test_every_error_is_the_last_word(sent: bytes, error: bytes) -> None:
     ends_with(sent, error)
 
 
-def test_the_longest_names_fit() -> None:
-    registry, session, _ = a_session()
-    topic, channel = "t" * 64, "c" * 54 + "#ephemeral"
-    assert session.receive(b"  V1" + IDENTIFY + f"UNREGISTER {topic} {channel}\r\n".encode(), NOW) == ANSWERED + OK
-    assert session.receive(f"REGISTER {topic} {channel}\r\n".encode(), NOW) == OK
-    assert registry.channels(topic) == [channel]
-    registry.check()
-
-
 MISSING = b"E_BAD_BODY IDENTIFY missing fields"
 MALFORMED = b"E_BAD_BODY IDENTIFY failed to decode JSON body"
 
@@ -287,14 +278,6 @@ def test_no_bytes_whatever_are_a_bug(noise: bytes) -> None:
     session.receive(b"  V1" + IDENTIFY + noise, NOW)
     session.end()
     session.disconnected()
-    registry.check()
-
-
-def test_one_byte_at_a_time() -> None:
-    registry, session, _ = a_session()
-    body = NODE[:-1] + b" " * (MAX_BODY - len(NODE)) + b"}"
-    sent = b"  V1" + identify(body) + b"REGISTER t c\n"
-    assert b"".join(session.receive(sent[i : i + 1], NOW) for i in range(len(sent))) == ANSWERED + OK
     registry.check()
 
 

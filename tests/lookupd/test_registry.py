@@ -76,14 +76,13 @@ def test_a_tombstone_hides_from_lookups_and_is_shown_by_nodes_until_it_expires(r
     assert registry.producers("t", T0) == [INFO]
 
 
-def test_disconnecting_takes_the_producer_and_leaves_the_keys(registry: Registry, peer: Peer) -> None:
+def test_unregistering_a_topic_takes_its_channels_along(registry: Registry, peer: Peer) -> None:
     registry.register(peer, "t", "c")
-    registry.register(peer, "e#ephemeral", "x#ephemeral")
-    registry.disconnect(peer)
-    assert registry.topics() == ["e#ephemeral", "t"]
-    assert registry.channels("t") == ["c"]
-    assert registry.channels("e#ephemeral") == ["x#ephemeral"]
-    assert (registry.registrations(), registry.nodes(T0)) == ({}, [])
+    registry.register(peer, "u", "c")
+    assert registry.unregister_topic(peer, "t")
+    assert not registry.unregister_topic(peer, "t")
+    assert list(registry.registrations()) == ["client::", "topic:u:", "channel:u:c"]
+    assert registry.topics() == ["t", "u"]
 
 
 def test_unregistering_keeps_the_key_unless_it_is_ephemeral_and_empty(registry: Registry, peer: Peer) -> None:
@@ -104,45 +103,6 @@ def test_unregistering_keeps_the_key_unless_it_is_ephemeral_and_empty(registry: 
     assert registry.topics() == ["t", "t#ephemeral"]
     registry.unregister_topic(other, "t#ephemeral")
     assert registry.topics() == ["t"]
-
-
-def test_unregistering_a_topic_takes_its_channels_along(registry: Registry, peer: Peer) -> None:
-    registry.register(peer, "t", "c")
-    registry.register(peer, "u", "c")
-    assert registry.unregister_topic(peer, "t")
-    assert not registry.unregister_topic(peer, "t")
-    assert list(registry.registrations()) == ["client::", "topic:u:", "channel:u:c"]
-    assert registry.topics() == ["t", "u"]
-
-
-def test_deleting_removes_what_producers_still_carry(registry: Registry, peer: Peer) -> None:
-    registry.register(peer, "t", "c")
-    registry.register(peer, "t", "d")
-    assert registry.delete_channel("t", "c")
-    assert not registry.delete_channel("t", "c")
-    assert not registry.delete_channel("unknown", "c")
-    assert registry.delete_topic("t")
-    assert not registry.delete_topic("t")
-    assert registry.nodes(T0)[0].topics == ()
-    assert registry.channels("t") == []
-    registry.disconnect(peer)
-
-
-def test_a_star_is_the_name_of_no_topic(registry: Registry, peer: Peer) -> None:
-    registry.register(peer, "t", "c")
-    assert registry.channels("*") == []
-    assert registry.producers("*", T0) is None
-    assert registry.tombstone("*", "node1:4151", T0) == 0
-    assert not registry.delete_topic("*")
-    assert registry.producers("t", T0) == [INFO]
-    assert registry.channels("t") == ["c"]
-
-
-def test_two_connections_with_one_address_are_two_producers(registry: Registry, peer: Peer) -> None:
-    for one in (peer, registry.identify(INFO, T0)):
-        registry.register(one, "t")
-    registry.disconnect(peer)
-    assert registry.producers("t", T0) == [INFO]
 
 
 class Plain:

@@ -71,21 +71,6 @@ async def test_a_request_is_a_get_with_a_sorted_query() -> None:
     assert "content-type" not in request.headers
 
 
-async def test_a_secret_of_any_bytes_arrives_as_it_was() -> None:
-    server = await asked(
-        GOOD, *(AuthRequest("", False, "", secret) for secret in (bytes(range(256)), b" ", b"#?&%%41"))
-    )
-    assert [request.target.partition("secret=")[2] for request in server.requests] == [
-        "%00%01%02%03%04%05%06%07%08%09%0A%0B%0C%0D%0E%0F%10%11%12%13%14%15%16%17%18%19%1A%1B%1C%1D%1E%1F"
-        "+%21%22%23%24%25%26%27%28%29%2A%2B%2C-.%2F0123456789%3A%3B%3C%3D%3E%3F%40ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-        "%5B%5C%5D%5E_%60abcdefghijklmnopqrstuvwxyz%7B%7C%7D~%7F"
-        + "".join(f"%{byte:02X}" for byte in range(128, 256))
-        + "&tls=false",
-        "+&tls=false",
-        "%23%3F%26%25%2541&tls=false",
-    ]
-
-
 async def test_post_sends_json() -> None:
     server = await asked(GOOD, AuthRequest("::1", False, "", b"<\xff\xe2\x82>"), method="post")
     request = server.requests[0]
@@ -146,7 +131,6 @@ REFUSED: list[tuple[str, Mood, str]] = [
     ("500", says(500, {"message": "sesame"}), "got response 500"),
     ("404", says(404), "got response 404"),
     ("201", says(201, allowing()), "got response 201"),
-    ("204", says(204), "got response 204"),
     ("401", says(401, b"", WWW_Authenticate="Basic"), "got response 401"),
     ("redirect without a location", says(302), "got response 302"),
     ("304", says(304, b"", Location="/x"), "got response 304"),
@@ -154,20 +138,13 @@ REFUSED: list[tuple[str, Mood, str]] = [
     ("403 of an NSQ API", says(403, {"message": "TLS_REQUIRED"}), "got response 403"),
     ("403 with a list", says(403, []), "got response 403"),
     ("403 with a port of text", says(403, {"https_port": "443"}), "got response 403 with a bad https_port"),
-    ("403 with a port of 0", says(403, {"https_port": 0}), "got response 403 with a bad https_port"),
     ("403 with a port too high", says(403, {"https_port": 65536}), "got response 403 with a bad https_port"),
     ("403, nested deeply", says(403, b"[" * 200_000), "got response 403"),
     ("redirects indefinitely", says(302, b"", Location="/auth?sesame"), "stopped after 10 redirects"),
     ("redirect to no URL", says(302, b"", Location="http://a:sesame/"), "InvalidURL"),
     ("redirect to a file", says(302, b"", Location="file:///etc/sesame"), "UnsupportedProtocol"),
     ("redirect to a closed port", says(302, b"", Location="http://127.0.0.1:1/sesame"), "ConnectError [Errno 111]"),
-    ("markup", says(200, b"<!doctype html>sesame"), "answer is not JSON"),
-    ("nothing", says(200, b""), "answer is not JSON"),
-    ("ttl 0", says(200, allowing(ttl=0)), "invalid TTL 0 (must be >0)"),
-    ("ttl of text", says(200, allowing(ttl="60")), "ttl is not a whole number"),
-    ("no object", says(200, b"[]"), "answer is not an object"),
     ("bad pattern", says(200, allowing({"topic": "["})), 'unable to compile "["'),
-    ("unknown permission", says(200, allowing({"permissions": ["admin"]})), 'unknown permission "admin"'),
     ("too long", says(200, b" " * (MAX_BODY + 1)), f"answered more than {MAX_BODY} bytes"),
     ("too long, and refused", says(500, b" " * (MAX_BODY + 1)), f"answered more than {MAX_BODY} bytes"),
     (
@@ -233,13 +210,6 @@ async def test_an_invalid_address_is_refused(address: str) -> None:
     async with asking(address) as servers:
         with pytest.raises(AuthRefused, match=r"^failed to auth against "):
             await servers.ask(QUESTION)
-
-
-async def test_a_port_beyond_the_highest_is_not_another_one() -> None:
-    with AuthServer(GOOD) as server:
-        async with asking(f"127.0.0.1:{server.port + 65536}") as servers:
-            with pytest.raises(AuthRefused, match="InvalidURL"):
-                await servers.ask(QUESTION)
 
 
 async def test_redirects_are_followed_without_the_query() -> None:
@@ -369,14 +339,6 @@ async def test_a_certificate_that_proves_nothing_is_refused(authority: trustme.C
                 with pytest.raises(AuthRefused, match="CERTIFICATE_VERIFY_FAILED"):
                     await servers.ask(QUESTION)
         assert not server.requests
-
-
-async def test_https_at_a_server_of_plain_http_is_refused(authority: trustme.CA) -> None:
-    with AuthServer(GOOD) as server:
-        server.mood = says_raw(b"HTTP/1.1 400 Bad\r\n\r\n")
-        async with asking(f"https://{server.address}/auth", tls=trusting(authority), request_timeout=0.5) as servers:
-            with pytest.raises(AuthRefused, match=r"^failed to auth against "):
-                await servers.ask(QUESTION)
 
 
 @pytest.mark.parametrize("method", ["get", "post"])

@@ -26,19 +26,6 @@ def channels(shown: dict[str, Any]) -> list[str]:
 NOTHING = {"channels": [], "topics": [], "tubes": [], "left_out": 0}
 
 
-def test_a_healthy_node_needs_no_attention() -> None:
-    node = Node()
-    node.channel("idle", "c")
-    node.broker.topic("new")
-    consumer, inbox = node.subscribe("busy", "c", ready=1)
-    node.publish("busy", b"1", b"2")
-    node.broker.tubes.put_to("tube", b"job", JobOptions())
-    node.turn()
-    consumer.finish(inbox.take()[0].id)
-    node.turn()
-    assert look(node) == NOTHING
-
-
 def test_each_reason_to_list_a_channel() -> None:
     node = Node()
     consumer, inbox = node.subscribe("buried", "c", ready=1)

@@ -20,12 +20,6 @@ def look(node: Node, series: Series | None = None) -> OverviewRows:
     return found
 
 
-def test_of_no_topic() -> None:
-    shown = look(Node()).as_answer(["depth", "oldest"])
-    assert (shown["totals"], shown["oldest"]) == (dict.fromkeys(shown["totals"], 0), 0)
-    assert (shown["names"], shown["columns"]) == ([], {"depth": (), "oldest": ()})
-
-
 def test_a_topics_figures_are_its_own_and_its_channels() -> None:
     node = Node()
     node.publish("alone", b"1", b"2")
@@ -49,14 +43,6 @@ def test_a_topics_figures_are_its_own_and_its_channels() -> None:
         "topics": 2, "channels": 2, "depth": 6, "in_flight": 1, "deferred": 3, "buried": 1, "clients": 1,
         "messages": 6,
     }  # fmt: skip
-
-
-def test_columns_that_are_not_asked_for_are_left_out() -> None:
-    node = Node()
-    node.channel("t", "c")
-    assert "names" not in look(node).as_answer(None)
-    shown = look(node).as_answer([])
-    assert (shown["names"], shown["columns"]) == (["t"], {})
 
 
 def test_what_is_paused_and_what_has_no_consumer() -> None:

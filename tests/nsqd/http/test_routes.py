@@ -2,8 +2,6 @@
 
 import socket
 
-import pytest
-
 from tests.cases import each
 from tests.local_node import LocalNode
 from tests.nsqd.http.raw import SMALL, ask, exchange, is_empty, is_error, is_ok, stats, topic_of
@@ -50,28 +48,6 @@ def test_nearly_right_paths_lead_to_the_right_one(node: LocalNode, path: str) ->
     assert ask(node, METHOD_OF[path], path + "/").headers["location"] == path
 
 
-@pytest.mark.parametrize("near", ["/config/log_level/", "/CONFIG/log_level"])
-def test_nearly_right_config_paths_do_too(node: LocalNode, near: str) -> None:
-    answer = ask(node, "GET", near)
-    assert (answer.status, answer.headers["location"]) == (301, "/config/log_level")
-    assert ask(node, "PUT", near).status == 307
-
-
-def test_a_path_of_any_letters_ends_no_connection(node: LocalNode) -> None:
-    for written in ("%E4%B8%AD", "%ff", "a%0d%0aX-Evil:%201", "%3Cscript%3E", "%00"):
-        answer = ask(node, "GET", f"/CONFIG/{written}")
-        assert answer.status == 301
-        assert answer.headers["location"].isascii()
-        assert "x-evil" not in answer.headers
-    assert ask(node, "GET", "/ping").status == 200
-
-
-@each("method, near", [("POST", "/ping/"), ("GET", "/PUB"), ("PUT", "/topic/create/"), ("HEAD", "/PING")])
-def test_a_redirect_wants_the_right_method(node: LocalNode, method: str, near: str) -> None:
-    # httprouter redirects within the routes of the method; a path in no tree is unknown
-    assert ask(node, method, near).status == 404
-
-
 @each("path", [*POST_ROUTES, "/stats"])
 def test_bad_query_encoding(node: LocalNode, path: str) -> None:
     for query in ("topic=%zz", "topic=t%", "topic=t&x=%1", "topic=t;channel=c", "a;b", "%=1&topic=t"):
@@ -105,18 +81,6 @@ def test_queries_are_read_as_go_does(node: LocalNode) -> None:
 ])  # fmt: skip
 def test_what_is_not_http_gets_400_and_is_closed(node: LocalNode, data: bytes) -> None:
     assert exchange(node, data).startswith(b"HTTP/1.1 400 Bad Request\r\n")
-
-
-def test_words_for_what_is_not_http_match_the_original(node: LocalNode) -> None:
-    assert exchange(node, b"  V2IDENTIFY\n\x00\x00\x00\x02{}").endswith(b"\r\n\r\n400 Bad Request")
-
-
-def test_four_bytes_alone_get_no_answer(node: LocalNode) -> None:
-    with node.connect("HTTP") as sock:
-        sock.sendall(b"  V2")
-        sock.settimeout(9)
-        with pytest.raises(TimeoutError):
-            sock.recv(1)
 
 
 @each("host", ["evil.example", "evil.example:4151", "127.0.0.1.evil.example", "a..b"])

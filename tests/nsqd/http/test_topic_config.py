@@ -1,15 +1,11 @@
 """/topic/config: its arguments and answers, restarts, an OK that waits as configured, and /topic/create."""
 
-import re
 from types import SimpleNamespace
 from typing import Any
-
-import pytest
 
 from nsqd.http.topic_config import SETTINGS_ARGUMENTS, change_to, changes_what_is_there
 from shared.topic_config import TopicConfig
 from tests.cases import each
-from tests.daemons import OK, Conversation, sized
 from tests.local_node import LocalNode
 from tests.nsqd.http import asking
 from tests.nsqd.http.asking import get, post
@@ -78,11 +74,6 @@ def test_what_cannot_be_configured_is_an_error(
     assert refused(node, "/topic/config", **arguments) == (status, error)
 
 
-def test_an_ephemeral_topic_has_no_config_of_its_own(node: LocalNode) -> None:
-    assert refused(node, "/topic/create", topic="e#ephemeral", retention="1h")[0] == 400
-    post(node, "/topic/create", topic="e#ephemeral")
-
-
 def test_it_lasts_over_a_kill_and_a_stop() -> None:
     own = {"durability": "interval", "retention": "1h0m0s", "retention_bytes": 7, "replicate": 1, "max_attempts": 3}
     node = LocalNode("-retention", "5m")
@@ -96,27 +87,6 @@ def test_it_lasts_over_a_kill_and_a_stop() -> None:
         }
         assert reply_of(node, "plain") == NODES_OWN | {"retention": retention}
         node.log.close()  # as a stop does
-
-
-def syncs(node: LocalNode) -> int:
-    found = re.search(r"^nsqd_log_sync_seconds_count (\S+)$", node.client.get("/metrics").text, re.MULTILINE)
-    assert found
-    return int(float(found[1]))
-
-
-@pytest.mark.parametrize(("mode", "own"), [("os", "always"), ("always", "os"), ("interval", "always")])
-def test_an_ok_waits_for_what_its_topic_says(mode: str, own: str) -> None:
-    node = LocalNode("-durability", mode)
-    with Conversation(node, b"  V2") as producer:
-        post(node, "/topic/create", topic="own", durability=own)
-        post(node, "/topic/create", topic="plain")
-        for topic, durability in (("own", own), ("plain", mode)):
-            before = syncs(node)
-            for _ in range(40):
-                producer.send(b"PUB %s\n" % topic.encode() + sized(b"message"))
-                assert producer.frame() == OK
-            done = syncs(node) - before
-            assert done >= 40 if durability == "always" else done < 20, f"{topic}: {done} syncs"
 
 
 TOPICS = {

@@ -10,7 +10,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from nsqd.net.connection import DRAIN_TIME
 from nsqd.net.endpoint import Endpoint
 from nsqd.net.layers import Layers
 from nsqd.protocols.transport import Transport, Upgrade
@@ -101,26 +100,6 @@ def test_both_sides_know_who_the_other_is_before_they_speak(ends: Ends) -> None:
     assert (dialer.received, acceptor.received) == (b"from the acceptor", b"from the dialer")
 
 
-def test_much_passes_both_ways(ends: Ends) -> None:
-    dialer, acceptor = ends.connect_both()
-    noise = bytes(range(256)) * 8000
-    for one, two in ((dialer, acceptor), (acceptor, dialer)):
-        two.received = b""
-        one.outbox.reply(noise)
-        ends.turn(60)
-        assert two.received == noise
-
-
-def test_one_side_that_ends_says_goodbye(ends: Ends) -> None:
-    dialer, acceptor = ends.connect_both()
-    dialer.outbox.reply(b", the last words")
-    dialer.outbox.end()
-    ends.turn(20)
-    ends.advance(DRAIN_TIME)
-    assert (acceptor.received, acceptor.is_eof) == (b"from the dialer, the last words", True)
-    assert ends.reactor.connections == {}
-
-
 @pytest.mark.parametrize("wrong", ["dialer", "acceptor"])
 def test_each_side_learns_why_a_handshake_failed(
     own: Path, tmp_path_factory: pytest.TempPathFactory, wrong: str
@@ -172,10 +151,3 @@ def test_a_connection_that_was_reset_before_it_is_served_is_closed(ends: Ends) -
     with pytest.raises(OSError, match="not connected"):
         ends.serve(sock)
     assert (sock.fileno(), ends.reactor.connections) == (-1, {})
-
-
-def test_one_connection_too_many_is_closed(ends: Ends) -> None:
-    for _ in range(9):
-        ends.dial()
-    with pytest.raises(OSError, match="too many connections"):
-        ends.dial()

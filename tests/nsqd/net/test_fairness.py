@@ -81,13 +81,6 @@ def test_the_command_that_is_cut_off_by_the_bound_is_not_torn() -> None:
     assert wire.frames() == [(0, b"OK")] * 3
 
 
-def test_an_error_ends_the_work() -> None:
-    wire = Wire()
-    wire.peer.receive(b"NOP\n" * (MOST_COMMANDS - 1) + b"BAD\n" + b"NOP\n" * 10, 0)
-    assert wire.peer.closing
-    assert not wire.peer.has_more
-
-
 class SlowHandshakes:
     """A TLS whose every handshake takes a second of the turn's clock, and fails."""
 

@@ -45,14 +45,6 @@ class EchoBench(Bench):
         self.speak(partial(Echo, self.asked))
 
 
-def test_lines_come_back_and_the_last_one_ends_the_connection() -> None:
-    bench = EchoBench()
-    client = bench.connect(b"one\ntwo\nen")
-    assert client.recv(100) == b"one\ntwo\n"
-    bench.send(client, b"d\nmore\n")
-    assert (client.recv(100), client.recv(100)) == (b"end\n", b"")
-
-
 def test_a_suspended_peer_reads_nothing_until_it_is_resumed_in_a_turn() -> None:
     bench = EchoBench()
     client = bench.connect(b"wait\nnext\n")

@@ -122,15 +122,6 @@ def test_answers_come_in_order_when_the_connection_changes_hands(node: LocalNode
         assert answer(sock).endswith(b"OK")
 
 
-def test_a_client_that_leaves_in_a_request_harms_no_other(node: LocalNode) -> None:
-    for cut in (0, 10, 60, len(REQUESTS["pub"]) - 1):
-        with node.connect("HTTP") as sock:
-            sock.sendall(REQUESTS["pub"][:cut])
-    with node.connect("HTTP") as sock:
-        sock.sendall(PING)
-        assert answer(sock).endswith(b"OK")
-
-
 def test_a_request_that_asks_to_close_is_closed(node: LocalNode) -> None:
     with node.connect("HTTP") as sock:
         sock.sendall(PING + PING.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))

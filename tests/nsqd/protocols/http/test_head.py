@@ -1,6 +1,6 @@
 """Which heads are answered in the turn: those that every server reads alike, and no other."""
 
-from nsqd.protocols.http.head import MAX_HEAD, Request, Route, may_become, read_head
+from nsqd.protocols.http.head import MAX_HEAD, Request, may_become, read_head
 from tests.cases import each
 
 PUB = b"POST /pub?topic=t HTTP/1.1\r\n"
@@ -14,40 +14,6 @@ def is_own_host(host: bytes) -> bool:
 
 def read(head: bytes) -> Request | None:
     return read_head(head, is_own_host)
-
-
-@each("head, request_", [
-    (PUB + HOST + LENGTH + b"\r\n", (Route.PUB, b"t", 5)),
-    (PUB + b"host:x\r\ncontent-length:  05\r\n\r\n", (Route.PUB, b"t", 5)),
-    (PUB + HOST + LENGTH + b"User-Agent: a (x; y)\r\nAccept: */*\r\nConnection: Keep-Alive\r\n\r\n", (Route.PUB, b"t", 5)),
-    (b"POST /mpub?topic=a.B_c-1 HTTP/1.1\r\n" + HOST + LENGTH + b"\r\n", (Route.MPUB, b"a.B_c-1", 5)),
-    (b"POST /mpub?topic=t&binary=true HTTP/1.1\r\n" + HOST + LENGTH + b"\r\n", (Route.BINARY, b"t", 5)),
-    (b"GET /ping HTTP/1.1\r\n" + HOST + b"\r\n", (Route.PING, b"", 0)),
-    (b"GET /ping HTTP/1.1\r\n" + HOST + b"Content-Length: 0\r\n\r\n", (Route.PING, b"", 0)),
-    (b"GET /livez HTTP/1.1\r\n" + HOST + b"\r\n", (Route.LIVEZ, b"", 0)),
-    (b"GET /readyz HTTP/1.1\r\n" + HOST + b"\r\n", (Route.READYZ, b"", 0)),
-    (b"GET /stats?format=json&topic=t HTTP/1.1\r\n" + HOST + b"\r\n", (Route.STATS, b"t", 0)),
-])  # fmt: skip
-def test_the_usual_heads_are_read(head: bytes, request_: tuple[Route, bytes, int]) -> None:
-    found = read(head)
-    assert found is not None
-    assert found[:3] == request_
-    assert head.startswith(found.method.encode() + b" " + found.target + b" HTTP/1.1")
-
-
-@each(
-    "query, channel, clients, memory",
-    [
-        (b"", b"", True, True),
-        (b"&channel=c.d", b"c.d", True, True),
-        (b"&include_clients=false", b"", False, True),
-        (b"&channel=c&include_mem=false&include_clients=true", b"c", True, False),
-    ],
-)
-def test_the_arguments_of_statistics_are_read(query: bytes, channel: bytes, clients: bool, memory: bool) -> None:
-    target = b"/stats?format=json&topic=t" + query
-    found = read(b"GET " + target + b" HTTP/1.1\r\n" + HOST + b"\r\n")
-    assert found == Request(Route.STATS, b"t", 0, "GET", target, channel, clients, memory)
 
 
 @each("head", [

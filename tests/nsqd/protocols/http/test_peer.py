@@ -232,14 +232,6 @@ def test_a_half_read_head_leaves_with_the_time_that_is_left_to_it_and_counts_as_
     assert prompt.peer.buffered == 0
 
 
-@each("request_", [binary(1, b"a!"), binary(MOST_MESSAGES + 1, b"a")])
-def test_a_binary_mpub_that_is_malformed_or_long_leaves_unpublished(request_: bytes) -> None:
-    wire = Wire()
-    assert wire.send(request_) == []
-    assert wire.rest == request_
-    assert wire.published() == []
-
-
 def test_statistics_of_a_topic_are_answered_with_their_length_or_leave() -> None:
     wire = Wire()
     (answer,) = wire.send(STATS)

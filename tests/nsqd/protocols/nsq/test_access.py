@@ -122,11 +122,6 @@ def test_auth_first(command: bytes, name: str) -> None:
     assert wire.node.broker.topics == {}
 
 
-@each("command, name", NEEDS)
-def test_what_is_allowed(command: bytes, name: str) -> None:
-    assert authorized(rule("^t$")).send(command).replies() == [b"OK"]
-
-
 FORBIDDEN = [
     rule("^u$"),
     rule("t", ("^d$",)),  # a channel that the empty name of a publish does not match either

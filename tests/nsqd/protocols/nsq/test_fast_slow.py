@@ -149,25 +149,6 @@ def test_a_pub_like_the_one_before_it_is_as_good_as_any_other(
     assert play(script, None, fast=True) == play(script, None, fast=False) == play(script, [], fast=False)
 
 
-def test_a_pub_like_the_one_before_it_is_not_read_command_by_command_and_makes_a_deleted_topic_again() -> None:
-    wire = Wire()
-    topics, pub = wire.node.broker.topics, b"PUB t\n" + body(b"1")
-    wire.node.broker.topic("t")
-    wire.peer.receive(pub, 5)
-    known, peer_module.Peer._command = peer_module.Peer._command, None  # type: ignore[method-assign, assignment]
-    try:
-        wire.peer.receive(b"PUB t\n" + body(b"two"), 7)
-    finally:
-        peer_module.Peer._command = known  # type: ignore[method-assign]
-    assert topics["t"].intake.message_count == 2
-    assert wire.peer.pub_counts == {"t": 2}
-    assert wire.peer.introduction.liveness.last_activity == 7
-    wire.node.broker.delete_topic("t")
-    wire.peer.receive(pub, 7)
-    wire.peer.receive(pub, 7)
-    assert topics["t"].intake.message_count == 2
-
-
 def test_a_body_in_small_pieces_costs_no_more_than_its_bytes() -> None:
     """The buffer is parsed again only when what was missing is there: count the parses."""
     wire, parses = Wire(), 0

@@ -2,7 +2,6 @@
 
 from collections import Counter
 
-from nsqd.protocols.account import LOOK_AGAIN
 from tests.cases import each
 from tests.nsqd.core.promoted import promote
 from tests.nsqd.protocols.nsq.wire import Wire
@@ -48,33 +47,6 @@ def test_nsq_a_message_that_is_finished_or_times_out_lets_another_channel_go_on(
     second.peer.disconnected()
     nsq.check()
     assert not nsq.accounts.account("orders").blocked
-
-
-def test_nsq_a_consumer_without_room_looks_again_from_time_to_time_and_not_at_once() -> None:
-    nsq = Nsq(in_flight=1)
-    wires = [nsq.consumer(1), nsq.consumer(1)]
-    nsq.node.publish("orders", b"1", b"2")
-    looks = []
-    for _ in range(100):
-        for wire in wires:
-            wire.advance(1)
-            looks.append(wire.peer.next_timer() - nsq.node.now)
-    assert 0 < min(looks) <= LOOK_AGAIN
-    nsq.check()
-
-
-def test_nsq_a_consumer_that_goes_makes_room() -> None:
-    nsq = Nsq(in_flight=2)
-    first, second = nsq.consumer(5), nsq.consumer(5)
-    nsq.node.publish("orders", b"1", b"2")
-    assert len(first.advance(300).messages()) + len(second.advance(300).messages()) == 2
-    nsq.node.publish("orders", b"3")
-    holder, other = (first, second) if first.peer.in_flight() else (second, first)
-    holder.peer.disconnected()
-    other.advance(300)
-    assert nsq.in_flight == other.peer.in_flight() <= 2
-    assert other.messages()
-    nsq.check()
 
 
 def test_nsq_limits_change_while_a_consumer_is_there() -> None:

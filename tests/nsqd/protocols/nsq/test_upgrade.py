@@ -105,17 +105,6 @@ def test_what_is_pipelined_behind_it_in_the_clear_is_dropped(asked: dict[str, ob
     assert wire.send(b"PUB t\n" + body(b"y")).replies() == [b"OK"]
 
 
-def test_the_layers_are_confirmed_one_by_one() -> None:
-    wire = Wire(settings=TLS)
-    wire.send(identify(tls_v1=True, deflate=True)).frames()
-    assert wire.peer.introduction.tls is None
-    wire.peer.upgraded(INFO)
-    assert wire.replies() == [b"OK"]
-    assert wire.peer.introduction.tls == INFO
-    wire.peer.upgraded()
-    assert wire.replies() == [b"OK"]
-
-
 # time
 
 
