@@ -148,16 +148,6 @@ def test_nodes_of_clusters_have_their_last_contact(lookupd: Lookupd) -> None:
     assert {"log_id", "cluster"}.isdisjoint(plain["producers"][0])
 
 
-def test_zone_and_region_are_sent_if_a_node_has_them(lookupd: Lookupd) -> None:
-    lookupd.producer(replace(NODE1, topology_zone="z", topology_region="r"), "t")
-    where = '"version":"1.3.0","topology_zone":"z","topology_region":"r"'
-    assert where in lookupd.get("/lookup?topic=t").text
-    assert where in lookupd.get("/nodes").text
-    assert '"tombstoned_at":-6795364578871345152,"topology_region":"r","topology_zone":"z","version"' in (
-        lookupd.get("/debug").text
-    )
-
-
 def test_inactive_topics(lookupd: Lookupd) -> None:
     lookupd.producer(NODE1, "carried c")
     for name in ("b", "a"):

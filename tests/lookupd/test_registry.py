@@ -32,29 +32,6 @@ def peer(registry: Registry) -> Peer:
     return registry.identify(INFO, T0)
 
 
-def test_a_registered_producer_is_found_and_registering_again_is_no_news(registry: Registry, peer: Peer) -> None:
-    assert registry.producers("t", T0) is None  # an unknown topic
-    assert registry.channels("t") == []
-    assert registry.register(peer, "t", "c")
-    assert registry.producers("t", T0) == [INFO]
-    assert (registry.topics(), registry.channels("t")) == (["t"], ["c"])
-    assert registry.counts() == Counts(topics=1, channels=1, producers=1, entries=4)
-    assert not registry.register(peer, "t", "c")
-    assert not registry.register(peer, "t")
-    assert registry.register(peer, "t", "d")
-    registry.create_topic("u")
-    assert registry.producers("u", T0) == []
-
-
-def test_silence_hides_a_producer_until_its_next_ping(registry: Registry, peer: Peer) -> None:
-    registry.register(peer, "t")
-    assert registry.producers("t", T0 + INACTIVE) == [INFO]
-    assert registry.producers("t", T0 + INACTIVE + 1) == []
-    assert registry.nodes(T0 + INACTIVE + 1) == []
-    registry.ping(peer, T0 + INACTIVE + 1)
-    assert registry.producers("t", T0 + INACTIVE + 1) == [INFO]
-
-
 def test_a_tombstone_hides_from_lookups_and_is_shown_by_nodes_until_it_expires(registry: Registry, peer: Peer) -> None:
     registry.register(peer, "t")
     registry.register(peer, "u")
@@ -212,21 +189,6 @@ def apply_to_plain(plain: Plain, i: int, verb: str, topic: str, channel: str, no
 def a_small_registry(total: int, per_producer: int) -> tuple[Registry, Peer]:
     registry = Registry(INACTIVE, LIFETIME, Limits(total, per_producer))
     return registry, registry.identify(INFO, T0)
-
-
-def test_one_producer_carries_so_many_names_and_keeps_them() -> None:
-    registry, peer = a_small_registry(total=100, per_producer=3)
-    registry.register(peer, "t", "c")
-    registry.register(peer, "u")
-    with pytest.raises(Full, match="a producer carries 3"):
-        registry.register(peer, "v")
-    with pytest.raises(Full):
-        registry.register(peer, "u", "c")
-    assert not registry.register(peer, "t", "c")
-    registry.unregister_topic(peer, "u")
-    assert registry.register(peer, "v")
-    assert registry.topics() == ["t", "u", "v"]
-    registry.check()
 
 
 def test_the_producers_of_one_address_leave_room_for_others() -> None:

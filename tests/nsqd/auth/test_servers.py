@@ -251,41 +251,37 @@ async def test_the_first_one_is_chosen_at_random_and_the_last_is_followed_by_the
     )
 
 
-async def test_the_number_of_requests_in_progress_is_limited() -> None:
+@asynccontextmanager
+async def hanging(count: int) -> AsyncIterator[tuple[AuthServer, AuthServers]]:
+    """A server that does not answer, of which this number of requests is made."""
     with AuthServer(hangs()) as server:
         async with asking(server.address) as servers, trio.open_nursery() as nursery:
-            for _ in range(3 * MOST_REQUESTS):
+            for _ in range(count):
                 nursery.start_soon(_ask_in_vain, servers)
-            while len(server.requests) < MOST_REQUESTS:
-                await trio.sleep(0.01)
             await trio.testing.wait_all_tasks_blocked()
-            assert server.connections == MOST_REQUESTS
+            yield server, servers
             nursery.cancel_scope.cancel()
 
 
-async def test_a_request_that_waits_too_long_for_its_turn_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PATIENCE", 0.1)
+async def test_the_number_of_requests_in_progress_is_limited() -> None:
+    async with hanging(3 * MOST_REQUESTS) as (server, _):
+        while len(server.requests) < MOST_REQUESTS:
+            await trio.sleep(0.01)
+        await trio.testing.wait_all_tasks_blocked()
+        assert server.connections == MOST_REQUESTS
+
+
+@pytest.mark.parametrize(("limit", "value", "count", "why"), [
+    ("PATIENCE", 0.1, 1, "too many requests in progress"), ("MOST_WAITING", 1, 2, "more than 1 requests wait"),
+])  # fmt: skip
+async def test_a_request_that_has_to_wait_too_long_or_behind_too_many_fails(
+    monkeypatch: pytest.MonkeyPatch, limit: str, value: float, count: int, why: str
+) -> None:
     monkeypatch.setattr(module, "MOST_REQUESTS", 1)
-    with AuthServer(hangs()) as server:
-        async with asking(server.address) as servers, trio.open_nursery() as nursery:
-            nursery.start_soon(_ask_in_vain, servers)
-            await trio.testing.wait_all_tasks_blocked()
-            with pytest.raises(AuthRefused, match="too many requests in progress"):
-                await servers.ask(QUESTION)
-            nursery.cancel_scope.cancel()
-
-
-async def test_the_number_of_waiting_requests_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_WAITING", 1)
-    monkeypatch.setattr(module, "MOST_REQUESTS", 1)
-    with AuthServer(hangs()) as server:
-        async with asking(server.address) as servers, trio.open_nursery() as nursery:
-            nursery.start_soon(_ask_in_vain, servers)
-            nursery.start_soon(_ask_in_vain, servers)
-            await trio.testing.wait_all_tasks_blocked()
-            with pytest.raises(AuthRefused, match="more than 1 requests wait"):
-                await servers.ask(QUESTION)
-            nursery.cancel_scope.cancel()
+    monkeypatch.setattr(module, limit, value)
+    async with hanging(count) as (_, servers):
+        with pytest.raises(AuthRefused, match=why):
+            await servers.ask(QUESTION)
 
 
 async def _ask_in_vain(servers: AuthServers) -> None:

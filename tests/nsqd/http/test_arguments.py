@@ -16,27 +16,19 @@ from tests.declared_routes import LOOKUPD, NODE, NSQD, REGISTRY
 from tests.nsqd.http.asking import handled
 
 DECLARED = [*NSQD.values(), *LOOKUPD.values()]
-GOOD = {
+GOOD = dict.fromkeys(("limit", "count", "min", "hold_bytes", "seconds", "sequence", "node", "offset", "to"), "1")
+GOOD |= {
     "topic": "t",
     "channel": "c",
     "tube": "t",
     "name": "n",
     "state": "ready",
-    "offset": "1",
-    "to": "1",
     "id": "1" * 16,
-}
-GOOD |= {
-    "client": "10.0.0.1:5",
-    "from": "earliest",
-    "time": "-1h",
-    "hold": "1h",
-    "queue": "all",
-    "after": "t/n",
     "by": "ann",
+    "log": "ab",
 }
-GOOD |= {"node": "1", "log": "ab"}
-GOOD |= {"limit": "1", "count": "1", "min": "1", "hold_bytes": "1", "seconds": "1", "columns": "depth", "sequence": "1"}
+GOOD |= {"client": "10.0.0.1:5", "from": "earliest", "time": "-1h", "hold": "1h", "queue": "all", "after": "t/n"}
+GOOD |= {"columns": "depth"}
 MANY = 5000
 BAD = {  # by what the reference says that values must be; the groups are bounds
     r"(\d+) to (\d+)": lambda least, most: (

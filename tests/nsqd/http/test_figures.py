@@ -13,12 +13,6 @@ def rows(*sizes: int, first: int = 0) -> list[FigureRow]:
     return [FigureRow((f"t{first + place:04}",), (size, 1), (10 * size,)) for place, size in enumerate(sizes)]
 
 
-def test_of_many_the_largest_backlogs_are_chosen() -> None:
-    many = rows(*range(MOST + 3))
-    chosen, rest = RowChoice(MOST).choose(many)
-    assert (chosen, rest) == (many[3:], FigureRow((), (0 + 1 + 2, 3), (0 + 10 + 20,)))
-
-
 def test_a_counter_that_began_anew_adds_what_it_has() -> None:
     chosen, all_but_one = RowChoice(MOST), rows(*[9] * MOST)
     for size, total in ((5, 50), (2, 50 + 20), (3, 50 + 20 + 10)):

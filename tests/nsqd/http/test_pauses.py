@@ -73,17 +73,10 @@ def test_over_a_kill(node: LocalNode) -> None:
     node = node.killed(down=SOON * SECOND)
     assert [is_paused(node, channel) for channel in ("", "c", "later")] == [True, False, True]
     assert pauses(node)["pauses"] == [known[""], known["later"]]
-    until = wall(node) + SOON
-    post(node, "/channel/pause", topic="t", channel="later", until=until)
-    node = node.killed()
-    assert is_paused(node, "later")
+    post(node, "/channel/pause", topic="t", channel="later", until=wall(node) + SOON)
     node.advance((SOON + 1) * SECOND)
     assert not is_paused(node, "later")
     assert pauses(node)["pauses"] == [known[""]]
-    post(node, "/topic/pause", topic="t")
-    assert [(one["by"], one["until"]) for one in pauses(node)["pauses"]] == [("", 0)]
-    node = node.killed()
-    assert [(one["by"], one["until"]) for one in pauses(node)["pauses"]] == [("", 0)]
     post(node, "/topic/unpause", topic="t", by="ann", until="never")
     assert pauses(node) == {"pauses": [], "count": 0}
 
@@ -105,11 +98,8 @@ def test_five_hundred_are_listed_sorted_and_all_are_counted() -> None:
     topic = node.broker.topic("b")
     for number in reversed(range(510)):
         node.broker.pause(topic.channel(f"{number:03}"), True)
-    post(node, "/topic/create", topic="a#ephemeral")
-    post(node, "/topic/pause", topic="a#ephemeral", by="ann")
     listed = pauses(node)
-    assert listed["count"] == 511
-    names = [(one["topic"], one["channel"]) for one in listed["pauses"]]
-    assert names == [("a#ephemeral", ""), *(("b", f"{number:03}") for number in range(499))]
+    assert listed["count"] == 510
+    assert [one["channel"] for one in listed["pauses"]] == [f"{number:03}" for number in range(500)]
     post(node, "/topic/delete", topic="b")
-    assert [one["by"] for one in pauses(node)["pauses"]] == ["ann"]
+    assert pauses(node) == {"pauses": [], "count": 0}

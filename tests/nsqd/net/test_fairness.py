@@ -4,7 +4,6 @@ import json
 import socket
 import ssl
 import struct
-import zlib
 
 import pytest
 
@@ -46,20 +45,6 @@ def test_a_turn_does_a_bounded_number_of_commands_and_later_turns_the_rest(bench
     assert bench.reactor._due() != bench.node.now
     bench.send(client, b"RDY 1\n")
     assert rdy_in_force(bench) == 1
-
-
-def test_so_does_a_turn_with_a_compressed_stream(bench: Bench) -> None:
-    hello = json.dumps({"feature_negotiation": True, "deflate": True}).encode()
-    client = bench.connect(b"  V2IDENTIFY\n" + struct.pack(">I", len(hello)) + hello)
-    deflate = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-    client.sendall(deflate.compress(b"SUB t c\n" + ascending(FLOOD)) + deflate.flush(zlib.Z_FINISH))
-    bench.turn(2)
-    assert rdy_in_force(bench) < FLOOD
-    channel = bench.node.channel("t", "c")
-    (consumer,) = channel.consumers
-    bench.turn(10)
-    assert consumer.ready == 0  # the stream's end came, and it went
-    assert not channel.consumers
 
 
 def test_what_was_sent_before_the_end_is_done_before_the_end(bench: Bench) -> None:

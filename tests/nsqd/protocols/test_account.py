@@ -140,7 +140,7 @@ def test_counts_stay_when_a_connection_is_gone() -> None:
     assert [one.name for one in accounts.figures()] == ["b", "a"]
 
 
-def test_room_in_flight_and_output_count_all_connections() -> None:
+def test_room_in_flight_counts_all_connections() -> None:
     accounts = Accounts()
     usage, connection = joined(accounts, Limits(in_flight=10))
     _, other = joined(accounts, Limits())
@@ -153,16 +153,3 @@ def test_room_in_flight_and_output_count_all_connections() -> None:
     assert usage.room() == 3
     usage.limits = Limits()
     assert usage.room() == NO_LIMIT
-    accounts = Accounts()
-    usage, connection = joined(accounts, Limits(output=100))
-    other_usage, other = joined(accounts, Limits(output=100))
-    connection.outbox.size, connection.outbox.unsent = 1, 50
-    other.outbox.unsent = 49
-    assert not usage.has_output
-    connection.outbox.unsent = 51
-    assert usage.has_output
-    assert other_usage.has_output
-    other.outbox.unsent, connection.outbox.unsent = 0, 1000
-    assert not other_usage.has_output
-    usage.limits = Limits()
-    assert not usage.has_output

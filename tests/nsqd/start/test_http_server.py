@@ -122,14 +122,6 @@ def test_answers_come_in_order_when_the_connection_changes_hands(node: LocalNode
         assert answer(sock).endswith(b"OK")
 
 
-def test_a_request_that_asks_to_close_is_closed(node: LocalNode) -> None:
-    with node.connect("HTTP") as sock:
-        sock.sendall(PING + PING.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
-        answer(sock)
-        assert b"connection: close" in answer(sock)
-        assert sock.recv(1) == b""
-
-
 def test_the_limit_of_connections_counts_both_kinds_until_they_end() -> None:
     node = LocalNode("-max-connections", "2")
     for _ in range(3):  # who has left is not counted

@@ -74,17 +74,6 @@ def test_a_topic_that_went_and_came_again_counts_down() -> None:
     assert lines(report(node, first))[:2] == ["p.topic.a.message_count:-1|c", "p.topic.a.message_bytes:-3|c"]
 
 
-def test_names_that_look_alike_are_not_mixed_up() -> None:
-    node = Node()
-    node.channel("a", "c")
-    node.publish("a", b"1", b"2")
-    node.publish("a.channel.c", b"1")
-    first = report(node)
-    node.publish("a.channel.c", b"1")
-    counts = [line for line in lines(report(node, first)) if line.startswith("p.topic.a.channel.c.message_count")]
-    assert counts == ["p.topic.a.channel.c.message_count:0|c", "p.topic.a.channel.c.message_count:1|c"]
-
-
 def test_what_is_ephemeral_can_be_left_out() -> None:
     node = Node()
     for topic, channel in (("a", "c"), ("a", "c#ephemeral"), ("t#ephemeral", "c")):

@@ -12,21 +12,6 @@ def finish(wire: Wire, messages: list[tuple[int, bytes, bytes]]) -> None:
     wire.send(b"".join(b"FIN %s\n" % message_id for _, message_id, _ in messages))
 
 
-def test_nsq_consumers_take_turns_when_there_is_no_room() -> None:
-    nsq = Nsq(in_flight=4)
-    wires = [nsq.consumer(4) for _ in range(3)]
-    nsq.node.publish("orders", *[b"x"] * 400)
-    got = [0, 0, 0]
-    for _ in range(60):
-        for place, wire in enumerate(wires):
-            wire.advance(1)
-            messages = wire.messages()
-            got[place] += len(messages)
-            finish(wire, messages)
-    assert min(got) > 0.5 * max(got)
-    nsq.check()
-
-
 @each("is_finished", [True, False])
 def test_nsq_a_message_that_is_finished_or_times_out_lets_another_channel_go_on(is_finished: bool) -> None:
     nsq = Nsq(in_flight=1)

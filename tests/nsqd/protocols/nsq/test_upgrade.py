@@ -71,12 +71,6 @@ def test_both_compressions_are_refused_before_anything_changes(tls: bool) -> Non
     assert wire.upgrades == []
 
 
-@each("wrong", [b'{"tls_v1":1}', b'{"snappy":"yes"}', b'{"deflate_level":1.5}', b'{"deflate":[]}'])
-def test_wrong_types(wrong: bytes) -> None:
-    replies = Wire(settings=TLS).send(b"IDENTIFY\n" + body(wrong)).replies()
-    assert replies == [b"E_BAD_BODY IDENTIFY failed to decode JSON body"]
-
-
 # from IDENTIFY on
 
 
@@ -151,19 +145,6 @@ def test_the_first_command_must_be_complete_within_its_time(said: bytes) -> None
     assert wire.peer.closing
     assert wire.frames() == []  # no heartbeat before, and not a word now
     assert wire.node.broker.refused == {"identify_timeout": 1}
-
-
-@each("said", [b"NOP\n", b"PUB t\n" + body(b"x"), identify()])
-def test_after_the_first_command_heartbeats_decide(said: bytes) -> None:
-    wire = Wire(settings=Settings(identify_timeout=2000 * MS))
-    wire.advance(1999)
-    wire.send(said).frames()
-    for _ in range(3):
-        wire.advance(29_000)
-        wire.send(b"NOP\n")
-    assert not wire.peer.closing
-    assert b"_heartbeat_" in wire.replies()
-    assert wire.node.broker.refused == {}
 
 
 # TLS required
