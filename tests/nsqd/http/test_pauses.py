@@ -62,25 +62,6 @@ def test_a_pause_ends_by_itself_and_delivery_goes_on(node: LocalNode, caplog: py
     ]
 
 
-def test_over_a_kill(node: LocalNode) -> None:
-    """One ends while the node is down, one after it is there again, two do not end."""
-    post(node, "/channel/create", topic="t", channel="later")
-    now = wall(node)
-    post(node, "/channel/pause", topic="t", channel="c", by="ann", until=now + SOON)
-    post(node, "/channel/pause", topic="t", channel="later", by="bob", until=now + MONTH)
-    post(node, "/topic/pause", topic="t", by="cid")
-    known = {one["channel"]: one for one in pauses(node)["pauses"]}
-    node = node.killed(down=SOON * SECOND)
-    assert [is_paused(node, channel) for channel in ("", "c", "later")] == [True, False, True]
-    assert pauses(node)["pauses"] == [known[""], known["later"]]
-    post(node, "/channel/pause", topic="t", channel="later", until=wall(node) + SOON)
-    node.advance((SOON + 1) * SECOND)
-    assert not is_paused(node, "later")
-    assert pauses(node)["pauses"] == [known[""]]
-    post(node, "/topic/unpause", topic="t", by="ann", until="never")
-    assert pauses(node) == {"pauses": [], "count": 0}
-
-
 @pytest.mark.parametrize("path", ["/topic/pause", "/channel/pause"])
 def test_errors(path: str, node: LocalNode) -> None:
     now = wall(node)

@@ -147,10 +147,6 @@ def test_a_lone_message_on_a_quiet_node_is_returned_at_once(node: LocalNode, dur
 def test_what_is_refused(node: LocalNode, arguments: dict[str, Any], error: tuple[int, str]) -> None:
     make_short(node)
     assert (get(node, "/topic/read", **arguments), bodies_of(node, "short")) == (error, ["a", "b", "c"])
-
-
-def test_a_form_that_is_not_known_is_refused(node: LocalNode) -> None:
-    make_short(node)
     assert reply_of(answer(node, "short", "image/png")) == (406, "NOT_ACCEPTABLE")
 
 

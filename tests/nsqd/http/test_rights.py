@@ -95,9 +95,7 @@ def test_who_may_create_a_topic_does_not_configure_one_that_is_there(guarded: Gu
 
 @pytest.mark.parametrize(("role", "several"), [("operator", 403), ("admin", 404)])
 @pytest.mark.parametrize(("listed", "one"), [("messages", "offset=1"), ("buried", "id=0000000000000001")])
-def test_finishing_several_messages_needs_delete_as_in_nsqadmin(
-    guarded: Guarded, role: str, several: int, listed: str, one: str
-) -> None:
+def test_finishing_several_needs_delete(guarded: Guarded, role: str, several: int, listed: str, one: str) -> None:
     state = "" if listed == "buried" else "&state=ready"
     path = f"/channel/{listed}/finish?topic=nowhere&channel=c&"
     for asked in (one, f"count=1{state}"):

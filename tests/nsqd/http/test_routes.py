@@ -4,7 +4,7 @@ import socket
 
 from tests.cases import each
 from tests.local_node import LocalNode
-from tests.nsqd.http.raw import SMALL, ask, exchange, is_empty, is_error, is_ok, stats, topic_of
+from tests.nsqd.http.raw import SMALL, ask, exchange, is_empty, is_error, is_ok, stats
 
 FLAGS = SMALL
 
@@ -99,12 +99,3 @@ def test_our_own_host_and_origin_pass(node: LocalNode) -> None:
     for host in ("localhost", here, "[::1]:4151", "LOCALHOST:1", "node.example", socket.gethostname(), "box"):
         assert is_ok(ask(node, "GET", "/ping", b"", f"Host: {host}")), host
     assert is_ok(ask(node, "GET", "/ping", b"", f"Host: {here}", f"Origin: http://{here}"))
-
-
-def test_requests_share_a_connection(node: LocalNode) -> None:
-    one = b"POST /pub?topic=kept HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx"
-    last = b"GET /nope HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    answers = exchange(node, one * 3 + last)
-    assert answers.count(b"HTTP/1.1 200 OK\r\n") == 3
-    assert answers.endswith(b'{"message":"NOT_FOUND"}')
-    assert topic_of(node, "kept")["message_count"] == 3

@@ -54,9 +54,7 @@ def test_a_topic_is_made_with_its_config_and_making_it_again_changes_only_what_i
     ({"durability": "os", "retention": "x"}, "INVALID_RETENTION"),
 ])  # fmt: skip
 @each("path", ["/topic/config", "/topic/create"])
-def test_bad_values_are_refused_and_nothing_changes(
-    node: LocalNode, path: str, arguments: dict[str, str], error: str
-) -> None:
+def test_bad_values_change_nothing(node: LocalNode, path: str, arguments: dict[str, str], error: str) -> None:
     post(node, "/topic/create", topic="bad")
     assert (refused(node, path, topic="bad", **arguments), reply_of(node, "bad")) == ((400, error), NODES_OWN)
     assert refused(node, path, topic="none", **arguments)[0] == 400
@@ -68,9 +66,7 @@ def test_bad_values_are_refused_and_nothing_changes(
     ({"topic": "nowhere"}, 400, "MISSING_ARG_SETTING"),
     ({"topic": "e#ephemeral", "durability": "os"}, 400, "EPHEMERAL_TOPIC"),
 ])  # fmt: skip
-def test_what_cannot_be_configured_is_an_error(
-    node: LocalNode, arguments: dict[str, str], status: int, error: str
-) -> None:
+def test_what_cannot_be_configured(node: LocalNode, arguments: dict[str, str], status: int, error: str) -> None:
     assert refused(node, "/topic/config", **arguments) == (status, error)
 
 

@@ -106,17 +106,6 @@ def test_beyond_the_limit_the_door_is_shut_without_a_word(door: MakeDoor) -> Non
     assert (len(here.accept()), here.refused) == (1, {"max_connections": 3})
 
 
-def test_unix_sockets_have_no_address_to_count(door: MakeDoor, tmp_path: Path) -> None:
-    here = door(4, 1, tmp_path / "socket")
-    here.knock(5, ip="")
-    assert [(accepted.ip, accepted.port) for accepted in here.accept()] == [("", "")] * 4
-    assert here.refused == {"max_connections": 1}
-    for _ in range(4):
-        here.limiter.count_off("")
-    here.knock(1, ip="")
-    assert len(here.accept()) == 1
-
-
 class Exhausted:
     """A listener of a machine that has no descriptor left, or of one that is broken off."""
 

@@ -114,26 +114,6 @@ def test_each_side_learns_why_a_handshake_failed(
     assert (dialer.received, acceptor.received, ends.edge.refused["tls_or_compression"]) == (b"", b"", 2)
 
 
-def test_a_server_that_is_silent_gets_a_client_hello_and_no_other_byte(ends: Ends) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        dialer = ends.dial(server.getsockname())
-        ends.turn()
-        accepted, _ = server.accept()
-        with accepted:
-            accepted.settimeout(5)
-            data = accepted.recv(1 << 16)
-            assert data[:2] == b"\x16\x03"  # a record of a handshake
-            assert int.from_bytes(data[3:5]) + 5 == len(data)
-            ends.turn()
-            accepted.setblocking(False)
-            with pytest.raises(BlockingIOError):
-                accepted.recv(1)
-            accepted.send(b"\0\0\0\x08\x01what?")
-            ends.turn(12)
-    assert dialer.tls is None
-    assert dialer.why == "TLS handshake failed: wrong version number"
-
-
 def test_a_side_that_accepts_says_nothing_first(own: Path) -> None:
     for wrap, says_something in ((load(own, 0).accept, False), (load(own, 0).dial, True)):
         layers, talker = Layers(Upgrade(tls=True), wrap), Talker([], b"", Mock())

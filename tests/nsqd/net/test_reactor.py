@@ -102,9 +102,7 @@ def test_a_reply_waits_for_its_own_commit_and_not_for_later_ones() -> None:
     assert len(bench.reactor._promised.connections) <= 4
 
 
-def test_what_a_turn_delivers_is_in_its_group_and_a_quiet_turn_writes_one_group(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_a_turn_delivers_is_in_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
     notes: list[str] = []
 
     def note(kind: type, name: str, what: Callable[..., str]) -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd.protocols.account import MOST_RATES, NO_LIMIT, Account, Accounts, Bucket, Usage
+from nsqd.protocols.account import MOST_RATES, Account, Accounts, Bucket, Usage
 from nsqd.protocols.outbox import Outbox
 from shared.auth.limits import Limits
 from tests.nsqd.core.node import SECOND
@@ -119,37 +119,3 @@ def test_entries_of_one_name_share_what_is_used_and_have_limits_of_their_own() -
     use = account.figures()
     assert (use.messages, use.bytes, use.refused) == (31, 310, 0)  # who answers counts refusals
     assert account.admit(Limits(), 5, 5, NOW) == 0  # without limits it is counted
-
-
-def test_counts_stay_when_a_connection_is_gone() -> None:
-    accounts = Accounts()
-    connection = Connection()
-    connection.publish(100, 100)  # before it was known by this name
-    usage = accounts.join("a", Limits(), connection, is_new=True)
-    assert usage is not None
-    connection.publish(3, 30)
-    connection.held = 2
-    connection.outbox.size, connection.outbox.unsent = 5, 6
-    one = accounts.account("a").figures()
-    assert (one.messages, one.bytes, one.connections, one.in_flight, one.output) == (3, 30, 1, 2, 11)
-    for _ in range(2):
-        accounts.account("a").leave(usage)
-        one = accounts.account("a").figures()
-        assert (one.messages, one.bytes, one.connections, one.in_flight, one.output) == (3, 30, 0, 0, 0)
-    joined(accounts, Limits(), "b")[1].publish(1, 31)
-    assert [one.name for one in accounts.figures()] == ["b", "a"]
-
-
-def test_room_in_flight_counts_all_connections() -> None:
-    accounts = Accounts()
-    usage, connection = joined(accounts, Limits(in_flight=10))
-    _, other = joined(accounts, Limits())
-    connection.held, other.held = 3, 4
-    accounts.account("a").holder.hold(1, 5, NOW)
-    accounts.account("a").holder.hold(1, 5, NOW + 1)  # the same job
-    assert usage.room() == 2
-    accounts.account("a").holder.lost(1, 5)
-    accounts.account("a").holder.lost(1, 5)
-    assert usage.room() == 3
-    usage.limits = Limits()
-    assert usage.room() == NO_LIMIT

@@ -56,7 +56,7 @@ def test_what_was_written_before_is_published_too() -> None:
     assert world.depth() == 1
 
 
-def test_a_node_that_drains_counts_what_its_topic_lacks(
+def test_a_draining_node_counts_what_it_lacks(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("penstock"), "propagate", True)

@@ -161,9 +161,7 @@ def test_the_log_has_the_status_and_the_time_of_a_response_that_waits_for_copies
     assert published(caplog) == [(status, seconds)]
 
 
-def test_lines_that_wait_for_their_responses_are_bounded(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_waiting_lines_are_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     waiting: list[HttpReplies] = []
     reactor = SimpleNamespace(when_sent=lambda marks, then: waiting.append(then), clock=lambda: (3 * SECOND, 0))
     caplog.set_level(logging.INFO, "penstock")

@@ -170,9 +170,7 @@ def test_what_is_put_can_be_looked_at_in_the_same_turn(wire: Wire, command: byte
     (b"release 1 0 0\r\nreserve-with-timeout 0\r\n", b"RELEASED\r\nTIMED_OUT\r\n", b"RESERVED 1 3\r\nold\r\n"),
     (b"bury 1 0\r\nkick 5\r\npeek-ready\r\n", b"BURIED\r\nKICKED 1\r\nNOT_FOUND\r\n", b"RESERVED 1 3\r\nold\r\n"),
 ], wire=Wire)  # fmt: skip
-def test_a_waiting_worker_is_before_one_that_asks_later(
-    wire: Wire, commands: bytes, answers: bytes, got: bytes
-) -> None:
+def test_a_waiting_worker_is_before_a_later_one(wire: Wire, commands: bytes, answers: bytes, got: bytes) -> None:
     """Also before the one who put it, in the same piece."""
     assert wire.ask(put(b"old") + b"reserve\r\n").endswith(b"old\r\n")
     waiting = Wire(wire.node).send(b"reserve\r\n")

@@ -139,13 +139,6 @@ def test_a_request_has_a_greatest_number_of_arguments_and_a_greatest_size() -> N
     assert outcome(b"") == outcome(b"PING\n", 5) == 1
 
 
-@each("most", [0, 10, 1023, 1024, 5000])
-def test_an_argument_that_is_too_large_is_refused_before_it_comes(most: int) -> None:
-    data = words([b"a" * most])
-    assert outcome(data, 0, most) == ([b"a" * most], len(data))
-    assert outcome(b"*1\r\n$%d\r\n" % (most + 1), 0, most) == b"invalid bulk length"
-
-
 @each("end", [b"\n", b"\r\n"])
 def test_http_is_recognized_and_a_command_is_none(end: bytes) -> None:
     for line in (

@@ -311,9 +311,7 @@ LAST = st.sampled_from([pub(b""), pub(b"x" * 1001), pub(b"x", topic=b"other"), O
 @given(
     requests=st.lists(LONE, max_size=8), last=LAST, change=st.sampled_from(["", "drain", "delete", "start", "ignore"])
 )
-def test_a_request_that_comes_alone_is_answered_like_one_that_comes_in_pieces(
-    requests: list[bytes], last: bytes, change: str
-) -> None:
+def test_a_lone_request_is_answered_like_one_in_pieces(requests: list[bytes], last: bytes, change: str) -> None:
     alone, pieces = Wire(), Wire()
     for request in [*requests, *requests, last]:
         if request is last:
@@ -356,9 +354,7 @@ def shown(data: bytes, secret: bytes) -> bytes:
     (SIDECAR, b"guess", b"work", False),
     (NOBODY, token("worker"), b"work", True),
 ])  # fmt: skip
-def test_a_user_of_a_unix_socket_is_known_without_a_token(
-    user: int, secret: bytes, topic: bytes, is_allowed: bool
-) -> None:
+def test_a_user_is_known_without_a_token(user: int, secret: bytes, topic: bytes, is_allowed: bool) -> None:
     wire = Wire(Proofs("orders", "worker"), user)
     wire.node.broker.topic(topic.decode())
     data = pub(b"x", topic)

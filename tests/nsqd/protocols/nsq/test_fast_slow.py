@@ -128,20 +128,9 @@ def test_fast_equals_slow_for_any_cut(script: list[bytes | tuple[bytes, int | by
     assert play(script, cuts, fast=False, slice_size=1) == whole
 
 
-def test_one_byte_at_a_time_and_lengths_that_differ_in_one_byte_only() -> None:
-    script = [
-        b"PUB t\n" + body(b"x"), mpub(b"u", b"1", b"22", b"1"), (b"FIN ", 2, b"\n"), (b"REQ ", 3, b" 0\n"), b"NOP\n",
-    ]  # fmt: skip
-    assert play(script, list(range(500)), fast=True) == play(script, [], fast=True)
-    script: list[bytes | tuple[bytes, int | bytes, bytes]] = [mpub(b"t", b"12345", b"12345\0", b"1234")]
-    assert play(script, [], fast=True) == play(script, [], fast=False)
-
-
 @settings(max_examples=tries(80, in_short=24))
 @given(st.lists(st.tuples(st.sampled_from([b"t", b"u", b"uu", b"t "]), sizes, texts), max_size=8), st.booleans())
-def test_a_pub_like_the_one_before_it_is_as_good_as_any_other(
-    pubs: list[tuple[bytes, int, bytes]], whole: bool
-) -> None:
+def test_a_repeated_pub_is_like_any_other(pubs: list[tuple[bytes, int, bytes]], whole: bool) -> None:
     """Each comes by itself. Its length is right if `whole`, and mostly wrong otherwise."""
     script: list[bytes | tuple[bytes, int | bytes, bytes]] = [b"PUB t\n" + body(b"first"), b"PUB u\n" + body(b"first")]
     for name, size, text in pubs:

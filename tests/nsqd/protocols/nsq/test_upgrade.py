@@ -49,9 +49,7 @@ GRANTED = [  # of the server, asked for by the client, agreed on
 
 
 @each("settings, asked, agreed", GRANTED)
-def test_what_is_asked_for_is_granted_if_it_is_there(
-    settings: Settings, asked: dict[str, object], agreed: Upgrade
-) -> None:
+def test_what_is_granted(settings: Settings, asked: dict[str, object], agreed: Upgrade) -> None:
     wire = Wire(settings=settings)
     (answer,) = wire.send(identify(**asked)).replies()
     if asked.get("feature_negotiation") is False:
