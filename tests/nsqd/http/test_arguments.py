@@ -2,9 +2,6 @@
 
 import inspect
 import re
-import types
-import typing
-from typing import Any
 
 import pytest
 
@@ -95,22 +92,3 @@ def test_handlers_take_what_is_declared(route: Route) -> None:
     assert len(declared) == len(route.arguments)
     assert {name for name, default in named.items() if default is inspect.Parameter.empty} <= declared
     assert declared <= set(named) or len(named) < len(parameters)
-
-
-@each("route", DECLARED)
-def test_values_have_the_types_that_handlers_expect(route: Route) -> None:
-    hints = typing.get_type_hints(inspect.unwrap(route.handler))
-    for argument in route.arguments:
-        if argument.keyword in hints:
-            good = GOOD | {"state": re.split("[, ]", argument.expected)[0]}
-            good |= {argument.name: "1h"} if argument.expected.startswith("a duration") else {}
-            values = [argument.default] if argument.default is not REQUIRED else []
-            values += [argument.read(good[argument.name])] if argument.name in good else []
-            for value in values:
-                assert fits(value, hints[argument.keyword]), (argument.name, value)
-
-
-def fits(value: object, hint: Any) -> bool:
-    """Return whether a value has the type, as far as that is known without looking into it."""
-    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    return any(isinstance(value, typing.get_origin(kind) or kind) for kind in kinds)

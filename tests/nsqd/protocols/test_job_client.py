@@ -71,6 +71,21 @@ def test_disque_jobs_stay_counted_when_their_client_goes() -> None:
     second.node.broker.check()
 
 
+def test_disque_a_client_that_waits_gets_no_job_beyond_the_limit() -> None:
+    first = disque(in_flight=1)
+    second, producer = another(first), another(first)
+    for wire in (first, second):
+        assert wire.replies(request("GETJOB", "FROM", "work")) == []
+    ids = [producer.add("work", str(number)) for number in range(2)]
+    got = [wire.advance(50).replies() for wire in (first, second)]
+    assert sorted(map(len, got)) == [0, 1]
+    assert producer.do("ACKJOB", ids[0]) == 1
+    other = second if got[0] else first
+    ((found,),) = other.advance(50).replies()
+    assert found[1].decode() == ids[1]
+    first.node.broker.check()
+
+
 def test_disque_jobs_whose_retry_time_is_over_or_whose_queue_is_deleted_are_counted_no_more() -> None:
     first = disque(in_flight=1)
     first.add("work", "1", "RETRY", 1)

@@ -70,6 +70,16 @@ def test_a_draining_node_counts_what_it_lacks(
     assert world.depth() == 1
 
 
+def test_a_topic_beyond_the_limit(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger("penstock"), "propagate", True)
+    world = World(Limits(max_topics=1))
+    world.node.broker.topic("other")
+    world.note()
+    world.note()
+    assert world.trail.figures().unpublished == 2
+    assert ["topics exceed limit of 1" in record.getMessage() for record in caplog.records] == [True]
+
+
 def test_topics_and_channels_that_come_and_go() -> None:
     events: list[Event] = []
     world = World()

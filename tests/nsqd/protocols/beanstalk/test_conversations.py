@@ -392,7 +392,7 @@ def test_clearing_moving_and_listing(wire: Wire) -> None:
     assert wire.ask(b"list-jobs a delayed 10 2\r\n") == b"OK 8\r\n---\n- 3\n\r\n"
     assert wire.ask(b"list-jobs a delayed 10 3\r\n") == b"OK 4\r\n---\n\r\n"
     assert wire.ask(b"move-job 3 b\r\n") == b"MOVED 5\r\n"
-    moved = {"tube": '"b"', "state": "delayed", "pri": "7", "delay": "9"}
+    moved = {"tube": '"b"', "state": "delayed", "pri": "7", "delay": "9", "time-left": "9"}
     assert moved.items() <= facts(wire.ask(b"stats-job 5\r\n")).items()
     assert wire.ask(b"peek 3\r\n") == b"NOT_FOUND\r\n"
     other = Wire(wire.node)  # job 1 is reserved by another client

@@ -113,15 +113,6 @@ def test_counts_are_sums_and_jobs_are_listed_and_cleared_in_all_logs(wire: Wire)
     assert other.ask(b"clear-tube default\r\nreserve-with-timeout 0\r\n") == b"CLEARED 4\r\nTIMED_OUT\r\n"
 
 
-def test_a_pause_of_the_tube_holds_for_its_shards(wire: Wire) -> None:
-    promote(wire, 8, (0, b"a"))
-    assert wire.ask(b"pause-tube default 10\r\n") == b"PAUSED\r\n"
-    promote(wire, 9, (0, b"b"))
-    assert wire.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
-    wire.advance(10_100)
-    assert {reserved(wire)[1], reserved(wire)[1]} == {b"a", b"b"}
-
-
 def test_an_empty_tube_stays_while_a_shard_has_jobs(wire: Wire) -> None:
     promote(wire, 8, (0, b"a"), (0, b"b"), tube="t")
     wire.ask(b"watch t\r\nignore default\r\n")

@@ -184,6 +184,20 @@ def tables(wire: Wire) -> tuple[int, ...]:
     )  # fmt: skip
 
 
+def test_names_that_no_queue_has_leave_nothing_behind(wire: Wire) -> None:
+    before = tables(wire)
+    for number in range(10):
+        names = [f"q{number}-{one}" for one in range(300)]
+        assert wire.get(*names) == []
+        for ask in ("QLEN", "QSTAT"):
+            wire.do(ask, names[0])
+        assert wire.do("QPEEK", names[0], 5) == []
+        assert wire.do("PAUSE", names[0], "none") == "none"
+        assert wire.do("PAUSE", names[0], "state") == "none"
+        assert wire.do("QSCAN")[1] == []
+    assert tables(wire) == before
+
+
 def test_a_getjob_that_waits_keeps_names_only_while_it_waits(wire: Wire) -> None:
     before, tubes = tables(wire), wire.node.broker.tubes
     ways = (lambda one: one.advance(2000), lambda one: one.eof(), lambda one: one.leave())

@@ -49,6 +49,15 @@ def test_each_turn_publishes_a_slice_and_the_last_one_answers(wire: Wire, alike:
     wire.node.broker.check()
 
 
+def test_nothing_of_a_bad_one_is_published(wire: Wire) -> None:
+    whole = mpub(b"t", *[b"x"] * MANY)
+    turn(wire, whole[:-5] + struct.pack(">i", 0) + b"x")
+    while wire.peer.has_more:
+        turn(wire)
+    assert wire.replies() == [b"E_BAD_MESSAGE MPUB invalid message(%d) body size 0" % (MANY - 1)]
+    assert wire.node.broker.topics["t"].intake.message_count == 0
+
+
 def test_reading_takes_slices_too(wire: Wire) -> None:
     turn(wire, mpub(b"t", *[b"x", b"xy"] * MANY)[:-1])
     turns = 0

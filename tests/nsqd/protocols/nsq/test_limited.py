@@ -34,6 +34,20 @@ def test_nsq_a_message_that_is_finished_or_times_out_lets_another_channel_go_on(
     assert not nsq.accounts.account("orders").blocked
 
 
+def test_nsq_a_consumer_that_goes_makes_room() -> None:
+    nsq = Nsq(in_flight=2)
+    first, second = nsq.consumer(5), nsq.consumer(5)
+    nsq.node.publish("orders", b"1", b"2")
+    assert len(first.advance(300).messages()) + len(second.advance(300).messages()) == 2
+    nsq.node.publish("orders", b"3")
+    holder, other = (first, second) if first.peer.in_flight() else (second, first)
+    holder.peer.disconnected()
+    other.advance(300)
+    assert nsq.in_flight == other.peer.in_flight() <= 2
+    assert other.messages()
+    nsq.check()
+
+
 def test_nsq_limits_change_while_a_consumer_is_there() -> None:
     nsq = Nsq()
     wire = nsq.consumer(100)

@@ -54,6 +54,15 @@ def test_another_magic_is_a_bad_protocol_and_is_logged(sent: bytes, foreign: lis
 
 # errors, to the letter
 
+NOT_DECODED = [
+    b"[]", b"{", b"[" * 150, b'{"client_id":1}', b'{"tls_v1":1}', b'{"snappy":"yes"}', b'{"heartbeat_interval":1.0}',
+    b'{"sample_rate":NaN}', b'{"sample_rate":2147483648}',
+]  # fmt: skip
+INVALID = b"E_BAD_BODY IDENTIFY %s (%d) is invalid"
+OUT_OF_RANGE = [
+    (b"heartbeat interval", 999), (b"heartbeat interval", 60001), (b"output buffer timeout", 24), (b"output buffer size", 63),
+    (b"sample rate", 100), (b"msg timeout", 999),
+]  # fmt: skip
 FATAL = [
     (b"\n", b"E_INVALID invalid command "),
     (b"pub t\n", b"E_INVALID invalid command pub"),
@@ -62,27 +71,11 @@ FATAL = [
     (b"IDENTIFY\n" + I32(0), b"E_BAD_BODY IDENTIFY invalid body size 0"),
     (b"IDENTIFY\n" + I32(-1), b"E_BAD_BODY IDENTIFY invalid body size -1"),
     (b"IDENTIFY\n" + I32(201), b"E_BAD_BODY IDENTIFY body too big 201 > 200"),
-    (b"IDENTIFY\n" + body(b"[]"), b"E_BAD_BODY IDENTIFY failed to decode JSON body"),
-    (b"IDENTIFY\n" + body(b"{"), b"E_BAD_BODY IDENTIFY failed to decode JSON body"),
-    (b"IDENTIFY\n" + body(b"[" * 150), b"E_BAD_BODY IDENTIFY failed to decode JSON body"),
-    (b"IDENTIFY\n" + body(b'{"client_id":1}'), b"E_BAD_BODY IDENTIFY failed to decode JSON body"),
-    (b"IDENTIFY\n" + body(b'{"tls_v1":1}'), b"E_BAD_BODY IDENTIFY failed to decode JSON body"),
-    (b"IDENTIFY\n" + body(b'{"snappy":"yes"}'), b"E_BAD_BODY IDENTIFY failed to decode JSON body"),
-    (b"IDENTIFY\n" + body(b'{"heartbeat_interval":1.0}'), b"E_BAD_BODY IDENTIFY failed to decode JSON body"),
-    (b"IDENTIFY\n" + body(b'{"sample_rate":NaN}'), b"E_BAD_BODY IDENTIFY failed to decode JSON body"),
-    (b"IDENTIFY\n" + body(b'{"sample_rate":2147483648}'), b"E_BAD_BODY IDENTIFY failed to decode JSON body"),
-    (b"IDENTIFY\n" + body(b'{"heartbeat_interval":999}'), b"E_BAD_BODY IDENTIFY heartbeat interval (999) is invalid"),
-    (
-        b"IDENTIFY\n" + body(b'{"heartbeat_interval":60001}'),
-        b"E_BAD_BODY IDENTIFY heartbeat interval (60001) is invalid",
+    *((b"IDENTIFY\n" + body(text), b"E_BAD_BODY IDENTIFY failed to decode JSON body") for text in NOT_DECODED),
+    *(
+        (b"IDENTIFY\n" + body(b'{"%s":%d}' % (name.replace(b" ", b"_"), number)), INVALID % (name, number))
+        for name, number in OUT_OF_RANGE
     ),
-    (
-        b"IDENTIFY\n" + body(b'{"output_buffer_timeout":24}'),
-        b"E_BAD_BODY IDENTIFY output buffer timeout (24) is invalid",
-    ),
-    (b"IDENTIFY\n" + body(b'{"output_buffer_size":63}'), b"E_BAD_BODY IDENTIFY output buffer size (63) is invalid"),
-    (b"IDENTIFY\n" + body(b'{"sample_rate":100}'), b"E_BAD_BODY IDENTIFY sample rate (100) is invalid"),
-    (b"IDENTIFY\n" + body(b'{"msg_timeout":999}'), b"E_BAD_BODY IDENTIFY msg timeout (999) is invalid"),
     (b"AUTH\n" + body(b"s"), b"E_AUTH_DISABLED AUTH disabled"),
     (b"AUTH x\n" + body(b"s"), b"E_INVALID AUTH invalid number of parameters"),
     (b"AUTH\n" + I32(0), b"E_BAD_BODY AUTH invalid body size 0"),
@@ -112,11 +105,10 @@ FATAL = [
     (b"DPUB t -1\n", b"E_INVALID DPUB could not parse timeout -1"),
     (b"DPUB t 3600001\n", b"E_INVALID DPUB timeout 3600001 out of range 0-3600000"),
     (b"DPUB t 1\n" + I32(101), b"E_BAD_MESSAGE DPUB message too big 101 > 100"),
-    (b"RDY 1\n", b"E_INVALID cannot RDY in current state"),
-    (b"FIN 0123456789abcdef\n", b"E_INVALID cannot FIN in current state"),
-    (b"REQ 0123456789abcdef 0\n", b"E_INVALID cannot REQ in current state"),
-    (b"TOUCH 0123456789abcdef\n", b"E_INVALID cannot TOUCH in current state"),
-    (b"CLS\n", b"E_INVALID cannot CLS in current state"),
+    *(
+        (line + b"\n", b"E_INVALID cannot %s in current state" % line.split()[0])
+        for line in (b"RDY 1", b"FIN 0123456789abcdef", b"REQ 0123456789abcdef 0", b"TOUCH 0123456789abcdef", b"CLS")
+    ),
 ]
 FATAL_SUBSCRIBED = [
     (b"SUB t c\n", b"E_INVALID cannot SUB in current state"),
