@@ -119,3 +119,19 @@ def test_entries_of_one_name_share_what_is_used_and_have_limits_of_their_own() -
     use = account.figures()
     assert (use.messages, use.bytes, use.refused) == (31, 310, 0)  # who answers counts refusals
     assert account.admit(Limits(), 5, 5, NOW) == 0  # without limits it is counted
+
+
+def test_output_counts_all_connections() -> None:
+    accounts = Accounts()
+    usage, connection = joined(accounts, Limits(output=100))
+    other_usage, other = joined(accounts, Limits(output=100))
+    connection.outbox.size, connection.outbox.unsent = 1, 50
+    other.outbox.unsent = 49
+    assert not usage.has_output
+    connection.outbox.unsent = 51
+    assert usage.has_output
+    assert other_usage.has_output
+    other.outbox.unsent, connection.outbox.unsent = 0, 1000
+    assert not other_usage.has_output
+    usage.limits = Limits()
+    assert not usage.has_output

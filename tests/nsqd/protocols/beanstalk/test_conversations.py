@@ -209,6 +209,17 @@ def test_drain_mode(wire: Wire) -> None:
     assert facts(wire.ask(b"stats\r\n"))["draining"] == "false"
 
 
+def test_the_order_is_priority_and_then_id_over_all_watched_tubes(wire: Wire) -> None:
+    for tube, priority in ((b"a", 5), (b"b", 1), (b"a", 1), (b"c", 0), (b"b", 1)):
+        wire.ask(b"use %s\r\n" % tube + put(b"x", priority))
+    wire.ask(b"watch b\r\nwatch a\r\n")
+    found = [wire.ask(b"reserve\r\n").split()[1] for _ in range(4)]
+    assert found == [b"2", b"3", b"5", b"1"]
+    assert wire.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
+    wire.ask(b"release 2 1 0\r\nrelease 5 1 0\r\nrelease 1 0 0\r\n")
+    assert [wire.ask(b"reserve\r\n").split()[1] for _ in range(3)] == [b"1", b"2", b"5"]
+
+
 def test_deadline_soon(wire: Wire) -> None:
     wire.ask(put(b"x", ttr=3))
     wire.ask(b"reserve\r\n")
