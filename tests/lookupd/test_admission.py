@@ -81,18 +81,6 @@ def come_and_go(registry: Registry, info: PeerInfo = INFO, after: int = KNOWN_AF
     registry.disconnect(peer)
 
 
-def test_an_address_has_so_many_seats_and_leaves_the_others(registry: Registry) -> None:
-    peers = flood(registry, "10.0.0.9")
-    assert len(peers) == 3
-    registry.ping(registry.identify(INFO, T0), T0)
-    assert not registry.slots.full
-    assert len(flood(registry, "10.0.0.8")) == 2
-    assert registry.slots.full
-    assert registry.refused["identify"] == 2
-    registry.disconnect(peers[0])
-    registry.identify(a_node(1, "10.0.0.9"), T0)  # in the seat of the one that left
-
-
 @pytest.mark.parametrize("ip", ["10.0.0.1", "10.0.0.9"])
 def test_a_known_producer_comes_back_although_strangers_took_all_seats(registry: Registry, ip: str) -> None:
     come_and_go(registry)

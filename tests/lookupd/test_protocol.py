@@ -2,7 +2,6 @@
 
 import json
 from itertools import pairwise
-from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,14 +9,10 @@ from hypothesis import strategies as st
 from lookupd.producers import Limits, PeerInfo
 from lookupd.protocol import MAX_BODY, MAX_LINE, Session
 from lookupd.registry import Registry
-from shared.auth.auth_file import Identity
-from shared.auth.keyring import Keyring
-from shared.auth.rules import Rights, Rule
-from shared.auth.tokens import digest
-from shared.auth.verbs import Verb
 from shared.foreign import Foreign
 from shared.process.unix_sockets import NOBODY
 from tests.cases import each
+from tests.nsqd.protocols.rights.proofs import SIDECAR, Proofs, token
 
 NOW = 1_700_000_000_000_000_000
 ANSWER = b'{"broadcast_address":"127.0.0.1"}'
@@ -151,29 +146,24 @@ def test_another_magic_is_refused() -> None:
         assert session.failure == f"E_BAD_PROTOCOL: it sent {kind}"
 
 
-def test_wrong_tokens_are_counted_and_hold_up_no_right_one(tmp_path: Path) -> None:
-    now, right = 1000.0, "pst_" + "r" * 43
-    file = tmp_path / "auth.toml"
-    file.write_text(f'[[token]]\nname = "n"\nsha256 = "{digest(right.encode())}"\nroles = ["node"]\n')
-    file.chmod(0o600)
-    keyring = Keyring(str(file), lambda: now, clock=lambda: now)
+def test_wrong_tokens_are_counted_and_hold_up_no_right_one() -> None:
+    proofs, right = Proofs("node"), token("node").decode()
 
-    def is_taken(token: str, address: str = "10.0.0.1:5001") -> bool:
-        session = Session(Registry(300, 45), address, ANSWER, lambda line: None, proofs=keyring)
-        more = b',"auth_token":"%b"}' % token.encode() if token else b"}"
-        answer = session.receive(b"  V1" + identify(NODE[:-1] + more), NOW)
+    def is_taken(**shown: str) -> bool:
+        session = Session(Registry(300, 45), "10.0.0.1:5001", ANSWER, lambda line: None, proofs=proofs)
+        answer = session.receive(b"  V1" + identify(node_with(**shown)), NOW)
         assert answer == ANSWERED or answer[4:].startswith(b"E_UNAUTHORIZED ")
         return answer == ANSWERED
 
     for _ in range(30):
-        assert not is_taken("")  # shows nothing, so guesses nothing
-    assert is_taken(right)
+        assert not is_taken()  # shows nothing, so guesses nothing
+    assert is_taken(auth_token=right)
     for _ in range(20):
-        assert not is_taken("pst_" + "w" * 43)
-    assert keyring.is_blocked("10.0.0.1")
-    assert is_taken(right)
-    now += 10
-    assert not keyring.is_blocked("10.0.0.1")
+        assert not is_taken(auth_token="pst_" + "w" * 43)
+    assert proofs.is_blocked("10.0.0.1")
+    assert is_taken(auth_token=right)
+    proofs.now += 10
+    assert not proofs.is_blocked("10.0.0.1")
 
 
 @each("sent, error", [
@@ -192,15 +182,6 @@ def test_wrong_tokens_are_counted_and_hold_up_no_right_one(tmp_path: Path) -> No
 ])  # fmt: skip
 def test_every_error_is_the_last_word(sent: bytes, error: bytes) -> None:
     ends_with(sent, error)
-
-
-def test_the_longest_names_fit() -> None:
-    registry, session, _ = a_session()
-    topic, channel = "t" * 64, "c" * 54 + "#ephemeral"
-    assert session.receive(b"  V1" + IDENTIFY + f"UNREGISTER {topic} {channel}\r\n".encode(), NOW) == ANSWERED + OK
-    assert session.receive(f"REGISTER {topic} {channel}\r\n".encode(), NOW) == OK
-    assert registry.channels(topic) == [channel]
-    registry.check()
 
 
 MISSING = b"E_BAD_BODY IDENTIFY missing fields"
@@ -290,14 +271,6 @@ def test_no_bytes_whatever_are_a_bug(noise: bytes) -> None:
     registry.check()
 
 
-def test_one_byte_at_a_time() -> None:
-    registry, session, _ = a_session()
-    body = NODE[:-1] + b" " * (MAX_BODY - len(NODE)) + b"}"
-    sent = b"  V1" + identify(body) + b"REGISTER t c\n"
-    assert b"".join(session.receive(sent[i : i + 1], NOW) for i in range(len(sent))) == ANSWERED + OK
-    registry.check()
-
-
 def test_a_registration_beyond_the_limit_is_refused_and_the_others_stay() -> None:
     registry = Registry(300, 45, Limits(per_producer=2))
     session = Session(registry, "10.0.0.1:5001", ANSWER, lambda text: None)
@@ -327,26 +300,19 @@ def test_commands_that_register_nothing_are_counted() -> None:
     assert session.fetch_idle() == 4
 
 
-class Proofs:
-    """An auth file: a token, and the user 990 of a unix socket."""
-
-    def __init__(self) -> None:
-        self.token: Identity | None = Identity("node", "token", (), Rights([Rule(frozenset({Verb.REGISTER}))]))
-        self.user: Identity | None = Identity(
-            "sidecar", "socket", (), Rights([Rule(frozenset({Verb.REGISTER}), ("t",))])
-        )
-
-    def with_token(self, secret: bytes) -> Identity | None:
-        return self.token if secret == b"right" else None
-
-    def with_uid(self, number: int) -> Identity | None:
-        return self.user if number == 990 else None
-
-    def is_blocked(self, address: str) -> bool:
-        return False
-
-    def note_failure(self, address: str) -> None:
-        """Do nothing: there are no wrong tokens here."""
+def with_a_user() -> Proofs:
+    """An auth file with a token that may register everything, and a user of a unix socket who may register the topic t."""
+    proofs = Proofs("node")
+    proofs.file.sockets = Proofs.parsed("""
+[[role]]
+name = "t"
+rules = [{ verbs = ["register"], topics = ["t"] }]
+[[socket]]
+name = "sidecar"
+uid = 990
+roles = ["t"]
+""").sockets
+    return proofs
 
 
 REFUSED = framed(b"E_UNAUTHORIZED IDENTIFY needs the auth_token of a user who may register")
@@ -354,22 +320,22 @@ NOT_ALLOWED = framed(b"E_REGISTER_FAILED REGISTER failed UNAUTHORIZED")
 
 
 @each("user, secret, said", [
-    (990, None, ANSWERED + OK + NOT_ALLOWED), (991, None, REFUSED), (NOBODY, None, REFUSED),
-    (990, "right", ANSWERED + OK + OK),  # a token counts instead of the user
-    (990, "wrong", REFUSED), (NOBODY, "right", ANSWERED + OK + OK),
+    (SIDECAR, None, ANSWERED + OK + NOT_ALLOWED), (SIDECAR + 1, None, REFUSED), (NOBODY, None, REFUSED),
+    (SIDECAR, token("node"), ANSWERED + OK + OK),  # a token counts instead of the user
+    (SIDECAR, b"wrong", REFUSED), (NOBODY, token("node"), ANSWERED + OK + OK),
 ])  # fmt: skip
-def test_a_peer_on_a_unix_socket_is_known_by_its_user(user: int, secret: str | None, said: bytes) -> None:
-    session = Session(Registry(300, 45), "@1", ANSWER, lambda text: None, proofs=Proofs(), user=user)
-    shown = {"auth_token": secret} if secret is not None else {}
+def test_a_peer_on_a_unix_socket_is_known_by_its_user(user: int, secret: bytes | None, said: bytes) -> None:
+    session = Session(Registry(300, 45), "@1", ANSWER, lambda text: None, proofs=with_a_user(), user=user)
+    shown = {"auth_token": secret.decode()} if secret is not None else {}
     assert session.receive(b"  V1" + identify(node_with(**shown)) + b"REGISTER t\nREGISTER u\n", NOW) == said
 
 
 def test_a_peer_whose_user_is_not_known_any_more_is_hung_up_on() -> None:
-    proofs, ended = Proofs(), []
-    session = Session(Registry(300, 45), "@1", ANSWER, lambda text: None, lambda: ended.append(1), proofs, 990)
+    proofs, ended = with_a_user(), []
+    session = Session(Registry(300, 45), "@1", ANSWER, lambda text: None, lambda: ended.append(1), proofs, SIDECAR)
     session.receive(b"  V1" + IDENTIFY, NOW)
     session.rights_changed()
     assert ended == []
-    proofs.user = None
+    proofs.set("node", has_socket=False)
     session.rights_changed()
     assert ended == [1]

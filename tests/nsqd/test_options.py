@@ -38,40 +38,6 @@ def test_a_wrong_flag_is_one_line_and_exit_2(flags: list[str], capfd: pytest.Cap
     assert re.fullmatch(r"nsqd: [^\n]+\n", printed.err)
 
 
-@pytest.mark.parametrize(
-    ("flags", "buried"),
-    [((), 0), (("-max-attempts", "2", "-max-attempts", "patient=3"), 3), (("-max-attempts", "2"), 2)],
-)
-def test_a_topic_has_its_own_number_of_attempts(flags: tuple[str, ...], buried: int) -> None:
-    node = LocalNode(*flags)
-    with consume(node, b"patient") as client:
-        client.send(b"PUB patient\n" + X)
-        assert client.frame() == OK
-        for attempts in range(1, (buried or 19) + 1):
-            message = client.message()
-            assert message.attempts == attempts
-            client.send(b"REQ " + message.id + b" 0\n")
-        client.socket.settimeout(5)
-        if buried:
-            with pytest.raises(TimeoutError):
-                client.frame()
-        else:
-            assert client.message().attempts == 20
-    assert channel_stats(node, "patient").get("buried_count", 0) == bool(buried)
-
-
-@pytest.mark.parametrize(("flags", "seconds"), [((), 60), (("-requeue-on-disconnect",), 0)])
-def test_requeue_on_disconnect(flags: tuple[str, ...], seconds: int) -> None:
-    node = LocalNode(*flags)
-    with consume(node) as client:
-        client.send(b"PUB t\n" + X)
-        assert (client.frame(), client.message().attempts) == (OK, 1)
-        began = node.clock.now
-    with consume(node) as other:
-        assert other.message().attempts == 2
-    assert seconds <= (node.clock.now - began) / SECOND < seconds + 5
-
-
 def test_topics_and_channels_are_bounded() -> None:
     node = LocalNode("-max-topics", "1", "-max-channels", "1")
     with Conversation(node, b"  V2SUB t c\nPUB u\n" + X) as client:
@@ -91,34 +57,6 @@ def test_topics_and_channels_are_bounded() -> None:
     assert 'nsqd_refused_total{reason="max_channels"} 2.0' in metrics
 
 
-def test_connections_are_bounded_and_refused_ones_are_counted() -> None:
-    node = LocalNode("-max-connections-per-ip", "1")
-    publish = b"  V2PUB t\n" + X
-    with Conversation(node, publish) as first:
-        assert first.frame() == OK
-        with Conversation(node) as second:
-            assert second.socket.recv(1) == b""
-        assert 'nsqd_refused_total{reason="max_connections_per_ip"} 1.0' in node.client.get("/metrics").text
-    node.advance(SECOND)
-    with Conversation(node, publish) as third:
-        assert third.frame() == OK
-
-
-def test_silence_is_not_kept() -> None:
-    node = LocalNode("-identify-timeout", "2s")
-    with (
-        Conversation(node) as silent,
-        Conversation(node, b"  V2") as polite,
-        Conversation(node, b"  V2NOP\n") as talking,
-    ):
-        began = node.clock.now
-        assert silent.frame() is None
-        assert polite.frame() is None
-        assert (node.clock.now - began) / SECOND == pytest.approx(2, abs=0.1)
-        talking.send(b"PUB t\n" + X)
-        assert talking.frame() == OK
-
-
 @pytest.mark.parametrize("word", ["some", "2", "-1", "nan", "", "1.01"])
 def test_a_share_of_events_that_is_none_is_refused(word: str) -> None:
     with pytest.raises(OptionError, match=r"expected off, full, or a share of the messages such as 0\.01") as refused:
@@ -135,15 +73,6 @@ def test_a_name_of_a_statistics_topic_that_is_none_is_refused() -> None:
 def test_events_without_a_topic_are_odd() -> None:
     (warning,) = LocalNode("-statistics-events", "full").options.warnings
     assert warning == "--statistics-events 'full' has no effect without --statistics-topic"
-
-
-def test_without_zone_and_region_no_answer_has_their_keys() -> None:
-    keys = [
-        "version", "broadcast_address", "hostname", "http_port", "tcp_port", "start_time", "max_heartbeat_interval",
-        "max_output_buffer_size", "max_output_buffer_timeout", "max_deflate_level",
-    ]  # fmt: skip
-    assert list(LocalNode().client.get("/info").json()) == keys
-    assert list(LocalNode("-topology-zone", "z").client.get("/info").json()) == [*keys, "topology_zone"]
 
 
 def test_a_consumer_in_the_same_zone_is_served_first() -> None:

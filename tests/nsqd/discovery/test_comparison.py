@@ -8,14 +8,6 @@ NAMES: list[Name] = [("a", None), ("b", "x"), ("b", "y")]
 HAS = Inventory(NAMES)
 
 
-def test_nothing_is_registered_again_while_nothing_is_missing() -> None:
-    comparison = Comparison(3.0)
-    assert (HAS.topics, HAS.channels) == (2, 2)
-    for now in (0.0, 15.0, 30.0):
-        assert comparison.missing(HAS, (2, 2), now) == ()
-        assert not comparison.doubts
-
-
 @pytest.mark.parametrize("counts", [(1, 2), (2, 1), (0, 0)])
 def test_what_is_missing_for_the_grace_is_registered_again(counts: tuple[int, int]) -> None:
     """A topic that nsqadmin is deleting is missing at the nsqlookupd for a moment before it is gone here, too."""

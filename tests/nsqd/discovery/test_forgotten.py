@@ -93,40 +93,6 @@ def test_what_is_deleted_there_alone_is_registered_again(monkeypatch: pytest.Mon
     run(monkeypatch, use, is_original=is_original, topics={"t": ["a", "b"], "u": []})
 
 
-@pytest.mark.parametrize("is_original", [False, True])
-def test_a_tombstone_stays(monkeypatch: pytest.MonkeyPatch, is_original: bool) -> None:
-    async def use(node: Node) -> None:
-        await node.until(lambda: node.has("t", "a") and node.has("u"))
-        assert node.registry.tombstone("t", "node:4151", 1) == 1
-        node.registry.delete_topic("u")
-        await node.until(lambda: node.has("u"))  # so everything was compared
-        assert node.registry.nodes(1)[0].tombstones == (True, False)
-        assert node.registry.producers("t", 1) == []
-
-    run(monkeypatch, use, is_original=is_original, topics={"t": ["a"], "u": []})
-
-
-def test_a_topic_that_goes_here_too_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def use(node: Node) -> None:
-        await node.until(lambda: node.has("t", "a") and node.has("u"))
-        node.registry.delete_topic("t")
-        del node.topics["t"]
-        node.lookupds.queue_changes([Change(ChangeKind.TOPIC_DELETED, "t")])
-        node.registry.delete_topic("u")
-        await node.until(lambda: node.has("u"))
-        assert node.registry.topics() == ["u"]
-
-    run(monkeypatch, use, topics={"t": ["a"], "u": []})
-
-
-def test_nothing_is_sent_again_while_nothing_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def use(node: Node) -> None:
-        await node.until(lambda: node.received.count(b"PING registered") == 5)
-        assert node.received.count(b"REGISTER t a") == 1
-
-    run(monkeypatch, use, topics={"t": ["a"]})
-
-
 def test_pings_come_also_while_there_is_always_news(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without them, a node at which something is created every second is inactive after 300 s, and /lookup leaves it out."""
 

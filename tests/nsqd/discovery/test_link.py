@@ -113,9 +113,7 @@ async def answer_each(stream: trio.SocketStream) -> None:
                 await stream.send_all(framed(b"E_REGISTER_FAILED too many" if lines == 2 else b"OK"))
 
 
-def test_a_refused_name_ends_nothing_and_many_names_are_registered(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_name_ends_nothing(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     names: list[tuple[str, str | None]] = [(f"t{number}", None) for number in range(3 * link.BATCH + 7)]
 
     async def use(one: LookupdLink) -> None:
@@ -160,9 +158,7 @@ def test_over_tls_it_uses_the_https_api(tmp_path: Path) -> None:
     over_tls(tmp_path, use)
 
 
-def test_an_nsqlookupd_without_https_is_not_asked_in_clear_text(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_https_it_is_not_asked_in_clear_text(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def use(one: LookupdLink) -> None:
         await connect(one)
         assert one.http_url == ""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from nsqd.discovery.lookupds import Lookupds, _Lookupd
+from nsqd.discovery.lookupds import Lookupds
 from nsqd.discovery.queries import MOST_ANSWER, MOST_ANSWER_MEMORY, MOST_CHANNELS
 from shared.auth import own_token as own_token_module
 from shared.tls.client import ClientCertificates, load_client
@@ -83,22 +83,6 @@ def warnings_for(addresses: list[str], token: str, tls: object, caplog: pytest.L
     finally:
         own_token_module._own[0] = ""
     return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-
-
-async def test_an_nsqlookupd_without_http_api_is_logged_once_while_that_is_so(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    answers = [says(404, b""), says(404, b""), says(200, b'{"producers":[]}'), says(404, b"")]
-    with AuthServer(lambda request: answers.pop(0)(request)) as server:
-        async with trio.open_nursery() as nursery:
-            lookupds = Lookupds(None, {}, (1.0, 5.0), lambda: None, nursery)
-            link = SimpleNamespace(http_url=f"http://{server.address}", connected=True, address="lookup:4160")
-            lookupds._lookupds["lookup:4160"] = _Lookupd(link)
-            found = [await lookupds.find_cluster_peers("c") for _ in range(4)]
-    assert found == [None, None, [], None]
-    logged = [record.getMessage() for record in caplog.records]
-    assert len(logged) == 2
-    assert all(line.startswith("LOOKUPD(lookup:4160): failed to query http://") for line in logged)
 
 
 def test_a_token_in_clear_text_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

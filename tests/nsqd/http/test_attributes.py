@@ -3,13 +3,11 @@
 import io
 import json
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 import msgpack
 import pytest
 
-from penstock.protocol.headers import split_headers
 from tests.cases import each
 from tests.daemons import OK, RESPONSE, Conversation, several, sized
 from tests.local_node import LocalNode
@@ -104,22 +102,6 @@ def test_the_most_attributes_are_taken(client: httpx.Client) -> None:
     post(client, "/pub?topic=most&key=" + "k" * 128, b"x", headers=[header("a", b"x" * 8191)])
 
 
-@each("topic", ["t", "t#ephemeral"])
-def test_a_consumer_gets_the_headers_of_http_also_from_disk(topic: str) -> None:
-    node, kept = LocalNode(), topic == "t"
-    line = b"SUB " + topic.encode() + b" c\nRDY 9\n"
-    with Conversation(node, hello(headers=True) + line) as asked, Conversation(node, hello() + line) as other:
-        assert [client.frame()[0] for client in (asked, asked, other, other)] == [RESPONSE] * 4  # type: ignore[index]
-    post(node.client, f"/pub?topic={quote(topic)}", b"one", headers=[header("N", "ä".encode())])
-    post(node.client, f"/mpub?topic={quote(topic)}", b"two\nthree", headers=[header("m")])
-    post(node.client, f"/pub?topic={quote(topic)}", b"plain")
-    for _ in range(1 + kept):
-        with Conversation(node, hello(headers=True) + line) as client:
-            found = dict(headed(client) for _ in range(4))
-        assert found == {b"one": {"n": "ä"}, b"two": {"m": "x"}, b"three": {"m": "x"}, b"plain": {}}
-        node = node.killed()
-
-
 def test_a_group_is_in_order_for_consumers_that_see_no_headers_also_over_a_kill() -> None:
     node = LocalNode()
     post(node.client, "/topic/create?topic=t&ordering=group")
@@ -140,15 +122,6 @@ def test_a_group_is_in_order_for_consumers_that_see_no_headers_also_over_a_kill(
 def hello(**asked: bool) -> bytes:
     fields = {"feature_negotiation": True, "output_buffer_size": -1, **asked}
     return b"  V2IDENTIFY\n" + sized(json.dumps(fields).encode())
-
-
-def headed(client: Conversation) -> tuple[bytes, dict[str, str]]:
-    """The body and the headers of the next message."""
-    while (frame := client.frame()) is not None and frame[0] == RESPONSE:
-        continue
-    assert frame is not None
-    headers, body = split_headers(frame[1][26:]) if frame[0] == 3 else ((), frame[1][26:])
-    return body, dict(headers)
 
 
 @pytest.mark.parametrize("durability", ["always", "interval", "os"])

@@ -9,11 +9,10 @@ from nsqd.http.messages import Messages
 from shared.http.errors import HttpError
 from shared.http.route import handlers
 from tests.cases import each
-from tests.local_node import LocalNode
 from tests.nsqd.core.node import Node
 from tests.nsqd.core.promoted import promote
-from tests.nsqd.http.asking import ask, consumer, handled_json, http_node, post, reply_of
-from tests.nsqd.http.test_messages import STATES, look, publish
+from tests.nsqd.http.asking import handled_json, http_node
+from tests.nsqd.http.test_messages import STATES
 from tests.nsqd.protocols.nsq.wire import Wire
 
 CHANNEL = {"topic": "t", "channel": "c"}
@@ -79,20 +78,3 @@ def test_what_is_refused(arguments: dict[str, str], error: str) -> None:
     with pytest.raises(HttpError, match=error):
         world("/client/disconnect", **arguments)
     assert len(world.in_flight()) == 3
-
-
-def test_a_consumer_at_an_address_is_disconnected() -> None:
-    node = LocalNode()
-    publish(node, "t", b"1", b"2")
-    post(node, "/channel/create", topic="t", channel="d")
-    with consumer(node, "t", ready=5) as client:
-        assert {client.message().body for _ in range(2)} == {b"1", b"2"}
-        address = look(node, "t", "in_flight")["messages"][0]["client"]["remote_address"]
-        for wrong in ({"client": "10.0.0.1:1"}, {"client": "@"}, {"channel": "d"}):
-            answer = ask(node, "POST", "/client/disconnect", **CHANNEL | {"client": address} | wrong)
-            assert reply_of(answer) == (404, "CLIENT_NOT_FOUND")
-        answer = post(node, "/client/disconnect", **CHANNEL, client=address)
-        assert answer.json() == {"disconnected": 1, "requeued": 2}
-        assert look(node, "t", "ready")["counts"] == NOTHING | {"ready": 2}
-        assert client.frames() == [(1, b"E_INVALID disconnected by an operator")]
-        assert ask(node, "POST", "/client/disconnect", **CHANNEL, client=address).status_code == 404

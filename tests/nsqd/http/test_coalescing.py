@@ -3,8 +3,6 @@
 import asyncio
 from typing import Any, cast
 
-import pytest
-
 from nsqd.http.coalescing import Coalescing
 from nsqd.http.metrics import MetricsRoute
 from tests.async_tests import on_asyncio
@@ -53,22 +51,6 @@ async def test_requests_that_come_meanwhile_share_the_next() -> None:
     assert workshop.begun == ["first", "second", "other"]
     workshop.gates[2].set_result("b")
     assert await other == "b"
-
-
-@on_asyncio
-async def test_a_failure_reaches_all_who_asked_for_it_and_no_other_request() -> None:
-    coalescing: Coalescing[str] = Coalescing()
-    workshop = Workshop()
-    asked = [asyncio.create_task(coalescing.get("a", lambda: workshop.make("bad"))) for _ in range(2)]
-    await settle()
-    workshop.gates[0].set_exception(KeyError("x"))
-    for task in asked:
-        with pytest.raises(KeyError):
-            await task
-    good = asyncio.create_task(coalescing.get("a", lambda: workshop.make("good")))
-    await settle()
-    workshop.gates[1].set_result("good")
-    assert await good == "good"
 
 
 @on_asyncio

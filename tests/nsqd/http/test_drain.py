@@ -80,12 +80,3 @@ def test_what_is_refused_meanwhile(node: LocalNode, path: str, content: str, arg
         assert producer.frames() == [(ERROR, b"E_PUB_FAILED PUB failed DRAINING")]
     assert {name: get(node, "/node/drain")[name] for name in LEFT} == LEFT | {"depth": 3, "jobs": 1}
     assert node.broker.topics.keys() <= {"t", "jobs", "_stats"}
-
-
-def test_a_restart_forgets_it_and_only_some_methods_are_there() -> None:
-    node = LocalNode()
-    assert ask(node, "GET", "/node/undrain").status_code == 405
-    assert get(node, "/node/drain") == post(node, "/node/undrain").json() == NOT_DRAINING
-    assert post(node, "/node/drain").json()["done"] is True
-    node = node.killed()
-    assert (get(node, "/node/drain"), post(node, "/pub", "x", topic="t").text) == (NOT_DRAINING, "OK")

@@ -13,34 +13,6 @@ def rows(*sizes: int, first: int = 0) -> list[FigureRow]:
     return [FigureRow((f"t{first + place:04}",), (size, 1), (10 * size,)) for place, size in enumerate(sizes)]
 
 
-def test_as_long_as_they_are_few_all_are_chosen() -> None:
-    few = rows(*range(MOST))
-    assert RowChoice(MOST).choose(few) == (few, None)
-
-
-def test_of_many_the_largest_backlogs_are_chosen() -> None:
-    many = rows(*range(MOST + 3))
-    chosen, rest = RowChoice(MOST).choose(many)
-    assert (chosen, rest) == (many[3:], FigureRow((), (0 + 1 + 2, 3), (0 + 10 + 20,)))
-
-
-def test_of_equal_ones_the_first_by_name() -> None:
-    many = rows(*[0] * (MOST + 2))
-    chosen, _ = RowChoice(MOST).choose(list(reversed(many)))
-    assert sorted(chosen) == many[:MOST]
-
-
-def test_who_was_chosen_stays_until_it_is_gone() -> None:
-    chosen = RowChoice(MOST)
-    chosen.choose(rows(*[5] * MOST))
-    larger = rows(9, first=MOST)
-    kept, rest = chosen.choose(rows(*[0] * MOST) + larger)
-    assert (kept, rest) == (rows(*[0] * MOST), FigureRow((), (9, 1), (90,)))
-    kept, rest = chosen.choose(rows(*[0] * (MOST - 1)) + larger)  # one was deleted: there is room
-    assert kept == rows(*[0] * (MOST - 1)) + larger
-    assert rest.counters == (90,)  # the increase of the others while they had no series of their own
-
-
 def test_a_counter_that_began_anew_adds_what_it_has() -> None:
     chosen, all_but_one = RowChoice(MOST), rows(*[9] * MOST)
     for size, total in ((5, 50), (2, 50 + 20), (3, 50 + 20 + 10)):

@@ -31,13 +31,3 @@ def test_identities_with_the_most_messages_have_series_of_their_own() -> None:
     accounts.account("n000").admit(Limits(), 1000, 10, NOW)  # it keeps its place among the others
     found = by_name(list(identity_families(*choice.choose(identity_rows(accounts)), "(other)")))
     assert found["nsqd_identity_messages"]["(other)"] == sum(range(1, 21)) + 1000
-
-
-def test_times_are_in_seconds() -> None:
-    accounts = Accounts()
-    account = accounts.account("a")
-    account.throttled, account.throttled_ns, account.refused = 3, 1_500_000_000, 2
-    found = by_name(list(identity_families(identity_rows(accounts), None, "(other)")))
-    assert found["nsqd_identity_throttled_seconds"] == {"a": 1.5}
-    assert (found["nsqd_identity_throttled"], found["nsqd_identity_refused"]) == ({"a": 3}, {"a": 2})
-    assert found["nsqd_identity_connections"] == {"a": 0}

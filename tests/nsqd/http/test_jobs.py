@@ -19,9 +19,7 @@ def put(node: LocalNode, *bodies: bytes) -> None:
     ("t", {}, (400, "MISSING_ARG_ID")), ("t", {"state": "ready"}, (400, "MISSING_ARG_COUNT")),
     ("t", {"state": "ready", "count": "0"}, (400, "MISSING_ARG_COUNT")), ("none", {"id": "1"}, (404, "TUBE_NOT_FOUND")),
 ])  # fmt: skip
-def test_an_action_that_names_no_jobs_is_refused(
-    tube: str, arguments: dict[str, Any], refusal: tuple[int, str]
-) -> None:
+def test_an_action_without_jobs(tube: str, arguments: dict[str, Any], refusal: tuple[int, str]) -> None:
     node = LocalNode()
     put(node, b"a")
     assert reply_of(ask(node, "POST", "/tube/jobs/delete", tube=tube, **arguments)) == refusal

@@ -53,9 +53,3 @@ def test_the_number_of_labels_is_capped() -> None:
     post(node, "/mpub", b"x\n" * 50, topic="t198")
     again = node.client.get("/metrics").text
     assert set(re.findall(r"^nsqd_topic_depth\{(.*)\}", again, re.MULTILINE)) == before
-
-
-def test_the_figures_of_a_node_have_the_names_that_dashboards_for_nsqd_ask_for() -> None:
-    text = LocalNode().client.get("/metrics").text
-    for name in ("topics", "queue_scan_workers", "queue_scan_passes_total", "queue_scan_dirty_ratio"):
-        assert re.search(rf"^nsqd_{name} \d", text, re.MULTILINE), name

@@ -68,20 +68,6 @@ async def test_a_replica_is_read_once_until_its_files_change_or_another_one_is_w
 
 
 @on_asyncio
-async def test_what_has_grown_is_read_again_when_it_is_not_fresh_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Cluster()
-    replicas = replicas_of(cluster)
-    monkeypatch.setattr(logs, "FRESH", 0.0)
-    monkeypatch.setattr(logs, "SHARE", 10**9)
-    first = await replicas.open(A.hex())
-    assert await replicas.open(A.hex()) is first
-    cluster.replicas[A] = (1, 20)
-    assert await replicas.open(A.hex()) is first, "reading it again and again would take all the time"
-    monkeypatch.setattr(logs, "SHARE", 0)
-    assert await replicas.open(A.hex()) is not first
-
-
-@on_asyncio
 async def test_what_names_no_replica_is_not_read() -> None:
     cluster = Cluster()
     for log_id in ("", "x", A.hex()[:-1], A.hex().upper() + "-x", "c" * 32, f"{A.hex()}-", "\n" + A.hex()):

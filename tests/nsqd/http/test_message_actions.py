@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.cases import each
 from tests.local_node import LocalNode
-from tests.nsqd.http.asking import consumer, drained, get
+from tests.nsqd.http.asking import drained, get
 from tests.nsqd.http.test_messages import STATES, act, in_every_state, look, publish
 
 
@@ -54,18 +54,6 @@ def test_they_are_moved_and_survive_a_kill() -> None:
     assert (held["body"], held["reason"], held["attempts"]) == ("held", "poison", 0)
     publish(node, "to")
     assert sorted(drained(node, "to", "c", 4)) == [b"buried", b"deferred", b"in_flight", b"ready"]
-
-
-def test_a_consumer_loses_what_is_taken_from_it(node: LocalNode) -> None:
-    publish(node, "taken", b"1")
-    with consumer(node, "taken", ready=1) as client:
-        message = client.message()
-        assert act(node, "kick", "taken", state="in_flight", count=5) == {"kicked": 1}
-        again = client.message()
-        assert (again.id, again.body, again.attempts) == (message.id, b"1", 1)
-        client.send(b"FIN %s\nFIN %s\n" % (again.id, again.id))
-        assert client.frame() == (1, b"E_FIN_FAILED FIN %s failed ID not in flight" % again.id)
-        assert counts(node, "taken") == (0, 0, 0, 0)
 
 
 @each("what, arguments, error", [

@@ -135,23 +135,6 @@ def test_a_whole_body(node: LocalNode) -> None:
     assert get(node, "/channel/message", topic="whole", channel="d", offset=0) == (404, "CHANNEL_NOT_FOUND")
 
 
-def test_an_ephemeral_channel_is_looked_at_in_memory(node: LocalNode) -> None:
-    publish(node, "e#ephemeral", b"here")
-    assert [one["body"] for one in look(node, "e#ephemeral", "ready")["messages"]] == ["here"]
-
-
-def test_every_listing_counts_all_states_and_says_who_has_a_message(node: LocalNode) -> None:
-    with in_every_state(node, "counted")[0]:
-        (stats,) = get(node, "/stats", format="json", topic="counted")["topics"][0]["channels"]
-        (client,) = stats["clients"]
-        for state in STATES:
-            found = look(node, "counted", state)
-            assert found["counts"] == dict.fromkeys(STATES, 1)
-            (one,) = found["messages"]
-            names = ("client_id", "hostname", "remote_address", "user_agent")
-            assert one.get("client") == ({name: client[name] for name in names} if state == "in_flight" else None)
-
-
 def test_a_filter_examines_the_limit_and_lists_what_matches(node: LocalNode) -> None:
     publish(node, "chosen", *(b"hay %d" % number for number in range(30)))
     headers = {"X-Nsq-Header-Trace": "7f"}

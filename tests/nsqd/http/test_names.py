@@ -4,13 +4,12 @@ An illegal name is refused at every door and leaves no trace; a legal one is its
 """
 
 import re
-import struct
 from urllib.parse import quote_from_bytes
 
 import httpx
 
 from tests.cases import each
-from tests.daemons import ERROR, OK, Conversation, sized
+from tests.daemons import OK, Conversation, sized
 from tests.local_node import LocalNode
 
 LEGAL = [
@@ -33,24 +32,6 @@ illegal = each("name", [
 def topics(node: LocalNode) -> dict[str, list[str]]:
     found = node.client.get("/stats?format=json").json()["topics"]
     return {topic["topic_name"]: [one["channel_name"] for one in topic["channels"]] for topic in found}
-
-
-@illegal
-def test_illegal_over_tcp(node: LocalNode, name: bytes) -> None:
-    several = sized(struct.pack(">i", 1) + sized(b"x"))
-    for code, line in {
-        (b"E_BAD_TOPIC", b"PUB " + name + b"\n" + sized(b"x")),
-        (b"E_BAD_TOPIC", b"MPUB " + name + b"\n" + several),
-        (b"E_BAD_TOPIC", b"DPUB " + name + b" 1\n" + sized(b"x")),
-        (b"E_BAD_TOPIC", b"SUB " + name + b" c\n"),
-        (b"E_BAD_CHANNEL", b"SUB t " + name + b"\n"),
-    }:
-        with Conversation(node, b"  V2" + line) as client:
-            frame = client.frame()
-            assert frame[0] == ERROR
-            assert frame[1].startswith(code + b" ")
-            assert client.frame() is None
-    assert topics(node) == {}
 
 
 @illegal

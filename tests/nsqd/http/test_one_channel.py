@@ -40,17 +40,3 @@ def test_what_is_refused_publishes_nothing(path: str, arguments: dict[str, str],
     assert reply_of(ask(node, "POST", path, "body", **arguments)) == (status, message)
     topics = get(node, "/stats", format="json")["topics"]
     assert [(topic["topic_name"], topic["message_count"]) for topic in topics] == [("paused", 0), ("t", 0)]
-
-
-@each("path", ["/pub", "/mpub"])
-def test_it_is_refused_as_any_other_publish(path: str) -> None:
-    node = LocalNode()
-    post(node, "/topic/create", topic="t")
-    post(node, "/channel/create", topic="t", channel="c")
-    node.broker.set_copies(0)
-    assert reply_of(ask(node, "POST", path, "body", topic="t", channel="c")) == (503, "NOREPL")
-    node.broker.set_copies(1)
-    node.broker.drain(True)
-    assert reply_of(ask(node, "POST", path, "body", topic="t", channel="c")) == (503, "DRAINING")
-    node.broker.drain(False)
-    assert post(node, path, "body", topic="t", channel="c").text == "OK"

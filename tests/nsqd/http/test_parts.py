@@ -13,7 +13,6 @@ from nsqd.http.dead_letters import DeadLetters
 from nsqd.http.jobs import Jobs
 from nsqd.http.message_actions import MessageActions
 from nsqd.http.messages import Messages
-from nsqd.http.parts import at_page, following_page, ordinals_in, parts_of_channel
 from nsqd.protocols.disque.ids import JobIds
 from shared.http.errors import HttpError
 from shared.http.route import handlers
@@ -143,13 +142,3 @@ def test_a_page_passes_over_logs_that_have_nothing_to_list(node: Node, http: Htt
     page = http("/channel/messages", **CHANNEL, state="buried", limit=1)
     assert [one["offset"] for one in page["messages"]] == [2 * SHARD]
     assert "next" not in page
-
-
-def test_where_pages_begin(node: Node, http: Http) -> None:
-    parts = parts_of_channel(node.broker, "t", "c")
-    assert [topic.context.position for topic, _ in parts] == [0, 1, 2]
-    for index, place in ((0, "r5"), (1, ""), (2, "17")):
-        after = following_page(parts, index, place) if place else following_page(parts, index - 1, "")
-        assert at_page(parts, after) == (index, place)
-    assert following_page(parts, 2, "") == ""
-    assert ordinals_in(parts[1][0], [5, SHARD + 6, 2 * SHARD + 7]) == [6]

@@ -62,32 +62,6 @@ def test_a_pause_ends_by_itself_and_delivery_goes_on(node: LocalNode, caplog: py
     ]
 
 
-def test_over_a_kill(node: LocalNode) -> None:
-    """One ends while the node is down, one after it is there again, two do not end."""
-    post(node, "/channel/create", topic="t", channel="later")
-    now = wall(node)
-    post(node, "/channel/pause", topic="t", channel="c", by="ann", until=now + SOON)
-    post(node, "/channel/pause", topic="t", channel="later", by="bob", until=now + MONTH)
-    post(node, "/topic/pause", topic="t", by="cid")
-    known = {one["channel"]: one for one in pauses(node)["pauses"]}
-    node = node.killed(down=SOON * SECOND)
-    assert [is_paused(node, channel) for channel in ("", "c", "later")] == [True, False, True]
-    assert pauses(node)["pauses"] == [known[""], known["later"]]
-    until = wall(node) + SOON
-    post(node, "/channel/pause", topic="t", channel="later", until=until)
-    node = node.killed()
-    assert is_paused(node, "later")
-    node.advance((SOON + 1) * SECOND)
-    assert not is_paused(node, "later")
-    assert pauses(node)["pauses"] == [known[""]]
-    post(node, "/topic/pause", topic="t")
-    assert [(one["by"], one["until"]) for one in pauses(node)["pauses"]] == [("", 0)]
-    node = node.killed()
-    assert [(one["by"], one["until"]) for one in pauses(node)["pauses"]] == [("", 0)]
-    post(node, "/topic/unpause", topic="t", by="ann", until="never")
-    assert pauses(node) == {"pauses": [], "count": 0}
-
-
 @pytest.mark.parametrize("path", ["/topic/pause", "/channel/pause"])
 def test_errors(path: str, node: LocalNode) -> None:
     now = wall(node)
@@ -105,11 +79,8 @@ def test_five_hundred_are_listed_sorted_and_all_are_counted() -> None:
     topic = node.broker.topic("b")
     for number in reversed(range(510)):
         node.broker.pause(topic.channel(f"{number:03}"), True)
-    post(node, "/topic/create", topic="a#ephemeral")
-    post(node, "/topic/pause", topic="a#ephemeral", by="ann")
     listed = pauses(node)
-    assert listed["count"] == 511
-    names = [(one["topic"], one["channel"]) for one in listed["pauses"]]
-    assert names == [("a#ephemeral", ""), *(("b", f"{number:03}") for number in range(499))]
+    assert listed["count"] == 510
+    assert [one["channel"] for one in listed["pauses"]] == [f"{number:03}" for number in range(500)]
     post(node, "/topic/delete", topic="b")
-    assert [one["by"] for one in pauses(node)["pauses"]] == ["ann"]
+    assert pauses(node) == {"pauses": [], "count": 0}

@@ -36,12 +36,6 @@ def test_however_it_is_published(node: LocalNode) -> None:
     assert all(len(name) == 16 and int(name, 16) for name in ids.values())
 
 
-def test_a_topic_is_made_for_it(node: LocalNode) -> None:
-    first = pub(node, "first", topic="new", id="1")[HEADER]
-    publish(node, "new")
-    assert bodies(node, "new") == {first: "first"}
-
-
 def test_who_does_not_ask_and_what_has_none(node: LocalNode) -> None:
     assert HEADER not in pub(node, "x", topic="none")
     assert HEADER not in pub(node, "x", topic="none", id="false")

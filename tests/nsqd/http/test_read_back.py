@@ -136,13 +136,6 @@ def test_a_lone_message_on_a_quiet_node_is_returned_at_once(node: LocalNode, dur
             assert node.clock.now - began < 50 * MS  # without a waiting client, a sync comes after 200 ms
 
 
-def test_waiting_ends_with_the_time(node: LocalNode) -> None:
-    post(node, "/topic/create", topic="later", retention="1h")
-    began = node.clock.now
-    assert read(node, "later", wait_ms=300) == []
-    assert 300 * MS <= node.clock.now - began < 400 * MS
-
-
 @each("arguments, error", [
     ({"topic": "unknown"}, (404, "TOPIC_NOT_FOUND")), ({"topic": "memory#ephemeral"}, (400, "EPHEMERAL_TOPIC")),
     ({"topic": "short", "from": 4}, (416, "OFFSET_IN_FUTURE")),
@@ -154,10 +147,6 @@ def test_waiting_ends_with_the_time(node: LocalNode) -> None:
 def test_what_is_refused(node: LocalNode, arguments: dict[str, Any], error: tuple[int, str]) -> None:
     make_short(node)
     assert (get(node, "/topic/read", **arguments), bodies_of(node, "short")) == (error, ["a", "b", "c"])
-
-
-def test_a_form_that_is_not_known_is_refused(node: LocalNode) -> None:
-    make_short(node)
     assert reply_of(answer(node, "short", "image/png")) == (406, "NOT_ACCEPTABLE")
 
 
@@ -180,16 +169,6 @@ def test_what_retention_has_passed_is_gone(node: LocalNode) -> None:
     post(node, "/topic/delete", topic="passed")
     post(node, "/topic/create", topic="passed", retention="1h")
     assert get(node, "/topic/offsets", topic="passed")["next"] == 0
-
-
-def test_reading_changes_nothing(node: LocalNode) -> None:
-    post(node, "/topic/create", topic="calm", retention="1h")
-    post(node, "/channel/create", topic="calm", channel="c")
-    publish(node, "calm", [b"%d" % number for number in range(50)])
-    before = get(node, "/stats", format="json", topic="calm")["topics"]
-    for _ in range(20):
-        assert len(read(node, "calm")) == 50
-    assert get(node, "/stats", format="json", topic="calm")["topics"] == before
 
 
 def test_a_channel_begins_with_what_others_have_finished() -> None:

@@ -11,7 +11,7 @@ from shared.auth.rules import Rights, Rule
 from shared.auth.verbs import BUILT_IN, Verb
 from shared.http.route import Need
 from shared.log import log
-from tests.auth_files import bearer, token, write
+from tests.auth_files import bearer, write
 from tests.cases import each
 from tests.declared_routes import NSQD
 from tests.local_node import LocalNode
@@ -95,9 +95,7 @@ def test_who_may_create_a_topic_does_not_configure_one_that_is_there(guarded: Gu
 
 @pytest.mark.parametrize(("role", "several"), [("operator", 403), ("admin", 404)])
 @pytest.mark.parametrize(("listed", "one"), [("messages", "offset=1"), ("buried", "id=0000000000000001")])
-def test_finishing_several_messages_needs_delete_as_in_nsqadmin(
-    guarded: Guarded, role: str, several: int, listed: str, one: str
-) -> None:
+def test_finishing_several_needs_delete(guarded: Guarded, role: str, several: int, listed: str, one: str) -> None:
     state = "" if listed == "buried" else "&state=ready"
     path = f"/channel/{listed}/finish?topic=nowhere&channel=c&"
     for asked in (one, f"count=1{state}"):
@@ -113,16 +111,6 @@ def test_who_may_not_read_bodies_does_not_ask_about_them(guarded: Guarded, role:
     path = f"/channel/messages?topic=nowhere&channel=c&state=ready&preview=0&{asked}"
     assert guarded.ask("GET", path, role).status_code == status
     assert guarded.ask("GET", path.replace(asked, "min_attempts=1"), role).status_code == 404
-
-
-def test_a_token_works_as_a_password_of_basic_authentication(guarded: Guarded) -> None:
-    for user, password, is_known in (
-        (token("orders"), "", True),
-        ("any", token("orders"), True),
-        ("ann", "guess", False),
-    ):
-        answer = guarded.client.post("/pub?topic=orders", content=b"x", auth=(user, password))
-        assert answer.text == "OK" if is_known else answer.status_code in (401, 429)
 
 
 def test_a_publish_is_refused_in_the_turn_and_in_the_thread_alike(guarded: Guarded) -> None:

@@ -61,18 +61,6 @@ def test_all_that_a_node_reports(busy: LocalNode) -> None:
     assert (root["producers"][1]["client_id"], root["producers"][1]["hostname"]) == ("127.0.0.1", "127.0.0.1")
 
 
-def test_a_consumer_that_publishes_shows_it_in_both_places(busy: LocalNode) -> None:
-    (client,) = stats(busy, "topic=beta&channel=a")["topics"][0]["channels"][0]["clients"]
-    assert list(client) == [*CLIENT, "pub_counts", *TLS]
-    assert client["pub_counts"] == [{"topic": "beta", "count": 2}]
-
-
-def test_only_clients_that_ask_for_it_get_more_than_from_nsq(busy: LocalNode) -> None:
-    answer = ask(busy, "GET", "/stats?format=json&topic=beta", b"", "X-Nsq-Extensions: true")
-    (client,) = json.loads(answer.body)["topics"][0]["channels"][0]["clients"]
-    assert list(client) == [*CLIENT, "pub_counts", *TLS, "error_count"]
-
-
 def test_filters_and_what_is_null(busy: LocalNode) -> None:
     assert stats(busy, "topic=unknown")["topics"] is None
     assert stats(busy, "channel=unknown")["topics"] == []
@@ -89,16 +77,6 @@ def test_filters_and_what_is_null(busy: LocalNode) -> None:
         root = stats(busy, f"include_clients={yes}&include_mem={yes}&topic=beta")
         assert "memory" in root
         assert root["topics"][0]["channels"][0]["clients"]
-
-
-def test_all_producers_are_listed_whatever_the_topic(busy: LocalNode) -> None:
-    producers = stats(busy, "topic=alpha")["producers"]
-    assert [producer.get("pub_counts") for producer in producers] == [None, [{"topic": "alpha", "count": 1}]]
-
-
-def test_an_empty_node() -> None:
-    root = stats(LocalNode(), "include_mem=false")
-    assert (root["topics"], root["producers"]) == ([], None)
 
 
 def test_what_a_client_calls_itself_does_no_harm() -> None:

@@ -39,11 +39,6 @@ def test_a_busy_node() -> None:
     assert lines[13:] == [""]
 
 
-def test_an_empty_node() -> None:
-    text = text_of(LocalNode(), "include_mem=false")
-    assert text.endswith("\n\nHealth: OK\n\nTopics: None\n\nProducers: None\n")
-
-
 def test_memory_and_a_consumer() -> None:
     node = LocalNode()
     with Conversation(node, b"  V2SUB t c\nRDY 7\n") as consumer:

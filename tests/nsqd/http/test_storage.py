@@ -3,7 +3,7 @@
 import pytest
 
 from tests.local_node import LocalNode
-from tests.nsqd.http.asking import ask, get, post
+from tests.nsqd.http.asking import get, post
 
 SECOND = 1_000_000_000
 
@@ -39,23 +39,3 @@ def test_what_the_log_holds() -> None:
     again = get(node, "/storage")
     assert (again["topics"], again["live_bytes"]) == (shown["topics"], shown["live_bytes"])
     assert again["files"][-1] == oldest
-
-
-def test_a_count_is_reused_for_ten_seconds() -> None:
-    node = LocalNode()
-    post(node, "/pub", b"x", topic="first")
-    shown = get(node, "/storage")
-    post(node, "/pub", b"x", topic="second")
-    node.advance(9 * SECOND)
-    again = get(node, "/storage")
-    assert [again[name] for name in ("topics", "files", "counted")] == [
-        shown["topics"],
-        shown["files"],
-        shown["counted"],
-    ]
-    assert again["log_bytes"] > shown["log_bytes"]
-    node.advance(SECOND)
-    again = get(node, "/storage")
-    assert [one["topic"] for one in again["topics"]] == ["first", "second"]
-    assert 10 * SECOND <= again["counted"] - shown["counted"] < 11 * SECOND
-    assert ask(node, "POST", "/storage").status_code == 405

@@ -1,15 +1,11 @@
 """/topic/config: its arguments and answers, restarts, an OK that waits as configured, and /topic/create."""
 
-import re
 from types import SimpleNamespace
 from typing import Any
-
-import pytest
 
 from nsqd.http.topic_config import SETTINGS_ARGUMENTS, change_to, changes_what_is_there
 from shared.topic_config import TopicConfig
 from tests.cases import each
-from tests.daemons import OK, Conversation, sized
 from tests.local_node import LocalNode
 from tests.nsqd.http import asking
 from tests.nsqd.http.asking import get, post
@@ -60,9 +56,7 @@ def test_a_topic_is_made_with_its_config_and_making_it_again_changes_only_what_i
     ({"durability": "os", "retention": "x"}, "INVALID_RETENTION"),
 ])  # fmt: skip
 @each("path", ["/topic/config", "/topic/create"])
-def test_bad_values_are_refused_and_nothing_changes(
-    node: LocalNode, path: str, arguments: dict[str, str], error: str
-) -> None:
+def test_bad_values_change_nothing(node: LocalNode, path: str, arguments: dict[str, str], error: str) -> None:
     post(node, "/topic/create", topic="bad")
     assert (refused(node, path, topic="bad", **arguments), reply_of(node, "bad")) == ((400, error), NODES_OWN)
     assert refused(node, path, topic="none", **arguments)[0] == 400
@@ -74,9 +68,7 @@ def test_bad_values_are_refused_and_nothing_changes(
     ({"topic": "nowhere"}, 400, "MISSING_ARG_SETTING"),
     ({"topic": "e#ephemeral", "durability": "os"}, 400, "EPHEMERAL_TOPIC"),
 ])  # fmt: skip
-def test_what_cannot_be_configured_is_an_error(
-    node: LocalNode, arguments: dict[str, str], status: int, error: str
-) -> None:
+def test_what_cannot_be_configured(node: LocalNode, arguments: dict[str, str], status: int, error: str) -> None:
     assert refused(node, "/topic/config", **arguments) == (status, error)
 
 
@@ -108,11 +100,6 @@ def test_settings_that_a_channel_cannot_have_are_refused(
     assert refused(node, "/topic/config", topic="t", **arguments) == (400, error)
 
 
-def test_an_ephemeral_topic_has_no_config_of_its_own(node: LocalNode) -> None:
-    assert refused(node, "/topic/create", topic="e#ephemeral", retention="1h")[0] == 400
-    post(node, "/topic/create", topic="e#ephemeral")
-
-
 def test_it_lasts_over_a_kill_and_a_stop() -> None:
     own = {"durability": "interval", "retention": "1h0m0s", "retention_bytes": 7, "max_attempts": 3}
     node = LocalNode("-retention", "5m")
@@ -126,27 +113,6 @@ def test_it_lasts_over_a_kill_and_a_stop() -> None:
         }
         assert reply_of(node, "plain") == NODES_OWN | {"retention": retention}
         node.log.close()  # as a stop does
-
-
-def syncs(node: LocalNode) -> int:
-    found = re.search(r"^nsqd_log_sync_seconds_count (\S+)$", node.client.get("/metrics").text, re.MULTILINE)
-    assert found
-    return int(float(found[1]))
-
-
-@pytest.mark.parametrize(("mode", "own"), [("os", "always"), ("always", "os"), ("interval", "always")])
-def test_an_ok_waits_for_what_its_topic_says(mode: str, own: str) -> None:
-    node = LocalNode("-durability", mode)
-    with Conversation(node, b"  V2") as producer:
-        post(node, "/topic/create", topic="own", durability=own)
-        post(node, "/topic/create", topic="plain")
-        for topic, durability in (("own", own), ("plain", mode)):
-            before = syncs(node)
-            for _ in range(40):
-                producer.send(b"PUB %s\n" % topic.encode() + sized(b"message"))
-                assert producer.frame() == OK
-            done = syncs(node) - before
-            assert done >= 40 if durability == "always" else done < 20, f"{topic}: {done} syncs"
 
 
 TOPICS = {

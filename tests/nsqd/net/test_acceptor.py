@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqd.net.acceptor import ACCEPT_BATCH, ACCEPT_PAUSE, QUIET, Accepted, Acceptor
+from nsqd.net.acceptor import ACCEPT_BATCH, ACCEPT_PAUSE, Accepted, Acceptor
 from nsqd.net.admission import Admission
 from nsqd.protocols.transport import NEVER
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
@@ -106,26 +106,6 @@ def test_beyond_the_limit_the_door_is_shut_without_a_word(door: MakeDoor) -> Non
     assert (len(here.accept()), here.refused) == (1, {"max_connections": 3})
 
 
-def test_unix_sockets_have_no_address_to_count(door: MakeDoor, tmp_path: Path) -> None:
-    here = door(4, 1, tmp_path / "socket")
-    here.knock(5, ip="")
-    assert [(accepted.ip, accepted.port) for accepted in here.accept()] == [("", "")] * 4
-    assert here.refused == {"max_connections": 1}
-    for _ in range(4):
-        here.limiter.count_off("")
-    here.knock(1, ip="")
-    assert len(here.accept()) == 1
-
-
-def test_nothing_is_remembered_of_closed_connections(door: MakeDoor) -> None:
-    here = door(per_ip=3)
-    for number in range(1, 50):
-        here.knock(2, f"127.0.1.{number}")
-        for accepted in here.accept():
-            here.limiter.count_off(accepted.ip)
-    assert (here.limiter._by_ip, here.limiter._open) == ({}, 0)
-
-
 class Exhausted:
     """A listener of a machine that has no descriptor left, or of one that is broken off."""
 
@@ -156,17 +136,6 @@ def test_without_descriptors_it_pauses_and_comes_back(door: MakeDoor, number: in
     assert (here.acceptor.again, len(here.accept())) == (NEVER, 1)
 
 
-def test_a_machine_without_descriptors_says_so_once_in_a_while(
-    door: MakeDoor, caplog: pytest.LogCaptureFixture
-) -> None:
-    here = door()
-    here.accept_from(Exhausted(here.listener, errno.EMFILE))
-    for now in range(SECOND, SECOND + QUIET, ACCEPT_PAUSE):
-        here.acceptor.resume(now)
-        assert here.accept(now) == []
-    assert caplog.messages == ["TCP: cannot accept: no; trying again"]
-
-
 def test_one_that_was_aborted_does_not_stop_the_next(door: MakeDoor) -> None:
     here = door()
     here.knock()
@@ -187,13 +156,3 @@ def test_a_closed_connection_frees_its_place_however_it_ended() -> None:
     assert not admission.refused
     client = bench.connect(b"  V2PUB t\n" + body(b"x"))
     assert frames(client) == [b"OK"]
-
-
-def test_who_says_nothing_is_thrown_out_and_counted() -> None:
-    bench = Bench()
-    for hello in (b"", b"  V", b"  V2", b"  V2PUB t\n\0\0"):
-        bench.connect(hello)
-    bench.connect(b"  V2NOP\n")
-    bench.advance(10 * SECOND)
-    bench.advance(SECOND)
-    assert (len(bench.reactor.connections), bench.node.broker.refused) == (1, {"identify_timeout": 4})

@@ -10,7 +10,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from nsqd.net.connection import DRAIN_TIME
 from nsqd.net.endpoint import Endpoint
 from nsqd.net.layers import Layers
 from nsqd.protocols.transport import Transport, Upgrade
@@ -101,26 +100,6 @@ def test_both_sides_know_who_the_other_is_before_they_speak(ends: Ends) -> None:
     assert (dialer.received, acceptor.received) == (b"from the acceptor", b"from the dialer")
 
 
-def test_much_passes_both_ways(ends: Ends) -> None:
-    dialer, acceptor = ends.connect_both()
-    noise = bytes(range(256)) * 8000
-    for one, two in ((dialer, acceptor), (acceptor, dialer)):
-        two.received = b""
-        one.outbox.reply(noise)
-        ends.turn(60)
-        assert two.received == noise
-
-
-def test_one_side_that_ends_says_goodbye(ends: Ends) -> None:
-    dialer, acceptor = ends.connect_both()
-    dialer.outbox.reply(b", the last words")
-    dialer.outbox.end()
-    ends.turn(20)
-    ends.advance(DRAIN_TIME)
-    assert (acceptor.received, acceptor.is_eof) == (b"from the dialer, the last words", True)
-    assert ends.reactor.connections == {}
-
-
 @pytest.mark.parametrize("wrong", ["dialer", "acceptor"])
 def test_each_side_learns_why_a_handshake_failed(
     own: Path, tmp_path_factory: pytest.TempPathFactory, wrong: str
@@ -133,26 +112,6 @@ def test_each_side_learns_why_a_handshake_failed(
     assert "certificate verify failed" in refusing.why
     assert "alert unknown ca" in refused.why
     assert (dialer.received, acceptor.received, ends.edge.refused["tls_or_compression"]) == (b"", b"", 2)
-
-
-def test_a_server_that_is_silent_gets_a_client_hello_and_no_other_byte(ends: Ends) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        dialer = ends.dial(server.getsockname())
-        ends.turn()
-        accepted, _ = server.accept()
-        with accepted:
-            accepted.settimeout(5)
-            data = accepted.recv(1 << 16)
-            assert data[:2] == b"\x16\x03"  # a record of a handshake
-            assert int.from_bytes(data[3:5]) + 5 == len(data)
-            ends.turn()
-            accepted.setblocking(False)
-            with pytest.raises(BlockingIOError):
-                accepted.recv(1)
-            accepted.send(b"\0\0\0\x08\x01what?")
-            ends.turn(12)
-    assert dialer.tls is None
-    assert dialer.why == "TLS handshake failed: wrong version number"
 
 
 def test_a_side_that_accepts_says_nothing_first(own: Path) -> None:
@@ -172,10 +131,3 @@ def test_a_connection_that_was_reset_before_it_is_served_is_closed(ends: Ends) -
     with pytest.raises(OSError, match="not connected"):
         ends.serve(sock)
     assert (sock.fileno(), ends.reactor.connections) == (-1, {})
-
-
-def test_one_connection_too_many_is_closed(ends: Ends) -> None:
-    for _ in range(9):
-        ends.dial()
-    with pytest.raises(OSError, match="too many connections"):
-        ends.dial()

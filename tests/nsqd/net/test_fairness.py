@@ -4,7 +4,6 @@ import json
 import socket
 import ssl
 import struct
-import zlib
 
 import pytest
 
@@ -48,20 +47,6 @@ def test_a_turn_does_a_bounded_number_of_commands_and_later_turns_the_rest(bench
     assert rdy_in_force(bench) == 1
 
 
-def test_so_does_a_turn_with_a_compressed_stream(bench: Bench) -> None:
-    hello = json.dumps({"feature_negotiation": True, "deflate": True}).encode()
-    client = bench.connect(b"  V2IDENTIFY\n" + struct.pack(">I", len(hello)) + hello)
-    deflate = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-    client.sendall(deflate.compress(b"SUB t c\n" + ascending(FLOOD)) + deflate.flush(zlib.Z_FINISH))
-    bench.turn(2)
-    assert rdy_in_force(bench) < FLOOD
-    channel = bench.node.channel("t", "c")
-    (consumer,) = channel.consumers
-    bench.turn(10)
-    assert consumer.ready == 0  # the stream's end came, and it went
-    assert not channel.consumers
-
-
 def test_what_was_sent_before_the_end_is_done_before_the_end(bench: Bench) -> None:
     client = bench.connect(b"  V2")
     client.sendall((b"PUB t\n" + body(b"x")) * FLOOD)
@@ -79,13 +64,6 @@ def test_the_command_that_is_cut_off_by_the_bound_is_not_torn() -> None:
     assert not wire.peer.has_more
     wire.send(b"\x01x")
     assert wire.frames() == [(0, b"OK")] * 3
-
-
-def test_an_error_ends_the_work() -> None:
-    wire = Wire()
-    wire.peer.receive(b"NOP\n" * (MOST_COMMANDS - 1) + b"BAD\n" + b"NOP\n" * 10, 0)
-    assert wire.peer.closing
-    assert not wire.peer.has_more
 
 
 class SlowHandshakes:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from nsqd.core.message.frame import OK
 from nsqd.net.admission import Admission
 from nsqd.net.inflow import BODY_TIMEOUT, LEAST_RATE, RETRY, WHOLE_BODY_TIMEOUT
 from nsqd.protocols.beanstalk.client import BeanstalkContext
@@ -21,7 +20,7 @@ from shared.budget import FREE, Budget
 from tests.certificates import Authority
 from tests.effort import seeds
 from tests.nsqd.core.node import SECOND
-from tests.nsqd.net.bench import Bench, frames, reset, send_part
+from tests.nsqd.net.bench import Bench, reset, send_part
 from tests.nsqd.net.secure import Secure
 from tests.nsqd.protocols.nsq.wire import body, mpub
 
@@ -215,19 +214,6 @@ def test_whatever_connections_do_the_budget_returns_to_nothing(port: Port, seed:
     assert (port.state, port.budget._owners) == ((0, 0), {})
 
 
-def test_replies_are_still_read_while_memory_is_scarce() -> None:
-    """A consumer's FIN is a small command."""
-    port = Port()
-    consumer = port.connect(b"  V2SUB t c\nRDY 1\n")
-    port.node.broker.topic("t").publish([b"hello"], 5)
-    port.turn()
-    message = frames(consumer)[-1]
-    port.budget.charge(2 * LIMIT, OTHER)
-    port.client(port.first)
-    port.say(consumer, b"FIN " + message[10:26] + b"\n")
-    assert port.node.channel("t", "c").in_flight_count == 0
-
-
 @pytest.mark.parametrize(("tls", "codec"), [(False, "deflate"), (True, ""), (True, "snappy")])
 def test_behind_layers_it_is_the_same(tmp_path: Path, tls: bool, codec: str) -> None:
     bench = Secure(Authority(tmp_path))
@@ -306,14 +292,3 @@ def test_what_waits_behind_a_new_topic_is_counted_when_its_turn_comes() -> None:
     assert port.used >= 10 * FREE
     port.advance(BODY_TIMEOUT)
     assert port.state == (0, 0)
-
-
-def test_the_end_of_input_in_the_middle_of_a_large_mpub_is_an_error() -> None:
-    port = Port()
-    client = port.client(sized(4 + 5 * 2 * SLICE, 2 * SLICE) + b"\0\0\0\1x" * SLICE)
-    port.turn(4)
-    client.shutdown(1)
-    port.turn(4)
-    found = frames(client)
-    assert found[-1].startswith(b"E_BAD_MESSAGE MPUB failed to read message(%d) body size" % SLICE)
-    assert OK not in found

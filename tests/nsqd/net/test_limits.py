@@ -95,13 +95,6 @@ def test_copies_that_come_in_time(bench: DisqueBench) -> None:
     assert (late, third[:2], [bench.store.copies[n].in_vain for n in (2, 3)]) == (LATE, "D-", [0, 1])
 
 
-def test_many_alike_are_each_answered(bench: DisqueBench) -> None:
-    client = bench.client(add(100, "REPLICATE", 2) * 50, PING)
-    bench.sync()
-    bench.advance(100 * MILLISECOND)
-    assert (replies(client), bench.store.copies[2].in_vain) == ([LATE] * 50 + ["PONG"], 50)
-
-
 def test_without_a_timeout_it_waits_for_the_time_to_live(bench: DisqueBench) -> None:
     client = bench.client(add(0, "REPLICATE", 2))
     other = bench.client(add(5000, "REPLICATE", 2, "TTL", 2), PING)
@@ -147,9 +140,3 @@ def test_a_client_that_is_gone_leaves_nothing_behind(bench: DisqueBench) -> None
     assert not bench.reactor.connections
     assert not bench.reactor._promised.connections
     assert len(bench.reactor.timers) == 0
-
-
-def test_async_and_one_copy_wait_for_no_copies(bench: DisqueBench) -> None:
-    client = bench.client(add(1, "REPLICATE", 1), add(1, "REPLICATE", 2, "ASYNC"))
-    bench.sync()
-    assert ([reply[:2] for reply in replies(client)], bench.store.copies) == (["D-", "D-"], {})

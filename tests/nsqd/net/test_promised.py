@@ -34,17 +34,6 @@ def test_each_reply_waits_for_the_marks_of_its_topic() -> None:
     assert not bench.reactor._promised.marks
 
 
-def test_replies_of_a_turn_wait_for_all_their_marks() -> None:
-    bench, store = a_bench()
-    client = bench.connect(b"  V2" + publish("d") + publish("c"))
-    store.durable.position = store.end
-    bench.turn()
-    assert frames(client) == []
-    store.copied.position = store.end
-    bench.turn()
-    assert frames(client) == [b"OK", b"OK"]
-
-
 def test_a_broken_mark_ends_only_connections_that_wait_for_it() -> None:
     bench, store = a_bench()
     durable, copied = (bench.connect(b"  V2" + publish(name)) for name in "dc")
@@ -109,23 +98,6 @@ def test_a_reply_waits_though_an_earlier_one_with_the_same_mark_need_not() -> No
     store.copied.position = 3
     bench.turn()
     assert frames(client) == [b"OK", b"OK"]
-
-
-def test_no_waiting_connection_is_checked_before_a_mark_moves() -> None:
-    bench, store = a_bench()
-    clients = [bench.connect(b"  V2" + publish("d")) for _ in range(3)]
-    promised = bench.reactor._promised
-    assert (promised.marks, promised.release()) == ({store.durable: 0}, ({}, []))
-    store.durable.position = 2
-    ready, lost = promised.release()
-    assert len(ready) == 2
-    assert not lost
-    assert list(promised.connections) == [one for one in bench.reactor.connections.values() if one not in ready]
-    store.durable.position = 3
-    for connection in bench.reactor.connections.values():
-        bench.reactor.unflushed[connection] = None
-    bench.turn()
-    assert [frames(client) for client in clients] == [[b"OK"]] * 3
 
 
 def test_http_gets_an_unknown_outcome_when_the_reactor_hangs_up() -> None:

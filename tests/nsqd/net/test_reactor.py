@@ -69,15 +69,6 @@ def test_emfile_pauses_accepting_and_keeps_what_there_is(bench: Bench) -> None:
     assert frames(late) == [b"OK"]
 
 
-def test_heartbeat_and_read_deadline(bench: Bench) -> None:
-    client = bench.connect(b"  V2IDENTIFY\n" + body(b'{"heartbeat_interval":1000}'))
-    bench.advance(SECOND)
-    assert frames(client) == [b"OK", b"_heartbeat_"]
-    bench.advance(SECOND)
-    bench.advance(DRAIN_TIME)
-    assert bench.reactor.connections == {}
-
-
 def slow_bench() -> tuple[Bench, SlowStore]:
     bench = Bench(Node(store=SlowStore))
     return bench, bench.node.store
@@ -91,20 +82,6 @@ def call(bench: Bench, outcomes: list[str], name: str) -> None:
     bench.node.broker.topic("t").publish([b"y"], 1)
     bench.reactor.wake()
     bench.turn()
-
-
-def test_no_reply_leaves_before_its_commit_is_durable() -> None:
-    bench, store = slow_bench()
-    client = bench.connect(b"  V2PUB t\n" + body(b"x"))
-    other = bench.connect(b"  V2NOP\nBAD\n")
-    outcomes: list[str] = []
-    call(bench, outcomes, "call")
-    assert (frames(client), frames(other), outcomes) == ([], [b"E_INVALID invalid command BAD"], [])
-    bench.send(client, b"BAD\n")  # a later reply does not overtake
-    assert frames(client) == []
-    store.sync()
-    bench.turn()
-    assert (frames(client), outcomes) == ([b"OK", b"E_INVALID invalid command BAD"], ["call: done"])
 
 
 def test_a_reply_waits_for_its_own_commit_and_not_for_later_ones() -> None:
@@ -125,46 +102,7 @@ def test_a_reply_waits_for_its_own_commit_and_not_for_later_ones() -> None:
     assert len(bench.reactor._promised.connections) <= 4
 
 
-def test_no_reply_waits_for_records_that_will_never_be_durable() -> None:
-    """After a failed sync: durable publishes are answered, the rest is refused or hung up on, at once."""
-    bench, store = slow_bench()
-    outcomes: list[str] = []
-    call(bench, outcomes, "early")
-    store.sync()
-    client = bench.connect(b"  V2PUB t\n" + body(b"y"))
-    idle = bench.connect(b"  V2NOP\n")
-    store.sync()
-    bench.turn()
-    assert frames(client) == [b"OK"]
-    client.sendall(b"PUB t\n" + body(b"z"))
-    call(bench, outcomes, "late")
-    assert outcomes == ["early: done"]
-    store.durable.broken = True
-    bench.reactor.wake()
-    bench.turn()
-    assert outcomes == ["early: done", "late: refused"]
-    client.setblocking(True)
-    assert (client.recv(1), len(bench.reactor.connections)) == (b"", 1)
-    bench.send(idle, b"BAD\n")
-    assert frames(idle) == [b"E_INVALID invalid command BAD"]
-
-
-async def test_run_serves_while_trio_does_other_things(bench: Bench) -> None:
-    """Real time, but nothing is waited for by the clock: the client's answer ends the test."""
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(bench.reactor.run)
-        stream = await trio.open_tcp_stream(*bench.listener.getsockname())
-        await stream.send_all(b"  V2")
-        for _ in range(3):
-            await stream.send_all(b"PUB t\n" + body(b"x"))
-            assert (await stream.receive_some(100))[8:] == b"OK"
-        await stream.aclose()
-        nursery.cancel_scope.cancel()
-
-
-def test_what_a_turn_delivers_is_in_its_group_and_a_quiet_turn_writes_one_group(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_a_turn_delivers_is_in_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
     notes: list[str] = []
 
     def note(kind: type, name: str, what: Callable[..., str]) -> None:

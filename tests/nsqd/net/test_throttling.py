@@ -5,7 +5,6 @@ import socket
 import pytest
 
 from nsqd.net.inflow import BODY_TIMEOUT
-from nsqd.net.reactor import FIRST_READ_SIZE
 from nsqd.protocols.account import Accounts
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.nsq.settings import Settings
@@ -90,76 +89,6 @@ def test_a_pause_ends_in_no_time_out() -> None:
     port.advance(BODY_TIMEOUT - 1)  # which begins again
     port.send(client, b"x")
     assert (port.published(), len(port.reactor.connections)) == (101, 1)
-
-
-def test_who_is_silent_after_a_pause_is_given_up_as_ever() -> None:
-    port = Port(messages=1)
-    client = port.client()
-    port.publish(client, 100)
-    port.advance(99 * SECOND)
-    assert port.of(client).reading
-    port.advance(60 * SECOND - 1)
-    assert len(port.reactor.connections) == 1
-    port.advance(2 * SECOND)
-    port.advance(2 * SECOND)
-    assert not port.reactor.connections
-
-
-def test_others_are_read_as_ever() -> None:
-    port = Port(messages=5)
-    limited = port.client()
-    port.publish(limited, 1000)
-    assert not port.of(limited).reading
-    consumer = port.client(b"SUB work api\nRDY 1\n")  # of the same identity
-    other = port.connect(b"  V2AUTH\n" + body(token("orders")))
-    port.turn()
-    assert port.of(consumer).reading
-    assert port.reactor._inflow.retry_at > port.node.now + SECOND  # nothing is looked at in between
-    port.send(other, b"PUB orders\n" + body(bytes(2 * FIRST_READ_SIZE)))
-    assert port.published("orders") == 1
-    got = [frame for frame in frames(consumer) if frame.endswith(b"x")]
-    port.send(consumer, b"FIN %s\n" % got[0][10:26])
-    assert port.node.broker.topics["work"].channels["api"].in_flight_count == 1  # the next one
-
-
-def test_another_rate_counts_at_once() -> None:
-    port = Port(messages=1)
-    client = port.client()
-    port.publish(client, 101)
-    port.publish(client)
-    port.advance(10 * SECOND)
-    assert port.published() == 101
-    port.set(client, "worker", "orders")
-    assert port.published() == 102
-    port.publish(client, 128)
-    assert port.published() == 230
-    assert port.of(client).reading
-    assert not port.of(client).metered
-    port.set(client, "worker", "orders", messages=5)
-    port.publish(client, 100)
-    assert not port.of(client).reading
-
-
-def test_a_connection_that_goes_in_a_pause_is_forgotten(protocol: str) -> None:
-    port = Port(protocol, messages=1)
-    client = port.client()
-    port.publish(client, 50)
-    assert not port.of(client).reading
-    client.close()
-    port.advance(60 * SECOND)
-    assert not port.reactor.connections
-    assert port.accounts.account("worker").figures().connections == 0
-    assert port.accounts.account("worker").figures().messages == 50
-
-
-def test_a_token_that_is_revoked_ends_a_pause_and_the_connection() -> None:
-    port = Port(messages=1)
-    client = port.client()
-    port.publish(client, 50)
-    port.set(client, "orders")
-    assert frames(client)[-1] == b"E_UNAUTHORIZED AUTH is no longer valid"
-    port.advance(SECOND)
-    assert not port.reactor.connections
 
 
 def test_output_of_an_account_stops_reading_where_it_is_not_taken() -> None:

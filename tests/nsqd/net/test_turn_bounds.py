@@ -10,7 +10,6 @@ from nsqd.core.work_queue.waiters import MOST_NAMES
 from nsqd.net.reactor import DUE_AT_ONCE
 from tests.nsqd.core.node import MS, Node
 from tests.nsqd.net.bench import Bench
-from tests.nsqd.protocols.beanstalk.wire import Wire as BeanstalkWire
 from tests.nsqd.protocols.disque.wire import Wire, context_of, request
 
 pytestmark = pytest.mark.process
@@ -108,14 +107,4 @@ def test_who_watched_many_queues_is_forgotten_in_later_turns() -> None:
     wire.node.turn()
     assert waiters.awaited_count == 0
     assert wire.get("q0-5")[0][1] == job
-    wire.node.broker.check()
-
-
-def test_a_worker_that_watched_many_tubes_leaves_them() -> None:
-    wire = BeanstalkWire()
-    wire.ask(b"".join(b"watch t%d\r\n" % number for number in range(900)) + b"reserve-with-timeout 0\r\n")
-    tubes = wire.node.broker.tubes
-    assert len(tubes.listed.names) == 901
-    wire.leave()
-    assert list(tubes.listed.names) == ["default"]
     wire.node.broker.check()

@@ -1,14 +1,10 @@
 """The common base of beanstalkd's and Disque's clients: pieces of bodies, and limits of reserved jobs."""
 
-from dataclasses import replace
-
-from tests.cases import each
 from tests.nsqd.core.node import MS, Node
 from tests.nsqd.protocols.beanstalk.wire import Wire, put
 from tests.nsqd.protocols.disque.wire import Wire as DisqueWire
 from tests.nsqd.protocols.disque.wire import request
 from tests.nsqd.protocols.rights.limited_clients import another, disque, workers
-from tests.nsqd.protocols.rights.proofs import Proofs
 
 
 def test_each_body_of_a_stream_has_a_time_of_its_own() -> None:
@@ -33,20 +29,6 @@ def test_beanstalk_a_reserve_waits_for_room_and_a_batch_has_as_many_jobs_as_ther
     assert second.ask(b"reserve-batch 5 0\r\n").startswith(b"RESERVED_BATCH 1\r\n")
     first.ask(b"put-unique k 0 0 60 1\r\nx\r\n" * 2)
     assert first.peer.published() == (5, 6), "a job that was put before is not counted again"
-    first.node.broker.check()
-
-
-@each("delay", [0, 1])
-def test_beanstalk_a_worker_that_waits_gets_no_job_beyond_the_limit(delay: int) -> None:
-    first, second, third = workers(3, in_flight=1)
-    assert first.ask(b"reserve\r\n") == second.ask(b"reserve\r\n") == b""
-    third.ask(put(b"1", delay=delay) + put(b"2", delay=delay))  # delayed ones are ready together
-    third.advance(1100 * delay)
-    said = [first.advance(50).said(), second.advance(50).said()]
-    assert sorted(map(len, said)) == [0, len(b"RESERVED 1 1\r\n1\r\n")]
-    holder, other = (first, second) if said[0] else (second, first)
-    holder.ask(b"release 1 0 0\r\n")
-    assert other.advance(50).said() == b"RESERVED 1 1\r\n1\r\n"
     first.node.broker.check()
 
 
@@ -115,21 +97,3 @@ def test_disque_jobs_whose_retry_time_is_over_or_whose_queue_is_deleted_are_coun
     first.node.broker.delete_topic("work")
     assert account.in_flight() == 0
     first.node.broker.check()
-
-
-def test_disque_a_client_with_another_identity_fetches_for_that_one() -> None:
-    first = disque()
-    proofs = first.context.proofs
-    assert isinstance(proofs, Proofs)
-    first.add("work", "1")
-    first.get("work")
-    (entry,) = proofs.file.tokens
-    renamed = replace(proofs.file.tokens[entry], name="other")
-    proofs.file.tokens[entry] = renamed
-    first.peer.rights_changed()
-    first.add("work", "2")
-    first.get("work")
-    assert first.context.accounts is not None
-    assert {one.name: (one.messages, one.in_flight, one.connections) for one in first.context.accounts.figures()} == {
-        "worker": (1, 1, 0), "other": (1, 1, 1),
-    }  # fmt: skip

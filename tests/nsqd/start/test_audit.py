@@ -56,7 +56,7 @@ def test_what_was_written_before_is_published_too() -> None:
     assert world.depth() == 1
 
 
-def test_a_node_that_drains_counts_what_its_topic_lacks(
+def test_a_draining_node_counts_what_it_lacks(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("penstock"), "propagate", True)
@@ -78,14 +78,6 @@ def test_a_topic_beyond_the_limit(caplog: pytest.LogCaptureFixture, monkeypatch:
     world.note()
     assert world.trail.figures().unpublished == 2
     assert ["topics exceed limit of 1" in record.getMessage() for record in caplog.records] == [True]
-
-
-def test_without_a_topic_nothing_is_published() -> None:
-    world = World(topic="")
-    assert world.later == []
-    world.note()
-    world.audit.publish_rest()
-    assert not world.node.broker.topics
 
 
 def test_topics_and_channels_that_come_and_go() -> None:
@@ -112,12 +104,3 @@ def test_a_refused_node() -> None:
     world.audit.note = events.append
     world.audit.record_peer_refused("192.0.2.1")
     assert events == [Event("cluster", "connect", outcome=Outcome.REFUSED, address="192.0.2.1")]
-
-
-def test_without_an_audit_nothing_happens() -> None:
-    audit = NodeAudit(None, Node().broker, "", lambda: None)
-    audit.record_changes([Change(ChangeKind.TOPIC_CREATED, "t")])
-    audit.record_peer_refused("192.0.2.1")
-    audit.publish_rest()
-    audit.publish()
-    assert audit.note is None

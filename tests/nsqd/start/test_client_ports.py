@@ -47,7 +47,3 @@ def test_they_open_after_a_time_though_other_nodes_are_down() -> None:
     took, said, node = opened_at(3, lambda node: {0.5: 2, 100.0: 3})
     assert (took, said) == (WITHIN, ["nsq", "disque", "http", "late"])
     assert not node.broker.put_waiters
-
-
-def test_they_open_at_once_if_no_node_is_waited_for() -> None:
-    assert opened_at(1, lambda node: {})[0] == 0.0

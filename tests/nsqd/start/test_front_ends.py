@@ -9,9 +9,7 @@ from nsqd.start.front_ends import _warn_unserved
 from tests.nsqd.cluster.test_early import promoted
 
 
-def test_a_node_without_a_cluster_says_that_it_does_not_serve_what_it_has_promoted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_a_cluster_promoted_logs_are_not_served(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     _warn_unserved(tmp_path)
     (tmp_path / "promoted" / "no log").mkdir(parents=True)
     _warn_unserved(tmp_path)

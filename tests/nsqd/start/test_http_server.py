@@ -122,23 +122,6 @@ def test_answers_come_in_order_when_the_connection_changes_hands(node: LocalNode
         assert answer(sock).endswith(b"OK")
 
 
-def test_a_client_that_leaves_in_a_request_harms_no_other(node: LocalNode) -> None:
-    for cut in (0, 10, 60, len(REQUESTS["pub"]) - 1):
-        with node.connect("HTTP") as sock:
-            sock.sendall(REQUESTS["pub"][:cut])
-    with node.connect("HTTP") as sock:
-        sock.sendall(PING)
-        assert answer(sock).endswith(b"OK")
-
-
-def test_a_request_that_asks_to_close_is_closed(node: LocalNode) -> None:
-    with node.connect("HTTP") as sock:
-        sock.sendall(PING + PING.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
-        answer(sock)
-        assert b"connection: close" in answer(sock)
-        assert sock.recv(1) == b""
-
-
 def test_the_limit_of_connections_counts_both_kinds_until_they_end() -> None:
     node = LocalNode("-max-connections", "2")
     for _ in range(3):  # who has left is not counted
@@ -178,9 +161,7 @@ def test_the_log_has_the_status_and_the_time_of_a_response_that_waits_for_copies
     assert published(caplog) == [(status, seconds)]
 
 
-def test_lines_that_wait_for_their_responses_are_bounded(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_waiting_lines_are_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     waiting: list[HttpReplies] = []
     reactor = SimpleNamespace(when_sent=lambda marks, then: waiting.append(then), clock=lambda: (3 * SECOND, 0))
     caplog.set_level(logging.INFO, "penstock")

@@ -51,7 +51,7 @@ def test_metadata_of_another_program_is_refused_and_kept(content: bytes, tmp_pat
 
 
 @pytest.mark.parametrize("content", [*BAD, b"[" * 100_000])
-def test_a_damaged_nsqd_dat_beside_a_log_is_renamed(
+def test_a_damaged_file_beside_a_log_is_renamed(
     content: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with started(tmp_path) as broker:

@@ -69,9 +69,7 @@ def test_who_waits_when_it_closes_is_served(bench: Bench, place: Listener) -> No
     assert [frames(client) for client in waiting] == [[b"OK"]] * 10
 
 
-def test_a_port_that_was_taken_meanwhile_is_left_alone(
-    bench: Bench, place: Listener, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_port_taken_meanwhile_is_left_alone(bench: Bench, place: Listener, caplog: pytest.LogCaptureFixture) -> None:
     port = shared_port(bench, place)
     port.open()
     port.follow(draining=True)

@@ -6,9 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.core.limits import Limits
-from nsqd.option_values import statsd_prefix
 from nsqd.statsd.report import Packets, Report
-from tests.cases import each
 from tests.nsqd.core.node import SECOND, Node, ids
 
 FIGURES = {
@@ -76,17 +74,6 @@ def test_a_topic_that_went_and_came_again_counts_down() -> None:
     assert lines(report(node, first))[:2] == ["p.topic.a.message_count:-1|c", "p.topic.a.message_bytes:-3|c"]
 
 
-def test_names_that_look_alike_are_not_mixed_up() -> None:
-    node = Node()
-    node.channel("a", "c")
-    node.publish("a", b"1", b"2")
-    node.publish("a.channel.c", b"1")
-    first = report(node)
-    node.publish("a.channel.c", b"1")
-    counts = [line for line in lines(report(node, first)) if line.startswith("p.topic.a.channel.c.message_count")]
-    assert counts == ["p.topic.a.channel.c.message_count:0|c", "p.topic.a.channel.c.message_count:1|c"]
-
-
 def test_what_is_ephemeral_can_be_left_out() -> None:
     node = Node()
     for topic, channel in (("a", "c"), ("a", "c#ephemeral"), ("t#ephemeral", "c")):
@@ -141,23 +128,6 @@ def test_memory() -> None:
     again = Report("p.", 1_000_000, made, False)
     again.memory(FIGURES | {"gc_total_runs": 12})
     assert lines(again)[-1] == "p.mem.gc_runs:3|c"
-
-
-@each("template, host, port, prefix", [
-    ("nsq.%s", "host.example", 4151, "nsq.host_example_4151."), ("nsq.%s.", "10.0.0.1", 80, "nsq.10_0_0_1_80."),
-    ("%s%s", "h", 1, "h_1h_1."), ("nsq.%s", "::1", 4151, "nsq.[__1]_4151."), ("plain", "h", 1, "plain."),
-    ("", "h", 1, ""),
-])  # fmt: skip
-def test_prefix(template: str, host: str, port: int, prefix: str) -> None:
-    assert statsd_prefix(template, host, port) == prefix
-
-
-def test_packets_end_with_a_line() -> None:
-    packets = Packets(10)
-    for line in (b"1234\n", b"6789\n", b"1\n", b"a line too long\n", b"2\n", b"34567\n", b"8\n"):
-        packets.add(line)
-    assert packets.pop_packets() == [b"1234\n6789\n", b"1\n", b"a line too long\n", b"2\n34567\n8\n"]
-    assert packets.pop_packets() == []
 
 
 @given(st.lists(st.integers(0, 30).map(lambda size: b"x" * size + b"\n"), max_size=30), st.integers(1, 60))

@@ -4,8 +4,6 @@ import json
 from collections import Counter
 from typing import Any
 
-import pytest
-
 from tests.daemons import OK, Conversation
 from tests.local_node import SECOND, START, LocalNode
 
@@ -101,17 +99,3 @@ def test_producers_and_events() -> None:
     assert {tuple(one[name] for name in fields) for one in events} == {(7, "finished", "t", "c", 1)}
     assert all(0 <= one["latency_ns"] < SECOND for one in events)
     assert all(START <= one["at_ns"] < START + SECOND for one in events)
-
-
-@pytest.mark.parametrize(("flags", "retention"), [((), "24h0m0s"), (("-retention", "1h"), "1h0m0s")])
-def test_a_node_that_retains_messages_retains_statistics_as_long(flags: tuple[str, ...], retention: str) -> None:
-    node = start(*flags)
-    publish(node)
-    node.advance(2 * SECOND)
-    assert node.client.get("/topic/config?topic=_stats").json()["retention"] == retention
-
-
-def test_an_idle_node_publishes_nothing() -> None:
-    node = LocalNode("-statistics-topic", "_stats")
-    node.advance(3 * SECOND)
-    assert node.client.get("/stats?format=json").json()["topics"] == []

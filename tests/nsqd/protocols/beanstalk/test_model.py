@@ -1,6 +1,7 @@
 """Three clients of some tubes against a model that is too simple to be wrong: hypothesis says what they do."""
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from tests.nsqd.protocols.beanstalk.wire import Wire, facts, put
 CLIENTS = st.integers(0, 2)
 TUBES = st.sampled_from(["default", "a", "b"])
 PRIORITIES = st.sampled_from([0, 3, 2000])
+COUNTS = ("reserves", "timeouts", "releases", "buries", "kicks")
 LATE = 60  # ms by which what has a time may be late
 
 
@@ -28,6 +30,7 @@ class Job:
     due: float = 0.0  # ms
     holder: int = -1
     buried: int = 0  # its place among the buried
+    counts: Counter[str] = field(default_factory=Counter)
 
 
 class Machine(RuleBasedStateMachine):
@@ -100,6 +103,7 @@ class Machine(RuleBasedStateMachine):
         body = b"%d" % job.id
         assert answer == b"RESERVED %d %d\r\n%s\r\n" % (job.id, len(body), body)
         job.state, job.holder, job.due = "reserved", client, self.now + job.ttr * 1000
+        job.counts["reserves"] += 1
 
     @rule(client=CLIENTS, number=st.integers(1, 12))
     def delete(self, client: int, number: int) -> None:
@@ -119,6 +123,7 @@ class Machine(RuleBasedStateMachine):
         assert answer == (b"RELEASED\r\n" if job is not None else b"NOT_FOUND\r\n")
         if job is not None:
             job.priority, job.state, job.due = priority, "delayed" if delay else "ready", self.now + delay * 1000
+            job.counts["releases"] += 1
 
     @rule(client=CLIENTS, number=st.integers(1, 12), priority=PRIORITIES)
     def bury(self, client: int, number: int, priority: int) -> None:
@@ -129,6 +134,7 @@ class Machine(RuleBasedStateMachine):
         if job is not None:
             self.burials += 1
             job.priority, job.state, job.buried = priority, "buried", self.burials
+            job.counts["buries"] += 1
 
     @rule(client=CLIENTS, number=st.integers(1, 12))
     def touch(self, client: int, number: int) -> None:
@@ -147,6 +153,16 @@ class Machine(RuleBasedStateMachine):
         assert self.ask(client, b"kick %d\r\n" % bound) == b"KICKED %d\r\n" % len(kicked)
         for job in kicked:
             job.state = "ready"
+            job.counts["kicks"] += 1
+
+    @rule(client=CLIENTS, number=st.integers(1, 12))
+    def kick_job(self, client: int, number: int) -> None:
+        job = self.jobs.get(number)
+        is_kicked = job is not None and job.state in ("buried", "delayed")
+        assert self.ask(client, b"kick-job %d\r\n" % number) == (b"KICKED\r\n" if is_kicked else b"NOT_FOUND\r\n")
+        if job is not None and is_kicked:
+            job.state = "ready"
+            job.counts["kicks"] += 1
 
     @rule(client=CLIENTS)
     def leave_and_come_back(self, client: int) -> None:
@@ -168,6 +184,7 @@ class Machine(RuleBasedStateMachine):
         self.now += ms
         for job in self.jobs.values():
             if job.state in ("delayed", "reserved") and job.due <= self.now:
+                job.counts["timeouts"] += job.state == "reserved"
                 job.state = "ready"
 
     # what must always be so
@@ -177,6 +194,7 @@ class Machine(RuleBasedStateMachine):
         for job in self.jobs.values():
             stats = facts(self.ask(0, b"stats-job %d\r\n" % job.id))
             assert (stats["state"], stats["pri"], stats["tube"]) == (job.state, str(job.priority), f'"{job.tube}"')
+            assert [int(stats[name]) for name in COUNTS] == [job.counts[name] for name in COUNTS]
         tubes = {"default", *self.using, *(job.tube for job in self.jobs.values())}.union(*self.watching)
         assert set(self.node.broker.tubes.listed.names) == tubes
 

@@ -10,7 +10,7 @@ from nsqd.http.figures import _walk as walk
 from nsqd.http.tubes import tube_figures
 from tests.nsqd.core.node import Node
 from tests.nsqd.core.promoted import PromotedLog
-from tests.nsqd.protocols.beanstalk.wire import Wire
+from tests.nsqd.protocols.beanstalk.wire import Wire, facts, put
 
 OWN, THEIRS, OTHERS = 7 << 48, 8 << 48, 9 << 48  # the first ids of the nodes are one above
 
@@ -32,10 +32,6 @@ def promote(wire: Wire, origin: int, *jobs: tuple[int, bytes], tube: str = "defa
     return log
 
 
-def put(wire: Wire, priority: int, body: bytes) -> None:
-    assert wire.ask(b"put %d 0 60 %d\r\n%s\r\n" % (priority, len(body), body)).startswith(b"INSERTED")
-
-
 def reserved(wire: Wire) -> tuple[int, bytes]:
     word, number, _, body = wire.ask(b"reserve-with-timeout 0\r\n").split(None, 3)
     assert word == b"RESERVED"
@@ -43,14 +39,11 @@ def reserved(wire: Wire) -> tuple[int, bytes]:
 
 
 def count(wire: Wire, name: str, command: bytes = b"stats-tube default") -> int:
-    lines = wire.ask(command + b"\r\n").decode().splitlines()
-    (value,) = [line.partition(": ")[2] for line in lines if line.startswith(f"{name}: ")]
-    return int(value)
+    return int(facts(wire.ask(command + b"\r\n"))[name])
 
 
 def test_jobs_of_all_logs_are_reserved_by_priority_and_found_by_their_ids(wire: Wire) -> None:
-    put(wire, 5, b"own5")
-    put(wire, 1, b"own1")
+    wire.ask(put(b"own5", 5) + put(b"own1", 1))
     promote(wire, 8, (3, b"theirs3"), (0, b"theirs0"))
     promote(wire, 9, (4, b"others4"))
     order = [reserved(wire) for _ in range(5)]
@@ -97,18 +90,8 @@ def test_a_waiting_worker_gets_the_job_of_a_log_that_is_promoted_also_a_delayed_
     assert wire.said() == b"RESERVED %d 3\r\njob\r\n" % (OTHERS + 1)
 
 
-def test_a_reservation_ends_with_its_time_and_with_its_worker(wire: Wire) -> None:
-    promote(wire, 8, (0, b"job"))
-    first = reserved(wire)
-    wire.advance(61_000)
-    assert reserved(wire) == first
-    other = Wire(wire.node)
-    wire.leave()
-    assert reserved(other) == first
-
-
 def test_counts_are_sums_and_jobs_are_listed_and_cleared_in_all_logs(wire: Wire) -> None:
-    put(wire, 5, b"own")
+    wire.ask(put(b"own", 5))
     promote(wire, 8, (0, b"a"), (0, b"b"))
     promote(wire, 6, (0, b"c"))
     numbers = [(6 << 48) + 1, OWN + 1, THEIRS + 1, THEIRS + 2]
@@ -128,15 +111,6 @@ def test_counts_are_sums_and_jobs_are_listed_and_cleared_in_all_logs(wire: Wire)
     wire.leave()
     other = Wire(wire.node)
     assert other.ask(b"clear-tube default\r\nreserve-with-timeout 0\r\n") == b"CLEARED 4\r\nTIMED_OUT\r\n"
-
-
-def test_a_pause_of_the_tube_holds_for_its_shards(wire: Wire) -> None:
-    promote(wire, 8, (0, b"a"))
-    assert wire.ask(b"pause-tube default 10\r\n") == b"PAUSED\r\n"
-    promote(wire, 9, (0, b"b"))
-    assert wire.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
-    wire.advance(10_100)
-    assert {reserved(wire)[1], reserved(wire)[1]} == {b"a", b"b"}
 
 
 def test_an_empty_tube_stays_while_a_shard_has_jobs(wire: Wire) -> None:
@@ -159,7 +133,7 @@ def test_a_topic_that_is_deleted_takes_the_jobs_of_all_logs(wire: Wire) -> None:
     assert wire.peer.worker.holds == {}
     assert log.broker.topics == {}
     assert wire.node.broker.tubes.waiters.sharded == {}
-    put(wire, 0, b"own")
+    wire.ask(put(b"own", 0))
     assert reserved(wire)[1] == b"own"
 
 
@@ -176,6 +150,6 @@ def test_jobs_are_not_found_before_their_log_is_attached_and_after_it_is_detache
     for command in (b"delete %d", b"release %d 0 0", b"touch %d", b"peek %d"):
         assert wire.ask(command % (THEIRS + 1) + b"\r\n") == b"NOT_FOUND\r\n"
     assert wire.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
-    put(wire, 0, b"own")
+    wire.ask(put(b"own", 0))
     assert reserved(wire)[1] == b"own"
     wire.leave()

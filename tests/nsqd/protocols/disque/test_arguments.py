@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from nsqd.protocols.disque.arguments import (
-    COMMANDS,
     AddJob,
     GetJob,
     JScan,
@@ -126,12 +125,6 @@ def test_getjob_is_refused(rest: str, error: str) -> None:
     assert refusal(getjob, f"GETJOB {rest}") == error
 
 
-def test_job_ids() -> None:
-    assert job_ids([b"ACKJOB"]) == []
-    other = b"D-\n\xff345678-" + b"\n" * 24 + b"-\r\n\0\xff"  # Disque looks at no other byte
-    assert job_ids([b"ACKJOB", ID, other]) == [ID, other]
-
-
 @each(
     "id_",
     [b"", b"x", ID[:-1], ID + b"1", ID + b"\n", b"d" + ID[1:], b"DI" + ID[2:]]
@@ -218,14 +211,3 @@ def test_jscan_is_refused(rest: str, error: str) -> None:
 ])  # fmt: skip
 def test_pause(rest: str, state: bytes, bcast: bool) -> None:
     assert pause([b"PAUSE", b"q", *rest.encode().split()]) == PauseCommand(b"q", state, bcast)
-
-
-def test_there_are_32_commands_and_their_arity_counts_the_name() -> None:
-    assert len(COMMANDS) == 32
-    assert all(name == command.name == name.lower() for name, command in COMMANDS.items())
-    assert {name for name, command in COMMANDS.items() if command.needs_memory} == {b"addjob", b"enqueue", b"nack"}
-    for name, allowed in (
-        (b"time", {1}), (b"auth", {2}), (b"qpeek", {3}), (b"ackjob", {1, 2, 3, 4, 5}), (b"hello", {1, 2, 3, 4, 5}),
-        (b"command", {1, 2, 3, 4, 5}), (b"getjob", {2, 3, 4, 5}), (b"pause", {3, 4, 5}), (b"addjob", {4, 5}),
-    ):  # fmt: skip
-        assert {count for count in range(1, 6) if COMMANDS[name].arity_ok(count)} == allowed

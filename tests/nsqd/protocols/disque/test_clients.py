@@ -10,13 +10,8 @@ from tests.cases import each
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.disque.wire import Wire, request
 
-SYNTAX = "-ERR syntax error"
+SYNTAX, NO_INTEGER = "-ERR syntax error", "-ERR value is not an integer or out of range"
 NOT_KNOWN = "-" + BAD_SUBCOMMAND.decode()
-
-
-@pytest.fixture
-def wire() -> Wire:
-    return group(Wire(Node(Limits(whole_job_ids=True))))[0]
 
 
 def group(first: Wire, others: int = 0) -> list[Wire]:
@@ -28,6 +23,15 @@ def group(first: Wire, others: int = 0) -> list[Wire]:
     return wires
 
 
+def alone() -> Wire:
+    return group(Wire(Node(Limits(whole_job_ids=True))))[0]
+
+
+@pytest.fixture
+def wire() -> Wire:
+    return alone()
+
+
 @each("words, reply", [
     ("GETNAME", None), ("SETNAME bob", "OK"), ("LIST x", NOT_KNOWN), ("GETNAME x", NOT_KNOWN), ("SETNAME", NOT_KNOWN),
     ("SETNAME a b", NOT_KNOWN), ("INFO", NOT_KNOWN), ("BOGUS", NOT_KNOWN), ("NO-EVICT on", NOT_KNOWN),
@@ -35,11 +39,14 @@ def group(first: Wire, others: int = 0) -> list[Wire]:
     ("REPLY", NOT_KNOWN), ("REPLY x", SYNTAX), ("REPLY ON", "OK"), ("PAUSE", NOT_KNOWN),
     ("PAUSE x", "-ERR timeout is not an integer or out of range"), ("PAUSE -1", "-ERR timeout is negative"),
     ("KILL", SYNTAX), ("KILL 1.2.3.4:5", "-ERR No such client"), ("KILL ADDR 1.2.3.4:5", 0),
-    ("KILL ID x", "-ERR value is not an integer or out of range"), ("KILL ID 99999", 0),
+    ("KILL ID x", NO_INTEGER), ("KILL ID 99999", 0),
     ("KILL TYPE bogus", "-ERR Unknown client type 'bogus'"), ("KILL TYPE slave", "-ERR Unknown client type 'slave'"),
     ("KILL TYPE normal ID 99999", 0), ("KILL SKIPME maybe", SYNTAX), ("KILL SKIPME yes ID 99999", 0),
     ("KILL BOGUS x", SYNTAX), ("KILL ID 1 ADDR", SYNTAX),
-], wire=lambda: group(Wire(Node(Limits(whole_job_ids=True))))[0])  # fmt: skip
+    # the first wrong filter is the error
+    ("KILL ID x TYPE y", NO_INTEGER), ("KILL TYPE y ID x", "-ERR Unknown client type 'y'"), ("KILL ID x ADDR", NO_INTEGER),
+    ("KILL SKIPME maybe ID x", SYNTAX), ("KILL what 1 ID x", SYNTAX), ("KILL ID 9223372036854775808 x", NO_INTEGER),
+], wire=alone)  # fmt: skip
 def test_a_command_and_its_reply(wire: Wire, words: str, reply: str | int | None) -> None:
     assert wire.do("CLIENT", *words.split()) == reply
 
@@ -113,17 +120,8 @@ def test_a_client_that_is_ended_gets_nothing_more_and_no_job(wire: Wire) -> None
     ("ADDR 10.0.0.1:5555", [False, False, False]), ("ADDR 10.0.0.1:5555 SKIPME no", [True, False, False]),
     ("ADDR 10.0.0.1:5555 ADDR 10.0.0.1:5556", [False, True, False]), ("SKIPME yes ID 0 SKIPME no", [True, True, True]),
     ("ID +02", [False, True, False]), ("ID 003 TYPE normal", [False, False, True]), ("ID -2", [False, False, False]),
-], wire=lambda: group(Wire(Node(Limits(whole_job_ids=True))))[0])  # fmt: skip
+], wire=alone)  # fmt: skip
 def test_filters_choose_the_clients_that_are_ended(wire: Wire, words: str, ended: list[bool]) -> None:
     wires = group(wire, 2)
     assert wire.do("CLIENT", "KILL", *words.split()) == sum(ended)
     assert [one.peer.outbox.closing for one in wires] == ended
-
-
-@each("words, reply", [
-    ("ID x TYPE y", "-ERR value is not an integer or out of range"), ("TYPE y ID x", "-ERR Unknown client type 'y'"),
-    ("SKIPME maybe ID x", SYNTAX), ("ID 1 ADDR", SYNTAX), ("ID x ADDR", "-ERR value is not an integer or out of range"),
-    ("what 1 ID x", SYNTAX), ("ID 9223372036854775808 x", "-ERR value is not an integer or out of range"),
-], wire=lambda: group(Wire(Node(Limits(whole_job_ids=True))))[0])  # fmt: skip
-def test_the_first_wrong_filter_is_the_error(wire: Wire, words: str, reply: str) -> None:
-    assert wire.do("CLIENT", "KILL", *words.split()) == reply

@@ -50,14 +50,7 @@ def sections(wire: Wire, *words: str) -> dict[str, dict[str, str]]:
 
 
 @each("words, reply", [
-        ("clients", "# Clients\r\nconnected_clients:1\r\nclient_longest_output_list:0\r\nclient_biggest_input_buf:0\r\n"
-         "blocked_clients:0\r\n"),
-        ("jobs", "# Jobs\r\nregistered_jobs:0\r\n"),
-        ("QUEUES", "# Queues\r\nregistered_queues:0\r\n"),
-        ("nosuch", ""),
-        ("keyspace", ""),
-        ("", ""),
-        ("\xff", ""),
+        ("QUEUES", "# Queues\r\nregistered_queues:0\r\n"), ("nosuch", ""), ("keyspace", ""), ("", ""), ("\xff", ""),
     ], wire=measured_wire)  # fmt: skip
 def test_a_section_has_the_form_of_disque(wire: Wire, words: str, reply: str) -> None:
     assert wire.do("INFO", words) == reply.encode()
@@ -78,14 +71,6 @@ def test_the_state_of_the_process_and_counts_of_commands_only_if_they_are_asked_
     assert list(sections(wire, "ALL")) == [*DEFAULT, "Commandstats"]
     assert list(sections(wire, "commandstats")) == ["Commandstats"]
     assert wire.do("INFO", "jobs", "queues") == "-ERR syntax error"
-
-
-@each("is_durable, enabled, state", [(True, "1", "on"), (False, "0", "off")], wire=measured_wire)
-def test_the_append_only_file_is_the_commit_log(wire: Wire, is_durable: bool, enabled: str, state: str) -> None:
-    wire.context.figures = lambda: ServerFigures("", 0, "", 0, 0, "", "", 0, 0, 0.0, 0.0, is_durable)
-    found = sections(wire, "persistence")["Persistence"]
-    assert (found["aof_enabled"], found["aof_state"]) == (enabled, state)
-    assert (found["loading"], found["aof_last_write_status"]) == ("0", "ok")
 
 
 def test_jobs_in_any_state_and_clients_that_wait_are_counted(wire: Wire) -> None:

@@ -40,6 +40,10 @@ class Job:
     def end(self) -> float:
         return self.added + self.ttl * 1000
 
+    def as_fetched(self) -> Reply:
+        row = self.queue.encode(), self.id.encode(), b"%d" % self.number
+        return [*row, b"nacks", self.nacks, b"additional-deliveries", self.more]
+
 
 class Machine(RuleBasedStateMachine):
     """Hypothesis gives commands of three clients to the peers and to the model."""
@@ -123,19 +127,7 @@ class Machine(RuleBasedStateMachine):
         columns = [self.queued(queue) for queue in queues]
         depth = max(map(len, columns))
         expected = [column[row] for row in range(depth) for column in columns if row < len(column)][:count]
-        replies = [
-            [
-                job.queue.encode(),
-                job.id.encode(),
-                b"%d" % job.number,
-                b"nacks",
-                job.nacks,
-                b"additional-deliveries",
-                job.more,
-            ]
-            for job in expected
-        ]
-        assert (found or []) == replies
+        assert (found or []) == [job.as_fetched() for job in expected]
         for job in expected:
             self.take(job)
 

@@ -5,7 +5,6 @@ from typing import Any
 from nsqd.core.limits import Limits
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.pause import Pause
-from nsqd.core.work_queue.worker import Worker
 from shared.values import SECOND
 from tests.nsqd.core.node import Node
 from tests.nsqd.core.promoted import PromotedLog
@@ -87,20 +86,6 @@ def test_pause_tube_of_beanstalkd_ends_a_pause_of_jobs_that_go_and_of_no_others(
     assert wire.get("q")[0][1] == job_id
     assert wire.do("PAUSE", "q", "state") == "in"
     assert wire.do("ADDJOB", "q", "x", 0).startswith("-PAUSED")
-
-
-def test_a_paused_queue_stays_when_its_last_user_leaves_the_tube(wire: Wire) -> None:
-    tubes, worker = wire.node.broker.tubes, Worker(wire.peer)
-    tubes.join(worker)
-    for name in ("paused", "not"):
-        tubes.watch(worker, name)
-        tubes.made(name)
-    wire.do("PAUSE", "paused", "in")
-    tubes.leave(worker)
-    assert (tubes.tube("paused") is not None, tubes.tube("not")) == (True, None)
-    wire.do("PAUSE", "paused", "none")
-    tubes.leave_empty("paused")
-    assert list(wire.node.broker.topics) == []
 
 
 def test_a_scan_of_queues(wire: Wire) -> None:

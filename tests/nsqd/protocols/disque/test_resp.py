@@ -1,7 +1,5 @@
 """Requests of RESP: however bytes are cut, the same requests come out, and what is too long is refused before it is kept."""
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,13 +10,7 @@ from nsqd.protocols.disque.resp import (
     MOST_OVERHEAD,
     ForeignRequest,
     ProtocolError,
-    array,
-    bulk,
-    error,
-    integer,
-    mapping,
     read_request,
-    status,
     words,
 )
 from tests.cases import each
@@ -147,13 +139,6 @@ def test_a_request_has_a_greatest_number_of_arguments_and_a_greatest_size() -> N
     assert outcome(b"") == outcome(b"PING\n", 5) == 1
 
 
-@each("most", [0, 10, 1023, 1024, 5000])
-def test_an_argument_that_is_too_large_is_refused_before_it_comes(most: int) -> None:
-    data = words([b"a" * most])
-    assert outcome(data, 0, most) == ([b"a" * most], len(data))
-    assert outcome(b"*1\r\n$%d\r\n" % (most + 1), 0, most) == b"invalid bulk length"
-
-
 @each("end", [b"\n", b"\r\n"])
 def test_http_is_recognized_and_a_command_is_none(end: bytes) -> None:
     for line in (
@@ -175,16 +160,6 @@ def test_requests_come_out_as_they_went_in(requests: list[list[bytes]]) -> None:
         assert found[0] == request
         at = found[1]
     assert at == len(data)
-
-
-@given(st.lists(st.binary(max_size=1200), min_size=1, max_size=4))
-def test_a_request_that_is_not_complete_is_waited_for(request_: list[bytes]) -> None:
-    data, tries, have = words(request_), 0, 0
-    while isinstance(found := read_request(data[:have], 0, MOST), int):
-        assert have < found <= len(data)
-        have, tries = found, tries + 1
-    assert found == (request_, len(data))
-    assert tries <= 1 + sum(len(b"$%d\r\n" % len(argument)) + 1 for argument in (b"", *request_))
 
 
 def quote_double(word: bytes) -> bytes:
@@ -221,16 +196,3 @@ ALMOST = st.lists(st.one_of(st.sampled_from(PIECES), st.binary(max_size=3)), max
 @given(ALMOST, st.sampled_from([0, 1, 1100, MOST]))
 def test_nothing_is_decided_too_early_or_twice(data: bytes, most: int) -> None:
     check_every_cut(data, most)
-
-
-@each("reply, data", [
-    (lambda: status(b"OK"), b"+OK\r\n"),
-    (lambda: error(b"ERR unknown command 'a\r\n+b'"), b"-ERR unknown command 'a  +b'\r\n"),
-    (lambda: integer(-3), b":-3\r\n"), (lambda: bulk(b""), b"$0\r\n\r\n"), (lambda: bulk(b"a\r\n"), b"$3\r\na\r\n\r\n"),
-    (lambda: bulk(None), b"$-1\r\n"), (lambda: array([]), b"*0\r\n"),
-    (lambda: array(map(integer, [1, 2])), b"*2\r\n:1\r\n:2\r\n"),
-    (lambda: words(iter([b"a", b""])), b"*2\r\n$1\r\na\r\n$0\r\n\r\n"),
-    (lambda: mapping([(bulk(b"proto"), integer(3))]), b"%1\r\n$5\r\nproto\r\n:3\r\n"),
-])  # fmt: skip
-def test_replies_are_written(reply: Callable[[], bytes], data: bytes) -> None:
-    assert reply() == data

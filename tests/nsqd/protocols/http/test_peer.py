@@ -232,14 +232,6 @@ def test_a_half_read_head_leaves_with_the_time_that_is_left_to_it_and_counts_as_
     assert prompt.peer.buffered == 0
 
 
-@each("request_", [binary(1, b"a!"), binary(MOST_MESSAGES + 1, b"a")])
-def test_a_binary_mpub_that_is_malformed_or_long_leaves_unpublished(request_: bytes) -> None:
-    wire = Wire()
-    assert wire.send(request_) == []
-    assert wire.rest == request_
-    assert wire.published() == []
-
-
 def test_statistics_of_a_topic_are_answered_with_their_length_or_leave() -> None:
     wire = Wire()
     (answer,) = wire.send(STATS)
@@ -319,9 +311,7 @@ LAST = st.sampled_from([pub(b""), pub(b"x" * 1001), pub(b"x", topic=b"other"), O
 @given(
     requests=st.lists(LONE, max_size=8), last=LAST, change=st.sampled_from(["", "drain", "delete", "start", "ignore"])
 )
-def test_a_request_that_comes_alone_is_answered_like_one_that_comes_in_pieces(
-    requests: list[bytes], last: bytes, change: str
-) -> None:
+def test_a_lone_request_is_answered_like_one_in_pieces(requests: list[bytes], last: bytes, change: str) -> None:
     alone, pieces = Wire(), Wire()
     for request in [*requests, *requests, last]:
         if request is last:
@@ -364,9 +354,7 @@ def shown(data: bytes, secret: bytes) -> bytes:
     (SIDECAR, b"guess", b"work", False),
     (NOBODY, token("worker"), b"work", True),
 ])  # fmt: skip
-def test_a_user_of_a_unix_socket_is_known_without_a_token(
-    user: int, secret: bytes, topic: bytes, is_allowed: bool
-) -> None:
+def test_a_user_is_known_without_a_token(user: int, secret: bytes, topic: bytes, is_allowed: bool) -> None:
     wire = Wire(Proofs("orders", "worker"), user)
     wire.node.broker.topic(topic.decode())
     data = pub(b"x", topic)

@@ -5,12 +5,10 @@ from struct import pack
 
 import msgpack
 
-from nsqd.core.message.attributes import Attributes
 from penstock.protocol import nsq
 from penstock.protocol.headers import MOST_PACKED_BYTES, pack_headers, split_headers
 from tests.cases import each
-from tests.nsqd.core.node import MS, SECOND, Node
-from tests.nsqd.core.promoted import PromotedLog
+from tests.nsqd.core.node import MS, Node
 from tests.nsqd.protocols.nsq.wire import ERROR, MESSAGE, Wire, body, mpub
 
 WITH_HEADERS = 3
@@ -81,18 +79,6 @@ def test_a_message_that_comes_back_and_a_delayed_one_have_their_headers() -> Non
     assert wire.replies() == [b"OK"]
     node.advance(50 * MS)
     assert delivered(wire) == [(TRACE, b"late", 1)]
-
-
-def test_messages_of_a_promoted_log_have_their_headers() -> None:
-    node = Node()
-    wire = consumer(node)
-    log = PromotedLog(node, 8)
-    log.channels("t", "c")
-    log.broker.begin(node.now, SECOND)
-    log.broker.topic("t").intake.publish_with([b"theirs"], Attributes(TRACE))
-    log.broker.commit()
-    log.attach()
-    assert delivered(wire) == [(TRACE, b"theirs", 1)]
 
 
 def test_a_command_may_come_in_any_pieces() -> None:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 
-from nsqd.protocols.account import LOOK_AGAIN
 from tests.cases import each
 from tests.nsqd.core.promoted import promote
 from tests.nsqd.protocols.nsq.wire import Wire
@@ -11,21 +10,6 @@ from tests.nsqd.protocols.rights.limited_clients import Nsq
 
 def finish(wire: Wire, messages: list[tuple[int, bytes, bytes]]) -> None:
     wire.send(b"".join(b"FIN %s\n" % message_id for _, message_id, _ in messages))
-
-
-def test_nsq_consumers_take_turns_when_there_is_no_room() -> None:
-    nsq = Nsq(in_flight=4)
-    wires = [nsq.consumer(4) for _ in range(3)]
-    nsq.node.publish("orders", *[b"x"] * 400)
-    got = [0, 0, 0]
-    for _ in range(60):
-        for place, wire in enumerate(wires):
-            wire.advance(1)
-            messages = wire.messages()
-            got[place] += len(messages)
-            finish(wire, messages)
-    assert min(got) > 0.5 * max(got)
-    nsq.check()
 
 
 @each("is_finished", [True, False])
@@ -48,19 +32,6 @@ def test_nsq_a_message_that_is_finished_or_times_out_lets_another_channel_go_on(
     second.peer.disconnected()
     nsq.check()
     assert not nsq.accounts.account("orders").blocked
-
-
-def test_nsq_a_consumer_without_room_looks_again_from_time_to_time_and_not_at_once() -> None:
-    nsq = Nsq(in_flight=1)
-    wires = [nsq.consumer(1), nsq.consumer(1)]
-    nsq.node.publish("orders", b"1", b"2")
-    looks = []
-    for _ in range(100):
-        for wire in wires:
-            wire.advance(1)
-            looks.append(wire.peer.next_timer() - nsq.node.now)
-    assert 0 < min(looks) <= LOOK_AGAIN
-    nsq.check()
 
 
 def test_nsq_a_consumer_that_goes_makes_room() -> None:

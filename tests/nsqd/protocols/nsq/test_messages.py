@@ -1,88 +1,24 @@
-"""Messages in and out of a whole node: their order, and redelivery after the node was killed."""
+"""Redelivery after the node was killed."""
 
-import re
-import struct
-
-import pytest
-
-from tests.daemons import OK, Conversation, several, sized
+from tests.daemons import OK, Conversation, sized
 from tests.local_node import SECOND, LocalNode
-
-
-@pytest.fixture(scope="module")
-def node() -> LocalNode:
-    return LocalNode()
-
-
-def publish(node: LocalNode, topic: bytes, *bodies: bytes) -> None:
-    with Conversation(node, b"  V2" + b"".join(b"PUB %s\n" % topic + sized(body) for body in bodies)) as producer:
-        assert [producer.frame() for _ in bodies] == [OK] * len(bodies)
-
-
-def test_a_message_in_and_out(node: LocalNode) -> None:
-    with Conversation(node, b"  V2SUB alpha channel\nRDY 1\n") as consumer:
-        assert consumer.frame() == OK
-        began = node.clock.wall
-        publish(node, b"alpha", b"hello")
-        published = node.clock.wall
-        message = consumer.message()
-        assert (message.attempts, message.body) == (1, b"hello")
-        assert re.fullmatch(rb"[0-9a-f]{16}", message.id)
-        assert began <= message.timestamp <= published
-        for command, counts in ((b"NOP\n", (0, 1)), (b"FIN %s\n" % message.id, (0, 0))):
-            consumer.send(command)
-            node.advance(SECOND)
-            (topic,) = node.client.get("/stats?format=json&topic=alpha").json()["topics"]
-            (channel,) = topic["channels"]
-            assert (channel["depth"], channel["in_flight_count"], topic["depth"]) == (*counts, 0)
-
-
-def test_frames_come_back_in_the_order_of_the_commands(node: LocalNode) -> None:
-    bodies = [struct.pack(">i", number) for number in range(200)]
-    with Conversation(node, b"  V2SUB order c\nRDY 150\n") as consumer:
-        assert consumer.frame() == OK
-        began = node.clock.wall
-        publish(node, b"order", *bodies)
-        published = node.clock.wall
-        ids = []
-        for number, body in enumerate(bodies):
-            message = consumer.message()
-            assert (message.body, message.attempts) == (body, 1), number
-            assert began <= message.timestamp <= published
-            ids.append(message.id)
-            consumer.send(b"FIN %s\n" % message.id)
-    assert ids == sorted(set(ids))
-
-
-def test_ids_are_never_issued_twice() -> None:
-    node, ids = LocalNode(), list[bytes]()
-    for _ in range(3):
-        with Conversation(node, b"  V2SUB t c\nRDY 2500\n") as client, Conversation(node, b"  V2") as producer:
-            assert client.frame() == OK
-            producer.send(b"MPUB t\n" + several(*[b"x"] * 500))
-            assert producer.frame() == OK
-            kept = [client.message().id for _ in ids]  # they are not finished
-            assert sorted(kept) == ids
-            ids += [client.message().id for _ in range(500)]
-            node = node.killed()
-    assert len(set(ids)) == len(ids) == 1500
-    assert ids == sorted(ids)
 
 
 def test_what_was_in_flight_comes_back_with_its_attempts_and_what_was_deferred_at_its_time() -> None:
     node = LocalNode()
-    with Conversation(node, b"  V2SUB t c\nRDY 10\n") as client:
+    with Conversation(node, b"  V2SUB t c\nRDY 10\n") as client, Conversation(node, b"  V2") as producer:
         assert client.frame() == OK
-        publish(node, b"t", b"in flight", b"done")
-        messages = {message.body: message for message in (client.message(), client.message())}
+        for body in (b"in flight", b"done"):
+            producer.send(b"PUB t\n" + sized(body))
+            assert producer.frame() == OK
+        kept, done = client.message(), client.message()
         sent = node.clock.wall
-        client.send(b"FIN " + messages[b"done"].id + b"\nDPUB t 1500\n" + sized(b"later"))
+        client.send(b"FIN " + done.id + b"\nDPUB t 1500\n" + sized(b"later"))
         assert client.frame() == OK
         node = node.killed(down=SECOND // 2)
     with Conversation(node, b"  V2SUB t c\nRDY 10\n") as client:
         assert client.frame() == OK
-        again = client.message()
-        assert (again.id, again.attempts, again.body) == (messages[b"in flight"].id, 2, b"in flight")
-        later = client.message()
+        again, later = client.message(), client.message()
+        assert (again.id, again.attempts, again.body) == (kept.id, 2, b"in flight")
         assert (later.body, later.attempts) == (b"later", 1)
         assert 1.5 <= (node.clock.wall - sent) / SECOND < 2

@@ -49,9 +49,7 @@ GRANTED = [  # of the server, asked for by the client, agreed on
 
 
 @each("settings, asked, agreed", GRANTED)
-def test_what_is_asked_for_is_granted_if_it_is_there(
-    settings: Settings, asked: dict[str, object], agreed: Upgrade
-) -> None:
+def test_what_is_granted(settings: Settings, asked: dict[str, object], agreed: Upgrade) -> None:
     wire = Wire(settings=settings)
     (answer,) = wire.send(identify(**asked)).replies()
     if asked.get("feature_negotiation") is False:
@@ -69,12 +67,6 @@ def test_both_compressions_are_refused_before_anything_changes(tls: bool) -> Non
     assert wire.send(identify(tls_v1=tls, snappy=True, deflate=True) + b"NOP\n").frames() == [(ERROR, BOTH_REFUSED)]
     assert wire.peer.closing
     assert wire.upgrades == []
-
-
-@each("wrong", [b'{"tls_v1":1}', b'{"snappy":"yes"}', b'{"deflate_level":1.5}', b'{"deflate":[]}'])
-def test_wrong_types(wrong: bytes) -> None:
-    replies = Wire(settings=TLS).send(b"IDENTIFY\n" + body(wrong)).replies()
-    assert replies == [b"E_BAD_BODY IDENTIFY failed to decode JSON body"]
 
 
 # from IDENTIFY on
@@ -103,17 +95,6 @@ def test_what_is_pipelined_behind_it_in_the_clear_is_dropped(asked: dict[str, ob
     assert wire.send(b"NOP\n").replies() == [b"OK"]
     assert list(wire.node.broker.topics) == ["before"]
     assert wire.send(b"PUB t\n" + body(b"y")).replies() == [b"OK"]
-
-
-def test_the_layers_are_confirmed_one_by_one() -> None:
-    wire = Wire(settings=TLS)
-    wire.send(identify(tls_v1=True, deflate=True)).frames()
-    assert wire.peer.introduction.tls is None
-    wire.peer.upgraded(INFO)
-    assert wire.replies() == [b"OK"]
-    assert wire.peer.introduction.tls == INFO
-    wire.peer.upgraded()
-    assert wire.replies() == [b"OK"]
 
 
 # time
@@ -162,19 +143,6 @@ def test_the_first_command_must_be_complete_within_its_time(said: bytes) -> None
     assert wire.peer.closing
     assert wire.frames() == []  # no heartbeat before, and not a word now
     assert wire.node.broker.refused == {"identify_timeout": 1}
-
-
-@each("said", [b"NOP\n", b"PUB t\n" + body(b"x"), identify()])
-def test_after_the_first_command_heartbeats_decide(said: bytes) -> None:
-    wire = Wire(settings=Settings(identify_timeout=2000 * MS))
-    wire.advance(1999)
-    wire.send(said).frames()
-    for _ in range(3):
-        wire.advance(29_000)
-        wire.send(b"NOP\n")
-    assert not wire.peer.closing
-    assert b"_heartbeat_" in wire.replies()
-    assert wire.node.broker.refused == {}
 
 
 # TLS required

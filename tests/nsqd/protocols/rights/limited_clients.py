@@ -1,9 +1,13 @@
 """Clients for tests of limits: all of one identity, with its token shown."""
 
+from dataclasses import replace
+from typing import Any
+
 from nsqd.protocols.account import Accounts
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.nsq.limited import LimitedSink
 from nsqd.protocols.nsq.settings import Settings
+from shared.process.unix_sockets import NOBODY
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.beanstalk.wire import Wire as BeanstalkWire
 from tests.nsqd.protocols.disque.wire import Wire as DisqueWire
@@ -44,6 +48,16 @@ class Nsq:
             assert blocked.usage in account.usages
 
 
+def beanstalk_client(proofs: Proofs | None, user: int = NOBODY, **more: Any) -> BeanstalkWire:
+    """A client of a node of its own. `more`: of the context."""
+    return BeanstalkWire(None, BeanstalkContext(proofs=proofs, **more), user)
+
+
+def disque_client(proofs: Proofs | None, user: int = NOBODY, **more: Any) -> DisqueWire:
+    node = Node()
+    return DisqueWire(node, replace(context_of(node), proofs=proofs, **more), user)
+
+
 def worker(wire: BeanstalkWire) -> BeanstalkWire:
     said = wire.ask(b"auth " + token("worker") + b"\r\nuse work\r\nwatch work\r\nignore default\r\n")
     assert said.endswith(b"WATCHING 1\r\n")
@@ -58,10 +72,7 @@ def workers(count: int, **limits: int) -> list[BeanstalkWire]:
 
 def disque(**limits: int) -> DisqueWire:
     """A client that is `worker`."""
-    node = Node()
-    context = context_of(node)
-    context.proofs, context.accounts = Proofs("worker", **limits), Accounts()
-    return another(DisqueWire(node, context))
+    return another(disque_client(Proofs("worker", **limits), accounts=Accounts()))
 
 
 def another(wire: DisqueWire) -> DisqueWire:

@@ -3,8 +3,8 @@
 from nsqd.protocols.disque.arguments import COMMANDS
 from shared.auth.verbs import Verb
 from tests.cases import each
-from tests.nsqd.core.node import Node
-from tests.nsqd.protocols.disque.wire import Wire, context_of, request
+from tests.nsqd.protocols.disque.wire import Wire, request
+from tests.nsqd.protocols.rights.limited_clients import disque_client
 from tests.nsqd.protocols.rights.proofs import Proofs, token
 from tests.nsqd.protocols.rights.test_beanstalk import OneRight
 
@@ -28,10 +28,7 @@ WORDS: dict[bytes, tuple[str | bytes, ...]] = {
 
 def client(proofs: Proofs, *words: str | bytes) -> Wire:
     """A client that has sent a command, which is not refused."""
-    node = Node()
-    context = context_of(node)
-    context.proofs = proofs
-    wire = Wire(node, context)
+    wire = disque_client(proofs)
     if words:
         assert wire.do(*words) == "OK"
     return wire

@@ -1,87 +1,58 @@
 """Clients that guess tokens: after some wrong ones of their address each further one ends its connection, on every port."""
 
-from nsqd.protocols.beanstalk.client import BeanstalkContext
+from collections.abc import Callable
+
 from nsqd.protocols.credential import Credential
 from shared.auth.failures import FAILURES_WITHIN, MOST_FAILURES
 from tests.cases import each
-from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.beanstalk.wire import Wire as BeanstalkWire
 from tests.nsqd.protocols.disque.wire import Wire as DisqueWire
-from tests.nsqd.protocols.disque.wire import context_of
 from tests.nsqd.protocols.nsq.wire import Wire as NsqWire
 from tests.nsqd.protocols.nsq.wire import body
+from tests.nsqd.protocols.rights.limited_clients import beanstalk_client, disque_client
 from tests.nsqd.protocols.rights.proofs import Proofs, token
 
 WRONG = b"pst_" + b"x" * 43
 
 
-def nsq(proofs: Proofs, secret: bytes) -> bool:
-    """Whether a new client of NSQ is known by this token."""
-    (said,) = NsqWire(proofs=proofs, asks=False).send(b"AUTH\n" + body(secret)).replies()
-    assert said == b"E_AUTH_FAILED AUTH failed" or said.startswith(b"{")
-    return said.startswith(b"{")
+def nsq(proofs: Proofs) -> NsqWire:
+    return NsqWire(proofs=proofs, asks=False)
 
 
-def beanstalk(proofs: Proofs, secret: bytes) -> bool:
-    said = BeanstalkWire(None, BeanstalkContext(proofs=proofs)).ask(b"auth %s\r\n" % secret)
-    assert said in (b"AUTHORIZED\r\n", b"UNAUTHORIZED\r\n")
-    return said == b"AUTHORIZED\r\n"
-
-
-def disque(proofs: Proofs, secret: bytes) -> bool:
-    node = Node()
-    context = context_of(node)
-    context.proofs = proofs
-    said = DisqueWire(node, context).do("AUTH", secret)
-    assert said in ("OK", "-ERR invalid password")
-    return bool(said == "OK")
-
-
-PORTS = (nsq, beanstalk, disque)
+def is_known(wire: NsqWire | BeanstalkWire, secret: bytes) -> bool:
+    """Show a token, and return whether the client is known by it."""
+    if isinstance(wire, NsqWire):
+        (said,) = wire.send(b"AUTH\n" + body(secret)).replies()
+        assert said == b"E_AUTH_FAILED AUTH failed" or said.startswith(b"{")
+        return said.startswith(b"{")
+    if isinstance(wire, DisqueWire):
+        return {"OK": True, "-ERR invalid password": False}[wire.do("AUTH", secret)]
+    return {b"AUTHORIZED\r\n": True, b"UNAUTHORIZED\r\n": False}[wire.ask(b"auth %s\r\n" % secret)]
 
 
 def test_a_right_token_is_never_held_up_and_the_ports_count_together() -> None:
-    proofs = Proofs("orders")
+    proofs, ports = Proofs("orders"), (nsq, beanstalk_client, disque_client)
     for at in range(3 * MOST_FAILURES):
-        shown = PORTS[at % len(PORTS)]
-        assert shown(proofs, token("orders"))
-        assert not shown(proofs, WRONG)
-    wire = connected("beanstalk", proofs)
-    guess(wire)
+        connect = ports[at % len(ports)]
+        assert is_known(connect(proofs), token("orders"))
+        assert not is_known(connect(proofs), WRONG)
+    wire = beanstalk_client(proofs)
+    assert not is_known(wire, WRONG)
     assert wire.peer.outbox.closing
 
 
-@each("port", ["beanstalk", "disque"])
-def test_who_guesses_too_often_is_disconnected_and_who_does_so_now_and_then_is_not(port: str) -> None:
+@each("connect", [beanstalk_client, disque_client])
+def test_who_guesses_often_is_disconnected_and_now_and_then_is_not(connect: Callable[[Proofs], BeanstalkWire]) -> None:
     proofs = Proofs("orders")
-    wire = connected(port, proofs)
+    wire = connect(proofs)
     for _ in range(3 * MOST_FAILURES):
         proofs.now += FAILURES_WITHIN / MOST_FAILURES
-        guess(wire)
+        assert not is_known(wire, WRONG)
         assert not wire.peer.outbox.closing
-    wire = connected(port, Proofs("orders"))  # of a node without wrong tokens
-    for _ in range(MOST_FAILURES):
-        guess(wire)
-        assert not wire.peer.outbox.closing
-    guess(wire)
-    assert wire.peer.outbox.closing
-
-
-def connected(port: str, proofs: Proofs) -> BeanstalkWire | DisqueWire:
-    if port == "beanstalk":
-        return BeanstalkWire(None, BeanstalkContext(proofs=proofs))
-    node = Node()
-    context = context_of(node)
-    context.proofs = proofs
-    return DisqueWire(node, context)
-
-
-def guess(wire: BeanstalkWire | DisqueWire) -> None:
-    """Show a wrong token."""
-    if isinstance(wire, DisqueWire):
-        assert wire.do("AUTH", WRONG) == "-ERR invalid password"
-    else:
-        assert wire.ask(b"auth %s\r\n" % WRONG) == b"UNAUTHORIZED\r\n"
+    wire = connect(Proofs("orders"))  # of a node without wrong tokens
+    for number in range(MOST_FAILURES + 1):
+        assert not is_known(wire, WRONG)
+        assert wire.peer.outbox.closing is (number == MOST_FAILURES)
 
 
 def credential(proofs: Proofs, address: str) -> Credential:

@@ -95,19 +95,6 @@ def test_what_is_published_is_counted_by_name() -> None:
     assert (one.messages, one.bytes, one.connections) == (6, 14, 2)
 
 
-def test_the_connection_is_metered_only_if_there_is_something_to_meter() -> None:
-    nsq = Nsq()
-    wire = nsq.client()
-    assert wire.usage is None
-    nsq.proofs.set("orders", messages=5)
-    wire.peer.rights_changed()
-    assert wire.usage is not None
-    assert wire.usage.limits.messages == 5
-    nsq.proofs.set("orders")
-    wire.peer.rights_changed()
-    assert not wire.usage.limits.has_rates
-
-
 def test_nsq_a_client_that_is_not_read_is_not_given_up() -> None:
     nsq = Nsq(messages=1)
     wire = nsq.client("orders", b"PUB orders\n" + body(b"x"), b"PUB orders\n" + body(b"x"))

@@ -21,21 +21,6 @@ def auth(secret: bytes) -> bytes:
     return b"AUTH\n" + body(secret)
 
 
-@each("command", [PUB, SUB, b"MPUB orders.eu\n" + body(b"\0\0\0\1\0\0\0\1x"), b"DPUB orders.eu 5\n" + body(b"x")])
-def test_a_stranger_must_say_who_it_is(command: bytes) -> None:
-    client = wire(Proofs("orders"))
-    assert client.send(command).replies() == [b"E_AUTH_FIRST AUTH required before " + command[:4].rstrip()]
-    assert client.peer.closing
-    assert "orders.eu" not in client.node.broker.topics
-
-
-@each("secret", [token("worker"), b"pst_" + b"x" * 43, b"guess", b"\xff" * 50, b"pst_" + b"x" * 1000])
-def test_a_wrong_token_ends_the_connection(secret: bytes) -> None:
-    client = wire(Proofs("orders"))
-    assert client.send(auth(secret) + PUB).replies() == [b"E_AUTH_FAILED AUTH failed"]
-    assert client.peer.closing
-
-
 def test_a_token_or_a_certificate_allows_what_its_role_says() -> None:
     client = wire(Proofs("orders"))
     (said,) = client.send(auth(token("orders"))).replies()

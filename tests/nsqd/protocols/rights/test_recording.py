@@ -1,16 +1,14 @@
 """What clients of each protocol leave in the audit: refusals, and the commands of operators, with names only."""
 
-from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.beanstalk.operators import SLICE
 from nsqd.protocols.nsq.authorization import PUBLISH, Authorization, Rule
 from nsqd.protocols.nsq.settings import Settings
 from shared.audit.event import UNKNOWN, Event
 from shared.auth.verbs import Verb
-from tests.nsqd.core.node import SECOND, Node
-from tests.nsqd.protocols.beanstalk import wire as beanstalk
-from tests.nsqd.protocols.disque import wire as disque
+from tests.nsqd.core.node import SECOND
 from tests.nsqd.protocols.nsq import wire as nsq
 from tests.nsqd.protocols.nsq.wire import body
+from tests.nsqd.protocols.rights.limited_clients import beanstalk_client, disque_client
 from tests.nsqd.protocols.rights.proofs import Proofs, token
 from tests.nsqd.protocols.rights.test_beanstalk import OneRight
 
@@ -56,10 +54,11 @@ def test_what_is_allowed_and_other_errors_leave_nothing() -> None:
     client.send(b"NONSENSE\n")
     assert client.replies()[-1].startswith(b"E_INVALID")
     rights = OneRight(*Verb, topics=("*",))
-    worker = beanstalk_client(events, rights)
+    worker = beanstalk_client(rights, audit=events.append)
     worker.ask(b"auth x\r\nuse mail\r\nwatch mail\r\nput 0 0 9 4\r\nbody\r\nreserve\r\ntouch 1\r\nbury 1 0\r\n")
     assert worker.ask(b"peek 1\r\ndelete 1\r\n").endswith(b"DELETED\r\n")
-    queue = disque_client(events, rights, "AUTH", "x")
+    queue = disque_client(rights, audit=events.append)
+    assert queue.do("AUTH", "x") == "OK"
     for _ in range(3):
         job_id = queue.add("work")
         queue.get("work")
@@ -71,13 +70,9 @@ def test_what_is_allowed_and_other_errors_leave_nothing() -> None:
 # beanstalkd
 
 
-def beanstalk_client(events: list[Event], proofs: Proofs | None) -> beanstalk.Wire:
-    return beanstalk.Wire(None, BeanstalkContext(proofs=proofs, audit=events.append))
-
-
 def test_commands_of_operators_of_beanstalkd() -> None:
     events: list[Event] = []
-    client = beanstalk_client(events, OneRight(*Verb, topics=("*",)))
+    client = beanstalk_client(OneRight(*Verb, topics=("*",)), audit=events.append)
     client.ask(b"auth x\r\nuse mail\r\nput 0 60 9 4\r\nbody\r\nput 0 60 9 4\r\nbody\r\n")
     client.ask(
         b"kick 1\r\nkick-job 2\r\nkick-job 2\r\npause-tube mail 9\r\nmove-job 2 post\r\nclear-tube mail\r\nkick-job 99\r\n"
@@ -95,7 +90,7 @@ def test_commands_of_operators_of_beanstalkd() -> None:
 
 def test_refusals_of_clients_of_beanstalkd() -> None:
     events: list[Event] = []
-    stranger = beanstalk_client(events, Proofs("worker"))
+    stranger = beanstalk_client(Proofs("worker"), audit=events.append)
     stranger.ask(b"auth " + WRONG + b"\r\nput 0 0 9 4\r\nbody\r\nkick-job 7\r\nstats\r\n")
     assert [short(event) for event in events] == [
         ("", "auth", "", "refused"), ("", "put", "default", "refused"), ("", "kick-job", "7", "refused"),
@@ -106,19 +101,10 @@ def test_refusals_of_clients_of_beanstalkd() -> None:
 # Disque
 
 
-def disque_client(events: list[Event], proofs: Proofs | None, *words: str) -> disque.Wire:
-    node = Node()
-    context = disque.context_of(node)
-    context.proofs, context.audit = proofs, events.append
-    wire = disque.Wire(node, context)
-    if words:
-        assert wire.do(*words) == "OK"
-    return wire
-
-
 def test_commands_of_operators_of_disque() -> None:
     events: list[Event] = []
-    client = disque_client(events, OneRight(*Verb, topics=("*",)), "AUTH", "x")
+    client = disque_client(OneRight(*Verb, topics=("*",)), audit=events.append)
+    assert client.do("AUTH", "x") == "OK"
     job_id = client.add("work")
     for words in (
         ("pause", "work", "in"), ("PAUSE", "work", "STATE"), ("DEQUEUE", job_id),
@@ -146,7 +132,7 @@ def test_commands_of_operators_of_disque() -> None:
 
 def test_refusals_of_clients_of_disque_and_what_a_stranger_sends_is_bounded() -> None:
     events: list[Event] = []
-    client = disque_client(events, Proofs("worker"))
+    client = disque_client(Proofs("worker"), audit=events.append)
     client.do("ADDJOB", "work", "secret", 0)
     client.do("AUTH", WRONG)
     client.do("HELLO", "3", "AUTH", "any", WRONG)
@@ -158,7 +144,7 @@ def test_refusals_of_clients_of_disque_and_what_a_stranger_sends_is_bounded() ->
         ("worker", "ADDJOB", "other", "refused"), ("worker", "CONFIG SET", "requirepass", "refused"),
     ]  # fmt: skip
     events: list[Event] = []
-    client = disque_client(events, Proofs("worker"))
+    client = disque_client(Proofs("worker"), audit=events.append)
     client.do("CONFIG", b"\xff" * 100_000, b"\xff" * 100_000)
     client.do("CONFIG", "g" * 100, b"x" * 100_000)
     client.do("ACKJOB", *[b"\xff" * 10_000] * 50)
@@ -171,7 +157,7 @@ def test_refusals_of_clients_of_disque_and_what_a_stranger_sends_is_bounded() ->
 
 def test_a_command_of_several_turns_is_recorded_when_it_begins_and_without_an_auth_file_without_a_name() -> None:
     events: list[Event] = []
-    client = beanstalk_client(events, None)
+    client = beanstalk_client(None, audit=events.append)
     client.ask(b"use mail\r\n" + b"put 0 60 9 0\r\n\r\n" * (SLICE + 1))
     assert client.ask(b"clear-tube mail\r\n") == b"CLEARED %d\r\n" % (SLICE + 1)
     assert [(*short(event), event.count) for event in events] == [

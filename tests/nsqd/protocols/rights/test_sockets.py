@@ -1,21 +1,22 @@
 """Clients that connect by a unix socket: known by the machine's user, without showing anything, until the file changes."""
 
 import json
+from collections.abc import Callable
 
-from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.nsq.settings import Settings
 from shared.auth.verbs import Verb
 from shared.process.unix_sockets import NOBODY
 from shared.tls.info import TlsInfo
-from tests.nsqd.core.node import Node
+from tests.cases import each
 from tests.nsqd.protocols.beanstalk.wire import Wire as BeanstalkWire
 from tests.nsqd.protocols.disque.wire import Wire as DisqueWire
-from tests.nsqd.protocols.disque.wire import context_of
 from tests.nsqd.protocols.nsq.wire import Wire, body
+from tests.nsqd.protocols.rights.limited_clients import beanstalk_client, disque_client
 from tests.nsqd.protocols.rights.proofs import SIDECAR, Proofs, token
 
 SETTINGS = Settings(auth_required=True)
 STRANGERS = (SIDECAR + 1, 0, NOBODY)
+Client = Wire | BeanstalkWire
 
 
 def pub(topic: bytes) -> bytes:
@@ -35,29 +36,42 @@ def nsq(proofs: Proofs, user: int = SIDECAR) -> Wire:
     return Wire(None, SETTINGS, proofs=proofs, asks=False, user=user)
 
 
-def disque(proofs: Proofs, user: int = SIDECAR) -> DisqueWire:
-    node = Node()
-    context = context_of(node)
-    context.proofs = proofs
-    return DisqueWire(node, context, user)
+def publishes(client: Client, topic: str) -> bool:
+    """Let a client publish its first message, and return whether it may."""
+    if isinstance(client, Wire):
+        return client.send(pub(topic.encode())).replies() == [b"OK"]
+    if isinstance(client, DisqueWire):
+        return str(client.do("ADDJOB", topic, "x", 0)).startswith("D-")
+    return client.ask(b"use %s\r\nput 0 0 9 1\r\nx\r\n" % topic.encode()).endswith(b"\r\nINSERTED 1\r\n")
 
 
-# NSQ
+@each("connect", [nsq, beanstalk_client, disque_client])
+def test_a_client_may_what_its_user_may_and_no_longer(connect: Callable[[Proofs, int], Client]) -> None:
+    proofs = Proofs()
+    assert not any(publishes(connect(proofs, user), "work") for user in STRANGERS)
+    assert not publishes(connect(proofs, SIDECAR), "other")
+    client = connect(proofs, SIDECAR)
+    assert publishes(client, "work")
+    proofs.set(has_socket=False)
+    client.peer.rights_changed()
+    assert client.peer.outbox.closing
 
 
-def test_a_client_of_nsq_may_what_its_user_may() -> None:
-    client = nsq(Proofs())
-    (said,) = client.send(b"IDENTIFY\n" + body(b'{"feature_negotiation":true}')).replies()
-    assert json.loads(said)["auth_required"] is True, "a known user is asked for a token, which counts instead"
-    assert client.send(pub(b"work") + b"SUB work c\n").replies() == [b"OK", b"OK"]
-    assert nsq(Proofs()).send(pub(b"other")).replies() == [b'E_UNAUTHORIZED AUTH failed for PUB on "other" ""']
-    for user in STRANGERS:
-        assert nsq(Proofs(), user).send(pub(b"work")).replies() == [b"E_AUTH_FIRST AUTH required before PUB"]
+@each("connect", [nsq, beanstalk_client, disque_client])
+def test_a_user_who_is_entered_later_is_known_on_open_connections(connect: Callable[[Proofs, int], Client]) -> None:
+    proofs = Proofs()
+    proofs.set(has_socket=False)
+    client = connect(proofs, SIDECAR)
+    proofs.set()
+    client.peer.rights_changed()
+    assert publishes(client, "work")
 
 
 def test_a_token_or_a_certificate_replaces_the_user() -> None:
     refused, proofs = b'E_UNAUTHORIZED AUTH failed for PUB on "work" ""', Proofs("orders")
     client, revoked = nsq(proofs), nsq(proofs)
+    (said,) = client.send(b"IDENTIFY\n" + body(b'{"feature_negotiation":true}')).replies()
+    assert json.loads(said)["auth_required"] is True, "a known user is asked for a token, which counts instead"
     assert client.send(pub(b"work") + auth("orders") + pub(b"orders")).replies()[::2] == [b"OK", b"OK"]
     assert client.send(pub(b"work")).replies() == [refused]
     client = nsq(Proofs())
@@ -70,62 +84,10 @@ def test_a_token_or_a_certificate_replaces_the_user() -> None:
     assert revoked.peer.closing, "it is not its user again"
 
 
-def test_a_connection_ends_with_the_right_of_its_user() -> None:
-    proofs = Proofs()
-    client, credential = nsq(proofs), nsq(proofs).credential
+def test_a_client_stays_its_user_when_it_shows_nothing_better() -> None:
+    credential = nsq(Proofs()).credential
     assert not credential.show_token(b"guess")
     assert not credential.show_certificate(shown("CN=stranger"))
-    assert credential.may(Verb.PUBLISH, "work"), "it stays what it was when nothing better is shown"
+    assert credential.may(Verb.PUBLISH, "work")
     assert credential.show_certificate(shown("CN=billing"))
     assert credential.may(Verb.PUBLISH, "any")
-    client.send(b"SUB work c\n").replies()
-    client.peer.rights_changed()
-    assert not client.peer.closing
-    proofs.set(has_socket=False)
-    client.peer.rights_changed()
-    assert client.replies() == [b"E_UNAUTHORIZED AUTH is no longer valid"]
-    assert client.peer.closing
-
-
-def test_a_user_who_is_entered_later_is_known_on_open_connections() -> None:
-    proofs = Proofs()
-    proofs.set(has_socket=False)
-    client, worker, queue = nsq(proofs), BeanstalkWire(None, BeanstalkContext(proofs=proofs), SIDECAR), disque(proofs)
-    assert queue.do("ADDJOB", "work", "x", 0) == "-NOAUTH Authentication required."
-    proofs.set()
-    for peer in (client.peer, worker.peer, queue.peer):
-        peer.rights_changed()
-    assert client.send(pub(b"work")).replies() == [b"OK"]
-    assert worker.ask(b"use work\r\nput 0 0 9 1\r\nx\r\n") == b"USING work\r\nINSERTED 1\r\n"
-    assert str(queue.do("ADDJOB", "work", "x", 0)).startswith("D-")
-
-
-# beanstalkd and Disque
-
-
-def test_a_client_of_beanstalkd_may_what_its_user_may() -> None:
-    proofs = Proofs()
-    client = BeanstalkWire(None, BeanstalkContext(proofs=proofs), SIDECAR)
-    assert client.ask(b"use work\r\nput 0 0 9 1\r\nx\r\n") == b"USING work\r\nINSERTED 1\r\n"
-    assert client.ask(b"use other\r\nput 0 0 9 1\r\nx\r\n").endswith(b"UNAUTHORIZED\r\n")
-    proofs.set(has_socket=False)
-    client.peer.rights_changed()
-    assert client.peer.outbox.closing
-    for user in STRANGERS:
-        stranger = BeanstalkWire(None, BeanstalkContext(proofs=proofs), user)
-        assert stranger.ask(b"list-tubes\r\n") == b"UNAUTHORIZED\r\n"
-
-
-def test_a_client_of_disque_may_what_its_user_may() -> None:
-    proofs = Proofs("orders")
-    client = disque(proofs)
-    assert str(client.do("ADDJOB", "work", "x", 0)).startswith("D-")
-    assert str(client.do("ADDJOB", "orders", "x", 0)).startswith("-NOPERM")
-    assert client.do("AUTH", token("orders")) == "OK"
-    assert str(client.do("ADDJOB", "work", "x", 0)).startswith("-NOPERM")
-    other = disque(proofs)
-    proofs.set(has_socket=False)
-    other.peer.rights_changed()
-    assert other.peer.outbox.closing
-    for user in STRANGERS:
-        assert disque(proofs, user).do("QLEN", "work") == "-NOAUTH Authentication required."

@@ -1,12 +1,7 @@
 """How many topics an identity may make on a node, by each protocol. No sockets, in virtual time."""
 
-import pytest
-
-from nsqd.core.limits import Limits, TooMany
-from nsqd.core.reader import ReaderKind
 from nsqd.protocols.account import Accounts
 from nsqd.protocols.beanstalk.client import BeanstalkContext
-from shared.auth.limits import Limits as IdentityLimits
 from shared.auth.tokens import digest
 from tests.cases import each
 from tests.nsqd.core.node import Node
@@ -79,7 +74,7 @@ def test_beanstalk_a_tube_too_many_is_out_of_memory_also_by_a_pause_or_a_move() 
     assert set(node.broker.topics) == {"one"}
 
 
-def test_disque_a_queue_too_many_is_oom_also_by_a_pause() -> None:
+def test_disque_a_queue_too_many_is_oom() -> None:
     wire = disque(topics=2)
     assert wire.add("work1", "x").startswith("D-")
     assert wire.add("work2", "x").startswith("D-")
@@ -89,28 +84,3 @@ def test_disque_a_queue_too_many_is_oom_also_by_a_pause() -> None:
     for _ in range(3):
         assert wire.add("work1", "x").startswith("D-")
     assert set(wire.node.broker.topics) == {"work1", "work2"}
-    wire = disque()
-    wire.context.proofs.file = Proofs.parsed(  # type: ignore[union-attr]
-        '[[socket]]\nname = "a"\nuid = 1\nroles = ["admin"]\nlimits = { topics = 1 }\n'
-    )
-    assert wire.peer.credential is not None
-    wire.peer.credential._find = lambda: wire.context.proofs.with_uid(1)  # type: ignore[union-attr]
-    wire.peer.rights_changed()
-    assert wire.do("PAUSE", "one", "in") == "in"
-    assert wire.do("PAUSE", "two", "in") == "-OOM topics of a exceed limit of 1"
-    assert wire.do("PAUSE", "two", "none") == "none"
-    assert wire.do("PAUSE", "one", "none") == "none"
-    assert set(wire.node.broker.topics) == {"one"}
-
-
-def test_a_topic_counts_even_if_its_tube_cannot_be_made() -> None:
-    node, accounts = Node(Limits(max_channels=1)), Accounts()
-    node.channel("t", "c")
-    account, topics = accounts.account("a"), node.broker.topics
-    with pytest.raises(TooMany):
-        account.make_topic(IdentityLimits(topics=1), "u", topics, lambda: node.broker.tubes.made("u"))
-    assert "u" in topics
-    assert account.topics == 1
-    assert ReaderKind.WORK_QUEUE not in {reader.kind for reader in topics["u"].readers.values()}
-    with pytest.raises(TooMany, match="topics of a exceed limit of 1"):
-        account.make_topic(IdentityLimits(topics=1), "v", topics, lambda: node.broker.topic("v"))
