@@ -119,7 +119,6 @@ class Books:
 
     def _note_again(self, publish: Publish, node: int, handed: int) -> None:
         """Note that a message is delivered by a node though a FIN for it was accepted, by its reason."""
-        assert publish.done is not None
         at, where = publish.done
         if handed <= at:
             reason = "it was on its way"

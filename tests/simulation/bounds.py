@@ -36,7 +36,6 @@ def judge_drained(run: ClusterRun) -> None:
     run.is_healing = True
     began, consumers = run.now, []
     for machine in run.members:
-        assert machine.node is not None
         consumers += _subscribe(run, machine.node)
     while left := {one.name: found for one in run.members if (found := _undelivered(one))}:
         assert run.now < began + DRAINED_WITHIN, f"channels do not drain within {DRAINED_WITHIN // SECOND} s: {left}"
@@ -88,7 +87,6 @@ def _left(run: ClusterRun, machine: Machine) -> list[str]:
 def _needless(run: ClusterRun, machine: Machine) -> list[str]:
     """Return the unneeded files on the disks of a machine."""
     node, disks = machine.node, machine.disks
-    assert node is not None
     closed = node.cluster.leaders.closed
     needless = [
         f"the replica of {log_id.hex()[:6]}" for log_id in disks.replicas if not _is_needed(run, machine, log_id)

@@ -32,7 +32,7 @@ from nsqd.core.message.epoch import Epoch
 from nsqd.storage.log import cache
 from tests.nsqd.cluster.replication.archive import Archive
 from tests.nsqd.cluster.replication.copied import judge_bytes, judge_state
-from tests.nsqd.cluster.replication.copying_run import small
+from tests.nsqd.cluster.replication.sides import small
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.simulation.books import Books, Loss, Publish, number_of
@@ -161,7 +161,6 @@ class ClusterRun:
         assert is_led, f"{machine.name} is fenced by node {epoch.node}, which has not promoted the log"
 
     def won(self, log_id: bytes, elections: Elections, node: ClusterNode) -> None:
-        assert elections.attempt is not None
         self.lookups.judge_claim(node, elections)
         names = {one.number: one.name for one in self.machines}
         connected = frozenset(names[one] for one in (*node.cluster.links, node.number) if one in names)
@@ -486,7 +485,6 @@ class ClusterRun:
 
     def restart(self, machine: Machine, away: int | None = None) -> None:
         """Announce a restart and stop. `away`: after how many ns it starts; None: soon."""
-        assert machine.node is not None
         self.note(f"{machine.name} announces its restart")
         machine.node.cluster.announce_restart(30_000)
         machine.node.events()
@@ -715,15 +713,12 @@ class ClusterRun:
     def _judge_copies(self) -> None:
         """Each replica is its leader's log."""
         for machine in self.members:
-            assert machine.node is not None
             for log_id, leader_side in machine.node.copying.leader_sides.items():
                 for number in leader_side.followers:
                     self._judge_copy(log_id, machine, next(one for one in self.members if one.number == number))
 
     def _judge_copy(self, log_id: bytes, leader: Machine, follower: Machine) -> None:
-        assert follower.node is not None
         replica = follower.node.replicas.kept[log_id].replica
-        assert replica is not None
         disk, archive = follower.disks.replicas[log_id], self.archives[log_id, leader.name]
         judge = judge_state if self.random.random() < 0.5 else judge_bytes
         self.judge_replica(judge, log_id, archive, disk, replica)
@@ -764,7 +759,6 @@ class ClusterRun:
             self.books.counts["kept as diverged copies from readers"] += 1
         holders, names = {}, {one.number: one.name for one in self.members}
         for machine in self.members:
-            assert machine.node is not None
             for log_id, leader_side in machine.node.copying.leader_sides.items():
                 holders[log_id] = frozenset({machine.name, *(names[number] for number in leader_side.followers)})
         self.jobs.books.settle()
@@ -784,7 +778,6 @@ class ClusterRun:
     def _drained(self, machine: Machine) -> set[int]:
         """Read all messages of a node. Returns the numbers of their publishes; half of them are finished, or all."""
         node = machine.node
-        assert node is not None
         node.clock.advance(5 * SECOND)  # deferred messages are due
         consumers: list[Consumer] = []
 

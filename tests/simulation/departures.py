@@ -72,7 +72,6 @@ class Departures:
     def leave(self, machine: Machine, limit: int) -> None:
         """Let an operator ask a node to leave within `limit` ns."""
         node = machine.node
-        assert node is not None
         self._run.books.counts["leaves begun"] += 1
         self._run.note(f"{machine.name} leaves within {limit // SECOND} s")
         node.leaving.begin(limit, node.clock.now)
@@ -102,7 +101,6 @@ class Departures:
     def _hand_over_copies(self, machine: Machine) -> None:
         """Stop counting the disk of a machine: of the logs that its node led, the new leader has a copy instead."""
         run, node = self._run, machine.node
-        assert node is not None
         names = {one.number: one.name for one in run.machines}
         epochs = node.cluster.leaders.epochs
         leaders = {log_id: names[epoch.node] for log_id, epoch in epochs.items() if epoch.node in names}
@@ -146,7 +144,6 @@ class Departures:
             return
         asked = self._random.choice(running)
         node = asked.node
-        assert node is not None
         try:
             node.cluster.forget(machine.number, node.clock.now)
         except (KeyError, ValueError):
@@ -199,7 +196,6 @@ class Departures:
             log_id for log_id, (name, at) in forgotten if not any(node == name and then >= at for node, then in lost)
         }
         for machine in self._run.members:
-            assert machine.node is not None
             forgotten = machine.node.cluster.membership.forgotten.keys() | known
             back = [one.name for one in self._run.members if one.log_id in forgotten]
             assert not back, f"{back} publish into logs that were forgotten"

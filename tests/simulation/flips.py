@@ -142,7 +142,6 @@ class FlippedHistory(Flipping, History):
 
 def _reports_damage(machine: Machine) -> bool:
     """Return True if one of a node's logs has found corruption, by nsqd_log_damage_total."""
-    assert machine.node is not None
     logs = [machine.node.log, *(one.log for one in machine.node.promoted.logs.values())]
     return any(log.start_results.damage.size + log.cache.failures for log in logs)
 

@@ -123,7 +123,6 @@ class JobBooks:
         return delivery
 
     def lent(self, lender: JobNode, link: Link, loan: Loan) -> Delivery:
-        assert link.peer is not None
         delivery = self.begun(self.jobs[number_of(loan.body)], lender)
         self.named(delivery.job.publish.number, loan.message_id)
         delivery.link, delivery.loan = link, loan.number
@@ -134,7 +133,6 @@ class JobBooks:
 
     def came(self, borrower: JobNode, link: Link, loan: Loan, how: str) -> None:
         """Note that a loan has come, and what the borrower did with it: borrowed, returned, kept."""
-        assert link.peer is not None
         key = link.peer.number, link.peer.incarnation, borrower.cluster.own.number, loan.number
         assert key in self._loans, f"a loan came that was not lent in a turn: {loan.number} of node {link.peer.number}"
         delivery = self._loans.pop(key)

@@ -283,7 +283,6 @@ class JobNode:
         found = {job.ordinal for job in tube.jobs}
         for ordinal in found - self.kept.keys():
             job = tube.jobs.get(ordinal)
-            assert job is not None
             try:
                 job_id = tube.body(job)
             except Reading:  # it was kept by an earlier run of the node

@@ -53,14 +53,12 @@ class Add:
     def said(self, reply: Any) -> None:
         if isinstance(reply, str) and reply.startswith("D-"):
             message_id = IDS.decode(reply.encode())
-            assert message_id is not None
             self._jobs.books.named(self._job.publish.number, message_id)
 
     def replied(self, reply: Any) -> None:
         run, publish = self._jobs.run, self._job.publish
         if isinstance(reply, str) and reply.startswith("D-"):
             message_id = IDS.decode(reply.encode())
-            assert message_id is not None
             where = next((one for one in run.machines if one.number == message_id >> 48), self._node.machine)
             taker = self._node if where is self._node.machine else where.node  # another one if this node leaves
             # a borrower may have taken the job over already, or the process that added it may be gone
@@ -92,7 +90,6 @@ class Get:
             job = books.jobs[number]
             arrived = self._part.arrived.get(number)
             delivery = arrived.pop() if arrived else books.begun(job, self._part)
-            assert message_id is not None
             books.named(number, message_id)
             self._found.append((job_id, delivery))
 
@@ -325,7 +322,6 @@ class Jobs:
     def _owners_of(self, part: JobNode, job_id: bytes) -> set[int]:
         """Return the numbers of the nodes that may own a job, as a node believes. Of some there may be nothing left."""
         message_id = IDS.decode(job_id)
-        assert message_id is not None
         return part.owners.owners(message_id >> 48)
 
     def _missing(self) -> list[Job]:

@@ -92,7 +92,6 @@ class Lookups:
     def judge_claim(self, node: ClusterNode, elections: Elections) -> None:
         """Assert that no nsqlookupd has reported contact with the leader to a node that has won an election."""
         attempt = elections.attempt
-        assert attempt is not None
         assert attempt is not self._postponed.get(node), (
             f"node {attempt.lost.node} has contact, and its log has a candidate"
         )

@@ -322,7 +322,6 @@ class Machine:
         if not has_all and self.run.now < self.open_at:
             return
         try:
-            assert self.early is not None
             self.early.close()
             self.early = None
             self._open(others)
@@ -517,7 +516,6 @@ class Machine:
 
     def stop(self, away: int | None = None) -> None:
         """The process ends as after SIGTERM. `away`: after how many ns it is started; None: soon."""
-        assert self.node is not None
         try:
             self.node.log.close()
             self.node.replicas.close()
@@ -568,7 +566,6 @@ class Machine:
 
     def restore(self) -> None:
         """An old copy of the whole directory takes the place of the directory."""
-        assert self.backup is not None
         self.crash(False)
         self.run.books.losses.append(Loss(self.run.now, self.name, self.backup_kept, False))
         self.disks, self.backup, self.voted = self.backup, None, {}
@@ -602,7 +599,6 @@ class Machine:
                 self.run.note(f"{self.name} begins a new log")
             return not self.is_lost
         other = by_http[copy.address]
-        assert other.node is not None
         log_id = bytes.fromhex(copy.log_id)
         disk = self.new_disk()
         try:

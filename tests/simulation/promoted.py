@@ -24,7 +24,7 @@ from nsqd.storage.log.reading import LogReading
 from shared.topic_config import Durability
 from tests.nsqd.cluster.replication.archive import Archive
 from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.sim_node import SYNC_EVERY, SteppedCache, SteppedCleaner, SteppedSpare, SteppedSyncer
+from tests.nsqd.storage.sim_node import SYNC_EVERY
 from tests.simulation.repairing import SimRepair
 
 if TYPE_CHECKING:
@@ -95,11 +95,7 @@ class OpenedLog:
         self.end = opened.writer.written.position  # where the log ended
         self.log_id = opened.identity.log_id
         self.leader_side: LeaderSide | None = None
-        assert isinstance(opened.syncer, SteppedSyncer)
-        assert isinstance(opened.cache, SteppedCache)
         cleaner, spare = opened.tidying._cleaner, opened.writer._spare
-        assert isinstance(cleaner, SteppedCleaner)
-        assert isinstance(spare, SteppedSpare)
         self.syncer, self.cache, self._cleaner, self._spare = opened.syncer, opened.cache, cleaner, spare
         self.syncer.random = random
 
@@ -141,7 +137,6 @@ class PromotedLogs:
 
     def _open(self, disk: Disk, promoted: Promoted, extend: Extend | None) -> OpenLog:
         node = self._node
-        assert isinstance(disk, SimDisk)
         options = LogOptions(node.number, Durability.INTERVAL, SYNC_EVERY, node.sizes.budget)
         parts = node.sizes.simulated(node.clock, node.random)
         opened = open_log(disk, options, node._wake, parts, extend, promoted)

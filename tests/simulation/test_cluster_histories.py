@@ -62,7 +62,7 @@ def test_a_leader_with_an_old_backup_does_not_remove_the_only_copy(run: History)
     run.until(lambda: run.followers(leader) == [first])
     run.publish_batch(leader, 2)
     run.join()
-    run.until(lambda: leader.log_id not in run.node(holder).replicas.kept)
+    run.until(lambda: leader.log_id not in holder.node.replicas.kept)
     assert any(leader.log_id == one.log_id for one in holder.disks.diverged)
 
 
@@ -94,7 +94,7 @@ def lose_the_end(run: History, followers: list[Machine]) -> list[Publish]:
     leader = run.machines[0]
     run.wait(6)
     made = run.publish_batch(leader, 3, 20)
-    while run.node(leader).log.writer.durable.position >= made[-1].position:  # it was synced just now
+    while leader.node.log.writer.durable.position >= made[-1].position:  # it was synced just now
         made += run.publish_batch(leader, 3)
     for one in followers:
         run.kill(one)
@@ -158,9 +158,9 @@ def test_a_tail_of_a_closed_log_that_its_node_has_taken_along_is_not_salvaged_ag
     run.start(leader)
     run.wait(20)  # until the new leader knows what the leader has taken along
     assert len(run.finish_all(new_leader)) == 5
-    run.until(lambda: log_id in run.node(leader).cluster.leaders.closed)
+    run.until(lambda: log_id in leader.node.cluster.leaders.closed)
     run.start(late)
-    run.until(lambda: log_id not in run.node(late).replicas.kept and not late.disks.diverged)
+    run.until(lambda: log_id not in late.node.replicas.kept and not late.disks.diverged)
     seen = [number for one in run.machines for number in run.finish_all(one)]
     assert sorted(seen) == [one.number for one in made]
 
@@ -172,7 +172,7 @@ def test_what_the_lost_leader_lacked_is_salvaged_by_request_of_its_new_leader(ru
     lose_the_end(run, [late, new_leader])
     log_id = leader.log_id
     run.start(new_leader)
-    run.until(lambda: log_id in run.node(new_leader).replicas.kept and not new_leader.disks.diverged, 200)
+    run.until(lambda: log_id in new_leader.node.replicas.kept and not new_leader.disks.diverged, 200)
     run.wait(6)
     run.kill(leader)
     run.start(late)
@@ -210,7 +210,7 @@ def test_a_third_node_takes_over_from_the_new_leader_and_all_return(is_new_leade
 
 def shards_of(run: History, machine: Machine, log_id: bytes) -> dict[str, Topic]:
     """Return the topics of a promoted log that a machine serves."""
-    broker = run.node(machine).promoted.promotions.logs[log_id].broker
+    broker = machine.node.promoted.promotions.logs[log_id].broker
     return broker.topics
 
 
@@ -224,9 +224,9 @@ def test_a_node_that_is_cut_off_publishes_deletes_and_empties_while_another_prom
     def script(run: History) -> None:
         leader, *others = run.machines
         log_id = leader.log_id
-        directory, topics = run.node(leader).broker.directory, run.node(leader).broker.topics
+        directory, topics = leader.node.broker.directory, leader.node.broker.topics
         for machine in run.machines:
-            run.do(machine, lambda machine=machine: run.node(machine).broker.topics["always"].channel("extra"))
+            run.do(machine, lambda machine=machine: machine.node.broker.topics["always"].channel("extra"))
         run.publish_batch(leader, 3, 5, "always")
         emptied = run.publish_batch(leader, 3, 5, "interval")
         led = [run.publish_batch(machine, 1, 3, "interval") for machine in others]
@@ -236,7 +236,7 @@ def test_a_node_that_is_cut_off_publishes_deletes_and_empties_while_another_prom
         run.wait(6)  # until the followers know that they have everything
         run.part([leader], others)
         run.do(leader, lambda: directory.delete("os"))
-        run.do(leader, run.node(leader).make_topics)
+        run.do(leader, leader.node.make_topics)
         run.publish_batch(leader, 1, 5, "os")
         emptied += run.publish_batch(leader, 1, 5, "interval")
         run.do(leader, lambda: directory.delete_channel(topics["always"], "extra"))
@@ -254,14 +254,14 @@ def test_a_node_that_is_cut_off_publishes_deletes_and_empties_while_another_prom
         if is_restarted:
             run.start(leader)
         run.until(lambda: leader.is_up and leader.log_id != log_id)
-        assert "extra" not in run.node(leader).broker.topics["always"].channels
+        assert "extra" not in leader.node.broker.topics["always"].channels
         shards = shards_of(run, new_leader, log_id)
         run.until(lambda: "extra" not in shards["always"].channels)
         assert "work" not in shards["two"].channels
         assert "os" not in shards
         assert not any(shards["interval"].channels["work"].counts())
         assert shards["always"].channels["work"].depth == 5
-        home = run.node(new_leader).broker.topics
+        home = new_leader.node.broker.topics
         assert {*home["always"].channels} == {"work", "extra"}
         extra = home["always"].channels["extra"]
         assert (extra.shards, extra.depth) == ((extra,), 2), "the new leader's own messages stay"
@@ -283,7 +283,7 @@ def test_a_third_node_that_promotes_learns_of_deletions_from_the_log_or_from_the
     run.publish_batch(leader, 3, 5, "interval")
     run.wait(6)
     run.part([leader], others)
-    topics = run.node(leader).broker.topics
+    topics = leader.node.broker.topics
     run.do(leader, lambda: topics["always"].channels["work"].empty())
     for one in emptied:
         one.finished = True
@@ -461,7 +461,7 @@ def the_old_log_that_is_closed(run: History) -> None:
     log_id = leader.log_id
     run.wait(6)
     run.wires.cut |= {(leader.address, new_leader.address), (new_leader.address, leader.address)}
-    run.until(lambda: new_leader.number not in run.node(leader).cluster.links)
+    run.until(lambda: new_leader.number not in leader.node.cluster.links)
     run.publish_batch(leader, 2)
     run.kill(other)
     run.kill(leader)
@@ -469,9 +469,9 @@ def the_old_log_that_is_closed(run: History) -> None:
     run.until(run.is_served(log_id, [new_leader]))
     for name in ("os", "always", "interval", "two"):
         run.finish_all(new_leader, name)
-    run.node(new_leader).work.duration = LONG
+    new_leader.node.work.duration = LONG
     run.start(leader)
-    run.until(lambda: log_id in run.node(leader).cluster.leaders.closed)
+    run.until(lambda: log_id in leader.node.cluster.leaders.closed)
     run.wait(12)
     assert [one.log_id for one in leader.disks.old_logs] == [log_id]
     run.kill(new_leader)

@@ -103,7 +103,6 @@ class Observed:
         self.run.check_voter(self.node, request.log_id, request.lost.node)
 
     def send_vote(self, link: Link, case: Case, request: VoteRequest, answer: Answer, now: int) -> None:
-        assert link.peer is not None
         self.run.note_view(self.node, link.peer.number, request.log_id, case.in_sync)
         if answer is Answer.GRANTED:
             self.run.note_vote(self.node, request.log_id, request.number, link.peer.number)
@@ -236,7 +235,6 @@ class ElectionNode(SimMember):
         return states
 
     def ask_witnesses(self, number: int, then: Callable[[int | None], None]) -> None:
-        assert self.run.witness is not None
         self.asked_at[number] = self.network.now
         self.run.witness.ask(self, number, then)
 
@@ -459,7 +457,6 @@ class ElectionRun:
 
     def won(self, node: ElectionNode, log_id: bytes, number: int) -> None:
         attempt = node.elections.attempt
-        assert attempt is not None
         own, leader = node.own.number, attempt.lost.node
         granted = {one for one, reply in attempt.replies.items() if reply.answer is Answer.GRANTED} | {own}
         for one in granted:
@@ -491,7 +488,6 @@ class ElectionRun:
     def check_clean(self, node: ElectionNode, log_id: bytes) -> None:
         """Whoever promotes at once has all that any voter knows of."""
         attempt = node.elections.attempt
-        assert attempt is not None
         invitation = attempt.invitation
         entitled = {node.own.number} | ({invitation.node} if invitation is not None else set())
         views = [self.views[one, node.own.number, log_id] for one in attempt.replies]

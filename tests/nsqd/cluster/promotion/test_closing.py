@@ -16,7 +16,7 @@ from nsqd.storage.log.followers import Followers
 from shared.topic_config import TopicConfig
 from tests.cases import each
 from tests.nsqd.cluster.network import Network
-from tests.nsqd.cluster.promotion.promotion_run import NewLeader
+from tests.nsqd.cluster.promotion.new_leader import NewLeader
 from tests.nsqd.cluster.promotion.test_promotions import new_leader
 from tests.nsqd.cluster.wire.identities import node as identity
 from tests.nsqd.storage.sim_node import NODE

@@ -22,7 +22,7 @@ from nsqd.storage.log.opening import Extend, OpenLog, Promoted
 from nsqd.storage.log.reading import LogReading
 from nsqd.storage.memory import MemoryStore
 from tests.cases import each
-from tests.nsqd.cluster.promotion.promotion_run import NewLeader, Places
+from tests.nsqd.cluster.promotion.new_leader import NewLeader, Places
 from tests.nsqd.cluster.replication.test_replica_to_log import known_log, replica_of
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk, SimFile
@@ -306,14 +306,17 @@ def test_a_kill_before_the_epoch_is_announced_leaves_a_replica_for_the_next_run(
     else:
         return  # it was over before
     node = again(node)
+    has_begun = node.places.replica is None and read_manifest(node.places.promoted) is None  # the epoch is durable
     node.replicas.open_all()
     node.promotions.reopen()
     node.run()
-    if node.promotions.logs:  # the epoch was durable, and the manifest was gone
+    assert bool(node.promotions.logs) is bool(node.announced) is has_begun, (
+        "an election has outlived the run of its node"
+    )
+    if has_begun:
         assert node.promotions.logs[log_id].state == SERVING
         return
     assert node.places.replica is not None
-    assert not node.announced
     replica = node.replicas.kept[log_id].replica
     assert not any(epoch.node == 1 for epoch, _ in replica.manifest.epochs)
 

@@ -15,7 +15,7 @@ from nsqd.storage.log.files import SegmentFile, file_of
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader, decode_header
 from tests.cases import each
-from tests.nsqd.cluster.replication.copying_run import SteppedWork, _Members, proved_link
+from tests.nsqd.cluster.replication.sides import FakeMembers, SteppedWork, proved_link
 from tests.nsqd.cluster.replication.test_replica import FIRST, NODE, SECOND, Log
 from tests.nsqd.cluster.wire.identities import node
 
@@ -76,7 +76,7 @@ class Side:
     def __init__(self, log: Log, rate: int = 0) -> None:
         self.source = LogOfTest(log)
         self.work = SteppedWork()
-        cluster = _Members(node(NODE))
+        cluster = FakeMembers(node(NODE))
         self.link: Link = proved_link(None, node(FOLLOWER))
         cluster.links[FOLLOWER] = self.link
         cluster.members = [cluster.own, node(FOLLOWER)]
@@ -100,7 +100,7 @@ class Side:
 
 def asked_to_follow(topics_ask_for: int, replicas: int, log_asked_for: int = 1) -> set[int]:
     """The nodes that a leader with five other nodes asks to keep a copy."""
-    log, cluster, copies = Log(), _Members(node(NODE)), Copies(0)
+    log, cluster, copies = Log(), FakeMembers(node(NODE)), Copies(0)
     log.begin()
     others = [number for number in range(5) if number != NODE]
     cluster.links.update({number: proved_link(None, node(number)) for number in others})

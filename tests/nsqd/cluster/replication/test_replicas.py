@@ -11,7 +11,7 @@ from nsqd.cluster.replication.replicas import RETRY_AFTER, Kept, Replicas
 from nsqd.cluster.wire.frames import FrameKind, FrameReader, encode
 from nsqd.cluster.wire.link import Link
 from nsqd.storage.log.disk import Disk
-from tests.nsqd.cluster.replication.copying_run import SteppedWork, _Ear, proved_link
+from tests.nsqd.cluster.replication.sides import FrameSink, SteppedWork, proved_link
 from tests.nsqd.cluster.replication.test_replica import FIRST, NODE, Log
 from tests.nsqd.cluster.wire.identities import node
 from tests.nsqd.storage.sim_disk import SimDisk
@@ -56,7 +56,7 @@ class Side:
 
     def connect(self) -> Link:
         own = node(NODE, log=int.from_bytes(LOG_ID))
-        self.link = proved_link(_Ear(self.replicas), own)
+        self.link = proved_link(FrameSink(self.replicas), own)
         return self.link
 
     def say(self, *frames: bytes) -> list[tuple[FrameKind, bytes]]:

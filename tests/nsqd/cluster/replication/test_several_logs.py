@@ -19,8 +19,8 @@ from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.opening import OpenLog
 from shared.topic_config import Durability
-from tests.nsqd.cluster.promotion.promotion_run import NewLeader, Places
-from tests.nsqd.cluster.replication.copying_run import SteppedWork, _Ear, _Members, proved_link
+from tests.nsqd.cluster.promotion.new_leader import NewLeader, Places
+from tests.nsqd.cluster.replication.sides import FakeMembers, FrameSink, SteppedWork, proved_link
 from tests.nsqd.cluster.replication.test_replica_to_log import log_with_checkpoints, replica_of
 from tests.nsqd.cluster.wire.identities import node as identity
 from tests.nsqd.core.node import SECOND
@@ -61,7 +61,7 @@ class Side:
         self.node = SimNode(new_disk(), Durability.ALWAYS, clock, Random(number), number=number)
         log, own = self.node.log, identity(number)
         self.own = NodeIdentity(number, own.incarnation, log.identity.log_id, own.epoch, own.address, ids=())
-        self.members = _Members(self.own)
+        self.members = FakeMembers(self.own)
         self.members.members = [self.own, identity(other)]
         self.replicas, self.work = replicas, work
         self.copying = Copying(self.own.log_id, replicas)
@@ -77,7 +77,7 @@ class Side:
 
     def connect(self, peer: NodeIdentity) -> None:
         self.members.members = [self.own, peer]
-        self.link = self.members.links[peer.number] = proved_link(_Ear(self.copying), peer)
+        self.link = self.members.links[peer.number] = proved_link(FrameSink(self.copying), peer)
         self.about = self.own.log_id  # the log that this node's frames are about
         self.reader = FrameReader()
         self.reader.limit = AFTER_PROOF

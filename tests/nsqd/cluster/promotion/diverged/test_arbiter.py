@@ -121,10 +121,7 @@ def test_a_leader_that_has_less_than_the_one_before_has_it_salvaged_once_more() 
     assert leader.ask(2, 900, 500, True) == (Decision.LET_GO, 500)
     leader.leader_side.epochs = ((OLD, 0), (LOST, 400), (Epoch(9, 2, bytes(8)), 450))
     assert leader.ask(2, 900, 500, True) == (Decision.SALVAGE, 450)
-    assert leader.ask(3, 900) == (
-        Decision.WAIT,
-        450,
-    )  # the tail salvaged from 500 on does not adjoin the leader's log
+    assert leader.ask(3, 900) == (Decision.WAIT, 450)  # the tail salvaged from 500 on does not adjoin the leader's log
 
 
 def test_what_is_not_the_same_epoch_is_not_had() -> None:
