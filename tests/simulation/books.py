@@ -17,14 +17,11 @@ def is_rewritten_at(common: int, files: list[bytes]) -> bool:
 
 
 def number_of(body: bytes) -> int:
-    """Return the number of the publish that has this body."""
     return int(body.removeprefix(b"message "))
 
 
 @dataclass(slots=True)
 class Publish:
-    """One publish, which has one message."""
-
     number: int
     node: int  # to which it was sent
     log_id: bytes
@@ -71,9 +68,8 @@ class Books:
     id_of: dict[int, bytes] = field(default_factory=dict)
     # nodes that continued with an old backup which no node could complete
     may_reuse_ids: set[int] = field(default_factory=set)
-    upsets: dict[bytes, int] = field(
-        default_factory=dict
-    )  # when a leader of a log last died or changed, by log id, true ns
+    # when a leader of a log last died or changed, by log id, true ns
+    upsets: dict[bytes, int] = field(default_factory=dict)
 
     successions: dict[bytes, bytes] = field(default_factory=dict)  # by id of a log, the one that it succeeds
     # messages whose bytes were damaged at some machine, and which machines have them whole now
@@ -92,7 +88,6 @@ class Books:
         self.counts[f"acked with {publish.n}"] += 1
 
     def upset(self, log_ids: Iterable[bytes], now: int) -> None:
-        """Note that the leader of some logs dies, or that they have another leader."""
         self.upsets.update(dict.fromkeys(log_ids, now))
 
     def moved(self, old: bytes, new: bytes, common: int, node: int, files: list[bytes]) -> None:
@@ -166,7 +161,6 @@ class Books:
         )
 
     def owed(self) -> list[Publish]:
-        """Return the publishes that must be delivered."""
         return [
             one for one in self.publishes if one.acked and not one.finished and len(self.lost_by(one)) < max(1, one.n)
         ]

@@ -114,7 +114,6 @@ class FactsFile:
 
     @property
     def is_busy(self) -> bool:
-        """Return True while a caller waits until it is written."""
         return bool(self._waiting) or self._writing is not None
 
     def step(self) -> None:
@@ -166,8 +165,6 @@ class TimedWork:
 
 
 class Reply:
-    """What waits for the marks that its connection waits for."""
-
     def __init__(self, marks: Sequence[Mark], report: Callable[[], None], give_up: Callable[[], None]) -> None:
         self.marks, self.report, self.give_up = tuple(marks), report, give_up
 
@@ -285,9 +282,8 @@ class ClusterNode(SimNode):
         self.sync_takes = 0  # ns for each step of a sync of the node's own log
         self.unwritten: list[Publish] = []  # of this turn
         self.group_end = 0  # the log's end after the last group, before the upkeep writes anything
-        self.reported_positions: dict[
-            int, tuple[int, int]
-        ] = {}  # by node, how far it has ever said that it has the log
+        # by node, how far it has ever said that it has the log
+        self.reported_positions: dict[int, tuple[int, int]] = {}
 
     def join(
         self, own: NodeIdentity, seeds: Iterable[str], facts: ClusterFacts, directory: SimDirectory, machine: Machine
@@ -343,7 +339,6 @@ class ClusterNode(SimNode):
         cluster.add(promotions, Deleting(cluster, promotions, self.broker), closed, closing, self.salvage, self.leaving)
 
     def led(self) -> list[dict[str, Any]]:
-        """Return the entries of /cluster about the logs that this node leads."""
         own = {"node": self.number, "state": SERVING, **self.leader_side.led()}
         begun = {log_id.hex(): leader_side.led() for log_id, leader_side in self.copying.leader_sides.items()}
         promoted = self.promoted.promotions.figures()
@@ -355,7 +350,6 @@ class ClusterNode(SimNode):
         return NodeIdentity(self.number, incarnation, own.log_id, own.epoch.pack(), *places)
 
     def facts(self) -> ClusterFacts:
-        """Return the content of cluster.json."""
         return facts_of(self.cluster)
 
     def _copied_group(self, is_awaited: bool, is_durable: bool) -> None:
@@ -371,16 +365,12 @@ class ClusterNode(SimNode):
             leader_side.request_sync(is_durable)
         self.flush()
 
-    # a turn
-
     def events(self) -> None:
-        """Run the port's work after input."""
         for part in self.cluster.parts:
             part.pump(self.clock.now)
         self.flush()
 
     def tick(self) -> list[str]:
-        """Run the port's timed work. Returns the addresses to dial."""
         now = self.clock.now
         if now < self._tick_due:
             return []
@@ -455,7 +445,6 @@ class ClusterNode(SimNode):
         broker.fetch_changes()
 
     def release(self) -> None:
-        """Answer requests that no longer have to wait, and give up those that wait in vain."""
         waiting, self.replies = self.replies, []
         for promises, reply in waiting:
             if all(promise.is_kept for promise in promises):
@@ -468,8 +457,6 @@ class ClusterNode(SimNode):
     def gone(self, link: Link) -> None:
         self.cluster.closed(link, self.clock.now)
         self.events()
-
-    # clients
 
     def make_topics(self) -> None:
         """Create the topics, with their channel. Their numbers differ from node to node."""

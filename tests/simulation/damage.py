@@ -76,23 +76,16 @@ class DamagedRun(ClusterRun):
         self._repairs.clear()
         super()._heal()
 
-    # damage
-
     def _may_damage(self, machine: Machine) -> bool:
         is_gone = machine.is_lost or machine.is_away or machine.is_forgotten or machine.is_damaged or not machine.log_id
         return not is_gone and not machine.vain_until
 
     def _damage(self, machine: Machine) -> None:
-        """Corrupt files of a machine, and have an operator repair them later."""
         random = self.damage
-        kind, repair = random.choice(
-            (
-                (self._damage_facts, _remove_facts),
-                (self._damage_replicas, _remove_replicas),
-                (self._damage_log, _replace),
-                (self._damage_all, _replace),
-            )
-        )
+        kind, repair = random.choice((
+            (self._damage_facts, _remove_facts), (self._damage_replicas, _remove_replicas),
+            (self._damage_log, _replace), (self._damage_all, _replace),
+        ))  # fmt: skip
         machine.is_damaged = True
         self._hit |= {machine.log_id, *machine.disks.replicas, *machine.disks.promoted}
         if random.random() < 0.5 and machine.is_up:
@@ -119,7 +112,6 @@ class DamagedRun(ClusterRun):
             self._damage_files(machine, disk)
 
     def _damage_files(self, machine: Machine, disk: SimDisk) -> None:
-        """Corrupt a few files of a directory."""
         random = self.damage
         names = [name for name in disk.names() if ".log" in name or name in (IDENTITY, MANIFEST)]
         if machine.is_up and not any(disk is one for one in machine.disks.replicas.values()):
@@ -136,9 +128,6 @@ class DamagedRun(ClusterRun):
     def _note(self, machine: Machine, name: str, what: str) -> None:
         self.books.counts[f"damaged: {what}"] += 1
         self.note(f"{name} at {machine.name}: {what}")
-
-
-# kinds of corruption
 
 
 def _flip(disk: SimDisk, name: str, random: Random) -> None:
@@ -163,9 +152,6 @@ def _revert(disk: SimDisk, name: str, random: Random) -> None:
     before = random.randrange(at + 1)
     old = content[before : before + CHUNK] if random.random() < 0.5 else bytes(CHUNK)
     disk.overwrite(name, at, old[: len(content) - at])
-
-
-# what operators do
 
 
 def _is_readable(disk: SimDisk) -> bool:

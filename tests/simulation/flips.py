@@ -47,8 +47,6 @@ class Flipping(ClusterRun):
         self.books.holds = self._holds
         self.sizes.unclean_after = WAIT
 
-    # damage
-
     def flip(self, machine: Machine, wanted: bytes = b"", bodies: tuple[bytes, ...] = (b"",)) -> None:
         """Let a bit of one of a machine's logs flip, if there is a record that may be hit.
 
@@ -58,11 +56,8 @@ class Flipping(ClusterRun):
         if not found:
             return
         log_id, disk = self.damage.choice(found)
-        records = [
-            (name, place, start, end)
-            for name, place, start, end in _records(log_id, disk)
-            if (place, start) not in self._records and any(one in disk.content(name)[start:end] for one in bodies)
-        ]
+        fresh = [one for one in _records(log_id, disk) if one[1:3] not in self._records]
+        records = [one for one in fresh if any(body in disk.content(one[0])[one[2] : one[3]] for body in bodies)]
         if not records:
             return
         name, place, start, end = self.damage.choice(records)
@@ -75,9 +70,8 @@ class Flipping(ClusterRun):
         self.books.hit |= numbers
         disk.overwrite(name, at, bytes([wrong]))
         self.books.counts["bits flipped"] += 1
-        self.note(
-            f"a bit of {name} of {log_id.hex()[:6]} flips at {machine.name}, at {at} of {start} to {end}: {set(numbers)}"
-        )
+        where = f"at {at} of {start} to {end}: {set(numbers)}"
+        self.note(f"a bit of {name} of {log_id.hex()[:6]} flips at {machine.name}, {where}")
 
     def _holds(self, name: int, publish: Publish) -> bool:
         """Return True if a machine has a message in a record that is whole."""
@@ -147,7 +141,6 @@ def _reports_damage(machine: Machine) -> bool:
 
 
 def _logs(machine: Machine) -> list[tuple[bytes, SimDisk]]:
-    """Return the logs on a machine's disks."""
     disks = machine.disks
     return [(machine.log_id, disks.log), *disks.replicas.items(), *disks.promoted.items()]
 

@@ -42,8 +42,6 @@ class History(ClusterRun):
                 raise
         return self
 
-    # time
-
     def wait(self, seconds: float) -> None:
         for _ in range(int(seconds * 10)):
             self.step(100 * MS)
@@ -75,8 +73,6 @@ class History(ClusterRun):
         """Return whether one of some machines serves a log."""
         wanted = list(by)
         return lambda: any(machine in wanted for machine in self.leader_of(log_id))
-
-    # what happens
 
     def publish_batch(
         self, machine: Machine, n: int, count: int = 5, name: str = "os", is_acked: bool = True

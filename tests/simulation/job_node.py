@@ -57,8 +57,6 @@ class Connection:
         self.is_gone = False
         self.since = 0  # when the last command was sent, true ns
 
-    # Transport
-
     def output_ready(self) -> None: ...
     def timer_changed(self) -> None: ...
 
@@ -69,8 +67,6 @@ class Connection:
         raise AssertionError("this is not called")
 
     suspend = hand_over = peer_user = upgrade
-
-    # the client
 
     @property
     def is_idle(self) -> bool:
@@ -94,7 +90,6 @@ class Connection:
             self.lose()
 
     def lose(self) -> None:
-        """Note that the connection is closed."""
         self.is_gone = True
         for _, _, commands in self._sealed:
             for asked in commands:
@@ -103,8 +98,6 @@ class Connection:
             asked.lost()
         self._sealed.clear()
         self.asked.clear()
-
-    # the turn
 
     def work(self) -> None:
         now = self._jobs.node.clock.now
@@ -207,21 +200,15 @@ class JobNode:
         self.node.flush()
 
     def attach(self, broker: Broker) -> None:
-        """Note that a promoted log joins the node's broker."""
         self._attached[broker] = self.node.machine.run.now
 
     def came(self, link: Link, loan: Loan, how: str) -> None:
-        """Note that a loan has come, and what was done with it."""
         self._jobs.books.came(self, link, loan, how)
-
-    # clients
 
     def connect(self) -> Connection:
         connection = Connection(self)
         self.connections.append(connection)
         return connection
-
-    # the turn
 
     def begin_turn(self) -> None:
         for connection in self.connections:
@@ -235,10 +222,8 @@ class JobNode:
         self._note_loans()
 
     def _note_loans(self) -> list[Delivery]:
-        """Note the loans of this turn, and return them."""
-        loans = [
-            (link, frame[KIND_AT + 1 :]) for link, frame in self.lending.output if frame[KIND_AT] == FrameKind.LOAN
-        ]
+        output = self.lending.output
+        loans = [(link, frame[KIND_AT + 1 :]) for link, frame in output if frame[KIND_AT] == FrameKind.LOAN]
         return [self._jobs.books.lent(self, link, unpack_loan(content, b"")) for link, content in loans]
 
     def end_turn(self, promises: Sequence[Promise]) -> None:
@@ -276,7 +261,6 @@ class JobNode:
             connection.send_out()
 
     def _note_kept(self) -> None:
-        """Record the acknowledgements that are kept now."""
         tube = self.node.broker.tubes.tube(KEPT)
         if tube is None or not (tube.jobs.count or self.kept):
             return
@@ -293,20 +277,15 @@ class JobNode:
         for ordinal in self.kept.keys() - found:
             self._jobs.books.kept_no_more(self, ordinal, self.kept.pop(ordinal))
 
-    # queries
-
     @property
     def is_running(self) -> bool:
-        """Return True if the process has not ended."""
         return self.node.machine.node is self.node
 
     def is_out(self, message_id: int) -> bool:
-        """Return True if the node counts a job as out."""
         found = self.context.queues.find(message_id)
         return found is not None and found[1].state is JobState.RESERVED
 
     def find(self, message_id: int) -> bool:
-        """Return True if the node owns this job now."""
         return self.context.queues.find(message_id) is not None
 
     def keeps(self, publish: Publish) -> None:

@@ -45,8 +45,6 @@ MOST_HELD = 200  # jobs that clients remember
 
 
 class Add:
-    """An ADDJOB."""
-
     def __init__(self, jobs: Jobs, node: ClusterNode, job: Job) -> None:
         self._jobs, self._node, self._job = jobs, node, job
 
@@ -77,8 +75,6 @@ class Add:
 
 
 class Get:
-    """A GETJOB."""
-
     def __init__(self, jobs: Jobs, part: JobNode) -> None:
         self._jobs, self._part = jobs, part
         self._found: list[tuple[bytes, Delivery]] = []
@@ -104,8 +100,6 @@ class Get:
 
 
 class Acknowledge:
-    """An ACKJOB or a FASTACK."""
-
     def __init__(self, jobs: Jobs, found: list[Job]) -> None:
         self._jobs = jobs
         self._found = [(job, jobs.books.owners_of(job)) for job in found]
@@ -146,15 +140,11 @@ class Jobs:
         self._delivered: dict[str, int] = dict.fromkeys(QUEUES, 0)
         self._seen: set[int] = set()  # numbers of jobs that were delivered since all is well
 
-    # nodes
-
     def join(self, node: ClusterNode) -> None:
-        """Let a node that starts take part, if there are such clients in this run."""
         if self.is_on:
             node.jobs_part = JobNode(node, self)
 
     def prepare(self, node: ClusterNode) -> None:
-        """Make the queues of a node, within a turn."""
         for queue in self.topics:
             node.broker.tubes.made(queue)
 
@@ -164,10 +154,7 @@ class Jobs:
         self._delivered[job.publish.topic] += 1
         self._seen.add(job.publish.number)
 
-    # commands
-
     def act(self, machine: Machine, node: ClusterNode) -> Reply | None:
-        """Let a client of a node do something, within a turn."""
         part, random = node.jobs_part, self._random
         if part is None:
             return None
@@ -191,7 +178,6 @@ class Jobs:
         return None
 
     def add(self, machine: Machine, node: ClusterNode, client: Connection, queue: str = "", retry: int = -1) -> None:
-        """Add a job."""
         random, run = self._random, self.run
         queue = queue or random.choice(list(QUEUES))
         retry = random.choice(RETRIES) if retry < 0 else retry
@@ -212,7 +198,6 @@ class Jobs:
         client.send(Add(self, node, job), "ADDJOB", queue, publish.body, 2000, *words)
 
     def get(self, part: JobNode, client: Connection, *queues: str) -> None:
-        """Fetch jobs, or wait for one."""
         random = self._random
         names = list(queues) or random.sample(list(QUEUES), random.choice((1, 1, 2, 3)))
         words: list[str | int] = ["COUNT", random.choice((1, 1, 5))]
@@ -240,10 +225,7 @@ class Jobs:
             self.books.count(word)
             client.send(Other(), word, job_id)
 
-    # when all is well
-
     def parts(self) -> Iterator[tuple[Machine, JobNode]]:
-        """Yield the nodes that run, with their machines."""
         for machine in self.run.members:
             if machine.node is not None and machine.node.jobs_part is not None:
                 yield machine, machine.node.jobs_part
@@ -327,9 +309,8 @@ class Jobs:
     def _missing(self) -> list[Job]:
         """Return the jobs that must be delivered, and were not since all is well, except for those that are out for long."""
         owed = [self.books.jobs[one.number] for one in self.run.books.owed() if one.number in self.books.jobs]
-        return [
-            one for one in owed if one.publish.number not in self._seen and not (one.retry == LONG and one.deliveries)
-        ]
+        missing = [one for one in owed if one.publish.number not in self._seen]
+        return [one for one in missing if one.retry != LONG or not one.deliveries]
 
     def _judge_delivered(self) -> None:
         """Each job that must be delivered was; one that is out for long was given to a client, or its owner has died since."""

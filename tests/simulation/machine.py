@@ -88,13 +88,10 @@ class Disks:
         return [*self.diverged, *self.old_logs]
 
     def keep_diverged(self, log_id: bytes, disk: SimDisk, is_replica: bool) -> None:
-        """Note a copy that is kept as a diverged copy."""
-        self.diverged.append(
-            Diverged(self._free("replica" if is_replica else "promoted", log_id), log_id, disk, is_replica)
-        )
+        name = self._free("replica" if is_replica else "promoted", log_id)
+        self.diverged.append(Diverged(name, log_id, disk, is_replica))
 
     def leave(self, log_id: bytes, disk: SimDisk, note: Note) -> None:
-        """Note a log into which the node no longer publishes."""
         self.old_logs.append(Diverged(self._free("salvaged", log_id), log_id, disk, False, note, True))
 
     def _free(self, kind: str, log_id: bytes) -> str:
@@ -234,8 +231,6 @@ class Machine:
         disk.capacity, disk.cached = CAPACITY, self.run.random.choice((0, 0.5, 1))
         return disk
 
-    # Place
-
     @property
     def is_up(self) -> bool:
         return self.node is not None
@@ -287,8 +282,6 @@ class Machine:
             ]
         return figures
 
-    # the start
-
     def begin_start(self) -> None:
         """The process is started: it serves its replicas, and asks for the end of its log."""
         self.open_at = self.run.now + REJOIN_WITHIN
@@ -311,7 +304,6 @@ class Machine:
         return [one for one in self.run.machines if one is not self and one.http in known]
 
     def find_replicas(self) -> MemoryReplicas:
-        """Return the replicas of all other machines."""
         return MemoryReplicas(self, [one for one in self.run.machines if one is not self])
 
     def step_start(self) -> None:
@@ -449,7 +441,6 @@ class Machine:
             raise PowerCut  # `log.partial` waits for its rename, which the next start does
 
     def keep_facts(self, facts: ClusterFacts) -> None:
-        """Write cluster.json."""
         self.disks.facts = facts
 
     def count_duplicates(self) -> None:
@@ -469,10 +460,7 @@ class Machine:
             node.replicas._average = 10 * SECOND if self.slow else 0
             node.sync_takes = self.slow if self.is_sluggish else 0
 
-    # the end
-
     def note_durable(self) -> None:
-        """Remember what is safe on the disks."""
         node = self.node
         if node is None:
             return
@@ -486,7 +474,6 @@ class Machine:
             self.durable[log_id] = one.log.writer.durable.position
 
     def logs(self) -> list[bytes]:
-        """Return the ids of the logs that this machine's node leads now."""
         return [self.log_id, *self.node.promoted.logs] if self.node is not None else []
 
     def crash(self, is_cut: bool, away: int | None = None) -> None:

@@ -133,17 +133,14 @@ class PromotedLogs:
         self.promotions = Promotions(SimPromoted(machine), node.replicas, node.work, host)
         self.promotions.reopen()
 
-    # Parts
-
     def _open(self, disk: Disk, promoted: Promoted, extend: Extend | None) -> OpenLog:
         node = self._node
         options = LogOptions(node.number, Durability.INTERVAL, SYNC_EVERY, node.sizes.budget)
         parts = node.sizes.simulated(node.clock, node.random)
         opened = open_log(disk, options, node._wake, parts, extend, promoted)
         archive = self._machine.run.archive_of(opened.identity.log_id, self._machine)
-        self._machine.run.archives[opened.identity.log_id, self._machine.name] = (
-            archive  # a log that was made of a diverged copy has none
-        )
+        # a log that was made of a diverged copy has none
+        self._machine.run.archives[opened.identity.log_id, self._machine.name] = archive
         self._opening[opened.identity.log_id] = OpenedLog(opened, disk, archive, node.random)
         return opened
 
@@ -196,8 +193,6 @@ class PromotedLogs:
     def _is_lost(self, log_id: bytes, epochs: Sequence[Epoch], followers: Followers) -> bool:
         known = self._node.cluster.leaders.leader(log_id)
         return self._machine.is_failed_over(log_id, epochs, followers, known)
-
-    # the run
 
     def step(self, random: Random) -> None:
         for one in list(self.logs.values()):

@@ -59,8 +59,6 @@ pytestmark = pytest.mark.long
 MOST_SEEDS = 300
 CHANCE = Random(1)
 
-# copying
-
 
 @instead_of(Replica, "append")
 def hole_in_a_replica(append: Any, self: Replica, base: int, at: int, data: memoryview) -> None:
@@ -121,9 +119,6 @@ def replies_leave_before_their_group(commit: Any, self: LogStore) -> list[Promis
 @instead_of(Replica, "keep")
 def segments_go_before_the_replica_is_durable(keep: Any, self: Replica, position: int, bases: list[int]) -> None:
     keep(self, min(position, self.durable), bases)
-
-
-# failover
 
 
 @instead_of(Leaders, "learn")
@@ -227,9 +222,6 @@ def an_unfinished_replica_stays(found: Any, self: SimDirectory) -> list[tuple[by
     logs = found(self)
     self._disks.replicas.update(before)
     return logs
-
-
-# diverged copies
 
 
 @instead_of(SimDiverged, "salvage")

@@ -15,7 +15,7 @@ from nsqd.storage.log.writer import SyncJob
 from shared.topic_config import Durability
 from tests.effort import EFFORT, seeds
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
-from tests.simulation.run import WholeRun, finished, small_steps
+from tests.simulation.run import WholeRun, small_steps
 
 pytestmark = pytest.mark.long
 
@@ -93,11 +93,11 @@ class KilledAt(WholeRun):
         with small_steps():
             self.disk.cut_in = self.number
             try:
-                finished(self.work(finished(self.start()), links, 40 * MS))
+                self.work(self.start(), links, 40 * MS)
             except PowerCut:
                 self.died = True
             self.crash(links, self.cut)
-            finished(self.drain())
+            self.drain()
         return self.judge()
 
 

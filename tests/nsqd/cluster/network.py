@@ -20,8 +20,6 @@ EOF = b""  # in place of bytes: the other end has closed
 
 
 class SimMember:
-    """One node: a Cluster with the connections that the network gives it."""
-
     def __init__(self, network: Network, own: NodeIdentity, seeds: list[str], secret: bytes = SECRET) -> None:
         self.network = network
         self.own = own
@@ -53,8 +51,6 @@ class SimMember:
 
 
 class Network:
-    """The network and its time. `cut` holds the directed pairs of addresses between which nothing arrives."""
-
     def __init__(self, seed: int, pieces: int = 1 << 20) -> None:
         self.random = Random(seed)
         self.now = SECOND
@@ -80,7 +76,6 @@ class Network:
         return found
 
     def kill(self, member: SimMember) -> None:
-        """kill -9: the system closes its connections."""
         member.is_up = False
         for connection in list(member.ends):
             self.close(connection, member)
@@ -169,11 +164,9 @@ class Network:
         running = self.running()
         numbers = {member.own.number for member in running}
         words = [member.cluster.membership.records for member in running]
-        return (
-            all(one == words[0] for one in words)
-            and all(set(member.cluster.links) == numbers - {member.own.number} for member in running)
-            and not any(member.cluster.membership.suspected & numbers for member in running)
-        )
+        is_linked = all(set(member.cluster.links) == numbers - {member.own.number} for member in running)
+        suspected = [member.cluster.membership.suspected & numbers for member in running]
+        return all(one == words[0] for one in words) and is_linked and not any(suspected)
 
     def halves(self) -> Iterator[tuple[str, str]]:
         """The pairs, in both directions, between the two halves of a random partition."""

@@ -23,7 +23,6 @@ from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.identity import read_identity
 from shared.tls.mutual import MutualCertificates, MutualTlsFiles
-from tests.daemons import eventually
 from tests.nsqd.cluster.replication.test_replica_to_log import known_log, replica_of
 from tests.nsqd.cluster.wire.identities import node
 from tests.nsqd.cluster.wire.test_handshake import SECRET, shaken, side
@@ -102,17 +101,6 @@ def answers(replicas: NodeReplicas) -> bool:
     """Return whether the node answers; it has no replica of the log that is asked for."""
     assert replicas.ask(LOG_ID, Followers()) == []
     return not replicas.is_incomplete
-
-
-@pytest.mark.process
-def test_nodes_that_start_at_the_same_time_learn_who_leads_a_log(tmp_path: Path) -> None:
-    log_id, _ = promoted(tmp_path)
-    with starting(tmp_path) as address:
-        found: list[Offer] = []
-        eventually(lambda: found.extend(asking(address).ask(log_id, Followers())) or found)
-        assert found[0].leader == NODE
-        assert found[0].address == address
-        assert asking(address).leases() == [], "it does not know them yet"
 
 
 @pytest.mark.process

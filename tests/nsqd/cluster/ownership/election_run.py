@@ -16,14 +16,13 @@ from typing import Any
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.facts import ClusterFacts
 from nsqd.cluster.membership.leader_frames import NO_REPLICA, LogExtent
-from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.ownership.candidate import VOTE_WITHIN, WITNESS_WITHIN, Attempt, Witnesses
 from nsqd.cluster.ownership.cases import Case, Quorum, ReplicaState
 from nsqd.cluster.ownership.election_frames import Answer, InSyncReplicas, Stage, VoteRequest
 from nsqd.cluster.ownership.elections import Elections
 from nsqd.cluster.wire.handshake import Credentials
 from nsqd.cluster.wire.link import Link
-from nsqd.cluster.wire.node_identity import Member, NodeIdentity
+from nsqd.cluster.wire.node_identity import NodeIdentity
 from nsqd.cluster.wire.part import Part
 from nsqd.core.message.epoch import Epoch
 from tests.nsqd.cluster.network import MS, SECOND, SECRET, SUSPECT_AFTER, Network, SimMember
@@ -53,20 +52,11 @@ class Copy:
 
 
 @dataclass
-class Facts:
-    """cluster.json."""
-
-    members: list[Member] = field(default_factory=list)
-    epochs: dict[bytes, Epoch] = field(default_factory=dict)
-    votes: dict[bytes, Vote] = field(default_factory=dict)
-
-
-@dataclass
 class Disk:
     """The part of a node that outlives a kill."""
 
     log_id: bytes  # into which it publishes
-    facts: Facts = field(default_factory=Facts)
+    facts: ClusterFacts = field(default_factory=ClusterFacts)  # cluster.json
     incarnation: int = 0
     led: dict[bytes, Copy] = field(default_factory=dict)
     replicas: dict[bytes, Copy] = field(default_factory=dict)
@@ -84,8 +74,6 @@ def observe(thing: object, name: str, note: Callable[..., None]) -> None:
 
 
 class Observed:
-    """Tells the run what the elections of a node decide."""
-
     def __init__(self, node: ElectionNode) -> None:
         self.node, self.run, self.elections = node, node.run, node.elections
         observe(self.elections.voter, "_vote", self.vote)
@@ -169,8 +157,6 @@ class Witness:
 
 
 class _Results(Part):
-    """Let a node do what is due for its elections."""
-
     def __init__(self, node: ElectionNode) -> None:
         self._node = node
 
@@ -190,12 +176,11 @@ class ElectionNode(SimMember):
     def __init__(self, run: ElectionRun, own: NodeIdentity, disk: Disk) -> None:
         super().__init__(run.network, own, ["node0:4152"])
         self.run, self.disk = run, disk
-        facts = disk.facts
         credentials = Credentials("c", SECRET, own)
         random = run.network.random
         self.cluster = Cluster(
             credentials, ["node0:4152", "node1:4152"], SUSPECT_AFTER, random.randbytes,
-            ClusterFacts(0, tuple(facts.members), (), tuple(facts.epochs.items()), tuple(facts.votes.items())), self.now,
+            disk.facts, self.now,
         )  # fmt: skip
         self.witnesses: Witnesses = lambda number, then: then(None)
         if run.witness is not None:
@@ -206,7 +191,7 @@ class ElectionNode(SimMember):
         self.cluster.add(self.elections, _Results(self))
         self.observed = Observed(self)
         self.waiting: list[Callable[[bool], None]] = []
-        self.writing: tuple[int, Facts, list[Callable[[bool], None]]] | None = None
+        self.writing: tuple[int, ClusterFacts, list[Callable[[bool], None]]] | None = None
         self.promoting: tuple[bytes, int, int] | None = None  # log, number, when it is done
         self.opening: list[tuple[int, bytes]] = []  # promoted logs that are opened again at the start
         self.serving: dict[bytes, Epoch] = {}
@@ -243,9 +228,10 @@ class ElectionNode(SimMember):
     def keep(self, then: Callable[[bool], None]) -> None:
         self.waiting.append(then)
 
-    def facts(self) -> Facts:
+    def facts(self) -> ClusterFacts:
         leaders = self.cluster.leaders
-        return Facts(self.cluster.members(), dict(leaders.epochs), dict(leaders.votes))
+        members, epochs, votes = self.cluster.members(), leaders.epochs.items(), leaders.votes.items()
+        return ClusterFacts(0, tuple(members), (), tuple(epochs), tuple(votes))
 
     def write(self) -> None:
         random = self.network.random
@@ -296,7 +282,6 @@ class ElectionNode(SimMember):
         self.begin(log_id, number)
 
     def begin(self, log_id: bytes, number: int) -> None:
-        """Begin an epoch of a log that this node leads."""
         copy, epoch = self.disk.led[log_id], Epoch(number, self.own.number, self.network.random.randbytes(8))
         copy.epochs.append((epoch, copy.end))
         copy.end += 10
@@ -330,7 +315,6 @@ class ElectionRun:
         # for a voter and an election: the in-sync followers that it knew when it voted, and how long its replica was
         self.views: dict[tuple[int, int, bytes], tuple[InSyncReplicas | None, LogExtent | None]] = {}
         self.won_clean = self.won_unclean = self.fences = 0
-        self.history: list[str] = []
         self.logs = self.size
         for number in range(self.size):
             self.start(number)
@@ -340,7 +324,7 @@ class ElectionRun:
     def start(self, number: int) -> None:
         """Start a node: it asks the others first whether its logs are led by somebody else."""
         disk = self.disks[number]
-        known = dict(disk.facts.epochs)
+        known = dict(disk.facts.leaders)
         for other in self.nodes.values():
             if other.own.number != number and other.runs and not self.is_cut(number, other.own.number):
                 for log_id, epoch in other.cluster.leaders.epochs.items():
@@ -433,12 +417,8 @@ class ElectionRun:
         assert leader != voter.own.number or not voter.cluster.leaders.holds(log_id), "a leader has voted its log away"
         contact_at = membership.last_contact(leader)
         other = self.nodes.get(leader)  # a false word may name a node that there is not
-        is_served = (
-            other is not None
-            and other.is_up
-            and log_id in other.serving
-            and log_id not in other.cluster.leaders.stepped_down
-        )
+        stepped_down = other.cluster.leaders.stepped_down if other is not None else {}
+        is_served = other is not None and other.is_up and log_id in other.serving and log_id not in stepped_down
         if contact_at is not None and is_served:
             assert now - contact_at >= SUSPECT_AFTER - SECOND, "a node has voted for the log of a node that it hears"
         is_awaited = leader in {one.number for one in membership.members} and membership._back_by.get(leader, 0) > now
@@ -499,9 +479,8 @@ class ElectionRun:
         newest = max((one.position for one in reported), default=0)
         named = {number for one in reported if one.position == newest for number in one.named}
         assert entitled & named, "a replica was promoted at once that does not count"
-        assert any(log_id in self.nodes[one].confirmed for one in entitled & named), (
-            "a replica was promoted at once whose node has was paused or restarted"
-        )
+        is_fresh = any(log_id in self.nodes[one].confirmed for one in entitled & named)
+        assert is_fresh, "a replica was promoted at once whose node was paused or restarted"
         assert extent.end >= newest, "an out-of-date replica was promoted at once"
 
     def fenced(self, node: ElectionNode, log_id: bytes, epoch: Epoch) -> None:
@@ -522,7 +501,6 @@ class ElectionRun:
         random, network = self.random, self.network
         what = random.choice(HAPPENINGS)
         node = random.choice(list(self.nodes.values()))
-        self.history.append(f"{network.now // MS}: {what} {node.own.number}")
         if what == "halves":
             network.cut = set(network.halves())
         elif what == "one way":
@@ -563,7 +541,6 @@ class ElectionRun:
             self.witness.cut = set()
         most = (self.size - 1) // 2 if self.quorum is Quorum.MAJORITY else self.size - 1
         dead = set(self.random.sample(range(self.size), self.random.randrange(most + 1)))
-        self.history.append(f"{self.network.now // MS}: all hear each other, but {dead}")
         for number, node in list(self.nodes.items()):
             node.still_until = 0
             if number in dead:

@@ -98,13 +98,9 @@ def test_a_log_is_handed_over_at_once_whatever_the_quorum_and_then_the_node_has_
 def test_what_is_in_flight_is_waited_for_but_not_for_ever() -> None:
     leaver = Leaver().begin()
     leaver.advance(25, 1, 2, in_flight=3)
-    assert leaver.leaving.figures() == {
-        "state": "waiting",
-        "in_flight": 3,
-        "logs": [{"log_id": LOG.hex(), "asked": None}],
-        "lacking": [],
-        "leaderless": [],
-    }
+    figures = leaver.leaving.figures()
+    assert (figures["state"], figures["in_flight"]) == ("waiting", 3)
+    assert figures["logs"] == [{"log_id": LOG.hex(), "asked": None}]
     assert leader(leaver.run) == 0
     leaver.advance(10, 1, 2, in_flight=1)
     assert leaver.leaving.figures()["state"] != "waiting"

@@ -33,7 +33,6 @@ class Places:
 
     @property
     def disk(self) -> SimDisk:
-        """Return the one of the two that there is."""
         assert (self.replica is None) != (self.promoted is None), "the log is there twice, or not at all"
         return self.replica or self.promoted
 
@@ -157,6 +156,5 @@ class NewLeader:
 
 
 def epochs_on_disk(disk: SimDisk) -> tuple[int, list[Epoch]]:
-    """Return the end of a log, and its epochs."""
     reading = LogReading(disk)
     return reading.log_records.end, [epoch for epoch, _ in reading.replay.epochs]

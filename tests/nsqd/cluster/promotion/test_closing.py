@@ -81,7 +81,6 @@ class ClosingNode:
         self.cluster.membership.merge([Member(replace(identity(NODE, 1), log_id=log_id), standing)], 0)
 
     def reopen(self) -> None:
-        """Begin the next run."""
         self.node.promotions.logs.clear()
         self.node.promotions.host.is_closed = self.closed.is_closed
         self.node.promotions.reopen()
@@ -113,7 +112,6 @@ def closing_node(owes: bool = False, standing: Standing | None = None) -> Closin
 
 
 def following() -> ClosingNode:
-    """A node with a replica of the log."""
     node = ClosingNode()
     node.node.replicas.open_all()
     node.node.run()

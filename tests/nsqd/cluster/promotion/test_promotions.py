@@ -44,7 +44,6 @@ def new_leader() -> tuple[NewLeader, bytes]:
 
 
 def serving(is_clean: bool = True) -> tuple[NewLeader, bytes]:
-    """Return a node that has promoted a log, and the log's id."""
     node, log_id = new_leader()
     node.promotions.won(log_id, 70, is_clean)
     node.run()
@@ -310,9 +309,8 @@ def test_a_kill_before_the_epoch_is_announced_leaves_a_replica_for_the_next_run(
     node.replicas.open_all()
     node.promotions.reopen()
     node.run()
-    assert bool(node.promotions.logs) is bool(node.announced) is has_begun, (
-        "an election has outlived the run of its node"
-    )
+    has_outlived = "an election has outlived the run of its node"
+    assert bool(node.promotions.logs) is bool(node.announced) is has_begun, has_outlived
     if has_begun:
         assert node.promotions.logs[log_id].state == SERVING
         return
@@ -340,7 +338,6 @@ def test_a_node_that_stops_opens_nothing_more_and_closes_what_is_open(steps: int
 
 
 def is_closed(opened: OpenLog) -> bool:
-    """Return True if the file that a log is written to is closed."""
     file = opened.writer._file
     return isinstance(file, SimFile) and file.closed
 
@@ -458,13 +455,10 @@ def test_a_broker_is_attached_in_slices_and_detached_when_the_log_is_lost() -> N
     assert node.promotions.logs == {}
 
 
-def test_what_is_deleted_is_noted_from_the_announcement_to_the_attachment_and_between_a_detachment_and_the_next() -> (
-    None
-):
+def test_what_is_deleted_is_noted_until_the_attachment_and_between_a_detachment_and_the_next() -> None:
     node, log_id = new_leader()
-    home = Broker(
-        Limits(), MemoryStore(lambda ceiling: True), IdSource(1, 1, lambda ceiling: True), Random(1).randrange
-    )
+    store, ids = MemoryStore(lambda ceiling: True), IdSource(1, 1, lambda ceiling: True)
+    home = Broker(Limits(), store, ids, Random(1).randrange)
     attached: list[Deletions | None] = []
 
     def attach(broker: Broker, deletions: Deletions | None) -> Callable[[], bool]:

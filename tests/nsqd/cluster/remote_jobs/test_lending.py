@@ -1,7 +1,5 @@
 """Clients of Disque on several nodes: jobs are lent, and commands reach the owner of a job. No socket; time is given."""
 
-from dataclasses import replace
-
 import pytest
 
 from nsqd.cluster.remote_jobs.job_owners import KEPT
@@ -418,12 +416,6 @@ def test_other_nodes_may_not_ask_for_everything() -> None:
         a.jobs._execute(b"", data, replies.append)
     assert set(replies) == {b"-ERR other nodes may not ask that\r\n"}
     assert len(replies) == 5
-
-
-def test_the_same_context_without_others_is_for_other_nodes() -> None:
-    station = Station(1)
-    assert station.context.others is station.jobs.owners
-    assert replace(station.context, others=None).others is None
 
 
 def test_no_more_is_lent_than_the_network_takes() -> None:

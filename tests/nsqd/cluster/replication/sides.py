@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any
 
+import pytest
+
 from nsqd.cluster.replication import leader as leader_module
 from nsqd.cluster.replication import replica as replica_module
 from nsqd.cluster.replication import replicas as replicas_module
@@ -34,14 +36,10 @@ _SMALL: tuple[tuple[Any, str, tuple[int, ...]], ...] = (
 @contextmanager
 def small(random: Random) -> Iterator[None]:
     """Let everything happen that happens at large sizes, in a small log."""
-    before = [(module, name, getattr(module, name)) for module, name, _ in _SMALL]
-    for module, name, choices in _SMALL:
-        setattr(module, name, random.choice(choices))
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, choices in _SMALL:
+            patch.setattr(module, name, random.choice(choices))
         yield
-    finally:
-        for module, name, value in before:
-            setattr(module, name, value)
 
 
 class _Proved:

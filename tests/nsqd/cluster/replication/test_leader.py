@@ -190,23 +190,18 @@ def test_a_log_in_which_nothing_stands_yet() -> None:
     assert [kind for kind, _ in side.sent()] == [FrameKind.SEGMENT, FrameKind.BYTES, FrameKind.SWITCH]
 
 
-def test_what_was_read_for_a_place_is_not_sent_as_if_it_stood_elsewhere() -> None:
+def test_what_was_read_for_a_place_is_not_sent_as_if_it_stood_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     log, second = two_segments()
     side = Side(log)
-    before, leader_module.LAST = leader_module.LAST, 0
-    try:
-        first = stream.Have(second, [(FIRST.pack(), 0)], {0: 0})
-        side.leader_side.receive(side.link, FrameKind.HAVE, stream.pack_have(first)[5:])
-        side.sent()
-        log.write(b"four")
-        end = log.end
-        log.write(b"five")
-        side.leader_side.receive(side.link, FrameKind.GAVE_UP, b"for a moment")
-        later = stream.Have(end, [(FIRST.pack(), 0)], {0: 0, second: 0})
-        sent = side.have(later)
-    finally:
-        leader_module.LAST = before
-    assert sent == [
+    monkeypatch.setattr(leader_module, "LAST", 0)
+    first = stream.Have(second, [(FIRST.pack(), 0)], {0: 0})
+    side.leader_side.receive(side.link, FrameKind.HAVE, stream.pack_have(first)[5:])
+    side.sent()
+    log.write(b"four")
+    end = log.end
+    log.write(b"five")
+    side.leader_side.receive(side.link, FrameKind.GAVE_UP, b"for a moment")
+    assert side.have(stream.Have(end, [(FIRST.pack(), 0)], {0: 0, second: 0})) == [
         (FrameKind.RESUME, stream.pack_epochs(FrameKind.RESUME, [(FIRST.pack(), 0)])[5:]),
         *_bytes(second, HEADER_SIZE + end - second, log.files[second][HEADER_SIZE + end - second :]),
     ]

@@ -52,9 +52,6 @@ ODD_LISTS: tuple[Any, ...] = ([], [[]], [0] * 20, [[b"x" * 14, 0]], [[0, 0], [0,
 EDGES = (0, 1, 1023, 1024, U32, (1 << 63) - 1, U64)
 
 
-# the values that peers send
-
-
 def edge(random: Random, most: int) -> int:
     return min(most, random.choice((random.choice(EDGES), random.randrange(most + 1))))
 
@@ -78,9 +75,8 @@ def log_epochs(random: Random) -> tuple[list[tuple[Epoch, int]], int]:
 
 
 def leaders(random: Random) -> list[Leadership]:
-    return [
-        Leadership(random.randbytes(16), epoch(random), random.choice(list(Hold))) for _ in range(random.randrange(4))
-    ]
+    count, holds = random.randrange(4), list(Hold)
+    return [Leadership(random.randbytes(16), epoch(random), random.choice(holds)) for _ in range(count)]
 
 
 def in_sync(random: Random, log_id: bytes = b"") -> InSyncReplicas:
@@ -111,10 +107,8 @@ def closed_log(random: Random) -> closed.Closed:
 
 
 def deletions(random: Random) -> tuple[bytes, LogDeletions]:
-    found = [
-        Deletion(random.choice(list(DeletionKind)), edge(random, U32), edge(random, U32), edge(random, U64))
-        for _ in range(random.randrange(1, 4))
-    ]
+    kinds, count = list(DeletionKind), random.randrange(1, 4)
+    found = [Deletion(random.choice(kinds), *(edge(random, most) for most in (U32, U32, U64))) for _ in range(count)]
     return random.randbytes(16), LogDeletions(epoch(random), position(random), tuple(found))
 
 
@@ -184,9 +178,6 @@ def returned(random: Random) -> tuple[int, int, int, bool]:
     return edge(random, U64), edge(random, U64), edge(random, U32), random.random() < 0.5
 
 
-# their changes
-
-
 def changed_bytes(random: Random, content: bytes) -> bytes:
     data = bytearray(content)
     at = random.randrange(len(data) + 1)
@@ -226,9 +217,6 @@ def changed_fields(random: Random, content: bytes) -> bytes:
         chosen[at - 1], chosen[other] = chosen[other], chosen[at - 1]
     packed: bytes = msgpack.packb(value)
     return packed
-
-
-# the parsers
 
 
 @dataclass(frozen=True)
@@ -360,9 +348,6 @@ def is_too_long(parser: Parser, value: Any) -> bool:
     return parser.name == "bytes" and len(value[2]) > stream.MOST_BYTES
 
 
-# the handshake
-
-
 def test_a_handshake_in_which_anything_was_changed_never_succeeds() -> None:
     """Of the fields, of the bytes or of the kind of one frame; except that the peer refuses then, nothing is raised."""
     random, refused = Random(7), 0
@@ -375,11 +360,8 @@ def test_a_handshake_in_which_anything_was_changed_never_succeeds() -> None:
                 kind, content = sole(sent)
                 before = kind, content
                 if place == 0:
-                    proof = (
-                        content[len(content) - PROOF_SIZE :]
-                        if kind is FrameKind.CHALLENGE and random.random() < 0.7
-                        else b""
-                    )
+                    is_proof = kind is FrameKind.CHALLENGE and random.random() < 0.7
+                    proof = content[len(content) - PROOF_SIZE :] if is_proof else b""
                     content = changed(random, parser, content[: len(content) - len(proof)]) + proof
                     kind = random.choice((kind, kind, kind, random.choice(list(FrameKind))))
                 is_same = (kind, content) == before

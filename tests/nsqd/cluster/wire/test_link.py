@@ -21,12 +21,8 @@ NOW = SECOND
 
 
 def cluster(number: int) -> Cluster:
-    return Cluster(
-        Credentials("c", b"the secret of this cluster", node(number)),
-        ["node1:4152"],
-        5 * SECOND,
-        Random(number).randbytes,
-    )
+    credentials = Credentials("c", b"the secret of this cluster", node(number))
+    return Cluster(credentials, ["node1:4152"], 5 * SECOND, Random(number).randbytes)
 
 
 def dialed() -> tuple[Cluster, Link]:
