@@ -9,13 +9,6 @@ from shared.topic_config import Durability
 from tests.nsqd.core.node import Delivery
 
 
-def is_rewritten_at(common: int, files: list[bytes]) -> bool:
-    """Return True if the first of some segments was rewritten, and begins before a position. `files`: all files of a log."""
-    headers = [decode_header(content) for content in files if content.startswith(MAGIC)]
-    first = min(headers, key=lambda header: header.base)
-    return first.generation > 0 and first.base < common
-
-
 def number_of(body: bytes) -> int:
     return int(body.removeprefix(b"message "))
 
@@ -96,7 +89,9 @@ class Books:
         If the common point is in a rewritten segment, all messages of that segment are in the new log. The old one still
         has those before the common point, unfinished.
         """
-        has_more = is_rewritten_at(common, files)
+        headers = [decode_header(content) for content in files if content.startswith(MAGIC)]
+        first = min(headers, key=lambda header: header.base)
+        has_more = first.generation > 0 and first.base < common
         for one in self.publishes:
             if (one.position <= common and not has_more) or not any(one.body in content for content in files):
                 continue

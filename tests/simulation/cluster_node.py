@@ -231,23 +231,6 @@ class _WatchedCopying(Copying):
                 self._reported[number] = max(known[0], one.written), max(known[1], one.durable)
 
 
-class _Watch(Part):
-    """Checks what claims lead to, before anything is done about it."""
-
-    def __init__(self, node: ClusterNode) -> None:
-        self._node = node
-
-    def won(self, log_id: bytes, number: int, is_clean: bool) -> None:
-        self._node.machine.run.won(log_id, self._node.elections, self._node)
-
-    def fenced(self, log_id: bytes, epoch: Epoch) -> None:
-        node = self._node
-        held = node.cluster.leaders.held.get(log_id)
-        assert held is None or epoch > held, f"node {node.number} gives a log up to a lower epoch: {held}, {epoch}"
-        if log_id == node.cluster.own.log_id:
-            node.fence = log_id, epoch
-
-
 class ClusterNode(SimNode):
     """See above. Raises LogError if the log cannot be opened."""
 
@@ -320,7 +303,7 @@ class ClusterNode(SimNode):
             cluster, kept, keep, witnesses, sizes.quorum, SUSPECT_AFTER, sizes.unclean_after, side.randbytes, clock.now
         )
         cluster.add(
-            _Watch(self), Transfers(cluster, elections), InSyncReports(cluster, elections, self.copying), elections
+            self._watch(), Transfers(cluster, elections), InSyncReports(cluster, elections, self.copying), elections
         )
         self.fence: tuple[bytes, Epoch] | None = None  # another node leads the log, by that epoch
         self.promoted = PromotedLogs(self, machine)
@@ -343,6 +326,20 @@ class ClusterNode(SimNode):
         begun = {log_id.hex(): leader_side.led() for log_id, leader_side in self.copying.leader_sides.items()}
         promoted = self.promoted.promotions.figures()
         return [own, *({"epochs": [], "end": 0} | begun.get(str(one["log_id"]), {}) | one for one in promoted)]
+
+    def _watch(self) -> Part:
+        """Return a part that checks the results of elections before anything is done about them."""
+
+        def fenced(log_id: bytes, epoch: Epoch) -> None:
+            held = self.cluster.leaders.held.get(log_id)
+            assert held is None or epoch > held, f"node {self.number} gives a log up to a lower epoch: {held}, {epoch}"
+            if log_id == self.cluster.own.log_id:
+                self.fence = log_id, epoch
+
+        part = Part()
+        part.won = lambda log_id, number, is_clean: self.machine.run.won(log_id, self.elections, self)
+        part.fenced = fenced
+        return part
 
     def identity(self, incarnation: int) -> NodeIdentity:
         own = self.log.identity

@@ -59,12 +59,10 @@ class Departures:
         return len(self._run.members) > FEWEST
 
     def _leave(self, machine: Machine) -> None:
-        if machine.node is None or not machine.runs or not self._has_enough() or self._is_leaving():
+        leaving = [one for one in self._run.machines if one.node is not None and one.node.cluster.is_leaving]
+        if machine.node is None or not machine.runs or not self._has_enough() or leaving:
             return
         self.leave(machine, self._random.choice((2, 20, 60)) * SECOND)
-
-    def _is_leaving(self) -> bool:
-        return any(one.node is not None and one.node.cluster.is_leaving for one in self._run.machines)
 
     def leave(self, machine: Machine, limit: int) -> None:
         node = machine.node

@@ -52,7 +52,9 @@ class Flipping(ClusterRun):
 
         `wanted`: the id of the log; `bodies`: one of them is in the record.
         """
-        found = [(log_id, disk) for log_id, disk in _logs(machine) if log_id and wanted in (b"", log_id)]
+        disks = machine.disks
+        logs = [(machine.log_id, disks.log), *disks.replicas.items(), *disks.promoted.items()]
+        found = [(log_id, disk) for log_id, disk in logs if log_id and wanted in (b"", log_id)]
         if not found:
             return
         log_id, disk = self.damage.choice(found)
@@ -138,11 +140,6 @@ def _reports_damage(machine: Machine) -> bool:
     """Return True if one of a node's logs has found corruption, by nsqd_log_damage_total."""
     logs = [machine.node.log, *(one.log for one in machine.node.promoted.logs.values())]
     return any(log.start_results.damage.size + log.cache.failures for log in logs)
-
-
-def _logs(machine: Machine) -> list[tuple[bytes, SimDisk]]:
-    disks = machine.disks
-    return [(machine.log_id, disks.log), *disks.replicas.items(), *disks.promoted.items()]
 
 
 def _header(content: bytes) -> SegmentHeader | None:

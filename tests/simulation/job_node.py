@@ -25,10 +25,10 @@ from nsqd.net.limits import ReplyLimits
 from nsqd.protocols.disque.client import DisqueContext
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.disque.peer import Peer
-from nsqd.protocols.transport import Fact
 from nsqd.start.disque import Members
 from shared.topic_config import Durability
 from tests.nsqd.protocols.disque.wire import read_reply, request
+from tests.nsqd.protocols.transport import StillTransport
 
 if TYPE_CHECKING:
     from tests.simulation.books import Publish
@@ -42,12 +42,11 @@ IDS = JobIds(b"c")
 Asked = Any
 
 
-class Connection:
-    """One client of Disque. Implements nsqd.protocols.transport.Transport, as nsqd.net.connection.Connection does it."""
-
-    is_scarce = False
+class Connection(StillTransport):
+    """One client of Disque. It waits for promises as nsqd.net.connection.Connection does."""
 
     def __init__(self, jobs: JobNode) -> None:
+        super().__init__()
         node = jobs.node
         self._jobs = jobs
         self.peer = Peer(node.broker, jobs.context, self, "10.0.0.1", "5555", node.clock.now)
@@ -55,18 +54,6 @@ class Connection:
         self._sealed: deque[tuple[list[Promise], list[bytes], list[Asked]]] = deque()
         self._limits = ReplyLimits()
         self.is_gone = False
-        self.since = 0  # when the last command was sent, true ns
-
-    def output_ready(self) -> None: ...
-    def timer_changed(self) -> None: ...
-
-    def record_fact(self, fact: Fact, client: str, text: str = "") -> None: ...
-    def note_foreign(self, port: str, data: bytes) -> None: ...
-
-    def upgrade(self, *_: object) -> None:
-        raise AssertionError("this is not called")
-
-    suspend = hand_over = peer_user = upgrade
 
     @property
     def is_idle(self) -> bool:
@@ -79,7 +66,6 @@ class Connection:
     def send(self, asked: Asked, *words: bytes | str | int) -> None:
         """Send a command, within a turn."""
         self.asked.append(asked)
-        self.since = self._jobs.node.machine.run.now
         self.peer.receive(request(*words), self._jobs.node.clock.now)
 
     def leave(self) -> None:

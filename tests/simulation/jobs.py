@@ -298,13 +298,9 @@ class Jobs:
             guests = part.lending._guests.items()
             unconfirmed = {number: one.unconfirmed for number, one in guests if one.unconfirmed and number in members}
             assert not unconfirmed, f"{machine.name} waits for words about loans: {unconfirmed}"
-            kept = [job_id for job_id in part.kept.values() if self._owners_of(part, job_id) <= members]
+            # of some nodes that may own a job there may be nothing left
+            kept = [one for one in part.kept.values() if part.owners.owners(IDS.decode(one) >> 48) <= members]
             assert not kept, f"{machine.name} keeps acknowledgements: {kept}"
-
-    def _owners_of(self, part: JobNode, job_id: bytes) -> set[int]:
-        """Return the numbers of the nodes that may own a job, as a node believes. Of some there may be nothing left."""
-        message_id = IDS.decode(job_id)
-        return part.owners.owners(message_id >> 48)
 
     def _missing(self) -> list[Job]:
         """Return the jobs that must be delivered, and were not since all is well, except for those that are out for long."""

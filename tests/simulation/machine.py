@@ -182,10 +182,6 @@ class MemoryReplicas:
             raise TransferError(str(error)) from None
 
 
-def _holds(disk: SimDisk, body: bytes) -> bool:
-    return any(body in disk.content(name) for name in disk.names())
-
-
 def channels_of(disk: SimDisk) -> set[tuple[str, str]]:
     """Return the names of all channels that a log knows, each with that of its topic."""
     topics = LogReading(FrozenDisk(disk)).replay.topics.values()
@@ -387,7 +383,8 @@ class Machine:
                 and publish.acked
                 and not publish.finished
             ):
-                having = [one for one in others if _holds(one.disks.replicas[self.log_id], publish.body)]
+                disks = [one.disks.replicas[self.log_id] for one in others]
+                having = [one for one in disks if any(publish.body in one.content(name) for name in one.names())]
                 assert len(having) >= publish.n - 1, f"let go before there are copies: {publish}"
 
     def _opened(self, others: list[Machine]) -> ClusterNode:

@@ -95,10 +95,21 @@ class Cluster:
         for station in self.stations:
             station.cluster.membership.members[:] = [other.identity for other in self.stations]
         for one, other in combinations(self.stations, 2):
-            self.connect(one, other)
+            self._connect(one, other)
         self.settle()
 
     def connect(self, one: Station, other: Station) -> None:
+        self._connect(one, other)
+        self.settle()
+
+    def restart(self, number: int) -> Station:
+        """Let a node of two begin its next run, with nothing of what it had. It is not connected yet."""
+        one = self.stations[number - 1] = Station(number, incarnation=2)
+        for station in self.stations:
+            station.cluster.membership.members[:] = [other.identity for other in self.stations]
+        return one
+
+    def _connect(self, one: Station, other: Station) -> None:
         for here, there in ((one, other), (other, one)):
             here.links[there.number] = End(there.identity)
             reader = self.readers[here.number, there.number] = FrameReader()

@@ -73,40 +73,6 @@ def observe(thing: object, name: str, note: Callable[..., None]) -> None:
     setattr(thing, name, noting)
 
 
-class Observed:
-    def __init__(self, node: ElectionNode) -> None:
-        self.node, self.run, self.elections = node, node.run, node.elections
-        observe(self.elections.voter, "_vote", self.vote)
-        observe(self.elections.voter, "_send_vote", self.send_vote)
-        observe(self.elections.candidate, "_ask", self.ask)
-        note_in_sync = self.elections.cases.note_in_sync
-
-        def noting(link: Link, in_sync: InSyncReplicas) -> None:
-            note_in_sync(link, in_sync)
-            self.noted(in_sync)
-
-        self.elections.cases.note_in_sync = noting
-
-    def vote(self, link: Link, case: Case, request: VoteRequest, now: int) -> None:
-        self.run.check_voter(self.node, request.log_id, request.lost.node)
-
-    def send_vote(self, link: Link, case: Case, request: VoteRequest, answer: Answer, now: int) -> None:
-        self.run.note_view(self.node, link.peer.number, request.log_id, case.in_sync)
-        if answer is Answer.GRANTED:
-            self.run.note_vote(self.node, request.log_id, request.number, link.peer.number)
-
-    def ask(self, attempt: Attempt) -> None:
-        if self.elections.attempt is attempt and not attempt.has_asked:
-            self.run.note_vote(self.node, attempt.case.log_id, attempt.number, self.node.own.number)
-
-    def noted(self, in_sync: InSyncReplicas) -> None:
-        case = self.elections.cases.by_log.get(in_sync.log_id)
-        if case is not None and case.in_sync is in_sync:
-            self.node.confirmed.add(in_sync.log_id)
-            if not in_sync.is_whole:
-                self.node.confirmed.discard(in_sync.log_id)
-
-
 class Naming:
     """The leader's side of which followers count, for one log."""
 
@@ -156,20 +122,6 @@ class Witness:
         self.cut = {number for number in range(self.run.size) if self.random.random() < 0.3}
 
 
-class _Results(Part):
-    def __init__(self, node: ElectionNode) -> None:
-        self._node = node
-
-    def won(self, log_id: bytes, number: int, is_clean: bool) -> None:
-        self._node.run.won(self._node, log_id, number)
-
-    def called_off(self, log_id: bytes) -> None:
-        self._node.cancel(log_id)
-
-    def fenced(self, log_id: bytes, epoch: Epoch) -> None:
-        self._node.run.fenced(self._node, log_id, epoch)
-
-
 class ElectionNode(SimMember):
     """One run of a node. Implements nsqd.cluster.ownership.elections.ReplicaView."""
 
@@ -178,18 +130,23 @@ class ElectionNode(SimMember):
         self.run, self.disk = run, disk
         credentials = Credentials("c", SECRET, own)
         random = run.network.random
-        self.cluster = Cluster(
-            credentials, ["node0:4152", "node1:4152"], SUSPECT_AFTER, random.randbytes,
-            disk.facts, self.now,
-        )  # fmt: skip
+        seeds = ["node0:4152", "node1:4152"]
+        self.cluster = Cluster(credentials, seeds, SUSPECT_AFTER, random.randbytes, disk.facts, self.now)
         self.witnesses: Witnesses = lambda number, then: then(None)
         if run.witness is not None:
             self.witnesses = self.ask_witnesses
         ask = lambda number, then: self.witnesses(number, then)  # noqa: E731
         times = SUSPECT_AFTER, UNCLEAN_AFTER
         self.elections = Elections(self.cluster, self, self.keep, ask, run.quorum, *times, random.randbytes, self.now)
-        self.cluster.add(self.elections, _Results(self))
-        self.observed = Observed(self)
+        results = Part()
+        results.won = lambda log_id, number, is_clean: run.won(self, log_id, number)
+        results.fenced = lambda log_id, epoch: run.fenced(self, log_id, epoch)
+        results.called_off = self.cancel
+        self.cluster.add(self.elections, results)
+        observe(self.elections.voter, "_vote", self.note_request)
+        observe(self.elections.voter, "_send_vote", self.note_reply)
+        observe(self.elections.candidate, "_ask", self.note_ask)
+        self.note_in_sync, self.elections.cases.note_in_sync = self.elections.cases.note_in_sync, self.noted
         self.waiting: list[Callable[[bool], None]] = []
         self.writing: tuple[int, ClusterFacts, list[Callable[[bool], None]]] | None = None
         self.promoting: tuple[bytes, int, int] | None = None  # log, number, when it is done
@@ -202,6 +159,24 @@ class ElectionNode(SimMember):
         self.must_restart = False
         self.asked_at: dict[int, int] = {}  # when the witness was asked about each node
         self.turned = self.network.now
+
+    def note_request(self, link: Link, case: Case, request: VoteRequest, now: int) -> None:
+        self.run.check_voter(self, request.log_id, request.lost.node)
+
+    def note_reply(self, link: Link, case: Case, request: VoteRequest, answer: Answer, now: int) -> None:
+        self.run.note_view(self, link.peer.number, request.log_id, case.in_sync)
+        if answer is Answer.GRANTED:
+            self.run.note_vote(self, request.log_id, request.number, link.peer.number)
+
+    def note_ask(self, attempt: Attempt) -> None:
+        if self.elections.attempt is attempt and not attempt.has_asked:
+            self.run.note_vote(self, attempt.case.log_id, attempt.number, self.own.number)
+
+    def noted(self, link: Link, in_sync: InSyncReplicas) -> None:
+        self.note_in_sync(link, in_sync)
+        case = self.elections.cases.by_log.get(in_sync.log_id)
+        if case is not None and case.in_sync is in_sync:
+            (self.confirmed.add if in_sync.is_whole else self.confirmed.discard)(in_sync.log_id)
 
     def own_extent(self, log_id: bytes) -> LogExtent:
         return NO_REPLICA

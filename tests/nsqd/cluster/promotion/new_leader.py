@@ -138,7 +138,7 @@ class NewLeader:
 
     def _announce(self, log_id: bytes, epoch: Epoch) -> None:
         disk = self.places.disk.crash(Random(1))  # what survives a power cut at this moment
-        _, epochs = epochs_on_disk(disk)
+        epochs = [one for one, _ in LogReading(disk).replay.epochs]
         assert epoch in epochs, "an epoch is announced that is not durable"
         self.announced.append(epoch)
 
@@ -153,8 +153,3 @@ class NewLeader:
                 led.broker.begin(self.clock.now, self.clock.wall)
                 led.broker.commit()
         self.promotions.tick(self.clock.now)
-
-
-def epochs_on_disk(disk: SimDisk) -> tuple[int, list[Epoch]]:
-    reading = LogReading(disk)
-    return reading.log_records.end, [epoch for epoch, _ in reading.replay.epochs]

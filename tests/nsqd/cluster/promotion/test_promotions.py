@@ -25,15 +25,9 @@ from tests.cases import each
 from tests.nsqd.cluster.promotion.new_leader import NewLeader, Places
 from tests.nsqd.cluster.replication.test_replica_to_log import known_log, replica_of
 from tests.nsqd.core.node import SECOND
-from tests.nsqd.storage.sim_disk import PowerCut, SimDisk, SimFile
+from tests.nsqd.storage.sim_disk import PowerCut, SimFile
 from tests.nsqd.storage.sim_node import NODE, Clock
 from tests.nsqd.storage.small_log import new_disk
-
-
-def replica_disk(disk: SimDisk) -> Disk:
-    """Return the disk of a replica as replay sees it."""
-    manifest = read_manifest(disk)
-    return ReplicaDisk(disk.kill(), manifest)
 
 
 def new_leader() -> tuple[NewLeader, bytes]:
@@ -588,7 +582,7 @@ def test_the_time_of_a_log_goes_on_from_what_its_follower_noted(is_kept: bool) -
     node, log_id = new_leader()
     node.clock.wall += 3600 * SECOND  # the clocks of the two machines differ
     disk = node.places.disk
-    last = LogReading(replica_disk(disk)).replay.last
+    last = LogReading(ReplicaDisk(disk.kill(), read_manifest(disk))).replay.last
     note = Anchor(last + 5 * SECOND, node.clock.wall - SECOND, 0, NO_BOOT)
     if is_kept:  # by an earlier run
         write_note(disk, note)

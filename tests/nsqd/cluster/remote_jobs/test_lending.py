@@ -188,10 +188,8 @@ def test_a_loan_that_got_lost_is_taken_back_when_the_other_node_is_connected_aga
     cluster.holds = lambda source, target, kind: False
     assert a.client().get("q") == []
     if restarts:
-        cluster.stations[1] = b = Station(2, incarnation=2)
-        b.cluster.membership.members[:] = a.cluster.membership.members[:] = [a.identity, b.identity]
+        b = cluster.restart(2)
     cluster.connect(a, b)
-    cluster.settle()
     found = a.client().get("q") or b.client().get("q")
     shown = a.client().show(job_id)
     if restarts:
@@ -208,8 +206,7 @@ def test_what_came_of_an_earlier_run_of_the_lender_says_nothing_of_its_loans() -
     cluster.add(a, "q", b"earlier")
     assert len(client.replies()) == 1
     cluster.cut(a, b)
-    cluster.stations[0] = a = Station(1, incarnation=2)
-    a.cluster.membership.members[:] = b.cluster.membership.members[:] = [a.identity, b.identity]
+    a = cluster.restart(1)
     cluster.connect(a, b)
     client = cluster.waiting(b, "q")
     cluster.holds = lambda source, target, kind: kind is FrameKind.LOAN
@@ -217,7 +214,6 @@ def test_what_came_of_an_earlier_run_of_the_lender_says_nothing_of_its_loans() -
     cluster.cut(a, b)
     cluster.holds = lambda source, target, kind: False
     cluster.connect(a, b)
-    cluster.settle()
     assert [one[0][2] for one in client.replies()] == [b"later"]
 
 
@@ -228,7 +224,6 @@ def test_a_connection_that_was_confirmed_takes_nothing_back() -> None:
     assert len(client.replies()) == 1
     cluster.cut(a, b)
     cluster.connect(a, b)
-    cluster.settle()
     assert a.client().get("q") == []
     assert ask(cluster, b.client(), "ACKJOB", job_id) == 1
 

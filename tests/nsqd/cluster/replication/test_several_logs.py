@@ -123,16 +123,13 @@ class Pair:
         self.a_disks = Directories({})
         self.a.replicas._directory = self.a_disks
         self.new_leader.replicas.kept[self.log_id].disk = promoted
-        self.new_leader.promotions.host.copy = self._copy
+        self.new_leader.promotions.host.copy = lambda opened: self.a.copying.add(self.a.leader_side_of(opened))
         self.a.connect(self.b.own)
         self.b.connect(self.a.own)
         self.new_leader.promotions.won(self.log_id, 70)
         self.new_leader.run()
         opened = self.new_leader.promotions.logs[self.log_id].log
         self.opened = opened
-
-    def _copy(self, opened: OpenLog) -> None:
-        self.a.copying.add(self.a.leader_side_of(opened))
 
     def run(self) -> None:
         random = Random(3)
