@@ -44,7 +44,15 @@ WAITS: tuple[list[str | int], ...] = ([], [], ["NOHANG"], ["TIMEOUT", 2000], ["T
 MOST_HELD = 200  # jobs that clients remember
 
 
-class Add:
+class Other:
+    """A command whose reply is not checked."""
+
+    def said(self, reply: Any) -> None: ...
+    def replied(self, reply: Any) -> None: ...
+    def lost(self) -> None: ...
+
+
+class Add(Other):
     def __init__(self, jobs: Jobs, node: ClusterNode, job: Job) -> None:
         self._jobs, self._node, self._job = jobs, node, job
 
@@ -74,7 +82,7 @@ class Add:
         self._jobs.run.answered(self._job.publish)
 
 
-class Get:
+class Get(Other):
     def __init__(self, jobs: Jobs, part: JobNode) -> None:
         self._jobs, self._part = jobs, part
         self._found: list[tuple[bytes, Delivery]] = []
@@ -99,7 +107,7 @@ class Get:
             delivery.is_lost = True
 
 
-class Acknowledge:
+class Acknowledge(Other):
     def __init__(self, jobs: Jobs, found: list[Job]) -> None:
         self._jobs = jobs
         self._found = [(job, jobs.books.owners_of(job)) for job in found]
@@ -107,24 +115,12 @@ class Acknowledge:
         for job in found:
             job.publish.finished = True
 
-    def said(self, reply: Any) -> None: ...
-
     def replied(self, reply: Any) -> None:
         if reply == len(self._found):
             for job, owners in self._found:
                 self._jobs.books.acknowledged(job, self._sent, owners)
         else:
             self._jobs.books.count("acknowledgements answered with less")
-
-    def lost(self) -> None: ...
-
-
-class Other:
-    """Send another command, whose reply is not checked."""
-
-    def said(self, reply: Any) -> None: ...
-    def replied(self, reply: Any) -> None: ...
-    def lost(self) -> None: ...
 
 
 class Jobs:

@@ -22,12 +22,7 @@ NONE: Counts = {}
 
 
 def simulated(
-    *quorums: Quorum,
-    nodes: int = 3,
-    replicas: int = 2,
-    counts: Counts = NONE,
-    least: Counts = NONE,
-    most: Counts = NONE,
+    *quorums: Quorum, counts: Counts = NONE, least: Counts = NONE, most: Counts = NONE, **sizes: int
 ) -> Callable[[Script], Callable[..., None]]:
     """Run a test with each seed and quorum. `counts`: exact counts; `least`, `most`: bounds of counts."""
 
@@ -35,7 +30,7 @@ def simulated(
         @pytest.mark.parametrize("seed", SEEDS)
         @pytest.mark.parametrize("quorum", quorums)
         def test(quorum: Quorum, seed: int) -> None:
-            found = History(seed, quorum, nodes, replicas).play(script).books.counts
+            found = History(seed, quorum, **sizes).play(script).books.counts
             assert {what: found[what] for what in counts} == counts
             assert all(found[what] >= number for what, number in least.items()), found
             assert all(found[what] <= number for what, number in most.items()), found
@@ -208,10 +203,9 @@ def test_a_third_node_takes_over_from_the_new_leader_and_all_return(is_new_leade
     assert History(seed, Quorum.ANY).play(script).books.counts["successions"] == 2
 
 
-def shards_of(run: History, machine: Machine, log_id: bytes) -> dict[str, Topic]:
+def shards_of(machine: Machine, log_id: bytes) -> dict[str, Topic]:
     """Return the topics of a promoted log that a machine serves."""
-    broker = machine.node.promoted.promotions.logs[log_id].broker
-    return broker.topics
+    return machine.node.promoted.promotions.logs[log_id].broker.topics
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
@@ -255,7 +249,7 @@ def test_a_node_that_is_cut_off_publishes_deletes_and_empties_while_another_prom
             run.start(leader)
         run.until(lambda: leader.is_up and leader.log_id != log_id)
         assert "extra" not in leader.node.broker.topics["always"].channels
-        shards = shards_of(run, new_leader, log_id)
+        shards = shards_of(new_leader, log_id)
         run.until(lambda: "extra" not in shards["always"].channels)
         assert "work" not in shards["two"].channels
         assert "os" not in shards
@@ -291,13 +285,13 @@ def test_a_third_node_that_promotes_learns_of_deletions_from_the_log_or_from_the
     (new_leader,) = {*run.leader_of(log_id)} & {*others}
     run.wait(10)
     run.join()
-    first = shards_of(run, new_leader, log_id)
+    first = shards_of(new_leader, log_id)
     run.until(lambda: not any(first["always"].channels["work"].counts()))
     run.wait(run.seed)
     run.kill(new_leader)
     run.until(run.is_served(log_id, run.machines))
     (third,) = run.leader_of(log_id)
-    shards = shards_of(run, third, log_id)
+    shards = shards_of(third, log_id)
     run.until(lambda: not any(shards["always"].channels["work"].counts()))
     assert shards["interval"].channels["work"].depth == 5
     run.start(new_leader)

@@ -151,8 +151,7 @@ def test_a_log_is_closed_only_by_its_leader() -> None:
         network.collect(nodes[1])
         network.run(3)
         for node in (nodes[0], nodes[2]):
-            assert node.cluster.leaders.closed == {}
-            assert node.cluster.leaders.epochs[log_id] == epoch
+            assert (node.cluster.leaders.closed, node.cluster.leaders.epochs[log_id]) == ({}, epoch)
     network.kill(nodes[0])  # its copies stay
     network.run(30)
     closed[2].receive(

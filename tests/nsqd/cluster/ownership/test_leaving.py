@@ -85,8 +85,7 @@ def test_a_log_is_handed_over_at_once_whatever_the_quorum_and_then_the_node_has_
     leaver.leaving.begin(1, leaver.node.now)
     assert len(leaver.begun) == 1
     leaver.advance(12, 2, 1)
-    assert leaver.ended == [True]
-    assert leaver.transferred[0] == (LOG, False)
+    assert (leaver.ended, leaver.transferred[0]) == ([True], (LOG, False))
     assert leaver.leaving.state is LeavingState.LEFT
     others = [node.cluster for node in leaver.nodes[1:]]
     assert {one.leaders.epochs[LOG].node for one in others} <= ({2} if quorum is Quorum.NONE else {1, 2})
@@ -273,8 +272,7 @@ def test_a_node_that_was_cut_off_has_not_left_if_who_took_its_log_over_may_lack_
     assert leaver.ended == []
     run.network.cut = set()
     leaver.advance(60)
-    assert leaver.ended == [is_whole]
-    assert leaving.lacking == ([] if is_whole else [LOG])
+    assert (leaver.ended, leaving.lacking) == ([is_whole], [] if is_whole else [LOG])
     assert leaving.state is (LeavingState.LEFT if is_whole else LeavingState.GAVE_UP)
     standing = Standing.LEFT if is_whole else Standing.MEMBER
     assert leaver.nodes[1].cluster.membership.records[0].standing is standing

@@ -179,8 +179,7 @@ def test_a_node_that_learns_that_its_promoted_log_is_closed_stops_serving_it() -
     node.look()
     assert node.node.places.promoted is None
     assert len(node.node.directory.aside) == 1, "it may hold what the node that has closed the log did not have"
-    assert node.node.promotions.logs == {}
-    assert failed == [node.log_id]
+    assert (node.node.promotions.logs, failed) == ({}, [node.log_id])
 
 
 def test_a_start_sets_aside_what_another_node_has_closed() -> None:
@@ -191,8 +190,7 @@ def test_a_start_sets_aside_what_another_node_has_closed() -> None:
     node.reopen()
     node.closing = node.make()
     node.node.run()
-    assert len(node.node.directory.aside) == 1
-    assert node.node.promotions.logs == {}
+    assert (len(node.node.directory.aside), node.node.promotions.logs) == (1, {})
 
 
 def test_a_log_that_was_lost_to_damage_in_part_is_not_closed() -> None:
@@ -238,8 +236,7 @@ def test_a_replica_of_a_closed_log_goes_and_so_does_an_old_log_once_the_own_log_
     replica = node.node.replicas.kept[node.log_id].replica
     node.cluster.leaders.close(make_closed(node.log_id, replica.end, list(replica.manifest.epochs)))
     node.look()
-    assert removed == [node.log_id]
-    assert node.node.replicas.kept == {}
+    assert (removed, node.node.replicas.kept) == ([node.log_id], {})
     node.look()
     assert node.old_logs.left == [bytes(16), node.log_id], "the follower lacks the last byte"
     node.own.followers[2].durable = 50
@@ -261,8 +258,7 @@ def test_a_replica_that_holds_more_than_a_closed_log_is_kept_as_a_diverged_copy(
     node.node.places.keep_diverged = lambda log_id: aside.append(log_id) or "aside"
     node.cluster.leaders.close(make_closed(node.log_id, 100, [(Epoch(170, 2, bytes(8)), 0)]))
     node.look()
-    assert aside == [node.log_id]
-    assert node.node.replicas.kept == {}
+    assert (aside, node.node.replicas.kept) == ([node.log_id], {})
 
 
 def test_a_log_that_retains_finished_messages_is_not_closed() -> None:

@@ -187,12 +187,15 @@ def test_a_promotion_that_is_called_off_and_fails_when_its_epoch_is_durable_is_f
     assert numbers(node) == [71]
 
 
-def test_one_log_is_opened_at_a_time() -> None:
+def test_one_log_is_opened_at_a_time_and_a_promotion_that_waits_is_called_off() -> None:
     node, log_id = new_leader()
     node.promotions.won(log_id, 70)
     node.replicas.put_back(bytes(16), 3)
     node.promotions.won(bytes(16), 71)
     assert [one.state for one in node.promotions.logs.values()] == [READING, WAITING]
+    node.promotions.called_off(bytes(16))
+    assert list(node.promotions.logs) == [log_id]
+    assert not node.promotions.leads(bytes(16))
 
 
 @each("steps", [0, 1, 2, 3, 100])
@@ -223,8 +226,7 @@ def test_a_log_that_another_node_has_promoted_meanwhile_is_not_opened_at_a_start
     node.promotions.reopen()
     node.run()
     assert asked == [(log_id, (70, 1), Followers())]
-    assert len(node.directory.aside) == 1
-    assert node.promotions.logs == {}
+    assert (len(node.directory.aside), node.promotions.logs) == (1, {})
     assert not node.announced
 
 
@@ -275,16 +277,6 @@ def test_a_promotion_that_is_called_off_when_its_epoch_is_durable_goes_on() -> N
     node.promotions.called_off(log_id)
     node.run()
     assert node.promotions.logs[log_id].state == SERVING
-
-
-def test_a_promotion_that_waits_is_called_off() -> None:
-    node, log_id = new_leader()
-    node.promotions.won(log_id, 70)
-    node.replicas.put_back(bytes(16), 3)
-    node.promotions.won(bytes(16), 71)
-    node.promotions.called_off(bytes(16))
-    assert list(node.promotions.logs) == [log_id]
-    assert not node.promotions.leads(bytes(16))
 
 
 @each("cut_in", range(0, 30, 3))
@@ -381,8 +373,7 @@ def test_a_log_is_opened_again_above_a_later_run_of_this_node_that_others_know()
     node, log_id = serving()
     node.promotions.begin_again(log_id, 75)
     node.run()
-    assert node.announced[-1].number == 75
-    assert node.promotions.logs[log_id].state == SERVING
+    assert (node.announced[-1].number, node.promotions.logs[log_id].state) == (75, SERVING)
     assert node.directory.aside == []
 
 
@@ -409,43 +400,32 @@ def test_memory_is_divided() -> None:
 
 def test_a_broker_is_attached_in_slices_and_detached_when_the_log_is_lost() -> None:
     node, log_id = new_leader()
-    left = [3]
+    attaching, detaching = [True, True, False], [True, True, False]  # whether more slices follow
     brokers: list[Broker] = []
+    gone: list[Broker] = []
 
     def attach(broker: Broker, deletions: Deletions | None) -> Callable[[], bool]:
         brokers.append(broker)
-
-        def attach_batch() -> bool:
-            left[0] -= 1
-            return left[0] > 0
-
-        return attach_batch
-
-    gone: list[Broker] = []
+        return lambda: attaching.pop(0)
 
     def detach(broker: Broker) -> Callable[[], bool]:
-        slices = [True, True, False]
-
-        def detach_batch() -> bool:
-            gone.append(broker)
-            return slices.pop(0)
-
-        return detach_batch
+        gone.append(broker)
+        return lambda: detaching.pop(0)
 
     node.promotions.host.attach, node.promotions.host.detach = attach, detach
     node.promotions.won(log_id, 70)
     while not brokers:
         node.work.step(node.random)
     led = node.promotions.logs[log_id]
-    assert (led.state, left) == (ATTACHING, [2]), "one slice in a turn"
+    assert (led.state, len(attaching)) == (ATTACHING, 2), "one slice in a turn"
     node.run()
-    assert (led.state, left) == (SERVING, [0])
+    assert (led.state, attaching) == (SERVING, [])
     log = led.log
     node.promotions.lose(log_id)
     node.promotions.lose(log_id)
-    assert (gone, is_closed(log)) == (brokers, False), "one slice in a turn"
+    assert (gone, len(detaching), is_closed(log)) == (brokers, 2, False), "one slice in a turn"
     node.run()
-    assert (gone, is_closed(log)) == (3 * brokers, True)
+    assert (gone, detaching, is_closed(log)) == (brokers, [], True)
     assert node.promotions.logs == {}
 
 
@@ -527,8 +507,7 @@ def test_a_log_that_was_given_up_is_kept_as_a_diverged_copy_when_another_node_ha
     write_something(node, log_id)
     node.promotions.lose(log_id)
     node.run()
-    assert node.promotions.logs == {}
-    assert len(node.directory.aside) == 1
+    assert (node.promotions.logs, len(node.directory.aside)) == ({}, 1)
 
 
 def test_a_promoted_log_that_cannot_be_written_for_long_may_be_taken_over_and_goes_on_meanwhile() -> None:

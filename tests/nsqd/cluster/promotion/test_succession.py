@@ -123,8 +123,7 @@ def test_a_log_that_is_promoted_again_succeeds_again(tmp_path: Path) -> None:
     epochs = [(epoch.pack(), at) for epoch, at in reading.replay.epochs]
     again = Failover(Epoch(301, 3, b"anotherr"), "other:1", tuple(epochs), reading.log_records.end)
     second = succeed_failover(tmp_path, again, LEAST, 0)
-    assert second.parent.log_id == first.log_id
-    assert second.messages == 0
+    assert (second.parent.log_id, second.messages) == (first.log_id, 0)
     assert ends(tmp_path / LOG) == {"t": [], "u": []}
     parents = LogReading(FrozenDisk(RealDisk(tmp_path / LOG))).replay.parents
     assert list(parents) == [first.parent.log_id, second.parent.log_id]

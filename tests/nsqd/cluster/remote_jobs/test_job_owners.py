@@ -8,7 +8,7 @@ import pytest
 from nsqd.cluster.remote_jobs.job_owners import KEPT
 from nsqd.cluster.wire.frames import FrameKind
 from nsqd.protocols.beanstalk.borrower import TOUCHED
-from nsqd.protocols.beanstalk.guest import read_request, request_of
+from nsqd.protocols.beanstalk.guest import read_request
 from tests.nsqd.cluster.stations import Cluster, Station
 from tests.nsqd.cluster.stations import waiting as disque_client
 from tests.nsqd.protocols.beanstalk.wire import Wire
@@ -250,10 +250,6 @@ def test_other_nodes_may_ask_nothing_else(cluster: Cluster, request_: bytes) -> 
     replies: list[bytes] = []
     cluster.stations[0].jobs._execute(b"", request_, replies.append)
     assert replies == [b"-ERR other nodes may not ask that\r\n"]
-
-
-def test_a_request_is_read_as_it_was_written() -> None:
-    assert read_request(request_of(3, b"release 5 1 2")) == (3, 5, b"release 5 1 2")
 
 
 def test_a_borrowed_job_whose_body_is_on_disk_is_shown(cluster: Cluster) -> None:

@@ -192,8 +192,7 @@ def test_own_logs_are_copied_over_the_same_connection() -> None:
     pair.run()
     for side, log_id, kept in ((pair.b, pair.a.own.log_id, pair.a.node), (pair.a, pair.b.own.log_id, pair.b.node)):
         replica = side.replicas.kept[log_id].replica
-        assert replica.end == kept.log.writer.written.position
-        assert replica.manifest.log_id == log_id
+        assert (replica.end, replica.manifest.log_id) == (kept.log.writer.written.position, log_id)
     assert pair.log_id not in pair.a.replicas.kept
 
 
