@@ -51,6 +51,11 @@ class Loss:
     kept: Mapping[bytes, int]  # by log id: the position before which all is there; 0 for the others
     spares_synced: bool  # messages acknowledged in the mode `always` are not touched
 
+    def takes(self, since: int, log_id: bytes, position: int, mode: Durability) -> bool:
+        """Return True if the machine has lost what it has had since then, of a log before a position."""
+        is_behind = self.at >= since and self.kept.get(log_id, 0) < position
+        return is_behind and not (self.spares_synced and mode is Durability.ALWAYS)
+
 
 @dataclass
 class Books:
@@ -142,23 +147,13 @@ class Books:
     def lost_by(self, publish: Publish) -> frozenset[int]:
         """Return the nodes that held a message and have lost it."""
         damaged = {one for one in publish.holders if publish.number in self.hit and not self.holds(one, publish)}
-        return (
-            publish.lost
-            | damaged
-            | {
-                loss.node
-                for loss in self.losses
-                if loss.at >= publish.at
-                and loss.node in publish.holders
-                and loss.kept.get(publish.log_id, 0) < publish.position
-                and not (loss.spares_synced and publish.mode is Durability.ALWAYS)
-            }
-        )
+        place = publish.at, publish.log_id, publish.position, publish.mode
+        lost = {one.node for one in self.losses if one.node in publish.holders and one.takes(*place)}
+        return publish.lost | damaged | lost
 
     def owed(self) -> list[Publish]:
-        return [
-            one for one in self.publishes if one.acked and not one.finished and len(self.lost_by(one)) < max(1, one.n)
-        ]
+        unfinished = [one for one in self.publishes if one.acked and not one.finished]
+        return [one for one in unfinished if len(self.lost_by(one)) < max(1, one.n)]
 
     def settle(self, present: set[int], copies: int, holders: Mapping[bytes, frozenset[int]]) -> None:
         """All is well again, so unfinished messages have as many copies as there are followers, if copies were requested.

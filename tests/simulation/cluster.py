@@ -35,6 +35,7 @@ from nsqd.storage.log import cache
 from tests.nsqd.cluster.replication.archive import Archive
 from tests.nsqd.cluster.replication.copied import judge_bytes, judge_state
 from tests.nsqd.cluster.replication.sides import small
+from tests.nsqd.cluster.wires import Wires
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.simulation.books import Books, Loss, Publish, number_of
@@ -47,7 +48,6 @@ from tests.simulation.machine import CAPACITY, Machine
 from tests.simulation.operators import Operators
 from tests.simulation.trouble import Trouble
 from tests.simulation.wide import JOBS, Wide
-from tests.simulation.wires import Wires
 
 Judge = Callable[[Archive, SimDisk, Manifest, int], object]
 HEALED_WITHIN = 200 * SECOND

@@ -263,10 +263,9 @@ class JobBooks:
         return "" if kept else f"its {len(holders)} copies were lost or unreachable"
 
     def _has_lost(self, name: int, delivery: Delivery) -> bool:
-        strict = delivery.job.publish.mode is Durability.ALWAYS
-        losses = [one for one in (*self.losses, *self._books.losses) if one.node == name and one.at >= delivery.at]
-        lost = [one for one in losses if one.kept.get(delivery.log_id, 0) < delivery.position]
-        return any(not (one.spares_synced and strict) for one in lost)
+        losses = [one for one in (*self.losses, *self._books.losses) if one.node == name]
+        place = delivery.at, delivery.log_id, delivery.position, delivery.job.publish.mode
+        return any(one.takes(*place) for one in losses)
 
     def judge_lost(self, present: set[int]) -> None:
         """A job with RETRY 0 whose delivery was begun may get lost only on its way.

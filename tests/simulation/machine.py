@@ -36,6 +36,7 @@ from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.succession import succeed
 from shared.terminal.commands import CommandError
 from tests.nsqd.cluster.replication.copied import judge_bytes, judge_state
+from tests.nsqd.cluster.wires import Wire
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import Clock
@@ -43,7 +44,6 @@ from tests.simulation.books import Loss
 from tests.simulation.cluster_node import ClusterNode
 from tests.simulation.diverged import Diverged
 from tests.simulation.promoted import SimPromoted
-from tests.simulation.wires import Wire
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import ClusterRun
@@ -189,7 +189,7 @@ def channels_of(disk: SimDisk) -> set[tuple[str, str]]:
 
 
 class Machine:
-    """See above. It is a tests.simulation.wires.Place."""
+    """See above. It is a tests.nsqd.cluster.wires.Place."""
 
     def __init__(self, run: ClusterRun, number: int) -> None:
         self.run, self.number = run, number

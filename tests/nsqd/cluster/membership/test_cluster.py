@@ -20,8 +20,8 @@ SEEDS = seeds(6, in_short=3)
 CALM = 70  # s: longer than the longest pause between two dials, twice
 
 
-def started(seed: int, nodes: int = 3, pieces: int = 1 << 20) -> Network:
-    network = Network(seed, pieces)
+def started(seed: int, nodes: int = 3) -> Network:
+    network = Network(seed)
     network.meet(nodes)
     return network
 
@@ -74,7 +74,7 @@ def test_a_paused_node_suspects_no_node_when_it_continues(still: int) -> None:
 
 def test_any_partitions_kills_and_stops_end_in_agreement() -> None:
     for seed in SEEDS:
-        network = started(seed, 3 + seed % 5, pieces=(1, 100, 1 << 20)[seed % 3])
+        network = started(seed, 3 + seed % 5)
         incarnations = dict.fromkeys(network.members, 1)
         logs: dict[str, int] = {}  # of nodes that were forgotten
         random = network.random

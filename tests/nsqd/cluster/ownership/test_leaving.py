@@ -84,7 +84,7 @@ def test_a_log_is_handed_over_at_once_whatever_the_quorum_and_then_the_node_has_
     leaver = Leaver(quorum).begin()
     leaver.leaving.begin(1, leaver.node.now)
     assert len(leaver.begun) == 1
-    leaver.advance(12, 2, 1)
+    leaver.advance(16, 2, 1)
     assert (leaver.ended, leaver.transferred[0]) == ([True], (LOG, False))
     assert leaver.leaving.state is LeavingState.LEFT
     others = [node.cluster for node in leaver.nodes[1:]]

@@ -32,10 +32,12 @@ class Wire:
         self.ways = Way(one, other), Way(other, one)
 
     def from_(self, place: Place) -> Way:
-        return next(way for way in self.ways if way.sender is place)
+        one, other = self.ways
+        return one if one.sender is place else other
 
     def to(self, place: Place) -> Way:
-        return next(way for way in self.ways if way.receiver is place)
+        one, other = self.ways
+        return one if one.receiver is place else other
 
 
 class Wires:
@@ -118,7 +120,7 @@ class Wires:
         now, found = self._now(), False
         for wire, link in list(place.ends.items()):
             way = wire.to(place)
-            if (way.sender.address, place.address) in self.cut:
+            if not way.flying or (way.sender.address, place.address) in self.cut:
                 continue
             while way.flying and way.flying[0][0] <= now and wire in place.ends:
                 _, data = way.flying.popleft()
