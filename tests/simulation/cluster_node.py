@@ -51,7 +51,7 @@ from tests.nsqd.storage.sim_node import Clock, SimNode, SteppedCache, SteppedCle
 from tests.simulation.books import Publish
 from tests.simulation.diverged import SimDiverged
 from tests.simulation.job_node import JobNode
-from tests.simulation.promoted import PromotedLogs, SimOldLogs
+from tests.simulation.promoted import PromotedLogs, SimOldLogs, step_threads
 from tests.simulation.repairing import SimRepair
 from tests.simulation.wide import JOBS, JobClient
 
@@ -391,24 +391,13 @@ class ClusterNode(SimNode):
         if random.random() < 0.7 and self.clock.now >= self._sync_due:
             self.syncer.step()
             self._sync_due = self.clock.now + self.sync_takes
-        if random.random() < 0.7:
-            self.cache.step()
-        if random.random() < 0.3:
-            self._clean()
-        if random.random() < 0.3:
-            self.spare.step()
+        step_threads(self, random)
         self.promoted.step(random)
         self.facts_file.step()
         if self.clock.now >= self._timer_due:
             since = self._timer_due if self.sizes.is_punctual and self._timer_due else self.clock.now
             self._timer_due = since + self.sizes.timer
             self.log.timer()
-
-    def _clean(self) -> None:
-        job = self.cleaner.waits
-        self.cleaner.step()
-        if job is not None and not job.failure:
-            self.archive.cleaned(self.disk, job.header)
 
     def turn(self, *commands: Callable[[], Reply | None]) -> None:
         """A turn. Its commands return what is answered when their marks allow it."""

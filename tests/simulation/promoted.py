@@ -95,22 +95,27 @@ class OpenedLog:
         self.end = opened.writer.written.position  # where the log ended
         self.log_id = opened.identity.log_id
         self.leader_side: LeaderSide | None = None
-        cleaner, spare = opened.tidying._cleaner, opened.writer._spare
-        self.syncer, self.cache, self._cleaner, self._spare = opened.syncer, opened.cache, cleaner, spare
+        self.syncer, self.cache = opened.syncer, opened.cache
+        self.cleaner, self.spare = opened.tidying._cleaner, opened.writer._spare
         self.syncer.random = random
 
     def step(self, random: Random) -> None:
         if random.random() < 0.7:
             self.syncer.step()
-        if random.random() < 0.7:
-            self.cache.step()
-        if random.random() < 0.3:
-            job = self._cleaner.waits
-            self._cleaner.step()
-            if job is not None and not job.failure:
-                self.archive.cleaned(self.disk, job.header)
-        if random.random() < 0.3:
-            self._spare.step()
+        step_threads(self, random)
+
+
+def step_threads(log: OpenedLog | ClusterNode, random: Random) -> None:
+    """Let the threads of a log, except for its syncer, do a system call each, or not."""
+    if random.random() < 0.7:
+        log.cache.step()
+    if random.random() < 0.3:
+        job = log.cleaner.waits
+        log.cleaner.step()
+        if job is not None and not job.failure:
+            log.archive.cleaned(log.disk, job.header)
+    if random.random() < 0.3:
+        log.spare.step()
 
 
 class PromotedLogs:
