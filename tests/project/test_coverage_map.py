@@ -112,7 +112,7 @@ TRIED_BY = {
         "nsqd.protocols.beanstalk.operators", "nsqd.protocols.disque.audited",
     ),
     "nsqd/cluster/promotion/test_promotions.py": ("nsqd.cluster.promotion.promoted_log", "nsqd.cluster.promotion.opening",),
-    "nsqd/cluster/replication/test_copying_runs.py": ("nsqd.cluster.replication.copying",),
+    "nsqd/cluster/replication/test_several_logs.py": ("nsqd.cluster.replication.copying",),
     "nsqd/cluster/membership/test_cluster_json.py": ("nsqd.cluster.membership.facts",),
     "nsqd/cluster/test_early.py": (
         "nsqd.cluster.replication.answers", "nsqd.cluster.replication.asking", "nsqd.cluster.wire.visit",

@@ -57,7 +57,7 @@ def called(seed: int) -> tuple[dict[str, int], dict[str, int]]:
     published, promoted = Calls(), Calls()
 
     def serves(run: History, machine: Machine, log_id: bytes) -> bool:
-        owned = run.node(machine).promoted.promotions.logs.get(log_id)
+        owned = machine.node.promoted.promotions.logs.get(log_id)
         return owned is not None and owned.state == "serving"
 
     def story(run: History) -> None:

@@ -9,22 +9,12 @@ from shared.topic_config import Durability
 from tests.nsqd.core.node import Delivery
 
 
-def is_rewritten_at(common: int, files: list[bytes]) -> bool:
-    """Return True if the first of some segments was rewritten, and begins before a position. `files`: all files of a log."""
-    headers = [decode_header(content) for content in files if content.startswith(MAGIC)]
-    first = min(headers, key=lambda header: header.base)
-    return first.generation > 0 and first.base < common
-
-
 def number_of(body: bytes) -> int:
-    """Return the number of the publish that has this body."""
     return int(body.removeprefix(b"message "))
 
 
 @dataclass(slots=True)
 class Publish:
-    """One publish, which has one message."""
-
     number: int
     node: int  # to which it was sent
     log_id: bytes
@@ -61,6 +51,11 @@ class Loss:
     kept: Mapping[bytes, int]  # by log id: the position before which all is there; 0 for the others
     spares_synced: bool  # messages acknowledged in the mode `always` are not touched
 
+    def takes(self, since: int, log_id: bytes, position: int, mode: Durability) -> bool:
+        """Return True if the machine has lost what it has had since then, of a log before a position."""
+        is_behind = self.at >= since and self.kept.get(log_id, 0) < position
+        return is_behind and not (self.spares_synced and mode is Durability.ALWAYS)
+
 
 @dataclass
 class Books:
@@ -71,9 +66,8 @@ class Books:
     id_of: dict[int, bytes] = field(default_factory=dict)
     # nodes that continued with an old backup which no node could complete
     may_reuse_ids: set[int] = field(default_factory=set)
-    upsets: dict[bytes, int] = field(
-        default_factory=dict
-    )  # when a leader of a log last died or changed, by log id, true ns
+    # when a leader of a log last died or changed, by log id, true ns
+    upsets: dict[bytes, int] = field(default_factory=dict)
 
     successions: dict[bytes, bytes] = field(default_factory=dict)  # by id of a log, the one that it succeeds
     # messages whose bytes were damaged at some machine, and which machines have them whole now
@@ -92,7 +86,6 @@ class Books:
         self.counts[f"acked with {publish.n}"] += 1
 
     def upset(self, log_ids: Iterable[bytes], now: int) -> None:
-        """Note that the leader of some logs dies, or that they have another leader."""
         self.upsets.update(dict.fromkeys(log_ids, now))
 
     def moved(self, old: bytes, new: bytes, common: int, node: int, files: list[bytes]) -> None:
@@ -101,7 +94,9 @@ class Books:
         If the common point is in a rewritten segment, all messages of that segment are in the new log. The old one still
         has those before the common point, unfinished.
         """
-        has_more = is_rewritten_at(common, files)
+        headers = [decode_header(content) for content in files if content.startswith(MAGIC)]
+        first = min(headers, key=lambda header: header.base)
+        has_more = first.generation > 0 and first.base < common
         for one in self.publishes:
             if (one.position <= common and not has_more) or not any(one.body in content for content in files):
                 continue
@@ -119,7 +114,6 @@ class Books:
 
     def _note_again(self, publish: Publish, node: int, handed: int) -> None:
         """Note that a message is delivered by a node though a FIN for it was accepted, by its reason."""
-        assert publish.done is not None
         at, where = publish.done
         if handed <= at:
             reason = "it was on its way"
@@ -153,24 +147,13 @@ class Books:
     def lost_by(self, publish: Publish) -> frozenset[int]:
         """Return the nodes that held a message and have lost it."""
         damaged = {one for one in publish.holders if publish.number in self.hit and not self.holds(one, publish)}
-        return (
-            publish.lost
-            | damaged
-            | {
-                loss.node
-                for loss in self.losses
-                if loss.at >= publish.at
-                and loss.node in publish.holders
-                and loss.kept.get(publish.log_id, 0) < publish.position
-                and not (loss.spares_synced and publish.mode is Durability.ALWAYS)
-            }
-        )
+        place = publish.at, publish.log_id, publish.position, publish.mode
+        lost = {one.node for one in self.losses if one.node in publish.holders and one.takes(*place)}
+        return publish.lost | damaged | lost
 
     def owed(self) -> list[Publish]:
-        """Return the publishes that must be delivered."""
-        return [
-            one for one in self.publishes if one.acked and not one.finished and len(self.lost_by(one)) < max(1, one.n)
-        ]
+        unfinished = [one for one in self.publishes if one.acked and not one.finished]
+        return [one for one in unfinished if len(self.lost_by(one)) < max(1, one.n)]
 
     def settle(self, present: set[int], copies: int, holders: Mapping[bytes, frozenset[int]]) -> None:
         """All is well again, so unfinished messages have as many copies as there are followers, if copies were requested.

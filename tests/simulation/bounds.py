@@ -36,7 +36,6 @@ def judge_drained(run: ClusterRun) -> None:
     run.is_healing = True
     began, consumers = run.now, []
     for machine in run.members:
-        assert machine.node is not None
         consumers += _subscribe(run, machine.node)
     while left := {one.name: found for one in run.members if (found := _undelivered(one))}:
         assert run.now < began + DRAINED_WITHIN, f"channels do not drain within {DRAINED_WITHIN // SECOND} s: {left}"
@@ -59,7 +58,6 @@ def _subscribe(run: ClusterRun, node: ClusterNode) -> list[Consumer]:
 
 
 def _undelivered(machine: Machine) -> dict[str, int]:
-    """Return the number of messages that the channels of a node have left, by topic, in all its logs."""
     node = machine.node
     if node is None:
         return {"its node is down": 1}
@@ -69,7 +67,6 @@ def _undelivered(machine: Machine) -> dict[str, int]:
 
 
 def _left(run: ClusterRun, machine: Machine) -> list[str]:
-    """Return the files and operations of a machine that should have ended."""
     node, name = machine.node, machine.name
     if node is None:
         return [f"{name} is down"]
@@ -86,19 +83,11 @@ def _left(run: ClusterRun, machine: Machine) -> list[str]:
 
 
 def _needless(run: ClusterRun, machine: Machine) -> list[str]:
-    """Return the unneeded files on the disks of a machine."""
     node, disks = machine.node, machine.disks
-    assert node is not None
     closed = node.cluster.leaders.closed
-    needless = [
-        f"the replica of {log_id.hex()[:6]}" for log_id in disks.replicas if not _is_needed(run, machine, log_id)
-    ]
-    needless += [
-        f"the promoted log {log_id.hex()[:6]}, which is closed" for log_id in disks.promoted if log_id in closed
-    ]
-    needless += [
-        f"an old log {one.log_id.hex()[:6]}, which is closed" for one in disks.old_logs if one.log_id in closed
-    ]
+    needless = [f"the replica of {one.hex()[:6]}" for one in disks.replicas if not _is_needed(run, machine, one)]
+    closed_logs = closed.keys() & {*disks.promoted, *(one.log_id for one in disks.old_logs)}
+    needless += [f"{log_id.hex()[:6]}, which is closed" for log_id in closed_logs]
     needless += [file for disk in disks.all() for file in disk.names() if file.endswith(".partial")]
     return needless
 
@@ -115,6 +104,5 @@ def _is_needed(run: ClusterRun, machine: Machine, log_id: bytes) -> bool:
     leader_sides = [one.node.copying.leader_sides.get(log_id) for one in leaders if one.node is not None]
     has_closed = any(log_id in one.node.cluster.leaders.closed for one in run.members if one.node is not None)
     is_orphan = not run.takes_over and not leaders and not has_closed
-    return is_orphan or any(
-        leader_side is not None and machine.number in leader_side.followers for leader_side in leader_sides
-    )
+    followers = {number for one in leader_sides if one is not None for number in one.followers}
+    return is_orphan or machine.number in followers

@@ -20,6 +20,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from random import Random
 
+import pytest
+
 from nsqd.cluster import joined
 from nsqd.cluster.ownership.elections import Elections, Quorum
 from nsqd.cluster.promotion.promoted_log import SERVING
@@ -32,7 +34,8 @@ from nsqd.core.message.epoch import Epoch
 from nsqd.storage.log import cache
 from tests.nsqd.cluster.replication.archive import Archive
 from tests.nsqd.cluster.replication.copied import judge_bytes, judge_state
-from tests.nsqd.cluster.replication.copying_run import small
+from tests.nsqd.cluster.replication.sides import small
+from tests.nsqd.cluster.wires import Wires
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.simulation.books import Books, Loss, Publish, number_of
@@ -45,7 +48,6 @@ from tests.simulation.machine import CAPACITY, Machine
 from tests.simulation.operators import Operators
 from tests.simulation.trouble import Trouble
 from tests.simulation.wide import JOBS, Wide
-from tests.simulation.wires import Wires
 
 Judge = Callable[[Archive, SimDisk, Manifest, int], object]
 HEALED_WITHIN = 200 * SECOND
@@ -59,15 +61,11 @@ REPLY_WITHIN = PATIENCE + 5 * SECOND  # every publish is answered, if the node r
 @contextmanager
 def small_cluster(random: Random) -> Iterator[None]:
     """Let happen in small logs what happens at large sizes."""
-    before = ids.LEASE, joined.LEASE, cache.PAUSE, mending.PATIENCE
-    with small(random):
-        joined.LEASE = ids.LEASE
-        cache.PAUSE = 0  # no thread sleeps
-        mending.PATIENCE = HEALED_WITHIN // 2
-        try:
-            yield
-        finally:
-            ids.LEASE, joined.LEASE, cache.PAUSE, mending.PATIENCE = before
+    with small(random), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(joined, "LEASE", ids.LEASE)
+        patch.setattr(cache, "PAUSE", 0)  # no thread sleeps
+        patch.setattr(mending, "PATIENCE", HEALED_WITHIN // 2)
+        yield
 
 
 class ClusterRun:
@@ -114,7 +112,6 @@ class ClusterRun:
 
     @property
     def takes_over(self) -> bool:
-        """Return True if nodes may promote logs."""
         return self.sizes.quorum is not Quorum.NONE
 
     @property
@@ -123,7 +120,6 @@ class ClusterRun:
         return [machine for machine in self.machines if not machine.is_away]
 
     def next_number(self) -> int:
-        """Return a node number that was never used."""
         self._last_number += 1
         return self._last_number
 
@@ -131,11 +127,9 @@ class ClusterRun:
         return [archive for (one, _), archive in self.archives.items() if one == log_id]
 
     def any_archive(self, log_id: bytes) -> Archive | None:
-        """Return an archive of a log that knows all bytes; None: there is no such log."""
         return next(iter(self.archives_of(log_id)), None)
 
     def archive_of(self, log_id: bytes, machine: Machine) -> Archive:
-        """Return the archive of a log as a machine continues it."""
         known = self.archives.get((log_id, machine.name))
         if known is not None:
             return known
@@ -146,7 +140,6 @@ class ClusterRun:
         return archive
 
     def failed_over(self, log_id: bytes, epoch: Epoch, machine: Machine) -> None:
-        """Note that a machine's node leads a log of another one by an epoch."""
         if self.sizes.quorum is Quorum.MAJORITY:
             first = self.numbers.setdefault((log_id, epoch.number), machine.name)
             assert first == machine.name, f"nodes {first} and {machine.name} both lead a log by epoch {epoch.number}"
@@ -156,12 +149,10 @@ class ClusterRun:
         self.note(f"{machine.name} leads {log_id.hex()[:6]}")
 
     def fenced(self, log_id: bytes, epoch: Epoch, machine: Machine) -> None:
-        """Note that a machine's node has lost a log to the leader by an epoch, and says so."""
         is_led = epoch.node == machine.number or (log_id, epoch) in self.led_by
         assert is_led, f"{machine.name} is fenced by node {epoch.node}, which has not promoted the log"
 
     def won(self, log_id: bytes, elections: Elections, node: ClusterNode) -> None:
-        assert elections.attempt is not None
         self.lookups.judge_claim(node, elections)
         names = {one.number: one.name for one in self.machines}
         connected = frozenset(names[one] for one in (*node.cluster.links, node.number) if one in names)
@@ -197,8 +188,6 @@ class ClusterRun:
                 self.step(300 * MS)
         self._heal()
         self._drain(self.jobs.settle())
-
-    # a step
 
     def step(self, ns: int) -> None:
         """Let time pass, and run all nodes and clients."""
@@ -273,8 +262,6 @@ class ClusterRun:
             return
         self.wires.connect(machine, other, (node.cluster.dialed(address, machine.mono), accepted))
 
-    # clients
-
     def _commands(self, machine: Machine, node: ClusterNode) -> list[Callable[[], Reply | None]]:
         random = self.random
         chosen: list[Callable[[], Reply | None]] = []
@@ -330,33 +317,26 @@ class ClusterRun:
         return reply
 
     def expect(self, machine: Machine, node: ClusterNode, publish: Publish) -> None:
-        """Wait for the answer to a publish."""
         self._asked.append((self.now, machine, node, publish))
 
     def acknowledge(self, machine: Machine, node: ClusterNode, publish: Publish) -> None:
-        """Note that a client got the OK of a publish."""
         self.answered(publish)
         strict = publish.mode.value == "always"
         names = {one.number: one.name for one in self.machines}
-        counted = {
-            names[number]
-            for number, positions in node.reported_positions.items()
-            if number in names and positions[strict] >= publish.position
-        }
+        reported = node.reported_positions.items()
+        counted = {names[one] for one, at in reported if one in names and at[strict] >= publish.position}
         self.books.acknowledge(publish, frozenset({machine.name, *counted}))
 
     def acknowledge_there(self, machine: Machine, node: ClusterNode, publish: Publish) -> None:
         """Note that a client got the OK of a publish from another node, which had forwarded it to this one."""
         publish.node, publish.log_id = machine.name, machine.log_id
-        positions = sorted(
-            (at[publish.mode.value == "always"] for at in node.reported_positions.values()), reverse=True
-        )
+        strict = publish.mode.value == "always"
+        positions = sorted((at[strict] for at in node.reported_positions.values()), reverse=True)
         written = node.log.writer.written.position
         publish.position = min([written, *positions[: publish.n - 1]])  # the message is not after this
         self.acknowledge(machine, node, publish)
 
     def answered(self, publish: Publish) -> None:
-        """Note that the response to a publish is no longer waited for."""
         self._asked = [one for one in self._asked if one[3] is not publish]
 
     def _subscribe(self, node: ClusterNode) -> None:
@@ -402,8 +382,6 @@ class ClusterRun:
         consumer.fresh.clear()
         if consumer.gone and consumer in consumer.node.consumers:
             consumer.node.consumers.remove(consumer)
-
-    # what happens
 
     def _happen(self) -> None:
         random, violence = self.random, self.violence
@@ -474,7 +452,6 @@ class ClusterRun:
             machine.lose_disk()
 
     def _isolate(self, machine: Machine) -> None:
-        """Partition the machine from all others for a while."""
         others = [one.address for one in self.machines if one is not machine]
         self.wires.cut.update((machine.address, other) for other in others)
         self.cuts_until = self.now + self.random.choice((300, 3000)) * MS
@@ -486,7 +463,6 @@ class ClusterRun:
 
     def restart(self, machine: Machine, away: int | None = None) -> None:
         """Announce a restart and stop. `away`: after how many ns it starts; None: soon."""
-        assert machine.node is not None
         self.note(f"{machine.name} announces its restart")
         machine.node.cluster.announce_restart(30_000)
         machine.node.events()
@@ -502,7 +478,6 @@ class ClusterRun:
         self.note(f"a disk of {machine.name} fails to {operation}")
 
     def _cut_network(self) -> None:
-        """Cut the network in one of several ways, for a while."""
         random, wires = self.random, self.wires
         addresses = [machine.address for machine in self.machines]
         lookups = self.lookups.addresses()
@@ -572,7 +547,6 @@ class ClusterRun:
         self.is_healing = False
 
     def _order_promotions(self) -> None:
-        """Have logs promoted that no node promotes unasked, as an operator does. `penstock recover` makes none again."""
         if self.takes_over:
             return
         for machine in self.machines:
@@ -635,9 +609,7 @@ class ClusterRun:
 
     def _is_in_sync(self, machine: Machine, node: ClusterNode) -> bool:
         leader_sides = node.copying.leader_sides.items()
-        return self.is_joined(machine) and all(
-            self._is_copied(log_id, leader_side) for log_id, leader_side in leader_sides
-        )
+        return self.is_joined(machine) and all(self._is_copied(*one) for one in leader_sides)
 
     def is_joined(self, machine: Machine) -> bool:
         """Return True if a node is connected to all others, serves all its logs, and has all its followers."""
@@ -649,12 +621,9 @@ class ClusterRun:
         promotions = node.promoted.promotions.logs
         if any(one.state != SERVING for one in promotions.values()) or self.is_orphaned:
             return False
-        return all(
-            len(leader_side.in_sync.named)
-            == len(leader_side.followers)
-            == min(leader_side.wanted, len(self.members) - 1)
-            for leader_side in node.copying.leader_sides.values()
-        )
+        most = len(self.members) - 1
+        sides = node.copying.leader_sides.values()
+        return all(len(one.in_sync.named) == len(one.followers) == min(one.wanted, most) for one in sides)
 
     def _is_copied(self, log_id: bytes, leader_side: LeaderSide) -> bool:
         """Return True if a log is with all its followers."""
@@ -707,23 +676,18 @@ class ClusterRun:
                     f" {node.cluster.refused_itself!r} {[one.closing for one in node.cluster.strangers]}"
                     f" {node.led()} {node.elections.figures()}"
                 )
-        lines += [
-            f"{one.name}: {one.node.salvage.figures()}" for one in self.machines if one.node and one.disks.diverged
-        ]
+        diverged = [one for one in self.machines if one.node and one.disks.diverged]
+        lines += [f"{one.name}: {one.node.salvage.figures()}" for one in diverged]
         return "\n".join(lines)
 
     def _judge_copies(self) -> None:
-        """Each replica is its leader's log."""
         for machine in self.members:
-            assert machine.node is not None
             for log_id, leader_side in machine.node.copying.leader_sides.items():
                 for number in leader_side.followers:
                     self._judge_copy(log_id, machine, next(one for one in self.members if one.number == number))
 
     def _judge_copy(self, log_id: bytes, leader: Machine, follower: Machine) -> None:
-        assert follower.node is not None
         replica = follower.node.replicas.kept[log_id].replica
-        assert replica is not None
         disk, archive = follower.disks.replicas[log_id], self.archives[log_id, leader.name]
         judge = judge_state if self.random.random() < 0.5 else judge_bytes
         self.judge_replica(judge, log_id, archive, disk, replica)
@@ -755,16 +719,14 @@ class ClusterRun:
         if missing := [one for one in self.books.owed() if one.number not in seen]:
             seen |= self.repair(missing)
         for publish in [one for one in self.books.owed() if one.number not in seen]:
-            assert self._is_kept_diverged(publish), (
-                f"lost: {publish}; holders that lost it: {self.books.lost_by(publish)}"
-            )
+            lost_by = self.books.lost_by(publish)
+            assert self._is_kept_diverged(publish), f"lost: {publish}; holders that lost it: {lost_by}"
             self.books.counts["kept as diverged copies"] += 1
         for publish in self.wide.lost_to_readers(readable):
             assert self._is_kept_diverged(publish), f"cannot be read back: {publish}"
             self.books.counts["kept as diverged copies from readers"] += 1
         holders, names = {}, {one.number: one.name for one in self.members}
         for machine in self.members:
-            assert machine.node is not None
             for log_id, leader_side in machine.node.copying.leader_sides.items():
                 holders[log_id] = frozenset({machine.name, *(names[number] for number in leader_side.followers)})
         self.jobs.books.settle()
@@ -774,17 +736,13 @@ class ClusterRun:
     def _is_kept_diverged(self, publish: Publish) -> bool:
         """Return True if a diverged copy has the message, and its log has no leader who could be asked about it."""
         logs = [publish.log_id, *publish.former]
-        return any(
-            one.log_id in logs and any(publish.body in one.disk.content(name) for name in one.disk.names())
-            for machine in self.machines
-            for one in machine.disks.copies()
-            if not self.has_arbiter(one.log_id)
-        )
+        copies = [one for machine in self.machines for one in machine.disks.copies() if one.log_id in logs]
+        left = [one for one in copies if not self.has_arbiter(one.log_id)]
+        return any(publish.body in one.disk.content(name) for one in left for name in one.disk.names())
 
     def _drained(self, machine: Machine) -> set[int]:
         """Read all messages of a node. Returns the numbers of their publishes; half of them are finished, or all."""
         node = machine.node
-        assert node is not None
         node.clock.advance(5 * SECOND)  # deferred messages are due
         consumers: list[Consumer] = []
 
@@ -803,9 +761,8 @@ class ClusterRun:
             for one in consumers:
                 self._read(one)
         found = [(one, frame) for one in consumers for frame in one.seen]
-        part = (
-            self.side.choice((0.5, 1.0)) if self.takes_over else 0.5
-        )  # a log without unfinished messages may be closed
+        # a log without unfinished messages may be closed
+        part = self.side.choice((0.5, 1.0)) if self.takes_over else 0.5
         finished = [pair for pair in found if self.random.random() < part]
 
         def finish() -> None:

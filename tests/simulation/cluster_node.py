@@ -51,7 +51,7 @@ from tests.nsqd.storage.sim_node import Clock, SimNode, SteppedCache, SteppedCle
 from tests.simulation.books import Publish
 from tests.simulation.diverged import SimDiverged
 from tests.simulation.job_node import JobNode
-from tests.simulation.promoted import PromotedLogs, SimOldLogs
+from tests.simulation.promoted import PromotedLogs, SimOldLogs, step_threads
 from tests.simulation.repairing import SimRepair
 from tests.simulation.wide import JOBS, JobClient
 
@@ -114,7 +114,6 @@ class FactsFile:
 
     @property
     def is_busy(self) -> bool:
-        """Return True while a caller waits until it is written."""
         return bool(self._waiting) or self._writing is not None
 
     def step(self) -> None:
@@ -166,8 +165,6 @@ class TimedWork:
 
 
 class Reply:
-    """What waits for the marks that its connection waits for."""
-
     def __init__(self, marks: Sequence[Mark], report: Callable[[], None], give_up: Callable[[], None]) -> None:
         self.marks, self.report, self.give_up = tuple(marks), report, give_up
 
@@ -234,23 +231,6 @@ class _WatchedCopying(Copying):
                 self._reported[number] = max(known[0], one.written), max(known[1], one.durable)
 
 
-class _Watch(Part):
-    """Checks what claims lead to, before anything is done about it."""
-
-    def __init__(self, node: ClusterNode) -> None:
-        self._node = node
-
-    def won(self, log_id: bytes, number: int, is_clean: bool) -> None:
-        self._node.machine.run.won(log_id, self._node.elections, self._node)
-
-    def fenced(self, log_id: bytes, epoch: Epoch) -> None:
-        node = self._node
-        held = node.cluster.leaders.held.get(log_id)
-        assert held is None or epoch > held, f"node {node.number} gives a log up to a lower epoch: {held}, {epoch}"
-        if log_id == node.cluster.own.log_id:
-            node.fence = log_id, epoch
-
-
 class ClusterNode(SimNode):
     """See above. Raises LogError if the log cannot be opened."""
 
@@ -285,9 +265,8 @@ class ClusterNode(SimNode):
         self.sync_takes = 0  # ns for each step of a sync of the node's own log
         self.unwritten: list[Publish] = []  # of this turn
         self.group_end = 0  # the log's end after the last group, before the upkeep writes anything
-        self.reported_positions: dict[
-            int, tuple[int, int]
-        ] = {}  # by node, how far it has ever said that it has the log
+        # by node, how far it has ever said that it has the log
+        self.reported_positions: dict[int, tuple[int, int]] = {}
 
     def join(
         self, own: NodeIdentity, seeds: Iterable[str], facts: ClusterFacts, directory: SimDirectory, machine: Machine
@@ -324,7 +303,7 @@ class ClusterNode(SimNode):
             cluster, kept, keep, witnesses, sizes.quorum, SUSPECT_AFTER, sizes.unclean_after, side.randbytes, clock.now
         )
         cluster.add(
-            _Watch(self), Transfers(cluster, elections), InSyncReports(cluster, elections, self.copying), elections
+            self._watch(), Transfers(cluster, elections), InSyncReports(cluster, elections, self.copying), elections
         )
         self.fence: tuple[bytes, Epoch] | None = None  # another node leads the log, by that epoch
         self.promoted = PromotedLogs(self, machine)
@@ -343,11 +322,24 @@ class ClusterNode(SimNode):
         cluster.add(promotions, Deleting(cluster, promotions, self.broker), closed, closing, self.salvage, self.leaving)
 
     def led(self) -> list[dict[str, Any]]:
-        """Return the entries of /cluster about the logs that this node leads."""
         own = {"node": self.number, "state": SERVING, **self.leader_side.led()}
         begun = {log_id.hex(): leader_side.led() for log_id, leader_side in self.copying.leader_sides.items()}
         promoted = self.promoted.promotions.figures()
         return [own, *({"epochs": [], "end": 0} | begun.get(str(one["log_id"]), {}) | one for one in promoted)]
+
+    def _watch(self) -> Part:
+        """Return a part that checks the results of elections before anything is done about them."""
+
+        def fenced(log_id: bytes, epoch: Epoch) -> None:
+            held = self.cluster.leaders.held.get(log_id)
+            assert held is None or epoch > held, f"node {self.number} gives a log up to a lower epoch: {held}, {epoch}"
+            if log_id == self.cluster.own.log_id:
+                self.fence = log_id, epoch
+
+        part = Part()
+        part.won = lambda log_id, number, is_clean: self.machine.run.won(log_id, self.elections, self)
+        part.fenced = fenced
+        return part
 
     def identity(self, incarnation: int) -> NodeIdentity:
         own = self.log.identity
@@ -355,7 +347,6 @@ class ClusterNode(SimNode):
         return NodeIdentity(self.number, incarnation, own.log_id, own.epoch.pack(), *places)
 
     def facts(self) -> ClusterFacts:
-        """Return the content of cluster.json."""
         return facts_of(self.cluster)
 
     def _copied_group(self, is_awaited: bool, is_durable: bool) -> None:
@@ -371,16 +362,12 @@ class ClusterNode(SimNode):
             leader_side.request_sync(is_durable)
         self.flush()
 
-    # a turn
-
     def events(self) -> None:
-        """Run the port's work after input."""
         for part in self.cluster.parts:
             part.pump(self.clock.now)
         self.flush()
 
     def tick(self) -> list[str]:
-        """Run the port's timed work. Returns the addresses to dial."""
         now = self.clock.now
         if now < self._tick_due:
             return []
@@ -404,24 +391,13 @@ class ClusterNode(SimNode):
         if random.random() < 0.7 and self.clock.now >= self._sync_due:
             self.syncer.step()
             self._sync_due = self.clock.now + self.sync_takes
-        if random.random() < 0.7:
-            self.cache.step()
-        if random.random() < 0.3:
-            self._clean()
-        if random.random() < 0.3:
-            self.spare.step()
+        step_threads(self, random)
         self.promoted.step(random)
         self.facts_file.step()
         if self.clock.now >= self._timer_due:
             since = self._timer_due if self.sizes.is_punctual and self._timer_due else self.clock.now
             self._timer_due = since + self.sizes.timer
             self.log.timer()
-
-    def _clean(self) -> None:
-        job = self.cleaner.waits
-        self.cleaner.step()
-        if job is not None and not job.failure:
-            self.archive.cleaned(self.disk, job.header)
 
     def turn(self, *commands: Callable[[], Reply | None]) -> None:
         """A turn. Its commands return what is answered when their marks allow it."""
@@ -455,7 +431,6 @@ class ClusterNode(SimNode):
         broker.fetch_changes()
 
     def release(self) -> None:
-        """Answer requests that no longer have to wait, and give up those that wait in vain."""
         waiting, self.replies = self.replies, []
         for promises, reply in waiting:
             if all(promise.is_kept for promise in promises):
@@ -468,8 +443,6 @@ class ClusterNode(SimNode):
     def gone(self, link: Link) -> None:
         self.cluster.closed(link, self.clock.now)
         self.events()
-
-    # clients
 
     def make_topics(self) -> None:
         """Create the topics, with their channel. Their numbers differ from node to node."""

@@ -26,7 +26,7 @@ from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.simulation.books import Loss
 from tests.simulation.cluster import HEALED_WITHIN, ClusterRun, Judge
-from tests.simulation.machine import Machine
+from tests.simulation.machine import Disks, Machine
 
 OFTEN = 0.1  # part of the steps in which a file is corrupted
 CHUNK = 512  # bytes that become what they were before
@@ -76,28 +76,24 @@ class DamagedRun(ClusterRun):
         self._repairs.clear()
         super()._heal()
 
-    # damage
-
     def _may_damage(self, machine: Machine) -> bool:
         is_gone = machine.is_lost or machine.is_away or machine.is_forgotten or machine.is_damaged or not machine.log_id
         return not is_gone and not machine.vain_until
 
     def _damage(self, machine: Machine) -> None:
-        """Corrupt files of a machine, and have an operator repair them later."""
         random = self.damage
-        kind, repair = random.choice(
-            (
-                (self._damage_facts, _remove_facts),
-                (self._damage_replicas, _remove_replicas),
-                (self._damage_log, _replace),
-                (self._damage_all, _replace),
-            )
-        )
+        disks, repair = random.choice((
+            (None, _remove_facts), (lambda disks: disks.replicas.values(), _remove_replicas),
+            (lambda disks: [disks.log], _replace), (Disks.all, _replace),
+        ))  # fmt: skip
         machine.is_damaged = True
         self._hit |= {machine.log_id, *machine.disks.replicas, *machine.disks.promoted}
         if random.random() < 0.5 and machine.is_up:
             machine.crash(random.random() < 0.3, random.choice((0, 1, 10)) * SECOND)
-        kind(machine)
+        if disks is None:
+            self._damage_facts(machine)
+        for disk in disks(machine.disks) if disks is not None else ():
+            self._damage_files(machine, disk)
         self._repairs.append((self.now + random.choice((500, 5000, 30_000, 60_000)) * MS, machine, repair))
 
     def _damage_facts(self, machine: Machine) -> None:
@@ -107,19 +103,7 @@ class DamagedRun(ClusterRun):
         self._note(machine, "cluster.json", "is damaged")
         machine.early, machine.start_at = None, NEVER
 
-    def _damage_replicas(self, machine: Machine) -> None:
-        for disk in machine.disks.replicas.values():
-            self._damage_files(machine, disk)
-
-    def _damage_log(self, machine: Machine) -> None:
-        self._damage_files(machine, machine.disks.log)
-
-    def _damage_all(self, machine: Machine) -> None:
-        for disk in machine.disks.all():
-            self._damage_files(machine, disk)
-
     def _damage_files(self, machine: Machine, disk: SimDisk) -> None:
-        """Corrupt a few files of a directory."""
         random = self.damage
         names = [name for name in disk.names() if ".log" in name or name in (IDENTITY, MANIFEST)]
         if machine.is_up and not any(disk is one for one in machine.disks.replicas.values()):
@@ -129,30 +113,19 @@ class DamagedRun(ClusterRun):
             name = random.choice(special if special and random.random() < 0.3 else names)
             if name not in disk.names() or not disk.content(name):
                 continue
-            how = random.choice((_flip, _flip, _cut, _vanish, _revert))
-            how(disk, name, random)
-            self._note(machine, name, how.__name__[1:])
+            how = random.choice(("flip", "flip", "cut", "vanish", "revert"))
+            KINDS[how](disk, name, random)
+            self._note(machine, name, how)
 
     def _note(self, machine: Machine, name: str, what: str) -> None:
         self.books.counts[f"damaged: {what}"] += 1
         self.note(f"{name} at {machine.name}: {what}")
 
 
-# kinds of corruption
-
-
 def _flip(disk: SimDisk, name: str, random: Random) -> None:
     content = disk.content(name)
     at = random.randrange(len(content))
     disk.overwrite(name, at, bytes([content[at] ^ 1 << random.randrange(8)]))
-
-
-def _cut(disk: SimDisk, name: str, random: Random) -> None:
-    disk.shorten(name, random.randrange(len(disk.content(name))))
-
-
-def _vanish(disk: SimDisk, name: str, random: Random) -> None:
-    disk.vanish(name)
 
 
 def _revert(disk: SimDisk, name: str, random: Random) -> None:
@@ -165,7 +138,12 @@ def _revert(disk: SimDisk, name: str, random: Random) -> None:
     disk.overwrite(name, at, old[: len(content) - at])
 
 
-# what operators do
+KINDS: dict[str, Callable[[SimDisk, str, Random], None]] = {
+    "flip": _flip,
+    "cut": lambda disk, name, random: disk.shorten(name, random.randrange(len(disk.content(name)))),
+    "vanish": lambda disk, name, random: disk.vanish(name),
+    "revert": _revert,
+}
 
 
 def _is_readable(disk: SimDisk) -> bool:

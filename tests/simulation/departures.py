@@ -39,7 +39,6 @@ class Departures:
     # while anything may happen
 
     def happen(self) -> None:
-        """What happens between two steps of a violent time."""
         random, run = self._random, self._run
         if not self.is_on:
             return
@@ -59,26 +58,19 @@ class Departures:
     def _has_enough(self) -> bool:
         return len(self._run.members) > FEWEST
 
-    # leaving
-
     def _leave(self, machine: Machine) -> None:
-        if machine.node is None or not machine.runs or not self._has_enough() or self._is_leaving():
+        leaving = [one for one in self._run.machines if one.node is not None and one.node.cluster.is_leaving]
+        if machine.node is None or not machine.runs or not self._has_enough() or leaving:
             return
         self.leave(machine, self._random.choice((2, 20, 60)) * SECOND)
 
-    def _is_leaving(self) -> bool:
-        return any(one.node is not None and one.node.cluster.is_leaving for one in self._run.machines)
-
     def leave(self, machine: Machine, limit: int) -> None:
-        """Let an operator ask a node to leave within `limit` ns."""
         node = machine.node
-        assert node is not None
         self._run.books.counts["leaves begun"] += 1
         self._run.note(f"{machine.name} leaves within {limit // SECOND} s")
         node.leaving.begin(limit, node.clock.now)
 
     def ended(self, machine: Machine, is_left: bool) -> None:
-        """Note that a node has left, or gave up to do so. Its process ends soon."""
         self._run.note(f"{machine.name} {'has left' if is_left else 'gives up leaving'}")
         self._ends[machine] = self._run.now + LINGER, is_left
 
@@ -102,7 +94,6 @@ class Departures:
     def _hand_over_copies(self, machine: Machine) -> None:
         """Stop counting the disk of a machine: of the logs that its node led, the new leader has a copy instead."""
         run, node = self._run, machine.node
-        assert node is not None
         names = {one.number: one.name for one in run.machines}
         epochs = node.cluster.leaders.epochs
         leaders = {log_id: names[epoch.node] for log_id, epoch in epochs.items() if epoch.node in names}
@@ -126,8 +117,6 @@ class Departures:
         """Return the number of a node with an empty directory: its own one, or one that was never used."""
         return self._random.choice((machine.number, self._run.next_number()))
 
-    # forgetting
-
     def _doom(self, machine: Machine) -> None:
         is_down = machine.node is None and machine.early is None and not machine.is_away and not machine.is_forgotten
         if self._doomed is None and is_down and self._has_enough() and self._run.may_lose():
@@ -140,13 +129,11 @@ class Departures:
             return
         running = [one for one in self._run.members if one.runs and one.node is not None and one is not machine]
         if not running or self._is_being_kept:
-            self._is_being_kept = (
-                self._is_being_kept and self._random.random() < 0.8
-            )  # the machine that was asked may be down
+            # the machine that was asked may be down
+            self._is_being_kept = self._is_being_kept and self._random.random() < 0.8
             return
         asked = self._random.choice(running)
         node = asked.node
-        assert node is not None
         try:
             node.cluster.forget(machine.number, node.clock.now)
         except (KeyError, ValueError):
@@ -162,7 +149,6 @@ class Departures:
         node.events()
 
     def note_forgotten(self, asked: Machine, log_id: bytes) -> None:
-        """Note that a machine's node has reported to an operator that a log is forgotten with its node."""
         self.forgotten[log_id] = asked.name, self._run.now
 
     def _forgotten(self, machine: Machine) -> None:
@@ -187,19 +173,15 @@ class Departures:
         machine.is_forgotten = False
         machine.begin_anew(self._number_for(machine))
 
-    # when all is well
-
     def judge(self) -> None:
         """Assert that no node serves or publishes into a log that was forgotten with its node."""
-        lost = [
-            (one.node, one.at) for one in self._run.books.losses if not one.kept
-        ]  # perhaps before others were notified
+        # perhaps before others were notified
+        lost = [(one.node, one.at) for one in self._run.books.losses if not one.kept]
         forgotten = self.forgotten.items()
         known = {
             log_id for log_id, (name, at) in forgotten if not any(node == name and then >= at for node, then in lost)
         }
         for machine in self._run.members:
-            assert machine.node is not None
             forgotten = machine.node.cluster.membership.forgotten.keys() | known
             back = [one.name for one in self._run.members if one.log_id in forgotten]
             assert not back, f"{back} publish into logs that were forgotten"

@@ -47,22 +47,19 @@ class Flipping(ClusterRun):
         self.books.holds = self._holds
         self.sizes.unclean_after = WAIT
 
-    # damage
-
     def flip(self, machine: Machine, wanted: bytes = b"", bodies: tuple[bytes, ...] = (b"",)) -> None:
         """Let a bit of one of a machine's logs flip, if there is a record that may be hit.
 
         `wanted`: the id of the log; `bodies`: one of them is in the record.
         """
-        found = [(log_id, disk) for log_id, disk in _logs(machine) if log_id and wanted in (b"", log_id)]
+        disks = machine.disks
+        logs = [(machine.log_id, disks.log), *disks.replicas.items(), *disks.promoted.items()]
+        found = [(log_id, disk) for log_id, disk in logs if log_id and wanted in (b"", log_id)]
         if not found:
             return
         log_id, disk = self.damage.choice(found)
-        records = [
-            (name, place, start, end)
-            for name, place, start, end in _records(log_id, disk)
-            if (place, start) not in self._records and any(one in disk.content(name)[start:end] for one in bodies)
-        ]
+        fresh = [one for one in _records(log_id, disk) if one[1:3] not in self._records]
+        records = [one for one in fresh if any(body in disk.content(one[0])[one[2] : one[3]] for body in bodies)]
         if not records:
             return
         name, place, start, end = self.damage.choice(records)
@@ -75,9 +72,8 @@ class Flipping(ClusterRun):
         self.books.hit |= numbers
         disk.overwrite(name, at, bytes([wrong]))
         self.books.counts["bits flipped"] += 1
-        self.note(
-            f"a bit of {name} of {log_id.hex()[:6]} flips at {machine.name}, at {at} of {start} to {end}: {set(numbers)}"
-        )
+        where = f"at {at} of {start} to {end}: {set(numbers)}"
+        self.note(f"a bit of {name} of {log_id.hex()[:6]} flips at {machine.name}, {where}")
 
     def _holds(self, name: int, publish: Publish) -> bool:
         """Return True if a machine has a message in a record that is whole."""
@@ -142,15 +138,8 @@ class FlippedHistory(Flipping, History):
 
 def _reports_damage(machine: Machine) -> bool:
     """Return True if one of a node's logs has found corruption, by nsqd_log_damage_total."""
-    assert machine.node is not None
     logs = [machine.node.log, *(one.log for one in machine.node.promoted.logs.values())]
     return any(log.start_results.damage.size + log.cache.failures for log in logs)
-
-
-def _logs(machine: Machine) -> list[tuple[bytes, SimDisk]]:
-    """Return the logs on a machine's disks."""
-    disks = machine.disks
-    return [(machine.log_id, disks.log), *disks.replicas.items(), *disks.promoted.items()]
 
 
 def _header(content: bytes) -> SegmentHeader | None:

@@ -8,7 +8,7 @@ from nsqd.cluster.ownership.elections import Quorum
 from tests.nsqd.core.node import MS, SECOND
 from tests.simulation.books import Publish
 from tests.simulation.cluster import ClusterRun, small_cluster
-from tests.simulation.cluster_node import TOPICS, ClusterNode, Reply
+from tests.simulation.cluster_node import TOPICS, Reply
 from tests.simulation.machine import Machine
 
 LONG = 1000 * SECOND  # longer than any history
@@ -42,8 +42,6 @@ class History(ClusterRun):
                 raise
         return self
 
-    # time
-
     def wait(self, seconds: float) -> None:
         for _ in range(int(seconds * 10)):
             self.step(100 * MS)
@@ -57,18 +55,14 @@ class History(ClusterRun):
 
     # machines by role
 
-    def node(self, machine: Machine) -> ClusterNode:
-        assert machine.node is not None
-        return machine.node
-
     def followers(self, leader: Machine) -> list[Machine]:
         """Return the machines with a replica of the log into which a machine publishes, the first candidate first."""
-        numbers = self.node(leader).leader_side.followers
+        numbers = leader.node.leader_side.followers
         return [machine for number in numbers for machine in self.machines if machine.number == number]
 
     def is_in_sync(self, leader: Machine) -> bool:
         """Return True if all followers of a node's log have all of it, and count."""
-        node = self.node(leader)
+        node = leader.node
         return self.is_joined(leader) and self._is_copied(leader.log_id, node.leader_side)
 
     def leader_of(self, log_id: bytes) -> list[Machine]:
@@ -80,8 +74,6 @@ class History(ClusterRun):
         wanted = list(by)
         return lambda: any(machine in wanted for machine in self.leader_of(log_id))
 
-    # what happens
-
     def publish_batch(
         self, machine: Machine, n: int, count: int = 5, name: str = "os", is_acked: bool = True
     ) -> list[Publish]:
@@ -89,7 +81,7 @@ class History(ClusterRun):
 
         `is_acked`: whether they must be; otherwise the answers do not come, or are not waited for.
         """
-        node, before = self.node(machine), len(self.books.publishes)
+        node, before = machine.node, len(self.books.publishes)
 
         def publish() -> Reply | None:
             return self.publish(machine, node, name, n)
@@ -108,11 +100,11 @@ class History(ClusterRun):
         def command() -> None:
             deed()
 
-        self.node(machine).turn(command)
+        machine.node.turn(command)
 
     def finish_all(self, machine: Machine, name: str = "os") -> set[int]:
         """Let a consumer finish all messages of a topic that a machine delivers. Returns the numbers of their publishes."""
-        node = self.node(machine)
+        node = machine.node
         consumer = node.subscribe(name, 1 << 20)
         self.wait(6)  # until what is deferred is due
         frames = list(consumer.seen)

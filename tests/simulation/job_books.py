@@ -92,10 +92,7 @@ class JobBooks:
     def count(self, what: str, number: int = 1) -> None:
         self._books.counts[f"disque: {what}"] += number
 
-    # jobs
-
     def named(self, number: int, message_id: int) -> None:
-        """Note the id of a job: no two jobs have one."""
         job = self.jobs[number]
         other = self.by_id.setdefault(message_id, job)
         if other is not job:
@@ -105,11 +102,8 @@ class JobBooks:
         job.message_id = job.message_id or message_id
 
     def owners_of(self, job: Job) -> frozenset[int]:
-        """Return the machines whose nodes have a job now."""
         found = (one for one in self._run.machines if one.node is not None and one.node.jobs_part is not None)
         return frozenset(one.name for one in found if one.node.jobs_part.find(job.message_id))
-
-    # deliveries
 
     def begun(self, job: Job, owner: JobNode) -> Delivery:
         """Note a delivery that an owner begins in this turn, whose group is written."""
@@ -123,7 +117,6 @@ class JobBooks:
         return delivery
 
     def lent(self, lender: JobNode, link: Link, loan: Loan) -> Delivery:
-        assert link.peer is not None
         delivery = self.begun(self.jobs[number_of(loan.body)], lender)
         self.named(delivery.job.publish.number, loan.message_id)
         delivery.link, delivery.loan = link, loan.number
@@ -134,7 +127,6 @@ class JobBooks:
 
     def came(self, borrower: JobNode, link: Link, loan: Loan, how: str) -> None:
         """Note that a loan has come, and what the borrower did with it: borrowed, returned, kept."""
-        assert link.peer is not None
         key = link.peer.number, link.peer.incarnation, borrower.cluster.own.number, loan.number
         assert key in self._loans, f"a loan came that was not lent in a turn: {loan.number} of node {link.peer.number}"
         delivery = self._loans.pop(key)
@@ -161,7 +153,6 @@ class JobBooks:
         borrower.keeps(publish)
 
     def sent(self, delivery: Delivery) -> None:
-        """Note that a client is sent a job."""
         job = delivery.job
         delivery.has_left = True
         delivery.holders = delivery.holders or self._holders(delivery)
@@ -180,22 +171,15 @@ class JobBooks:
             return frozenset({delivery.machine})
         names = {one.number: one.name for one in self._run.machines}
         strict = delivery.job.publish.mode is Durability.ALWAYS
-        replicas = {
-            names[one]
-            for one, at in node.reported_positions.items()
-            if one in names and at[strict] >= delivery.position
-        }
+        reported = node.reported_positions.items()
+        replicas = {names[one] for one, at in reported if one in names and at[strict] >= delivery.position}
         return frozenset({delivery.machine, *replicas})
 
-    # acknowledgements
-
     def acknowledged(self, job: Job, sent: int, owners: frozenset[int]) -> None:
-        """Note that a client got the response to its acknowledgement. `owners`: the nodes that had the job when it was sent."""
         job.done = Done(self._run.now, sent, owners - self.owners_of(job))
         self.count("acknowledged")
 
     def kept(self, keeper: JobNode, ordinal: int, job_id: bytes) -> None:
-        """Note that a node keeps an acknowledgement."""
         message_id = IDS.decode(job_id)
         job = self.by_id.get(message_id) if message_id is not None else None
         assert job is not None, "an acknowledgement is kept of a job that no client has added"
@@ -274,20 +258,14 @@ class JobBooks:
         failovers = self._failovers_of(delivery)
         connected = [names for _, at, _, names in failovers if at > delivery.at]
         holders = delivery.holders or frozenset({delivery.machine})
-        kept = {
-            name for name in holders if not self._has_lost(name, delivery) and all(name in names for names in connected)
-        }
+        reached = [name for name in holders if all(name in names for names in connected)]
+        kept = [name for name in reached if not self._has_lost(name, delivery)]
         return "" if kept else f"its {len(holders)} copies were lost or unreachable"
 
     def _has_lost(self, name: int, delivery: Delivery) -> bool:
-        strict = delivery.job.publish.mode is Durability.ALWAYS
-        return any(
-            loss.node == name
-            and loss.at >= delivery.at
-            and loss.kept.get(delivery.log_id, 0) < delivery.position
-            and not (loss.spares_synced and strict)
-            for loss in (*self.losses, *self._books.losses)
-        )
+        losses = [one for one in (*self.losses, *self._books.losses) if one.node == name]
+        place = delivery.at, delivery.log_id, delivery.position, delivery.job.publish.mode
+        return any(one.takes(*place) for one in losses)
 
     def judge_lost(self, present: set[int]) -> None:
         """A job with RETRY 0 whose delivery was begun may get lost only on its way.
@@ -319,5 +297,4 @@ class JobBooks:
         return has_died or last.is_lost or self.is_cut(last)
 
     def settle(self) -> None:
-        """Remember the losses, which the books forget now."""
         self.losses += self._books.losses

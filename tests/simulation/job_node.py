@@ -25,10 +25,10 @@ from nsqd.net.limits import ReplyLimits
 from nsqd.protocols.disque.client import DisqueContext
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.disque.peer import Peer
-from nsqd.protocols.transport import Fact
 from nsqd.start.disque import Members
 from shared.topic_config import Durability
 from tests.nsqd.protocols.disque.wire import read_reply, request
+from tests.nsqd.protocols.transport import StillTransport
 
 if TYPE_CHECKING:
     from tests.simulation.books import Publish
@@ -42,12 +42,11 @@ IDS = JobIds(b"c")
 Asked = Any
 
 
-class Connection:
-    """One client of Disque. Implements nsqd.protocols.transport.Transport, as nsqd.net.connection.Connection does it."""
-
-    is_scarce = False
+class Connection(StillTransport):
+    """One client of Disque. It waits for promises as nsqd.net.connection.Connection does."""
 
     def __init__(self, jobs: JobNode) -> None:
+        super().__init__()
         node = jobs.node
         self._jobs = jobs
         self.peer = Peer(node.broker, jobs.context, self, "10.0.0.1", "5555", node.clock.now)
@@ -55,22 +54,6 @@ class Connection:
         self._sealed: deque[tuple[list[Promise], list[bytes], list[Asked]]] = deque()
         self._limits = ReplyLimits()
         self.is_gone = False
-        self.since = 0  # when the last command was sent, true ns
-
-    # Transport
-
-    def output_ready(self) -> None: ...
-    def timer_changed(self) -> None: ...
-
-    def record_fact(self, fact: Fact, client: str, text: str = "") -> None: ...
-    def note_foreign(self, port: str, data: bytes) -> None: ...
-
-    def upgrade(self, *_: object) -> None:
-        raise AssertionError("this is not called")
-
-    suspend = hand_over = peer_user = upgrade
-
-    # the client
 
     @property
     def is_idle(self) -> bool:
@@ -83,7 +66,6 @@ class Connection:
     def send(self, asked: Asked, *words: bytes | str | int) -> None:
         """Send a command, within a turn."""
         self.asked.append(asked)
-        self.since = self._jobs.node.machine.run.now
         self.peer.receive(request(*words), self._jobs.node.clock.now)
 
     def leave(self) -> None:
@@ -94,7 +76,6 @@ class Connection:
             self.lose()
 
     def lose(self) -> None:
-        """Note that the connection is closed."""
         self.is_gone = True
         for _, _, commands in self._sealed:
             for asked in commands:
@@ -103,8 +84,6 @@ class Connection:
             asked.lost()
         self._sealed.clear()
         self.asked.clear()
-
-    # the turn
 
     def work(self) -> None:
         now = self._jobs.node.clock.now
@@ -207,21 +186,15 @@ class JobNode:
         self.node.flush()
 
     def attach(self, broker: Broker) -> None:
-        """Note that a promoted log joins the node's broker."""
         self._attached[broker] = self.node.machine.run.now
 
     def came(self, link: Link, loan: Loan, how: str) -> None:
-        """Note that a loan has come, and what was done with it."""
         self._jobs.books.came(self, link, loan, how)
-
-    # clients
 
     def connect(self) -> Connection:
         connection = Connection(self)
         self.connections.append(connection)
         return connection
-
-    # the turn
 
     def begin_turn(self) -> None:
         for connection in self.connections:
@@ -235,10 +208,8 @@ class JobNode:
         self._note_loans()
 
     def _note_loans(self) -> list[Delivery]:
-        """Note the loans of this turn, and return them."""
-        loans = [
-            (link, frame[KIND_AT + 1 :]) for link, frame in self.lending.output if frame[KIND_AT] == FrameKind.LOAN
-        ]
+        output = self.lending.output
+        loans = [(link, frame[KIND_AT + 1 :]) for link, frame in output if frame[KIND_AT] == FrameKind.LOAN]
         return [self._jobs.books.lent(self, link, unpack_loan(content, b"")) for link, content in loans]
 
     def end_turn(self, promises: Sequence[Promise]) -> None:
@@ -276,14 +247,12 @@ class JobNode:
             connection.send_out()
 
     def _note_kept(self) -> None:
-        """Record the acknowledgements that are kept now."""
         tube = self.node.broker.tubes.tube(KEPT)
         if tube is None or not (tube.jobs.count or self.kept):
             return
         found = {job.ordinal for job in tube.jobs}
         for ordinal in found - self.kept.keys():
             job = tube.jobs.get(ordinal)
-            assert job is not None
             try:
                 job_id = tube.body(job)
             except Reading:  # it was kept by an earlier run of the node
@@ -294,20 +263,15 @@ class JobNode:
         for ordinal in self.kept.keys() - found:
             self._jobs.books.kept_no_more(self, ordinal, self.kept.pop(ordinal))
 
-    # queries
-
     @property
     def is_running(self) -> bool:
-        """Return True if the process has not ended."""
         return self.node.machine.node is self.node
 
     def is_out(self, message_id: int) -> bool:
-        """Return True if the node counts a job as out."""
         found = self.context.queues.find(message_id)
         return found is not None and found[1].state is JobState.RESERVED
 
     def find(self, message_id: int) -> bool:
-        """Return True if the node owns this job now."""
         return self.context.queues.find(message_id) is not None
 
     def keeps(self, publish: Publish) -> None:

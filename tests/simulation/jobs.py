@@ -44,23 +44,27 @@ WAITS: tuple[list[str | int], ...] = ([], [], ["NOHANG"], ["TIMEOUT", 2000], ["T
 MOST_HELD = 200  # jobs that clients remember
 
 
-class Add:
-    """An ADDJOB."""
+class Other:
+    """A command whose reply is not checked."""
 
+    def said(self, reply: Any) -> None: ...
+    def replied(self, reply: Any) -> None: ...
+    def lost(self) -> None: ...
+
+
+class Add(Other):
     def __init__(self, jobs: Jobs, node: ClusterNode, job: Job) -> None:
         self._jobs, self._node, self._job = jobs, node, job
 
     def said(self, reply: Any) -> None:
         if isinstance(reply, str) and reply.startswith("D-"):
             message_id = IDS.decode(reply.encode())
-            assert message_id is not None
             self._jobs.books.named(self._job.publish.number, message_id)
 
     def replied(self, reply: Any) -> None:
         run, publish = self._jobs.run, self._job.publish
         if isinstance(reply, str) and reply.startswith("D-"):
             message_id = IDS.decode(reply.encode())
-            assert message_id is not None
             where = next((one for one in run.machines if one.number == message_id >> 48), self._node.machine)
             taker = self._node if where is self._node.machine else where.node  # another one if this node leaves
             # a borrower may have taken the job over already, or the process that added it may be gone
@@ -78,9 +82,7 @@ class Add:
         self._jobs.run.answered(self._job.publish)
 
 
-class Get:
-    """A GETJOB."""
-
+class Get(Other):
     def __init__(self, jobs: Jobs, part: JobNode) -> None:
         self._jobs, self._part = jobs, part
         self._found: list[tuple[bytes, Delivery]] = []
@@ -92,7 +94,6 @@ class Get:
             job = books.jobs[number]
             arrived = self._part.arrived.get(number)
             delivery = arrived.pop() if arrived else books.begun(job, self._part)
-            assert message_id is not None
             books.named(number, message_id)
             self._found.append((job_id, delivery))
 
@@ -106,9 +107,7 @@ class Get:
             delivery.is_lost = True
 
 
-class Acknowledge:
-    """An ACKJOB or a FASTACK."""
-
+class Acknowledge(Other):
     def __init__(self, jobs: Jobs, found: list[Job]) -> None:
         self._jobs = jobs
         self._found = [(job, jobs.books.owners_of(job)) for job in found]
@@ -116,24 +115,12 @@ class Acknowledge:
         for job in found:
             job.publish.finished = True
 
-    def said(self, reply: Any) -> None: ...
-
     def replied(self, reply: Any) -> None:
         if reply == len(self._found):
             for job, owners in self._found:
                 self._jobs.books.acknowledged(job, self._sent, owners)
         else:
             self._jobs.books.count("acknowledgements answered with less")
-
-    def lost(self) -> None: ...
-
-
-class Other:
-    """Send another command, whose reply is not checked."""
-
-    def said(self, reply: Any) -> None: ...
-    def replied(self, reply: Any) -> None: ...
-    def lost(self) -> None: ...
 
 
 class Jobs:
@@ -149,15 +136,11 @@ class Jobs:
         self._delivered: dict[str, int] = dict.fromkeys(QUEUES, 0)
         self._seen: set[int] = set()  # numbers of jobs that were delivered since all is well
 
-    # nodes
-
     def join(self, node: ClusterNode) -> None:
-        """Let a node that starts take part, if there are such clients in this run."""
         if self.is_on:
             node.jobs_part = JobNode(node, self)
 
     def prepare(self, node: ClusterNode) -> None:
-        """Make the queues of a node, within a turn."""
         for queue in self.topics:
             node.broker.tubes.made(queue)
 
@@ -167,10 +150,7 @@ class Jobs:
         self._delivered[job.publish.topic] += 1
         self._seen.add(job.publish.number)
 
-    # commands
-
     def act(self, machine: Machine, node: ClusterNode) -> Reply | None:
-        """Let a client of a node do something, within a turn."""
         part, random = node.jobs_part, self._random
         if part is None:
             return None
@@ -194,7 +174,6 @@ class Jobs:
         return None
 
     def add(self, machine: Machine, node: ClusterNode, client: Connection, queue: str = "", retry: int = -1) -> None:
-        """Add a job."""
         random, run = self._random, self.run
         queue = queue or random.choice(list(QUEUES))
         retry = random.choice(RETRIES) if retry < 0 else retry
@@ -215,7 +194,6 @@ class Jobs:
         client.send(Add(self, node, job), "ADDJOB", queue, publish.body, 2000, *words)
 
     def get(self, part: JobNode, client: Connection, *queues: str) -> None:
-        """Fetch jobs, or wait for one."""
         random = self._random
         names = list(queues) or random.sample(list(QUEUES), random.choice((1, 1, 2, 3)))
         words: list[str | int] = ["COUNT", random.choice((1, 1, 5))]
@@ -243,10 +221,7 @@ class Jobs:
             self.books.count(word)
             client.send(Other(), word, job_id)
 
-    # when all is well
-
     def parts(self) -> Iterator[tuple[Machine, JobNode]]:
-        """Yield the nodes that run, with their machines."""
         for machine in self.run.members:
             if machine.node is not None and machine.node.jobs_part is not None:
                 yield machine, machine.node.jobs_part
@@ -319,21 +294,15 @@ class Jobs:
             guests = part.lending._guests.items()
             unconfirmed = {number: one.unconfirmed for number, one in guests if one.unconfirmed and number in members}
             assert not unconfirmed, f"{machine.name} waits for words about loans: {unconfirmed}"
-            kept = [job_id for job_id in part.kept.values() if self._owners_of(part, job_id) <= members]
+            # of some nodes that may own a job there may be nothing left
+            kept = [one for one in part.kept.values() if part.owners.owners(IDS.decode(one) >> 48) <= members]
             assert not kept, f"{machine.name} keeps acknowledgements: {kept}"
-
-    def _owners_of(self, part: JobNode, job_id: bytes) -> set[int]:
-        """Return the numbers of the nodes that may own a job, as a node believes. Of some there may be nothing left."""
-        message_id = IDS.decode(job_id)
-        assert message_id is not None
-        return part.owners.owners(message_id >> 48)
 
     def _missing(self) -> list[Job]:
         """Return the jobs that must be delivered, and were not since all is well, except for those that are out for long."""
         owed = [self.books.jobs[one.number] for one in self.run.books.owed() if one.number in self.books.jobs]
-        return [
-            one for one in owed if one.publish.number not in self._seen and not (one.retry == LONG and one.deliveries)
-        ]
+        missing = [one for one in owed if one.publish.number not in self._seen]
+        return [one for one in missing if one.retry != LONG or not one.deliveries]
 
     def _judge_delivered(self) -> None:
         """Each job that must be delivered was; one that is out for long was given to a client, or its owner has died since."""

@@ -50,7 +50,6 @@ class Lookups:
         return [lookup.address for lookup in self.all]
 
     def serve(self, machine: Machine, node: ClusterNode) -> None:
-        """Let a running node register, ask for others, and handle the answers."""
         now = self._run.now
         if now >= self._ping_due.get(machine, 0):
             self._ping_due[machine] = now + PING_EVERY
@@ -68,8 +67,6 @@ class Lookups:
 
     def _reachable(self, machine: Machine) -> list[Lookup]:
         return [one for one in self.all if self._run.wires.connects(machine.address, one.address)]
-
-    # witnesses
 
     def ask(self, machine: Machine, node: ClusterNode, number: int, then: Callable[[int | None], None]) -> None:
         """Answer a node that asks for the last contact with another one, as nsqd.discovery.lookupds.Lookupds.ask_witnesses."""
@@ -92,7 +89,5 @@ class Lookups:
     def judge_claim(self, node: ClusterNode, elections: Elections) -> None:
         """Assert that no nsqlookupd has reported contact with the leader to a node that has won an election."""
         attempt = elections.attempt
-        assert attempt is not None
-        assert attempt is not self._postponed.get(node), (
-            f"node {attempt.lost.node} has contact, and its log has a candidate"
-        )
+        is_postponed = attempt is self._postponed.get(node)
+        assert not is_postponed, f"node {attempt.lost.node} has contact, and its log has a candidate"

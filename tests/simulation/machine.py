@@ -36,6 +36,7 @@ from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.succession import succeed
 from shared.terminal.commands import CommandError
 from tests.nsqd.cluster.replication.copied import judge_bytes, judge_state
+from tests.nsqd.cluster.wires import Wire
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import Clock
@@ -43,7 +44,6 @@ from tests.simulation.books import Loss
 from tests.simulation.cluster_node import ClusterNode
 from tests.simulation.diverged import Diverged
 from tests.simulation.promoted import SimPromoted
-from tests.simulation.wires import Wire
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import ClusterRun
@@ -88,13 +88,10 @@ class Disks:
         return [*self.diverged, *self.old_logs]
 
     def keep_diverged(self, log_id: bytes, disk: SimDisk, is_replica: bool) -> None:
-        """Note a copy that is kept as a diverged copy."""
-        self.diverged.append(
-            Diverged(self._free("replica" if is_replica else "promoted", log_id), log_id, disk, is_replica)
-        )
+        name = self._free("replica" if is_replica else "promoted", log_id)
+        self.diverged.append(Diverged(name, log_id, disk, is_replica))
 
     def leave(self, log_id: bytes, disk: SimDisk, note: Note) -> None:
-        """Note a log into which the node no longer publishes."""
         self.old_logs.append(Diverged(self._free("salvaged", log_id), log_id, disk, False, note, True))
 
     def _free(self, kind: str, log_id: bytes) -> str:
@@ -185,10 +182,6 @@ class MemoryReplicas:
             raise TransferError(str(error)) from None
 
 
-def _holds(disk: SimDisk, body: bytes) -> bool:
-    return any(body in disk.content(name) for name in disk.names())
-
-
 def channels_of(disk: SimDisk) -> set[tuple[str, str]]:
     """Return the names of all channels that a log knows, each with that of its topic."""
     topics = LogReading(FrozenDisk(disk)).replay.topics.values()
@@ -196,7 +189,7 @@ def channels_of(disk: SimDisk) -> set[tuple[str, str]]:
 
 
 class Machine:
-    """See above. It is a tests.simulation.wires.Place."""
+    """See above. It is a tests.nsqd.cluster.wires.Place."""
 
     def __init__(self, run: ClusterRun, number: int) -> None:
         self.run, self.number = run, number
@@ -233,8 +226,6 @@ class Machine:
         disk = SimDisk(self.run.random, self.run.random.choice((512, 4096)))
         disk.capacity, disk.cached = CAPACITY, self.run.random.choice((0, 0.5, 1))
         return disk
-
-    # Place
 
     @property
     def is_up(self) -> bool:
@@ -287,8 +278,6 @@ class Machine:
             ]
         return figures
 
-    # the start
-
     def begin_start(self) -> None:
         """The process is started: it serves its replicas, and asks for the end of its log."""
         self.open_at = self.run.now + REJOIN_WITHIN
@@ -311,7 +300,6 @@ class Machine:
         return [one for one in self.run.machines if one is not self and one.http in known]
 
     def find_replicas(self) -> MemoryReplicas:
-        """Return the replicas of all other machines."""
         return MemoryReplicas(self, [one for one in self.run.machines if one is not self])
 
     def step_start(self) -> None:
@@ -322,7 +310,6 @@ class Machine:
         if not has_all and self.run.now < self.open_at:
             return
         try:
-            assert self.early is not None
             self.early.close()
             self.early = None
             self._open(others)
@@ -396,7 +383,8 @@ class Machine:
                 and publish.acked
                 and not publish.finished
             ):
-                having = [one for one in others if _holds(one.disks.replicas[self.log_id], publish.body)]
+                disks = [one.disks.replicas[self.log_id] for one in others]
+                having = [one for one in disks if any(publish.body in one.content(name) for name in one.names())]
                 assert len(having) >= publish.n - 1, f"let go before there are copies: {publish}"
 
     def _opened(self, others: list[Machine]) -> ClusterNode:
@@ -450,7 +438,6 @@ class Machine:
             raise PowerCut  # `log.partial` waits for its rename, which the next start does
 
     def keep_facts(self, facts: ClusterFacts) -> None:
-        """Write cluster.json."""
         self.disks.facts = facts
 
     def count_duplicates(self) -> None:
@@ -470,10 +457,7 @@ class Machine:
             node.replicas._average = 10 * SECOND if self.slow else 0
             node.sync_takes = self.slow if self.is_sluggish else 0
 
-    # the end
-
     def note_durable(self) -> None:
-        """Remember what is safe on the disks."""
         node = self.node
         if node is None:
             return
@@ -487,7 +471,6 @@ class Machine:
             self.durable[log_id] = one.log.writer.durable.position
 
     def logs(self) -> list[bytes]:
-        """Return the ids of the logs that this machine's node leads now."""
         return [self.log_id, *self.node.promoted.logs] if self.node is not None else []
 
     def crash(self, is_cut: bool, away: int | None = None) -> None:
@@ -517,7 +500,6 @@ class Machine:
 
     def stop(self, away: int | None = None) -> None:
         """The process ends as after SIGTERM. `away`: after how many ns it is started; None: soon."""
-        assert self.node is not None
         try:
             self.node.log.close()
             self.node.replicas.close()
@@ -568,7 +550,6 @@ class Machine:
 
     def restore(self) -> None:
         """An old copy of the whole directory takes the place of the directory."""
-        assert self.backup is not None
         self.crash(False)
         self.run.books.losses.append(Loss(self.run.now, self.name, self.backup_kept, False))
         self.disks, self.backup, self.voted = self.backup, None, {}
@@ -602,7 +583,6 @@ class Machine:
                 self.run.note(f"{self.name} begins a new log")
             return not self.is_lost
         other = by_http[copy.address]
-        assert other.node is not None
         log_id = bytes.fromhex(copy.log_id)
         disk = self.new_disk()
         try:

@@ -14,8 +14,6 @@ MOST_LATE = 3_000_000  # ns on the way
 
 
 class Way:
-    """One direction of a simulated connection."""
-
     def __init__(self, network: "Network") -> None:
         self._network = network
         self._flying: deque[tuple[int, bytes]] = deque()  # (when it arrives, what)
@@ -49,7 +47,6 @@ class Way:
         return len(taken)
 
     def end(self) -> None:
-        """Send no more, as socket.shutdown does."""
         if not self.ended:
             self.ended = True
             self.end_arrives = max(self._network.now(), self._flying[-1][0] if self._flying else 0)
@@ -68,12 +65,10 @@ class Way:
         return data
 
     def move(self, now: int) -> None:
-        """Let the data arrive that is due by `now`."""
         while self._flying and self._flying[0][0] <= now:
             self._land()
 
     def land(self) -> None:
-        """Let all data arrive that is on its way."""
         while self._flying:
             self._land()
 
@@ -99,8 +94,6 @@ class Way:
 
 
 class Socket:
-    """One end of a simulated connection."""
-
     def __init__(self, network: "Network", incoming: Way, outgoing: Way) -> None:
         self._network = network
         self.incoming = incoming
@@ -211,8 +204,6 @@ class Poller:
 
 
 class Network:
-    """All simulated connections, and the bytes that are on their way."""
-
     def __init__(self, now: Callable[[], int], random: Random) -> None:
         self.now = now
         self.random = random
@@ -240,7 +231,6 @@ class Network:
         return Socket(self, back, there)
 
     def move(self) -> None:
-        """Let everything arrive that is due now."""
         now = self.now()
         for way in self._ways:
             way.move(now)

@@ -86,7 +86,6 @@ class WholeNode(SimNode):
     def run_once(self, until: int) -> None:
         """A turn if there is a reason for one; else time passes up to the next, or to `until` (true time, ns)."""
         reactor = self.reactor
-        assert reactor is not None
         self.network.move()
         events = reactor._epoll.poll(0, 512)
         due = reactor._due()

@@ -42,19 +42,14 @@ class Offsets:
 
 
 def _logs(machine: Machine) -> list[tuple[bytes, Broker, OpenLog]]:
-    """Return the logs that a node leads."""
     node = machine.node
     if node is None:
         return []
-    promoted = [
-        (log_id, one.broker, one.log)
-        for log_id, one in node.promoted.promotions.logs.items()
-        if one.broker in node.broker.logs and one.state != ATTACHING
-    ]
-    return [
-        (machine.log_id, node.broker, node.log),
-        *((log_id, broker, opened) for log_id, broker, opened in promoted if broker is not None and opened is not None),
-    ]
+    found = [(machine.log_id, node.broker, node.log)]
+    for log_id, one in node.promoted.promotions.logs.items():
+        if one.broker in node.broker.logs and one.state != ATTACHING and one.log is not None:
+            found.append((log_id, one.broker, one.log))
+    return found
 
 
 def _messages(opened: OpenLog, topic: int) -> list[tuple[int, bytes]]:

@@ -26,7 +26,6 @@ class Operators:
         self.are_there = run.takes_over and self._random.random() < RUNS
 
     def commands(self, machine: Machine, node: ClusterNode) -> list[Callable[[], None]]:
-        """Return the operators' actions in this turn of a node."""
         if not self.are_there or self._random.random() >= RARELY:
             return []
         name = self._random.choice(list(TOPICS))
@@ -34,7 +33,6 @@ class Operators:
         return [lambda: deed(machine, node, name)]
 
     def _delete(self, machine: Machine, node: ClusterNode, name: str) -> None:
-        """Delete the channel of a topic, and make another one of that name."""
         topic = node.broker.topics[name]
         promoted = node.promoted.promotions.logs.values()
         self._forget(machine, name, "deletes", [one.log_id for one in promoted if one.deletions is not None])

@@ -58,7 +58,6 @@ class OutageRun(ClusterRun):
                 self._judge_cost(publish)
 
     def _judge_cost(self, publish: Publish) -> None:
-        """Assert that a message may be lost by a power cut."""
         age = self.now - publish.at
         self.books.counts[f"lost at its leader: {publish.mode.value}"] += 1
         assert age <= COSTS.get(publish.mode, -1), f"not durable after {age // MS} ms: {publish}"

@@ -24,7 +24,7 @@ from nsqd.storage.log.reading import LogReading
 from shared.topic_config import Durability
 from tests.nsqd.cluster.replication.archive import Archive
 from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.sim_node import SYNC_EVERY, SteppedCache, SteppedCleaner, SteppedSpare, SteppedSyncer
+from tests.nsqd.storage.sim_node import SYNC_EVERY
 from tests.simulation.repairing import SimRepair
 
 if TYPE_CHECKING:
@@ -95,26 +95,27 @@ class OpenedLog:
         self.end = opened.writer.written.position  # where the log ended
         self.log_id = opened.identity.log_id
         self.leader_side: LeaderSide | None = None
-        assert isinstance(opened.syncer, SteppedSyncer)
-        assert isinstance(opened.cache, SteppedCache)
-        cleaner, spare = opened.tidying._cleaner, opened.writer._spare
-        assert isinstance(cleaner, SteppedCleaner)
-        assert isinstance(spare, SteppedSpare)
-        self.syncer, self.cache, self._cleaner, self._spare = opened.syncer, opened.cache, cleaner, spare
+        self.syncer, self.cache = opened.syncer, opened.cache
+        self.cleaner, self.spare = opened.tidying._cleaner, opened.writer._spare
         self.syncer.random = random
 
     def step(self, random: Random) -> None:
         if random.random() < 0.7:
             self.syncer.step()
-        if random.random() < 0.7:
-            self.cache.step()
-        if random.random() < 0.3:
-            job = self._cleaner.waits
-            self._cleaner.step()
-            if job is not None and not job.failure:
-                self.archive.cleaned(self.disk, job.header)
-        if random.random() < 0.3:
-            self._spare.step()
+        step_threads(self, random)
+
+
+def step_threads(log: OpenedLog | ClusterNode, random: Random) -> None:
+    """Let the threads of a log, except for its syncer, do a system call each, or not."""
+    if random.random() < 0.7:
+        log.cache.step()
+    if random.random() < 0.3:
+        job = log.cleaner.waits
+        log.cleaner.step()
+        if job is not None and not job.failure:
+            log.archive.cleaned(log.disk, job.header)
+    if random.random() < 0.3:
+        log.spare.step()
 
 
 class PromotedLogs:
@@ -137,18 +138,14 @@ class PromotedLogs:
         self.promotions = Promotions(SimPromoted(machine), node.replicas, node.work, host)
         self.promotions.reopen()
 
-    # Parts
-
     def _open(self, disk: Disk, promoted: Promoted, extend: Extend | None) -> OpenLog:
         node = self._node
-        assert isinstance(disk, SimDisk)
         options = LogOptions(node.number, Durability.INTERVAL, SYNC_EVERY, node.sizes.budget)
         parts = node.sizes.simulated(node.clock, node.random)
         opened = open_log(disk, options, node._wake, parts, extend, promoted)
         archive = self._machine.run.archive_of(opened.identity.log_id, self._machine)
-        self._machine.run.archives[opened.identity.log_id, self._machine.name] = (
-            archive  # a log that was made of a diverged copy has none
-        )
+        # a log that was made of a diverged copy has none
+        self._machine.run.archives[opened.identity.log_id, self._machine.name] = archive
         self._opening[opened.identity.log_id] = OpenedLog(opened, disk, archive, node.random)
         return opened
 
@@ -201,8 +198,6 @@ class PromotedLogs:
     def _is_lost(self, log_id: bytes, epochs: Sequence[Epoch], followers: Followers) -> bool:
         known = self._node.cluster.leaders.leader(log_id)
         return self._machine.is_failed_over(log_id, epochs, followers, known)
-
-    # the run
 
     def step(self, random: Random) -> None:
         for one in list(self.logs.values()):

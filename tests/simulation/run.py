@@ -6,11 +6,13 @@ power at any moment, in the middle of a turn too. What its replies promised must
 See docs/contributing/testing.md#the-simulated-node.
 """
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from typing import Any, TypeVar
+from typing import Any
+
+import pytest
 
 from bench.crash.history import History
 from bench.crash.ledger import Ledger
@@ -35,21 +37,9 @@ STOPS = 0.002  # how likely it is in a step that the process is stopped for a wh
 TOPICS = {"busy": ("work", "idle"), "strict": ("work",), "loose": ("work",)}  # and their channels
 CONFIGS = {"strict": TopicConfig(Durability.ALWAYS, retention=SECOND), "loose": TopicConfig(Durability.OS)}
 EVERYTHING = 1 << 60  # ns
-T = TypeVar("T")
-Steps = Generator[None, None, T]  # pauses after each turn, so that several runs can advance together
 WINDOWS = {Durability.ALWAYS: 0, Durability.INTERVAL: 3 * TIMER, Durability.OS: EVERYTHING}
 QUIET = 3 * SECOND  # without a delivery after which the drain is over if nothing is missing
 HOPELESS = 8 * SECOND  # ... and if something is
-
-
-def finished(steps: Steps[T]) -> T:
-    """Go all of the steps, and return their result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
 
 
 class Notes(History):
@@ -160,17 +150,14 @@ def _configure(random: Random) -> Callable[[Broker], None]:
 @contextmanager
 def small_steps() -> Iterator[None]:
     """Ids are leased a few at a time, checkpoints and usage scans take a topic a turn."""
-    before = ids.LEASE, checkpoint.SLICE, tidying.SLICE
-    ids.LEASE, checkpoint.SLICE, tidying.SLICE = 256, 0, 0
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ids, "LEASE", 256)
+        patch.setattr(checkpoint, "SLICE", 0)
+        patch.setattr(tidying, "SLICE", 0)
         yield
-    finally:
-        ids.LEASE, checkpoint.SLICE, tidying.SLICE = before
 
 
 class WholeRun:
-    """One run of a whole node through several lives, chosen by a seed."""
-
     def __init__(self, seed: int, durability: Durability) -> None:
         self.random = random = Random(seed)
         self.durability = durability
@@ -198,55 +185,48 @@ class WholeRun:
     def run(self) -> Findings:
         """All lives, and the drain. AssertionError if a vote was not kept."""
         with small_steps(), traced_errors(self.trace):
-            finished(self.steps())
+            for _ in range(LIVES):
+                self._live()
+            self.drain()
             return self.judge()
 
-    def steps(self) -> Steps[None]:
-        for _ in range(LIVES):
-            yield from self._live()
-        yield from self.drain()
-
     def judge(self) -> Findings:
-        """Let the checker compare what was promised with what was delivered."""
         findings = self.ledger.findings()
         bad = findings.lost, findings.early, findings.unexpected, findings.collisions
         assert bad == (0, 0, 0, 0), f"lost, early, unexpected, collisions: {bad}; {self.ledger.problems}"
         return findings
 
-    # a life
-
-    def _live(self) -> Steps[None]:
+    def _live(self) -> None:
         random, links = self.random, list[Link]()
         self.node = None
         try:
             if random.random() < 0.2 and (self.was_cut or self.durability is not Durability.INTERVAL):
                 # in the middle of the restart, which syncs what a kill left unsynced
                 self.disk.cut_in = random.randrange(8)
-            node = yield from self.start()
+            node = self.start()
             self.disk.cut_in = random.randrange(1, 400) if random.random() < 0.7 else None
             self.disk.cut_write_in = random.randrange(1, 200) if random.random() < 0.3 else None
-            yield from self.work(node, links, random.choice((1, 20, 300, 1500)) * MS)
+            self.work(node, links, random.choice((1, 20, 300, 1500)) * MS)
         except PowerCut:
             pass
         synced = self.durability is not Durability.INTERVAL or self.clock.true > self.went_on + SECOND
         self.crash(links, synced and not self.jumps and random.random() < 0.7)
 
-    def work(self, node: WholeNode, links: list[Link], ns: int) -> Steps[None]:
+    def work(self, node: WholeNode, links: list[Link], ns: int) -> None:
         """Producers, consumers and an operator do what they do, for so long; `links` gets their connections."""
         links += [Producer(self._dial(node), self.ledger, self.notes, self.mix, 3) for _ in range(2)]
         places = [("busy", "work"), ("busy", "work"), ("strict", "work"), ("loose", "work")]
         links += [Consumer(self._dial(node), self.ledger, self.notes, self.mix, place, False) for place in places]
         operator = Operator(node, self.ledger, self.mix, self.random)
-        yield from self._go(node, links, operator, self.clock.true + ns)
+        self._go(node, links, operator, self.clock.true + ns)
 
-    def start(self) -> Steps[WholeNode]:
+    def start(self) -> WholeNode:
         """A node over the disk, with its topics."""
         self.node = node = WholeNode(
             self.disk, self.durability, self.clock, self.random, self.limits, *self.sizes, self.trace
         )
-        assert not node.log.start_results.damage.spots, (
-            f"a crash looks like damage: {node.log.start_results.damage.spots}"
-        )
+        spots = node.log.start_results.damage.spots
+        assert not spots, f"a crash looks like damage: {spots}"
         node.broker.check()
 
         def make(broker: Broker) -> None:
@@ -261,13 +241,12 @@ class WholeRun:
         node.call(make, made.append)
         while not made:
             self._turn(node, self.clock.true + SECOND)
-            yield
         return node
 
     def _dial(self, node: WholeNode) -> Any:
         return node.network.dial()
 
-    def _go(self, node: WholeNode, links: list[Link], operator: Operator | None, until: int) -> Steps[None]:
+    def _go(self, node: WholeNode, links: list[Link], operator: Operator | None, until: int) -> None:
         random, step = self.random, MS if operator is not None else 20 * MS
         while self.clock.true < until:
             now = self.clock.true
@@ -286,7 +265,6 @@ class WholeRun:
                 random.choice(links).socket.reset()
             self._turn(node, min(until, now + step))
             assert not node.store.durable.broken
-            yield
 
     def stop(self, ns: int) -> None:
         """Stop the process (SIGSTOP) for a time: clocks continue, and then all timeouts and delays are over at once."""
@@ -316,9 +294,8 @@ class WholeRun:
         away = random.choice((0, 1, 300, 5000)) * MS
         self.clock = self.clock.after(away, random.choice((5, 1000, 10**6)) * SECOND, rebooted=cut)
 
-    def drain(self) -> Steps[None]:
-        """Take out all that is left."""
-        node = yield from self.start()
+    def drain(self) -> None:
+        node = self.start()
         for topic in node.broker.topics.values():
             for item in (topic, *topic.channels.values()):
                 node.call(lambda broker, item=item: broker.pause(item, False), lambda good: None)
@@ -328,5 +305,5 @@ class WholeRun:
         while (quiet := self.clock.true - max(began, ledger.last_due, ledger.last_delivery)) < HOPELESS:
             if quiet > QUIET and not ledger.missing():
                 break
-            yield from self._go(node, links, None, self.clock.true + 100 * MS)
+            self._go(node, links, None, self.clock.true + 100 * MS)
         node.broker.check()

@@ -94,9 +94,8 @@ class SlowRun(ClusterRun):
 
             def judge() -> None:
                 is_same = self._slow in (slow, None)  # otherwise two nodes were slow, one after the other
-                assert not is_same, (
-                    f"{machine.name} gives up two copies, and one node is slow: {node.leader_side.states()}"
-                )
+                states = node.leader_side.states()
+                assert not is_same, f"{machine.name} gives up two copies, and one node is slow: {states}"
                 give_up()
 
             reply.give_up = judge

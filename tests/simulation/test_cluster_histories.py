@@ -22,12 +22,7 @@ NONE: Counts = {}
 
 
 def simulated(
-    *quorums: Quorum,
-    nodes: int = 3,
-    replicas: int = 2,
-    counts: Counts = NONE,
-    least: Counts = NONE,
-    most: Counts = NONE,
+    *quorums: Quorum, counts: Counts = NONE, least: Counts = NONE, most: Counts = NONE, **sizes: int
 ) -> Callable[[Script], Callable[..., None]]:
     """Run a test with each seed and quorum. `counts`: exact counts; `least`, `most`: bounds of counts."""
 
@@ -35,7 +30,7 @@ def simulated(
         @pytest.mark.parametrize("seed", SEEDS)
         @pytest.mark.parametrize("quorum", quorums)
         def test(quorum: Quorum, seed: int) -> None:
-            found = History(seed, quorum, nodes, replicas).play(script).books.counts
+            found = History(seed, quorum, **sizes).play(script).books.counts
             assert {what: found[what] for what in counts} == counts
             assert all(found[what] >= number for what, number in least.items()), found
             assert all(found[what] <= number for what, number in most.items()), found
@@ -62,7 +57,7 @@ def test_a_leader_with_an_old_backup_does_not_remove_the_only_copy(run: History)
     run.until(lambda: run.followers(leader) == [first])
     run.publish_batch(leader, 2)
     run.join()
-    run.until(lambda: leader.log_id not in run.node(holder).replicas.kept)
+    run.until(lambda: leader.log_id not in holder.node.replicas.kept)
     assert any(leader.log_id == one.log_id for one in holder.disks.diverged)
 
 
@@ -94,7 +89,7 @@ def lose_the_end(run: History, followers: list[Machine]) -> list[Publish]:
     leader = run.machines[0]
     run.wait(6)
     made = run.publish_batch(leader, 3, 20)
-    while run.node(leader).log.writer.durable.position >= made[-1].position:  # it was synced just now
+    while leader.node.log.writer.durable.position >= made[-1].position:  # it was synced just now
         made += run.publish_batch(leader, 3)
     for one in followers:
         run.kill(one)
@@ -158,9 +153,9 @@ def test_a_tail_of_a_closed_log_that_its_node_has_taken_along_is_not_salvaged_ag
     run.start(leader)
     run.wait(20)  # until the new leader knows what the leader has taken along
     assert len(run.finish_all(new_leader)) == 5
-    run.until(lambda: log_id in run.node(leader).cluster.leaders.closed)
+    run.until(lambda: log_id in leader.node.cluster.leaders.closed)
     run.start(late)
-    run.until(lambda: log_id not in run.node(late).replicas.kept and not late.disks.diverged)
+    run.until(lambda: log_id not in late.node.replicas.kept and not late.disks.diverged)
     seen = [number for one in run.machines for number in run.finish_all(one)]
     assert sorted(seen) == [one.number for one in made]
 
@@ -172,7 +167,7 @@ def test_what_the_lost_leader_lacked_is_salvaged_by_request_of_its_new_leader(ru
     lose_the_end(run, [late, new_leader])
     log_id = leader.log_id
     run.start(new_leader)
-    run.until(lambda: log_id in run.node(new_leader).replicas.kept and not new_leader.disks.diverged, 200)
+    run.until(lambda: log_id in new_leader.node.replicas.kept and not new_leader.disks.diverged, 200)
     run.wait(6)
     run.kill(leader)
     run.start(late)
@@ -208,10 +203,9 @@ def test_a_third_node_takes_over_from_the_new_leader_and_all_return(is_new_leade
     assert History(seed, Quorum.ANY).play(script).books.counts["successions"] == 2
 
 
-def shards_of(run: History, machine: Machine, log_id: bytes) -> dict[str, Topic]:
+def shards_of(machine: Machine, log_id: bytes) -> dict[str, Topic]:
     """Return the topics of a promoted log that a machine serves."""
-    broker = run.node(machine).promoted.promotions.logs[log_id].broker
-    return broker.topics
+    return machine.node.promoted.promotions.logs[log_id].broker.topics
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
@@ -224,9 +218,9 @@ def test_a_node_that_is_cut_off_publishes_deletes_and_empties_while_another_prom
     def script(run: History) -> None:
         leader, *others = run.machines
         log_id = leader.log_id
-        directory, topics = run.node(leader).broker.directory, run.node(leader).broker.topics
+        directory, topics = leader.node.broker.directory, leader.node.broker.topics
         for machine in run.machines:
-            run.do(machine, lambda machine=machine: run.node(machine).broker.topics["always"].channel("extra"))
+            run.do(machine, lambda machine=machine: machine.node.broker.topics["always"].channel("extra"))
         run.publish_batch(leader, 3, 5, "always")
         emptied = run.publish_batch(leader, 3, 5, "interval")
         led = [run.publish_batch(machine, 1, 3, "interval") for machine in others]
@@ -236,7 +230,7 @@ def test_a_node_that_is_cut_off_publishes_deletes_and_empties_while_another_prom
         run.wait(6)  # until the followers know that they have everything
         run.part([leader], others)
         run.do(leader, lambda: directory.delete("os"))
-        run.do(leader, run.node(leader).make_topics)
+        run.do(leader, leader.node.make_topics)
         run.publish_batch(leader, 1, 5, "os")
         emptied += run.publish_batch(leader, 1, 5, "interval")
         run.do(leader, lambda: directory.delete_channel(topics["always"], "extra"))
@@ -254,14 +248,14 @@ def test_a_node_that_is_cut_off_publishes_deletes_and_empties_while_another_prom
         if is_restarted:
             run.start(leader)
         run.until(lambda: leader.is_up and leader.log_id != log_id)
-        assert "extra" not in run.node(leader).broker.topics["always"].channels
-        shards = shards_of(run, new_leader, log_id)
+        assert "extra" not in leader.node.broker.topics["always"].channels
+        shards = shards_of(new_leader, log_id)
         run.until(lambda: "extra" not in shards["always"].channels)
         assert "work" not in shards["two"].channels
         assert "os" not in shards
         assert not any(shards["interval"].channels["work"].counts())
         assert shards["always"].channels["work"].depth == 5
-        home = run.node(new_leader).broker.topics
+        home = new_leader.node.broker.topics
         assert {*home["always"].channels} == {"work", "extra"}
         extra = home["always"].channels["extra"]
         assert (extra.shards, extra.depth) == ((extra,), 2), "the new leader's own messages stay"
@@ -283,7 +277,7 @@ def test_a_third_node_that_promotes_learns_of_deletions_from_the_log_or_from_the
     run.publish_batch(leader, 3, 5, "interval")
     run.wait(6)
     run.part([leader], others)
-    topics = run.node(leader).broker.topics
+    topics = leader.node.broker.topics
     run.do(leader, lambda: topics["always"].channels["work"].empty())
     for one in emptied:
         one.finished = True
@@ -291,13 +285,13 @@ def test_a_third_node_that_promotes_learns_of_deletions_from_the_log_or_from_the
     (new_leader,) = {*run.leader_of(log_id)} & {*others}
     run.wait(10)
     run.join()
-    first = shards_of(run, new_leader, log_id)
+    first = shards_of(new_leader, log_id)
     run.until(lambda: not any(first["always"].channels["work"].counts()))
     run.wait(run.seed)
     run.kill(new_leader)
     run.until(run.is_served(log_id, run.machines))
     (third,) = run.leader_of(log_id)
-    shards = shards_of(run, third, log_id)
+    shards = shards_of(third, log_id)
     run.until(lambda: not any(shards["always"].channels["work"].counts()))
     assert shards["interval"].channels["work"].depth == 5
     run.start(new_leader)
@@ -461,7 +455,7 @@ def the_old_log_that_is_closed(run: History) -> None:
     log_id = leader.log_id
     run.wait(6)
     run.wires.cut |= {(leader.address, new_leader.address), (new_leader.address, leader.address)}
-    run.until(lambda: new_leader.number not in run.node(leader).cluster.links)
+    run.until(lambda: new_leader.number not in leader.node.cluster.links)
     run.publish_batch(leader, 2)
     run.kill(other)
     run.kill(leader)
@@ -469,9 +463,9 @@ def the_old_log_that_is_closed(run: History) -> None:
     run.until(run.is_served(log_id, [new_leader]))
     for name in ("os", "always", "interval", "two"):
         run.finish_all(new_leader, name)
-    run.node(new_leader).work.duration = LONG
+    new_leader.node.work.duration = LONG
     run.start(leader)
-    run.until(lambda: log_id in run.node(leader).cluster.leaders.closed)
+    run.until(lambda: log_id in leader.node.cluster.leaders.closed)
     run.wait(12)
     assert [one.log_id for one in leader.disks.old_logs] == [log_id]
     run.kill(new_leader)

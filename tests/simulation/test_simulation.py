@@ -14,8 +14,9 @@ from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.writer import SyncJob
 from shared.topic_config import Durability
 from tests.effort import EFFORT, seeds
+from tests.nsqd.cluster.planted import Bug, Patch, setting
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
-from tests.simulation.run import WholeRun, finished, small_steps
+from tests.simulation.run import WholeRun, small_steps
 
 pytestmark = pytest.mark.long
 
@@ -41,11 +42,25 @@ def test_a_seed_replays_exactly() -> None:
     assert first == second
 
 
-def assert_found(durability: Durability, first: int = 0) -> None:
-    """Some seed shows that something was lost, or that a log cannot be opened.
+def sync_files_only(job: SyncJob) -> None:
+    for file in job.files:
+        file.sync()
 
-    `first`: where to look first, as it once was found there.
-    """
+
+BUGS: list[tuple[Bug, Durability, int]] = [
+    (setting("acknowledging_before_the_sync",
+             (LogStore, "durable", property(lambda store: store._writer.written))), Durability.ALWAYS, 0),
+    (setting("acknowledging_a_strict_topic_like_the_others",
+             (LogStore, "marks_of", lambda store, durability, replicate: (store.written,))), Durability.OS, 40),
+    (setting("forgetting_to_sync_the_directory", (SyncJob, "run", sync_files_only),
+             (SimDisk, "sync_directory", lambda disk: None)), Durability.ALWAYS, 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("plant", "durability", "first"), BUGS)
+def test_a_planted_bug_is_found(plant: Bug, durability: Durability, first: int, monkeypatch: Patch) -> None:
+    """Some seed shows that something was lost, or that a log cannot be opened; `first`: one that once did."""
+    plant(monkeypatch)
     for seed in range(first, first + FOUND_WITHIN):
         run = WholeRun(seed, durability)
         try:
@@ -54,28 +69,8 @@ def assert_found(durability: Durability, first: int = 0) -> None:
             found = str(error)
             break
     else:
-        raise AssertionError("the bug was not found")
+        pytest.fail("the bug was not found")
     assert run.ledger.findings().lost or "looks like damage" in found or "was renamed" in found, found
-
-
-def test_acknowledging_before_the_sync_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LogStore, "durable", property(lambda store: store._writer.written))
-    assert_found(Durability.ALWAYS)
-
-
-def test_a_strict_topic_that_is_acknowledged_like_the_others_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LogStore, "marks_of", lambda store, durability, replicate: (store.written,))
-    assert_found(Durability.OS, 40)
-
-
-def test_forgetting_to_sync_the_directory_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(job: SyncJob) -> None:
-        for file in job.files:
-            file.sync()
-
-    monkeypatch.setattr(SyncJob, "run", run)
-    monkeypatch.setattr(SimDisk, "sync_directory", lambda disk: None)
-    assert_found(Durability.ALWAYS)
 
 
 class KilledAt(WholeRun):
@@ -93,11 +88,11 @@ class KilledAt(WholeRun):
         with small_steps():
             self.disk.cut_in = self.number
             try:
-                finished(self.work(finished(self.start()), links, 40 * MS))
+                self.work(self.start(), links, 40 * MS)
             except PowerCut:
                 self.died = True
             self.crash(links, self.cut)
-            finished(self.drain())
+            self.drain()
         return self.judge()
 
 

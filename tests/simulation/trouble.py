@@ -28,7 +28,6 @@ class Trouble:
         self._flap_due = self._flap_until = 0
 
     def begin(self) -> None:
-        """What happens at the beginning of a round, while all is well."""
         chosen = self._random.random()
         if not self.is_on:
             return
@@ -38,7 +37,6 @@ class Trouble:
             self._leave_behind()
 
     def happen(self) -> None:
-        """What happens between two steps of a violent time."""
         run, random = self._run, self._random
         due = [deed for at, deed in self._later if at <= run.now]
         self._later = [one for one in self._later if one[0] > run.now]
@@ -55,13 +53,10 @@ class Trouble:
         self._later.clear()
         self._flap.clear()
 
-    # new leaders
-
     def _new_leaders(self) -> list[tuple[Machine, list[str]]]:
         """Return the machines that own or promote logs of others, with the states of these logs."""
-        found = [
-            (one, one.node.promoted.promotions.logs.values()) for one in self._run.machines if one.node is not None
-        ]
+        nodes = [(one, one.node) for one in self._run.machines if one.node is not None]
+        found = [(machine, node.promoted.promotions.logs.values()) for machine, node in nodes]
         return [(machine, [one.state for one in logs]) for machine, logs in found if logs]
 
     def _strike(self, machine: Machine, when: str) -> None:
@@ -109,8 +104,6 @@ class Trouble:
 
         self._later.append((run.now + length - random.choice((0, 300, 2000)) * MS, lose))
 
-    # links
-
     def _begin_to_flap(self) -> None:
         run, random = self._run, self._random
         addresses = [machine.address for machine in run.machines]
@@ -134,8 +127,6 @@ class Trouble:
                 run.wires.cut -= self._flap
                 self._flap = set()
 
-    # announced restarts
-
     def roll(self) -> None:
         """Restart all nodes, one after the other, while clients continue: no log is promoted."""
         run, random = self._run, self._random
@@ -156,7 +147,6 @@ class Trouble:
         # a log that was made of a diverged copy meanwhile is no log that has changed its leader
         found = {log_id: [one.name for one in them] for log_id, them in run.leaders().items() if log_id in leaders}
         closed = {log_id for one in run.machines if one.node is not None for log_id in one.node.cluster.leaders.closed}
-        assert found == {log_id: names for log_id, names in leaders.items() if log_id not in closed}, (
-            f"announced restarts change leaders: {leaders}, {found}"
-        )
+        led = {log_id: names for log_id, names in leaders.items() if log_id not in closed}
+        assert found == led, f"announced restarts change leaders: {leaders}, {found}"
         run.books.counts["rolling restarts"] += 1

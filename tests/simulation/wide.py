@@ -74,8 +74,6 @@ class JobClient:
     def wait_for(self, marks: tuple[Mark, ...]) -> None:
         self._marks.update(marks)
 
-    # commands
-
     def reserve(self, most: int, make: type[Reply]) -> Reply | None:
         """Reserve up to `most` jobs. Returns what is answered then; None: there is no job, or it must be read first."""
         node, worker = self.node, self._worker
@@ -102,15 +100,10 @@ class JobClient:
 
     def held(self) -> list[tuple[Tube, Job, bytes]]:
         """Return the jobs that it has seen and that are still reserved for it, with their bodies."""
-        once = {
-            (tube.key, ordinal): (tube, ordinal, body) for tube, ordinal, body in self.seen
-        }  # some were redelivered
+        # some were redelivered
+        once = {(tube.key, ordinal): (tube, ordinal, body) for tube, ordinal, body in self.seen}
         jobs = [(tube, tube.jobs.get(ordinal), body) for tube, ordinal, body in once.values()]
-        held = [
-            (tube, job, body)
-            for tube, job, body in jobs
-            if job is not None and tube.reserved.get(job.ordinal) is self._worker
-        ]
+        held = [one for one in jobs if one[1] is not None and one[0].reserved.get(one[1].ordinal) is self._worker]
         self.seen = [(tube, job.ordinal, body) for tube, job, body in held]
         return held
 
@@ -132,7 +125,6 @@ class Wide:
         self._agreed: dict[str, VersionedConfig] = {}  # the configurations on which all nodes agreed last
 
     def prepare(self, node: ClusterNode) -> None:
-        """Make what a node that starts needs for it, within a turn."""
         if self.is_on:
             node.broker.tubes.made(JOBS)
             topic = node.broker.topics[READ]
@@ -148,10 +140,7 @@ class Wide:
             random.choice((0, 5, 2000)), random.choice((1, 30)), delay, now + delay * SECOND if delay else 0, True
         )
 
-    # commands
-
     def act(self, machine: Machine, node: ClusterNode) -> Reply | None:
-        """Do one of these things at a node, within a turn."""
         from tests.simulation.cluster_node import Reply
 
         random, run = self._random, self._run
@@ -189,7 +178,6 @@ class Wide:
             client.leave()
 
     def finish(self, node: ClusterNode, tube: Tube, job: Job, body: bytes) -> None:
-        """Delete a job that is reserved."""
         run = self._run
         publish = run.books.publishes[number_of(body)]
         publish.finished = True
@@ -198,7 +186,6 @@ class Wide:
             publish.done = run.now, node.machine.name
 
     def note_fresh(self, node: ClusterNode) -> None:
-        """Record the deliveries to workers."""
         if node.jobs is None:
             return
         for number, body, at in node.jobs.fresh:
@@ -225,12 +212,9 @@ class Wide:
         return {number_of(body) for _, _, body in node.jobs.held()} if node.jobs is not None else set()
 
     def finish_part(self, node: ClusterNode, part: float) -> None:
-        """Delete a part of the jobs that are reserved at a node."""
         for tube, job, body in node.jobs.held() if node.jobs is not None else ():
             if self._random.random() < part:
                 self.finish(node, tube, job, body)
-
-    # reading back
 
     def _logs(self, node: ClusterNode) -> list[tuple[Topic, LogHistory]]:
         """Return the topic with the cursor in each log that a node serves, with what reads it back."""
@@ -278,19 +262,10 @@ class Wide:
     def lost_to_readers(self, readable: set[int]) -> list[Publish]:
         """Return the publishes that were acknowledged and can neither be read back nor were read."""
         books = self._run.books
-        return [
-            one
-            for one in books.publishes
-            if one.topic == READ
-            and one.acked
-            and one.number not in readable | self._read
-            and len(books.lost_by(one)) < max(1, one.n)
-        ]
-
-    # configurations
+        unread = [one for one in books.publishes if one.topic == READ and one.number not in readable | self._read]
+        return [one for one in unread if one.acked and len(books.lost_by(one)) < max(1, one.n)]
 
     def _configure(self, node: ClusterNode) -> None:
-        """An operator configures a topic at a node."""
         random = self._random
         name = random.choice(("two", READ))
         topic = node.broker.topics[name]

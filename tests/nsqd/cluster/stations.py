@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import combinations
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -41,15 +42,13 @@ class End:
 class Station:
     """A node with clients of Disque and of beanstalkd, and its part in lending."""
 
-    def __init__(self, number: int, incarnation: int = 1, node: Node | None = None) -> None:
+    def __init__(self, number: int, incarnation: int = 1) -> None:
         self.number = number
         self.identity = SimpleNamespace(number=number, incarnation=incarnation, log_id=b"%016d" % number)
-        if node is None:
-            node = Node(Limits(whole_job_ids=True))
-            ids = IdSource(number, 1, lambda ceiling: True)
-            node.broker = Broker(Limits(whole_job_ids=True), node.store, ids, Random(1).randrange)
-            node.broker.begin(node.now, 1_800_000_000 * 10**9 + node.now)
-        self.node = node
+        self.node = node = Node(Limits(whole_job_ids=True))
+        ids = IdSource(number, 1, lambda ceiling: True)
+        node.broker = Broker(Limits(whole_job_ids=True), node.store, ids, Random(1).randrange)
+        node.broker.begin(node.now, 1_800_000_000 * 10**9 + node.now)
         self.context = DisqueContext(
             Queues(node.broker.tubes), JobIds(b"a cluster"), Alone(number, 0, node.broker.drain), 1 << 20
         )
@@ -81,17 +80,13 @@ class Station:
             self.held.append(replies)
 
     def client(self) -> Wire:
-        """A client of Disque."""
         return Wire(self.node, self.context)
 
     def tube_client(self) -> BeanstalkWire:
-        """A client of beanstalkd."""
         return BeanstalkWire(self.node, self.tubes_context)
 
 
 class Cluster:
-    """Stations, with a connection between each two."""
-
     def __init__(self, count: int) -> None:
         self.stations = [Station(number) for number in range(1, count + 1)]
         self.readers: dict[tuple[int, int], FrameReader] = {}
@@ -99,13 +94,22 @@ class Cluster:
         self.holds: Callable[[int, int, FrameKind], bool] = lambda source, target, kind: False  # frames that get lost
         for station in self.stations:
             station.cluster.membership.members[:] = [other.identity for other in self.stations]
-        for one in self.stations:
-            for other in self.stations:
-                if one.number < other.number:
-                    self.connect(one, other)
+        for one, other in combinations(self.stations, 2):
+            self._connect(one, other)
         self.settle()
 
     def connect(self, one: Station, other: Station) -> None:
+        self._connect(one, other)
+        self.settle()
+
+    def restart(self, number: int) -> Station:
+        """Let a node of two begin its next run, with nothing of what it had. It is not connected yet."""
+        one = self.stations[number - 1] = Station(number, incarnation=2)
+        for station in self.stations:
+            station.cluster.membership.members[:] = [other.identity for other in self.stations]
+        return one
+
+    def _connect(self, one: Station, other: Station) -> None:
         for here, there in ((one, other), (other, one)):
             here.links[there.number] = End(there.identity)
             reader = self.readers[here.number, there.number] = FrameReader()

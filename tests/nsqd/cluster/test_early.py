@@ -23,7 +23,6 @@ from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.identity import read_identity
 from shared.tls.mutual import MutualCertificates, MutualTlsFiles
-from tests.daemons import eventually
 from tests.nsqd.cluster.replication.test_replica_to_log import known_log, replica_of
 from tests.nsqd.cluster.wire.identities import node
 from tests.nsqd.cluster.wire.test_handshake import SECRET, shaken, side
@@ -105,17 +104,6 @@ def answers(replicas: NodeReplicas) -> bool:
 
 
 @pytest.mark.process
-def test_nodes_that_start_at_the_same_time_learn_who_leads_a_log(tmp_path: Path) -> None:
-    log_id, _ = promoted(tmp_path)
-    with starting(tmp_path) as address:
-        found: list[Offer] = []
-        eventually(lambda: found.extend(asking(address).ask(log_id, Followers())) or found)
-        assert found[0].leader == NODE
-        assert found[0].address == address
-        assert asking(address).leases() == [], "it does not know them yet"
-
-
-@pytest.mark.process
 def test_a_replica_is_fetched_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from nsqd.cluster.replication import answers as answers_module
 
@@ -133,8 +121,7 @@ def test_a_replica_is_fetched_piece_by_piece(tmp_path: Path, monkeypatch: pytest
         pieces = list(replicas.fetch(offer, manifest.log_id, 0))
         assert len(pieces) > len(manifest.files)
         sent = b"".join(piece.data for piece in pieces)
-        assert sent == whole[: len(sent)]
-        assert pieces[0].base == manifest.files[0].base
+        assert (sent, pieces[0].base) == (whole[: len(sent)], manifest.files[0].base)
         last = pieces[-1]
         assert last.base is not None
         assert last.base + last.offset + len(last.data) > offer.end

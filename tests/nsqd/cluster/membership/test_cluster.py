@@ -20,21 +20,10 @@ SEEDS = seeds(6, in_short=3)
 CALM = 70  # s: longer than the longest pause between two dials, twice
 
 
-def started(seed: int, nodes: int = 3, pieces: int = 1 << 20) -> Network:
-    network = Network(seed, pieces)
+def started(seed: int, nodes: int = 3) -> Network:
+    network = Network(seed)
     network.meet(nodes)
     return network
-
-
-@pytest.mark.parametrize("pieces", [1, 7, 1 << 20])
-def test_nodes_find_each_other_through_one_of_them(pieces: int) -> None:
-    network = started(1, 5, pieces)
-    assert all(
-        [one.number for one in member.cluster.membership.members] == [0, 1, 2, 3, 4] for member in network.running()
-    )
-    network.run(20)
-    assert network.agree()
-    assert all(member.suspicions == [] for member in network.running())
 
 
 def test_a_node_that_dies_is_suspected_by_all_in_time_and_no_other_node_is() -> None:
@@ -85,7 +74,7 @@ def test_a_paused_node_suspects_no_node_when_it_continues(still: int) -> None:
 
 def test_any_partitions_kills_and_stops_end_in_agreement() -> None:
     for seed in SEEDS:
-        network = started(seed, 3 + seed % 5, pieces=(1, 100, 1 << 20)[seed % 3])
+        network = started(seed, 3 + seed % 5)
         incarnations = dict.fromkeys(network.members, 1)
         logs: dict[str, int] = {}  # of nodes that were forgotten
         random = network.random
@@ -254,8 +243,7 @@ def test_a_twin_that_goes_on_knocking_is_not_admitted(what: str) -> None:
         if what == "loses a connection":
             network.close(next(iter(first.ends)), first)
         network.run(30)
-        assert twin.cluster.links == {}
-        assert first.cluster.refused_itself == ""
+        assert (twin.cluster.links, first.cluster.refused_itself) == ({}, "")
         assert set(first.cluster.links) == {0, 2}
 
 
@@ -266,9 +254,6 @@ def test_a_peer_that_reads_nothing_is_closed() -> None:
     link.unsent = MOST_OUTPUT
     link.send_members([Member(node(7, 2))])
     assert link.closing == "the peer reads nothing"
-
-
-# bugs that are planted: each must be found
 
 
 def partitions_find_it() -> bool:

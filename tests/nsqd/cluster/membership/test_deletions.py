@@ -2,10 +2,7 @@
 
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.deletions import AGAIN, MOST_LOGS, LostLogDeletions, pack_deleted, with_deletions
-from nsqd.cluster.membership.leader_frames import Closed, pack_kept
-from nsqd.cluster.wire.frames import FrameKind
-from nsqd.cluster.wire.link import Link
-from nsqd.cluster.wire.part import Part
+from nsqd.cluster.membership.leader_frames import Closed
 from nsqd.core.message.deletion import Deletion, DeletionKind, LogDeletions
 from nsqd.core.message.epoch import Epoch
 from tests.nsqd.cluster.network import Network, SimMember
@@ -81,26 +78,6 @@ def test_an_answer_about_an_unknown_log_is_ignored() -> None:
     deletions.answered(LOG, LEADER, 1)
     deletions.answered(LOG, None, 1)
     assert deletions.known == {}
-
-
-class _Found(Part):
-    takes = (FrameKind.DELETED,)
-
-    def __init__(self, found: list[bytes]) -> None:
-        self._found = found
-
-    def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
-        self._found.append(content)
-
-
-def test_frames_are_passed_to_the_part_that_deletes() -> None:
-    network, (first, second, _) = three()
-    found: list[bytes] = []
-    second.cluster.add(_Found(found))
-    first.cluster.links[1].send_first(pack_deleted(LOG, WORD))
-    first.cluster.links[1].send_first(pack_kept(FrameKind.DELETED, LOG))
-    network.run(1)
-    assert found == [pack_deleted(LOG, WORD)[5:], LOG]
 
 
 def test_what_is_kept_is_of_the_logs_that_were_lost_last() -> None:

@@ -53,9 +53,8 @@ def test_a_log_whose_leader_is_lost_after_a_false_word_is_promoted() -> None:
     say(run, 1, Leadership(LOG, false), 0, 2)
     run.advance(10)
     run.kill(nodes[0])
-    run.begun.add(
-        (LOG, false)
-    )  # who promoted the log may lose it for the false word: then it has a candidate once more
+    # who promoted the log may lose it for the false word: then it has a candidate once more
+    run.begun.add((LOG, false))
     run.advance(60)
     assert leader(run) in (1, 2)
 
@@ -91,9 +90,8 @@ def test_who_has_voted_for_a_leader_believes_it_also_after_it_has_started_again(
 
 
 def invented(number: int, **changes: int) -> Member:
-    node = replace(
-        Network(9).start(0).own, number=number, log_id=number.to_bytes(16), address=f"invented{number}:1", ids=()
-    )
+    own, address = Network(9).start(0).own, f"invented{number}:1"
+    node = replace(own, number=number, log_id=number.to_bytes(16), address=address, ids=())
     return Member(replace(node, **changes))
 
 
@@ -153,8 +151,7 @@ def test_a_log_is_closed_only_by_its_leader() -> None:
         network.collect(nodes[1])
         network.run(3)
         for node in (nodes[0], nodes[2]):
-            assert node.cluster.leaders.closed == {}
-            assert node.cluster.leaders.epochs[log_id] == epoch
+            assert (node.cluster.leaders.closed, node.cluster.leaders.epochs[log_id]) == ({}, epoch)
     network.kill(nodes[0])  # its copies stay
     network.run(30)
     closed[2].receive(

@@ -78,9 +78,6 @@ def test_what_is_remembered_is_bounded_and_what_this_node_holds_or_has_promised_
     assert len(known.votes) == MOST_LOGS
 
 
-# over connections
-
-
 def test_all_nodes_learn_of_a_leader_and_only_it_may_write_replicas() -> None:
     network = Network(1)
     one, two, three = network.meet(3)

@@ -13,16 +13,10 @@ from tests.nsqd.cluster.wire.identities import node
 
 SECOND = 1_000_000_000
 AFTER = 5 * SECOND
-WORDS = st.lists(
-    st.builds(
-        Member,
-        st.builds(
-            node, st.integers(1, 4), st.integers(1, 3), st.none() | st.integers(1, 3), st.sampled_from(["a:1", "b:1"])
-        ),
-        st.sampled_from(list(Standing)),
-    ),
-    max_size=8,
+NODES = st.builds(
+    node, st.integers(1, 4), st.integers(1, 3), st.none() | st.integers(1, 3), st.sampled_from(["a:1", "b:1"])
 )
+WORDS = st.lists(st.builds(Member, NODES, st.sampled_from(list(Standing))), max_size=8)
 
 
 def membership(*others: int, now: int = 1) -> Membership:
@@ -59,11 +53,8 @@ def test_the_order_and_number_of_the_words_change_nothing(words: list[Member], r
     assert one.merge(other.all_records(), 3) == []
     gone = {word.node.log_id for word in words if word.standing is Standing.FORGOTTEN}
     for number in range(1, 5):
-        reported = [
-            replace(word, standing=Standing.FORGOTTEN) if word.node.log_id in gone else word
-            for word in words
-            if word.node.number == number
-        ]
+        said = [word for word in words if word.node.number == number]
+        reported = [replace(one, standing=Standing.FORGOTTEN) if one.node.log_id in gone else one for one in said]
         latest = one.records.get(number)
         assert latest in reported if reported else latest is None
         assert latest is None or not any(word.is_later_than(latest) for word in reported)
@@ -94,29 +85,21 @@ def test_a_later_run_replaces_an_earlier_one_and_a_node_that_left_is_no_member()
     assert found.merge([Member(node(1, 1), Standing.LEFT), Member(node(2)), Member(node(3))], 1) == []  # old words
 
 
-def test_a_node_whose_address_refuses_connections_is_suspected_sooner() -> None:
-    found = membership(1, 2)
-    look(found, 1, 4, received=(1, 2))
-    found.dialed(node(1).address, is_refused=True)
-    assert look(found, 4, 20, received=()) == {5: [1], 3 + AFTER // SECOND: [2]}
+@each("members, silent_from, dials, suspected", [
+    ((1, 2), 4, [(1, True)], {5: [1], 8: [2]}),
+    ((1,), 4, [(1, True), (1, False), (3, True)], {8: [1]}),  # it listens again
+    ((1,), 10, [(1, True)], {11: [1]}),  # its last contact is recent
+])  # fmt: skip
+def test_a_node_whose_address_refuses_connections_is_suspected_sooner(
+    members: tuple[int, ...], silent_from: int, dials: list[tuple[int, bool]], suspected: dict[int, list[int]]
+) -> None:
+    found = membership(*members)
+    look(found, 1, silent_from, received=members)
+    for number, is_refused in dials:
+        found.dialed(node(number).address, is_refused=is_refused)
+    assert look(found, silent_from, 20) == suspected
     found.note_contact(1, 20 * SECOND)
     assert look(found, 20, 40) == {20 + AFTER // SECOND: [1]}, "it was back, and is silent now"
-
-
-def test_a_node_that_listens_again_is_waited_for_as_ever() -> None:
-    found = membership(1)
-    look(found, 1, 4, received=(1,))
-    found.dialed(node(1).address, is_refused=True)
-    found.dialed(node(1).address, is_refused=False)
-    found.dialed("another:1", is_refused=True)
-    assert look(found, 4, 20) == {3 + AFTER // SECOND: [1]}
-
-
-def test_a_node_with_a_recent_contact_is_not_suspected_though_it_refuses() -> None:
-    found = membership(1)
-    look(found, 1, 10, received=(1,))
-    found.dialed(node(1).address, is_refused=True)
-    assert look(found, 10, 11) == {}
 
 
 def test_a_forgotten_log_is_not_taken_back_and_its_number_is_free() -> None:

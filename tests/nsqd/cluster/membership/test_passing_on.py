@@ -20,12 +20,10 @@ LARGE = b"x" * 1_000_000
 
 
 def leader_of(job_id: str, *stations: Station) -> list[int]:
-    """The numbers of the stations that have the job."""
     return [one.number for one in stations if one.client().context.queues.find(one.context.ids.decode(job_id.encode()))]
 
 
 def leaving(station: Station) -> Wire:
-    """A client of a node that has begun to leave."""
     client = station.client()
     assert client.do("CLUSTER", "LEAVING", "yes") == "OK"
     return client

@@ -28,11 +28,8 @@ from tests.nsqd.cluster.wire.identities import CONFIG
 from tests.nsqd.cluster.wire.identities import node as identity
 from tests.nsqd.core.node import Node
 
-WORDS = st.lists(
-    st.builds(
-        VersionedConfig, st.sampled_from(["a", "b"]), st.integers(0, 2), st.integers(0, 2), st.just(TopicConfig())
-    )
-)
+VERSIONS = st.integers(0, 2), st.integers(0, 2)
+WORDS = st.lists(st.builds(VersionedConfig, st.sampled_from(["a", "b"]), *VERSIONS, st.just(TopicConfig())))
 
 
 @given(WORDS, st.randoms(use_true_random=False))
@@ -90,10 +87,8 @@ def test_all_nodes_learn_of_a_change_also_nodes_that_come_later() -> None:
     first.cluster.configs.configure("orders", CONFIG.config, 9, 0)
     network.run(1)
     received = CONFIG._replace(at=9, node=0)
-    assert (second.cluster.configs.known, topic.config.max_attempts) == (
-        {"orders": received},
-        CONFIG.config.max_attempts,
-    )
+    assert second.cluster.configs.known == {"orders": received}
+    assert topic.config.max_attempts == CONFIG.config.max_attempts
     network.kill(first)
     network.run(1)
     third = network.start(2, seeds=[second.own.address])

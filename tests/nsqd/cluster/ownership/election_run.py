@@ -16,14 +16,13 @@ from typing import Any
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.facts import ClusterFacts
 from nsqd.cluster.membership.leader_frames import NO_REPLICA, LogExtent
-from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.ownership.candidate import VOTE_WITHIN, WITNESS_WITHIN, Attempt, Witnesses
 from nsqd.cluster.ownership.cases import Case, Quorum, ReplicaState
 from nsqd.cluster.ownership.election_frames import Answer, InSyncReplicas, Stage, VoteRequest
 from nsqd.cluster.ownership.elections import Elections
 from nsqd.cluster.wire.handshake import Credentials
 from nsqd.cluster.wire.link import Link
-from nsqd.cluster.wire.node_identity import Member, NodeIdentity
+from nsqd.cluster.wire.node_identity import NodeIdentity
 from nsqd.cluster.wire.part import Part
 from nsqd.core.message.epoch import Epoch
 from tests.nsqd.cluster.network import MS, SECOND, SECRET, SUSPECT_AFTER, Network, SimMember
@@ -53,20 +52,11 @@ class Copy:
 
 
 @dataclass
-class Facts:
-    """cluster.json."""
-
-    members: list[Member] = field(default_factory=list)
-    epochs: dict[bytes, Epoch] = field(default_factory=dict)
-    votes: dict[bytes, Vote] = field(default_factory=dict)
-
-
-@dataclass
 class Disk:
     """The part of a node that outlives a kill."""
 
     log_id: bytes  # into which it publishes
-    facts: Facts = field(default_factory=Facts)
+    facts: ClusterFacts = field(default_factory=ClusterFacts)  # cluster.json
     incarnation: int = 0
     led: dict[bytes, Copy] = field(default_factory=dict)
     replicas: dict[bytes, Copy] = field(default_factory=dict)
@@ -81,43 +71,6 @@ def observe(thing: object, name: str, note: Callable[..., None]) -> None:
         return method(*args)
 
     setattr(thing, name, noting)
-
-
-class Observed:
-    """Tells the run what the elections of a node decide."""
-
-    def __init__(self, node: ElectionNode) -> None:
-        self.node, self.run, self.elections = node, node.run, node.elections
-        observe(self.elections.voter, "_vote", self.vote)
-        observe(self.elections.voter, "_send_vote", self.send_vote)
-        observe(self.elections.candidate, "_ask", self.ask)
-        note_in_sync = self.elections.cases.note_in_sync
-
-        def noting(link: Link, in_sync: InSyncReplicas) -> None:
-            note_in_sync(link, in_sync)
-            self.noted(in_sync)
-
-        self.elections.cases.note_in_sync = noting
-
-    def vote(self, link: Link, case: Case, request: VoteRequest, now: int) -> None:
-        self.run.check_voter(self.node, request.log_id, request.lost.node)
-
-    def send_vote(self, link: Link, case: Case, request: VoteRequest, answer: Answer, now: int) -> None:
-        assert link.peer is not None
-        self.run.note_view(self.node, link.peer.number, request.log_id, case.in_sync)
-        if answer is Answer.GRANTED:
-            self.run.note_vote(self.node, request.log_id, request.number, link.peer.number)
-
-    def ask(self, attempt: Attempt) -> None:
-        if self.elections.attempt is attempt and not attempt.has_asked:
-            self.run.note_vote(self.node, attempt.case.log_id, attempt.number, self.node.own.number)
-
-    def noted(self, in_sync: InSyncReplicas) -> None:
-        case = self.elections.cases.by_log.get(in_sync.log_id)
-        if case is not None and case.in_sync is in_sync:
-            self.node.confirmed.add(in_sync.log_id)
-            if not in_sync.is_whole:
-                self.node.confirmed.discard(in_sync.log_id)
 
 
 class Naming:
@@ -169,45 +122,33 @@ class Witness:
         self.cut = {number for number in range(self.run.size) if self.random.random() < 0.3}
 
 
-class _Results(Part):
-    """Let a node do what is due for its elections."""
-
-    def __init__(self, node: ElectionNode) -> None:
-        self._node = node
-
-    def won(self, log_id: bytes, number: int, is_clean: bool) -> None:
-        self._node.run.won(self._node, log_id, number)
-
-    def called_off(self, log_id: bytes) -> None:
-        self._node.cancel(log_id)
-
-    def fenced(self, log_id: bytes, epoch: Epoch) -> None:
-        self._node.run.fenced(self._node, log_id, epoch)
-
-
 class ElectionNode(SimMember):
     """One run of a node. Implements nsqd.cluster.ownership.elections.ReplicaView."""
 
     def __init__(self, run: ElectionRun, own: NodeIdentity, disk: Disk) -> None:
         super().__init__(run.network, own, ["node0:4152"])
         self.run, self.disk = run, disk
-        facts = disk.facts
         credentials = Credentials("c", SECRET, own)
         random = run.network.random
-        self.cluster = Cluster(
-            credentials, ["node0:4152", "node1:4152"], SUSPECT_AFTER, random.randbytes,
-            ClusterFacts(0, tuple(facts.members), (), tuple(facts.epochs.items()), tuple(facts.votes.items())), self.now,
-        )  # fmt: skip
+        seeds = ["node0:4152", "node1:4152"]
+        self.cluster = Cluster(credentials, seeds, SUSPECT_AFTER, random.randbytes, disk.facts, self.now)
         self.witnesses: Witnesses = lambda number, then: then(None)
         if run.witness is not None:
             self.witnesses = self.ask_witnesses
         ask = lambda number, then: self.witnesses(number, then)  # noqa: E731
         times = SUSPECT_AFTER, UNCLEAN_AFTER
         self.elections = Elections(self.cluster, self, self.keep, ask, run.quorum, *times, random.randbytes, self.now)
-        self.cluster.add(self.elections, _Results(self))
-        self.observed = Observed(self)
+        results = Part()
+        results.won = lambda log_id, number, is_clean: run.won(self, log_id, number)
+        results.fenced = lambda log_id, epoch: run.fenced(self, log_id, epoch)
+        results.called_off = self.cancel
+        self.cluster.add(self.elections, results)
+        observe(self.elections.voter, "_vote", self.note_request)
+        observe(self.elections.voter, "_send_vote", self.note_reply)
+        observe(self.elections.candidate, "_ask", self.note_ask)
+        self.note_in_sync, self.elections.cases.note_in_sync = self.elections.cases.note_in_sync, self.noted
         self.waiting: list[Callable[[bool], None]] = []
-        self.writing: tuple[int, Facts, list[Callable[[bool], None]]] | None = None
+        self.writing: tuple[int, ClusterFacts, list[Callable[[bool], None]]] | None = None
         self.promoting: tuple[bytes, int, int] | None = None  # log, number, when it is done
         self.opening: list[tuple[int, bytes]] = []  # promoted logs that are opened again at the start
         self.serving: dict[bytes, Epoch] = {}
@@ -218,6 +159,24 @@ class ElectionNode(SimMember):
         self.must_restart = False
         self.asked_at: dict[int, int] = {}  # when the witness was asked about each node
         self.turned = self.network.now
+
+    def note_request(self, link: Link, case: Case, request: VoteRequest, now: int) -> None:
+        self.run.check_voter(self, request.log_id, request.lost.node)
+
+    def note_reply(self, link: Link, case: Case, request: VoteRequest, answer: Answer, now: int) -> None:
+        self.run.note_view(self, link.peer.number, request.log_id, case.in_sync)
+        if answer is Answer.GRANTED:
+            self.run.note_vote(self, request.log_id, request.number, link.peer.number)
+
+    def note_ask(self, attempt: Attempt) -> None:
+        if self.elections.attempt is attempt and not attempt.has_asked:
+            self.run.note_vote(self, attempt.case.log_id, attempt.number, self.own.number)
+
+    def noted(self, link: Link, in_sync: InSyncReplicas) -> None:
+        self.note_in_sync(link, in_sync)
+        case = self.elections.cases.by_log.get(in_sync.log_id)
+        if case is not None and case.in_sync is in_sync:
+            (self.confirmed.add if in_sync.is_whole else self.confirmed.discard)(in_sync.log_id)
 
     def own_extent(self, log_id: bytes) -> LogExtent:
         return NO_REPLICA
@@ -236,7 +195,6 @@ class ElectionNode(SimMember):
         return states
 
     def ask_witnesses(self, number: int, then: Callable[[int | None], None]) -> None:
-        assert self.run.witness is not None
         self.asked_at[number] = self.network.now
         self.run.witness.ask(self, number, then)
 
@@ -245,9 +203,10 @@ class ElectionNode(SimMember):
     def keep(self, then: Callable[[bool], None]) -> None:
         self.waiting.append(then)
 
-    def facts(self) -> Facts:
+    def facts(self) -> ClusterFacts:
         leaders = self.cluster.leaders
-        return Facts(self.cluster.members(), dict(leaders.epochs), dict(leaders.votes))
+        members, epochs, votes = self.cluster.members(), leaders.epochs.items(), leaders.votes.items()
+        return ClusterFacts(0, tuple(members), (), tuple(epochs), tuple(votes))
 
     def write(self) -> None:
         random = self.network.random
@@ -298,7 +257,6 @@ class ElectionNode(SimMember):
         self.begin(log_id, number)
 
     def begin(self, log_id: bytes, number: int) -> None:
-        """Begin an epoch of a log that this node leads."""
         copy, epoch = self.disk.led[log_id], Epoch(number, self.own.number, self.network.random.randbytes(8))
         copy.epochs.append((epoch, copy.end))
         copy.end += 10
@@ -332,7 +290,6 @@ class ElectionRun:
         # for a voter and an election: the in-sync followers that it knew when it voted, and how long its replica was
         self.views: dict[tuple[int, int, bytes], tuple[InSyncReplicas | None, LogExtent | None]] = {}
         self.won_clean = self.won_unclean = self.fences = 0
-        self.history: list[str] = []
         self.logs = self.size
         for number in range(self.size):
             self.start(number)
@@ -342,7 +299,7 @@ class ElectionRun:
     def start(self, number: int) -> None:
         """Start a node: it asks the others first whether its logs are led by somebody else."""
         disk = self.disks[number]
-        known = dict(disk.facts.epochs)
+        known = dict(disk.facts.leaders)
         for other in self.nodes.values():
             if other.own.number != number and other.runs and not self.is_cut(number, other.own.number):
                 for log_id, epoch in other.cluster.leaders.epochs.items():
@@ -435,12 +392,8 @@ class ElectionRun:
         assert leader != voter.own.number or not voter.cluster.leaders.holds(log_id), "a leader has voted its log away"
         contact_at = membership.last_contact(leader)
         other = self.nodes.get(leader)  # a false word may name a node that there is not
-        is_served = (
-            other is not None
-            and other.is_up
-            and log_id in other.serving
-            and log_id not in other.cluster.leaders.stepped_down
-        )
+        stepped_down = other.cluster.leaders.stepped_down if other is not None else {}
+        is_served = other is not None and other.is_up and log_id in other.serving and log_id not in stepped_down
         if contact_at is not None and is_served:
             assert now - contact_at >= SUSPECT_AFTER - SECOND, "a node has voted for the log of a node that it hears"
         is_awaited = leader in {one.number for one in membership.members} and membership._back_by.get(leader, 0) > now
@@ -459,7 +412,6 @@ class ElectionRun:
 
     def won(self, node: ElectionNode, log_id: bytes, number: int) -> None:
         attempt = node.elections.attempt
-        assert attempt is not None
         own, leader = node.own.number, attempt.lost.node
         granted = {one for one, reply in attempt.replies.items() if reply.answer is Answer.GRANTED} | {own}
         for one in granted:
@@ -491,7 +443,6 @@ class ElectionRun:
     def check_clean(self, node: ElectionNode, log_id: bytes) -> None:
         """Whoever promotes at once has all that any voter knows of."""
         attempt = node.elections.attempt
-        assert attempt is not None
         invitation = attempt.invitation
         entitled = {node.own.number} | ({invitation.node} if invitation is not None else set())
         views = [self.views[one, node.own.number, log_id] for one in attempt.replies]
@@ -503,9 +454,8 @@ class ElectionRun:
         newest = max((one.position for one in reported), default=0)
         named = {number for one in reported if one.position == newest for number in one.named}
         assert entitled & named, "a replica was promoted at once that does not count"
-        assert any(log_id in self.nodes[one].confirmed for one in entitled & named), (
-            "a replica was promoted at once whose node has was paused or restarted"
-        )
+        is_fresh = any(log_id in self.nodes[one].confirmed for one in entitled & named)
+        assert is_fresh, "a replica was promoted at once whose node was paused or restarted"
         assert extent.end >= newest, "an out-of-date replica was promoted at once"
 
     def fenced(self, node: ElectionNode, log_id: bytes, epoch: Epoch) -> None:
@@ -526,7 +476,6 @@ class ElectionRun:
         random, network = self.random, self.network
         what = random.choice(HAPPENINGS)
         node = random.choice(list(self.nodes.values()))
-        self.history.append(f"{network.now // MS}: {what} {node.own.number}")
         if what == "halves":
             network.cut = set(network.halves())
         elif what == "one way":
@@ -567,7 +516,6 @@ class ElectionRun:
             self.witness.cut = set()
         most = (self.size - 1) // 2 if self.quorum is Quorum.MAJORITY else self.size - 1
         dead = set(self.random.sample(range(self.size), self.random.randrange(most + 1)))
-        self.history.append(f"{self.network.now // MS}: all hear each other, but {dead}")
         for number, node in list(self.nodes.items()):
             node.still_until = 0
             if number in dead:

@@ -38,6 +38,15 @@ def nodes_of(network: Network, count: int) -> list[Node]:
     return [Node(member) for member in network.meet(count)]
 
 
+def closing(seed: int, count: int = 2) -> tuple[Network, Node, Node]:
+    """Two nodes, of which the first one has closed a log that `count` nodes must know of."""
+    network = Network(seed)
+    first, second = nodes_of(network, 2)
+    first.closed.close(WORD, count)
+    first.write()
+    return network, first, second
+
+
 def test_a_log_may_be_removed_when_enough_nodes_have_durably_that_it_is_closed() -> None:
     network = Network(1)
     first, second, third = nodes_of(network, 3)
@@ -60,10 +69,7 @@ def test_a_log_may_be_removed_when_enough_nodes_have_durably_that_it_is_closed()
 
 
 def test_one_other_node_has_it_even_if_nothing_was_copied_but_not_more_nodes_than_there_are() -> None:
-    network = Network(2)
-    first, second = nodes_of(network, 2)
-    first.closed.close(WORD, 1)
-    first.write()
+    network, first, second = closing(2, 1)
     assert first.removable == []
     network.run(1)
     second.write()
@@ -77,10 +83,7 @@ def test_one_other_node_has_it_even_if_nothing_was_copied_but_not_more_nodes_tha
 
 
 def test_a_node_that_comes_later_learns_of_it_from_any_other() -> None:
-    network = Network(4)
-    first, second = nodes_of(network, 2)
-    first.closed.close(WORD, 2)
-    first.write()
+    network, first, second = closing(4)
     network.run(1)
     second.write()
     network.kill(first.member)
@@ -124,10 +127,7 @@ def test_so_many_closed_logs_are_remembered() -> None:
 
 
 def test_a_word_that_another_leader_makes_void_lets_nothing_be_removed() -> None:
-    network = Network(6)
-    first, second = nodes_of(network, 2)
-    first.closed.close(WORD, 2)
-    first.write()
+    _, first, second = closing(6)
     first.member.cluster.leaders.learn(WORD.log_id, Epoch(201, 1, bytes(8)))
     link: Link = first.member.cluster.links[1]
     first.closed.receive(link, FrameKind.CLOSED, pack_kept(FrameKind.CLOSED, WORD.log_id)[5:], 0)

@@ -82,9 +82,8 @@ class OneFollower:
 def test_all_nodes_get_the_in_sync_followers_since_when_and_whether_they_have_everything() -> None:
     elections, leader_side, link = FakeElections(), OneFollower(), Side().link
     cluster = SimpleNamespace(own=SimpleNamespace(log_id=LOG_ID), links={2: link})
-    reports = InSyncReports(
-        cluster, elections, SimpleNamespace(leader_side=leader_side, leader_sides={LOG_ID: leader_side})
-    )
+    copying = SimpleNamespace(leader_side=leader_side, leader_sides={LOG_ID: leader_side})
+    reports = InSyncReports(cluster, elections, copying)
 
     def tick() -> list[tuple[Any, ...]]:
         elections.reports.clear()

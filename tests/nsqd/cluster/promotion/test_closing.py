@@ -16,7 +16,7 @@ from nsqd.storage.log.followers import Followers
 from shared.topic_config import TopicConfig
 from tests.cases import each
 from tests.nsqd.cluster.network import Network
-from tests.nsqd.cluster.promotion.promotion_run import NewLeader
+from tests.nsqd.cluster.promotion.new_leader import NewLeader
 from tests.nsqd.cluster.promotion.test_promotions import new_leader
 from tests.nsqd.cluster.wire.identities import node as identity
 from tests.nsqd.storage.sim_node import NODE
@@ -81,7 +81,6 @@ class ClosingNode:
         self.cluster.membership.merge([Member(replace(identity(NODE, 1), log_id=log_id), standing)], 0)
 
     def reopen(self) -> None:
-        """Begin the next run."""
         self.node.promotions.logs.clear()
         self.node.promotions.host.is_closed = self.closed.is_closed
         self.node.promotions.reopen()
@@ -113,7 +112,6 @@ def closing_node(owes: bool = False, standing: Standing | None = None) -> Closin
 
 
 def following() -> ClosingNode:
-    """A node with a replica of the log."""
     node = ClosingNode()
     node.node.replicas.open_all()
     node.node.run()
@@ -181,8 +179,7 @@ def test_a_node_that_learns_that_its_promoted_log_is_closed_stops_serving_it() -
     node.look()
     assert node.node.places.promoted is None
     assert len(node.node.directory.aside) == 1, "it may hold what the node that has closed the log did not have"
-    assert node.node.promotions.logs == {}
-    assert failed == [node.log_id]
+    assert (node.node.promotions.logs, failed) == ({}, [node.log_id])
 
 
 def test_a_start_sets_aside_what_another_node_has_closed() -> None:
@@ -193,8 +190,7 @@ def test_a_start_sets_aside_what_another_node_has_closed() -> None:
     node.reopen()
     node.closing = node.make()
     node.node.run()
-    assert len(node.node.directory.aside) == 1
-    assert node.node.promotions.logs == {}
+    assert (len(node.node.directory.aside), node.node.promotions.logs) == (1, {})
 
 
 def test_a_log_that_was_lost_to_damage_in_part_is_not_closed() -> None:
@@ -240,8 +236,7 @@ def test_a_replica_of_a_closed_log_goes_and_so_does_an_old_log_once_the_own_log_
     replica = node.node.replicas.kept[node.log_id].replica
     node.cluster.leaders.close(make_closed(node.log_id, replica.end, list(replica.manifest.epochs)))
     node.look()
-    assert removed == [node.log_id]
-    assert node.node.replicas.kept == {}
+    assert (removed, node.node.replicas.kept) == ([node.log_id], {})
     node.look()
     assert node.old_logs.left == [bytes(16), node.log_id], "the follower lacks the last byte"
     node.own.followers[2].durable = 50
@@ -263,8 +258,7 @@ def test_a_replica_that_holds_more_than_a_closed_log_is_kept_as_a_diverged_copy(
     node.node.places.keep_diverged = lambda log_id: aside.append(log_id) or "aside"
     node.cluster.leaders.close(make_closed(node.log_id, 100, [(Epoch(170, 2, bytes(8)), 0)]))
     node.look()
-    assert aside == [node.log_id]
-    assert node.node.replicas.kept == {}
+    assert (aside, node.node.replicas.kept) == ([node.log_id], {})
 
 
 def test_a_log_that_retains_finished_messages_is_not_closed() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from nsqd.cluster.membership.deletions import LostLogDeletions, pack_content
 from nsqd.cluster.membership.leader_frames import pack_kept
-from nsqd.cluster.promotion.deleting import MOST_NAMED, Deleting
+from nsqd.cluster.promotion.deleting import Deleting
 from nsqd.cluster.promotion.promoted_log import SERVING, PromotedLog
 from nsqd.cluster.wire.frames import FrameKind, PeerError
 from nsqd.cluster.wire.link import Link
@@ -218,14 +218,3 @@ def test_a_node_that_promotes_the_log_that_it_had_lost_deletes_there_itself() ->
     node.deleting.tick(1)
     assert "c" not in node.broker.topics["t"].channels
     node.deleting.tick(2)
-
-
-def test_a_line_names_few_of_many_deletions(caplog: pytest.LogCaptureFixture) -> None:
-    node = served()
-    topic = node.broker.topics["t"]
-    for number in range(MOST_NAMED + 2):
-        topic.channel(f"d{number}")
-    channels = [Deletion(DeletionKind.CHANNEL_DELETED, topic.number, one.number) for one in topic.channels.values()]
-    node.deliver(node.word(*channels))
-    assert ", and 3 more" in caplog.text
-    assert topic.channels == {}

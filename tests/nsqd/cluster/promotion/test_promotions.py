@@ -22,18 +22,12 @@ from nsqd.storage.log.opening import Extend, OpenLog, Promoted
 from nsqd.storage.log.reading import LogReading
 from nsqd.storage.memory import MemoryStore
 from tests.cases import each
-from tests.nsqd.cluster.promotion.promotion_run import NewLeader, Places
+from tests.nsqd.cluster.promotion.new_leader import NewLeader, Places
 from tests.nsqd.cluster.replication.test_replica_to_log import known_log, replica_of
 from tests.nsqd.core.node import SECOND
-from tests.nsqd.storage.sim_disk import PowerCut, SimDisk, SimFile
+from tests.nsqd.storage.sim_disk import PowerCut, SimFile
 from tests.nsqd.storage.sim_node import NODE, Clock
 from tests.nsqd.storage.small_log import new_disk
-
-
-def replica_disk(disk: SimDisk) -> Disk:
-    """Return the disk of a replica as replay sees it."""
-    manifest = read_manifest(disk)
-    return ReplicaDisk(disk.kill(), manifest)
 
 
 def new_leader() -> tuple[NewLeader, bytes]:
@@ -44,7 +38,6 @@ def new_leader() -> tuple[NewLeader, bytes]:
 
 
 def serving(is_clean: bool = True) -> tuple[NewLeader, bytes]:
-    """Return a node that has promoted a log, and the log's id."""
     node, log_id = new_leader()
     node.promotions.won(log_id, 70, is_clean)
     node.run()
@@ -194,12 +187,15 @@ def test_a_promotion_that_is_called_off_and_fails_when_its_epoch_is_durable_is_f
     assert numbers(node) == [71]
 
 
-def test_one_log_is_opened_at_a_time() -> None:
+def test_one_log_is_opened_at_a_time_and_a_promotion_that_waits_is_called_off() -> None:
     node, log_id = new_leader()
     node.promotions.won(log_id, 70)
     node.replicas.put_back(bytes(16), 3)
     node.promotions.won(bytes(16), 71)
     assert [one.state for one in node.promotions.logs.values()] == [READING, WAITING]
+    node.promotions.called_off(bytes(16))
+    assert list(node.promotions.logs) == [log_id]
+    assert not node.promotions.leads(bytes(16))
 
 
 @each("steps", [0, 1, 2, 3, 100])
@@ -230,8 +226,7 @@ def test_a_log_that_another_node_has_promoted_meanwhile_is_not_opened_at_a_start
     node.promotions.reopen()
     node.run()
     assert asked == [(log_id, (70, 1), Followers())]
-    assert len(node.directory.aside) == 1
-    assert node.promotions.logs == {}
+    assert (len(node.directory.aside), node.promotions.logs) == (1, {})
     assert not node.announced
 
 
@@ -284,16 +279,6 @@ def test_a_promotion_that_is_called_off_when_its_epoch_is_durable_goes_on() -> N
     assert node.promotions.logs[log_id].state == SERVING
 
 
-def test_a_promotion_that_waits_is_called_off() -> None:
-    node, log_id = new_leader()
-    node.promotions.won(log_id, 70)
-    node.replicas.put_back(bytes(16), 3)
-    node.promotions.won(bytes(16), 71)
-    node.promotions.called_off(bytes(16))
-    assert list(node.promotions.logs) == [log_id]
-    assert not node.promotions.leads(bytes(16))
-
-
 @each("cut_in", range(0, 30, 3))
 def test_a_kill_before_the_epoch_is_announced_leaves_a_replica_for_the_next_run(cut_in: int) -> None:
     node, log_id = new_leader()
@@ -306,14 +291,16 @@ def test_a_kill_before_the_epoch_is_announced_leaves_a_replica_for_the_next_run(
     else:
         return  # it was over before
     node = again(node)
+    has_begun = node.places.replica is None and read_manifest(node.places.promoted) is None  # the epoch is durable
     node.replicas.open_all()
     node.promotions.reopen()
     node.run()
-    if node.promotions.logs:  # the epoch was durable, and the manifest was gone
+    has_outlived = "an election has outlived the run of its node"
+    assert bool(node.promotions.logs) is bool(node.announced) is has_begun, has_outlived
+    if has_begun:
         assert node.promotions.logs[log_id].state == SERVING
         return
     assert node.places.replica is not None
-    assert not node.announced
     replica = node.replicas.kept[log_id].replica
     assert not any(epoch.node == 1 for epoch, _ in replica.manifest.epochs)
 
@@ -337,7 +324,6 @@ def test_a_node_that_stops_opens_nothing_more_and_closes_what_is_open(steps: int
 
 
 def is_closed(opened: OpenLog) -> bool:
-    """Return True if the file that a log is written to is closed."""
     file = opened.writer._file
     return isinstance(file, SimFile) and file.closed
 
@@ -387,8 +373,7 @@ def test_a_log_is_opened_again_above_a_later_run_of_this_node_that_others_know()
     node, log_id = serving()
     node.promotions.begin_again(log_id, 75)
     node.run()
-    assert node.announced[-1].number == 75
-    assert node.promotions.logs[log_id].state == SERVING
+    assert (node.announced[-1].number, node.promotions.logs[log_id].state) == (75, SERVING)
     assert node.directory.aside == []
 
 
@@ -415,53 +400,39 @@ def test_memory_is_divided() -> None:
 
 def test_a_broker_is_attached_in_slices_and_detached_when_the_log_is_lost() -> None:
     node, log_id = new_leader()
-    left = [3]
+    attaching, detaching = [True, True, False], [True, True, False]  # whether more slices follow
     brokers: list[Broker] = []
+    gone: list[Broker] = []
 
     def attach(broker: Broker, deletions: Deletions | None) -> Callable[[], bool]:
         brokers.append(broker)
-
-        def attach_batch() -> bool:
-            left[0] -= 1
-            return left[0] > 0
-
-        return attach_batch
-
-    gone: list[Broker] = []
+        return lambda: attaching.pop(0)
 
     def detach(broker: Broker) -> Callable[[], bool]:
-        slices = [True, True, False]
-
-        def detach_batch() -> bool:
-            gone.append(broker)
-            return slices.pop(0)
-
-        return detach_batch
+        gone.append(broker)
+        return lambda: detaching.pop(0)
 
     node.promotions.host.attach, node.promotions.host.detach = attach, detach
     node.promotions.won(log_id, 70)
     while not brokers:
         node.work.step(node.random)
     led = node.promotions.logs[log_id]
-    assert (led.state, left) == (ATTACHING, [2]), "one slice in a turn"
+    assert (led.state, len(attaching)) == (ATTACHING, 2), "one slice in a turn"
     node.run()
-    assert (led.state, left) == (SERVING, [0])
+    assert (led.state, attaching) == (SERVING, [])
     log = led.log
     node.promotions.lose(log_id)
     node.promotions.lose(log_id)
-    assert (gone, is_closed(log)) == (brokers, False), "one slice in a turn"
+    assert (gone, len(detaching), is_closed(log)) == (brokers, 2, False), "one slice in a turn"
     node.run()
-    assert (gone, is_closed(log)) == (3 * brokers, True)
+    assert (gone, detaching, is_closed(log)) == (brokers, [], True)
     assert node.promotions.logs == {}
 
 
-def test_what_is_deleted_is_noted_from_the_announcement_to_the_attachment_and_between_a_detachment_and_the_next() -> (
-    None
-):
+def test_what_is_deleted_is_noted_until_the_attachment_and_between_a_detachment_and_the_next() -> None:
     node, log_id = new_leader()
-    home = Broker(
-        Limits(), MemoryStore(lambda ceiling: True), IdSource(1, 1, lambda ceiling: True), Random(1).randrange
-    )
+    store, ids = MemoryStore(lambda ceiling: True), IdSource(1, 1, lambda ceiling: True)
+    home = Broker(Limits(), store, ids, Random(1).randrange)
     attached: list[Deletions | None] = []
 
     def attach(broker: Broker, deletions: Deletions | None) -> Callable[[], bool]:
@@ -536,8 +507,7 @@ def test_a_log_that_was_given_up_is_kept_as_a_diverged_copy_when_another_node_ha
     write_something(node, log_id)
     node.promotions.lose(log_id)
     node.run()
-    assert node.promotions.logs == {}
-    assert len(node.directory.aside) == 1
+    assert (node.promotions.logs, len(node.directory.aside)) == ({}, 1)
 
 
 def test_a_promoted_log_that_cannot_be_written_for_long_may_be_taken_over_and_goes_on_meanwhile() -> None:
@@ -591,7 +561,7 @@ def test_the_time_of_a_log_goes_on_from_what_its_follower_noted(is_kept: bool) -
     node, log_id = new_leader()
     node.clock.wall += 3600 * SECOND  # the clocks of the two machines differ
     disk = node.places.disk
-    last = LogReading(replica_disk(disk)).replay.last
+    last = LogReading(ReplicaDisk(disk.kill(), read_manifest(disk))).replay.last
     note = Anchor(last + 5 * SECOND, node.clock.wall - SECOND, 0, NO_BOOT)
     if is_kept:  # by an earlier run
         write_note(disk, note)

@@ -51,11 +51,9 @@ def test_copies_that_do_not_come_in_time_hold_back_only_what_is_delivered_once_a
     """The node that promotes the log may not know its finish."""
     cluster, a, _ = lender_and_clients(3)
     client = a.client()
-    client.replies(
-        request("ADDJOB", "q", b"1", 0, *ONCE)
-        + request("ADDJOB", "q", b"2" * 600_000, 0, *ONCE)
-        + request("ADDJOB", "q", b"3" * 600_000, 0)
-    )
+    for words in ((b"1", 0, *ONCE), (b"2" * 600_000, 0, *ONCE), (b"3" * 600_000, 0)):
+        client.peer.receive(request("ADDJOB", "q", *words), client.node.now)
+    client.replies()
     for replies in a.held:
         replies.give_up()
     cluster.settle()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.files import file_of, segment_name
-from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader, decode, decode_header
+from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader, decode_header
 from nsqd.storage.log.writer import Tap
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import SimNode
@@ -124,17 +124,6 @@ class Archive:
     def stops_before(self, key: Key) -> dict[Key, int]:
         """Return the segments of the log before a segment, each with the offset at which it ends."""
         return dict(self._before[key])
-
-    def record_end(self, key: Key, end: int) -> int:
-        """Return the position at which the record ends that begins at `end`, after what a copy has of a segment."""
-        data = bytes(self.data[key])
-        stop = decode(data, HEADER_SIZE + end - key[0], decode_header(data).seed)
-        if stop:
-            return key[0] + stop - HEADER_SIZE
-        firsts = [bytes(data) for (base, _), data in self.data.items() if base == end]
-        return max(
-            [end + decode(one, HEADER_SIZE, decode_header(one).seed) - HEADER_SIZE for one in firsts], default=end
-        )
 
     def cut(self, key: Key, size: int) -> SimDisk:
         """Return a disk with the log up to a segment's first `size` bytes, of which nothing was cleaned or removed."""

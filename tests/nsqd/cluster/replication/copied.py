@@ -29,9 +29,8 @@ def judge_bytes(archive: Archive, disk: SimDisk, manifest: Manifest, end: int) -
         header = _header(disk, file.name)
         assert (header.base, header.generation) == (file.base, file.generation), f"{file.name} is not what it says"
         if header.generation:
-            assert archive.rewritten.get((file.segment, content[:HEADER_SIZE])) == content, (
-                f"{file.name} is not the log's"
-            )
+            is_same = archive.rewritten.get((file.segment, content[:HEADER_SIZE])) == content
+            assert is_same, f"{file.name} is not the log's"
             continue
         key = header.base, header.epoch
         assert key in stops, f"{file.name} does not precede {manifest.files[-1].name} in the log"

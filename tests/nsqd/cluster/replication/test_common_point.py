@@ -116,10 +116,8 @@ def history(random: Random) -> list[Copy]:
 
 def parting(own: Copy, peer: Copy) -> int:
     """Return how many bytes of two copies are the same, from the beginning on."""
-    pairs = zip(own.content, peer.content, strict=False)
-    return next(
-        (place for place, (one, other) in enumerate(pairs) if one != other), min(len(own.content), len(peer.content))
-    )
+    same = [one == other for one, other in zip(own.content, peer.content, strict=False)]
+    return [*same, False].index(False)
 
 
 @given(st.integers(0, 1 << 32))

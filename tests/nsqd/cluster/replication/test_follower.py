@@ -27,8 +27,3 @@ def test_connected_nodes_come_first_then_nodes_with_room_then_other_zones() -> N
     ]  # fmt: skip
     for log in range(20):
         assert chosen(log.to_bytes(16), nodes, 6) == [4, 3, 2, 6, 1, 5]
-
-
-def test_there_may_be_fewer_nodes_than_are_wanted() -> None:
-    assert chosen(LOG, [], 2) == []
-    assert chosen(LOG, [KnownNode(1)], 2) == [1]

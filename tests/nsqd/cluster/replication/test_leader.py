@@ -15,7 +15,7 @@ from nsqd.storage.log.files import SegmentFile, file_of
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader, decode_header
 from tests.cases import each
-from tests.nsqd.cluster.replication.copying_run import SteppedWork, _Members, proved_link
+from tests.nsqd.cluster.replication.sides import FakeMembers, SteppedWork, proved_link
 from tests.nsqd.cluster.replication.test_replica import FIRST, NODE, SECOND, Log
 from tests.nsqd.cluster.wire.identities import node
 
@@ -76,7 +76,7 @@ class Side:
     def __init__(self, log: Log, rate: int = 0) -> None:
         self.source = LogOfTest(log)
         self.work = SteppedWork()
-        cluster = _Members(node(NODE))
+        cluster = FakeMembers(node(NODE))
         self.link: Link = proved_link(None, node(FOLLOWER))
         cluster.links[FOLLOWER] = self.link
         cluster.members = [cluster.own, node(FOLLOWER)]
@@ -100,7 +100,7 @@ class Side:
 
 def asked_to_follow(topics_ask_for: int, replicas: int, log_asked_for: int = 1) -> set[int]:
     """The nodes that a leader with five other nodes asks to keep a copy."""
-    log, cluster, copies = Log(), _Members(node(NODE)), Copies(0)
+    log, cluster, copies = Log(), FakeMembers(node(NODE)), Copies(0)
     log.begin()
     others = [number for number in range(5) if number != NODE]
     cluster.links.update({number: proved_link(None, node(number)) for number in others})
@@ -190,23 +190,18 @@ def test_a_log_in_which_nothing_stands_yet() -> None:
     assert [kind for kind, _ in side.sent()] == [FrameKind.SEGMENT, FrameKind.BYTES, FrameKind.SWITCH]
 
 
-def test_what_was_read_for_a_place_is_not_sent_as_if_it_stood_elsewhere() -> None:
+def test_what_was_read_for_a_place_is_not_sent_as_if_it_stood_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     log, second = two_segments()
     side = Side(log)
-    before, leader_module.LAST = leader_module.LAST, 0
-    try:
-        first = stream.Have(second, [(FIRST.pack(), 0)], {0: 0})
-        side.leader_side.receive(side.link, FrameKind.HAVE, stream.pack_have(first)[5:])
-        side.sent()
-        log.write(b"four")
-        end = log.end
-        log.write(b"five")
-        side.leader_side.receive(side.link, FrameKind.GAVE_UP, b"for a moment")
-        later = stream.Have(end, [(FIRST.pack(), 0)], {0: 0, second: 0})
-        sent = side.have(later)
-    finally:
-        leader_module.LAST = before
-    assert sent == [
+    monkeypatch.setattr(leader_module, "LAST", 0)
+    first = stream.Have(second, [(FIRST.pack(), 0)], {0: 0})
+    side.leader_side.receive(side.link, FrameKind.HAVE, stream.pack_have(first)[5:])
+    side.sent()
+    log.write(b"four")
+    end = log.end
+    log.write(b"five")
+    side.leader_side.receive(side.link, FrameKind.GAVE_UP, b"for a moment")
+    assert side.have(stream.Have(end, [(FIRST.pack(), 0)], {0: 0, second: 0})) == [
         (FrameKind.RESUME, stream.pack_epochs(FrameKind.RESUME, [(FIRST.pack(), 0)])[5:]),
         *_bytes(second, HEADER_SIZE + end - second, log.files[second][HEADER_SIZE + end - second :]),
     ]

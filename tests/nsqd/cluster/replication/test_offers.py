@@ -18,11 +18,8 @@ from nsqd.storage.log.records import HEADER_SIZE
 from tests.cases import each
 
 
-def test_without_followers_no_node_is_waited_for() -> None:
-    assert offers.is_enough(Followers(), set())
-
-
 def test_if_no_publish_asked_for_copies_all_that_count_are_waited_for() -> None:
+    assert offers.is_enough(Followers(), set())
     assert not offers.is_enough(Followers((1, 2)), {1, 3})
     assert offers.is_enough(Followers((1, 2)), {1, 2})
 

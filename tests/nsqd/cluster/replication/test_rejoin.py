@@ -64,12 +64,9 @@ def asked(disk: SimDisk, node: int = NODE, lease: int = 0, wall: int = WALL, lea
     return rejoin.least_id
 
 
-def test_a_new_log_begins_above_what_is_known_and_above_the_time() -> None:
+def test_a_new_log_begins_above_the_highest_lease_that_is_known_and_above_the_time() -> None:
     assert asked(SimDisk(Random(1))) == FIRST
     assert asked(SimDisk(Random(1)), lease=FIRST) == FIRST + SAFE_LEASES * LEASE
-
-
-def test_the_highest_lease_that_others_know_counts() -> None:
     assert asked(SimDisk(Random(1)), leases=[FIRST, FIRST + 1, 0]) == FIRST + 1 + SAFE_LEASES * LEASE
 
 
@@ -105,16 +102,10 @@ def test_another_number_is_refused() -> None:
 def test_an_old_log_continues_above_the_ids_that_others_know() -> None:
     old, reading = published()
     leased = reading.start_results.leased
-    assert begins(old, leased) == 0
-    assert begins(old, leased + 1) == first_of_new_log(WALL, leased + 1)
-
-
-def begins(disk: SimDisk, known: int) -> int:
-    """The id with which a node continues if a node with a replica knows this lease; 0: with that of its log."""
-
-    rejoin = Rejoin(Told(Offer("other:4152", 0, (), known)), NODE, 0, lambda: WALL)
-    assert not rejoin(disk, LogReading(disk.kill()))
-    return rejoin.least_id
+    for known, first in ((leased, 0), (leased + 1, first_of_new_log(WALL, leased + 1))):
+        rejoin = Rejoin(Told(Offer("other:4152", 0, (), known)), NODE, 0, lambda: WALL)
+        assert not rejoin(old, LogReading(old.kill()))
+        assert rejoin.least_id == first
 
 
 def test_of_several_replicas_that_of_the_latest_epoch_is_fetched() -> None:

@@ -85,8 +85,20 @@ class World:
         disk.put(name, before[:at] + b"?" + before[at + 1 :])
         return name, before
 
+    def grow(self) -> SimDisk:
+        """Let the log have more segments, which the other node has, too. Returns the disk."""
+        topic = self.node.broker.topics["t"]
+        for _ in range(20):
+            self.node.turn(partial(topic.publish, [BODIES[1]], len(BODIES[1])))
+        self.other = OneReplica(self.node.disk.kill(), self.node.log.writer.written.position)
+        return self.node.disk.kill()
+
+    def replace_damage(self, disk: SimDisk) -> tuple[int, int]:
+        """Replace the damage of a disk as a start does."""
+        common = dict.fromkeys(self.other.ask(b"", Followers()), END)
+        return replace_damage(disk, LogReading(disk, END).log_records, self.other, common)
+
     def read(self) -> list[bytes]:
-        """Read the topic's messages back."""
         (topic,) = self.node.store.logged()
         plan = self.node.log.history().plan(topic, 0, len(BODIES), 1 << 20)
         batches, _ = plan.read()
@@ -214,18 +226,12 @@ def test_what_a_follower_is_sent_is_whole_or_waits(world: World) -> None:
 
 def test_a_start_fetches_a_segment_that_is_missing(world: World) -> None:
     """Otherwise the messages in it were lost, and the followers would remove the segment, too."""
-    topic = world.node.broker.topics["t"]
-    for _ in range(20):
-        world.node.turn(partial(topic.publish, [BODIES[1]], len(BODIES[1])))
-    disk = world.node.disk.kill()
-    world.other = OneReplica(disk.kill(), world.node.log.writer.written.position)
+    disk = world.grow()
     _, name, *later = [name for name in disk.names() if name.endswith(".0.log")]
     assert later
     content = disk.content(name)
     disk.vanish(name)
-    records = LogReading(disk, END).log_records
-    common = dict.fromkeys(world.other.ask(b"", Followers()), END)
-    assert replace_damage(disk, records, world.other, common) == (1, 0)
+    assert world.replace_damage(disk) == (1, 0)
     restored = disk.content(name)
     assert restored == content[: len(restored)]
     assert not LogReading(disk, END).log_records.damage.spots
@@ -234,11 +240,7 @@ def test_a_start_fetches_a_segment_that_is_missing(world: World) -> None:
 @pytest.mark.parametrize("is_next_lost", [False, True])
 def test_a_start_fetches_the_end_of_a_segment_that_is_cut_anywhere(world: World, is_next_lost: bool) -> None:
     """The first part of a record is there: it is replaced together with the missing bytes."""
-    topic = world.node.broker.topics["t"]
-    for _ in range(20):
-        world.node.turn(partial(topic.publish, [BODIES[1]], len(BODIES[1])))
-    whole = world.node.disk.kill()
-    world.other = OneReplica(whole.kill(), world.node.log.writer.written.position)
+    whole = world.grow()
     _, name, following, *later = [name for name in whole.names() if name.endswith(".0.log")]
     assert later
     size = int(following[:20]) - int(name[:20]) + HEADER_SIZE
@@ -247,9 +249,7 @@ def test_a_start_fetches_the_end_of_a_segment_that_is_cut_anywhere(world: World,
         disk.put(name, whole.content(name)[:kept])
         if is_next_lost:
             disk.vanish(following)
-        records = LogReading(disk, END).log_records
-        common = dict.fromkeys(world.other.ask(b"", Followers()), END)
-        assert replace_damage(disk, records, world.other, common) == (1, 0)
+        assert world.replace_damage(disk) == (1, 0)
         assert disk.content(name)[:size] == whole.content(name)[:size]
         assert not LogReading(disk, END).log_records.damage.spots
 

@@ -122,28 +122,6 @@ def test_what_is_appended_is_durable_after_a_sync() -> None:
     check(log, disk, replica)
 
 
-def test_segments_follow_one_another() -> None:
-    log, replica = new_replica(disk := new_disk())
-    for content in (b"one", b"two", b"three"):
-        replica.append(*log.write(content))
-        replica.begin_segment(log.begin())
-    sync(replica)
-    check(log, disk, replica)
-    replica.close()
-    assert disk.open_files == 0
-
-
-def test_a_kill_loses_nothing_that_was_written() -> None:
-    log, replica, disk = begun(b"one")
-    begin(log, replica, b"two")
-    again = opened(disk := disk.kill())
-    assert again.end == again.durable == log.end
-    assert again.manifest.epochs == ((FIRST, 0),)
-    check(log, disk, again)
-    again.append(*log.write(b"three"))
-    check(log, disk, again)
-
-
 def test_after_a_failed_sync_only_what_was_durable_before_is_left() -> None:
     log, replica, disk = synced(b"one")
     durable = replica.durable
@@ -203,9 +181,6 @@ def test_a_segment_that_begins_while_the_mark_is_due_is_not_forgotten(monkeypatc
     assert read_manifest(disk) == replica.manifest
     sync(replica)
     assert opened(disk.crash(Random(1))).end == log.end
-
-
-# bytes written apart
 
 
 def resync_from(log: Log, replica: Replica, first: int = 0) -> None:
@@ -315,9 +290,6 @@ def test_what_was_written_aside_has_stepped_down(then: str) -> None:
     check(log, disk, replica)
 
 
-# which segments are left
-
-
 def with_old_segments() -> tuple[Log, Replica, SimDisk, list[int]]:
     """Return a replica of which the first and the third of four segments are no longer needed, and the bases left."""
     log, replica = new_replica(disk := new_disk())
@@ -381,9 +353,6 @@ def test_a_report_over_another_connection_does_not_count() -> None:
     replica.resume([(FIRST, 0)])
     sync(replica)
     assert len(replica.manifest.files) == 4
-
-
-# damage
 
 
 def spoilt(disk: SimDisk, name: str, at: int) -> None:
@@ -483,9 +452,6 @@ def test_the_replica_of_another_log_is_refused() -> None:
         Replica(disk, bytes(16), NODE)
 
 
-# wrong frames
-
-
 def test_what_does_not_follow_is_refused() -> None:
     log, replica, disk = begun(b"one")
     base, at, data = log.write(b"two")
@@ -546,9 +512,6 @@ def test_a_segment_that_was_begun_again_before_anything_was_written_to_it_gets_t
     assert again.manifest.epochs == ((FIRST, 0), (SECOND, max(log.files)))
 
 
-# a full disk, and any history
-
-
 def test_a_full_disk_loses_nothing_that_was_there() -> None:
     log, replica, disk = begun(b"one")
     base, at, data = log.write(b"x" * 100)
@@ -606,3 +569,5 @@ def test_any_history(seed: int) -> None:
             log._seed = SegmentHeader(NODE, 0, LOG_ID, newest, epoch=log.epoch).seed
     assert replica.end == log.end
     check(log, disk, replica)
+    replica.close()
+    assert disk.open_files == 0

@@ -1,6 +1,6 @@
 """A replica becomes a log of this node: which one may, and what a kill leaves between two steps."""
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import cache
 from random import Random
@@ -12,7 +12,8 @@ from nsqd.cluster.replication.manifest import NAME, Manifest, ReplicaFile, read_
 from nsqd.cluster.replication.replica import Replica
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.files import segment_name
-from nsqd.storage.log.opening import LogOptions, Promoted, open_log
+from nsqd.storage.log.identity import LogIdentity
+from nsqd.storage.log.opening import LogOptions, OpenLog, Promoted, open_log
 from nsqd.storage.log.records import HEADER_SIZE, decode_header
 from nsqd.storage.log.segments import LogError
 from shared.topic_config import Durability
@@ -75,6 +76,18 @@ def roots(node: SimNode) -> list[int]:
     return [place for place, base in enumerate(bases) if decode_header(node.disk.content(segment_name(base, 0))).state]
 
 
+def open_promoted(disk: SimDisk, least: int, mark: int) -> OpenLog:
+    """Open a log as its new leader does, with an epoch of this number or a greater one."""
+    options = LogOptions(NEW_LEADER, Durability.INTERVAL, 0, 1 << 20)
+    return open_log(disk, options, lambda: None, promoted=Promoted(NEW_LEADER, least, mark))
+
+
+def begin_epoch(disk: SimDisk, least: int, mark: int) -> LogIdentity:
+    with closing(open_promoted(disk, least, mark)) as opened:
+        opened.writer.append_anchor()
+        return opened.identity
+
+
 def test_replay_may_begin_with_the_log_or_with_a_checkpoint() -> None:
     node = log_with_checkpoints()
     for without in (0, *roots(node)):
@@ -122,35 +135,25 @@ def test_damage_before_the_mark_of_the_replica_is_damage_though_the_log_does_not
     data[len(data) - 150] ^= 1
     disk.put(name, bytes(data))
     assert promoting.name_files(disk) == manifest
-    options = LogOptions(NEW_LEADER, Durability.INTERVAL, 0, 1 << 20)
-    opened = open_log(disk, options, lambda: None, promoted=Promoted(NEW_LEADER, 7, manifest.mark))
-    try:
+    with closing(open_promoted(disk, 7, manifest.mark)) as opened:
         assert opened.start_results.damage.size
         assert not opened.start_results.torn
         assert opened.writer.written.position == manifest.mark
-    finally:
-        opened.close()
 
 
 def test_a_promoted_log_keeps_its_node_number_and_gets_an_epoch_of_the_new_leader() -> None:
     disk, manifest = replica_of(known_log())
     promoting.name_files(disk)
-    options = LogOptions(NEW_LEADER, Durability.INTERVAL, 0, 1 << 20)
-    epochs = []
-    for least in (100, 0):
-        opened = open_log(disk, options, lambda: None, promoted=Promoted(NEW_LEADER, least, manifest.mark))
-        assert (opened.identity.node, opened.identity.log_id) == (NODE, manifest.log_id)
-        epochs.append(opened.identity.epoch)
-        opened.writer.append_anchor()
-        opened.close()
-    assert [(epoch.number, epoch.node) for epoch in epochs] == [(100, NEW_LEADER), (101, NEW_LEADER)]
+    for least, number in ((100, 100), (0, 101)):
+        identity = begin_epoch(disk, least, manifest.mark)
+        assert (identity.node, identity.log_id) == (NODE, manifest.log_id)
+        assert (identity.epoch.number, identity.epoch.node) == (number, NEW_LEADER)
 
 
 def test_a_directory_without_a_log_is_not_begun_as_one() -> None:
     disk = new_disk()
-    options = LogOptions(NEW_LEADER, Durability.INTERVAL, 0, 1 << 20)
     with pytest.raises(LogError, match="holds no log"):
-        open_log(disk, options, lambda: None, promoted=Promoted(NEW_LEADER))
+        open_promoted(disk, 0, 0)
     assert disk.names() == []
 
 
@@ -190,10 +193,7 @@ def test_until_an_epoch_is_announced_the_files_become_a_replica_again(
     promoting.note_won(disk, manifest, 7)
     promoting.name_files(disk)
     if is_opened:
-        options = LogOptions(NEW_LEADER, Durability.INTERVAL, 0, 1 << 20)
-        opened = open_log(disk, options, lambda: None, promoted=Promoted(NEW_LEADER, 7, manifest.mark))
-        opened.writer.append_anchor()
-        opened.close()
+        begin_epoch(disk, 7, manifest.mark)
     disk.cut_in = cut_in
     random = Random(cut_in)
     with suppress(PowerCut):
@@ -210,15 +210,11 @@ def test_until_an_epoch_is_announced_the_files_become_a_replica_again(
 def test_a_header_of_the_new_leader_is_rebuilt_with_the_number_of_the_log() -> None:
     disk, manifest = replica_of(known_log())
     promoting.name_files(disk)
-    options = LogOptions(NEW_LEADER, Durability.INTERVAL, 0, 1 << 20)
-    opened = open_log(disk, options, lambda: None, promoted=Promoted(NEW_LEADER, 100, manifest.mark))
-    opened.writer.append_anchor()
-    opened.close()
+    begin_epoch(disk, 100, manifest.mark)
     name = segment_name(manifest.mark, 0)
     before = disk.content(name)
     disk.put(name, b"\xff" * 64 + before[64:])
-    again = open_log(disk, options, lambda: None, promoted=Promoted(NEW_LEADER, 0, manifest.mark))
-    again.close()
+    open_promoted(disk, 0, manifest.mark).close()
     header = decode_header(disk.content(name))
     assert (header.node, header.epoch) == (NODE, Epoch(100, NEW_LEADER, header.epoch.random))
 

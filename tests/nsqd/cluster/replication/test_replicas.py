@@ -11,7 +11,8 @@ from nsqd.cluster.replication.replicas import RETRY_AFTER, Kept, Replicas
 from nsqd.cluster.wire.frames import FrameKind, FrameReader, encode
 from nsqd.cluster.wire.link import Link
 from nsqd.storage.log.disk import Disk
-from tests.nsqd.cluster.replication.copying_run import SteppedWork, _Ear, proved_link
+from tests.cases import each
+from tests.nsqd.cluster.replication.sides import FrameSink, SteppedWork, proved_link
 from tests.nsqd.cluster.replication.test_replica import FIRST, NODE, Log
 from tests.nsqd.cluster.wire.identities import node
 from tests.nsqd.storage.sim_disk import SimDisk
@@ -56,7 +57,7 @@ class Side:
 
     def connect(self) -> Link:
         own = node(NODE, log=int.from_bytes(LOG_ID))
-        self.link = proved_link(_Ear(self.replicas), own)
+        self.link = proved_link(FrameSink(self.replicas), own)
         return self.link
 
     def say(self, *frames: bytes) -> list[tuple[FrameKind, bytes]]:
@@ -71,6 +72,13 @@ class Side:
             self.replicas.turn(self.now)
         data = b"".join(self.link.drain())
         return list(FrameReader().feed(data))
+
+    def reopen(self) -> None:
+        """Begin another life, in which the replica is known and not opened yet."""
+        self.replicas.close()
+        self.replicas = Replicas(self.directory, self.work, lambda: self.now)
+        self.replicas.kept[LOG_ID] = Kept(LOG_ID, NODE)
+        self.connect()
 
     def later(self) -> list[tuple[FrameKind, bytes]]:
         self.now += RETRY_AFTER
@@ -165,40 +173,24 @@ def test_a_replica_that_holds_what_the_log_does_not_have_is_kept_as_a_diverged_c
     assert stream.unpack_have(side.say(stream.pack_follow(1))[0][1]).end == 0
 
 
-def test_a_replica_that_is_not_needed_is_removed() -> None:
+@each("is_open", [True, False])
+@each("epochs, is_removed", [
+    ([(FIRST.pack(), 0)], True), ([(FIRST.pack(), 0), (FIRST._replace(number=2).pack(), 5)], False),
+])  # fmt: skip
+def test_a_replica_that_is_not_needed_is_removed_or_kept_as_a_diverged_copy_if_it_has_more_than_the_log(
+    is_open: bool, epochs: stream.Epochs, is_removed: bool
+) -> None:
     side = following()
-    assert side.say(DROP) == []
-    assert (side.directory.is_removed, side.replicas.kept) == (True, {})
-    assert side.directory.disk.open_files == 0
-
-
-def test_a_replica_that_is_not_needed_is_kept_as_a_diverged_copy_if_it_has_more_than_the_log() -> None:
-    side = following()
-    later = FIRST._replace(number=2).pack()
-    assert side.say(stream.pack_epochs(FrameKind.DROP, [(FIRST.pack(), 0), (later, 5)])) == []
-    assert (side.directory.is_removed, len(side.directory.aside), side.replicas.kept) == (False, 1, {})
-    assert side.directory.disk.open_files == 0
-
-
-def test_a_closed_replica_that_is_not_needed_is_opened_before_it_is_removed_or_kept_as_a_diverged_copy() -> None:
-    later = FIRST._replace(number=2).pack()
-    for epochs, is_removed in (([(FIRST.pack(), 0)], True), ([(FIRST.pack(), 0), (later, 5)], False)):
-        side = following()
-        side.replicas.close()
-        side.replicas = Replicas(side.directory, side.work, lambda: 0)
-        side.replicas.kept[LOG_ID] = Kept(LOG_ID, NODE)
-        side.connect()
-        assert side.say(stream.pack_epochs(FrameKind.DROP, epochs)) == []
-        assert (side.directory.is_removed, len(side.directory.aside)) == (is_removed, not is_removed)
-        assert side.replicas.kept == {}
+    if not is_open:
+        side.reopen()
+    assert side.say(stream.pack_epochs(FrameKind.DROP, epochs)) == []
+    assert (side.directory.is_removed, len(side.directory.aside)) == (is_removed, not is_removed)
+    assert (side.replicas.kept, side.directory.disk.open_files) == ({}, 0)
 
 
 def test_a_replica_that_is_not_needed_is_kept_until_it_can_be_opened() -> None:
     side = following()
-    side.replicas.close()
-    side.replicas = Replicas(side.directory, side.work, lambda: side.now)
-    side.replicas.kept[LOG_ID] = Kept(LOG_ID, NODE)
-    side.connect()
+    side.reopen()
     side.directory.disk.fail("open", 1, errno.EIO)
     side.say(DROP)
     assert (side.directory.is_removed, list(side.replicas.kept)) == (False, [LOG_ID])

@@ -19,8 +19,8 @@ from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.opening import OpenLog
 from shared.topic_config import Durability
-from tests.nsqd.cluster.promotion.promotion_run import NewLeader, Places
-from tests.nsqd.cluster.replication.copying_run import SteppedWork, _Ear, _Members, proved_link
+from tests.nsqd.cluster.promotion.new_leader import NewLeader, Places
+from tests.nsqd.cluster.replication.sides import FakeMembers, FrameSink, SteppedWork, proved_link
 from tests.nsqd.cluster.replication.test_replica_to_log import log_with_checkpoints, replica_of
 from tests.nsqd.cluster.wire.identities import node as identity
 from tests.nsqd.core.node import SECOND
@@ -61,7 +61,7 @@ class Side:
         self.node = SimNode(new_disk(), Durability.ALWAYS, clock, Random(number), number=number)
         log, own = self.node.log, identity(number)
         self.own = NodeIdentity(number, own.incarnation, log.identity.log_id, own.epoch, own.address, ids=())
-        self.members = _Members(self.own)
+        self.members = FakeMembers(self.own)
         self.members.members = [self.own, identity(other)]
         self.replicas, self.work = replicas, work
         self.copying = Copying(self.own.log_id, replicas)
@@ -77,7 +77,7 @@ class Side:
 
     def connect(self, peer: NodeIdentity) -> None:
         self.members.members = [self.own, peer]
-        self.link = self.members.links[peer.number] = proved_link(_Ear(self.copying), peer)
+        self.link = self.members.links[peer.number] = proved_link(FrameSink(self.copying), peer)
         self.about = self.own.log_id  # the log that this node's frames are about
         self.reader = FrameReader()
         self.reader.limit = AFTER_PROOF
@@ -123,16 +123,13 @@ class Pair:
         self.a_disks = Directories({})
         self.a.replicas._directory = self.a_disks
         self.new_leader.replicas.kept[self.log_id].disk = promoted
-        self.new_leader.promotions.host.copy = self._copy
+        self.new_leader.promotions.host.copy = lambda opened: self.a.copying.add(self.a.leader_side_of(opened))
         self.a.connect(self.b.own)
         self.b.connect(self.a.own)
         self.new_leader.promotions.won(self.log_id, 70)
         self.new_leader.run()
         opened = self.new_leader.promotions.logs[self.log_id].log
         self.opened = opened
-
-    def _copy(self, opened: OpenLog) -> None:
-        self.a.copying.add(self.a.leader_side_of(opened))
 
     def run(self) -> None:
         random = Random(3)
@@ -195,8 +192,7 @@ def test_own_logs_are_copied_over_the_same_connection() -> None:
     pair.run()
     for side, log_id, kept in ((pair.b, pair.a.own.log_id, pair.a.node), (pair.a, pair.b.own.log_id, pair.b.node)):
         replica = side.replicas.kept[log_id].replica
-        assert replica.end == kept.log.writer.written.position
-        assert replica.manifest.log_id == log_id
+        assert (replica.end, replica.manifest.log_id) == (kept.log.writer.written.position, log_id)
     assert pair.log_id not in pair.a.replicas.kept
 
 

@@ -52,9 +52,6 @@ ODD_LISTS: tuple[Any, ...] = ([], [[]], [0] * 20, [[b"x" * 14, 0]], [[0, 0], [0,
 EDGES = (0, 1, 1023, 1024, U32, (1 << 63) - 1, U64)
 
 
-# the values that peers send
-
-
 def edge(random: Random, most: int) -> int:
     return min(most, random.choice((random.choice(EDGES), random.randrange(most + 1))))
 
@@ -78,9 +75,8 @@ def log_epochs(random: Random) -> tuple[list[tuple[Epoch, int]], int]:
 
 
 def leaders(random: Random) -> list[Leadership]:
-    return [
-        Leadership(random.randbytes(16), epoch(random), random.choice(list(Hold))) for _ in range(random.randrange(4))
-    ]
+    count, holds = random.randrange(4), list(Hold)
+    return [Leadership(random.randbytes(16), epoch(random), random.choice(holds)) for _ in range(count)]
 
 
 def in_sync(random: Random, log_id: bytes = b"") -> InSyncReplicas:
@@ -111,10 +107,8 @@ def closed_log(random: Random) -> closed.Closed:
 
 
 def deletions(random: Random) -> tuple[bytes, LogDeletions]:
-    found = [
-        Deletion(random.choice(list(DeletionKind)), edge(random, U32), edge(random, U32), edge(random, U64))
-        for _ in range(random.randrange(1, 4))
-    ]
+    kinds, count = list(DeletionKind), random.randrange(1, 4)
+    found = [Deletion(random.choice(kinds), *(edge(random, most) for most in (U32, U32, U64))) for _ in range(count)]
     return random.randbytes(16), LogDeletions(epoch(random), position(random), tuple(found))
 
 
@@ -184,9 +178,6 @@ def returned(random: Random) -> tuple[int, int, int, bool]:
     return edge(random, U64), edge(random, U64), edge(random, U32), random.random() < 0.5
 
 
-# their changes
-
-
 def changed_bytes(random: Random, content: bytes) -> bytes:
     data = bytearray(content)
     at = random.randrange(len(data) + 1)
@@ -228,9 +219,6 @@ def changed_fields(random: Random, content: bytes) -> bytes:
     return packed
 
 
-# the parsers
-
-
 @dataclass(frozen=True)
 class Parser:
     """How a kind of content is made, read, and said again."""
@@ -259,19 +247,6 @@ def pack_bytes(base: int, at: int, data: bytes) -> bytes:
     return stream.pack_bytes(base, at, [bytes(data)], len(data))[0]
 
 
-def pack_returned(number: int, message_id: int, reservation: int, was_taken: bool) -> bytes:
-    return jobs.pack_return(Loan(number, "q", message_id, 0, 0, reservation, 0, 0, b""), was_taken)
-
-
-def pack_said(number: int, data: bytes) -> bytes:
-    return jobs.pack_number(K.SAID, number, data)
-
-
-def pack_members(words: list[Member]) -> bytes:
-    packed: bytes = msgpack.packb([[*pack(word.node), word.standing] for word in words])
-    return packed
-
-
 K = FrameKind
 PARSERS = [
     Parser("leaders", leaders, frame(K.LEADERS, leader_frames.pack_leaders), leader_frames.unpack_leaders),
@@ -285,7 +260,8 @@ PARSERS = [
     Parser("handover", lambda random: (random.randbytes(16), epoch(random)),
            frame(K.TRANSFER, transfers.pack_transfer, spread=True), transfers.unpack_transfer),
     Parser("configs", configurations, frame(K.CONFIGS, configs.pack_configs), configs.unpack_configs, True),
-    Parser("members", members, pack_members, _unpack_members, True),
+    Parser("members", members, lambda words: msgpack.packb([[*pack(word.node), word.standing] for word in words]),
+           _unpack_members, True),
     Parser("identity", identity, lambda one: msgpack.packb(pack(one)), lambda data: unpack(msgpack.unpackb(data)), True),
     Parser("have", have, frame(K.HAVE, stream.pack_have), stream.unpack_have, True),
     Parser("resume", epochs, frame(K.RESUME, partial(stream.pack_epochs, K.RESUME)), stream.unpack_epochs, True),
@@ -312,11 +288,12 @@ PARSERS = [
            lambda data: jobs.unpack_loan(data, b""), True),
     Parser("want", lambda random: ("mail", edge(random, jobs.MOST_WANTED)), frame(K.WANT, jobs.pack_want, spread=True),
            jobs.unpack_want, True),
-    Parser("return", returned, frame(K.RETURN, pack_returned, spread=True), jobs.unpack_return, True),
+    Parser("return", returned, frame(K.RETURN, lambda number, message_id, reservation, was_taken: jobs.pack_return(
+               Loan(number, "q", message_id, 0, 0, reservation, 0, 0, b""), was_taken), spread=True), jobs.unpack_return, True),
     Parser("ask", lambda random: (edge(random, U64), random.randbytes(5), random.randbytes(random.randrange(9))),
            frame(K.ASK, jobs.pack_ask, spread=True), jobs.unpack_ask),
     Parser("said", lambda random: (edge(random, U64), random.randbytes(random.randrange(9))),
-           frame(K.SAID, pack_said, spread=True), jobs.unpack_number),
+           frame(K.SAID, partial(jobs.pack_number, K.SAID), spread=True), jobs.unpack_number),
 ]  # fmt: skip
 # those of which nearly all contents, or nearly none, are something that a peer may say
 SIMPLE = {"gave up", "fetch", "what is offered", "handover", "log", "sync", "follow", "ask", "said", "answer"}
@@ -350,17 +327,9 @@ def test_what_was_packed_is_read_and_what_is_almost_right_is_refused_or_means_wh
         read += 1
         if content == whole:
             assert found == value
-        elif not is_too_long(parser, found):
+        elif parser.name != "bytes" or len(found[2]) <= stream.MOST_BYTES:  # more would be sent in several frames
             assert parser.read(parser.say(found)) == found, content
     assert FUZZED // 10 < read < FUZZED or parser.name in SIMPLE
-
-
-def is_too_long(parser: Parser, value: Any) -> bool:
-    """Return whether this is a part of a log that a peer would send in several frames."""
-    return parser.name == "bytes" and len(value[2]) > stream.MOST_BYTES
-
-
-# the handshake
 
 
 def test_a_handshake_in_which_anything_was_changed_never_succeeds() -> None:
@@ -375,11 +344,8 @@ def test_a_handshake_in_which_anything_was_changed_never_succeeds() -> None:
                 kind, content = sole(sent)
                 before = kind, content
                 if place == 0:
-                    proof = (
-                        content[len(content) - PROOF_SIZE :]
-                        if kind is FrameKind.CHALLENGE and random.random() < 0.7
-                        else b""
-                    )
+                    is_proof = kind is FrameKind.CHALLENGE and random.random() < 0.7
+                    proof = content[len(content) - PROOF_SIZE :] if is_proof else b""
                     content = changed(random, parser, content[: len(content) - len(proof)]) + proof
                     kind = random.choice((kind, kind, kind, random.choice(list(FrameKind))))
                 is_same = (kind, content) == before

@@ -21,12 +21,8 @@ NOW = SECOND
 
 
 def cluster(number: int) -> Cluster:
-    return Cluster(
-        Credentials("c", b"the secret of this cluster", node(number)),
-        ["node1:4152"],
-        5 * SECOND,
-        Random(number).randbytes,
-    )
+    credentials = Credentials("c", b"the secret of this cluster", node(number))
+    return Cluster(credentials, ["node1:4152"], 5 * SECOND, Random(number).randbytes)
 
 
 def dialed() -> tuple[Cluster, Link]:
@@ -86,8 +82,7 @@ def test_records_of_a_peer_are_merged_and_forwarded_to_others_only() -> None:
     link.receive(encode(FrameKind.HEARTBEAT, (5).to_bytes(8) + b"\1" + bytes(8)), NOW)
     assert own.full == {1}
     link.receive(encode(FrameKind.HEARTBEAT, (4).to_bytes(8) + b"\0" + bytes(8)), NOW)
-    assert own.full == set()
-    assert own.leases == {1: 5}
+    assert (own.full, own.leases) == (set(), {1: 5})
 
 
 def test_heartbeats_show_how_old_a_frame_is() -> None:

@@ -3,19 +3,19 @@
 from nsqd.cluster.wire.frames import PeerError
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.peer import ClusterPeer
-from nsqd.protocols.transport import NEVER, Fact, Upgrade
+from nsqd.protocols.transport import NEVER, Upgrade
 from shared.tls.info import TlsInfo
 from shared.tls.node_certificates import node_uri
 from tests.cases import each
 from tests.nsqd.cluster.wire.test_link import NOW, SECOND, cluster, dialed, frames, linked
+from tests.nsqd.protocols.transport import StillTransport
 
 
-class FakeTransport:
+class FakeTransport(StillTransport):
     """Notes what the peer asks of it."""
 
-    is_scarce = False
-
     def __init__(self) -> None:
+        super().__init__()
         self.upgrades: list[Upgrade] = []
         self.is_ready = False
         self.is_abandoned = False
@@ -23,22 +23,11 @@ class FakeTransport:
     def output_ready(self) -> None:
         self.is_ready = True
 
-    def timer_changed(self) -> None: ...
-
-    def record_fact(self, fact: Fact, client: str, text: str = "") -> None: ...
-    def note_foreign(self, port: str, data: bytes) -> None: ...
-    def send_now(self) -> None: ...
-
     def abandon(self) -> None:
         self.is_abandoned = True
 
     def upgrade(self, upgrade: Upgrade) -> None:
         self.upgrades.append(upgrade)
-
-    def suspend(self, *_: object) -> None:
-        raise AssertionError("no peer asks for that")
-
-    peer_user = meter = hand_over = suspend
 
 
 def shown(*uris: str) -> TlsInfo:

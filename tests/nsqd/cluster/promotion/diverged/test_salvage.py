@@ -108,21 +108,15 @@ class Holder:
             self.salvage.tick(self.now)
 
     def request(self) -> SalvageRequest:
-        """Return the request that was sent last."""
         said = unpack(self.sent[-1][HEAD:])
         assert isinstance(said, SalvageRequest)
         return said
 
     def answer(self, decision: Decision, start: int = 0) -> None:
-        self.salvage.receive(
-            self.link,
-            FrameKind.SALVAGE,
-            pack_reply(SalvageReply(self.request().serial, LOG, decision, start))[HEAD:],
-            0,
-        )
+        reply = SalvageReply(self.request().serial, LOG, decision, start)
+        self.salvage.receive(self.link, FrameKind.SALVAGE, pack_reply(reply)[HEAD:], 0)
 
     def serve(self, is_copied: bool) -> None:
-        """Let what was made be served."""
         leader_side = SimpleNamespace(
             in_sync=SimpleNamespace(stated=SimpleNamespace(most=2), counting=frozenset({2})),
             copies=SimpleNamespace(asked=(0, 1)),
@@ -133,7 +127,6 @@ class Holder:
 
 
 def asking() -> Holder:
-    """A node that has asked the leader."""
     holder = Holder()
     holder.look()
     return holder

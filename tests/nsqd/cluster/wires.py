@@ -15,14 +15,11 @@ from nsqd.cluster.wire.link import Link
 
 MOST_SLOW = 1_500_000_000  # ns that bytes to and from a slow machine take: its heartbeats arrive in time
 EOF = b""  # in place of bytes: the other end has closed
-Place = (
-    Any  # a machine: its address, its `ends` of connections, `is_up`, its clock `mono`, and `gone` when a link is gone
-)
+# a machine: its address, its `ends` of connections, `is_up`, its clock `mono`, and `gone` when a link is gone
+Place = Any
 
 
 class Way:
-    """One direction of a connection."""
-
     def __init__(self, sender: Place, receiver: Place) -> None:
         self.sender, self.receiver = sender, receiver
         self.waiting = bytearray()  # bytes that the sender has sent and the network has not accepted
@@ -35,10 +32,12 @@ class Wire:
         self.ways = Way(one, other), Way(other, one)
 
     def from_(self, place: Place) -> Way:
-        return next(way for way in self.ways if way.sender is place)
+        one, other = self.ways
+        return one if one.sender is place else other
 
     def to(self, place: Place) -> Way:
-        return next(way for way in self.ways if way.receiver is place)
+        one, other = self.ways
+        return one if one.receiver is place else other
 
 
 class Wires:
@@ -121,7 +120,7 @@ class Wires:
         now, found = self._now(), False
         for wire, link in list(place.ends.items()):
             way = wire.to(place)
-            if (way.sender.address, place.address) in self.cut:
+            if not way.flying or (way.sender.address, place.address) in self.cut:
                 continue
             while way.flying and way.flying[0][0] <= now and wire in place.ends:
                 _, data = way.flying.popleft()
@@ -148,5 +147,4 @@ class Wires:
                     self._fly(wire.from_(receiver), EOF)
 
     def between(self, places: Iterable[Place]) -> list[Wire]:
-        """Return the connections that some of these machines have."""
         return list(dict.fromkeys(wire for place in places for wire in place.ends))
