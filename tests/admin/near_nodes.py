@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -12,7 +13,8 @@ import pytest
 
 from tests.admin.asking import NOWHERE
 
-Answer = Callable[[str], tuple[int, bytes]]
+Response = tuple[int, bytes]
+Answer = Callable[[str], Response | Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ class Request:
     headers: httpx.Headers
 
 
-Serve = Callable[[httpx.Request], httpx.Response]
+Serve = Callable[[httpx.Request], Awaitable[httpx.Response]]
 _SERVERS: dict[str, Serve] = {}  # by address
 _PORTS = count(2)
 _by_socket = httpx.AsyncHTTPTransport.handle_async_request
@@ -36,12 +38,16 @@ def near(
     headers: Mapping[str, str] | None = None,
     on_request: Callable[[Request], object] = lambda request: None,
 ) -> Iterator[str]:
-    """A server that answers each path as `answer` says, with these headers. `on_request` is called with each request."""
+    """A server that answers each path as `answer` says, with these headers. `on_request` is called with each request.
 
-    def serve(request: httpx.Request) -> httpx.Response:
+    An answer that takes its time is awaited.
+    """
+
+    async def serve(request: httpx.Request) -> httpx.Response:
         path = request.url.raw_path.decode()
         on_request(Request(request.method, path, request.headers))
-        status, content = answer(path)
+        answered = answer(path)
+        status, content = await answered if inspect.isawaitable(answered) else answered
         return httpx.Response(status, headers=headers, stream=httpx.ByteStream(content))
 
     address = f"127.0.0.1:{next(_PORTS)}"
@@ -57,7 +63,7 @@ async def _handle(transport: httpx.AsyncHTTPTransport, request: httpx.Request) -
     if address == NOWHERE:
         raise httpx.ConnectError("All connection attempts failed")
     serve = _SERVERS.get(address)
-    return await _by_socket(transport, request) if serve is None else serve(request)
+    return await (_by_socket(transport, request) if serve is None else serve(request))
 
 
 @pytest.fixture(autouse=True)

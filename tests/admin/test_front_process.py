@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -138,40 +137,6 @@ def test_times_in_the_zone_of_the_reader(page: Page, url: str) -> None:
     expect(page.locator("#as-of time")).to_contain_text("GMT+9")
     page.select_option("#zone select", "utc")
     expect(page.locator("#as-of time")).to_contain_text("UTC")
-
-
-def names(page: Page) -> list[str]:
-    return page.locator("#live table:has-text('Topics') tbody th > a:first-child").all_inner_texts()
-
-
-def test_a_click_sorts_a_table_and_the_next_one_reverses(page: Page, url: str) -> None:
-    page.goto(f"{url}/")
-    assert names(page) == ["clicks", "orders", LONG]
-    page.click("th a:text-is('Depth')")
-    page.wait_for_url("**?sort=depth")
-    assert names(page) == ["clicks", LONG, "orders"]
-    arrow = page.evaluate("getComputedStyle(document.querySelector('th[aria-sort] a'), '::after').content")
-    assert "\N{BLACK DOWN-POINTING TRIANGLE}" in arrow
-    page.click("th a:text-is('Depth')")
-    page.wait_for_url("**?sort=depth&order=asc")
-    assert names(page) == ["orders", LONG, "clicks"]
-    page.reload()
-    assert names(page) == ["orders", LONG, "clicks"]
-
-
-def test_every_head_of_a_table_is_a_link_that_works(url: str, node: Daemon) -> None:
-    paths = (
-        "/", "/topics/orders", "/topics/orders/mail", "/tubes", "/storage", "/readers", "/nodes",
-        f"/nodes/{node.http}",
-    )  # fmt: skip
-    with httpx.Client(base_url=url) as client:
-        for path in paths:
-            links = [part.split('"')[0].replace("&amp;", "&") for part in client.get(path).text.split('<a href="?')[1:]]
-            heads = [link for link in links if "sort=" in link]
-            assert len(heads) > 3, path
-            for link in heads:
-                answer = client.get(f"{path}?{link}")
-                assert (answer.status_code, 'aria-sort="' in answer.text) == (200, True), link
 
 
 def test_names_are_not_broken_and_nothing_is_wider_than_the_page(page: Page, url: str) -> None:

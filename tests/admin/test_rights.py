@@ -16,8 +16,6 @@ from tests.admin.conftest import a_node
 from tests.async_tests import on_asyncio
 from tests.cases import each
 
-pytestmark = pytest.mark.process
-
 ORDERS = """
 [[role]]
 name = "orders"

@@ -20,7 +20,7 @@ TRIED_BY = {
     "admin/users/test_access.py": ("admin.pages.login",),
     "admin/alarms/test_book.py": ("admin.alarms.subject",),
     "admin/alarms/test_checks.py": ("admin.alarms.past", "admin.alarms.node_checks",),
-    "admin/pages/test_api_process.py": ("admin.pages.api",),
+    "admin/test_operating_process.py": ("admin.messages.message_forms",),
     "admin/users/test_audit.py": ("admin.users.outbox",),
     "admin/test_commands.py": ("admin.messages.actions",),
     "admin/alarms/test_monitor.py": ("admin.nodes.cluster", "admin.nodes.queries",),

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from admin.output.error_pages import Ways, ways_from
 from tests.admin.asking import NOWHERE, OURS, auth_file, visiting
 from tests.admin.conftest import a_node
@@ -38,7 +36,6 @@ async def test_an_unknown_page_is_html_for_browsers_and_json_for_programs() -> N
     assert (wrong.status_code, "does not accept" in wrong.text) == (405, True)
 
 
-@pytest.mark.process  # connects to a port without a listener
 @on_asyncio
 async def test_each_error_page_leads_on() -> None:
     client = visiting()

@@ -116,6 +116,7 @@ class Terminal:
         clock = SimpleNamespace(time_ns=lambda: nodes[0].clock.wall)
         monkeypatch.setattr("admin.terminal.session.time", clock)
         monkeypatch.setattr("asyncio.open_connection", self.network.open_connection)
+        monkeypatch.setattr("admin.terminal.doctor.local_only", lambda producers: [])  # as if on machines of their own
         real = httpx.AsyncClient
         monkeypatch.setattr(
             httpx, "AsyncClient", lambda **given: real(transport=self.network, timeout=given["timeout"])

@@ -42,16 +42,12 @@ def test_a_warning(terminal: Terminal) -> None:
     assert out.startswith("State:    DEGRADED\n")
     assert "warning: Channel without consumer: t/c: 1 messages wait" in out
     code, out, _ = terminal("alarms")
-    assert (code, out.splitlines()[1][:72]) == (
-        1,
-        "warning   channel-without-consumer  t/c      1 messages wait, the oldest",
-    )
+    shown = "warning   channel-without-consumer  t/c      1 messages wait, the oldest"
+    assert (code, out.splitlines()[1].startswith(shown)) == (1, True)
     code, out, _ = terminal("alarms", "--json")
-    assert (code, '"rule": "channel-without-consumer"' in out, '"action": "Start the consumers.' in out) == (
-        1,
-        True,
-        True,
-    )
+    assert code == 1
+    assert '"rule": "channel-without-consumer"' in out
+    assert '"action": "Start the consumers.' in out
     code, out, _ = terminal("status", "--json")
     assert (code, '"state": "degraded"' in out) == (1, True)
 
@@ -71,14 +67,6 @@ def test_a_lost_node_is_critical(nodes: list[LocalNode], terminal: Terminal) -> 
     assert code == 1
     [row] = [line for line in out.splitlines() if line.startswith(SECOND)]
     assert row.split()[1] == "down"
-
-
-def test_no_node_answers(terminal: Terminal) -> None:
-    terminal.network.has_lookupd = False
-    for command in ("status", "alarms", "nodes"):
-        code, out, error = terminal(command)
-        assert (code, out) == (3, "")
-        assert "start a set with `penstock up`" in error
 
 
 def test_nodes(nodes: list[LocalNode], terminal: Terminal) -> None:

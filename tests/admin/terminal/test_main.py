@@ -1,4 +1,4 @@
-"""What goes wrong with any command about all nodes: rights, Ctrl-C, large and hostile answers; and the list of commands."""
+"""The list of commands and their help, and large and invalid answers."""
 
 import argparse
 import json
@@ -12,10 +12,9 @@ from apps.penstock import GROUPS
 from apps.penstock import parser as penstock_parser
 from penstock.launch import _ALL_NODES
 from shared.auth.own_token import own_token
-from tests.admin.terminal.program import Terminal, post
+from tests.admin.terminal.program import Terminal
 from tests.admin.terminal.program import nodes as nodes  # the fixtures
 from tests.admin.terminal.program import terminal as terminal
-from tests.local_node import LocalNode
 
 FIRST, SECOND = "127.0.0.1:4151", "127.0.0.1:4251"
 TOPICS = "/topics/figures"  # words: ok
@@ -60,21 +59,6 @@ def test_a_command_that_is_mistyped(terminal: Terminal) -> None:
     assert terminal("\x1b[2J") == (2, "", "penstock: unknown command '\\x1b[2J': see penstock --help\n")
 
 
-def test_without_the_right_on_a_node_the_others_are_printed(nodes: list[LocalNode], terminal: Terminal) -> None:
-    post(nodes[0], "/pub", b"x", topic="t")
-    refusal = httpx.Response(403, json={"message": "FORBIDDEN"})
-    terminal.network.answers = {f"{SECOND}{path}": refusal for path in (TOPICS, "/topics/rows", "/stats")}
-    code, out, error = terminal("topics")
-    assert (code, "t  " in out) == (1, True)
-    assert f"penstock: incomplete: http://{SECOND}{TOPICS} answered 403" in error
-    assert "`penstock auth can` says what the token may do" in error
-
-
-def test_ctrl_c_ends_a_command_quietly(terminal: Terminal) -> None:
-    terminal.network.requests_left = 0
-    assert terminal("topics") == (130, "", "")
-
-
 def test_ten_thousand_topics_are_listed(terminal: Terminal) -> None:
     names = [f"topic-{number:05d}" for number in range(10_000)]
     terminal.network.answers = {f"{address}{TOPICS}": answer_of(*names) for address in (FIRST, SECOND)}
@@ -82,12 +66,6 @@ def test_ten_thousand_topics_are_listed(terminal: Terminal) -> None:
     _, *rows = out.splitlines()
     assert (code, error, len(rows)) == (0, "", 10_000)
     assert rows[7].split() == ["topic-00007", "1", "2", "2", "2", "2", "2", "2", "no"]
-
-
-def test_a_name_from_a_node_cannot_move_the_cursor(terminal: Terminal) -> None:
-    terminal.network.answers = {f"{FIRST}{TOPICS}": answer_of("a\x1b[2Jb", "zw\u00f6lf", "\ud800", "")}
-    code, out, _ = terminal("topics")
-    assert (code, "\x1b" in out, "a\\x1b[2Jb" in out) == (0, False, True)
 
 
 def test_an_answer_that_is_no_json_is_named(terminal: Terminal) -> None:

@@ -79,13 +79,6 @@ def test_an_offset_belongs_to_a_node(channel: list[LocalNode], terminal: Termina
     assert (code, "no nodes are named nowhere" in error) == (1, True)
 
 
-def test_a_node_without_an_answer_is_named_and_the_others_act(channel: list[LocalNode], terminal: Terminal) -> None:
-    terminal.network.slow.add(SECOND)
-    code, out, error = terminal("bury", "t", "c", "--state", "ready", "--all", "--yes")
-    assert (code, out) == (1, "3 buried\n")
-    assert SECOND in error
-
-
 def test_jobs_of_a_queue(nodes: list[LocalNode], terminal: Terminal) -> None:
     disque = Disque(nodes[0].connect("DISQUE"))
     ids = [

@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from admin.terminal.targets import STATES, WrongTarget, add_target, state_of, target_of
+from admin.terminal.targets import STATES, add_target, state_of, target_of
 from tests.cases import each
 
 
@@ -16,13 +16,7 @@ def parsed(*arguments: str, **options: object) -> argparse.Namespace:
 
 
 def test_the_states_of_all_protocols() -> None:
-    terms = {
-        "queued": "ready",
-        "active": "in_flight",
-        "reserved": "in_flight",
-        "delayed": "deferred",
-        "buried": "buried",
-    }
+    terms = {"queued": "ready", "active": "in_flight", "reserved": "in_flight", "delayed": "deferred"}
     for term, state in terms.items():
         assert state_of(term) == state_of(state) == state
     with pytest.raises(argparse.ArgumentTypeError, match="expected ready, in_flight"):
@@ -38,16 +32,3 @@ def test_a_queue(flag: str) -> None:
     assert (path, done, query) == ("/tube/jobs/delete", "deleted", {"tube": "mail", "id": "D-1,2"})
     path, done, query = target.action(parsed(flag, "mail", action="requeue", state="in_flight", count=3))
     assert (path, done, query["state"], query["count"]) == ("/tube/jobs/release", "released", "reserved", 3)
-
-
-def test_a_channel() -> None:
-    arguments = parsed("t", "c", action="requeue", offset="1,2", delay=5, reason=None)
-    path, done, query = target_of(arguments).action(arguments)
-    assert (path, done) == ("/channel/messages/requeue", "requeued")
-    assert query == {"topic": "t", "channel": "c", "offset": "1,2", "delay": 5}
-
-
-@each("words", [(), ("t",), ("t", "c", "--queue", "q"), ("t", "--queue", "q")])
-def test_one_of_both_must_be_named(words: tuple[str, ...]) -> None:
-    with pytest.raises(WrongTarget, match="TOPIC and CHANNEL, or --queue"):
-        target_of(parsed(*words))
