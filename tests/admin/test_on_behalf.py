@@ -13,7 +13,6 @@ from shared.auth.on_behalf import SIGNATURE, USER, is_signed
 from shared.auth.own_token import show_to, use_token_of
 from tests.admin.asking import auth_file, bearer, entry, log_in, token, visiting
 from tests.admin.conftest import a_node
-from tests.admin.near_nodes import Request
 from tests.async_tests import on_asyncio
 
 Requests = list[tuple[str, str, str]]  # method, path with query, and the name; "(wrong)" with a wrong signature
@@ -34,10 +33,10 @@ def node() -> Iterator[tuple[str, Requests]]:
     """A node that gets the token, and its requests."""
     requests: Requests = []
 
-    def on_request(asked: Request) -> None:
-        name = asked.headers.get(USER, "")
-        signed = (asked.headers.get(SIGNATURE, ""), token("nsqadmin"), name, asked.command, asked.path)
-        requests.append((asked.command, asked.path, name if not name or is_signed(*signed) else "(wrong)"))
+    def on_request(asked: httpx.Request) -> None:
+        name, path = asked.headers.get(USER, ""), asked.url.raw_path.decode()
+        signed = (asked.headers.get(SIGNATURE, ""), token("nsqadmin"), name, asked.method, path)
+        requests.append((asked.method, path, name if not name or is_signed(*signed) else "(wrong)"))
 
     topics = {"topics": [{"topic_name": name, "channels": []} for name in ("t#ephemeral", "t")], "requeued": 1}
     with a_node(lambda path: None if path.startswith("/info") else topics, on_request=on_request) as address:

@@ -1,8 +1,5 @@
 """The slowest part of a topic over the last minutes; nodes may lie."""
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from admin.nodes.backlogs import MOST_BACKLOGS, PartBacklog, add_backlogs, gains_of, rank_of, slower, slowest
 from admin.nodes.views import EMPTY, GROWING, STALLED
 from tests.cases import each
@@ -50,17 +47,3 @@ def test_which_drain_is_slower() -> None:
     for place, one in enumerate(order):
         for other in order[place:]:
             assert slower(one, other) == slower(other, one) == other
-
-
-@given(st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["channel", "channels", "changes", "depth", "change", "seconds"]), inner),
-))  # fmt: skip
-def test_lies(answer: object) -> None:
-    parts: dict[str, PartBacklog] = {}
-    add_backlogs(parts, answer)
-    add_backlogs(parts, [answer])
-    slowest(parts.values())
-    if isinstance(answer, dict):
-        gains_of({"a:1": answer, "b:1": {"channels": answer, "changes": answer}})

@@ -3,14 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from admin.nodes.merge import topic_of
 from admin.nodes.overview import COLUMNS, RATES, Overview, ordered, overview_of, rates, rows_of
 from admin.nodes.views import Row, absent_row
 from admin.output.tables import TOPICS
-from tests.effort import EXAMPLES, tries
 
 NOW = 1_700_000_000
 
@@ -150,24 +146,3 @@ def test_rows_of_several_nodes() -> None:
     found = rows_of([one, one], [])["t"]
     assert (found.paused, found.paused_channels) == (False, 1)
     assert rows_of([one | {"topic_paused": True}, one], [])["t"].paused
-
-
-_LIES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-        st.sampled_from(["totals", "names", "columns", "depth", "idle", "count", "health", "paused", "oldest", "topic_name"]),
-        inner,
-    ),
-)  # fmt: skip
-
-
-_PARTS = st.sampled_from(["totals", "names", "columns", "idle", "paused", "oldest"])
-
-
-@settings(max_examples=tries(EXAMPLES, in_short=8))
-@given(st.lists(st.dictionaries(_PARTS, _LIES), max_size=3))
-def test_any_answers_are_merged(nodes: list[dict[str, Any]]) -> None:
-    for columns in COLUMNS.values():
-        found = overview_of({f"n{place}": one for place, one in enumerate(nodes)}, [], columns)
-        ordered(found.names, found, found, 1.0, "", "depth")
-    rows_of([one for one in nodes if isinstance(one, dict)], [])

@@ -142,7 +142,7 @@ async def test_options_can_be_asked_and_some_changed() -> None:
 @on_asyncio
 async def test_admin_users_notifications_and_a_base_path() -> None:
     notified: list[str] = []
-    answers = near(lambda path: json_answer({}), on_request=lambda asked: notified.append(asked.path))
+    answers = near(lambda path: json_answer({}), on_request=lambda asked: notified.append(asked.url.path))
     with a_node() as lookupd, answers as hook:
         options: dict[str, Any] = {"admin_user": ("ann",), "base_path": "/nsq", "allow_config_from_cidr": "10.0.0.0/8"}
         options |= {"nsqd_http_address": (), "lookupd_http_address": (lookupd,)}
@@ -165,7 +165,8 @@ async def test_admin_users_notifications_and_a_base_path() -> None:
 async def test_graphites_pictures_come_by_way_of_us() -> None:
     asked: list[str] = []
     with near(
-        lambda path: json_answer([{"datapoints": [[30, 1]]}]), on_request=lambda one: asked.append(one.path)
+        lambda path: json_answer([{"datapoints": [[30, 1]]}]),
+        on_request=lambda one: asked.append(one.url.raw_path.decode()),
     ) as address:
         client = visiting(graphite_url=f"http://{address}", proxy_graphite=True)
         answer = await client.get("/render?target=a.b&format=json&target=c")
