@@ -82,7 +82,6 @@ LONG = (
     "processes/test_chaos.py",
     "processes/test_nsq_to_http.py",
     "project/test_start.py",
-    "project/test_user_words.py",
     "nsqd/cluster/",
 )
 NO_UNITS = ("processes", "clients", "simulation")  # a unit run does not even import these directories,

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 import httpx
-import pytest
 
 from penstock.client import Consumer
-from tests.daemons import ROOT, START_TIMEOUT, STOP_TIMEOUT, Daemon, eventually, post
-from tests.forkserver import LAUNCH, Popen
+from tests import tools
+from tests.daemons import START_TIMEOUT, Daemon, post
+from tests.forkserver import LAUNCH
+from tests.originals import original as original
 
 SOON = (
     "-consumer-opt=default_requeue_delay,50ms",
@@ -26,62 +23,23 @@ SOON = (
 )
 
 
-def original(program: str) -> str:
-    """Return the path of an NSQ program, in the directory that PENSTOCK_NSQ names; skip the test without it."""
-    path = Path(os.environ.get("PENSTOCK_NSQ", "") or "/nowhere") / program
-    if not path.exists():
-        pytest.skip(f"PENSTOCK_NSQ names no directory with NSQ's {program}")
-    return str(path)
-
-
-class Tool:
+class Tool(tools.Tool):
     """A running tool. Leaving the block sends SIGTERM and asserts exit code 0 and no traceback."""
 
     def __init__(self, *command: str) -> None:
-        self._command = command if "/" in command[0] else (*LAUNCH, *command)
-        self.lines: list[str] = []  # standard error so far
+        super().__init__(command if "/" in command[0] else (*LAUNCH, *command))
 
-    def __enter__(self) -> Tool:
-        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-        self.process = Popen(self._command, stderr=subprocess.PIPE, text=True, errors="replace", env=environ)
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:
         try:
             if error is None and self.process.poll() is None:
-                assert self.stop() == 0, self.lines
+                assert self.stop() == 0, self.err
         finally:
-            self.kill()
-        if error is not None:
-            error.add_note("--- the tool ---\n" + "".join(self.lines))
-        assert "Traceback" not in "".join(self.lines), self.lines
+            super().__exit__(kind, error, at)
 
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.lines.append(line)
-
-    def stop(self, number: int = signal.SIGTERM) -> int:
-        """Send the signal and return the exit code."""
-        self.process.send_signal(number)
-        code = self.process.wait(STOP_TIMEOUT)
-        self._reader.join(STOP_TIMEOUT)
-        return code
-
-    def kill(self) -> None:
-        """End it at once. May be called twice."""
-        self.process.kill()
-        self.process.wait(STOP_TIMEOUT)
-        self._reader.join(STOP_TIMEOUT)
-        if self.process.stderr is not None:
-            self.process.stderr.close()
-
-    def wait_for_line(self, part: str) -> str:
-        """The first line that contains `part`."""
-        eventually(lambda: any(part in line for line in [*self.lines]))
-        return next(line for line in self.lines if part in line)
+    @property
+    def lines(self) -> list[str]:
+        """Return the lines of standard error so far."""
+        return [*self.err]
 
     def cpu_s(self) -> float:
         """CPU time that the process has taken, in seconds."""

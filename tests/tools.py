@@ -33,6 +33,7 @@ class Tool:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            errors="backslashreplace",
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
         assert self.process.stdout is not None
@@ -48,8 +49,7 @@ class Tool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        self.process.kill()
-        self.wait()
+        self.kill()
         for stream in (self.process.stdout, self.process.stderr):
             assert stream is not None
             stream.close()
@@ -63,6 +63,11 @@ class Tool:
         self.process.send_signal(number)
         return self.wait()
 
+    def kill(self) -> None:
+        """End it at once. May be called twice."""
+        self.process.kill()
+        self.wait()
+
     def wait(self) -> int:
         """Wait for the end and return the exit code."""
         code = self.process.wait(STOP_TIMEOUT)
@@ -70,6 +75,7 @@ class Tool:
             reader.join(STOP_TIMEOUT)
         return code
 
-    def wait_for_line(self, part: str, times: int = 1) -> None:
-        """Wait until `times` lines of standard error contain `part`."""
+    def wait_for_line(self, part: str, times: int = 1) -> str:
+        """Wait until `times` lines of standard error contain `part`, and return the first of them."""
         eventually(lambda: sum(part in line for line in [*self.err]) >= times)
+        return next(line for line in self.err if part in line)

@@ -6,7 +6,7 @@
     ... --since main              only lines added or changed since a commit
     ... --budgets tests/words.budget    exit 1 if any rule has more matches than its line in that file; `make check` calls
                                         this. With --lower the file gets the matches there are, where these are fewer
-    ... --level 2                 also words whose replacement is a rename (adopt, mirror, ...); 3: also advice
+    ... --level 2                 also words whose replacement is a rename (adopt, mirror, ...)
 
 The exit code is 0 without matches or within the budgets, 1 otherwise, and 2 for wrong arguments. A line with `words: ok` is
 skipped. A phrase that continues on the next line is not found. Standard library only. To retire a word, add a line to
@@ -37,10 +37,11 @@ CLUSTER = (
     "admin/cluster",
 )
 STORAGE = ("nsqd/storage", "nsqd/core", "docs/contributing/design/log.md")
+PRODUCT = ("admin/", "apps/", "lookupd/", "nsqd/", "penstock/", "pipeline/", "pyspark_nsq/", "shared/")
 # Examples and lists of retired words, and pages that `make reference` writes from strings that are checked in the code
 EXEMPT = re.compile(
-    r"(^|/)((test_(user_)?)?words\.py|style\.md)$"
-    r"|^docs/reference/(flags|http-routes|routes|metrics|alarms|cli)\.md$|^tests/clients/|^admin/static/vendor"
+    r"(^|/)((test_)?words\.py|style\.md)$"
+    r"|^docs/reference/(flags|http-routes|routes|metrics|alarms|cli)\.md$|^tests/clients/|^admin/static/(vendor|.*\.min\.)"
 )
 OK = "words: ok"
 
@@ -96,6 +97,15 @@ RULES = [
     Rule("hand-out", 1, PROSE, r"\bhand(?:s|ed|ing)? out\b", "deliver"),
     Rule("under-way", 1, PROSE, r"\bunder way\b", "in progress, in flight"),
     Rule("wake-somebody", 1, "dt", r"\b[Ww]ake somebody\b", "Page the on-call engineer"),
+    # Level 1: phrases of texts that users read. X is a value.
+    Rule("text-rates", 1, "t", r"\bleft/s\b|\b(?:messages|jobs|most|X) a (?:second|minute|X)|\blately\b", "Finished/s; per second; name the period", PRODUCT),
+    Rule("text-ages", 1, "t", r"\boldest waits\b|\bwaits? for [0-9X]|\bdeepest\b", "Oldest message: AGE; Max. depth", PRODUCT),
+    Rule("text-results", 1, "t", r"\bwent wrong\b|\bmay not do\b|\bnothing was done\b|\bbegun\b|\bstays? as (?:it|they)\b",
+         "Request failed; Access denied; Nothing was changed; started", PRODUCT),
+    Rule("text-expected", 1, "t", r"(?:^|[:;(] )want(?:s|ed)? (?:an? |one |[0-9<X])|\bwants (?:either|one|no)\b", "expected ...; use either ...", PRODUCT),
+    Rule("text-missing", 1, "t", r"\bis no (?!longer)[a-z]|\bthere (?:is|are) no(?:ne)?\b", "is not a ...; not found, has no ...", PRODUCT),
+    Rule("text-users", 1, "t", r"\b(?:he|his|him)\b", "the user", PRODUCT),
+    Rule("text-nouns", 1, "t", r"\btaken over\b|\bgrave|\blobby\b|\bseats?\b|\bmade ahead\b", "imported; dead letter; slots; spare", PRODUCT),
     # Level 1: invented nouns, and two spellings of one word.
     Rule("remnant", 1, ALL + "f", r"[Rr]emnants?", "diverged copy; the log made of it: salvaged log (pg_rewind: diverged)"),
     Rule("take-in", 1, ALL + "f", r"\b(?:take[ns]?|taking|took) in\b|tak(?:e|en|ing)_in|TakenIn|take-in|taken-in", "salvage, salvaged"),
@@ -148,12 +158,6 @@ RULES = [
     Rule("beside", 2, PROSE, r"\bbesides?\b", "next to, in addition to, with"),
     Rule("proof", 2, "d", r"\bProof:", "move test names to the test map; cite tests in one table"),
     Rule("return-what", 2, "s", r"^Return (?:what|who|whom|where|when|how|why|since when|up to where|from where)\b", "Return the <noun> ..., with its unit"),
-    # Level 3: advice. Many uses are right; read each one.
-    Rule("answer", 3, ALL, r"\banswer(?:s|ed|ing)?\b", "response, respond, return (HTTP); reply (TCP)"),
-    Rule("reader", 3, "dsct", r"\breaders?\b", "subscription (channel or tube); consumer; offset reader"),
-    Rule("mark", 3, "dsc", r"\bmarks?\b", "watermark (Kafka), written or durable position"),
-    Rule("room", 3, "dsct", r"\broom\b|\brooms\b", "space, capacity; component (package)"),
-    Rule("that-of", 3, PROSE, r"\b(?:that|those) of\b", "repeat the noun"),
 ]  # fmt: skip
 
 
@@ -253,7 +257,13 @@ def of_template(source: str) -> Iterator[Text]:
         yield Text("t", number, re.sub(r"<[^>]*>|{[#%].*?[#%]}|{{.*?}}", " ", line))
 
 
-READERS = {".md": of_markdown, ".py": of_python, ".html": of_template}
+def of_script(source: str) -> Iterator[Text]:
+    """Yield the strings with a space in a script of the pages, line by line."""
+    for number, line in enumerate(source.split("\n"), 1):
+        yield from (Text("t", number, text) for _, text in re.findall(r'(["`])([^"`]* [^"`]*)\1', line))
+
+
+READERS = {".md": of_markdown, ".py": of_python, ".html": of_template, ".js": of_script}
 
 
 class Match(NamedTuple):
@@ -349,9 +359,7 @@ def main() -> int:
     parser.add_argument(
         "--repo", type=Path, default=Path(), help="a directory of the repository (default: the working directory)"
     )
-    parser.add_argument(
-        "--level", type=int, default=1, choices=(1, 2, 3), help="1: retired (default); 2: also renames; 3: also advice"
-    )
+    parser.add_argument("--level", type=int, default=1, choices=(1, 2), help="1: retired (default); 2: also renames")
     parser.add_argument("--rule", action="append", default=[], help="only this rule (may be repeated)")
     parser.add_argument("--since", default="", metavar="COMMIT", help="only lines added or changed since this commit")
     parser.add_argument("--count", action="store_true", help="print a count for each rule instead of each match")

@@ -244,11 +244,6 @@ def test_an_alert_is_complete_and_uses_metrics_that_exist(rule: dict[str, Any]) 
         assert known, name
 
 
-def test_metrics_are_found_in_an_expression() -> None:
-    expression = 'rate(nsqd_log_sync_seconds_bucket[5m]) > nsqd_channel_depth{topic="nsqd"} and up{job="nsqd"}'
-    assert metrics(expression) == {"nsqd_log_sync_seconds", "nsqd_channel_depth"}
-
-
 # Commands
 
 
@@ -295,16 +290,6 @@ def test_commands_of_penstock_are_complete(pages: dict[str, str]) -> None:
             made().parse_args(words[1:])
         else:
             (terminal_parser if words[0] in NAMES else penstock_parser)().parse_args(words)
-
-
-def test_flags_routes_and_commands_are_found() -> None:
-    page = (
-        "    nsqd -data-path copy -node-id 900\n\n`-tls-cert`: `curl NODE:4151/ping`\n\n    penstock peek t c  # look\n"
-    )
-    page += "    curl -X POST '127.0.0.1:4151/topic/empty?topic=t'\n"
-    assert flags(page) == {"data-path", "node-id", "tls-cert"}
-    assert routes(page) == {"/ping", "/topic/empty"}
-    assert commands(page) == [["peek", "t", "c"]]
 
 
 # Tests that docs/explanation/guarantees.md names

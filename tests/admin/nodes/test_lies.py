@@ -24,14 +24,16 @@ from admin.users.roles import Who, of_role
 from tests.admin.looks import JSON, NOW, producer, record
 
 VIC = Who(of_role("vic", "viewer", ("eu.*",)))
-KEYS = """
-    bytes backend_depth backlogs buried buried_count change changes channel channel_name channels client_count clients columns
-    connect_ts count cpu_ms damage deferred depth disk_free disk_total draining drain durability e2e_processing_latency
-    files health held hostname identities idle in_flight jobs left_out live_bytes log_bytes memory message_count messages name
-    names node now number of_its_own oldest path paused percentiles process producers promoted pub_counts quantile
-    ready_count refusal replicate requeued retention retention_bytes seconds since start_time sync_p99_ms timed_out topic
-    topic_name topics torn totals tube tube_name tubes value zone_local_msg_count
-""".split()
+KEYS = (
+    "bytes", "backend_depth", "backlogs", "buried", "buried_count", "change", "changes", "channel", "channel_name",
+    "channels", "client_count", "clients", "columns", "connect_ts", "count", "cpu_ms", "damage", "deferred", "depth",
+    "disk_free", "disk_total", "draining", "drain", "durability", "e2e_processing_latency", "files", "health", "held",
+    "hostname", "identities", "idle", "in_flight", "jobs", "left_out", "live_bytes", "log_bytes", "memory",
+    "message_count", "messages", "name", "names", "node", "now", "number", "of_its_own", "oldest", "path", "paused",
+    "percentiles", "process", "producers", "promoted", "pub_counts", "quantile", "ready_count", "refusal", "replicate",
+    "requeued", "retention", "retention_bytes", "seconds", "since", "start_time", "sync_p99_ms", "timed_out", "topic",
+    "topic_name", "topics", "torn", "totals", "tube", "tube_name", "tubes", "value", "zone_local_msg_count",
+)  # fmt: skip
 
 
 def are_counts(counts: Any) -> bool:
