@@ -59,17 +59,3 @@ def test_figures_that_documents_copy_from_the_code_are_right() -> None:
     ]:
         named = re.findall(pattern, (ROOT / page).read_text(), re.IGNORECASE)
         assert set(named) <= {wanted}, page
-
-
-def test_no_page_denies_what_a_cluster_does_and_an_error_has_one_row() -> None:
-    text = " ".join(
-        (
-            (ROOT / "docs/explanation/concepts.md").read_text() + (ROOT / "docs/explanation/guarantees.md").read_text()
-        ).split()
-    )
-    for denial in ("do not copy messages", "Until an operator does that", "promised * Copies of messages"):
-        assert denial not in text
-    daemons = (ROOT / "docs/reference/errors.md").read_text().split("\n### nsqlookupd\n")
-    for page in daemons:  # nsqd's errors, and those of nsqlookupd and nsqadmin
-        rows = re.findall(r"^\| (\d{3} `[A-Z_]+`) \|", page, re.MULTILINE)
-        assert [row for row in sorted(set(rows)) if rows.count(row) > 1] == []

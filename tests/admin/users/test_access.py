@@ -68,9 +68,6 @@ async def test_who_is_not_logged_in_is_led_there_and_back(client: httpx.AsyncCli
     assert (await client.get("/topics/t")).status_code == 502  # let in; no node answers
     assert (await client.get("/api/topics")).status_code == 502
     assert "ann, admin" in (await client.get("/audit")).text
-    for following in ("//evil.example/", "https://evil.example", "/\\evil.example", "javascript:x", "", "/a\nb"):
-        client.cookies.clear()
-        assert (await log_in(client, "ann", following=following)).headers["location"] == "/", following
 
 
 @on_asyncio
@@ -139,37 +136,6 @@ async def test_a_session_ends_with_the_logout_and_in_another_browser(client: htt
     assert out.headers["location"] == "/login"
     client.cookies.set(COOKIE, stolen)
     assert not await is_in()
-
-
-@on_asyncio
-async def test_a_user_who_is_removed_or_gets_another_password_is_out(client: httpx.AsyncClient, tmp_path: Path) -> None:
-    await log_in(client, "ann")
-    assert (await client.get("/audit")).status_code == 200
-    file_of(tmp_path, replace(ANN, role="viewer"))
-    assert (await client.get("/audit")).status_code == 403  # another role, at once
-    file_of(tmp_path, with_password("ann", "admin"))
-    assert (await client.get("/audit")).status_code == 303
-    await log_in(client, "ann")
-    (tmp_path / "auth.toml").write_text("nonsense\n")
-    assert (await client.get("/audit")).status_code == 200  # an error changes nothing
-    file_of(tmp_path)
-    assert (await client.get("/audit")).status_code == 303
-
-
-@on_asyncio
-async def test_tokens(tmp_path: Path) -> None:
-    """A token is no password, and a password no token."""
-    client = at(tmp_path, ANN, CARL, User("robot", "operator", token=TOKEN))
-    right = {"Authorization": f"Bearer {TOKEN}"}
-    for value, status in (
-        (f"Bearer {TOKEN}", 502), (f"bearer  {TOKEN}", 502), ("Bearer wrong", 401), ("Bearer ", 401),
-        (f"Basic {TOKEN}", 401), (f"Bearer {PASSWORD}", 401),
-    ):  # fmt: skip
-        answer = await client.get("/api/nodes", headers={"Authorization": value})
-        assert answer.status_code == status, value
-    assert (await client.delete("/api/topics/t", headers=right)).status_code == 403
-    for name, password in (("robot", TOKEN), ("carl", "-")):
-        assert (await log_in(client, name, password)).status_code == 401
 
 
 @each("address, trusted, is_believed", [
@@ -260,7 +226,7 @@ async def test_wrong_passwords_from_everywhere_lock_out_no_one_who_has_logged_in
 
 @each("where, followed", [
     ("/a/topics?n=1", "/a/topics?n=1"), ("/a/", "/a/"), ("/b/", "/a/"), ("//evil.test/a/", "/a/"), ("/a/\\evil", "/a/"),
-    ("/a/\r\nSet-Cookie: x", "/a/"), ("https://evil.test", "/a/"),
+    ("/a/\r\nSet-Cookie: x", "/a/"), ("https://evil.test", "/a/"), ("javascript:x", "/a/"), ("", "/a/"),
 ])  # fmt: skip
 def test_a_login_leads_to_a_page_of_nsqadmin_only(where: str, followed: str) -> None:
     login = Login(cast(Any, SimpleNamespace(renderer=SimpleNamespace(base="/a"))))
