@@ -15,32 +15,13 @@ from bench.outcome import Outcome, timed
 from bench.publish import Publish
 from bench.server import ROOT, cpu_time, resident
 from bench.stats import RowStats, medians, stats_of
-from bench.table import cells, duration, megabytes, number, share, table, versus
-from bench.upgrade import Upgraded, pack_for
+from bench.table import versus
+from bench.upgrade import pack_for
 from bench.wire import FRAME, FRAME_HEAD, HEARTBEAT, MPUB_BODY, OK, varied_body
 from penstock.protocol.compression import Deflate, Snappy
 from tests.cases import each
 
 PATIENCE = 300  # s; a minute at most on two idle cores
-
-
-class Arriving:
-    """A Wire that brings these pieces, then its end."""
-
-    def __init__(self, *pieces: bytes) -> None:
-        self._pieces = list(pieces)
-
-    def fileno(self) -> int:
-        return -1
-
-    def recv(self, size: int, /) -> bytes:
-        return self._pieces.pop(0) if self._pieces else b""
-
-    def recv_into(self, view: memoryview, /) -> int:
-        raise NotImplementedError
-
-    def sendall(self, data: bytes | memoryview, /) -> None:
-        raise NotImplementedError
 
 
 def row_stats(rate: float = 1000.0, server: float = 0.9, load: float = 0.5, cpu: float = 700.0) -> RowStats:
@@ -127,17 +108,6 @@ def test_what_is_packed_once_can_be_sent_again_and_again(upgrade: str, codec: Sn
     assert received == request + request + b"FIN 1\n" + request
 
 
-def test_a_flush_without_data_is_neither_data_nor_the_end() -> None:
-    empty_flush = pack_for("deflate", b"")
-    wire = Upgraded(
-        Arriving(empty_flush, pack_for("deflate", OK), empty_flush, pack_for("deflate", HEARTBEAT)), "deflate"
-    )
-    with pytest.raises(BlockingIOError):
-        wire.recv(100)
-    assert wire.recv(100) == HEARTBEAT
-    assert wire.recv(100) == b""
-
-
 # statistics
 
 
@@ -156,23 +126,6 @@ def test_times_become_quantiles_and_figures() -> None:
 # the table
 
 
-def test_a_table_has_its_columns_in_line_and_short_numbers() -> None:
-    short = ["0", "789", "1.23k", "45.6k", "456k", "1.23M"]
-    assert [number(n) for n in (0, 789, 1234, 45_600, 456_000, 1_234_567)] == short
-    assert [duration(ns) for ns in (None, 12_345, 1_234_567, 2.5e9)] == ["-", "12 us", "1.2 ms", "2.5 s"]
-    assert [share(part) for part in (0.0, 0.034, 0.98, 1.74)] == ["0.0%", "3.4%", "98%", "174%"]
-    assert [megabytes(size) for size in (None, 57_200_000)] == ["-", "57"]
-    assert table(["row", "server", "n"], [["writer", "ours", "1"], ["r", "Go nsqd", "23"]]) == (
-        "row     server    n\n"
-        "------  -------  --\n"
-        "writer  ours      1\n"
-        "r       Go nsqd  23"
-    )  # fmt: skip
-    assert cells("writer", "ours", row_stats(), None, "fast") == [
-        "writer", "ours", "1.00k", "700", "-", "-", "100", "300", "90%", "50%", "", "fast",
-    ]  # fmt: skip
-
-
 def test_a_ratio_of_throughputs_needs_servers_that_are_busier_than_their_loads() -> None:
     own, original = row_stats(rate=900, cpu=500), row_stats(rate=1000, cpu=1000)
     assert versus(own, original) == "0.90x, 0.50 CPU"
@@ -183,16 +136,6 @@ def test_a_ratio_of_throughputs_needs_servers_that_are_busier_than_their_loads()
 
 
 # whole runs
-
-
-def quick_bench(rows: str) -> list[list[str]]:
-    """Return the words of each line that a quick bench of these rows prints. It must succeed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "bench", "--quick", "--only", rows],
-        capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return [re.split(" {2,}", line) for line in done.stdout.splitlines()]
 
 
 ONE_OF_EACH_KIND = "snappy-reader,log-topics,queues-memory,job-turns-disque-1,turns-delete-jobs"
@@ -207,18 +150,12 @@ ALL = [
 @pytest.mark.process
 @pytest.mark.parametrize("rows", [ONE_OF_EACH_KIND, *(pytest.param(rows, marks=pytest.mark.campaign) for rows in ALL)])
 def test_every_row_that_was_asked_for_is_printed_with_its_figures(rows: str) -> None:
-    printed = quick_bench(rows)
+    command = [sys.executable, "-m", "bench", "--quick", "--only", rows]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    printed = [re.split(" {2,}", line) for line in done.stdout.splitlines()]
     for row in rows.split(","):
         lines = [words for words in printed if words[0].startswith(row)]
         assert lines, row
         assert all(len(words) > 2 and "WRONG" not in words for words in lines), row
     assert [words[0] for words in printed if words[0] == "row"]
-
-
-@pytest.mark.process
-def test_a_row_that_does_not_exist_is_a_mistake() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "bench", "--only", "nothing"], capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT
-    )
-    assert done.returncode == 2
-    assert done.stderr == "bench: --only nothing: no such row; see --help\n"

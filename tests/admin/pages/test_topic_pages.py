@@ -1,8 +1,7 @@
 """Rates on the pages of topics: of the same nodes, and without what was only buried. No node is asked."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from math import inf
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,7 +15,6 @@ from admin.nodes.queries import Queries
 from admin.nodes.response_cache import CachedAnswer, ResponseCache
 from admin.nodes.upstreams import Arguments, Gathered, Upstreams
 from admin.pages.topic_pages import TopicPages, _channels_of
-from shared.values import SECOND
 from tests.admin.asking import in_loop
 from tests.async_tests import on_asyncio
 
@@ -113,35 +111,6 @@ def test_how_fast_messages_are_buried() -> None:
     assert (row.buried, row.rate_in, row.rate_out) == (3, None, None)
     queries, _ = queries_of(Nodes({"a:1": 1, "b:1": 2}))
     assert in_loop(lambda: queries.ages([A, B], "t"))[1] == {"c": 3, "d": 0}, "only numbers count"
-
-
-@on_asyncio
-async def test_an_original_node_has_the_rate_of_the_last_minutes() -> None:
-    depths = {"a:1": 1000}
-
-    class Cluster:
-        async def producers(self) -> Producers:
-            return Producers([], [replace(A, capabilities=())])
-
-        async def stats(self, *_: object) -> Stats:
-            channel = {"channel_name": "c", "depth": depths["a:1"]}
-            return Stats([], [topic_of({"topic_name": "t", "channels": [channel]}, "a:1", "h", 0)])
-
-    nodes = Nodes({})
-    queries, clock = queries_of(nodes)
-    queries.cluster, queries.clock = cast(Any, Cluster()), lambda: int(clock[0] * SECOND)
-    queries._kinds["a:1"] = False, inf
-
-    async def look(depth: int) -> tuple[str, dict[str, float]]:
-        depths["a:1"] = depth
-        clock[0] += 10.0
-        row = (await queries.rows(["t"])).now["t"]
-        producers = (await queries.producers()).producers
-        return row.drain, await queries.gains(producers, "t", await Cluster().stats())
-
-    found = [await look(depth) for depth in (1000, 400, 900, 800)]
-    assert found[0] == ("-", {})
-    assert found[1:] == [("6.7 s", {"c": 60.0}), ("3.0 min", {"c": 5.0}), ("2.0 min", {"c": 200 / 30})], "bursts"
 
 
 @on_asyncio

@@ -245,14 +245,6 @@ def test_a_message_of_another_topic_is_unexpected_and_two_under_one_id_are_a_col
     assert books.findings().collisions == 1
 
 
-def test_bodies_differ_and_verdicts_add_up() -> None:
-    assert (body(12, 8), body(1, 9)) == (b"12,12,12", b"1,1,1,1,1")
-    assert body(1234, 2) == b"1234,"
-    total = Findings(acked=1, lost=1)
-    total.add(Findings(acked=2, early=3))
-    assert total == Findings(acked=3, lost=1, early=3)
-
-
 @each("is_connected, lost", [(False, 0), (True, 1)])
 def test_a_window_does_not_count_the_time_in_which_no_server_ran(is_connected: bool, lost: int) -> None:
     books = Books(window=100 * MS)
