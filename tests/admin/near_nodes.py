@@ -24,7 +24,7 @@ async def _refuse(request: httpx.Request) -> httpx.Response:
 
 
 _SERVERS: dict[str, Serve] = {NOWHERE: _refuse}  # by address
-_PORTS = count(2)
+_PORTS = count(1000)  # beyond 80, which httpx leaves out of an address
 _by_socket = httpx.AsyncHTTPTransport.handle_async_request
 
 
