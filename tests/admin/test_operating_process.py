@@ -161,24 +161,6 @@ def test_a_message_is_edited_and_published_again(ann: Visitor, guarded: Cluster)
     assert ann.open(f"{path}77").status == 404
 
 
-def test_a_message_with_a_delay_headers_and_a_key_and_searching_for_it(ann: Visitor, guarded: Cluster) -> None:
-    guarded.channel("found", "c")
-    node = guarded.nodes[0].http
-    guarded.publish("found", *(f"hay {number}" for number in range(1000)))
-    ann.open("/topics/found")
-    needle = {"body": "a Needle", "node": node, "key": "once", "headers": "Trace: 7f\nKind: test"}
-    for words in ("Published", "Not published"):
-        assert words in ann.press("Publish", **needle).text
-    assert "1 match in" in ann.follow("Search for it in c").text  # the first one, by its key
-    ann.open("/topics/found").press("Publish", body="later", node=node, delay="3600000")
-    published = re.search(r"Published ([0-9a-f]{16}) at", ann.text)
-    assert published[1] in ann.open(f"/messages/found/c?node={node}&state=deferred").text
-    for words in ("needle", "trace: 7f"):
-        ann.open(f"/messages/found/c?node={node}&state=ready").press("Search", search=words)
-        assert "1 match in 1,001 scanned messages" in ann.text
-        assert "a Needle" in ann.text
-
-
 def test_a_channel_is_paused_for_a_while_and_a_node_is_drained(ann: Visitor, guarded: Cluster) -> None:
     guarded.channel("while", "c")
     ann.open("/topics/while/c").press("Pause channel", minutes="90")

@@ -17,6 +17,7 @@ TRIED_BY = {
     "admin/pages/test_oidc.py": ("admin.users.oidc_provider",),
     "admin/pages/test_start.py": ("admin.output.requests", "admin.output.site",),
     "admin/pages/test_start_process.py": ("admin.pages.record_pages",),
+    "admin/terminal/test_messages.py": ("admin.terminal.targets",),
     "admin/terminal/test_listing.py": (
         "admin.terminal.arguments", "admin.terminal.channel_counts", "admin.terminal.session",
     ),

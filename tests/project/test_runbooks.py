@@ -69,19 +69,23 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 def collected(tree: ast.Module, file: str) -> Iterator[Line]:
     """Yield the lines at WARNING or above in a module, and the texts of the errors that stop a daemon."""
-    for scope in ast.walk(tree):
-        if isinstance(scope, ast.ClassDef) and scope.name in STOPS:
-            yield from (Line("", text, f"{file}:{scope.lineno}") for text in _own_texts(scope))
-        if not isinstance(scope, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        calls = [call for call in _calls(scope) if _level(call) is not None or _name(call.func) in STOPS]
-        names = _assigned(scope) if calls else {}
-        for call in calls:
-            level = _level(call)
-            texts = _texts(call.args[0], names) if call.args else []
-            if level is None:
-                level, texts = "", [VARIES.join(_texts_of_all(call, names))]
-            yield from (Line(level, text, f"{file}:{call.lineno}") for text in texts if _letters(text) >= _LETTERS)
+    assigned: dict[str, list[str]] = {}
+    for node in ast.walk(tree):
+        found: list[tuple[str, str]] = []
+        match node:
+            case ast.Assign(targets=[ast.Name(id=variable)], value=text):
+                assigned[variable] = assigned.get(variable, []) + _texts(text)
+            case ast.Call(func=ast.Attribute(value=logger, attr=method), args=[text, *_]) if _name(logger) in LOGGERS:
+                texts = assigned.get(_name(text), []) or _texts(text)
+                found = [(LEVELS[method], one) for one in texts] if method in LEVELS else []
+            case ast.Call(func=error, args=[_, *_] as arguments) if _name(error) in STOPS:
+                found = [("", VARIES.join(one for argument in arguments for one in _texts(argument)))]
+            case ast.ClassDef(name=name) if name in STOPS:  # it makes its text of its arguments
+                found = [("", one) for call in ast.walk(node) if isinstance(call, ast.Call) and _name(call.func) == "__init__"
+                         for argument in call.args for one in _texts(argument)]  # fmt: skip
+        for level, text in found:
+            if _letters(text) >= _LETTERS:
+                yield Line(level, text, f"{file}:{node.lineno}")
 
 
 def logged_at_info(tree: ast.Module) -> Iterator[str]:
@@ -89,48 +93,14 @@ def logged_at_info(tree: ast.Module) -> Iterator[str]:
     for call in ast.walk(tree):
         match call:
             case ast.Call(func=ast.Attribute(value=logger, attr="info"), args=[text, *_]) if _name(logger) in LOGGERS:
-                yield from (text for text in _texts(text, {}) if _letters(text) >= _LETTERS)
-
-
-def _own_texts(error: ast.ClassDef) -> Iterator[str]:
-    """Yield the texts that an error makes of its arguments, in `super().__init__`."""
-    for node in ast.walk(error):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "__init__":
-            yield from (text for argument in node.args for text in _texts(argument, {}))
-
-
-def _level(call: ast.Call) -> str | None:
-    """Return the level at which the call logs; None if it does not log at WARNING or above."""
-    function = call.func
-    if isinstance(function, ast.Attribute) and _name(function.value) in LOGGERS:
-        return LEVELS.get(function.attr)
-    return None
+                yield from (one for one in _texts(text) if _letters(one) >= _LETTERS)
 
 
 def _name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
-def _calls(scope: ast.AST) -> Iterator[ast.Call]:
-    """Yield the calls of a function or module, without those of the functions in it."""
-    for child in ast.iter_child_nodes(scope):
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        if isinstance(child, ast.Call):
-            yield child
-        yield from _calls(child)
-
-
-def _assigned(scope: ast.AST) -> dict[str, list[str]]:
-    """Return the texts that each variable of a scope may have."""
-    found: dict[str, list[str]] = {}
-    for node in ast.walk(scope):
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            found.setdefault(node.targets[0].id, []).extend(_texts(node.value, {}))
-    return found
-
-
-def _texts(node: ast.expr, names: dict[str, list[str]]) -> list[str]:
+def _texts(node: ast.expr) -> list[str]:
     """Return the texts that an expression may have, `…` for what varies."""
     match node:
         case ast.Constant(value=str(text)):
@@ -138,17 +108,9 @@ def _texts(node: ast.expr, names: dict[str, list[str]]) -> list[str]:
         case ast.JoinedStr(values=parts):
             return ["".join(part.value if isinstance(part, ast.Constant) else VARIES for part in parts)]  # type: ignore[misc]
         case ast.IfExp(body=one, orelse=other):
-            return [*_texts(one, names), *_texts(other, names)]
-        case ast.Name(id=name) if name in names:
-            return names[name]
+            return [*_texts(one), *_texts(other)]
         case _:
             return [VARIES]
-
-
-def _texts_of_all(call: ast.Call, names: dict[str, list[str]]) -> Iterator[str]:
-    """Yield a text for each argument of an error."""
-    for argument in call.args:
-        yield from _texts(argument, names)
 
 
 @cache

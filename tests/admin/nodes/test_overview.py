@@ -1,11 +1,10 @@
 """Nodes' sums and columns put together, ordered, and paged; lies included."""
 
-from dataclasses import replace
 from typing import Any
 
 from admin.nodes.merge import topic_of
 from admin.nodes.overview import COLUMNS, RATES, Overview, ordered, overview_of, rates, rows_of
-from admin.nodes.views import Row, absent_row
+from admin.nodes.views import Row
 from admin.output.tables import TOPICS
 
 NOW = 1_700_000_000
@@ -121,15 +120,6 @@ def test_a_topic_takes_as_long_as_its_slowest_channel() -> None:
     for lie in (7, [7], *([part("c", *one)] for one in parts)):
         row = rows_of([one | {"backlogs": lie}], [])["t"]
         assert (row.drain, row.slowest) == ("-", None)
-
-
-def test_rows_are_put_in_order_once_more() -> None:
-    rows = [
-        replace(absent_row(name), depth=depth, oldest=then)
-        for name, depth, then in (("a", 1, 0), ("b", 5, 9), ("c", 5, 3))
-    ]
-    for sort, names in (("name", "abc"), ("depth", "bca"), ("oldest", "cba"), ("rate_in", "abc")):
-        assert "".join(row.name for row in TOPICS.sorted(rows, {"sort": sort})) == names
 
 
 def test_every_column_of_the_table_has_an_order_over_all_topics() -> None:

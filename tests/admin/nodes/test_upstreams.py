@@ -15,7 +15,6 @@ from admin.nodes.answer_budget import AT_ONCE, MEMORY_PER_BYTE, SHARES, AnswerBu
 from admin.nodes.cluster import MOST_OF_A_NODE, Cluster, Producer
 from admin.nodes.upstreams import AT_ONCE as AT_ONCE_ALL
 from admin.nodes.upstreams import EACH, Times, UpstreamError, Upstreams
-from shared.http.bounded import AnswerError
 from tests.admin.conftest import json_answer
 from tests.admin.near_nodes import near
 from tests.async_tests import on_asyncio
@@ -86,16 +85,6 @@ async def test_all_answers_together_are_bounded() -> None:
             assert upstreams.answer_budget.held <= SHARES * SMALL
     assert "others hold" in line
     assert "-max-upstream-response" in line
-
-
-def test_a_budget_that_is_spent_is_given_back() -> None:
-    bounds = AnswerBudget(1000)
-    bounds.charge(SHARES * 1000)
-    with pytest.raises(AnswerError):
-        bounds.charge(1)
-    bounds.release(1)
-    bounds.charge(1)
-    assert bounds.held == bounds.most_held
 
 
 class Slow:

@@ -65,10 +65,3 @@ def test_every_column_sorts_both_ways(table: Table[Any], rows: list[Any]) -> Non
             asked = {f"{prefix}sort": column.key, f"{prefix}order": order}
             assert len(table.sorted(rows, asked)) == len(rows)
             assert [one.words for one in table.heads(asked) if one.aria] == [column.words]
-
-
-def test_the_age_of_nothing_is_not_known() -> None:
-    assert tables.age_of(0) is None
-    assert tables.age_of(5) == -5
-    assert tables.latency_of(NODE) == 3.0
-    assert tables.latency_of({"e2e_processing_latency": None}) is None

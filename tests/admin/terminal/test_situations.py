@@ -121,18 +121,6 @@ def test_every_message_fails(nodes: list[LocalNode], terminal: Terminal) -> None
     assert terminal("kick", "orders", "mail", "--state", "buried", "--all", "--yes")[1] == "20 kicked\n"
 
 
-def test_nsqlookupd_is_down(terminal: Terminal) -> None:
-    terminal.network.has_lookupd = False
-    found = alarm(terminal, "lookupd-down", *EXPECTING)
-    assert found.startswith(f"critical {LOOKUPD}: ")
-    assert "Start it again. It keeps no state" in found
-    code, out, error = terminal("channels", *EXPECTING)
-    assert (code, out.splitlines()[1].split()[3], LOOKUPD in error) == (1, "6", True)  # live, of both nodes
-    code, out, error = terminal("status", "--lookupd-http-address", "10.0.0.1:4161")
-    assert (code, out) == (3, "")
-    assert "start it, or name nodes with --nsqd-http-address HOST:PORT" in error
-
-
 def test_nsqlookupd_was_restarted(nodes: list[LocalNode], terminal: Terminal) -> None:
     terminal.network.hidden.add(SECOND)  # it has not registered again yet
     [row] = [line for line in terminal("nodes", *EXPECTING)[1].splitlines() if line.startswith(SECOND)]
@@ -140,25 +128,6 @@ def test_nsqlookupd_was_restarted(nodes: list[LocalNode], terminal: Terminal) ->
     terminal.network.hidden.clear()
     _, out, error = terminal("alarms", *EXPECTING)
     assert ("lookupd-down" in out, "node-unregistered" in out, error) == (False, False, "")
-
-
-def test_a_message_kills_its_consumer(nodes: list[LocalNode], terminal: Terminal) -> None:
-    def crash() -> None:
-        for _ in range(3):
-            with Conversation(nodes[0], b"  V2SUB orders mail\nRDY 1\n") as consumer:
-                assert consumer.frame() == (0, b"OK")
-                assert consumer.message()
-
-    with between_checks(terminal, crash):
-        found = alarm(terminal, "consumers-lost", "--over", "1ms")
-    assert "orders/mail: 3 consumers disconnected with messages in flight" in found
-    assert "Bury or finish the message that crashes it." in found
-    out = terminal("messages", "orders", "mail", "--state", "in_flight", "--node", FIRST)[1]
-    assert len(out.splitlines()) == 4
-    assert (
-        terminal("bury", "orders", "mail", "--offset", "0", "--node", FIRST, "--reason", "crashes it")[1]
-        == "1 buried\n"
-    )
 
 
 def test_a_pause_is_forgotten(nodes: list[LocalNode], terminal: Terminal) -> None:
