@@ -8,14 +8,11 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser
 
 from tests.admin.asking import PASSWORD, csrf_in, file_of, with_password
 from tests.admin.conftest import nsqadmin
-from tests.admin.usable import assert_usable, obstacles
+from tests.admin.usable import obstacles
 from tests.daemons import Daemon, eventually, nsqd
-from tests.effort import IS_CAMPAIGN
-from tests.requirements import require
 
 pytestmark = pytest.mark.process
 SLOW_CHECK = 300.0  # s until an alarm: the monitor seldom asks a node that answers slowly, as on a machine under load
@@ -66,7 +63,7 @@ def known(node: Daemon) -> list[dict[str, Any]]:
     return list(httpx.get(f"http://{node.http}/cluster").json()["nodes"])
 
 
-def test_a_lost_node_is_promoted_and_forgotten(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_lost_node_is_promoted_and_forgotten(tmp_path: Path) -> None:
     with three_nodes(tmp_path) as (nodes, admin), httpx.Client(base_url=f"http://{admin.http}", timeout=20) as client:
         file_of(tmp_path, with_password("ann", "admin"))
         origin = {"Origin": f"http://{admin.http}"}
@@ -106,8 +103,6 @@ def test_a_lost_node_is_promoted_and_forgotten(tmp_path: Path, request: pytest.F
         assert "waits: -failover-quorum is none" in text
         assert "penstock recover DATA-PATH --node 2 --from" in text
         assert obstacles(text) == []
-        if IS_CAMPAIGN:
-            _is_usable(request, admin)
         eventually(lambda: "it is not served: leader lost" in page(admin, "/alarms"), SLOW_CHECK)
         assert send("promote", confirm="1").status_code == 400
         for wrong in ({"by": "2"}, {"log": "00" * 16}, {"node": "1"}):
@@ -140,11 +135,3 @@ def test_a_lost_node_is_promoted_and_forgotten(tmp_path: Path, request: pytest.F
         eventually(lambda: not state(admin))
         eventually(lambda: "No responding node is in a cluster." in page(admin))
         assert NAVIGATION in page(admin)  # it was there, and who looks for it has a reason
-
-
-def _is_usable(request: pytest.FixtureRequest, admin: Daemon) -> None:
-    chrome: Browser = request.getfixturevalue("chrome")
-    require("node")
-    context = chrome.new_context(bypass_csp=True)
-    assert_usable(context.new_page(), f"http://{admin.http}/cluster")
-    context.close()

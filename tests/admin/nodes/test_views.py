@@ -56,16 +56,6 @@ def test_whatever_a_body_is_it_is_shown(body: bytes) -> None:
     assert "\0" not in hex_of(body)
 
 
-@each("data", [
-    {}, {"body": 7}, {"body_base64": "%%%"}, {"body_base64": None},
-    {"headers": [], "timestamp": "x", "ready_at": -1}, {"timestamp": 1 << 90},
-])  # fmt: skip
-def test_a_message_that_makes_no_sense(data: dict[str, object]) -> None:
-    view = message_view(data)
-    assert (view["text"], view["decoded"], view["headers"]) == ("", None, {})
-    views.moment(view["timestamp"])
-
-
 def test_a_body_is_text_or_binary_or_decoded() -> None:
     view = message_view({"body": '{"a":[1]}', "body_size": 9})
     assert (view["text"], view["is_binary"], view["decoded"].words) == ('{"a":[1]}', False, "JSON")

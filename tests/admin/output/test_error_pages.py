@@ -1,23 +1,8 @@
 """Error pages, also of unknown pages, have links to other pages; programs get JSON."""
 
-from admin.output.error_pages import Ways, ways_from
 from tests.admin.asking import NOWHERE, OURS, visiting
 from tests.admin.conftest import a_node
 from tests.async_tests import on_asyncio
-from tests.cases import each
-
-TOPIC: Ways = [(("topics", "t"), "Topic t")]
-
-
-@each("parts, ways", [
-        (["topics", "t"], []), (["topics", "t", "c"], TOPIC),
-        (["messages", "t", "c"], [(("topics", "t", "c"), "Channel c"), *TOPIC]),
-        (["body", "t", "c"], [(("topics", "t", "c"), "Channel c"), *TOPIC]),
-        (["nodes", "n:1"], [(("nodes",), "Nodes")]), (["nodes"], []), (["tube"], [(("tubes",), "Tubes")]),
-        (["history", "t"], [(("history",), "History")]), ([""], []), (["messages"], []),
-    ])  # fmt: skip
-def test_a_page_leads_to_the_pages_above_it(parts: list[str], ways: Ways) -> None:
-    assert ways_from(parts) == ways
 
 
 @on_asyncio

@@ -154,17 +154,5 @@ def reported(path: str, at: str = "127.0.0.1:4251", **fields: object) -> Change:
 Run = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture
-def nodes() -> list[LocalNode]:
-    return [LocalNode("-node-id=0"), LocalNode("-node-id=1")]
-
-
-@pytest.fixture
-def terminal(
-    nodes: list[LocalNode], monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
-) -> Terminal:
-    return Terminal(monkeypatch, capsysbinary, nodes)
-
-
 def post(node: LocalNode, path: str, body: bytes = b"", **arguments: str) -> None:
     node.client.post(path, params=arguments, content=body).raise_for_status()

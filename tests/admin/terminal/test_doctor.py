@@ -9,8 +9,6 @@ from admin.nodes.cluster import Producer
 from admin.terminal import doctor
 from admin.terminal.doctor import findings_of, local_only, machine
 from tests.admin.terminal.program import Terminal, reported
-from tests.admin.terminal.program import nodes as nodes  # the fixtures
-from tests.admin.terminal.program import terminal as terminal
 from tests.cases import each
 from tests.local_node import SECOND, START, LocalNode
 

@@ -15,7 +15,6 @@ import pytest
 
 from admin.terminal.main import NAMES
 from tests.admin.terminal.program import Change, Run, Terminal, post, reported
-from tests.admin.terminal.program import terminal as terminal  # the fixture
 from tests.cases import each
 from tests.daemons import Conversation, sized
 from tests.disque_client import Client as Disque

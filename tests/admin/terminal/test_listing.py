@@ -4,8 +4,6 @@ import httpx
 import pytest
 
 from tests.admin.terminal.program import Terminal, post
-from tests.admin.terminal.program import nodes as nodes  # the fixtures
-from tests.admin.terminal.program import terminal as terminal
 from tests.daemons import Conversation, sized
 from tests.disque_client import Client as Disque
 from tests.local_node import LocalNode

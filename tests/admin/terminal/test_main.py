@@ -11,8 +11,6 @@ from apps.penstock import parser as penstock_parser
 from penstock.launch import _ALL_NODES
 from shared.auth.own_token import own_token
 from tests.admin.terminal.program import Terminal
-from tests.admin.terminal.program import nodes as nodes  # the fixtures
-from tests.admin.terminal.program import terminal as terminal
 
 
 def test_the_program_lists_each_command_and_finds_it() -> None:

@@ -5,8 +5,6 @@ import json
 import pytest
 
 from tests.admin.terminal.program import Terminal, post
-from tests.admin.terminal.program import nodes as nodes  # the fixtures
-from tests.admin.terminal.program import terminal as terminal
 from tests.cases import each
 from tests.disque_client import Client as Disque
 from tests.local_node import LocalNode

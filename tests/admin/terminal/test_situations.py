@@ -10,8 +10,6 @@ import httpx
 import pytest
 
 from tests.admin.terminal.program import LOOKUPD, Terminal, post
-from tests.admin.terminal.program import nodes as nodes  # the fixtures
-from tests.admin.terminal.program import terminal as terminal
 from tests.daemons import Conversation
 from tests.local_node import LocalNode
 from tests.shared.cluster.test_health import led
@@ -62,23 +60,6 @@ def between_checks(terminal: Terminal, happen: Callable[[], None]) -> Iterator[N
     terminal.network.change = change
     yield
     assert checks > 1
-
-
-def test_a_node_is_killed(terminal: Terminal) -> None:
-    terminal.network.down.add(SECOND)
-    code, out, error = terminal("status", *EXPECTING)
-    assert (code, "Nodes:    1 of 2 up" in out) == (2, True)
-    assert f"critical: Node down: {SECOND}: no answer. Its counts are not known." in out  # and not: it held nothing
-    assert f"penstock: incomplete: http://{SECOND}/ping: Connection refused" in error
-    found = alarm(terminal, "node-down", *EXPECTING)
-    assert "Start it again on the same data directory." in found
-    assert "See docs/troubleshooting/lost-node.md" in found
-    [row] = [line for line in terminal("nodes", *EXPECTING)[1].splitlines() if line.startswith(SECOND)]
-    assert (row.split()[1], "Connection refused" in row) == ("down", True)
-    code, out, error = terminal("topics", *EXPECTING)  # not a whole answer
-    assert (code, SECOND in error) == (1, True)
-    # nsqlookupd forgets it at once: without its name, the screen claims no more than it knows
-    assert "Nodes:    1 of 1 registered nodes up" in terminal("status")[1]
 
 
 def test_a_node_hangs(terminal: Terminal) -> None:

@@ -12,8 +12,6 @@ import pytest
 
 from admin.terminal.top import View
 from tests.admin.terminal.program import Terminal, post
-from tests.admin.terminal.program import nodes as nodes  # the fixtures
-from tests.admin.terminal.program import terminal as terminal
 from tests.local_node import LocalNode
 
 
