@@ -1,4 +1,4 @@
-"""`make campaign`: every kind of random test for hours, in runs that can be interrupted. A page shows the results.
+"""`make campaign`: every kind of random test for hours, in runs that can be interrupted. A summary shows the results.
 
 A stage is a command that runs several times, each time with other seeds. build/campaign keeps the result and the output of each
 run: the same command resumes where it was interrupted, as long as the commit is the same.
@@ -7,7 +7,6 @@ run: the same command resumes where it was interrupted, as long as the commit is
 from __future__ import annotations
 
 import argparse
-import html
 import json
 import os
 import re
@@ -130,42 +129,28 @@ class Campaign:
         return self._directory / f"{stage}-{number}.txt"
 
     @property
-    def page(self) -> Path:
-        """Return the page with the results."""
-        return self._directory / "index.html"
+    def summary(self) -> Path:
+        """Return the file with the results, a line for each run."""
+        return self._directory / "summary.txt"
 
     def _keep(self) -> None:
-        """Write the results, and the page."""
+        """Write the results, and their summary."""
         state = {"commit": self._commit, "results": [asdict(result) for result in self.results]}
         fresh = self._state.with_suffix(".new")
         fresh.write_text(json.dumps(state, indent=1))
         fresh.replace(self._state)
-        self.page.write_text(self._html())
-
-    def _html(self) -> str:
-        rows = [row for stage in self._stages for row in self._rows(stage)]
-        failed = sum(result.code != 0 for result in self.results)
-        missing = sum(1 for _ in self.missing())
+        failed, missing = sum(result.code != 0 for result in self.results), len(list(self.missing()))
         outcome = f"{len(self.results)} runs ended, {failed} of them failed; {missing} are still to come."
-        return (
-            '<!doctype html><html lang="en"><meta charset="utf-8"><title>Campaign</title>'
-            "<style>body{font:16px sans-serif;margin:2rem}td,th{padding:.3rem .8rem;text-align:left}"
-            "tr.failed{background:#fdd}</style>"
-            f"<h1>Campaign of {html.escape(self._commit[:12])}</h1><p>{outcome}</p><table>"
-            "<tr><th>Stage<th>Tries<th>Run<th>Result<th>Minutes<th>Tests<th>Output</tr>"
-            f"{''.join(rows)}</table></html>\n"
-        )
+        self.summary.write_text("\n".join([f"Campaign of {self._commit[:12]}: {outcome}", *self._lines(), ""]))
 
-    def _rows(self, stage: Stage) -> Iterator[str]:
-        for result in self.results:
-            if result.stage == stage.name:
-                counts = ", ".join(f"{count:,} {kind}" for kind, count in result.counts.items())
-                name = self.output(stage.name, result.run).name
-                yield (
-                    f'<tr class="{"failed" if result.code else "passed"}"><td>{stage.name}<td>{html.escape(stage.what)}'
-                    f"<td>{result.run + 1} of {stage.runs}<td>{f'failed ({result.code})' if result.code else 'passed'}"
-                    f'<td>{result.seconds / 60:.1f}<td>{counts}<td><a href="{name}">{name}</a></tr>\n'
-                )
+    def _lines(self) -> Iterator[str]:
+        for stage in self._stages:
+            for one in self.results:
+                if one.stage == stage.name:
+                    outcome = f"failed ({one.code})" if one.code else "passed"
+                    counts = ", ".join(f"{count:,} {kind}" for kind, count in one.counts.items())
+                    run = f"{stage.name:11} {one.run + 1} of {stage.runs}"
+                    yield f"{run:22} {outcome:12} {one.seconds / 60:7.1f} min  {counts}  {stage.what}".rstrip()
 
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -201,7 +186,7 @@ def main(arguments: Sequence[str], stages: Sequence[Stage] = STAGES) -> int:
         outcome = f"failed: see {campaign.output(stage.name, number)}" if result.code else "passed"
         passed = time.monotonic() - began
         print(f"    {outcome} ({result.seconds / 60:.1f} min; {passed / 3600:.1f} h so far)", flush=True)
-    print(f"summary: {campaign.page}")
+    print(f"summary: {campaign.summary}")
     return int(any(result.code for result in campaign.results))
 
 
