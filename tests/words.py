@@ -1,9 +1,6 @@
 """Find retired words and sentence patterns in the tracked files of a repository, and print the words to use instead.
 
     python -m tests.words [PATH ...]    one line per match: file:line: [rule] "match" -> suggestion
-    ... --count                   one line per rule: matches in all, in docs, in docstrings and comments, in texts for
-                                  users, and in names of code and files; then the suggestion
-    ... --since main              only lines added or changed since a commit
     ... --budgets tests/words.budget    exit 1 if any rule has more matches than its line in that file; `make check` calls
                                         this. With --lower the file gets the matches there are, where these are fewer
     ... --level 2                 also words whose replacement is a rename (adopt, mirror, ...)
@@ -305,27 +302,10 @@ class Checker:
         return sorted(found, key=lambda one: (one.line, one.rule.name))
 
 
-def tracked(repo: Path, paths: list[str]) -> list[str]:
+def tracked(paths: list[str]) -> list[str]:
     """Return the tracked files that are checked."""
-    output = subprocess.run(
-        ["git", "ls-files", "-z", "--", *paths], cwd=repo, capture_output=True, check=True, text=True
-    )
+    output = subprocess.run(["git", "ls-files", "-z", "--", *paths], capture_output=True, check=True, text=True)
     return [one for one in output.stdout.split("\0") if Path(one).suffix in READERS and not EXEMPT.search(one)]
-
-
-def changed(repo: Path, since: str) -> dict[str, set[int]]:
-    """Return the numbers of the lines of each file that were added or changed since a commit."""
-    command = ["git", "diff", "--unified=0", "--no-color", "--no-prefix", since]
-    output = subprocess.run(command, cwd=repo, capture_output=True, check=True, text=True, errors="replace").stdout
-    found: dict[str, set[int]] = {}
-    file = ""
-    for line in output.split("\n"):
-        if line.startswith("+++ "):
-            file = line[4:]
-        elif match := re.match(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@", line):
-            first, count = int(match[1]), int(match[2] or 1)
-            found.setdefault(file, set()).update(range(first, first + count))
-    return found
 
 
 def read_budgets(path: Path) -> Counter[str]:
@@ -334,19 +314,18 @@ def read_budgets(path: Path) -> Counter[str]:
     return Counter({name: int(count) for count, name in rows})
 
 
-_checker: tuple[Path, Checker]  # of a process of the pool
+_checker: Checker  # of a process of the pool
 
 
-def _begin(repo: Path, chosen: set[str]) -> None:
+def _begin(chosen: set[str]) -> None:
     global _checker
-    _checker = repo, Checker([rule for rule in RULES if rule.name in chosen])
+    _checker = Checker([rule for rule in RULES if rule.name in chosen])
 
 
 def _matches_in(file: str) -> list[Match]:
     """Return the matches in a file of the repository. One that cannot be parsed has none, with a message."""
-    repo, checker = _checker
     try:
-        return checker.matches(file, (repo / file).read_text())
+        return _checker.matches(file, Path(file).read_text())
     except (OSError, UnicodeDecodeError, SyntaxError) as error:
         print(f"{file}: {error}", file=sys.stderr)
         return []
@@ -356,13 +335,8 @@ def main() -> int:
     """Print what the arguments ask for. Returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("paths", nargs="*", help="files or directories (default: the whole repository)")
-    parser.add_argument(
-        "--repo", type=Path, default=Path(), help="a directory of the repository (default: the working directory)"
-    )
     parser.add_argument("--level", type=int, default=1, choices=(1, 2), help="1: retired (default); 2: also renames")
     parser.add_argument("--rule", action="append", default=[], help="only this rule (may be repeated)")
-    parser.add_argument("--since", default="", metavar="COMMIT", help="only lines added or changed since this commit")
-    parser.add_argument("--count", action="store_true", help="print a count for each rule instead of each match")
     parser.add_argument(
         "--budgets", type=Path, metavar="FILE", help="fail if a rule has more matches than this file allows"
     )
@@ -374,15 +348,9 @@ def main() -> int:
     if unknown:
         parser.error(f"unknown rule: {', '.join(sorted(unknown))}")
     chosen = [one for one in RULES if (one.name in arguments.rule if arguments.rule else one.level <= arguments.level)]
-    only = changed(arguments.repo, arguments.since) if arguments.since else None
-    files = [one for one in tracked(arguments.repo, arguments.paths) if only is None or one in only]
-    with ProcessPoolExecutor(initializer=_begin, initargs=(arguments.repo, {one.name for one in chosen})) as pool:
-        results = list(pool.map(_matches_in, files, chunksize=20))
-    found = [one for matches in results for one in matches if only is None or one.line in only[one.file]]
+    with ProcessPoolExecutor(initializer=_begin, initargs=({one.name for one in chosen},)) as pool:
+        found = [one for matches in pool.map(_matches_in, tracked(arguments.paths), chunksize=20) for one in matches]
     counts = Counter(one.rule.name for one in found)
-    if arguments.count:
-        print_counts(chosen, found)
-        return 0
     if arguments.budgets is None:
         print_matches(found)
         return 1 if found else 0
@@ -401,17 +369,6 @@ def print_matches(found: list[Match]) -> None:
     """Print a line for each match."""
     for one in found:
         print(f'{one.file}:{one.line}: [{one.rule.name}] "{one.text}" -> {one.rule.instead}')
-
-
-def print_counts(chosen: list[Rule], found: list[Match]) -> None:
-    """Print the number of matches of each rule by scope, and the sum."""
-    by_scope = Counter((one.rule.name, one.scope) for one in found)
-    counts = Counter(one.rule.name for one in found)
-    for rule in sorted(chosen, key=lambda one: -counts[one.name]):
-        docs, prose, texts, names = (sum(by_scope[rule.name, one] for one in part) for part in ("d", "sc", "t", "nf"))
-        parts = f"docs {docs:4}  code {prose:4}  texts {texts:4}  names {names:4}"
-        print(f"{counts[rule.name]:6} {rule.name:14} {parts}  {rule.instead}")
-    print(f"{len(found):6} TOTAL")
 
 
 if __name__ == "__main__":
