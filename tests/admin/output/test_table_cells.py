@@ -1,7 +1,9 @@
-"""Every table of the list pages: the cells of a row have the labels of the heads, in their order."""
+"""Every table of the list pages: the cells of a row have the labels of the heads, in their order, and each head sorts it."""
 
 import re
+from html import unescape
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 
@@ -60,7 +62,12 @@ async def tables_of(answers: dict[str, Any]) -> list[list[str]]:
     with a_node(lambda path: answers.get(path.partition("?")[0])) as node:
         client = visiting(node)
         for page in PAGES:
-            found = tables_in((await client.get(page.replace("NODE", node))).text)
+            path = page.replace("NODE", node)
+            text = (await client.get(path)).text
+            found = tables_in(text)
+            for link in re.findall(r'<a href="(\?[^"]*sort=[^"]*)"', text) if answers else ():
+                ordered = await client.get(urljoin(path, unescape(link)))
+                assert (ordered.status_code, 'aria-sort="' in ordered.text) == (200, True), link
             assert [(page, row) for labels, rows in found for row in rows if row != labels] == []
             seen += [labels for labels, rows in found if rows]
     return seen
