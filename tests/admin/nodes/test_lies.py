@@ -126,7 +126,7 @@ READERS: tuple[Callable[[Any, Any], None], ...] = (
 @given(JSON, JSON)
 def test_a_node_may_answer_anything(one: Any, other: Any) -> None:
     inner = dict.fromkeys(KEYS, other) | {"topic": "t", "channel": "c", "tube": "u"}
-    answers = [dict.fromkeys(KEYS, one), {key: [inner, one] for key in KEYS}, dict.fromkeys(KEYS, inner)]
+    answers = [dict.fromkeys(KEYS, one), {key: [inner, one] for key in KEYS}, dict.fromkeys(KEYS, inner), inner]
     for place, answer in enumerate(answers):
         for read in READERS:
             read(answer, answers[place - 1])

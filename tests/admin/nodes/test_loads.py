@@ -16,4 +16,5 @@ def test_rates_are_differences() -> None:
     unknown = NodeLoad(7, 5)
     assert loads_of({"n": answer(900, 3000)}, {}, 0.0) == {"n": unknown}
     assert loads_of({"n": answer(900, 3000)}, {"n": answer(20, 2000, start_time=6)}, 2.0) == {"n": unknown}, "restarted"
+    assert loads_of({"n": answer(10, 3000)}, {"n": answer(20, 2000)}, 2.0) == {"n": unknown}, "its topics were deleted"
     assert loads_of({"n": {"totals": {}}}, {"n": {}}, 2.0) == {"n": NodeLoad()}, "it is older, or NSQ's"
