@@ -67,6 +67,13 @@ def test_a_lost_node_is_critical(nodes: list[LocalNode], terminal: Terminal) -> 
     assert row.split()[1] == "down"
 
 
+def test_a_lost_nsqlookupd_is_an_alarm_and_the_nodes_of_the_context_are_asked(terminal: Terminal) -> None:
+    terminal.network.has_lookupd = False
+    code, out, error = terminal("alarms", *EXPECTING, "--nsqd-http-address", "127.0.0.1:4151")
+    assert (code, "lookupd-down" in out, "127.0.0.1:4161" in error) == (2, True, True)
+    assert "Start it again. It keeps no state" in out
+
+
 def test_nodes(nodes: list[LocalNode], terminal: Terminal) -> None:
     post(nodes[1], "/pub", b"x", topic="t")
     rows = terminal.rows("nodes")
