@@ -177,7 +177,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 def _is_unit(item: pytest.Item) -> bool:
     """Return whether a test is one of `make unit`."""
-    directory = item.path.relative_to(HERE).parts[0]
+    directory = os.path.relpath(item.path, HERE).partition("/")[0]
     return directory not in NO_UNITS and not any(mark.name in {"process", "long"} for mark in item.iter_markers())
 
 

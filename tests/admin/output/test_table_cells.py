@@ -33,7 +33,17 @@ ANSWERS: dict[str, Any] = {
         "led": [{"log_id": "ab", "node": 1, "state": "serving"}],
     },
 }  # fmt: skip
-PAGES = "/cluster / /topics/t /topics/t/c /nodes /nodes/NODE /storage?node=NODE /readers /tubes".split()
+PAGES = [
+    "/cluster",
+    "/",
+    "/topics/t",
+    "/topics/t/c",
+    "/nodes",
+    "/nodes/NODE",
+    "/storage?node=NODE",
+    "/readers",
+    "/tubes",
+]
 
 
 def tables_in(page: str) -> list[tuple[list[str], list[list[str]]]]:
