@@ -3,11 +3,13 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from bench.consume import fins
 from bench.crowd import split
+from bench.durable import measure_floor
 from bench.job_load import LANGUAGES
 from bench.load import Sample
 from bench.log_sizes import log_sizes
@@ -106,6 +108,12 @@ def test_what_is_packed_once_can_be_sent_again_and_again(upgrade: str, codec: Sn
     while codec.has_more:
         received += codec.read(1 << 20)
     assert received == request + request + b"FIN 1\n" + request
+
+
+def test_the_floor_of_the_disk_is_measured_at_least_once_and_leaves_nothing(tmp_path: Path) -> None:
+    floor = measure_floor(tmp_path, 300, 0.0)
+    assert floor.p50 == floor.p99 > 0
+    assert list(tmp_path.iterdir()) == []
 
 
 # statistics

@@ -86,14 +86,6 @@ def test_small_answers_are_compressed_as_in_the_original(cluster: Cluster) -> No
         assert plain.text == packed.text
 
 
-@pytest.mark.process
-def test_without_a_cluster_there_is_no_link_and_its_page_says_so(cluster: Cluster) -> None:
-    assert '<a href="/cluster"' not in httpx.get(cluster.url).text
-    assert "No responding node is in a cluster." in httpx.get(f"{cluster.url}/cluster").text
-    assert ask(cluster, "GET", "/api/cluster") == (200, {"clusters": [], "message": ""})
-    assert "nsqd_cluster" not in httpx.get(f"http://{cluster.nodes[0].http}/metrics").text
-
-
 # without daemons
 
 
