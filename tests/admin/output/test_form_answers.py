@@ -2,8 +2,14 @@
 
 from itertools import count
 
-from admin.output.form_answers import KEPT, MOST, Flashes, asked_again
+from admin.output.form_answers import KEPT, MOST, Flashes, asked_again, split_result
 from tests.admin.asking import Clock
+
+
+def test_the_address_does_not_say_what_was_done() -> None:
+    shown, page, result = split_result("/tube?name=a%2Bb&after=&did=kick&n=3&key=")
+    assert (shown, page) == ("/tube", "/tube?name=a%2Bb&after=")
+    assert result == {"did": "kick", "n": "3", "key": ""}
 
 
 def test_a_refused_form_asks_for_its_page_and_keeps_what_it_would_have_acted_on() -> None:
