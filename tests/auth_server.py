@@ -4,7 +4,7 @@
         nsqd(path, "-auth-http-address", server.address)
         assert server.requests[0].query["secret"] == "abc"
 
-The mood may be changed at any time. Each connection has a thread; leaving the block ends them all.
+The mood may be changed at any time.
 """
 
 from __future__ import annotations
@@ -12,32 +12,13 @@ from __future__ import annotations
 import json
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
+
+from tests.http_endpoint import Endpoint, Request
 
 EVERYTHING = {"topic": ".*", "channels": [".*"], "permissions": ["subscribe", "publish"]}
-_END_TIMEOUT = 20.0  # s
-
-
-@dataclass(frozen=True)
-class Request:
-    """A request as the server received it."""
-
-    method: str
-    target: str  # as in the request line
-    headers: dict[str, str]  # names in lower case
-    body: bytes
-    connection: int  # the first one is 0
-
-    @property
-    def query(self) -> dict[str, str]:
-        return {name: values[-1] for name, values in parse_qs(urlsplit(self.target).query, True).items()}
-
-
 Mood = Callable[["Visit"], None]
 
 
@@ -47,7 +28,6 @@ class Visit:
 
     request: Request
     socket: socket.socket
-    server: AuthServer
     closed: bool = field(default=False)
 
     def send(self, data: bytes) -> bool:
@@ -129,113 +109,19 @@ def void(_: object) -> None:
     pass
 
 
-class AuthServer:
+class AuthServer(Endpoint):
     """See above. With `tls` it speaks HTTPS."""
 
     def __init__(self, mood: Mood, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(self._visit, tls=tls)
         self.mood = mood
-        self.requests: list[Request] = []
-        self.connections = 0
-        self._tls = tls
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-        self._sockets: set[socket.socket] = set()
-        self._lock = threading.Lock()  # guards _sockets, _stopped, requests and connections
-        self._stopped = False
-        self._threads: list[threading.Thread] = []
-
-    @property
-    def port(self) -> int:
-        """Where it listens, also when it does no more."""
-        return self._port
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
 
     @property
     def secrets(self) -> list[str]:
         """What it was asked about, in order."""
         return [request.query["secret"] for request in self.requests]
 
-    def __enter__(self) -> AuthServer:
-        self._port: int = self._listener.getsockname()[1]
-        self._start(self._accept)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """Hang up everywhere, and listen no more: from now on it is down."""
-        with self._lock:
-            self._stopped = True
-            for sock in [self._listener, *self._sockets]:
-                _shut(sock)
-        for thread in list(self._threads):
-            thread.join(_END_TIMEOUT)
-            assert not thread.is_alive()
-        self._listener.close()
-
-    def _start(self, target: Callable[..., None], *arguments: Any) -> None:
-        thread = threading.Thread(target=target, args=arguments, daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                sock, _ = self._listener.accept()
-            except OSError:
-                return
-            with self._lock:
-                if self._stopped:
-                    sock.close()
-                    return
-                self._sockets.add(sock)
-                number, self.connections = self.connections, self.connections + 1
-            self._start(self._serve, sock, number)
-
-    def _serve(self, sock: socket.socket, number: int) -> None:
-        spoken: socket.socket = sock
-        try:
-            if self._tls is not None:
-                spoken = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-                with self._lock:  # the wrapper has taken the descriptor over
-                    self._sockets.add(spoken)
-                spoken.do_handshake()  # type: ignore[attr-defined]
-            with spoken.makefile("rb") as file:
-                while (request := _read(file, number)) is not None:
-                    with self._lock:
-                        self.requests.append(request)
-                    visit = Visit(request, spoken, self)
-                    self.mood(visit)
-                    if visit.closed:
-                        break
-        except (OSError, ValueError):
-            pass  # it has gone, or we stop, or it speaks no HTTP
-        finally:
-            with self._lock:
-                self._sockets -= {sock, spoken}
-            spoken.close()
-            sock.close()
-
-
-def _read(file: Any, connection: int) -> Request | None:
-    """The next request; None when there is none."""
-    line = file.readline()
-    if not line:
-        return None
-    method, target, _ = line.decode("latin-1").split(" ")
-    headers: dict[str, str] = {}
-    while (line := file.readline()) not in (b"\r\n", b""):
-        name, _, value = line.decode("latin-1").partition(":")
-        headers[name.lower()] = value.strip()
-    return Request(method, target, headers, file.read(int(headers.get("content-length", 0))), connection)
-
-
-def _shut(sock: socket.socket) -> None:
-    """End it for a waiting thread."""
-    try:
-        sock.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass
+    def _visit(self, request: Request, peer: socket.socket) -> bool:
+        visit = Visit(request, peer)
+        self.mood(visit)
+        return not visit.closed

@@ -1,4 +1,4 @@
-"""A small HTTP server for tests of nsq_to_http: it notes requests, and answers as the test says, well or badly."""
+"""A small HTTP server for tests: it notes requests, and answers as the test says, well or badly."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import BinaryIO
+from urllib.parse import parse_qsl, urlsplit
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK"
 
@@ -26,6 +27,11 @@ class Request:
     target: str
     headers: dict[str, str]  # names in lower case
     body: bytes
+    connection: int = field(default=0, compare=False)  # the first one is 0
+
+    @property
+    def query(self) -> dict[str, str]:
+        return dict(parse_qsl(urlsplit(self.target).query, keep_blank_values=True))
 
 
 Answer = Callable[[Request, socket.socket], bool]
@@ -51,7 +57,8 @@ class Endpoint:
     tls: ssl.SSLContext | None = None
 
     def __enter__(self) -> Endpoint:
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.port: int = self._listener.getsockname()[1]
         self._peers: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
         return self
@@ -67,7 +74,7 @@ class Endpoint:
     @property
     def address(self) -> str:
         """Return host:port."""
-        return f"127.0.0.1:{self._listener.getsockname()[1]}"
+        return f"127.0.0.1:{self.port}"
 
     @property
     def url(self) -> str:
@@ -82,14 +89,14 @@ class Endpoint:
     def _accept(self) -> None:
         with suppress(OSError):  # the listener was closed
             while True:
-                peer = self._listener.accept()[0]
+                peer, number = self._listener.accept()[0], self.connections
                 self.connections += 1
                 self._peers.append(peer)
-                threading.Thread(target=self._serve, args=(peer,), daemon=True).start()
+                threading.Thread(target=self._serve, args=(peer, number), daemon=True).start()
 
-    def _serve(self, plain: socket.socket) -> None:
+    def _serve(self, plain: socket.socket, number: int) -> None:
         with suppress(OSError, ValueError), self._shake_hands(plain) as peer, peer.makefile("rb") as file:
-            while (request := _read(file)) is not None:
+            while (request := _read(file, number)) is not None:
                 self.requests.append(request)
                 if not self.answer(request, peer):
                     return
@@ -98,7 +105,7 @@ class Endpoint:
         return self.tls.wrap_socket(plain, server_side=True) if self.tls else plain
 
 
-def _read(file: BinaryIO) -> Request | None:
+def _read(file: BinaryIO, connection: int) -> Request | None:
     line = file.readline().decode().split()
     if len(line) != 3:
         return None
@@ -106,4 +113,4 @@ def _read(file: BinaryIO) -> Request | None:
     while (header := file.readline().decode().strip()) != "":
         name, _, value = header.partition(":")
         headers[name.strip().lower()] = value.strip()
-    return Request(line[0], line[1], headers, file.read(int(headers.get("content-length", "0"))))
+    return Request(line[0], line[1], headers, file.read(int(headers.get("content-length", "0"))), connection)

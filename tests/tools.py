@@ -33,6 +33,7 @@ class Tool:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            errors="backslashreplace",
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
         assert self.process.stdout is not None
@@ -78,6 +79,7 @@ class Tool:
             reader.join(STOP_TIMEOUT)
         return code
 
-    def wait_for_line(self, part: str) -> None:
-        """Wait until a line of standard error contains `part`."""
-        eventually(lambda: any(part in line for line in [*self.err]))
+    def wait_for_line(self, part: str, times: int = 1) -> str:
+        """Wait until `times` lines of standard error contain `part`, and return the first of them."""
+        eventually(lambda: sum(part in line for line in [*self.err]) >= times)
+        return next(line for line in self.err if part in line)

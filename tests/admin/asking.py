@@ -5,7 +5,6 @@ import re
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -17,6 +16,8 @@ from admin.options import AdminOptions
 from shared.auth.keyring import Keyring
 from shared.auth.tokens import digest
 from shared.http.api import Api
+from tests.auth_files import bearer as bearer
+from tests.auth_files import token as token
 
 NOWHERE = "127.0.0.1:1"  # no server listens there
 PASSWORD = "correct horse"
@@ -27,42 +28,14 @@ _TLS = ssl.create_default_context()  # reading all authorities takes 50 ms of CP
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class User:
-    """A user of an auth file; without a password and a token, a trusted proxy names it."""
-
-    name: str
-    role: str
-    topics: tuple[str, ...] = ()  # patterns; (): all
-    password: str = ""  # its hash
-    token: str = ""
-
-    @property
-    def entry(self) -> str:
-        """The entry in the file."""
-        lines = [f'[[user]]\nname = "{self.name}"\nroles = ["{self.role}"]']
-        lines += [f"topics = {list(self.topics)}"] if self.topics else []
-        lines += [f'password = "{self.password}"'] if self.password else []
-        lines += [f'sha256 = "{digest(self.token.encode())}"'] if self.token else []
-        return "\n".join(lines) + "\n"
+def file_of(directory: Path, *entries: str) -> str:
+    """Write an auth file with these entries, and return its path."""
+    return auth_file(directory, "".join(entries))
 
 
-def file_of(directory: Path, *users: User) -> str:
-    """Write an auth file with these users, and return its path."""
-    return auth_file(directory, "".join(user.entry for user in users))
-
-
-def with_password(name: str, role: str, *topics: str) -> User:
-    return User(name, role, topics, _CHEAP.hash(PASSWORD))
-
-
-def token(name: str) -> str:
-    """Return the token that `auth_file` gives to a name."""
-    return "pst_" + name.ljust(43, "_")
-
-
-def bearer(name: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token(name)}"}
+def with_password(name: str, role: str, *topics: str) -> str:
+    """Return the entry of a user with PASSWORD; without patterns of topics, of all topics."""
+    return entry(name, [role], proof="password", more=f"topics = {list(topics)}" if topics else "")
 
 
 def entry(name: str, roles: Iterable[str], kind: str = "user", proof: str = "token", more: str = "") -> str:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +14,7 @@ import httpx
 import pytest
 
 from tests.admin.browsers import browser
-from tests.admin.near_nodes import Answer, near
+from tests.admin.near_nodes import Response, near
 from tests.admin.near_nodes import _nearby as _nearby
 from tests.daemons import Daemon, eventually, nsqd, post, publish
 from tests.disque_client import Client as Disque
@@ -95,58 +93,19 @@ def chrome() -> Iterator[Browser]:
         yield found
 
 
-@contextmanager
-def upstream(
-    answer: Answer,
-    headers: Mapping[str, str] | None = None,
-    on_request: Callable[[BaseHTTPRequestHandler], object] = lambda request: None,
-) -> Iterator[str]:
-    """A server that answers each path as `answer` says, with these headers. `on_request` is called with each request."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            on_request(self)
-            status, content = answer(self.path)
-            self.send_response(status)
-            for name, value in (headers or {}).items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        do_POST = do_GET
-
-        def log_message(self, *anything: object) -> None:
-            pass
-
-    class Server(ThreadingHTTPServer):
-        request_queue_size = 100
-
-    server = Server(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    try:
-        yield f"127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 def json_answer(value: object) -> tuple[int, bytes]:
     return 200, json.dumps(value).encode()
 
 
 @contextmanager
-def a_node(
-    answers: Callable[[str], object] = lambda path: None, *, server: Callable[..., Any] = near, **more: Any
-) -> Iterator[str]:
-    """A node, or an nsqlookupd that names it, with topic t and its channel c. `server`: near, or upstream with a socket.
+def a_node(answers: Callable[[str], object] = lambda path: None, **more: Any) -> Iterator[str]:
+    """A node, or an nsqlookupd that names it, with topic t and its channel c. `more`: as for `near`.
 
     `answers` may return another response to a path: a status and content, or an object, which is sent as JSON.
-    `more`: as for the server.
     """
     topics = {"topics": [{"topic_name": "t", "channels": [{"channel_name": "c"}]}], "messages": [], "total": 3}
 
-    def answer(path: str) -> tuple[int, bytes]:
+    def answer(path: str) -> Response | Awaitable[Response]:
         own = answers(path)
         if own is None:
             here = {
@@ -158,8 +117,8 @@ def a_node(
             }
             lists = topics | {"producers": [here], "channels": ["c"], "names": ["t"]}
             own = here if path.startswith("/info") else lists
-        return own if isinstance(own, tuple) else json_answer(own)
+        return own if isinstance(own, tuple | Awaitable) else json_answer(own)
 
-    with server(answer, **more) as address:
+    with near(answer, **more) as address:
         port = int(address.rpartition(":")[2])
         yield address

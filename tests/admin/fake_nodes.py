@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
-from admin.nodes.upstreams import Refused, UpstreamError, Upstreams
+from admin.nodes.answer_budget import Answer, AnswerBudget
+from admin.nodes.upstreams import Gathered, Refused, UpstreamError, Upstreams
 
 
 @dataclass
@@ -77,3 +79,23 @@ def queries_of(**nodes: FakeNode) -> Any:
 
 def upstreams_of(**nodes: FakeNode) -> Upstreams:
     return cast(Upstreams, FakeUpstreams(**nodes))
+
+
+@dataclass
+class Answering:
+    """Upstreams whose nodes answer at once, as `answer` says of an address and a request; the others do not answer."""
+
+    objects_of = Upstreams.objects_of
+    alive: Collection[str]
+    answer: Callable[[str, str, Any], dict[str, Any]]
+    silent: dict[str, float] = field(default_factory=dict)  # these repeat their last answers: for how many seconds
+    answer_budget: AnswerBudget = field(default_factory=lambda: AnswerBudget(1000))
+
+    async def get_object(self, address: str, path: str, arguments: Any = None) -> Answer:
+        return Answer(self.answer(address, path, arguments), 0)
+
+    async def all_of(self, addresses: Iterable[str], ask: Any) -> Gathered[Answer]:
+        return Gathered({one: await ask(one) for one in addresses if one in self.alive})
+
+    def stale(self) -> dict[str, float]:
+        return self.silent

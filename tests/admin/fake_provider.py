@@ -5,18 +5,20 @@ import functools
 import hmac
 import html
 import json
-import threading
+import socket
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from authlib.oauth2.rfc7636 import create_s256_code_challenge
 from joserfc import jwt
 from joserfc.jwk import RSAKey
+
+from tests.auth_server import response
+from tests.http_endpoint import Endpoint, Request
 
 CLIENT, SECRET = "nsqadmin", "not-a-real-one"
 
@@ -90,51 +92,33 @@ class FakeProvider:
         token = self.token or self.sign(self.right_claims(begun["nonce"]))
         return 200, {"access_token": "a", "token_type": "Bearer", "id_token": token}
 
+    def respond(self, request: Request, peer: socket.socket) -> bool:
+        """Answer a request of a browser or of nsqadmin."""
+        path, query = urlsplit(request.target).path, request.query
+        self.asked[path] += 1
+        if path == "/authorization_endpoint":
+            peer.sendall(self._sent_back(self.log_in(query)))
+            return True
+        if request.method == "POST":
+            form = dict(parse_qsl(request.body.decode()))
+            status, content = self.exchange(form, request.headers.get("authorization", ""))
+        else:
+            status, content = self.answer(path, query)
+        body = self.body if self.body is not None else json.dumps(content).encode()
+        peer.sendall(response(self.status or status, body))
+        return True
+
+    def _sent_back(self, where: str) -> bytes:
+        if not self.asks_first:
+            return response(302, b"", Location=where)
+        page = f'<!doctype html><a href="{html.escape(where)}">Agree</a>'
+        return response(200, page.encode(), Content_Type="text/html")
+
 
 @contextmanager
 def fake_provider(host: str = "127.0.0.1") -> Iterator[FakeProvider]:
     """Run a provider. `host`: its name in the issuer, which must be one of loopback."""
     provider = FakeProvider()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            parts = urlsplit(self.path)
-            provider.asked[parts.path] += 1
-            query = dict(parse_qsl(parts.query))
-            if parts.path == "/authorization_endpoint":
-                self._send_back(provider.log_in(query))
-            else:
-                self._send(*provider.answer(parts.path, query))
-
-        def do_POST(self) -> None:
-            provider.asked[self.path] += 1
-            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            self._send(*provider.exchange(dict(parse_qsl(body)), self.headers.get("Authorization", "")))
-
-        def _send_back(self, where: str) -> None:
-            body = f'<!doctype html><a href="{html.escape(where)}">Agree</a>'.encode() if provider.asks_first else b""
-            self.send_response(200 if provider.asks_first else 302)
-            self.send_header(*(("Content-Type", "text/html") if provider.asks_first else ("Location", where)))
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def _send(self, status: int, content: object) -> None:
-            body = provider.body if provider.body is not None else json.dumps(content).encode()
-            self.send_response(provider.status or status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        provider.issuer = f"http://{host}:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            yield provider
-        finally:
-            server.shutdown()
-            thread.join()
+    with Endpoint(provider.respond) as endpoint:
+        provider.issuer = f"http://{host}:{endpoint.port}"
+        yield provider

@@ -4,8 +4,9 @@
     await incident.pass_second()
     page = await incident.page("/nodes")
 
-Topic t has channel c on node n. `depth(second)` messages wait in it, a number that is true in that second only, so that a test
-knows of each number on a page how old it is. Requests are answered at once, or fail at once if the daemon is in `dead`.
+Topic t has channel c on node n; topic quiet has nothing. `depth(second)` messages wait in c, a number that is true in that
+second only, so that a test knows of each number on a page how old it is. Requests are answered at once, or fail at once if the
+daemon is in `dead`.
 """
 
 from __future__ import annotations
@@ -100,8 +101,8 @@ class Incident:
             "/ping": {}, "/node/drain": {"draining": False, **counts},
             "/channels/attention": {"channels": [{"topic": "t", "channel": "c", "oldest": now, **counts}], "now": now},
             "/topics/figures": {
-                "totals": {"topics": 1, "channels": 1, **counts}, "names": ["t"],
-                "columns": {name: [value] for name, value in {**counts, "held": ready, "channels": 1}.items()},
+                "totals": {"topics": 2, "channels": 1, **counts}, "names": ["quiet", "t"],
+                "columns": {name: [0, value] for name, value in {**counts, "held": ready, "channels": 1}.items()},
             },
             "/topics/rows": {"topics": [row]},
             "/stats": {

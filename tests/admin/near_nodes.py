@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import count
 
 import httpx
@@ -12,21 +12,19 @@ import pytest
 
 from tests.admin.asking import NOWHERE
 
-Answer = Callable[[str], tuple[int, bytes]]
+Response = tuple[int, bytes]
+Answer = Callable[[str], Response | Awaitable[Response]]
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A request to a server, with the names of http.server."""
-
-    command: str
-    path: str
-    headers: httpx.Headers
+Serve = Callable[[httpx.Request], Awaitable[httpx.Response]]
 
 
-Serve = Callable[[httpx.Request], httpx.Response]
-_SERVERS: dict[str, Serve] = {}  # by address
-_PORTS = count(2)
+async def _refuse(request: httpx.Request) -> httpx.Response:
+    raise httpx.ConnectError("All connection attempts failed")
+
+
+_SERVERS: dict[str, Serve] = {NOWHERE: _refuse}  # by address
+_PORTS = count(1000)  # beyond 80, which httpx leaves out of an address
 _by_socket = httpx.AsyncHTTPTransport.handle_async_request
 
 
@@ -34,14 +32,17 @@ _by_socket = httpx.AsyncHTTPTransport.handle_async_request
 def near(
     answer: Answer,
     headers: Mapping[str, str] | None = None,
-    on_request: Callable[[Request], object] = lambda request: None,
+    on_request: Callable[[httpx.Request], object] = lambda request: None,
 ) -> Iterator[str]:
-    """A server that answers each path as `answer` says, with these headers. `on_request` is called with each request."""
+    """A server that answers each path as `answer` says, with these headers. `on_request` is called with each request.
 
-    def serve(request: httpx.Request) -> httpx.Response:
-        path = request.url.raw_path.decode()
-        on_request(Request(request.method, path, request.headers))
-        status, content = answer(path)
+    An answer that takes its time is awaited.
+    """
+
+    async def serve(request: httpx.Request) -> httpx.Response:
+        on_request(request)
+        answered = answer(request.url.raw_path.decode())
+        status, content = await answered if inspect.isawaitable(answered) else answered
         return httpx.Response(status, headers=headers, stream=httpx.ByteStream(content))
 
     address = f"127.0.0.1:{next(_PORTS)}"
@@ -49,15 +50,12 @@ def near(
     try:
         yield address
     finally:
-        del _SERVERS[address]
+        _SERVERS[address] = _refuse
 
 
 async def _handle(transport: httpx.AsyncHTTPTransport, request: httpx.Request) -> httpx.Response:
-    address = request.url.netloc.decode()
-    if address == NOWHERE:
-        raise httpx.ConnectError("All connection attempts failed")
-    serve = _SERVERS.get(address)
-    return await _by_socket(transport, request) if serve is None else serve(request)
+    serve = _SERVERS.get(request.url.netloc.decode())
+    return await (_by_socket(transport, request) if serve is None else serve(request))
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from admin.alarms.node_checks import HANGS
 from tests.admin.incident import CHECK, FIRST, LOOKUPD, NODE, STEP, Incident, depth
 from tests.async_tests import on_asyncio
 from tests.cases import each
@@ -79,15 +78,3 @@ async def test_the_state_of_a_node_follows_its_alarms(monkeypatch: pytest.Monkey
             assert ("degraded" in page, "Disk almost full" in page) == (state == "degraded",) * 2, path
     page = await incident.page("/topics/t/c")
     assert "Disk almost full" not in page, "that is of the node"
-
-
-@on_asyncio
-async def test_a_node_that_hangs_is_to_be_examined_and_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    incident = Incident(monkeypatch)
-    await incident.pass_second()
-    incident.dead.add(NODE)
-    for _ in range(CHECK):
-        await incident.pass_second()
-    assert "it runs, but has not answered for" in await incident.page("/")
-    assert HANGS in await incident.page("/alarms")
-    assert HANGS in await incident.page(f"/nodes/{NODE}")

@@ -14,7 +14,8 @@ import pytest
 from admin.nodes.views import MOST_TEXT, message_view
 from admin.users.audit import Actor, Audit
 from tests.admin.asking import auth_file, bearer, visiting
-from tests.admin.conftest import a_node, json_answer, upstream
+from tests.admin.conftest import a_node, json_answer
+from tests.admin.near_nodes import near
 from tests.async_tests import on_asyncio
 from tests.cases import each
 
@@ -88,12 +89,12 @@ MORE_VALUES = [pytest.param(value, marks=pytest.mark.campaign) for value in (1e3
 def node_with(answers: dict[str, Any]) -> Iterator[str]:
     """A node that answers these paths so, and no others."""
     answer = lambda kind: json_answer(answers[kind]) if kind in answers else (404, b"{}")  # noqa: E731
-    with upstream(lambda path: answer(path.partition("?")[0])) as node:
+    with near(lambda path: answer(path.partition("?")[0])) as node:
         answers["/info"]["http_port"] = int(node.rpartition(":")[2])
         yield node
 
 
-@pytest.mark.process
+@pytest.mark.long
 @pytest.mark.parametrize("value", [*VALUES, *MORE_VALUES], ids=lambda v: str(v)[:12])
 @on_asyncio
 async def test_whatever_a_node_answers_every_page_is_one(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +110,7 @@ async def test_whatever_a_node_answers_every_page_is_one(value: Any, monkeypatch
     assert faults == []
 
 
-@pytest.mark.process
+@pytest.mark.long
 @on_asyncio
 async def test_a_node_that_answers_more_than_was_asked_makes_no_page_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("admin.nodes.fallback.PATIENCE", 30.0)
@@ -158,7 +159,6 @@ async def test_other_ways_of_writing_a_path_lead_to_the_page_and_nowhere_else(pa
     assert unquote(where).lower() == unquote(path).lower()
 
 
-@pytest.mark.process
 @on_asyncio
 async def test_what_one_may_not_see_is_not_exported_either(tmp_path: Path) -> None:
     one = {"id": "1", "offset": 1, "body": "secret", "headers": {"card": "secret"}, "key": "secret", "body_size": 6}
@@ -175,7 +175,6 @@ async def test_what_one_may_not_see_is_not_exported_either(tmp_path: Path) -> No
         assert refused.status_code == 403
 
 
-@pytest.mark.process
 @on_asyncio
 async def test_a_request_cannot_direct_nsqadmin_to_other_servers() -> None:
     asked: list[str] = []
@@ -193,7 +192,6 @@ async def test_a_request_cannot_direct_nsqadmin_to_other_servers() -> None:
     assert asked == []
 
 
-@pytest.mark.process
 @on_asyncio
 async def test_what_is_configured_is_in_the_trail() -> None:
     client = visiting()

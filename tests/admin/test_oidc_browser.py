@@ -7,9 +7,7 @@ from playwright.sync_api import Browser
 
 from tests.admin.conftest import nsqadmin
 from tests.admin.fake_provider import CLIENT, SECRET, fake_provider
-from tests.admin.usable import faults
 from tests.daemons import Daemon
-from tests.requirements import require
 
 pytestmark = pytest.mark.process
 
@@ -42,19 +40,3 @@ def test_a_user_comes_back_from_another_site_and_is_logged_in(chrome: Browser, t
             assert [cookie["name"] for cookie in context.cookies()] == ["nsqadmin_session"]
             assert not [line for line in complaints if "Content Security Policy" in line]
             context.close()
-
-
-@pytest.mark.campaign
-def test_the_login_page_has_no_fault_by_axe_and_fits_a_phone(chrome: Browser, tmp_path: Path) -> None:
-    require("node")  # which brings axe
-    with an_nsqadmin("http://127.0.0.1:1") as admin:
-        context = chrome.new_context(bypass_csp=True, viewport={"width": 375, "height": 800})  # for axe
-        page = context.new_page()
-        for path in ("/login", "/login/oidc"):  # the second one says that the provider is unavailable
-            page.goto(f"http://{admin.http}{path}")
-            assert page.get_by_role("button", name="Log in with OIDC").is_visible()
-            assert page.evaluate("document.documentElement.scrollWidth") <= 375
-            for scheme in ("light", "dark"):
-                page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
-                assert faults(page) == [], (scheme, path)
-        context.close()

@@ -1,19 +1,26 @@
-"""Nodes learn by which user nsqadmin is caused to ask, signed for the very request, where they are shown its token."""
+"""What nsqadmin shows to the servers that it asks: its certificate, or else its token where the operator has named them.
+
+A server that is shown the token also learns by which user nsqadmin is caused to ask, signed for the very request.
+"""
 
 import asyncio
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 
-from admin.nodes.upstreams import MOST_NAME
+from admin.main import shows_token_to
+from admin.nodes.answer_budget import AnswerBudget
+from admin.nodes.upstreams import MOST_NAME, ON_BEHALF_OF, Times, Upstreams
+from admin.options import AdminOptions
 from shared.auth.on_behalf import SIGNATURE, USER, is_signed
 from shared.auth.own_token import show_to, use_token_of
 from tests.admin.asking import auth_file, bearer, entry, log_in, token, visiting
 from tests.admin.conftest import a_node
-from tests.admin.near_nodes import Request
 from tests.async_tests import on_asyncio
 
 Requests = list[tuple[str, str, str]]  # method, path with query, and the name; "(wrong)" with a wrong signature
@@ -34,10 +41,10 @@ def node() -> Iterator[tuple[str, Requests]]:
     """A node that gets the token, and its requests."""
     requests: Requests = []
 
-    def on_request(asked: Request) -> None:
-        name = asked.headers.get(USER, "")
-        signed = (asked.headers.get(SIGNATURE, ""), token("nsqadmin"), name, asked.command, asked.path)
-        requests.append((asked.command, asked.path, name if not name or is_signed(*signed) else "(wrong)"))
+    def on_request(asked: httpx.Request) -> None:
+        name, path = asked.headers.get(USER, ""), asked.url.raw_path.decode()
+        signed = (asked.headers.get(SIGNATURE, ""), token("nsqadmin"), name, asked.method, path)
+        requests.append((asked.method, path, name if not name or is_signed(*signed) else "(wrong)"))
 
     topics = {"topics": [{"topic_name": name, "channels": []} for name in ("t#ephemeral", "t")], "requeued": 1}
     with a_node(lambda path: None if path.startswith("/info") else topics, on_request=on_request) as address:
@@ -110,3 +117,40 @@ async def test_names_that_a_proxy_says_fit_into_a_header(tmp_path: Path) -> None
             headers = httpx.Headers({"X-Forwarded-User": name.encode("latin-1")} if name else {})
             assert (await client.get("/api/nodes", headers=headers)).status_code == 200
             assert names(requests) == {sent}
+
+
+OPTIONS = AdminOptions(lookupd_http_address=("https://l.test:4162", "http://l.test:4161"), auth_token_file="token")
+BY_CERTIFICATE = replace(OPTIONS, http_client_tls_cert="c", http_client_tls_key="k")
+SECURE, LOOKUPD, PLAIN = "https://n.test:4152/pub", "https://l.test:4162/nodes", "http://l.test:4161/nodes"
+
+
+def shown(options: AdminOptions, url: str) -> dict[str, str]:
+    """Return the headers of a request that ann causes."""
+    show_to(shows_token_to(options))
+    context, budget = ssl.create_default_context(), AnswerBudget(65536)
+    upstreams = Upstreams(Times(1, 1), context, budget, None, bool(options.http_client_tls_cert))
+    was = ON_BEHALF_OF.set("ann")
+    try:
+        return upstreams._shown("GET", httpx.URL(url))
+    finally:
+        ON_BEHALF_OF.reset(was)
+
+
+ALL = {"Authorization", USER, SIGNATURE}
+
+
+def test_with_a_certificate_no_server_gets_a_token_over_https() -> None:
+    """A server that is broken could show it to the others, and be nsqadmin there."""
+    assert shown(BY_CERTIFICATE, SECURE) == shown(BY_CERTIFICATE, LOOKUPD) == {USER: "ann"}
+    assert set(shown(BY_CERTIFICATE, PLAIN)) == ALL, "a server in clear that was named gets it"
+    named = replace(BY_CERTIFICATE, lookupd_http_address=("https://l.test:4162",))
+    assert shown(named, "http://n.test:4151/pub") == {}, "it cannot know who asks"
+    insists = replace(BY_CERTIFICATE, auth_token_for=("n.test:*",))
+    assert set(shown(insists, SECURE)) == set(shown(insists, LOOKUPD)) == ALL
+    assert any("can use the token elsewhere" in line for line in insists.oddities())
+    assert not any("elsewhere" in line for line in BY_CERTIFICATE.oddities())
+
+
+def test_without_a_certificate_the_token_is_shown_where_it_was() -> None:
+    assert set(shown(OPTIONS, LOOKUPD)) == ALL
+    assert shown(OPTIONS, SECURE) == {}

@@ -11,7 +11,8 @@ from admin.nodes.history import FAILED, KEPT, MOST_WAITING, History
 from admin.output.layout import MOST_STREAMS_OF_ONE
 from shared.http.errors import HttpError
 from tests.admin.asking import NOWHERE, make, visiting
-from tests.admin.conftest import a_node, json_answer, upstream
+from tests.admin.conftest import a_node, json_answer
+from tests.admin.near_nodes import near
 from tests.async_tests import on_asyncio
 
 ODD = ("x", "%00", "%ff", "a" * 3000, "..%2f..", "%0d%0aX: y", "-x", "%E4%B8%AD", "a%20b", "%3Cscript%3E")
@@ -39,12 +40,11 @@ def options(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     if request.param == "down":
         yield {"nsqd_http_address": (), "lookupd_http_address": (NOWHERE,)}
         return
-    with upstream(answer) as address:
+    with near(answer) as address:
         addresses: dict[str, Any] = {"nsqd_http_address": (), "lookupd_http_address": ()}
         yield addresses | {f"{request.param}_http_address": (address,)}
 
 
-@pytest.mark.process
 @on_asyncio
 async def test_an_unknown_name_is_no_fault(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     faults: list[str] = []
@@ -64,7 +64,6 @@ async def test_an_unknown_name_is_no_fault(options: dict[str, Any], monkeypatch:
     assert faults == []
 
 
-@pytest.mark.process
 @on_asyncio
 async def test_a_series_or_body_of_nothing_is_not_found(options: dict[str, Any]) -> None:
     client = visiting(**options)
@@ -75,7 +74,6 @@ async def test_a_series_or_body_of_nothing_is_not_found(options: dict[str, Any])
     assert series == (502 if is_down else 404 if options["lookupd_http_address"] else 200)
 
 
-@pytest.mark.process
 @on_asyncio
 async def test_an_operator_acts_on_one_message_or_job_at_a_time() -> None:
     """nsqd takes 1,000 offsets with commas between, and finishing many is an admin's."""

@@ -11,12 +11,10 @@ import pytest
 
 from shared.auth.keyring import open_rights
 from shared.process.daemon import StartError
-from tests.admin.asking import auth_file, bearer, entry, log_in, make, visiting
+from tests.admin.asking import PASSWORD, auth_file, bearer, entry, log_in, make, token, visiting
 from tests.admin.conftest import a_node
 from tests.async_tests import on_asyncio
 from tests.cases import each
-
-pytestmark = pytest.mark.process
 
 ORDERS = """
 [[role]]
@@ -43,6 +41,9 @@ async def test_by_which_proof_one_is_known(tmp_path: Path) -> None:
 
     for name, is_known in (("robot", True), ("billing", True), ("ann", False), ("carl", False), ("late", False)):
         assert await is_in(**bearer(name)) is is_known, name
+    for wrong in (f"Basic {token('robot')}", f"Bearer {PASSWORD}", "Bearer "):
+        assert not await is_in(Authorization=wrong), wrong
+    assert (await log_in(client, "robot", token("robot"))).status_code == 401, "a token is no password"
     for name in ("ann", "robot", "billing", "carl", "late", "boss"):
         assert await is_in(**{"X-Forwarded-User": name}) is (name == "carl"), name
     for name in ("robot", "billing", "carl", "lou", "nobody"):
@@ -126,6 +127,11 @@ async def test_a_change_of_the_file_holds_at_the_next_request(tmp_path: Path) ->
     assert [await found(), await found(**bearer("robot"))] == [403, 403]
     auth_file(tmp_path, ann, robot=["admin"])
     assert await found() == 200  # the session was not ended by another role
+    auth_file(
+        tmp_path, entry("ann", ["admin"], proof="password"), robot=["admin"]
+    )  # the same password has another hash
+    assert await found() == 303
+    await log_in(client, "ann")
     for spoil in (
         lambda: (tmp_path / "auth.toml").write_text("x = ["),
         lambda: os.chmod(auth_file(tmp_path), 0o604),
@@ -165,14 +171,8 @@ async def test_a_task_ends_when_its_user_may_no_longer_do_all_that_it_needs(tmp_
     with a_node(lambda path: None if path.startswith(("/info", "/stats")) else {"finished": 1}) as node:
         client = visiting(node, auth_file=auth_file(tmp_path, robot=["admin"]))
         client.headers.update(bearer("robot"))
-        form = {
-            "action": "finish",
-            "node": node,
-            "state": "ready",
-            "count": "999",
-            "confirm": "999",
-            "per_second": "20",
-        }
+        form = {"action": "finish", "node": node, "state": "ready"}
+        form |= {"count": "999", "confirm": "999", "per_second": "20"}
         task = (await client.post("/messages/t/c", data=form)).headers["location"]
         assert "Running" in (await client.get(task)).text
         auth_file(tmp_path, robot=["operator"])  # which may finish one message, but not many

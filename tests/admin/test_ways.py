@@ -22,12 +22,22 @@ async def test_breadcrumbs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @on_asyncio
-async def test_an_alarm_is_snoozed_from_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_alarm_is_found_in_two_clicks_and_snoozed_from_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
     incident = Incident(monkeypatch)
     for _ in range(3 * CHECK):
         await incident.pass_second()
-    (link,) = Page(await incident.page("/alarms?rule=channel-without-consumer")).links["Snooze"]
-    form = next(one for one in Page(await incident.page(link)).forms if "reason" in one.fields)
+    start = await incident.page("/")
+    assert start.index('id="t-t"') < start.index('id="t-quiet"'), "topics with alarms are the first ones"
+    kinds = [link for links in Page(start).links.values() for link in links if link.startswith("/alarms?rule=")]
+    assert set(kinds) == {"/alarms?rule=channel-without-consumer"}
+    alarms = Page(await incident.page(kinds[0]))
+    (channel,), (snooze,) = alarms.links["t/c"], alarms.links["Snooze"]
+    for path in (channel, "/topics/t"):
+        banner = (await incident.page(path)).partition('id="live"')[2].partition("<dl")[0]
+        assert "Channel without consumer</a> for <time" in banner
+        assert "What to do: " in banner
+    assert "What to do: " not in await incident.page("/topics/quiet")
+    form = next(one for one in Page(await incident.page(snooze)).forms if "reason" in one.fields)
     assert (form.fields["rule"], form.fields["subject"]) == ("channel-without-consumer", "t/c")
 
 

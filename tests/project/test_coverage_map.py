@@ -20,7 +20,7 @@ TRIED_BY = {
     "admin/users/test_access.py": ("admin.pages.login",),
     "admin/alarms/test_book.py": ("admin.alarms.subject",),
     "admin/alarms/test_checks.py": ("admin.alarms.past", "admin.alarms.node_checks",),
-    "admin/pages/test_api_process.py": ("admin.pages.api",),
+    "admin/test_operating_process.py": ("admin.messages.message_forms",),
     "admin/users/test_audit.py": ("admin.users.outbox",),
     "admin/test_commands.py": ("admin.messages.actions",),
     "admin/alarms/test_monitor.py": ("admin.nodes.cluster", "admin.nodes.queries",),
@@ -29,7 +29,7 @@ TRIED_BY = {
     "admin/pages/test_start.py": ("admin.output.layout", "admin.output.requests", "admin.output.site",),
     "admin/pages/test_start_process.py": ("admin.daemon", "admin.pages.node_pages", "admin.pages.record_pages",),
     "admin/terminal/test_listing.py": ("admin.terminal.arguments", "admin.terminal.channel_counts", "admin.terminal.session",),
-    "admin/test_shown.py": ("admin.nodes.answer_budget",),
+    "admin/test_on_behalf.py": ("admin.nodes.answer_budget",),
     "apps/test_apps.py": (
         "apps.interrupts", "apps.nsq_tail", "apps.passthrough", "apps.to_nsq", "penstock.client.connection",
         "penstock.client.dial", "penstock.client.links", "penstock.client.lookup", "penstock.client.producer",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from admin.alarms import book as alarm_book
-from admin.alarms.book import MOST_SNOOZES, AlarmBook, Changes, Id, Snooze, grouped, topics_in_trouble
+from admin.alarms.book import MOST_SNOOZES, AlarmBook, Changes, Id, Snooze, grouped
 from admin.alarms.rules import BY_NAME, Severity
 from admin.alarms.subject import Subject
 from admin.times import clock
@@ -201,11 +201,3 @@ def test_the_worst_is_first() -> None:
     groups = grouped(book.all())
     assert [(group.rule.name, len(group.alarms)) for group in groups][:2] == [("node-down", 1), ("buried", 3)]
     assert (groups[0].severity, groups[0].since) == (Severity.CRITICAL, NOW)
-
-
-def test_topics_in_trouble() -> None:
-    book = AlarmBook(snoozes={("failures", ""): Snooze(NOW + MINUTE, "a", "known")})
-    found = [subject(), subject("buried-growing", severity=Severity.CRITICAL), subject(FAILURES, "u/c", topic="u")]
-    book.update([*found, subject("node-down", "n", topic="")], NOW)
-    (worst,) = topics_in_trouble(book.all()).items()
-    assert (worst[0], worst[1].subject.severity) == ("t", Severity.CRITICAL)

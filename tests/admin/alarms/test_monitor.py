@@ -226,21 +226,6 @@ async def test_an_original_node(make_watch: Any) -> None:
     assert look.channels["t", "c"].depth == 5, "it does not answer for a moment"
 
 
-@on_asyncio
-async def test_an_earlier_penstock_lists_no_channels(make_watch: Any) -> None:
-    node = FakeNode({"/topics/figures": FIGURES, "/node/drain": {"draining": True}, "/storage": {"refusal": "full"}})
-    watch = make_watch(n=node, m=healthy())
-    look = await watch.look()
-    assert look.answered == {"m:1"}
-    assert look.nodes["n:1"].clock_ahead is None
-    assert watch.alarms()["node-refusing"] == ["n:1"]
-    assert watch.alarms()["draining"] == ["n:1"]
-    node.answers["/channels/attention"] = {"channels": [{"topic": "t", "channel": "c", "buried": 400}]}
-    look = await watch.look()
-    assert look.answered == {"m:1", "n:1"}
-    assert "buried-growing" not in watch.alarms(), "it was upgraded: they were buried before"
-
-
 @each("failure", [UpstreamError("reset"), Refused("503", 503), Refused("429", 429), Refused("408", 408)])
 @on_asyncio
 async def test_a_node_that_fails_once_is_as_it_was(make_watch: Any, failure: UpstreamError) -> None:

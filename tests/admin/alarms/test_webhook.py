@@ -142,7 +142,3 @@ async def test_an_endpoint_that_hangs_delays_no_other_and_its_queue_is_bounded()
         await asyncio.sleep(0)
     assert len(got) == MOST_WAITING + 3
     assert hooks.failed == 2, "one is in progress"
-
-
-def test_without_an_endpoint_nothing_is_made() -> None:
-    Webhooks((), False, "main").notify(changes_of(1))  # there is no event loop

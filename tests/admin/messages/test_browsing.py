@@ -3,10 +3,7 @@
 from pathlib import Path
 
 import httpx
-import pytest
 
-from admin.messages.browsing import one_number
-from shared.http.errors import HttpError
 from tests.admin.asking import auth_file, bearer, visiting
 from tests.async_tests import on_asyncio
 from tests.cases import each
@@ -44,16 +41,3 @@ async def test_messages_are_moved_only_to_where_the_user_may_publish(tmp_path: P
         assert (await ask(tmp_path, "viewer", "/messages/t/c", form)).status_code == 403
     for asked in ("state=dead", "state=ready&many=kick", "state=buried&many=requeue"):  # there are no such ones
         assert (await ask(tmp_path, "body-viewer", f"/messages/t/c?{asked}")).status_code == 400
-
-
-@on_asyncio
-async def test_a_body_needs_the_right_to_read_bodies(tmp_path: Path) -> None:
-    for name, status in (("viewer", 403), ("repair", 403), ("body-viewer", 502)):
-        assert (await ask(tmp_path, name, "/body/t/c?node=n:1&offset=1")).status_code == status, name
-    assert (await ask(tmp_path, "body-viewer", "/body/t/c?node=n:1&offset=1,2")).status_code == 400
-
-
-@each("text", ["", "-1", "1,2", "\u0663", "9" * 21])
-def test_one_number_is_one(text: str) -> None:
-    with pytest.raises(HttpError):
-        one_number(text, "offset")

@@ -1,11 +1,6 @@
 """The slowest part of a topic over the last minutes; nodes may lie."""
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from admin.nodes.backlogs import MOST_BACKLOGS, PartBacklog, add_backlogs, gains_of, rank_of, slower, slowest
-from admin.nodes.views import EMPTY, GROWING, STALLED
-from tests.cases import each
+from admin.nodes.backlogs import MOST_BACKLOGS, PartBacklog, add_backlogs, gains_of, slowest
 
 
 def test_the_slowest_part() -> None:
@@ -38,29 +33,3 @@ def test_the_gain_of_a_channel_is_known_if_all_its_nodes_report_it() -> None:
     assert gains_of({"a:1": one, "b:1": other}) == {"c": 1.1}
     assert gains_of({"a:1": one, "b:1": {"channels": {"c": 0}}}) == {"d": -0.5}, "one of an earlier version"
     assert gains_of({"a:1": {"channels": 7}, "b:1": {"channels": {"c": 0}, "changes": [5]}}) == {}
-
-
-@each("drain, rank", [(0, EMPTY), (90, 90), (-1, None), (-2, STALLED), (-3, GROWING), (1 << 63, STALLED / 2)])
-def test_codes_of_nodes_in_place_of_seconds(drain: int, rank: float | None) -> None:
-    assert rank_of(drain) == rank
-
-
-def test_which_drain_is_slower() -> None:
-    order = [0, -1, 5, 90, -2, -3]
-    for place, one in enumerate(order):
-        for other in order[place:]:
-            assert slower(one, other) == slower(other, one) == other
-
-
-@given(st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["channel", "channels", "changes", "depth", "change", "seconds"]), inner),
-))  # fmt: skip
-def test_lies(answer: object) -> None:
-    parts: dict[str, PartBacklog] = {}
-    add_backlogs(parts, answer)
-    add_backlogs(parts, [answer])
-    slowest(parts.values())
-    if isinstance(answer, dict):
-        gains_of({"a:1": answer, "b:1": {"channels": answer, "changes": answer}})

@@ -5,11 +5,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests.admin.asking import visiting
-from tests.admin.conftest import Answer, json_answer, upstream
+from tests.admin.conftest import json_answer
+from tests.admin.near_nodes import Answer, near
 from tests.async_tests import on_asyncio
 from tests.daemons import Daemon, post
-
-pytestmark = pytest.mark.process
 
 QUESTIONS = 20
 NAMES = [f"t{number:05}" for number in range(1010)]  # the page shows a thousand
@@ -49,7 +48,7 @@ async def inactive(*lookupds: str) -> dict[str, list[str] | None]:
 @on_asyncio
 async def test_the_requests_to_an_original_are_bounded() -> None:
     asked: list[str] = []
-    with upstream(an_original(asked)) as lookupd:
+    with near(an_original(asked)) as lookupd:
         found = await inactive(lookupd)
     assert list(found) == NAMES
     assert found[NAMES[0]] == ["c"]
@@ -57,10 +56,11 @@ async def test_the_requests_to_an_original_are_bounded() -> None:
     assert set(asked) <= set(NAMES[:QUESTIONS])  # fewer where this machine is slow
 
 
+@pytest.mark.process
 @on_asyncio
 async def test_one_request_to_penstock_and_the_sum_of_several() -> None:
     asked: list[str] = []
-    with Daemon("nsqlookupd") as penstock, upstream(an_original(asked)) as original:
+    with Daemon("nsqlookupd") as penstock, near(an_original(asked)) as original:
         for channel in ("b", "a"):
             post(penstock, "/channel/create", topic="t00000", channel=channel)
         post(penstock, "/topic/create", topic="bare")
@@ -78,5 +78,5 @@ async def test_endless_pages_are_left() -> None:
             return json_answer({"topics": [one], "more": True})
         return json_answer({"topics": ["t", "u"], "producers": []})
 
-    with upstream(endless) as liar:
+    with near(endless) as liar:
         assert await inactive(liar) == {"t": ["c"], "u": None}

@@ -277,18 +277,6 @@ def test_stuck_topics_are_bounded_and_the_largest() -> None:
     assert node.losses(False, ["mine"]) == "Its counts of your topics are not known."
 
 
-@given(totals=JSON, names=JSON, held=JSON, buried=JSON)
-def test_figures_may_be_anything(totals: Any, names: Any, held: Any, buried: Any) -> None:
-    inventory = named("a")
-    text = {"totals": {"depth": totals, "buried": held}, "names": names, "columns": {"held": held, "buried": buried}}
-    for answer in (text, text | {"totals": totals}, text | {"columns": names}, text | {"names": ["t"]}):
-        note(inventory, answer)
-    node = find(inventory)
-    assert all(type(one) is int and one >= 0 for one in node.figures.values())
-    node.losses(True, ["t"])
-    json.dumps(stored(node))
-
-
 def test_a_record_is_the_same_after_a_round_trip_but_not_named() -> None:
     topics = (("t", False), ("u", True))
     whole = producer(topics=topics, capabilities=("log",), region="r", zone="z", https_port=5, out_of_date=True)

@@ -2,18 +2,9 @@
 
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from admin.nodes.merge import client_of, merged_channel, merged_topic, topic_of
-from tests.admin.looks import JSON
 
 NOW = 1_700_000_000
-KEYS = st.sampled_from(
-    ["topic_name", "channel_name", "depth", "backend_depth", "channels", "clients", "paused", "client_count", "connect_ts",
-     "e2e_processing_latency", "percentiles", "value", "quantile", "count", "message_count", "zone_local_msg_count"]
-)  # fmt: skip
-LIES = st.dictionaries(KEYS, JSON | st.lists(st.dictionaries(KEYS, JSON, max_size=5), max_size=3), max_size=8)
 
 
 def stats_of(depth: int, channels: list[dict[str, Any]], count: int = 0, value: int = 0, **more: Any) -> dict[str, Any]:
@@ -75,13 +66,3 @@ def test_a_client_says_all_that_the_original_says() -> None:
         " tls tls_cipher_suite tls_version tls_negotiated_protocol tls_negotiated_protocol_is_mutual"
     )
     assert list(client) == fields.split()
-
-
-@given(st.lists(LIES, max_size=4))
-def test_any_answers_are_merged(lies: list[dict[str, Any]]) -> None:
-    parts = [topic_of(one, f"n{place}:1", "h", NOW) for place, one in enumerate(lies)]
-    merged = merged_topic("t", parts)
-    assert merged["depth"] == sum(part["depth"] for part in parts)
-    for part in parts:
-        for one in part["channels"]:
-            merged_channel("t", one["channel_name"], [one, one])

@@ -1,16 +1,11 @@
 """Nodes' sums and columns put together, ordered, and paged; lies included."""
 
-from dataclasses import replace
 from typing import Any
-
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from admin.nodes.merge import topic_of
 from admin.nodes.overview import COLUMNS, RATES, Overview, ordered, overview_of, rates, rows_of
-from admin.nodes.views import Row, absent_row
+from admin.nodes.views import Row
 from admin.output.tables import TOPICS
-from tests.effort import EXAMPLES, tries
 
 NOW = 1_700_000_000
 
@@ -127,15 +122,6 @@ def test_a_topic_takes_as_long_as_its_slowest_channel() -> None:
         assert (row.drain, row.slowest) == ("-", None)
 
 
-def test_rows_are_put_in_order_once_more() -> None:
-    rows = [
-        replace(absent_row(name), depth=depth, oldest=then)
-        for name, depth, then in (("a", 1, 0), ("b", 5, 9), ("c", 5, 3))
-    ]
-    for sort, names in (("name", "abc"), ("depth", "bca"), ("oldest", "cba"), ("rate_in", "abc")):
-        assert "".join(row.name for row in TOPICS.sorted(rows, {"sort": sort})) == names
-
-
 def test_every_column_of_the_table_has_an_order_over_all_topics() -> None:
     assert {column.key for column in TOPICS.columns} == COLUMNS.keys()
     assert RATES.keys() <= COLUMNS.keys()
@@ -150,24 +136,3 @@ def test_rows_of_several_nodes() -> None:
     found = rows_of([one, one], [])["t"]
     assert (found.paused, found.paused_channels) == (False, 1)
     assert rows_of([one | {"topic_paused": True}, one], [])["t"].paused
-
-
-_LIES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-        st.sampled_from(["totals", "names", "columns", "depth", "idle", "count", "health", "paused", "oldest", "topic_name"]),
-        inner,
-    ),
-)  # fmt: skip
-
-
-_PARTS = st.sampled_from(["totals", "names", "columns", "idle", "paused", "oldest"])
-
-
-@settings(max_examples=tries(EXAMPLES, in_short=8))
-@given(st.lists(st.dictionaries(_PARTS, _LIES), max_size=3))
-def test_any_answers_are_merged(nodes: list[dict[str, Any]]) -> None:
-    for columns in COLUMNS.values():
-        found = overview_of({f"n{place}": one for place, one in enumerate(nodes)}, [], columns)
-        ordered(found.names, found, found, 1.0, "", "depth")
-    rows_of([one for one in nodes if isinstance(one, dict)], [])

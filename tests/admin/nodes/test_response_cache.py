@@ -2,6 +2,7 @@
 
 import asyncio
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
@@ -34,6 +35,17 @@ async def test_one_query_serves_all_viewers() -> None:
     for number in range(2 * MOST):
         await cache.get(number, query)
     assert len(cache._entries) == MOST
+
+
+@on_asyncio
+async def test_answers_that_are_remembered_hold_a_bounded_memory() -> None:
+    async def query() -> SimpleNamespace:
+        return SimpleNamespace(memory=40)
+
+    cache = ResponseCache(Clock(), most_memory=100)
+    for key in range(5):
+        await cache.get(key, query)
+    assert [cache.has_answer(key) for key in range(5)] == [False, False, False, True, True]
 
 
 @on_asyncio

@@ -1,15 +1,13 @@
 """A chart keeps the past of a node that is gone, and names the nodes that it lacks."""
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from admin.nodes import series_past
-from admin.nodes.answer_budget import Answer, AnswerBudget
 from admin.nodes.cluster import Producer
 from admin.nodes.fallback import FallbackUpstreams
 from admin.nodes.inventory import Inventory
@@ -17,13 +15,13 @@ from admin.nodes.places import Settings
 from admin.nodes.queries import Queries
 from admin.nodes.response_cache import ResponseCache
 from admin.nodes.series_past import KEPT, SILENT, KeptSeries, SeriesPast, summed_up
-from admin.nodes.upstreams import Gathered, Upstreams
 from admin.options import AdminOptions
 from admin.output.layout import _environment
 from admin.pages.channel_page import ChannelPage
 from shared.json_fields import JsonObject
 from shared.values import SECOND
 from tests.admin.asking import in_loop
+from tests.admin.fake_nodes import Answering
 from tests.admin.nodes.test_series import steps
 
 T0 = 1_800_000_000  # s
@@ -32,58 +30,42 @@ A, B, C = (
 )
 
 
-@dataclass
-class Nodes:
-    """Nodes that answer /topic/series with their `hours`; the others do not answer."""
-
-    objects_of = Upstreams.objects_of
-    hours: dict[str, JsonObject]
-    silent: dict[str, float] = field(default_factory=dict)  # these repeat their last answers
-    answer_budget: AnswerBudget = field(default_factory=lambda: AnswerBudget(1000))
-
-    async def get_object(self, address: str, path: str, arguments: Any) -> Answer:
-        assert path == "/topic/series"
-        return Answer({"channel": arguments.get("channel", ""), "hour": self.hours[address]}, 0)
-
-    async def all_of(self, addresses: Iterable[str], ask: Any) -> Gathered[Answer]:
-        return Gathered({one: await ask(one) for one in addresses if one in self.hours})
-
-    def stale(self) -> Mapping[str, float]:
-        return self.silent
-
-
 class Chart:
     """The series of channel t/c in nsqadmin."""
 
-    def __init__(self, nodes: Nodes, at: int) -> None:
-        self.at, self.nodes = at, nodes
-        upstreams = cast(FallbackUpstreams, nodes)
+    def __init__(self, hours: dict[str, JsonObject], at: int) -> None:
+        self.at, self.hours = at, hours
+        self.nodes = Answering(hours, self._series)
+        upstreams = cast(FallbackUpstreams, self.nodes)
         self.queries = Queries(Settings(), cast(Any, None), upstreams, upstreams, clock=lambda: self.at * SECOND)
         self.queries.cache = ResponseCache(lambda: float(self.at))
         self.queries.inventory = Inventory()
         self.queries.inventory.note_named([A, B, C], at * SECOND, is_complete=True)
 
+    def _series(self, address: str, path: str, arguments: Any) -> JsonObject:
+        assert path == "/topic/series"
+        return {"channel": arguments.get("channel", ""), "hour": self.hours[address]}
+
     def die(self, one: Producer) -> None:
-        del self.nodes.hours[one.address]
-        living = [other for other in (A, B, C) if other.address in self.nodes.hours]
+        del self.hours[one.address]
+        living = [other for other in (A, B, C) if other.address in self.hours]
         self.queries.inventory.note_failure(one.address, "refused", self.at * SECOND)
         self.queries.inventory.note_named(living, self.at * SECOND, is_complete=True)
 
     def show(self) -> JsonObject:
         page = ChannelPage(cast(Any, SimpleNamespace(options=AdminOptions(), queries=self.queries)))
-        asked = [one for one in (A, B, C) if one.address in self.nodes.hours]
+        asked = [one for one in (A, B, C) if one.address in self.hours]
         found = in_loop(lambda: page._spans(asked, "t", "c"))
         return found | {"missing": self.queries.missing_past("t", "c")}
 
 
 def test_the_past_of_a_node_that_dies_stays() -> None:
-    nodes = Nodes({one.address: steps(T0, 2000, 2000) for one in (A, B, C)})
-    chart = Chart(nodes, T0 + 20)
+    chart = Chart({one.address: steps(T0, 2000, 2000) for one in (A, B, C)}, T0 + 20)
     assert chart.show()["hour"]["depth"] == [6000, 6000]
     chart.at = T0 + 35
     chart.die(C)
-    nodes.hours[A.address] = steps(T0, 2000, 2000, 2000, 4000)  # it has promoted the log of the other
-    nodes.hours[B.address] = steps(T0, 2000, 2000, 2000, 2000)
+    chart.hours[A.address] = steps(T0, 2000, 2000, 2000, 4000)  # it has promoted the log of the other
+    chart.hours[B.address] = steps(T0, 2000, 2000, 2000, 2000)
     chart.at = T0 + 60
     found = chart.show()
     assert found["hour"]["depth"] == [6000, 6000, 4000, 6000]
@@ -91,8 +73,7 @@ def test_the_past_of_a_node_that_dies_stays() -> None:
 
 
 def test_a_node_without_an_answer_is_missing() -> None:
-    nodes = Nodes({one.address: steps(T0, 2000) for one in (A, B, C)})
-    chart = Chart(nodes, T0 + 100)
+    chart = Chart({one.address: steps(T0, 2000) for one in (A, B, C)}, T0 + 100)
     chart.die(C)
     assert chart.show()["missing"] == [{"node": C.address, "since": None, "until": T0 + 100}]
     chart.at += 500
@@ -103,17 +84,16 @@ def test_a_node_without_an_answer_is_missing() -> None:
     assert chart.queries.missing_past("other", "") == []
     chart.at += KEPT
     assert chart.queries.missing_past("t", "c") == []
-    chart = Chart(Nodes({one.address: steps(T0, 1) for one in (A, B, C)}), T0)
+    chart = Chart({one.address: steps(T0, 1) for one in (A, B, C)}, T0)
     chart.queries.inventory.note_named([A, B, replace(C, capabilities=())], T0 * SECOND, is_complete=True)
     chart.die(C)
     assert chart.show()["missing"] == [], "an original node has no series"
 
 
 def test_the_last_answer_of_a_node_that_hangs_is_no_new_one() -> None:
-    nodes = Nodes({one.address: steps(T0, 1) for one in (A, B, C)})
-    chart = Chart(nodes, T0 + 20)
+    chart = Chart({one.address: steps(T0, 1) for one in (A, B, C)}, T0 + 20)
     chart.show()
-    nodes.silent = {C.address: 5.0}
+    chart.nodes.silent = {C.address: 5.0}
     chart.at += 200
     assert chart.show()["hour"]["depth"] == [3]
     assert dict(chart.queries.past.find("t", "c").answered_at) == {

@@ -3,17 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given
-
-from admin.alarms.book import AlarmBook
-from admin.alarms.checks import Checks
-from admin.alarms.rules import Thresholds
 from admin.nodes import snapshot
 from admin.nodes.inventory import NodeState
 from admin.nodes.merge import LONGEST_NAME, topic_of
 from admin.nodes.snapshot import MOST_LISTED, Snapshot, facts_of
 from shared.cluster.state import ClusterState, MemberState
-from tests.admin.looks import JSON, NOW, channel, record, topic
+from tests.admin.looks import NOW, channel, record, topic
 
 
 def row(**more: object) -> dict[str, object]:
@@ -119,20 +114,3 @@ def test_the_member_at_an_address_is_the_one_that_answers_there_or_whose_log_no_
     answers = Snapshot(0, clusters=[ClusterState("main", nodes=[before, replace(now, asked="n:1"), now])])
     assert answers.member("n:1") == (answers.clusters[0], replace(now, asked="n:1"))
     assert answers.member("m:1") is None
-
-
-@given(JSON, JSON, JSON)
-def test_an_answer_may_be_anything(one: Any, other: Any, more: Any) -> None:
-    fields = (*channel()._fields, "topic", "channel", "tube", "left_out", "now")
-    rows = [
-        one, dict.fromkeys(fields, one), {**dict.fromkeys(fields, other), "topic": "t", "channel": "c", "tube": "u"},
-    ]  # fmt: skip
-    look = Snapshot(NOW)
-    look.add_attention("a:1", {"channels": more, "topics": one, "tubes": other, "left_out": more})
-    look.add_attention("b:1", {"channels": rows, "topics": rows, "tubes": rows, "left_out": one})
-    storage = dict.fromkeys(("sync_p99_ms", "refusal", "disk_free", "disk_total", "damage", "torn"), one)
-    look.nodes["a:1"] = facts_of(record(), NodeState.UP, "OK", storage, None)
-    rules = ("buried.messages", "oldest-message.minutes", "paused.minutes", "disk-low.percent")
-    every = [f"{rule}=0" for rule in rules]
-    changes = AlarmBook().update(Checks(Thresholds(every)).check(look), NOW)
-    assert [alarm.json()["rule"] for alarm in changes.raised] == [alarm.rule.name for alarm in changes.raised]

@@ -13,16 +13,12 @@ import pytest
 
 from admin.nodes.answer_budget import AT_ONCE, MEMORY_PER_BYTE, SHARES, AnswerBudget
 from admin.nodes.cluster import MOST_OF_A_NODE, Cluster, Producer
-from admin.nodes.response_cache import ResponseCache
 from admin.nodes.upstreams import AT_ONCE as AT_ONCE_ALL
 from admin.nodes.upstreams import EACH, Times, UpstreamError, Upstreams
-from shared.http.bounded import AnswerError
-from tests.admin.asking import visiting
-from tests.admin.conftest import a_node, json_answer, upstream
+from tests.admin.conftest import json_answer
+from tests.admin.near_nodes import near
 from tests.async_tests import on_asyncio
 from tests.cases import each
-
-pytestmark = pytest.mark.process
 
 SMALL = 128 * 1024  # bytes of an answer, for tests
 
@@ -41,7 +37,7 @@ MORE_BYTES = b'{"topics":[' + b"[]," * (SMALL // 3) + b"[]]}"
 @each("content", [MORE_BYTES, MORE_MEMORY, b'{"a":' * 40 + b"1" + b"}" * 40, b"[]", b"{"])
 @on_asyncio
 async def test_a_lie_is_one_line_and_holds_nothing(content: bytes) -> None:
-    with upstream(lambda path: (200, content)) as node:
+    with near(lambda path: (200, content)) as node:
         async with asking() as upstreams:
             with pytest.raises(UpstreamError) as failure:
                 await upstreams.get_object(node, "/stats")
@@ -56,7 +52,7 @@ async def test_nothing_packed_is_asked_for_nor_taken() -> None:
     asked: list[str | None] = []
     packed = 200, gzip.compress(b'{"topics":[]}')
     on_request = lambda request: asked.append(request.headers["Accept-Encoding"])  # noqa: E731
-    with upstream(lambda path: packed, {"Content-Encoding": "gzip"}, on_request) as node:
+    with near(lambda path: packed, {"Content-Encoding": "gzip"}, on_request) as node:
         async with asking() as upstreams:
             with pytest.raises(UpstreamError, match="Content-Encoding"):
                 await upstreams.get_object(node, "/stats")
@@ -65,7 +61,7 @@ async def test_nothing_packed_is_asked_for_nor_taken() -> None:
 
 @on_asyncio
 async def test_what_an_answer_holds_is_charged_while_it_is_kept() -> None:
-    with upstream(lambda path: json_answer({"topics": ["t"] * 1000})) as node:
+    with near(lambda path: json_answer({"topics": ["t"] * 1000})) as node:
         async with asking() as upstreams:
             kept = await upstreams.get_object(node, "/stats")
             assert kept.memory == upstreams.answer_budget.held > 8000
@@ -78,7 +74,7 @@ async def test_what_an_answer_holds_is_charged_while_it_is_kept() -> None:
 @on_asyncio
 async def test_all_answers_together_are_bounded() -> None:
     kept = []
-    with upstream(lambda path: (200, b'{"a":["' + b"x" * 100_000 + b'"]}')) as node:
+    with near(lambda path: (200, b'{"a":["' + b"x" * 100_000 + b'"]}')) as node:
         async with asking() as upstreams:
             for number in range(100):
                 more = await upstreams.all_of([node], lambda one, at=number: upstreams.get_object(one, f"/{at}"))  # type: ignore[misc]
@@ -91,40 +87,30 @@ async def test_all_answers_together_are_bounded() -> None:
     assert "-max-upstream-response" in line
 
 
-def test_a_budget_that_is_spent_is_given_back() -> None:
-    bounds = AnswerBudget(1000)
-    bounds.charge(SHARES * 1000)
-    with pytest.raises(AnswerError):
-        bounds.charge(1)
-    bounds.release(1)
-    bounds.charge(1)
-    assert bounds.held == bounds.most_held
-
-
 class Slow:
     """Answers, with their number, that wait until the test says so."""
 
     def __init__(self, first_only: bool = False) -> None:
         self.asked: list[str] = []
-        self.goes = threading.Event()
+        self.goes = asyncio.Event()
         self.first_only = first_only
 
-    def answer(self, path: str) -> tuple[int, bytes]:
+    async def answer(self, path: str) -> tuple[int, bytes]:
         if path != "/topic/create?topic=t":
             self.asked.append(path)
             if not self.first_only or len(self.asked) == 1:
-                self.goes.wait(60)
+                await self.goes.wait()
         return json_answer({"number": len(self.asked)})
 
     async def until(self, count: int) -> None:
         while len(self.asked) < count:
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
 
 
 @on_asyncio
 async def test_who_asks_meanwhile_shares_the_answer() -> None:
     slow = Slow()
-    with upstream(slow.answer) as node:
+    with near(slow.answer) as node:
         async with asking() as upstreams:
             tasks = [asyncio.create_task(upstreams.get_object(node, "/stats", {"a": "b"})) for _ in range(20)]
             await slow.until(1)
@@ -139,7 +125,7 @@ async def test_who_asks_meanwhile_shares_the_answer() -> None:
 @on_asyncio
 async def test_an_answer_of_before_a_change_does_not_serve_who_asks_after_it() -> None:
     slow = Slow(first_only=True)
-    with upstream(slow.answer) as node:
+    with near(slow.answer) as node:
         async with asking() as upstreams:
             before = asyncio.create_task(upstreams.get_object(node, "/stats"))
             await slow.until(1)
@@ -152,7 +138,7 @@ async def test_an_answer_of_before_a_change_does_not_serve_who_asks_after_it() -
 @on_asyncio
 async def test_a_node_that_hangs_leaves_the_others_their_connections() -> None:
     slow = Slow()
-    with upstream(slow.answer) as hangs, upstream(lambda path: json_answer({"a": 1})) as well:
+    with near(slow.answer) as hangs, near(lambda path: json_answer({"a": 1})) as well:
         async with asking() as upstreams:  # 200 requests wait for a few connections
             hanging = [asyncio.create_task(upstreams.get_object(hangs, f"/{number}")) for number in range(200)]
             await slow.until(EACH)
@@ -162,12 +148,13 @@ async def test_a_node_that_hangs_leaves_the_others_their_connections() -> None:
             await asyncio.gather(*hanging)
 
 
+@pytest.mark.process
 @on_asyncio
 async def test_hundreds_of_nodes_that_hang_do_not_keep_the_others_waiting() -> None:
     with ExitStack() as stack:
         servers = (stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(AT_ONCE_ALL + 50))
         silent = [f"127.0.0.1:{server.getsockname()[1]}" for server in servers]
-        well = stack.enter_context(upstream(lambda path: json_answer({"a": 1})))
+        well = stack.enter_context(near(lambda path: json_answer({"a": 1})))
         async with asking(connect=4, request=4) as upstreams:
             for _ in range(3):  # the first times it is not known which ones hang
                 found = await upstreams.all_of([*silent, well], lambda one: upstreams.get_object(one, "/stats"))
@@ -188,7 +175,7 @@ async def test_large_answers_are_parsed_in_another_thread() -> None:
 async def test_a_node_that_lists_too_much_is_an_error_and_the_others_are_shown() -> None:
     many = b'{"topics":[' + b",".join(b'{"topic_name":"t%d"}' % number for number in range(MOST_OF_A_NODE + 1)) + b"]}"
     one = json_answer({"topics": [{"topic_name": "t"}]})
-    with upstream(lambda path: (200, many)) as liar, upstream(lambda path: one) as well:
+    with near(lambda path: (200, many)) as liar, near(lambda path: one) as well:
         async with asking(32 * 1024 * 1024) as upstreams:
             hosts = [address.rpartition(":") for address in (liar, well)]
             producers = [Producer("h", host, 1, int(port), "1.3.0") for host, _, port in hosts]
@@ -196,30 +183,3 @@ async def test_a_node_that_lists_too_much_is_an_error_and_the_others_are_shown()
     assert [topic["topic_name"] for topic in found.topics] == ["t"]
     (line,) = found.errors
     assert line.startswith(liar)
-
-
-@on_asyncio
-async def test_a_rogue_node_among_others_is_an_error_on_the_pages() -> None:
-    def answer(path: str) -> tuple[int, bytes] | None:
-        return None if path.startswith("/info") else (200, MORE_MEMORY) if path.startswith("/stats") else (404, b"{}")
-
-    with a_node(answer) as node:
-        client = visiting(node, max_upstream_response=SMALL)
-        found = await client.get("/api/topics")
-        assert (found.status_code, "bytes of memory" in found.text) == (502, True)
-        for page in ("/", "/nodes", "/topics/t", "/api/counter"):
-            assert (await client.get(page)).status_code == 502
-
-
-@on_asyncio
-async def test_answers_that_are_remembered_hold_a_bounded_memory() -> None:
-    class Large:
-        memory = 40
-
-    async def query() -> Large:
-        return Large()
-
-    watch = ResponseCache(lambda: 0.0, most_memory=100)
-    for key in range(5):
-        await watch.get(key, query)
-    assert [watch.has_answer(key) for key in range(5)] == [False, False, False, True, True]

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from admin.nodes import views
 from admin.nodes.merge import topic_of
 from admin.nodes.views import MOST_TALKERS, Row, Talker, hex_of, message_view, page_of, top_talkers, with_rates
-from tests.admin.looks import JSON
 from tests.cases import each
 
 ROW = Row("t", False, 100, 5, 0, 1000, 0, 0, 2, 3)
@@ -57,16 +56,6 @@ def test_whatever_a_body_is_it_is_shown(body: bytes) -> None:
     assert "\0" not in hex_of(body)
 
 
-@each("data", [
-    {}, {"body": 7}, {"body_base64": "%%%"}, {"body_base64": None},
-    {"headers": [], "timestamp": "x", "ready_at": -1}, {"timestamp": 1 << 90},
-])  # fmt: skip
-def test_a_message_that_makes_no_sense(data: dict[str, object]) -> None:
-    view = message_view(data)
-    assert (view["text"], view["decoded"], view["headers"]) == ("", None, {})
-    views.moment(view["timestamp"])
-
-
 def test_a_body_is_text_or_binary_or_decoded() -> None:
     view = message_view({"body": '{"a":[1]}', "body_size": 9})
     assert (view["text"], view["is_binary"], view["decoded"].words) == ('{"a":[1]}', False, "JSON")
@@ -102,9 +91,3 @@ def test_the_talkers_with_the_most_bytes_come_first() -> None:
     assert [one.name for one in found] == [f"n{number}" for number in range(MOST_TALKERS + 4, 4, -1)]
     assert found[0] == Talker("n14", 0, 0, 1, 14, 0, 0, 0)
     assert top_talkers({}) == []
-
-
-@given(st.lists(JSON | st.fixed_dictionaries({"name": JSON, "bytes": JSON, "messages": JSON})))
-def test_a_node_may_report_any_talkers(reported: object) -> None:
-    found = top_talkers({"identities": reported})
-    assert all(isinstance(one.name, str) and isinstance(one.bytes, int) for one in found)

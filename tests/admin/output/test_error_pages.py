@@ -1,27 +1,8 @@
 """Error pages, also of unknown pages, have links to other pages; programs get JSON."""
 
-from pathlib import Path
-
-import pytest
-
-from admin.output.error_pages import Ways, ways_from
-from tests.admin.asking import NOWHERE, OURS, auth_file, visiting
+from tests.admin.asking import NOWHERE, OURS, visiting
 from tests.admin.conftest import a_node
 from tests.async_tests import on_asyncio
-from tests.cases import each
-
-TOPIC: Ways = [(("topics", "t"), "Topic t")]
-
-
-@each("parts, ways", [
-        (["topics", "t"], []), (["topics", "t", "c"], TOPIC),
-        (["messages", "t", "c"], [(("topics", "t", "c"), "Channel c"), *TOPIC]),
-        (["body", "t", "c"], [(("topics", "t", "c"), "Channel c"), *TOPIC]),
-        (["nodes", "n:1"], [(("nodes",), "Nodes")]), (["nodes"], []), (["tube"], [(("tubes",), "Tubes")]),
-        (["history", "t"], [(("history",), "History")]), ([""], []), (["messages"], []),
-    ])  # fmt: skip
-def test_a_page_leads_to_the_pages_above_it(parts: list[str], ways: Ways) -> None:
-    assert ways_from(parts) == ways
 
 
 @on_asyncio
@@ -38,7 +19,6 @@ async def test_an_unknown_page_is_html_for_browsers_and_json_for_programs() -> N
     assert (wrong.status_code, "does not accept" in wrong.text) == (405, True)
 
 
-@pytest.mark.process  # connects to a port without a listener
 @on_asyncio
 async def test_each_error_page_leads_on() -> None:
     client = visiting()
@@ -76,11 +56,3 @@ async def test_a_tube_whose_name_is_no_topic_is_linked_as_a_tube() -> None:
         page = (await visiting(node).get(f"/storage?node={node}")).text
     assert f'<a href="/tube?name=we%2Bird%3Bt&amp;node={node.replace(":", "%3A")}">we+ird;t</a>' in page
     assert '<a href="/topics/orders">orders</a>' in page
-
-
-@on_asyncio
-async def test_a_form_after_the_end_of_the_session_leads_to_the_login_page(tmp_path: Path) -> None:
-    client = visiting(auth_file=auth_file(tmp_path, ann=["admin"]))
-    found = await client.post("/topics/t", data={"action": "pause"})
-    assert found.status_code == 401
-    assert '<li><a href="/login?next=%2Ftopics%2Ft">Log in</a></li>' in found.text

@@ -1,7 +1,9 @@
-"""Every table of the list pages: the cells of a row have the labels of the heads, in their order."""
+"""Every table of the list pages: the cells of a row have the labels of the heads, in their order, and each head sorts it."""
 
-from html.parser import HTMLParser
+import re
+from html import unescape
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 
@@ -12,13 +14,11 @@ from tests.admin.asking import visiting
 from tests.admin.conftest import a_node
 from tests.async_tests import on_asyncio
 
-CHANNEL = {"channel_name": "c", "clients": [{"hostname": "h", "client_id": "i", "remote_address": "10.0.0.1:5"}]}
-PUBLISHER = {
-    "hostname": "h",
-    "client_id": "i",
-    "remote_address": "10.0.0.1:6",
-    "pub_counts": [{"topic": "t", "count": 1}],
+CHANNEL: dict[str, Any] = {
+    "channel_name": "c",
+    "clients": [{"hostname": "h", "client_id": "i", "remote_address": "10.0.0.1:5"}],
 }
+PUBLISHER = CHANNEL["clients"][0] | {"pub_counts": [{"topic": "t", "count": 1}]}
 ONE_TOPIC = {"topics": [{"topic_name": "t", "channels": [CHANNEL]}], "producers": [PUBLISHER]}
 STORAGE = {
     "log_bytes": 1, "files": [{"number": 1}], "topics": [{"topic": "t"}], "promoted": [{"log": "ab"}],
@@ -33,7 +33,7 @@ ANSWERS: dict[str, Any] = {
         "led": [{"log_id": "ab", "node": 1, "state": "serving"}],
     },
 }  # fmt: skip
-PAGES = (
+PAGES = [
     "/cluster",
     "/",
     "/topics/t",
@@ -43,36 +43,23 @@ PAGES = (
     "/storage?node=NODE",
     "/readers",
     "/tubes",
-)
+]
 
 
-class Rows(HTMLParser):
-    """The tables of a page: the texts of their heads, and the labels of the cells of each row below them."""
+def tables_in(page: str) -> list[tuple[list[str], list[list[str]]]]:
+    """Return the tables of a page: the texts of their heads, and the labels of the cells of each row below them."""
+    found = []
+    for table in re.findall(r"<table.*?</table>", page, re.DOTALL):
+        head, _, body = table.partition("</thead>")
+        heads = [re.sub("<[^>]*>", "", one) for one in re.findall(r"<th\b.*?</th>", head, re.DOTALL)]
+        rows = [re.findall(r"<t[dh]\b[^>]*>", row) for row in re.findall(r"<tr.*?</tr>", body, re.DOTALL)]
+        found.append((heads, [[_label(cell) for cell in row] for row in rows if "colspan" not in row[0]]))
+    return found
 
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tables: list[tuple[list[str], list[list[str]]]] = []
-        self._is_in_head = False
-        self.feed(page)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        attributes = dict(attrs)
-        if tag == "thead":
-            self.tables.append(([], []))
-            self._is_in_head = True
-        elif tag == "tr" and self.tables and not self._is_in_head:
-            self.tables[-1][1].append([])
-        elif tag in ("td", "th") and self.tables and not self._is_in_head:
-            span = int(attributes.get("colspan") or 0)
-            heads = self.tables[-1][0]
-            self.tables[-1][1][-1] += heads if span == len(heads) else [attributes.get("data-label") or "no label"]
-
-    def handle_endtag(self, tag: str) -> None:
-        self._is_in_head &= tag != "thead"
-
-    def handle_data(self, data: str) -> None:
-        if self._is_in_head:
-            self.tables[-1][0].append(data)
+def _label(cell: str) -> str:
+    label = re.search('data-label="([^"]*)"', cell)
+    return label[1] if label else "no label"
 
 
 def heads(table: Table[Any]) -> set[str]:
@@ -85,9 +72,14 @@ async def tables_of(answers: dict[str, Any]) -> list[list[str]]:
     with a_node(lambda path: answers.get(path.partition("?")[0])) as node:
         client = visiting(node)
         for page in PAGES:
-            found = Rows((await client.get(page.replace("NODE", node))).text)
-            assert [(page, row) for labels, rows in found.tables for row in rows if row != labels] == []
-            seen += [labels for labels, rows in found.tables if rows]
+            path = page.replace("NODE", node)
+            text = (await client.get(path)).text
+            found = tables_in(text)
+            for link in re.findall(r'<a href="(\?[^"]*sort=[^"]*)"', text) if answers else ():
+                ordered = await client.get(urljoin(path, unescape(link)))
+                assert (ordered.status_code, 'aria-sort="' in ordered.text) == (200, True), link
+            assert [(page, row) for labels, rows in found for row in rows if row != labels] == []
+            seen += [labels for labels, rows in found if rows]
     return seen
 
 

@@ -3,8 +3,6 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from admin.output.form_state import FieldError
 from admin.output.topic_settings import (
@@ -86,19 +84,3 @@ def test_the_state_differs_with_any_setting_and_not_with_the_order() -> None:
         state_of([one]), state_of([two]), state_of([settings(retention="1h0m0s")]), state_of([settings(replicate=2)]),
     }  # fmt: skip
     assert len(states) == 4
-
-
-_ANY = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=50),
-    lambda one: st.lists(one, max_size=3),
-)
-_NAMES = st.sampled_from(["durability", "retention", "retention_bytes", "replicate", "of_its_own"])
-
-
-@given(answer=st.dictionaries(_NAMES, _ANY))
-def test_a_node_that_lies_is_shown_in_bounds(answer: dict[str, Any]) -> None:
-    node = node_settings("n:1", answer)
-    assert all(len(value) <= 40 for value in node.values.values())
-    changes = {"durability": "os", "retention": "5s", "retention_bytes": "1", "replicate": "2"}
-    assert isinstance(may_remove([node], changes), bool)
-    assert {one.name for one in differences([node], changes)} <= set(changes)

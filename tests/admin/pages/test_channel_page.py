@@ -99,7 +99,9 @@ async def test_a_channel_whose_every_message_fails_does_not_look_healthy() -> No
 @on_asyncio
 async def test_original_nodes_have_a_page_without_the_data_that_they_lack() -> None:
     with ExitStack() as stack:
-        page = (await at(stack, FakeNode(is_penstock=False)).get(PAGE)).text
+        client = at(stack, FakeNode(is_penstock=False))
+        page, topics = (await client.get(PAGE)).text, (await client.get("/?format=json")).json()
+    assert [(one["name"], one["depth"], one["channels"]) for one in topics] == [("poison", 4, 1)]
     assert figures(page).keys() == {
         "Depth", "In flight", "Deferred", "Published/s", "Finished/s", "Requeued/s", "Timed out/s", "Time to drain", "Clients",
     }  # fmt: skip

@@ -8,15 +8,13 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
-import pytest
 
 from admin.pages.configuration import limit_text
 from tests.admin.asking import visiting
-from tests.admin.conftest import json_answer, upstream
+from tests.admin.conftest import json_answer
+from tests.admin.near_nodes import near
 from tests.async_tests import on_asyncio
 from tests.cases import each
-
-pytestmark = pytest.mark.process
 
 
 class Node:
@@ -57,7 +55,7 @@ class Node:
 @contextmanager
 def at(*nodes: Node, **options: Any) -> Iterator[httpx.AsyncClient]:
     with ExitStack() as stack:
-        addresses = [stack.enter_context(upstream(node.answer)) for node in nodes]
+        addresses = [stack.enter_context(near(node.answer)) for node in nodes]
         for number, (node, address) in enumerate(zip(nodes, addresses, strict=True)):
             node.port, node.name = int(address.rpartition(":")[2]), f"n{number}"  # pages sort nodes by name
         yield visiting(*addresses, **options)

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -13,7 +13,7 @@ import pytest
 from admin.options import AdminOptions
 from admin.pages.oidc import open_provider
 from tests.admin.asking import NOWHERE, OURS, auth_file, browser, csrf_in, entry, log_in, made_later, make
-from tests.admin.fake_provider import CLIENT, SECRET, FakeProvider, fake_provider, make_key, signed_by_secret, unsigned
+from tests.admin.fake_provider import CLIENT, SECRET, FakeProvider, fake_provider, make_key
 from tests.async_tests import on_asyncio
 from tests.cases import each
 
@@ -118,49 +118,20 @@ def refused(directory: Path, answer: httpx.Response, status: int, words: str, re
     assert record["outcome"].startswith(f"refused: {reason}")
 
 
-def with_claims(**claims: Any) -> Callable[[FakeProvider, str], str]:
-    def forge(provider: FakeProvider, nonce: str) -> str:
-        changed = provider.right_claims(nonce) | claims
-        return provider.sign({name: value for name, value in changed.items() if value is not None})
-
-    return forge
-
-
-NOT_VALID = "the ID token is not valid: "
-UNKNOWN_KEY = "the ID token was signed by a key that the provider's JWKS does not have"
-
-
-@each("forge, reason", [
-    (with_claims(nonce="another"), NOT_VALID + "InvalidClaimError: invalid_claim: "),
-    *((with_claims(**one), NOT_VALID + "InvalidClaimError") for one in (
-        {"aud": "another"}, {"azp": "another"}, {"iss": "http://127.0.0.1:2"}, {"iat": 1 << 40})),
-    *((with_claims(**one), NOT_VALID + "MissingClaimError") for one in ({"aud": [CLIENT, "another"]}, {"exp": None})),
-    (with_claims(exp=1), NOT_VALID + "ExpiredTokenError"),
-    (lambda p, nonce: unsigned(p.right_claims(nonce)), NOT_VALID + "UnsupportedAlgorithmError"),
-    (lambda p, nonce: signed_by_secret(p.right_claims(nonce), p.key), NOT_VALID + "UnsupportedAlgorithmError"),
-    (lambda p, nonce: p.sign(p.right_claims(nonce), make_key("one")), NOT_VALID + "BadSignatureError"),
-    (lambda p, nonce: p.sign(p.right_claims(nonce), make_key("two")), UNKNOWN_KEY),
-    (lambda p, nonce: "x", NOT_VALID),
-])  # fmt: skip
 @on_asyncio
-async def test_an_invalid_token_starts_no_session(
-    provider: FakeProvider, tmp_path: Path, forge: Callable[[FakeProvider, str], str], reason: str
-) -> None:
+async def test_an_invalid_token_starts_no_session(provider: FakeProvider, tmp_path: Path) -> None:
     client = at(provider, tmp_path)
-    url = await begin(client)
-    provider.token = forge(provider, asked(url)["nonce"])
-    answer = await client.get(await agree(url))
-    refused(tmp_path, answer, 400, "The response of the OIDC provider is not valid.", reason)
-    assert (await client.get("/counter")).status_code == 303
-
-
-@on_asyncio
-async def test_the_clocks_may_differ_by_a_minute(client: httpx.AsyncClient, provider: FakeProvider) -> None:
-    for seconds, status in ((30, 200), (90, 400)):
-        url = await begin(client)
-        claims = provider.right_claims(asked(url)["nonce"])
-        provider.token = provider.sign(claims | {"exp": claims["iat"] - seconds})
-        assert (await client.get(await agree(url))).status_code == status
+    claims = provider.right_claims("another nonce")
+    for token, reason in (
+        (provider.sign(claims), "the ID token is not valid: InvalidClaimError: invalid_claim: "),
+        (
+            provider.sign(claims, make_key("two")),
+            "the ID token was signed by a key that the provider's JWKS does not have",
+        ),
+    ):
+        provider.token = token
+        refused(tmp_path, await whole(client), 400, "The response of the OIDC provider is not valid.", reason)
+        assert (await client.get("/counter")).status_code == 303
 
 
 @on_asyncio
@@ -224,22 +195,6 @@ async def test_an_invalid_user_name_and_a_user_of_the_file(provider: FakeProvide
         refused(tmp_path, await whole(client), 403, "nsqadmin cannot use the user name", reason)
     assert (await log_in(client, "ann")).status_code == 303
     assert "ann, viewer" in (await client.get("/lookup")).text
-
-
-@on_asyncio
-async def test_roles_follow_the_auth_file(provider: FakeProvider, tmp_path: Path) -> None:
-    users = auth_file(tmp_path, ORDERS)
-    provider.claims = {"sub": "1", "email": "bob@x", "email_verified": True, "realm": {"roles": ["cn=o,dc=x", "other"]}}
-    options = {"oidc_role": ("cn=o,dc=x=orders",), "oidc_claim": "realm.roles", "oidc_user_claim": "email"}
-    client = at(provider, tmp_path, auth_file=users, **options)
-    assert (await whole(client)).status_code == 200
-    assert "bob@x, orders" in (await client.get("/lookup")).text
-    assert (await client.get("/topics/secret")).status_code == 403
-    assert (await client.get("/topics/orders.new")).status_code not in (303, 403)
-    auth_file(tmp_path, ORDERS.replace("orders.*", "secret"))
-    assert (await client.get("/topics/secret")).status_code not in (303, 403)
-    auth_file(tmp_path, "")
-    assert (await client.get("/topics/secret")).status_code == 303  # the role is gone, and so is the session
 
 
 @on_asyncio

@@ -12,13 +12,12 @@ from playwright.sync_api import Browser, Page
 from tests.admin.conftest import Cluster
 from tests.admin.screenshots import a_full_cluster, paths
 from tests.admin.usable import assert_usable, obstacles
-from tests.daemons import eventually
 from tests.requirements import require
 
 pytestmark = pytest.mark.process
 # a policy forbids it
 INLINE = re.compile(r"<style[ >]|<script(?![^>]* src=)[^>]*>|<[a-z]+ [^>]*\b(?:style|on[a-z]+)=[\"'][^>]*>")
-MENU, PUBLISH = ".menu > summary", "summary:has-text('Publish a test')"
+PUBLISH = "summary:has-text('Publish a test')"
 ELEMENTS = "document.querySelectorAll(':not(.banner, .banner *)').length"  # a slow machine has banners about that
 SOME_PAGES = ("topic", "messages")  # with charts, tables and lists, and forms of most kinds
 
@@ -131,30 +130,6 @@ def test_a_page_lives_though_the_second_script_comes_late(tab: Tab, full: Cluste
     tab.page.wait_for_selector("#live[data-htmx-powered]", state="attached")  # without it, SSE is ignored
 
 
-def test_pausing_is_loud_and_deleting_wants_the_name(tab: Tab, full: Cluster) -> None:
-    def delete(confirm: str) -> None:
-        tab.page.click(MENU)
-        tab.page.click("summary:has-text('Delete')")
-        tab.page.fill(".menu details[open] input[name=confirm]", confirm)
-
-    full.channel("paused", "c")
-    tab.open("/topics/paused/c")
-    for button, is_paused in (("Pause", True), ("Unpause", False)):
-        tab.page.click(MENU)
-        tab.page.click(f"button:text-is('{button} channel')")
-        assert ("Paused:" in tab.text()) is is_paused
-    delete("wrong")
-    tab.page.click(".menu details[open] button")
-    assert "Nothing was changed" in tab.text()
-    tab.page.wait_for_selector("details[open] [aria-invalid=true]:focus")
-    assert "Type c to confirm" in tab.page.inner_text("#problem"), "the menu is open"
-    tab.open("/topics/paused/c")
-    delete("c")
-    tab.page.keyboard.press("Enter")
-    tab.page.wait_for_url("**/topics/paused")
-    eventually(lambda: httpx.get(f"{full.url}/api/topics/paused").json()["channels"] is None)
-
-
 def test_a_page_that_was_not_there_loads_itself_when_it_is(tab: Tab, full: Cluster) -> None:
     tab.open("/topics/newborn")
     assert "Request failed" in tab.text()
@@ -175,15 +150,3 @@ def test_by_keyboard_alone(tab: Tab, full: Cluster) -> None:
     tab.page.keyboard.press("Enter")
     tab.page.wait_for_selector("text=Paused:")
     assert httpx.get(f"{full.url}/api/topics/keys").json()["paused"] is True
-
-
-def test_what_is_not_there_is_said(full: Cluster) -> None:
-    for path, status in (
-        ("/topics/nope", 404), ("/topics/orders/nope", 404), ("/topics/%3Cscript%3E", 404), ("/nodes/nope:1", 404),
-        ("/messages/orders/mail?node=127.0.0.1:1", 404),  # not in the cluster: no request can make nsqadmin ask it
-        ("/messages/orders/mail?state=dead", 400), ("/static/..%2fpages.py", 404), ("/static/README.md", 404),
-        ("/?page=99999999999&sort=%00&q=%3Cb%3E", 200),
-    ):  # fmt: skip
-        answer = httpx.get(full.url + path)
-        assert answer.status_code == status, path
-        assert not [words for words in ("Traceback", "<script>", "<b>") if words in answer.text], path

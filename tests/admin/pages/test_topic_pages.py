@@ -1,12 +1,9 @@
 """Rates on the pages of topics: of the same nodes, and without what was only buried. No node is asked."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from math import inf
 from types import SimpleNamespace
 from typing import Any, cast
 
-from admin.nodes.answer_budget import Answer, AnswerBudget
 from admin.nodes.cluster import Producer, Producers, Stats
 from admin.nodes.fallback import FallbackUpstreams
 from admin.nodes.merge import topic_of
@@ -14,10 +11,9 @@ from admin.nodes.overview import Rows, node_counts, rows_of
 from admin.nodes.places import Settings
 from admin.nodes.queries import Queries
 from admin.nodes.response_cache import CachedAnswer, ResponseCache
-from admin.nodes.upstreams import Arguments, Gathered, Upstreams
 from admin.pages.topic_pages import TopicPages, _channels_of
-from shared.values import SECOND
 from tests.admin.asking import in_loop
+from tests.admin.fake_nodes import Answering
 from tests.async_tests import on_asyncio
 
 A, B = (Producer("h", host, 1, 1, "1.3.0", capabilities=("log",)) for host in ("a", "b"))
@@ -56,28 +52,18 @@ def test_a_row_has_the_rates_of_the_nodes_that_are_left_and_none_if_a_node_is_ne
     assert rate_of(rows([], 50), before) is None
 
 
-@dataclass
-class Nodes:
-    """Nodes that answer with how many messages are buried."""
+def buried(**counts: int) -> Answering:
+    """Nodes with topic t, which answer with how many messages of its channel c are buried."""
 
-    objects_of = Upstreams.objects_of
-    buried: dict[str, int]  # by address; those that are missing do not answer
-    answer_budget: AnswerBudget = field(default_factory=lambda: AnswerBudget(1000))
-    old: dict[str, float] = field(default_factory=dict)  # by address: since how many seconds it does not answer
-
-    async def get_object(self, address: str, path: str, arguments: Arguments | None = None) -> Answer:
+    def answer(address: str, path: str, _: object) -> dict[str, Any]:
         if path == "/topics/rows":
-            return Answer({"topics": [{"topic_name": "t", "messages": 1}]}, 0)
-        return Answer({"buried": {"c": self.buried[address], "d": "lies"}}, 0)
+            return {"topics": [{"topic_name": "t", "messages": 1}]}
+        return {"buried": {"c": counts[address.partition(":")[0]], "d": "lies"}}
 
-    async def all_of(self, addresses: Iterable[str], ask: Any) -> Gathered[Answer]:
-        return Gathered({address: await ask(address) for address in addresses if address in self.buried})
-
-    def stale(self) -> Mapping[str, float]:
-        return self.old
+    return Answering([f"{name}:1" for name in counts], answer)
 
 
-def queries_of(nodes: Nodes) -> tuple[Queries, list[float]]:
+def queries_of(nodes: Answering) -> tuple[Queries, list[float]]:
     clock = [100.0]
 
     class Cluster:
@@ -111,44 +97,15 @@ def test_how_fast_messages_are_buried() -> None:
     assert (row.buried, row.rate_in, row.rate_out) == (13, None, None)
     [row] = _channels_of(CachedAnswer(first), {}, {})
     assert (row.buried, row.rate_in, row.rate_out) == (3, None, None)
-    queries, _ = queries_of(Nodes({"a:1": 1, "b:1": 2}))
+    queries, _ = queries_of(buried(a=1, b=2))
     assert in_loop(lambda: queries.ages([A, B], "t"))[1] == {"c": 3, "d": 0}, "only numbers count"
 
 
 @on_asyncio
-async def test_an_original_node_has_the_rate_of_the_last_minutes() -> None:
-    depths = {"a:1": 1000}
-
-    class Cluster:
-        async def producers(self) -> Producers:
-            return Producers([], [replace(A, capabilities=())])
-
-        async def stats(self, *_: object) -> Stats:
-            channel = {"channel_name": "c", "depth": depths["a:1"]}
-            return Stats([], [topic_of({"topic_name": "t", "channels": [channel]}, "a:1", "h", 0)])
-
-    nodes = Nodes({})
-    queries, clock = queries_of(nodes)
-    queries.cluster, queries.clock = cast(Any, Cluster()), lambda: int(clock[0] * SECOND)
-    queries._kinds["a:1"] = False, inf
-
-    async def look(depth: int) -> tuple[str, dict[str, float]]:
-        depths["a:1"] = depth
-        clock[0] += 10.0
-        row = (await queries.rows(["t"])).now["t"]
-        producers = (await queries.producers()).producers
-        return row.drain, await queries.gains(producers, "t", await Cluster().stats())
-
-    found = [await look(depth) for depth in (1000, 400, 900, 800)]
-    assert found[0] == ("-", {})
-    assert found[1:] == [("6.7 s", {"c": 60.0}), ("3.0 min", {"c": 5.0}), ("2.0 min", {"c": 200 / 30})], "bursts"
-
-
-@on_asyncio
 async def test_a_node_that_stops_answering_is_not_among_the_answered() -> None:
-    nodes = Nodes({"a:1": 1, "b:1": 2})
+    nodes = buried(a=1, b=2)
     queries, clock = queries_of(nodes)
     assert (await queries.rows(["t"])).now.answered == {"a:1", "b:1"}
-    nodes.old = {"b:1": 3.0}  # its last answer is shown
+    nodes.silent = {"b:1": 3.0}  # its last answer is shown
     clock[0] += 10.0
     assert (await queries.rows(["t"])).now.answered == {"a:1"}

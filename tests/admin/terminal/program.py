@@ -116,6 +116,7 @@ class Terminal:
         clock = SimpleNamespace(time_ns=lambda: nodes[0].clock.wall)
         monkeypatch.setattr("admin.terminal.session.time", clock)
         monkeypatch.setattr("asyncio.open_connection", self.network.open_connection)
+        monkeypatch.setattr("admin.terminal.doctor.local_only", lambda producers: [])  # as if on machines of their own
         real = httpx.AsyncClient
         monkeypatch.setattr(
             httpx, "AsyncClient", lambda **given: real(transport=self.network, timeout=given["timeout"])
@@ -151,18 +152,6 @@ def reported(path: str, at: str = "127.0.0.1:4251", **fields: object) -> Change:
 
 
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def nodes() -> list[LocalNode]:
-    return [LocalNode("-node-id=0"), LocalNode("-node-id=1")]
-
-
-@pytest.fixture
-def terminal(
-    nodes: list[LocalNode], monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
-) -> Terminal:
-    return Terminal(monkeypatch, capsysbinary, nodes)
 
 
 def post(node: LocalNode, path: str, body: bytes = b"", **arguments: str) -> None:

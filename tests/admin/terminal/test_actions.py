@@ -3,8 +3,6 @@
 import pytest
 
 from tests.admin.terminal.program import Terminal, post
-from tests.admin.terminal.program import nodes as nodes  # the fixtures
-from tests.admin.terminal.program import terminal as terminal
 from tests.cases import each
 from tests.local_node import LocalNode
 
@@ -78,10 +76,3 @@ def test_wrong_arguments(
     found = terminal(*words)
     assert found[:2] == (code, "")
     assert why in " ".join(found[2].split())
-
-
-def test_a_node_that_hangs_is_named_and_the_other_one_acts(filled: list[LocalNode], terminal: Terminal) -> None:
-    terminal.network.slow.add("127.0.0.1:4251")
-    code, out, error = terminal("pause", "t/c")
-    assert (code, out) == (1, "channel t/c: pause done by 1 daemon\n")
-    assert "127.0.0.1:4251" in error

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.admin.terminal.program import Terminal, post
-from tests.admin.terminal.program import nodes as nodes  # the fixtures
-from tests.admin.terminal.program import terminal as terminal
 from tests.local_node import LocalNode
 
 

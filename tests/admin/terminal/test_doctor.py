@@ -9,22 +9,16 @@ from admin.nodes.cluster import Producer
 from admin.terminal import doctor
 from admin.terminal.doctor import findings_of, local_only, machine
 from tests.admin.terminal.program import Terminal, reported
-from tests.admin.terminal.program import nodes as nodes  # the fixtures
-from tests.admin.terminal.program import terminal as terminal
 from tests.cases import each
 from tests.local_node import SECOND, START, LocalNode
 
 
 @pytest.fixture
-def reachable(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def all_reachable(producers: object) -> list[doctor.Finding]:
-        return []
-
-    monkeypatch.setattr(doctor, "_unreachable", all_reachable)
+def sound_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "machine", lambda *limits: [])
 
 
-@pytest.mark.usefixtures("reachable")
+@pytest.mark.usefixtures("sound_machine")
 @each("path, fields, code, problem, action", [
     ("/storage", {"sync_p99_ms": 900.0}, 1, "the 99th percentile of a sync is 900 ms", "Check what else uses the disk"),
     ("/storage", {"disk_free": 10, "disk_total": 100}, 1, "(10 %), the threshold is 20 %", "Free space"),
@@ -44,7 +38,7 @@ def test_a_problem_of_a_node_and_what_to_do(
     assert row["subject"].startswith("127.0.0.1:4251")
 
 
-@pytest.mark.usefixtures("reachable")
+@pytest.mark.usefixtures("sound_machine")
 def test_versions_that_differ(nodes: list[LocalNode], terminal: Terminal) -> None:
     assert terminal("doctor") == (0, "", "nothing was found\n")
     terminal.network.version["127.0.0.1:4251"] = "1.2.0"
@@ -61,7 +55,7 @@ def test_the_lines_of_a_daemon_about_its_config_file() -> None:
 
 
 @pytest.mark.process
-@pytest.mark.usefixtures("reachable")
+@pytest.mark.usefixtures("sound_machine")
 def test_config_files_are_checked_by_their_daemons(terminal: Terminal, tmp_path: Path) -> None:
     rights = tmp_path / "auth.toml"
     rights.write_text("")

@@ -13,10 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from admin.terminal import doctor
 from admin.terminal.main import NAMES
 from tests.admin.terminal.program import Change, Run, Terminal, post, reported
-from tests.admin.terminal.program import terminal as terminal  # the fixture
 from tests.cases import each
 from tests.daemons import Conversation, sized
 from tests.disque_client import Client as Disque
@@ -57,10 +55,7 @@ def nodes() -> list[LocalNode]:
 
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async def all_reachable(producers: object) -> list[doctor.Finding]:
-        return []
-
-    monkeypatch.setattr(doctor, "_unreachable", all_reachable)
+    monkeypatch.setattr("platform.platform", lambda: "Linux-6.1")  # it starts uname
     monkeypatch.chdir(tmp_path)
 
 
@@ -131,13 +126,9 @@ def hostile(value: Any) -> Any:
     """Return JSON with EVIL at the end of each text."""
     if isinstance(value, dict):
         return {name: hostile(one) for name, one in value.items()}
-    return (
-        [hostile(one) for one in value]
-        if isinstance(value, list)
-        else f"{value}{EVIL}"
-        if isinstance(value, str)
-        else value
-    )
+    if isinstance(value, list):
+        return [hostile(one) for one in value]
+    return f"{value}{EVIL}" if isinstance(value, str) else value
 
 
 def lying(address: str, path: str, answer: httpx.Response) -> httpx.Response:

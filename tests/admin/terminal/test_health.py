@@ -3,8 +3,6 @@
 import pytest
 
 from tests.admin.terminal.program import Terminal, post
-from tests.admin.terminal.program import nodes as nodes  # the fixtures
-from tests.admin.terminal.program import terminal as terminal
 from tests.local_node import LocalNode
 
 SECOND = "127.0.0.1:4251"
@@ -42,16 +40,12 @@ def test_a_warning(terminal: Terminal) -> None:
     assert out.startswith("State:    DEGRADED\n")
     assert "warning: Channel without consumer: t/c: 1 messages wait" in out
     code, out, _ = terminal("alarms")
-    assert (code, out.splitlines()[1][:72]) == (
-        1,
-        "warning   channel-without-consumer  t/c      1 messages wait, the oldest",
-    )
+    shown = "warning   channel-without-consumer  t/c      1 messages wait, the oldest"
+    assert (code, out.splitlines()[1].startswith(shown)) == (1, True)
     code, out, _ = terminal("alarms", "--json")
-    assert (code, '"rule": "channel-without-consumer"' in out, '"action": "Start the consumers.' in out) == (
-        1,
-        True,
-        True,
-    )
+    assert code == 1
+    assert '"rule": "channel-without-consumer"' in out
+    assert '"action": "Start the consumers.' in out
     code, out, _ = terminal("status", "--json")
     assert (code, '"state": "degraded"' in out) == (1, True)
 
@@ -61,7 +55,7 @@ def test_a_lost_node_is_critical(nodes: list[LocalNode], terminal: Terminal) -> 
     code, out, error = terminal("status", *EXPECTING)
     assert code == 2
     assert out.startswith("State:    AT RISK\nNodes:    1 of 2 up")
-    assert f"critical: Node down: {SECOND}: " in out
+    assert f"critical: Node down: {SECOND}: no answer. Its counts are not known." in out  # and not: it held nothing
     assert error.startswith("penstock: incomplete: ")
     code, out, error = terminal("status", "--check", *EXPECTING)
     assert (code, error) == (2, "")
@@ -73,12 +67,11 @@ def test_a_lost_node_is_critical(nodes: list[LocalNode], terminal: Terminal) -> 
     assert row.split()[1] == "down"
 
 
-def test_no_node_answers(terminal: Terminal) -> None:
+def test_a_lost_nsqlookupd_is_an_alarm_and_the_nodes_of_the_context_are_asked(terminal: Terminal) -> None:
     terminal.network.has_lookupd = False
-    for command in ("status", "alarms", "nodes"):
-        code, out, error = terminal(command)
-        assert (code, out) == (3, "")
-        assert "start a set with `penstock up`" in error
+    code, out, error = terminal("alarms", *EXPECTING, "--nsqd-http-address", "127.0.0.1:4151")
+    assert (code, "lookupd-down" in out, "127.0.0.1:4161" in error) == (2, True, True)
+    assert "Start it again. It keeps no state" in out
 
 
 def test_nodes(nodes: list[LocalNode], terminal: Terminal) -> None:

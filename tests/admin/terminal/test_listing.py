@@ -4,8 +4,6 @@ import httpx
 import pytest
 
 from tests.admin.terminal.program import Terminal, post
-from tests.admin.terminal.program import nodes as nodes  # the fixtures
-from tests.admin.terminal.program import terminal as terminal
 from tests.daemons import Conversation, sized
 from tests.disque_client import Client as Disque
 from tests.local_node import LocalNode
@@ -108,17 +106,6 @@ def test_clients_and_producers(filled: list[LocalNode], terminal: Terminal) -> N
         assert terminal("producers", "orders")[1] == ""
 
 
-def test_a_node_that_is_down_is_named_and_the_rest_is_printed(filled: list[LocalNode], terminal: Terminal) -> None:
-    terminal.network.down.add("127.0.0.1:4251")
-    code, out, error = terminal(
-        "topics", "--lookupd-http-address", "127.0.0.1:4161", "--nsqd-http-address", "127.0.0.1:4251"
-    )
-    assert (code, "orders         1        0      3 " in out) == (1, True)
-    assert "penstock: incomplete: " in error
-    assert "127.0.0.1:4251" in error
-    assert error.count("\n") == 1
-
-
 def test_a_node_with_two_addresses_counts_once(filled: list[LocalNode], terminal: Terminal) -> None:
     terminal.network.nodes["alias:4151"] = filled[0]
     info = {"broadcast_address": "127.0.0.1", "http_port": 4151, "tcp_port": 4150, "hostname": "host-4151"}
@@ -126,19 +113,3 @@ def test_a_node_with_two_addresses_counts_once(filled: list[LocalNode], terminal
     terminal.network.hidden.add("alias:4151")
     addresses = ("--lookupd-http-address", "127.0.0.1:4161", "--nsqd-http-address", "alias:4151")
     assert [row["depth"] for row in terminal.rows("topics", "orders", *addresses)] == [4]
-
-
-def test_a_node_that_hangs_is_named(filled: list[LocalNode], terminal: Terminal) -> None:
-    terminal.network.slow.add("127.0.0.1:4251")
-    code, out, error = terminal("topics")
-    assert (code, "orders         1        0      3 " in out) == (1, True)
-    assert "127.0.0.1:4251" in error
-
-
-def test_without_a_daemon_the_error_says_what_to_do(terminal: Terminal) -> None:
-    terminal.network.has_lookupd = False
-    code, out, error = terminal("topics")
-    assert (code, out) == (3, "")
-    assert "failed to query any nsqlookupd: " in error
-    assert "start a set with `penstock up`, or name yours: penstock context add" in error
-    assert error.count("\n") == 1

@@ -1,10 +1,8 @@
-"""What goes wrong with any command about all nodes: rights, Ctrl-C, large and hostile answers; and the list of commands."""
+"""The list of commands, and their help."""
 
 import argparse
-import json
 from collections.abc import Iterator
 
-import httpx
 import pytest
 
 from admin.terminal.main import NAMES, parser
@@ -12,20 +10,7 @@ from apps.penstock import GROUPS
 from apps.penstock import parser as penstock_parser
 from penstock.launch import _ALL_NODES
 from shared.auth.own_token import own_token
-from tests.admin.terminal.program import Terminal, post
-from tests.admin.terminal.program import nodes as nodes  # the fixtures
-from tests.admin.terminal.program import terminal as terminal
-from tests.local_node import LocalNode
-
-FIRST, SECOND = "127.0.0.1:4151", "127.0.0.1:4251"
-TOPICS = "/topics/figures"  # words: ok
-
-
-def answer_of(*names: str) -> httpx.Response:
-    """Return a node's answer about these topics, each of which has one message."""
-    columns = ("channels", "clients", "depth", "in_flight", "deferred", "buried", "messages")
-    data = {"totals": {}, "names": names, "columns": {one: [1] * len(names) for one in columns}}
-    return httpx.Response(200, content=json.dumps(data).encode())
+from tests.admin.terminal.program import Terminal
 
 
 def test_the_program_lists_each_command_and_finds_it() -> None:
@@ -58,44 +43,6 @@ def test_the_help_of_each_command_has_examples_and_fits_80_columns(monkeypatch: 
 def test_a_command_that_is_mistyped(terminal: Terminal) -> None:
     assert terminal("toppics") == (2, "", "penstock: unknown command 'toppics': did you mean `penstock topics`?\n")
     assert terminal("\x1b[2J") == (2, "", "penstock: unknown command '\\x1b[2J': see penstock --help\n")
-
-
-def test_without_the_right_on_a_node_the_others_are_printed(nodes: list[LocalNode], terminal: Terminal) -> None:
-    post(nodes[0], "/pub", b"x", topic="t")
-    refusal = httpx.Response(403, json={"message": "FORBIDDEN"})
-    terminal.network.answers = {f"{SECOND}{path}": refusal for path in (TOPICS, "/topics/rows", "/stats")}
-    code, out, error = terminal("topics")
-    assert (code, "t  " in out) == (1, True)
-    assert f"penstock: incomplete: http://{SECOND}{TOPICS} answered 403" in error
-    assert "`penstock auth can` says what the token may do" in error
-
-
-def test_ctrl_c_ends_a_command_quietly(terminal: Terminal) -> None:
-    terminal.network.requests_left = 0
-    assert terminal("topics") == (130, "", "")
-
-
-def test_ten_thousand_topics_are_listed(terminal: Terminal) -> None:
-    names = [f"topic-{number:05d}" for number in range(10_000)]
-    terminal.network.answers = {f"{address}{TOPICS}": answer_of(*names) for address in (FIRST, SECOND)}
-    code, out, error = terminal("topics")
-    _, *rows = out.splitlines()
-    assert (code, error, len(rows)) == (0, "", 10_000)
-    assert rows[7].split() == ["topic-00007", "1", "2", "2", "2", "2", "2", "2", "no"]
-
-
-def test_a_name_from_a_node_cannot_move_the_cursor(terminal: Terminal) -> None:
-    terminal.network.answers = {f"{FIRST}{TOPICS}": answer_of("a\x1b[2Jb", "zw\u00f6lf", "\ud800", "")}
-    code, out, _ = terminal("topics")
-    assert (code, "\x1b" in out, "a\\x1b[2Jb" in out) == (0, False, True)
-
-
-def test_an_answer_that_is_no_json_is_named(terminal: Terminal) -> None:
-    for content in (b"[]", b"{", b"\xff", b'{"names": 1, "columns": []}'):
-        terminal.network.answers = {f"{SECOND}{TOPICS}": httpx.Response(200, content=content)}
-        code, _, error = terminal("topics")
-        assert "Traceback" not in error
-        assert code == (0 if b"names" in content else 1)
 
 
 @pytest.mark.process

@@ -5,8 +5,6 @@ import json
 import pytest
 
 from tests.admin.terminal.program import Terminal, post
-from tests.admin.terminal.program import nodes as nodes  # the fixtures
-from tests.admin.terminal.program import terminal as terminal
 from tests.cases import each
 from tests.disque_client import Client as Disque
 from tests.local_node import LocalNode
@@ -77,13 +75,6 @@ def test_an_offset_belongs_to_a_node(channel: list[LocalNode], terminal: Termina
     assert terminal("peek", "t", "c", "--state", "deferred")[1] == "b\n"
     code, _, error = terminal("peek", "t", "c", "--node", "nowhere")
     assert (code, "no nodes are named nowhere" in error) == (1, True)
-
-
-def test_a_node_without_an_answer_is_named_and_the_others_act(channel: list[LocalNode], terminal: Terminal) -> None:
-    terminal.network.slow.add(SECOND)
-    code, out, error = terminal("bury", "t", "c", "--state", "ready", "--all", "--yes")
-    assert (code, out) == (1, "3 buried\n")
-    assert SECOND in error
 
 
 def test_jobs_of_a_queue(nodes: list[LocalNode], terminal: Terminal) -> None:

@@ -3,8 +3,6 @@
 import json
 
 from tests.admin.terminal.program import Terminal, post
-from tests.admin.terminal.program import nodes as nodes  # the fixtures
-from tests.admin.terminal.program import terminal as terminal
 from tests.daemons import Conversation
 from tests.local_node import LocalNode
 

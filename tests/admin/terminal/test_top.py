@@ -12,8 +12,6 @@ import pytest
 
 from admin.terminal.top import View
 from tests.admin.terminal.program import Terminal, post
-from tests.admin.terminal.program import nodes as nodes  # the fixtures
-from tests.admin.terminal.program import terminal as terminal
 from tests.local_node import LocalNode
 
 
@@ -33,13 +31,6 @@ def test_rates_are_known_from_the_second_round_on(nodes: list[LocalNode], termin
     code, out, _ = terminal("top", "-n", "2", "--json", "--every", "1ms")
     rounds = [json.loads(line) for line in out.splitlines()]
     assert (code, len(rounds), rounds[0]["in"]) == (0, 2, None)
-
-
-def test_a_node_that_is_lost_is_named_at_the_end(nodes: list[LocalNode], terminal: Terminal) -> None:
-    post(nodes[0], "/pub", b"x", topic="t")
-    terminal.network.slow.add("127.0.0.1:4251")
-    code, out, error = terminal("top", "-n", "1")
-    assert (code, "t " in out, "127.0.0.1:4251" in error) == (1, True, True)
 
 
 def pressed(view: View, keys: str) -> View:

@@ -2,13 +2,13 @@
 
 import asyncio
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
 import pytest
+from argon2 import PasswordHasher
 
 from admin.options import AdminOptions
 from admin.pages.login import Login
@@ -19,29 +19,28 @@ from tests.admin.asking import (
     NOWHERE,
     OURS,
     PASSWORD,
-    User,
     browser,
     csrf_in,
+    entry,
     file_of,
     log_in,
     made_later,
     make,
-    token,
     users_of,
     with_password,
 )  # fmt: skip
 from tests.async_tests import on_asyncio
 from tests.cases import each
 
-ANN, CARL = with_password("ann", "admin"), User("carl", "admin")
-TOKEN = token("robot")
+ANN, CARL = with_password("ann", "admin"), entry("carl", ["admin"], proof="proxy")
+UNKNOWN = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash("of nobody")
 
 
 @pytest.fixture(autouse=True)
 def fast_logins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compare the passwords of unknown users with a hash that is as cheap as the others here; no time passes between tries."""
     monkeypatch.setattr("admin.users.access.Tries", lambda clock: Tries(lambda: 0.0))
-    monkeypatch.setattr("admin.pages.login.UNKNOWN_USER_HASH", with_password("nobody", "viewer").password)
+    monkeypatch.setattr("admin.pages.login.UNKNOWN_USER_HASH", UNKNOWN)
 
 
 @pytest.fixture
@@ -49,7 +48,7 @@ def client(tmp_path: Path) -> httpx.AsyncClient:
     return at(tmp_path)
 
 
-def at(directory: Path, *users: User, address: str = "127.0.0.1", **options: Any) -> httpx.AsyncClient:
+def at(directory: Path, *users: str, address: str = "127.0.0.1", **options: Any) -> httpx.AsyncClient:
     file = file_of(directory, *(users or (ANN,)))
     return browser(made_later(lambda: make(auth_file=file, **options)), address, **{"User-Agent": "tests"})
 
@@ -68,9 +67,6 @@ async def test_who_is_not_logged_in_is_led_there_and_back(client: httpx.AsyncCli
     assert (await client.get("/topics/t")).status_code == 502  # let in; no node answers
     assert (await client.get("/api/topics")).status_code == 502
     assert "ann, admin" in (await client.get("/audit")).text
-    for following in ("//evil.example/", "https://evil.example", "/\\evil.example", "javascript:x", "", "/a\nb"):
-        client.cookies.clear()
-        assert (await log_in(client, "ann", following=following)).headers["location"] == "/", following
 
 
 @on_asyncio
@@ -141,37 +137,6 @@ async def test_a_session_ends_with_the_logout_and_in_another_browser(client: htt
     assert not await is_in()
 
 
-@on_asyncio
-async def test_a_user_who_is_removed_or_gets_another_password_is_out(client: httpx.AsyncClient, tmp_path: Path) -> None:
-    await log_in(client, "ann")
-    assert (await client.get("/audit")).status_code == 200
-    file_of(tmp_path, replace(ANN, role="viewer"))
-    assert (await client.get("/audit")).status_code == 403  # another role, at once
-    file_of(tmp_path, with_password("ann", "admin"))
-    assert (await client.get("/audit")).status_code == 303
-    await log_in(client, "ann")
-    (tmp_path / "auth.toml").write_text("nonsense\n")
-    assert (await client.get("/audit")).status_code == 200  # an error changes nothing
-    file_of(tmp_path)
-    assert (await client.get("/audit")).status_code == 303
-
-
-@on_asyncio
-async def test_tokens(tmp_path: Path) -> None:
-    """A token is no password, and a password no token."""
-    client = at(tmp_path, ANN, CARL, User("robot", "operator", token=TOKEN))
-    right = {"Authorization": f"Bearer {TOKEN}"}
-    for value, status in (
-        (f"Bearer {TOKEN}", 502), (f"bearer  {TOKEN}", 502), ("Bearer wrong", 401), ("Bearer ", 401),
-        (f"Basic {TOKEN}", 401), (f"Bearer {PASSWORD}", 401),
-    ):  # fmt: skip
-        answer = await client.get("/api/nodes", headers={"Authorization": value})
-        assert answer.status_code == status, value
-    assert (await client.delete("/api/topics/t", headers=right)).status_code == 403
-    for name, password in (("robot", TOKEN), ("carl", "-")):
-        assert (await log_in(client, name, password)).status_code == 401
-
-
 @each("address, trusted, is_believed", [
     ("127.0.0.1", (), False),  # any process is there
     ("127.0.0.1", ("127.0.0.0/8",), True), ("10.1.2.3", (), False), ("10.1.2.3", ("10.0.0.0/8",), True),
@@ -206,11 +171,11 @@ def test_what_goes_on_for_long_is_of_who_may_do_it_now(tmp_path: Path) -> None:
     ann = Who(of_role("ann", "admin", kind="user"))
     boss, anonymous = Who(of_role("boss", "admin")), Who(of_role("", "operator"))
     assert access.still_may(ann, "kick", "t", "c")
-    file_of(tmp_path, replace(ANN, role="operator", topics=("t*",)))
+    file_of(tmp_path, ANN.replace("admin", "operator") + 'topics = ["t*"]\n')
     assert access.still_may(ann, "kick", "t", "c")
     assert not access.still_may(ann, "kick", "other", "c")
-    for users in ((replace(ANN, role="viewer"),), ()):
-        file_of(tmp_path, *users)
+    for users in (ANN.replace("admin", "viewer"), ""):
+        file_of(tmp_path, users)
         assert not access.still_may(ann, "kick", "t", "c")
     assert access.still_may(boss, "kick", "t", "c")
     assert access.still_may(anonymous, "kick", "t", "c")
@@ -260,7 +225,7 @@ async def test_wrong_passwords_from_everywhere_lock_out_no_one_who_has_logged_in
 
 @each("where, followed", [
     ("/a/topics?n=1", "/a/topics?n=1"), ("/a/", "/a/"), ("/b/", "/a/"), ("//evil.test/a/", "/a/"), ("/a/\\evil", "/a/"),
-    ("/a/\r\nSet-Cookie: x", "/a/"), ("https://evil.test", "/a/"),
+    ("/a/\r\nSet-Cookie: x", "/a/"), ("https://evil.test", "/a/"), ("javascript:x", "/a/"), ("", "/a/"),
 ])  # fmt: skip
 def test_a_login_leads_to_a_page_of_nsqadmin_only(where: str, followed: str) -> None:
     login = Login(cast(Any, SimpleNamespace(renderer=SimpleNamespace(base="/a"))))

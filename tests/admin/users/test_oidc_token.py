@@ -1,5 +1,6 @@
 """Keys of a provider and ID tokens: which count, and that nothing hostile raises anything else."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, OctKey, RSAKey
 
 from admin.users.oidc_token import ALGORITHMS, MOST_TOKEN, Expected, TokenError, claims_of, read_keys, usable_algorithms
+from tests.admin.fake_provider import make_key, signed_by_secret, unsigned
 from tests.cases import each
 
 RSA = RSAKey.generate_key(2048, {"kid": "rsa"})
@@ -16,6 +18,10 @@ EC = ECKey.generate_key("P-256", {"kid": "ec"})
 NOW = 1_800_000_000
 EXPECTED = Expected("https://issuer", "client", "nonce", "")
 CLAIMS = {"iss": "https://issuer", "aud": "client", "sub": "1", "nonce": "nonce", "iat": NOW, "exp": NOW + 60}
+
+
+def signed(claims: dict[str, Any], key: RSAKey = RSA) -> str:
+    return jwt.encode({"alg": "RS256", "kid": key.kid}, claims, key, algorithms=["RS256"])
 
 
 def public(*keys: Any) -> dict[str, Any]:
@@ -54,13 +60,25 @@ def test_algorithms_that_are_safe() -> None:
 
 
 @each("changed", [
-        {"exp": float("nan")}, {"exp": True}, {"exp": "x"}, {"iat": None}, {"aud": {}}, {"aud": []}, {"nonce": 7},
-        {"iss": ["https://issuer"]}, {"azp": ["client"]}, {"nbf": NOW + 3600}, {"sub": None},
-    ])  # fmt: skip
-def test_claims_of_another_type_or_time(changed: dict[str, Any]) -> None:
-    token = jwt.encode({"alg": "RS256", "kid": "rsa"}, CLAIMS | changed, RSA, algorithms=["RS256"])
+    {"exp": float("nan")}, {"exp": True}, {"exp": "x"}, {"exp": NOW - 90}, {"exp": None}, {"iat": None}, {"iat": 1 << 40},
+    {"aud": {}}, {"aud": []}, {"aud": "another"}, {"aud": ["client", "another"]}, {"nonce": 7}, {"nonce": "another"},
+    {"iss": ["https://issuer"]}, {"iss": "https://another"}, {"azp": ["client"]}, {"azp": "another"}, {"nbf": NOW + 3600},
+    {"sub": None},
+])  # fmt: skip
+def test_claims_that_are_wrong_missing_or_of_another_time(changed: dict[str, Any]) -> None:
+    claims = {name: value for name, value in (CLAIMS | changed).items() if value is not None}
     with pytest.raises(TokenError):
-        claims_of(token, read_keys(public(RSA)), ALGORITHMS, EXPECTED, NOW)
+        claims_of(signed(claims), read_keys(public(RSA)), ALGORITHMS, EXPECTED, NOW)
+    assert claims_of(signed(CLAIMS | {"exp": NOW - 30}), read_keys(public(RSA)), ALGORITHMS, EXPECTED, NOW)
+
+
+@each("forge, why", [
+    (lambda: unsigned(CLAIMS), "UnsupportedAlgorithmError"), (lambda: signed_by_secret(CLAIMS, RSA), "UnsupportedAlgorithm"),
+    (lambda: signed(CLAIMS, make_key("rsa")), "BadSignatureError"), (lambda: signed(CLAIMS, make_key("two")), "a key"),
+])  # fmt: skip
+def test_a_token_that_the_provider_has_not_signed(forge: Callable[[], str], why: str) -> None:
+    with pytest.raises(TokenError, match=why):
+        claims_of(forge(), read_keys(public(RSA)), ALGORITHMS, EXPECTED, NOW)
 
 
 @given(

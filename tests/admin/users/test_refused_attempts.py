@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import httpx
-import pytest
 
 from admin.users.audit import IN_MEMORY, Actor, Audit
 from admin.users.refused_attempts import BURST, MOST_KINDS, PER_SECOND, SUMMARY, WINDOW, RefusedAttempts
@@ -87,7 +86,6 @@ def test_the_kinds_that_are_counted_are_bounded() -> None:
     assert (len(world.attempts._counted), world.attempts._omitted) == (MOST_KINDS, 5)
 
 
-@pytest.mark.process  # the options name an address that is connected to
 @on_asyncio
 async def test_refusals_by_rights_and_by_confirmation_are_in_the_trail() -> None:
     async with browser(make(nsqd_http_address=(NOWHERE,), admin_user=("ann",)), **OURS) as client:

@@ -86,7 +86,6 @@ async def actions_of(client: httpx.AsyncClient) -> set[str]:
     return found
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("role", ROLES)
 @on_asyncio
 async def test_built_in_roles_may_do_what_they_always_might(tmp_path: Path, role: str) -> None:
@@ -103,7 +102,7 @@ SCOPES = {
 }
 
 
-@pytest.mark.process
+@pytest.mark.long
 @pytest.mark.parametrize("verb", list(Verb))
 @each("scope", SCOPES)
 @on_asyncio
@@ -126,7 +125,6 @@ async def test_each_verb_alone_opens_what_needs_it(tmp_path: Path, verb: Verb, s
     }
 
 
-@pytest.mark.process
 @each("path, body, verb", [
     ("/api/topics", '{"topic":"t"}', Verb.CREATE), ("/api/topics/t", '{"action":"pause"}', Verb.ACT),
     ("/api/topics/t", '{"action":"empty"}', Verb.DELETE), ("/api/topics/t/c", '{"action":"empty"}', Verb.DELETE),

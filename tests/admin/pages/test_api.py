@@ -5,7 +5,6 @@ import base64
 import json
 import os
 import subprocess
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,11 @@ import pytest
 from admin.options import AdminOptions
 from shared.configuration import read
 from tests.admin.asking import visiting
-from tests.admin.conftest import Cluster, a_node, json_answer, nsqadmin, upstream
+from tests.admin.conftest import Cluster, a_node, json_answer, nsqadmin
+from tests.admin.near_nodes import near
 from tests.async_tests import on_asyncio
 from tests.cases import each
 from tests.daemons import Daemon, eventually, nsqd, post, run
-
-pytestmark = pytest.mark.process
 
 
 def ask(cluster: Cluster, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
@@ -29,6 +27,7 @@ def ask(cluster: Cluster, method: str, path: str, body: object = None, **headers
     return answer.status_code, answer.json()
 
 
+@pytest.mark.process
 def test_topics_nodes_and_counts(cluster: Cluster) -> None:
     cluster.channel("counted", "c")
     cluster.publish("counted", "a", "b")
@@ -52,6 +51,7 @@ def test_topics_nodes_and_counts(cluster: Cluster) -> None:
     assert counter["stats"][f"counted:c:{address}"]["message_count"] == 1
 
 
+@pytest.mark.process
 def test_what_is_done_is_done_everywhere(cluster: Cluster) -> None:
     cluster.channel("acted", "c")
     cluster.publish("acted", "a", "b")
@@ -74,6 +74,7 @@ def test_what_is_done_is_done_everywhere(cluster: Cluster) -> None:
     assert (status, answer) == (502, {"message": "UPSTREAM_ERROR: failed to query any nsqd: "})  # the original's quirk
 
 
+@pytest.mark.process
 def test_small_answers_are_compressed_as_in_the_original(cluster: Cluster) -> None:
     for path in ("/ping", "/api/topics", "/api/topics/none"):
         packed, plain = (
@@ -83,13 +84,6 @@ def test_small_answers_are_compressed_as_in_the_original(cluster: Cluster) -> No
         assert (packed.headers["content-encoding"], "content-encoding" in plain.headers) == ("gzip", False)
         assert len(packed.text) < 500
         assert plain.text == packed.text
-
-
-def test_without_a_cluster_there_is_no_link_and_its_page_says_so(cluster: Cluster) -> None:
-    assert '<a href="/cluster"' not in httpx.get(cluster.url).text
-    assert "No responding node is in a cluster." in httpx.get(f"{cluster.url}/cluster").text
-    assert ask(cluster, "GET", "/api/cluster") == (200, {"clusters": [], "message": ""})
-    assert "nsqd_cluster" not in httpx.get(f"http://{cluster.nodes[0].http}/metrics").text
 
 
 # without daemons
@@ -113,7 +107,7 @@ def test_without_a_cluster_there_is_no_link_and_its_page_says_so(cluster: Cluste
 ])  # fmt: skip
 @on_asyncio
 async def test_mistakes(method: str, path: str, body: object, status: int, message: str) -> None:
-    with a_node(server=upstream) as lookupd:
+    with a_node() as lookupd:
         client = visiting(lookupd_http_address=(lookupd,), nsqd_http_address=())
         answer = await client.request(method, path, content=json.dumps(body) if body is not None else None)
     assert (answer.status_code, answer.json()) == (status, {"message": message})
@@ -122,7 +116,7 @@ async def test_mistakes(method: str, path: str, body: object, status: int, messa
 @on_asyncio
 async def test_options_can_be_asked_and_some_changed() -> None:
     lookupds = "/config/nsqlookupd_http_addresses"
-    with a_node(server=upstream) as lookupd:
+    with a_node() as lookupd:
         client = visiting(lookupd_http_address=(lookupd,), nsqd_http_address=())
         await client.put("/config/log_level", content="info")
         assert (await client.get(lookupds)).json() == [lookupd]
@@ -140,8 +134,8 @@ async def test_options_can_be_asked_and_some_changed() -> None:
 @on_asyncio
 async def test_admin_users_notifications_and_a_base_path() -> None:
     notified: list[str] = []
-    answers = upstream(lambda path: json_answer({}), on_request=lambda asked: notified.append(asked.path))
-    with a_node(server=upstream) as lookupd, answers as hook:
+    answers = near(lambda path: json_answer({}), on_request=lambda asked: notified.append(asked.url.path))
+    with a_node() as lookupd, answers as hook:
         options: dict[str, Any] = {"admin_user": ("ann",), "base_path": "/nsq", "allow_config_from_cidr": "10.0.0.0/8"}
         options |= {"nsqd_http_address": (), "lookupd_http_address": (lookupd,)}
         client = visiting(notification_http_endpoint=f"http://{hook}/hook", **options)
@@ -162,8 +156,9 @@ async def test_admin_users_notifications_and_a_base_path() -> None:
 @on_asyncio
 async def test_graphites_pictures_come_by_way_of_us() -> None:
     asked: list[str] = []
-    with upstream(
-        lambda path: json_answer([{"datapoints": [[30, 1]]}]), on_request=lambda one: asked.append(one.path)
+    with near(
+        lambda path: json_answer([{"datapoints": [[30, 1]]}]),
+        on_request=lambda one: asked.append(one.url.raw_path.decode()),
     ) as address:
         client = visiting(graphite_url=f"http://{address}", proxy_graphite=True)
         answer = await client.get("/render?target=a.b&format=json&target=c")
@@ -180,26 +175,12 @@ async def test_graphites_pictures_come_by_way_of_us() -> None:
 ])  # fmt: skip
 @on_asyncio
 async def test_upstreams_that_lie(answer: tuple[int, bytes], words: str) -> None:
-    with upstream(lambda path: answer) as liar:
+    with near(lambda path: answer) as liar:
         client = visiting(lookupd_http_address=(liar,), nsqd_http_address=())
         got = await client.get("/api/topics")
         assert (got.status_code, words in got.text) == (502 if words else 200, True)
         for path in ("/api/nodes", "/"):
             assert (await client.get(path)).status_code in (200, 502)
-
-
-@on_asyncio
-async def test_a_node_that_hangs_is_not_waited_for_long() -> None:
-    over = threading.Event()
-
-    def hang(path: str) -> object:
-        return {} if over.wait(60) else None
-
-    with a_node(server=upstream) as node, upstream(lambda path: json_answer(hang(path))) as silent:
-        answer = (await visiting(node, silent, http_client_request_timeout=2_000_000_000).get("/api/topics")).json()
-        over.set()  # and not before
-    assert answer["topics"] == ["t"]
-    assert "did not answer within 2 s" in answer["message"]
 
 
 @each("flags, words", [
@@ -214,6 +195,7 @@ def test_wrong_options(flags: tuple[str, ...], words: str) -> None:
     assert words in str(read(AdminOptions, "nsqadmin", flags, {}).errors[0])
 
 
+@pytest.mark.process
 def test_a_start_that_fails_has_the_message_of_the_original() -> None:
     node = "-nsqd-http-address", "127.0.0.1:1"
     for flags, words in (
@@ -224,6 +206,7 @@ def test_a_start_that_fails_has_the_message_of_the_original() -> None:
         assert (done.returncode, words in done.stderr, "Traceback" in done.stderr) == (1, True, False)
 
 
+@pytest.mark.process
 def test_a_cluster_of_the_originals_shows_what_the_original_nsqadmin_shows(tmp_path: Path) -> None:
     """PENSTOCK_NSQ: a directory with NSQ's nsqlookupd, nsqd and nsqadmin."""
     directory = Path(os.environ.get("PENSTOCK_NSQ", "") or "/nowhere")
