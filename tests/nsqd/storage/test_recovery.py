@@ -7,8 +7,6 @@ import pytest
 from nsqd.core.broker import Broker
 from nsqd.core.recovery import LogSnapshot, NameTaken, Recovery, recover
 from shared.topic_config import Durability
-from tests.nsqd.core.client import Client
-from tests.nsqd.core.node import SECOND, Inbox
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
 
@@ -31,8 +29,7 @@ class Late:
         self.rest = replace(picture, topics=picture.topics[1:])
 
     def bodies(self, topic: str) -> list[bytes]:
-        inbox = Inbox()
-        Client(self.node.broker.topics[topic].channels["c"], inbox, 60 * SECOND, 0).set_ready(10)
+        _, inbox = self.node.subscribe(topic, "c")
         self.node.eager = True
         self.node.advance(0)
         return [delivery.body for delivery in inbox.take()]
@@ -63,13 +60,6 @@ def test_a_name_that_is_there_already_is_refused(monkeypatch: pytest.MonkeyPatch
     late.node.broker.delete_topic("b")
     assert not recovery.recover_batch(late.node.clock.now)
     assert late.bodies("b") == [b"b"]
-
-
-def test_a_number_that_is_taken_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    late = Late(monkeypatch, "a", "b")
-    late.rest.topics[0].number = late.node.broker.topics["a"].number
-    with pytest.raises(NameTaken, match="the number 1 of topic b is another's"):
-        Recovery(late.node.broker, late.rest)
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])

@@ -5,14 +5,14 @@ from random import Random
 
 from nsqd.core.channel.state import ChannelState
 from nsqd.core.sequence.put_batch import JobOptions
-from nsqd.core.timing.deferred import Deferred, Message, counts_of, unpack
-from nsqd.core.timing.deferred_pages import DeferredPages, page_of, shifted
+from nsqd.core.timing.deferred import counts_of
+from nsqd.core.timing.deferred_pages import DeferredPages
 from nsqd.core.timing.pause import Pause
 from nsqd.core.topic_state import TopicState, state_of
 from nsqd.storage.log.state import decode_topic, encode_topic
 from nsqd.storage.sequence import Sequence
 from shared.topic_config import Durability, TopicConfig
-from tests.nsqd.core.node import MS, SECOND
+from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_node import SimNode
 
 HOUR = 3600 * SECOND
@@ -55,38 +55,6 @@ def test_a_topic_is_read_as_it_was_written() -> None:
     assert [bytes(held.refcounts) for held in sequence.extents] == [b"\1" * 10, b"\1\0"]
 
 
-def test_what_waits_is_packed_whole_near_and_far() -> None:
-    random, waiting = Random(1), Deferred()
-    expected = []
-    for ordinal in range(1000):
-        due, attempts = random.randrange(MS, 3 * HOUR), random.randrange(5)
-        waiting.push(due, Message(ordinal, attempts), 0)
-        expected.append((ordinal, due, attempts))
-    near, far = waiting.packed()
-    assert sorted(unpack(b"".join([near, *far]))) == expected
-    assert sorted(unpack(near)) == [entry for entry in expected if entry[1] <= 60 * SECOND]
-
-
-def test_far_ones_that_were_packed_come_at_their_moved_times() -> None:
-    random, waiting, again = Random(2), Deferred(), Deferred()
-    dues = [random.randrange(61 * SECOND, 3 * HOUR) for _ in range(1000)]
-    for ordinal, due in enumerate(dues):
-        waiting.push(due, Message(ordinal, 1), 0)
-    by = -2 * HOUR + 12_345
-    for page in waiting.packed()[1]:
-        again.load(shifted(page_of(page), by).tobytes())
-    again.check()
-    assert again.count == 1000
-    came: dict[int, int] = {}
-    now = -2 * HOUR
-    while again.count:
-        while again.approach(now, 100) == 100:
-            pass
-        came |= {message.ordinal: now for message in again.pop_due(now, 1000)}
-        now += SECOND
-    assert all(0 <= came[ordinal] - (due + by) < SECOND for ordinal, due in enumerate(dues))
-
-
 def test_of_what_waits_packed_any_part_can_be_taken() -> None:
     random = Random(3)
     for _ in range(20):
@@ -119,7 +87,6 @@ def test_a_tube_does_not_give_up_what_a_channel_that_begins_in_the_past_owes() -
     one.turn()
     tube = one.broker.tubes.tube("t")
     job = tube.jobs.get(0)
-    assert job is not None
     one.turn(lambda: tube.finish(job))
     one.checkpoint()
     topic.channel_from("a", 0, one.clock.now)
