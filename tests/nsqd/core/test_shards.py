@@ -2,14 +2,18 @@
 
 from itertools import pairwise
 
+import pytest
+
 from nsqd.core.channel.consumer import ELSEWHERE, SAME_ZONE
 from nsqd.core.channel.inflight import NOT_IN_FLIGHT, NOT_OWNER
 from nsqd.core.channel.window import BATCH, TURN
 from nsqd.core.limits import Limits
 from nsqd.core.message.ids import NoIds
+from nsqd.core.registry import Change, ChangeKind
 from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.core.shards import Attachment, Deletions, promoted_broker
 from nsqd.storage.memory import MemoryStore
+from shared.topic_config import TopicConfig
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import SECOND, Inbox, Node, bodies, ids
 from tests.nsqd.core.promoted import PromotedLog, promote
@@ -33,6 +37,26 @@ def test_a_log_that_delivers_many_messages_at_once_keeps_its_turn_for_a_short_ti
     changes = [at for at in range(1, 100) if logs[at] != logs[at - 1]]
     assert {*logs[: changes[2]]} == {b"0", b"1", b"2"}
     assert {later - sooner for sooner, later in pairwise(changes)} == {5}
+
+
+@pytest.mark.parametrize("goes", ["emptied", "paused", "detached"])
+def test_a_channel_that_is_woken_and_has_nothing_left_lets_the_others_deliver(node: Node, goes: str) -> None:
+    consumer, inbox = node.subscribe("t", "c", ready=0)
+    logs = [promote(node, 8 + origin, "t", "c", b"%d" % origin) for origin in range(3)]
+    node.turn()
+    consumer.set_ready(1)  # wakes the channel that is next
+    (woken,) = [log for log in logs if log.broker.topics["t"].channels["c"] in node.broker.agenda.awake]
+    shard = woken.broker.topics["t"].channels["c"]
+    if goes == "emptied":
+        shard.empty()
+    elif goes == "paused":
+        woken.broker.pause(shard, True)
+    else:
+        while woken.attachment.detach_batch(1):
+            pass
+    node.turn()
+    (came,) = bodies(inbox.take())
+    assert came != b"%d" % logs.index(woken)
 
 
 def test_a_failed_command_says_why(node: Node) -> None:
@@ -66,6 +90,22 @@ def test_topology_and_sampling_hold_for_shards() -> None:
     assert 0 < kept < 100
     assert log.broker.topics["s"].channels["c"].counts() == (0, kept, 0, 0)
     node.broker.check()
+
+
+def test_topics_and_channels_of_a_promoted_log_are_made_and_reported(node: Node) -> None:
+    log = PromotedLog(node, 8)
+    log.channels("t", "c", "d")
+    config = TopicConfig(retention=5 * SECOND)
+    log.broker.topics["t"].configure(config)
+    node.broker.fetch_changes()
+    log.attach()
+    assert node.broker.fetch_changes() == [
+        Change(ChangeKind.TOPIC_CREATED, "t"),
+        Change(ChangeKind.CHANNEL_CREATED, "t", "c"),
+        Change(ChangeKind.CHANNEL_CREATED, "t", "d"),
+    ]
+    assert log.broker.fetch_changes() == []
+    assert node.broker.topics["t"].config == config
 
 
 def test_what_was_not_distributed_goes_to_all_channels_of_the_home_topic_or_waits_for_the_first(node: Node) -> None:

@@ -89,18 +89,6 @@ def test_a_job_with_all_its_fields(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-def test_all_numbers_at_their_limits(tmp_path: Path) -> None:
-    u16, u32, u64 = (1 << 16) - 1, (1 << 32) - 1, (1 << 64) - 1
-    data = load(
-        1, state=0xF0 | ACTIVE, flags=0xFF ^ 4, replicate=u16, expires=u32, created=u64, delay=u32, retry=u32,
-        nacks=u16, deliveries=u16,
-    )  # fmt: skip
-    (job,) = read(tmp_path, data).jobs
-    assert (job.replicate, job.nacks, job.additional_deliveries) == (u16, u16, u16)
-    assert (job.expires, job.created, job.delay, job.retry) == (u32, u64, u32, u32)
-    assert (job.state, job.is_delivered) == (AofState.ACTIVE, False)
-
-
 EXPIRING = load(1, b"1", expires=NOW) + load(2, b"2", expires=NOW + 1) + load(3, b"3", expires=0)
 
 

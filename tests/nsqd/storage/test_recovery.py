@@ -62,6 +62,13 @@ def test_a_name_that_is_there_already_is_refused(monkeypatch: pytest.MonkeyPatch
     assert late.bodies("b") == [b"b"]
 
 
+def test_a_number_that_is_taken_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = Late(monkeypatch, "a", "b")
+    late.rest.topics[0].number = late.node.broker.topics["a"].number
+    with pytest.raises(NameTaken, match="the number 1 of topic b is another's"):
+        Recovery(late.node.broker, late.rest)
+
+
 @pytest.mark.parametrize("is_stopped", [False, True])
 def test_no_checkpoint_is_begun_that_would_not_know_of_a_topic(
     monkeypatch: pytest.MonkeyPatch, is_stopped: bool

@@ -41,9 +41,6 @@ def split(message_ids: bytes) -> list[bytes]:
     return [message_ids[i : i + 16] for i in range(0, len(message_ids), 16)]
 
 
-# why and when
-
-
 @each("topic, most", [("t", 2), ("other", 3), ("u", 0)])
 @each("delay", [0, SECOND])
 def test_a_message_is_buried_when_the_last_delivery_is_handed_back_and_its_delay_is_not_waited_for(
@@ -88,25 +85,6 @@ def test_a_first_delivery_that_is_the_last(finished: tuple[int, ...]) -> None:
     node.broker.check()
 
 
-# kick and finish
-
-
-def test_a_kicked_message_begins_anew_and_goes_to_who_waits(node: Node) -> None:
-    message_ids = split(bury(node, 3))
-    channel = node.channel("t", "c")
-    consumer, inbox = node.subscribe("t", "c", 10)
-    assert kick(channel, [message_ids[2], message_ids[0]]) == 2
-    assert counts(channel) == (2, 0, 0, 1)
-    node.turn()
-    got = inbox.take()
-    assert [(d.body, d.attempts, d.id) for d in got] == [(b"2", 1, message_ids[2]), (b"0", 1, message_ids[0])]
-    consumer.requeue(got[0].id, 0, node.now)
-    node.turn()
-    assert [d.attempts for d in inbox.take()] == [2]
-    assert consumer.finish(got[1].id + got[0].id) == [], "a last delivery that is finished is not buried"
-    assert node.held() == 1
-
-
 def test_unknown_and_doubled_ids_are_passed_over(node: Node) -> None:
     message_id = bury(node, 1)
     consumer, _ = node.subscribe("t", "c")
@@ -122,9 +100,6 @@ def test_unknown_and_doubled_ids_are_passed_over(node: Node) -> None:
     message_id = bury(node, 1, "v")
     assert finish_buried(node.channel("v", "c"), [message_id, message_id]) == 1
     assert node.held() == 1  # the kicked one
-
-
-# paging
 
 
 def test_pages_of_graves() -> None:

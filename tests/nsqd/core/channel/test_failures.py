@@ -49,22 +49,6 @@ def test_a_process_that_dies_at_the_first_of_ten_buries_that_one(requeue_on_disc
     node.broker.check()
 
 
-@each("apart", [0, 50 * MS])
-def test_a_consumer_that_hangs_at_the_first_of_ten_buries_that_one(apart: int) -> None:
-    node = a_node()
-    consumer, inbox = node.subscribe("t", "c", 10, TIMEOUT)
-    for body in TEN:  # runs of their own, whose timeouts are one after the other
-        node.publish("t", body)
-        node.advance(apart)
-    for _ in range(20):
-        node.advance(TIMEOUT + SECOND)
-    assert buried(consumer.channel) == [(0, 3, 3, "timed out")]
-    inbox.take()
-    consumer.leave(node.broker)  # it is killed at last
-    assert failures(consumer.channel) == {}
-    node.broker.check()
-
-
 def test_a_consumer_that_answers_again_or_touches_is_not_stuck() -> None:
     node = a_node(1)
     consumer, inbox = node.subscribe("t", "c", 4, TIMEOUT)
@@ -113,12 +97,6 @@ def test_a_window_over_shards_is_one_window(is_lost: bool) -> None:
         consumer.leave(node.broker)
         assert len(buried(shard)) + len(buried(channel)) <= 3  # nothing that lay behind
     node.broker.check()
-
-
-# limits that are lowered
-
-
-# any order
 
 
 @given(st.lists(st.tuples(st.sampled_from("ftr"), st.integers(0, 11)), max_size=12), st.integers(1, 12), st.booleans())

@@ -52,9 +52,6 @@ def owner() -> Holder:
     return Holder()
 
 
-# taking out what was finished
-
-
 def test_a_run_is_taken_whole_or_from_its_front_and_one_call_takes_no_more(flight: InFlight, owner: Holder) -> None:
     deliver(flight, owner, 10, 5)
     deliver(flight, owner, 15, 2)
@@ -92,9 +89,6 @@ def test_an_id_across_two_others_is_none(flight: InFlight, owner: Holder) -> Non
     assert flight.why_not(b"a" * 4 + b"b" * 8 + b"c" * 4) == NOT_IN_FLIGHT
     assert not flight.runs()[0].holds(b"a" * 10 + b"b" * 6)
     assert flight.runs()[0].holds(b"a" * 8 + b"b" * 8)
-
-
-# single messages
 
 
 # timeouts

@@ -106,6 +106,3 @@ def test_events_of_a_share_are_all_of_a_message_or_none_and_dropped_ones_are_cou
     for _ in range(MOST_EVENTS + 3):
         events.add(event)
     assert (len(events.fetch()), events.dropped) == (MOST_EVENTS, 3)
-
-
-# for one channel

@@ -57,3 +57,14 @@ def test_bound_and_order_after_any_sequence(steps: list[tuple[str, int]]) -> Non
         queue.check()
         if step == "look":
             assert queue.next_due() == min(model.values(), default=None)
+
+
+def test_popping_keeps_the_bound() -> None:
+    queue: DueQueue[int] = DueQueue()
+    far = [queue.push(10, 0) for _ in range(1064)]
+    for _ in range(1000):
+        queue.push(1, 0)
+    for handle in far:
+        queue.remove(handle)
+    queue.pop_due(1, 2000)
+    queue.check()

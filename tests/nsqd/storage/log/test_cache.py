@@ -37,7 +37,7 @@ def restarted(node: SimNode) -> SimNode:
     return new_node(node.disk.kill())
 
 
-def test_topics_that_are_published_to_in_turns_keep_to_the_budget() -> None:
+def test_topics_that_are_published_to_in_turns_keep_to_the_budget_and_give_it_back() -> None:
     node = new_node()
     for name in ("a", "b"):
         node.broker.topic(name).channel("c")
@@ -46,6 +46,9 @@ def test_topics_that_are_published_to_in_turns_keep_to_the_budget() -> None:
         node.publish(1, "b", BODY)
     assert node.cache.cached_bytes == held(node) <= BUDGET
     assert remembered(node) <= 10
+    for name in ("a", "b"):
+        node.turn(node.broker.topics[name].channels["c"].empty)
+    assert node.cache.cached_bytes == held(node) == 0
 
 
 def test_what_is_read_back_keeps_to_the_budget_though_nothing_is_published() -> None:

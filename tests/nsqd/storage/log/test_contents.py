@@ -44,6 +44,15 @@ def counted(node: SimNode, step: int) -> LogCount:
     return count
 
 
+def test_by_topic(node: SimNode) -> None:
+    found = {content.topic: content for content in counted(node, 7).topics()}
+    topics = node.broker.topics
+    waiting, kept = found.pop(topics["waiting"].number), found.pop(topics["kept"].number)
+    assert not found
+    assert (waiting.unfinished, waiting.retained, kept.unfinished, kept.retained) == (20, 0, 0, 30)
+    assert kept.live >= 30 * len(BODY)
+
+
 def test_it_is_the_count_of_a_scan(node: SimNode) -> None:
     scan = UsageScan(node.store.logged(), frozenset(), 0)
     for topic in scan.topics:

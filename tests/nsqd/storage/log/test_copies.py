@@ -21,3 +21,17 @@ def test_fewer_copies_than_the_log_states_do_not_count_yet() -> None:
     assert (two.position, three.position) == (100, 140)
     copies.update([(150, 150), (140, 140)], 2)
     assert (two.position, three.position) == (150, 140)
+
+
+def test_replies_with_a_limit_of_their_own_are_not_given_up_here() -> None:
+    copies = Copies(100)
+    copies.patience = 10
+    mark = copies.copied(2, False, has_limit=True)
+    assert copies.wait({mark}, 150, 0) == (True, False)
+    assert copies.expire(10)
+    assert (mark.given_up, mark.position, copies.given_up) == (0, 100, 0)
+    assert copies.leaving(2, False).position == 150, "others do not wait for the job that long"
+    copies.update([(170, 170)])
+    assert mark.position == 170
+    mark.in_vain += 3
+    assert copies.given_up == 3

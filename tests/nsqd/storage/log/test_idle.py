@@ -91,33 +91,6 @@ def test_a_finished_backlog_goes_though_nothing_is_written_any_more(
     assert node.checkpoints == before + 1, "most of it was before the newest checkpoint already"
 
 
-def test_more_must_be_finished_than_is_owed_for_a_checkpoint() -> None:
-    clock = Clock()
-    for part, count in ((400, 1), (600, 2)):
-        node = start(SimDisk(), clock, cheap=1 << 40)
-        Backlog(node, 1000).finish_first(part)
-        node.turn()
-        again = start(node.disk.kill(), clock.after(0, clock.now, rebooted=False))
-        rest(again, 60)
-        assert again.checkpoints == count, "the first for want of any, the second for the finished messages"
-
-
-@each("is_restarted", [False, True])
-def test_a_backlog_that_was_finished_between_two_scans_is_removed(is_restarted: bool) -> None:
-    node = start(SimDisk(), Clock())
-    backlog = Backlog(node, 1000)
-    for _ in range(0 if is_restarted else 50):  # the last checkpoint is complete before anything is finished
-        node.syncer.step()
-        node.cleaner.step()
-        node.turn()
-    backlog.finish()
-    assert files(node) > 500_000
-    if is_restarted:
-        node = start(node.disk.kill(), node.clock.after(0, node.clock.now, rebooted=False))
-    rest(node, 60)
-    assert files(node) < CHEAP + 2 * SEGMENT
-
-
 class IdleRun:
     """Lives of a node, chosen by a seed: backlogs grow, much of them is finished, and then nothing happens for a while."""
 

@@ -55,6 +55,15 @@ def test_a_held_segment_stays_and_the_others_are_removed() -> None:
     assert not set(clean_up(node)) & set(before[:-1])
 
 
+def test_a_full_disk_ends_every_hold() -> None:
+    node = finished()
+    before = list(node.log.tidying.segments)
+    node.log.tidying.hold_for("node 1", 1000 * SECOND)
+    node.syncer.space.full = "the disk is full"
+    assert not set(clean_up(node)) & set(before[:-1])
+    assert not node.log.tidying.is_held_by("node 1")
+
+
 def test_a_rewritten_segment_that_is_held_by_now_stays_as_it_was_and_nothing_waits() -> None:
     node = SimNode(segment_size=2000)
     for number in range(30):  # a fifth of each segment is live
