@@ -108,6 +108,18 @@ def test_topics_and_channels_of_a_promoted_log_are_made_and_reported(node: Node)
     assert node.broker.topics["t"].config == config
 
 
+def test_what_exists_in_a_promoted_log_is_made_beyond_the_limits() -> None:
+    node = Node(Limits(max_topics=1, max_channels=1))
+    node.channel("t", "c")
+    log = PromotedLog(node, 8)
+    log.broker.context.limits = Limits()
+    log.channels("u", "c", "d")
+    log.attach()
+    assert list(node.broker.topics["u"].channels) == ["c", "d"]
+    assert not node.broker.registry.is_open
+    node.broker.check()
+
+
 def test_what_was_not_distributed_goes_to_all_channels_of_the_home_topic_or_waits_for_the_first(node: Node) -> None:
     node.channel("t", "c")
     node.channel("t", "d")

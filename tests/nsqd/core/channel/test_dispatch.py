@@ -105,9 +105,10 @@ def test_a_supply_that_runs_dry_ends_the_pass_and_a_closed_window_leaves_at_once
 
 
 @each("random, kept", [(0, True), (9, True), (10, False), (99, False)])
-def test_a_sample_rate_of_nine_keeps_ten_of_a_hundred(random: int, kept: bool) -> None:
+@each("nearest_first", [False, True])
+def test_a_sample_rate_of_nine_keeps_ten_of_a_hundred(nearest_first: bool, random: int, kept: bool) -> None:
     """As in NSQ: a random number below 100 that is greater than the rate is a message that is not sent."""
-    to, pile = dispatch(random=random), Pile(4)
+    to, pile = dispatch(nearest_first, random), Pile(4)
     consumer = join(to, 3, rate=9)
     serve(to, pile)
     assert [count for count, _ in pile.asked] == [1, 1, 1]  # the whole share, one by one

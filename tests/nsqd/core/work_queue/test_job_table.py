@@ -178,3 +178,13 @@ def test_few_entries_are_stale_when_jobs_leave_a_run(moves: int) -> None:
     for due in range(1, 5):
         model.do("reserve", RESERVED, 0, due)
         model.check(model.table)
+
+
+def test_jobs_that_leave_their_state_in_another_order_leave_nothing_behind() -> None:
+    table = JobTable()
+    for ordinal in range(300):
+        table.add(Job(ordinal, 1 + ordinal, URGENT, 0, 60, 7))
+    for ordinal in reversed(range(300)):
+        table.remove(ordinal, READY, URGENT)
+    table.check()
+    assert len(table.order(READY)) < 100

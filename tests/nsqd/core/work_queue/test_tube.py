@@ -61,7 +61,7 @@ class Journal:
 class Bench:
     """A topic's part, and a tube on it. Messages are put or published, all on the spot."""
 
-    def __init__(self, max_attempts: int = 0, published: int = 0) -> None:
+    def __init__(self, max_attempts: int = 0) -> None:
         self.offsets, self.extents, self.journal = TopicOffsets(1), Extents([]), Journal()
         self.agenda, self.ids = Agenda(), IdSource(0, 1, lambda ceiling: True)
         self.agenda.now = NOW
@@ -71,8 +71,6 @@ class Bench:
         parts = Parts("t", 9, self.offsets, self.extents, self.journal, self.agenda, Limits(), max_attempts)  # type: ignore[arg-type]
         self.tube = Tube(parts, self.index, self.waiters, self.listed)
         self.index.holders[9] = self.waiters.queues["t"] = self.tube
-        if published:
-            self.publish(published)
 
     def _append(self, frames: list[bytes]) -> int:
         first = self.offsets.end
