@@ -11,7 +11,7 @@ from shared.topic_config import Durability
 from tests.cases import each
 from tests.effort import seeds
 from tests.nsqd.core.client import Client
-from tests.nsqd.core.node import MS, SECOND, Inbox, ids
+from tests.nsqd.core.node import MS, SECOND, Inbox
 from tests.nsqd.storage.crash_run import assert_bounded
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
@@ -22,8 +22,8 @@ SEGMENT = 20_000
 BODY = 500
 
 
-def start(disk: SimDisk, clock: Clock, cheap: int = CHEAP) -> SimNode:
-    node = SimNode(disk, Durability.OS, clock, Random(1), Limits(), SEGMENT, 1 << 30, 1 << 30, cheap)
+def new_node() -> SimNode:
+    node = SimNode(durability=Durability.OS, segment_size=SEGMENT, tail_bytes=CHEAP)
     node.eager = True
     return node
 
@@ -46,19 +46,13 @@ def files(node: SimNode) -> int:
 class Backlog:
     """A topic with a channel that has all messages, and one consumer."""
 
-    def __init__(self, node: SimNode, count: int, batch: int = 20) -> None:
+    def __init__(self, node: SimNode, count: int) -> None:
         self.node, self.topic = node, node.broker.topic("t")
         self.topic.channel("a")
-        for _ in range(0, count, batch):
-            node.publish(batch, body=b"x" * BODY)
+        for _ in range(0, count, 20):
+            node.publish(20, body=b"x" * BODY)
             node.syncer.step()
         self.consumer, self.inbox = node.subscribe(ready=0, timeout=36_000 * SECOND)
-
-    def finish_first(self, count: int) -> None:
-        self.consumer.set_ready(count)
-        self.node.advance(10 * MS)
-        self.consumer.finish(ids(self.inbox.take()))
-        self.consumer.set_ready(0)
 
     def finish(self, keep: int = 0) -> None:
         """Finish all, except for each `keep`th message; 0: all."""
@@ -70,15 +64,9 @@ class Backlog:
         self.node.advance(10 * MS)
 
 
-@pytest.fixture
-def node() -> SimNode:
-    return start(SimDisk(), Clock())
-
-
-def test_a_finished_backlog_goes_though_nothing_is_written_any_more(
-    node: SimNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_backlog_goes_though_nothing_is_written_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tidying, "SLICE", 0)  # a scan counts one topic a turn
+    node = new_node()
     for name in ("u", "v", "w"):
         node.broker.topic(name)
     backlog = Backlog(node, 1000)
@@ -89,6 +77,15 @@ def test_a_finished_backlog_goes_though_nothing_is_written_any_more(
     rest(node, 60)
     assert files(node) < CHEAP + 2 * SEGMENT
     assert node.checkpoints == before + 1, "most of it was before the newest checkpoint already"
+
+
+def test_what_is_left_of_it_here_and_there_is_written_together() -> None:
+    node = new_node()
+    backlog = Backlog(node, 1000)
+    backlog.finish(keep=20)
+    rest(node, 120)
+    assert backlog.topic.channels["a"].in_flight_count == 50
+    assert files(node) < 2 * 50 * (BODY + 100) + CHEAP + 3 * SEGMENT
 
 
 class IdleRun:
