@@ -36,10 +36,12 @@ def test_a_requeued_message_comes_behind_a_bounded_number(mem_queue_size: int, r
 
 
 def test_messages_published_in_the_turn_of_the_deletion_do_not_harm(node: Node) -> None:
+    consumer, _ = node.subscribe("t", "c", 1)
     topic = node.broker.topic("t")
     topic.publish([b"x"], 1)
     node.broker.delete_topic("t")
     topic.publish([b"y"], 1)  # by a client that still holds the topic
+    consumer.leave(node.broker)
     node.turn()
     assert node.held() == 0
     assert topic.offsets.end == 0  # nothing of it is in the log
@@ -117,6 +119,8 @@ def test_a_leaver_keeps_its_messages_but_not_its_connection(node: Node) -> None:
         assert node.held() == (0 if name == "c#ephemeral" else 2)
     channel = node.channel("t", "c")
     assert channel.in_flight_count == 2
+    node.subscribe("e#ephemeral", "c#ephemeral")[0].leave(node.broker)
+    assert list(node.broker.topics) == ["t"]
     node.advance(61 * SECOND)
     assert (channel.depth, channel.in_flight.runs()) == (2, [])
 
