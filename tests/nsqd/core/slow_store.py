@@ -28,7 +28,6 @@ class SlowTopic(MemoryTopic):
 
     def read(self, ordinal: int) -> Extent | None:
         extent = super().read(ordinal)
-        assert extent is not None
         if self._store.cold and (self._number, extent.first) not in self._store.cached:
             self._store.wanted.append((self._number, ordinal))
             return None
@@ -37,7 +36,6 @@ class SlowTopic(MemoryTopic):
     def fetch(self, ordinal: int) -> None:
         """Let the requested messages be read from now on."""
         extent = super().read(ordinal)
-        assert extent is not None
         self._store.cached.add((self._number, extent.first))
 
 

@@ -3,21 +3,9 @@
 import pytest
 
 from nsqd.core.broker import DRAINING
-from nsqd.core.limits import NotTaken, TooFewCopies, TooMany
-from nsqd.core.topic import Topic
+from nsqd.core.limits import NotTaken, TooFewCopies
 from shared.topic_config import TopicConfig
 from tests.nsqd.core.node import Node
-
-
-def test_a_topic_is_made_and_admitted() -> None:
-    node, made = Node(), []
-
-    def make(name: str) -> Topic:
-        made.append(name)
-        return node.broker.topic(name)
-
-    assert node.broker.admit("t", make) is node.broker.admit("t", make) is node.broker.topics["t"]
-    assert made == ["t"]
 
 
 def test_while_the_node_takes_nothing_no_topic_is_made_and_existing_ones_are_shut() -> None:
@@ -41,11 +29,3 @@ def test_a_topic_that_lacks_copies_is_refused_and_counted() -> None:
     assert (topic.shut, node.broker.refused["no_copies"]) == (True, 1)
     node.broker.set_copies(2)
     assert node.broker.admit("t") is topic
-
-
-def test_what_the_maker_of_a_topic_raises_is_passed_on() -> None:
-    def refuse(name: str) -> Topic:
-        raise TooMany(name)
-
-    with pytest.raises(TooMany, match="new"):
-        Node().broker.admit("new", refuse)

@@ -12,7 +12,7 @@ from nsqd.core.pauses import Key, Pauses
 from nsqd.core.timing.pause import Pause
 from nsqd.tasks.pause_expiry import AT_ONCE, end_pauses
 from tests.nsqd.core.client import Client
-from tests.nsqd.core.node import SECOND, Inbox, Node, bodies
+from tests.nsqd.core.node import SECOND, Inbox, Node
 
 T0 = 1_800_000_000  # s: where the nodes' wall clocks begin
 TOPIC, CHANNEL = ("t", ""), ("t", "c")
@@ -70,33 +70,6 @@ def test_deleting_forgets_it_for_the_next_of_that_name_and_an_ephemeral_channel_
     pause(node, CHANNEL)
     assert node.broker.end_pauses(T0 + 60, 9) == []
     node.broker.check()
-
-
-def test_a_pause_ends_at_its_time_and_what_waited_is_delivered(node: Node) -> None:
-    _, inbox = node.subscribe("t", "c", ready=9)
-    pause(node, TOPIC, until=T0 + 60)
-    pause(node, CHANNEL, until=T0 + 61)
-    node.publish("t", b"x")
-    node.broker.fetch_changes()
-    assert node.broker.end_pauses(T0 + 59, 9) == []
-    assert node.broker.fetch_changes() == []
-    assert node.broker.end_pauses(T0 + 60, 9) == [TOPIC]
-    node.turn()
-    assert inbox.take() == []
-    assert node.broker.end_pauses(T0 + 70, 9) == [CHANNEL]
-    node.turn()
-    assert bodies(inbox.take()) == [b"x"]
-    assert [(change.topic, change.channel) for change in node.broker.fetch_changes()] == [TOPIC, CHANNEL]  # to be saved
-    assert node.broker.registry.pauses.details == {}
-    node.broker.check()
-
-
-def test_so_many_at_once_the_earliest_first(node: Node) -> None:
-    for number in range(5):
-        pause(node, (f"t{number}", ""), until=T0 + 10 - number)
-    assert node.broker.end_pauses(T0 + 10, 3) == [("t4", ""), ("t3", ""), ("t2", "")]
-    assert node.broker.end_pauses(T0 + 10, 3) == [("t1", ""), ("t0", "")]
-    assert node.broker.end_pauses(T0 + 10, 3) == []
 
 
 @given(

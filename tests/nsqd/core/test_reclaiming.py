@@ -5,13 +5,7 @@ import pytest
 from nsqd.core.sequence.put_batch import JobOptions
 from tests.nsqd.core.node import SECOND, Node, bodies
 
-MANY = 30_000  # messages: more than one turn releases
 FAR, NEAR = 3600 * SECOND, 30 * SECOND
-
-
-def publish_many(node: Node) -> None:
-    for first in range(0, MANY, 5000):
-        node.publish("t", *(b"%d" % number for number in range(first, first + 5000)))
 
 
 def work_off(node: Node) -> int:
@@ -23,37 +17,6 @@ def work_off(node: Node) -> int:
         node.broker.commit()
         turns += 1
     return turns
-
-
-def test_an_emptied_channel_is_empty_at_once_and_freed_later_and_what_comes_meanwhile_is_its_own() -> None:
-    node = Node()
-    channel = node.channel("t", "c")
-    publish_many(node)
-    channel.empty()
-    assert (channel.depth, channel.counts().ready, channel.start) == (0, 0, MANY)
-    assert node.held() > MANY // 2
-    node.broker.topics["t"].publish([b"new"], 3)
-    node.broker.seal()
-    assert channel.depth == 1
-    assert work_off(node) >= 2
-    assert node.held() == 1
-    _, inbox = node.subscribe("t", "c", ready=10)
-    assert bodies(inbox.take()) == [b"new"]
-    node.broker.check()
-
-
-def test_another_channel_still_gets_what_one_gave_up() -> None:
-    node = Node()
-    emptied, other = node.channel("t", "emptied"), node.channel("t", "other")
-    publish_many(node)
-
-    emptied.empty()
-    _, inbox = node.subscribe("t", "other", ready=MANY)
-    node.turn()
-
-    assert work_off(node) == 0
-    assert bodies(inbox.take()) == [b"%d" % number for number in range(MANY)]
-    assert other.in_flight_count == node.held() == MANY
 
 
 @pytest.mark.parametrize("delay", [NEAR, FAR])
@@ -78,22 +41,6 @@ def test_messages_that_wait_for_a_time_are_released_too_but_not_for_others(delay
     node.advance(2 * delay)
     assert not inbox.take()
     assert sorted(body for body in bodies(others.take()) if body.startswith(b"late")) == sorted(late)
-    node.broker.check()
-
-
-def test_a_topic_that_is_deleted_after_a_channel_may_be_made_again_at_once_and_both_are_freed() -> None:
-    node = Node()
-    node.channel("t", "c")
-    node.channel("t", "d")
-    publish_many(node)
-    node.broker.topics["t"].delete_channel("c")
-    node.broker.delete_topic("t")
-    node.channel("t", "c")
-    node.publish("t", b"new")
-    _, inbox = node.subscribe("t", "c", ready=10)
-    assert bodies(inbox.take()) == [b"new"]
-    work_off(node)
-    assert node.held() == 1
     node.broker.check()
 
 

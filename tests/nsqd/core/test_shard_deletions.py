@@ -90,7 +90,6 @@ def test_a_topic_is_deleted_with_its_tube_and_the_local_ones_stay(node: Node) ->
     node.publish("t", b"own")
     inbox.take()
     home = node.broker.tubes.tube("t")
-    assert home is not None
     assert len(home.shards) == 2
     assert delete(node, log, topic_of(log)) == ["the topic t"]
     assert not inbox.gone
@@ -99,32 +98,6 @@ def test_a_topic_is_deleted_with_its_tube_and_the_local_ones_stay(node: Node) ->
     assert (home.shards, home.jobs.count) == ((home,), 1)
     assert "t" in node.broker.tubes.names_of_all()
     node.channel("t", "e")
-
-
-def test_a_topic_that_is_deleted_before_it_is_attached_is_not_made_at_home(node: Node) -> None:
-    log = PromotedLog(node, 8)
-    log.channels("t", "c")
-    log.channels("u", "c")
-    deletion = topic_of(log)
-    log.attach(0)
-    delete(node, log, deletion)
-    while log.attach_batch():
-        pass
-    assert list(node.broker.topics) == ["u"]
-
-
-def test_a_topic_is_emptied_of_what_no_channel_had(node: Node) -> None:
-    log = PromotedLog(node, 8)
-    log.publish("t", b"a", b"b")
-    log.attach()
-    emptied = Deletion(DeletionKind.TOPIC_EMPTIED, log.broker.topics["t"].number, 0, 0)
-    assert delete(node, log, emptied._replace(ordinal=2)) == [], (
-        "what it had was given to a channel before it was emptied"
-    )
-    assert delete(node, log, emptied) == ["the messages that no channel of the topic t had"]
-    assert delete(node, log, emptied) == []
-    _, inbox = node.subscribe("t", "c", ready=5)
-    assert inbox.take() == []
 
 
 def test_a_topic_is_emptied_of_what_home_channels_were_given_since_and_of_nothing_else(node: Node) -> None:

@@ -1,14 +1,11 @@
 """The trace of a message: its events as text."""
 
-import pytest
-
-from nsqd.core import trace as module
 from nsqd.core.limits import Limits
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.trace import MOST_LINES, Trace, trace_of, traced_store
 from nsqd.storage.memory import MemoryStore
 from tests.nsqd.core.node import SECOND, Node, bodies
-from tests.nsqd.storage.traces import BodyTrace, traced_errors
+from tests.nsqd.storage.traces import BodyTrace
 
 
 def node_with(trace: Trace, limits: Limits | None = None) -> Node:
@@ -64,7 +61,6 @@ def test_what_waits_in_the_topic_or_is_dropped_and_jobs_have_traces_too() -> Non
     assert texts(trace_of(trace.events(), message_id))[-1] == "0 is deleted with the topic"
     number = node.broker.tubes.put_to("q", b"job", JobOptions(1, 60, 0, 0, True))
     tube = node.broker.tubes.tube("q")
-    assert tube is not None
     tube.bury(next(iter(tube.jobs)), 1)
     lines = trace_of(trace.events(), node.broker.ids.id_bytes(number))
     assert texts(lines) == ["0 is published; 1 readers get it", "0 is a job in another state"]
@@ -84,25 +80,3 @@ def test_what_is_not_known_has_no_trace_and_a_long_one_is_cut() -> None:
     trace, sought = Trace(), b"0" * 15 + b"1"
     trace.add_publish(1, "topic t", "is published", 0, [bytes(34)] * 3, b"1" + b"0" * 15 + b"1" + b"0" * 15 + sought)
     assert texts(trace_of(trace.events(), sought)) == ["2 is published"], "an id is found only where one begins"
-
-
-def test_large_publishes_push_out_what_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_IDS", 10)
-    trace = Trace()
-    for number in range(4):
-        trace.add_publish(1, "topic t", "is published", 4 * number, [bytes(34)] * 4, (b"%016d" % number) * 4)
-        trace.add(1, "topic t", "is finished", 4 * number, 4 * number + 4)
-    assert [event.first for event in trace.events()] == [4, 8, 8, 12, 12]
-    assert trace_of(trace.events(), b"%016d" % 0) == []
-    assert len(trace_of(trace.events(), b"%016d" % 3)) == 2
-
-
-def test_a_failing_run_has_the_traces_of_the_messages_that_it_names() -> None:
-    trace = BodyTrace()
-    trace.add_publish(1, "topic t", "is published", 7, [bytes(34) + b"lost one"], b"00070000000000ff")
-    with pytest.raises(AssertionError) as by_body, traced_errors(trace):
-        raise AssertionError("this was lost: [b'lost one']")
-    with pytest.raises(AssertionError) as by_id, traced_errors(trace):
-        raise AssertionError("00070000000000ff was lost")
-    for failure in (by_body, by_id):
-        assert "topic t: message 7 is published" in failure.value.__notes__[0]

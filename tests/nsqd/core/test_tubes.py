@@ -8,7 +8,7 @@ from nsqd.core.topic import Topic
 from nsqd.core.tubes import MOST_WATCHED
 from nsqd.core.work_queue.job import JobState
 from shared.topic_config import TopicConfig
-from tests.nsqd.core.node import SECOND, Node, bodies
+from tests.nsqd.core.node import SECOND, Node
 from tests.nsqd.protocols.beanstalk.wire import Wire, facts, put
 
 
@@ -63,24 +63,6 @@ def test_a_message_makes_the_tube_for_its_watchers_also_again() -> None:
     node.broker.tubes.check()
 
 
-def test_both_sides_get_every_message_and_finish_it_alone() -> None:
-    node = Node(Limits())
-    wire = Wire(node)
-    wire.ask(b"use t\r\nwatch t\r\n")
-    consumer, inbox = node.subscribe("t", "c", 10)
-    wire.ask(put(b"1", 5) + put(b"2", 1, delay=2))
-    node.publish("t", b"3")
-    assert bodies(inbox.take()) == [b"1", b"3"]
-    assert wire.ask(b"reserve\r\ndelete 1\r\n").endswith(b"DELETED\r\n")
-    assert consumer.in_flight == 2
-    wire.advance(2100)
-    assert bodies(inbox.take()) == [b"2"]
-    assert wire.ask(b"reserve\r\n") == b"RESERVED 2 1\r\n2\r\n"
-    assert wire.ask(b"reserve\r\n") == b"RESERVED 3 1\r\n3\r\n"
-    node.broker.check()
-    node.broker.tubes.check()
-
-
 def test_going_round_leaves_no_trail_and_replies_of_a_turn_are_bounded() -> None:
     wire = Wire()
     wire.ask(put(b"x" * 60_000) * 5)
@@ -100,7 +82,6 @@ def test_a_long_backlog_comes_over_several_turns_and_one_worker_watches_so_many_
     wire = Wire(node)
     wire.peer.receive(b"watch t\r\n", node.now)
     tube = node.broker.tubes.tube("t")
-    assert tube is not None
     assert 0 < tube.table.counts[JobState.READY] < 7000
     node.turn()
     assert tube.table.counts[JobState.READY] == 7000

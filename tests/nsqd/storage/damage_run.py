@@ -15,8 +15,7 @@ from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.verify import verify
 from shared.topic_config import Durability
-from tests.nsqd.core.client import Client
-from tests.nsqd.core.node import SECOND, Inbox
+from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
 from tests.nsqd.storage.survey import survey
@@ -84,9 +83,7 @@ class DamageRun:
     def _live(self) -> bool:
         """Publish, finish, checkpoint, clean, and end. True if the log must state that all of it is durable."""
         random, node = self.random, self._open(self.disk)
-        inbox = Inbox(1 << 30)
-        consumer = Client(node.broker.topic("t").channel("c"), inbox, 60 * SECOND, 0)
-        consumer.set_ready(random.choice((0, 3, 1000)))
+        consumer, inbox = node.subscribe(channel="c", ready=random.choice((0, 3, 1000)))
         end = random.choice(("cut", "kill", "idle", "stop"))
         self.disk.cut_in = random.randrange(1, 100) if end == "cut" else None
         try:

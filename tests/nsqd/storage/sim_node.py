@@ -107,7 +107,6 @@ class SteppedCache(Cache):
         if self._jobs.empty():
             return False
         read = self._jobs.get()
-        assert read is not None
         self._do(read)
         self.done.append(read)
         return True

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nsqd.core.topology import ChannelEntry, TopicEntry, TopologySnapshot, changes
-from nsqd.storage.directory import FILE, DataDirectory, LockError, Metadata, encode
+from nsqd.storage.directory import FILE, DataDirectory, LockError
 from tests.cases import each
 
 TOPICS = [TopicEntry("t", True, ())]
@@ -45,21 +45,6 @@ def test_an_older_picture_is_not_written_over_a_newer_one(directory: DataDirecto
     directory.write_topology(TopologySnapshot(2, TOPICS))
     directory.write_topology(TopologySnapshot(1, []))
     assert directory.load().topics == tuple(TOPICS)
-
-
-def test_the_layout_of_the_file_does_not_matter(directory: DataDirectory) -> None:
-    directory.write_topology(TopologySnapshot(1, TOPICS))
-    assert directory.load().is_own
-    (directory.path / FILE).write_text(json.dumps(reread(directory), indent=4, sort_keys=True))
-    assert directory.load().is_own
-
-
-def test_the_ids_that_another_node_wrote_of_a_lost_one_stay(directory: DataDirectory) -> None:
-    (directory.path / FILE).write_bytes(encode(Metadata(ids=3)))
-    assert directory.load() == Metadata(ids=3)
-    directory.write_topology(TopologySnapshot(1, TOPICS))
-    assert reread(directory)["penstock"].keys() == {"ids", "crc"}
-    assert directory.load() == Metadata(tuple(TOPICS), 3)
 
 
 def test_changes_by_another_program_are_recognized_until_the_next_write(directory: DataDirectory) -> None:

@@ -89,23 +89,6 @@ def test_a_job_with_all_its_fields(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-def test_an_empty_job_without_nodes(tmp_path: Path) -> None:
-    (job,) = read(tmp_path, load(1, b"", b"", nodes=pack("<I", 0))).jobs
-    assert (job.queue, job.body, job.state, job.is_delivered) == (b"", b"", AofState.QUEUED, False)
-
-
-def test_all_numbers_at_their_limits(tmp_path: Path) -> None:
-    u16, u32, u64 = (1 << 16) - 1, (1 << 32) - 1, (1 << 64) - 1
-    data = load(
-        1, state=0xF0 | ACTIVE, flags=0xFF ^ 4, replicate=u16, expires=u32, created=u64, delay=u32, retry=u32,
-        nacks=u16, deliveries=u16,
-    )  # fmt: skip
-    (job,) = read(tmp_path, data).jobs
-    assert (job.replicate, job.nacks, job.additional_deliveries) == (u16, u16, u16)
-    assert (job.expires, job.created, job.delay, job.retry) == (u32, u64, u32, u32)
-    assert (job.state, job.is_delivered) == (AofState.ACTIVE, False)
-
-
 EXPIRING = load(1, b"1", expires=NOW) + load(2, b"2", expires=NOW + 1) + load(3, b"3", expires=0)
 
 
@@ -224,13 +207,6 @@ def test_damage(tmp_path: Path, damage: str) -> None:
     assert len(read(tmp_path, good).jobs) == 2
 
 
-def test_a_deletion_of_a_good_and_a_bad_id_deletes_nothing(tmp_path: Path) -> None:
-    good = load(1)
-    with pytest.raises(AofError) as error:
-        read(tmp_path, good + command(b"DELJOB", job_id(1), b"bad"))
-    assert error.value.offset == len(good)
-
-
 def test_memory_is_that_of_the_jobs_that_are_there(tmp_path: Path) -> None:
     with (tmp_path / FILE).open("wb") as file:
         for number in range(400):  # 6 MB
@@ -268,30 +244,6 @@ def test_any_bytes_are_jobs_or_a_cut_or_damage(
         end = len(data) if aof.cut_at is None else aof.cut_at
     before = read(path, bytes(data[:end]))
     assert before.cut_at is None
-
-
-HISTORIES = st.lists(st.tuples(st.integers(0, 5), st.sampled_from((b"", b"x", b"\r\n*2", None))), max_size=40)
-
-
-@given(HISTORIES, st.integers(0, 10_000))
-def test_a_cut_history_against_a_dictionary(
-    tmp_path_factory: pytest.TempPathFactory, history: list[tuple[int, bytes | None]], cut: int
-) -> None:
-    path = tmp_path_factory.getbasetemp()
-    model: dict[bytes, bytes] = {}
-    data, end = b"", None
-    for number, body in history:
-        more = delete(number) if body is None else load(number, body)
-        if len(data + more) > cut:
-            end, data = (len(data) if len(data) < cut else None), (data + more)[:cut]
-            break
-        data += more
-        if body is None:
-            model.pop(job_id(number), None)
-        else:
-            model.setdefault(job_id(number), body)
-    aof = read(path, data)
-    assert ({job.id: job.body for job in aof.jobs}, aof.cut_at) == (model, end)
 
 
 class Disque:
@@ -424,17 +376,3 @@ def test_the_real_disque_loads_the_same_jobs(tmp_path: Path) -> None:
             for job in aof.jobs:
                 check(ask, job, b"active")
         assert (tmp_path / FILE).stat().st_size == (size if aof.cut_at is None else aof.cut_at)
-
-
-@original
-@pytest.mark.process
-@pytest.mark.parametrize("damage", [
-    "an inline command", "zeros", "no words", "a number where a string is due", "a job that claims too much",
-    "too few nodes",
-])  # fmt: skip
-def test_the_real_disque_loads_no_corrupt_file(tmp_path: Path, damage: str) -> None:
-    data = load(1, expires=int(time.time()) + 1000) + DAMAGE[damage][0] + load(2)
-    with pytest.raises(AofError):
-        read(tmp_path, data)
-    with pytest.raises(ConnectionError, match="exit 1"), disque(tmp_path):
-        pass

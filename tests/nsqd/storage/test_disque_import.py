@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.core.limits import Limits
-from nsqd.core.message.ids import SEQUENCE
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.storage import disque_import
 from nsqd.storage.data_import import MOVING, READING, DataImportError
@@ -65,24 +64,6 @@ def test_a_job_keeps_what_it_can(tmp_path: Path) -> None:
     assert (one.state, one.ttr, one.delay, one.copies, one.created) == (JobState.READY, 30, 0, 3, AGO + 500)
     assert (one.releases, one.timeouts, one.reserves, one.ttl) == (2, 3, 5, 1100)
     assert node.broker.tubes.tube("a;b") is not None
-
-
-def test_jobs_leave_in_the_order_of_their_creation(tmp_path: Path) -> None:
-    data = job(1, b"2", created=AGO + 5) + job(3, b"1", created=AGO) + job(2, b"3", created=AGO + 5)
-    node, _ = imported(tmp_path, data)
-    found = jobs(node)
-    assert found[b"1"].id < found[b"2"].id < found[b"3"].id
-    tube = node.broker.tubes.tube("q")
-    assert (head := tube.table.head()) is not None
-    assert tube.body(head) == b"1"
-
-
-def test_new_jobs_have_higher_ids(tmp_path: Path) -> None:
-    node, _ = imported(tmp_path, job(1, b"1") + job(2, b"2"))
-    before = max(one.id for one in jobs(node).values())
-    assert before & SEQUENCE < node.broker.ids.next
-    context = context_of(node)
-    assert context.ids.of_job(jobs(node)[b"1"]).startswith(b"D-")
 
 
 def test_it_ends_when_it_would_have_ended(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from nsqd.storage.memory import MemoryTopic
 from nsqd.storage.sequence import Sequence
-from nsqd.storage.stored_extent import EXTENT_BYTES, EXTENT_MESSAGES, MOST_IN_A_BYTE
+from nsqd.storage.stored_extent import MOST_IN_A_BYTE
 
 
 def topic() -> MemoryTopic:
@@ -34,37 +34,6 @@ def extents(memory: MemoryTopic) -> int:
     return len(memory.sequence.extents)
 
 
-def test_small_batches_share_an_extent_and_a_full_one_is_closed() -> None:
-    memory = topic()
-    for first in range(0, EXTENT_MESSAGES + 10, 2):
-        publish(memory, first, 2)
-    assert (extents(memory), memory.read(5).frames[5]) == (2, b"frame 5")
-    assert memory.read(EXTENT_MESSAGES + 3).first == EXTENT_MESSAGES
-
-
-def test_delayed_messages_stand_apart() -> None:
-    memory = topic()
-    publish(memory, 0, 1)
-    publish(memory, 1, 1, due=5)
-    publish(memory, 2, 1, due=9)
-    publish(memory, 3, 1)
-    assert ([memory.read(i).delayed for i in range(4)], extents(memory)) == ([False, True, True, False], 3)
-
-
-def test_finished_extents_are_dropped() -> None:
-    memory = topic()
-    for first in range(0, 10 * EXTENT_MESSAGES, EXTENT_MESSAGES):
-        publish(memory, first, EXTENT_MESSAGES)
-    for first in range(0, 9 * EXTENT_MESSAGES, 64):
-        finish(memory, first, 64)
-    assert held(memory)[0] == EXTENT_MESSAGES
-    assert extents(memory) <= 2  # swept when half are dead
-    finish(memory, 9 * EXTENT_MESSAGES, EXTENT_MESSAGES)
-    assert held(memory) == (0, 0)
-    publish(memory, 10 * EXTENT_MESSAGES, 3)
-    assert held(memory)[0] == 3
-
-
 def test_more_channels_than_a_byte_counts() -> None:
     memory, channels = topic(), MOST_IN_A_BYTE + 10
     publish(memory, 0, 2, channels=3)
@@ -75,23 +44,6 @@ def test_more_channels_than_a_byte_counts() -> None:
         if channel < 3:
             finish(memory, 0, 2)
     assert held(memory)[0] == 0
-
-
-def test_a_large_batch_is_split() -> None:
-    memory = topic()
-    publish(memory, 0, 3 * EXTENT_MESSAGES + 1)
-    assert (extents(memory), memory.read(2 * EXTENT_MESSAGES).first) == (4, 2 * EXTENT_MESSAGES)
-
-
-def test_what_is_gone_leads_to_what_comes_next() -> None:
-    memory = topic()
-    publish(memory, 0, 1)
-    publish(memory, 1, 1, due=5)
-    publish(memory, 2, 1)
-    finish(memory, 1, 1)
-    memory.sequence.sweep()
-    assert (extents(memory), memory.read(1).first) == (2, 2)
-    assert (memory.read(3).first, memory.read(3).frames) == (3, [])
 
 
 def test_a_hole_takes_the_end_away() -> None:
@@ -126,18 +78,3 @@ def test_a_frame_is_kept_exactly_as_long_as_a_reader_references_it(
         if ordinal % 7 == 0:
             assert held(memory)[0] == sum(count > 0 for count in unfinished.values())
     assert held(memory) == (0, 0)
-
-
-def test_large_messages_make_small_extents() -> None:
-    """An extent is kept in memory, and read back, as a whole: a gigabyte would be too much."""
-    memory, frames = topic(), [bytes(EXTENT_BYTES // 2)] * 5
-    memory.publish(0, frames, bytes(5 * 16), len(frames[0]), 0, b"", 0)
-    assert [len(one.extent.frames) for one in memory.sequence.extents if one.extent] == [2, 2, 1]
-    memory.publish(5, [b"small"], bytes(16), 5, 0, b"", 0)
-    memory.publish(6, frames[:2], bytes(2 * 16), len(frames[0]), 0, b"", 0)
-    memory.publish(8, frames[:1], bytes(16), len(frames[0]), 0, b"", 0)
-    assert [one.first for one in memory.sequence.extents] == [0, 2, 4, 8]
-    cold = Sequence()
-    cold.append_cold(0, 5, False, 5 * EXTENT_BYTES // 2)
-    cold.append_cold(5, 1, False, 10)
-    assert [one.first for one in cold.extents] == [0, 2, 4]

@@ -124,31 +124,6 @@ def written_by(source: StateSource) -> list[Record]:
     return [begin, *(Record(kind, content, 0, 0, 0) for kind, content in contents(source))]
 
 
-def test_a_channel_that_begins_in_the_past_waits_as_long_as_the_one_that_waits_longest() -> None:
-    node = Node(1).node
-    topic = node.broker.topic("t")
-    first, second = topic.channel("a"), topic.channel("b")
-    due = node.clock.now + 60 * SECOND
-    node.turn(lambda: topic.intake.publish_deferred(b"x", due))
-
-    def release() -> None:
-        frame = topic.journal.frame_in_memory(0)
-        assert frame
-        actions.requeue(topic.distribution, second, [ChosenMessage(0, message_id(frame))], 0, node.clock.now)
-
-    node.turn(release)
-    topic.channel_from("c", 0, node.clock.now)
-    node.turn()
-    dues = {one.name: dict(one.deferred.items()) for one in topic.channels.values()}
-    assert [list(one) for one in dues.values()] == [[due], [], [due]]
-    replay = replayed(LogRecords(node.disk.kill()))[0]
-    replay.conclude()
-    offset, states = node.store.clock_offset, replay.topics[topic.number].readers
-    assert [dict(states[one.number].dues({0}, {})) for one in (first, second, topic.channels["c"])] == [
-        {0: due + offset}, {0: 0}, {0: due + offset},
-    ]  # fmt: skip
-
-
 @each("deed", ["bury", "requeue", "finish"])
 @each("is_emptied", [False, True])
 def test_a_delay_is_forgotten_when_no_reader_waits_for_it(deed: str, is_emptied: bool) -> None:

@@ -7,8 +7,6 @@ import pytest
 from nsqd.core.broker import Broker
 from nsqd.core.recovery import LogSnapshot, NameTaken, Recovery, recover
 from shared.topic_config import Durability
-from tests.nsqd.core.client import Client
-from tests.nsqd.core.node import SECOND, Inbox
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
 
@@ -31,8 +29,7 @@ class Late:
         self.rest = replace(picture, topics=picture.topics[1:])
 
     def bodies(self, topic: str) -> list[bytes]:
-        inbox = Inbox()
-        Client(self.node.broker.topics[topic].channels["c"], inbox, 60 * SECOND, 0).set_ready(10)
+        _, inbox = self.node.subscribe(topic, "c")
         self.node.eager = True
         self.node.advance(0)
         return [delivery.body for delivery in inbox.take()]

@@ -108,14 +108,6 @@ def test_what_comes_back_has_its_turn_after_a_bounded_number_and_at_the_end_at_o
     assert (world.take(), world.depth) == ([-1], 0)
 
 
-def test_after_a_restart_they_come_ahead_of_the_sequence(world: World) -> None:
-    world.put(5)
-    world.backlog.resume(2, 3)
-    assert world.depth == 3
-    world.backlog.put_first(Message(1, 1))
-    assert world.take_all() == [-1, 2, 3, 4]
-
-
 def test_holes_are_passed_over_and_adjacent_ones_are_one(world: World) -> None:
     world.put(5)
     world.put(2)
@@ -131,14 +123,6 @@ def test_holes_are_passed_over_and_adjacent_ones_are_one(world: World) -> None:
     assert not world.backlog.pull(0), "it was taken"
     assert world.take_all() == [2, 3, 4, 7, 8, 9]
     assert (world.depth, world.backlog.holes) == (0, [])
-
-
-@each("first", range(5), world=World)
-def test_pulled_ones_are_in_order(world: World, first: int) -> None:
-    world.put(5)
-    for ordinal in (first, *(one for one in (3, 1) if one != first)):
-        assert world.backlog.pull(ordinal)
-    assert world.take_all() == [one for one in range(5) if one not in (1, 3, first)]
 
 
 def test_delayed_messages_are_left_to_the_delay_queue(world: World) -> None:
@@ -170,18 +154,6 @@ def test_the_cursor_stops_for_what_comes_back_amid_delayed_ones(world: World, go
     assert world.take_all() == [7]
 
 
-def test_nothing_is_taken_while_it_is_read(world: World) -> None:
-    world.put(2)
-    for depth, comes in ((2, [0, 1]), (1, [-1])):
-        world.shelf.cold_ones = {0}
-        assert (world.backlog.cold, world.take(), world.backlog.reading, world.depth) == (
-            depth // 2 * 2, [], True, depth,
-        )  # fmt: skip
-        world.shelf.cold_ones, world.backlog.reading = set(), False
-        assert world.take() == comes
-        world.backlog.put_back(Message(1, 1))
-
-
 def test_corrupt_messages_are_passed_over_in_the_retry_queue_by_a_bounded_number_at_once(world: World) -> None:
     world.put(LOST_AT_ONCE + 5)
     world.take_all()
@@ -194,16 +166,6 @@ def test_corrupt_messages_are_passed_over_in_the_retry_queue_by_a_bounded_number
     assert world.depth == 5 + 3 + 1
     assert world.take_all() == [LOST_AT_ONCE + 8]
     assert world.depth == 0
-
-
-def test_an_operator_takes_from_the_retry_queue(world: World) -> None:
-    world.put(4)
-    world.take()
-    for ordinal in range(4):
-        world.backlog.put_back(Message(ordinal, ordinal))
-    assert [(one.ordinal, one.attempts) for one in world.backlog.remove_retried({1, 3, 9})] == [(1, 1), (3, 3)]
-    assert (world.backlog.remove_retried({1}), world.depth) == ([], 2)
-    assert world.take_all() == [0, -2]
 
 
 def test_a_backlog_that_was_given_up_stands_at_the_edge(world: World) -> None:

@@ -1,11 +1,10 @@
 """Dead letters: what failed too often is buried with its reason, kept, and kicked or finished by its id."""
 
-from nsqd.core.channel.actions import ChosenMessage, finish_buried, kick, requeue
+from nsqd.core.channel.actions import finish_buried, kick
 from nsqd.core.channel.buried import Buried, DeadLetter
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.inflight import NOT_IN_FLIGHT
 from nsqd.core.limits import Limits
-from shared.topic_config import TopicConfig
 from tests.cases import each
 from tests.nsqd.core.node import SECOND, Node, bodies, ids
 
@@ -42,35 +41,6 @@ def split(message_ids: bytes) -> list[bytes]:
     return [message_ids[i : i + 16] for i in range(0, len(message_ids), 16)]
 
 
-# why and when
-
-
-def test_a_topics_own_limit_has_precedence_at_once_until_it_is_the_nodes_again(node: Node) -> None:
-    consumer, inbox = node.subscribe("t", "c", 1)
-    topic = node.broker.topics["t"]
-
-    def deliveries() -> int:
-        before = len(consumer.channel.buried)
-        node.publish("t", b"x")
-        for count in range(1, 9):
-            (delivery,) = inbox.take()
-            consumer.requeue(delivery.id, 0, node.now)
-            node.turn()
-            if len(consumer.channel.buried) > before:
-                return count
-        raise AssertionError("it is not buried")
-
-    assert deliveries() == 2
-    topic.configure(TopicConfig(max_attempts=1))
-    assert deliveries() == 1
-    assert topic.channel("later").settings.max_attempts == 1
-    topic.configure(TopicConfig(max_attempts=5))
-    assert deliveries() == 5
-    topic.configure(TopicConfig())
-    assert deliveries() == 2
-    assert topic.channel("later").settings.max_attempts == 2
-
-
 @each("topic, most", [("t", 2), ("other", 3), ("u", 0)])
 @each("delay", [0, SECOND])
 def test_a_message_is_buried_when_the_last_delivery_is_handed_back_and_its_delay_is_not_waited_for(
@@ -96,18 +66,6 @@ def test_a_message_is_buried_when_the_last_delivery_is_handed_back_and_its_delay
     node.broker.check()
 
 
-def test_time_outs_bury_a_run_in_order_and_one_that_has_fallen_apart(node: Node) -> None:
-    consumer, inbox = node.subscribe("t", "c", 1, TIMEOUT)
-    node.publish("t", *(b"%d" % i for i in range(5)))
-    for _ in range(10):
-        node.advance(TIMEOUT + SECOND)
-    assert [delivery.attempts for delivery in inbox.take()] == [1] * 5 + [2] * 5
-    assert sorted(reasons(consumer.channel)) == [(i, 2, "timed out") for i in range(5)]
-    assert consumer.channel.timeout_count == 10
-    assert counts(consumer.channel) == (0, 0, 0, 5)
-    assert consumer.in_flight == 0
-
-
 @each("finished", [(), (0,), (2,), (4,), (0, 1), (3, 0), (1, 2, 3)])
 def test_a_first_delivery_that_is_the_last(finished: tuple[int, ...]) -> None:
     """The whole run, or what is left of it after FINs in order and out of order."""
@@ -127,55 +85,6 @@ def test_a_first_delivery_that_is_the_last(finished: tuple[int, ...]) -> None:
     node.broker.check()
 
 
-def test_more_than_the_scan_does_in_one_go() -> None:
-    node = Node(Limits(max_attempts={"": 1}))
-    consumer, inbox = node.subscribe("t", "c", 2500, TIMEOUT)
-    node.publish("t", *[b"x"] * 2500)
-    message_ids = split(ids(inbox.take()))
-    assert consumer.requeue(message_ids.pop(), HOUR, node.now) == ""  # all before it have reached the consumer
-    node.advance(TIMEOUT + 10 * SECOND)
-    buried = sorted(consumer.channel.buried.oldest(9999))
-    assert buried[:-1] == message_ids
-    assert counts(consumer.channel) == (0, 0, 0, 2500)
-    assert node.held() == 2500
-    assert finish_buried(consumer.channel, buried) == 2500
-    assert node.held() == 0
-    node.broker.check()
-
-
-# kick and finish
-
-
-def test_a_kicked_message_begins_anew_and_goes_to_who_waits(node: Node) -> None:
-    message_ids = split(bury(node, 3))
-    channel = node.channel("t", "c")
-    consumer, inbox = node.subscribe("t", "c", 10)
-    assert kick(channel, [message_ids[2], message_ids[0]]) == 2
-    assert counts(channel) == (2, 0, 0, 1)
-    node.turn()
-    got = inbox.take()
-    assert [(d.body, d.attempts, d.id) for d in got] == [(b"2", 1, message_ids[2]), (b"0", 1, message_ids[0])]
-    consumer.requeue(got[0].id, 0, node.now)
-    node.turn()
-    assert [d.attempts for d in inbox.take()] == [2]
-    assert consumer.finish(got[1].id + got[0].id) == [], "a last delivery that is finished is not buried"
-    assert node.held() == 1
-
-
-def test_what_an_operator_requeues_with_its_attempts_may_fail_as_often_again(node: Node) -> None:
-    message_id = bury(node, 1)
-    consumer, inbox = node.subscribe("t", "c", 1)
-    assert (
-        requeue(node.broker.topics["t"].distribution, consumer.channel, [ChosenMessage(0, message_id)], 0, node.now)
-        == 1
-    )
-    for attempts in (3, 4):
-        node.turn()
-        assert [one.attempts for one in inbox.take()] == [attempts]
-        consumer.requeue(message_id, 0, node.now)
-    assert reasons(consumer.channel) == [(0, 4, "requeued")]
-
-
 def test_unknown_and_doubled_ids_are_passed_over(node: Node) -> None:
     message_id = bury(node, 1)
     consumer, _ = node.subscribe("t", "c")
@@ -191,47 +100,6 @@ def test_unknown_and_doubled_ids_are_passed_over(node: Node) -> None:
     message_id = bury(node, 1, "v")
     assert finish_buried(node.channel("v", "c"), [message_id, message_id]) == 1
     assert node.held() == 1  # the kicked one
-
-
-def test_two_channels_bury_the_same_message(node: Node) -> None:
-    node.channel("t", "d")
-    first = bury(node, 2)
-    consumer, inbox = node.subscribe("t", "d", 10)
-    for _ in range(2):
-        for delivery in inbox.take():
-            consumer.requeue(delivery.id, 0, node.now)
-        node.turn()
-    channels = [node.channel("t", name) for name in "cd"]
-    assert [channel.buried.oldest(9) for channel in channels] == [split(first)] * 2
-    assert kick(channels[0], split(first)) == 2
-    assert [counts(channel) for channel in channels] == [(2, 0, 0, 0), (0, 0, 0, 2)]
-    assert finish_buried(channels[1], split(first)) == 2
-    assert node.held() == 2
-    channels[0].empty()
-    assert node.held() == 0
-
-
-@each("end", ["empty", "delete channel", "delete topic"])
-def test_empty_and_delete_take_the_buried_ones_too(end: str) -> None:
-    node = Node(LIMITS)
-    message_ids = split(bury(node, 3))
-    channel = node.channel("t", "c")
-    kick(channel, message_ids[:1])
-    node.publish("t", b"ready")
-    if end == "empty":
-        channel.empty()
-    elif end == "delete channel":
-        node.channel("t", "other")  # its messages come after these
-        node.broker.directory.delete_channel(node.broker.topics["t"], "c")
-    else:
-        node.broker.delete_topic("t")
-    assert node.held() == 0
-    assert counts(channel) == (0, 0, 0, 0)
-    assert kick(channel, message_ids) == 0
-    node.broker.check()
-
-
-# paging
 
 
 def test_pages_of_graves() -> None:

@@ -6,22 +6,9 @@ See docs/contributing/design/nsq-protocol.md#what-a-queue-promises.
 import gc
 import weakref
 
-from nsqd.core.channel.inflight import NOT_IN_FLIGHT, NOT_OWNER
 from nsqd.core.limits import Limits
-from nsqd.core.registry import ChangeKind
 from tests.cases import each
 from tests.nsqd.core.node import MS, SECOND, Node, bodies, ids
-
-
-def test_first_channel_gets_the_backlog_later_ones_what_comes(node: Node) -> None:
-    node.publish("t", b"old")
-    assert node.broker.topic("t").depth == 1
-    _, first = node.subscribe("t", "a", 10)
-    _, second = node.subscribe("t", "b", 10)
-    node.publish("t", b"new")
-    assert bodies(first.take()) == [b"old", b"new"]
-    assert bodies(second.take()) == [b"new"]
-    assert node.broker.topic("t").depth == 0
 
 
 def test_fifo_over_batches(node: Node) -> None:
@@ -29,19 +16,6 @@ def test_fifo_over_batches(node: Node) -> None:
     for i in range(0, 300, 3):
         node.publish("t", *(b"%d" % (i + k) for k in range(3)))
     assert bodies(inbox.take()) == [b"%d" % i for i in range(300)]
-
-
-def test_fan_out_shares_frames_and_frees_them_when_all_have_finished(node: Node) -> None:
-    (a, in_a), (b, in_b) = node.subscribe("t", "a", 10), node.subscribe("t", "b", 10)
-    node.publish("t", b"1", b"2", b"3")
-    assert in_a.frames[0] is in_b.frames[0]
-    got_a, got_b = in_a.take(), in_b.take()
-    a.finish(ids(got_a))
-    assert node.held() == 3
-    b.finish(got_b[1].id)
-    assert node.held() == 2
-    b.finish(got_b[0].id + got_b[2].id)
-    assert node.held() == 0
 
 
 @each("mem_queue_size, ready, order", [(1000, 1, "12340"), (3, 1, "12304"), (3, 100, "12304")])
@@ -61,98 +35,16 @@ def test_a_requeued_message_comes_behind_a_bounded_number(mem_queue_size: int, r
     node.broker.check()
 
 
-def test_time_out_also_on_a_young_channel(node: Node) -> None:
-    """NSQ has a blind spot there: 5.1 s."""
-    consumer, inbox = node.subscribe("t", "c", 1, timeout=SECOND)
-    node.publish("t", b"x")
-    (message,) = inbox.take()
-    node.advance(999 * MS)
-    assert inbox.take() == []
-    node.advance(30 * MS)
-    (again,) = inbox.take()
-    assert (again.attempts, node.channel("t", "c").timeout_count, consumer.in_flight) == (2, 1, 1)
-    assert consumer.finish(again.id) == []
-    assert consumer.finish(message.id) == [(message.id, NOT_IN_FLIGHT)]
-
-
-def test_a_failed_answer_says_why(node: Node) -> None:
-    consumer, inbox = node.subscribe("t", "c", 10)
-    other, _ = node.subscribe("t", "c")
-    node.publish("t", b"1", b"2", b"3")
-    first, second, third = (message.id for message in inbox.take())
-    assert other.finish(first) == [(first, NOT_OWNER)]
-    assert other.requeue(first, 0, node.now) == other.touch(first, 1, 1, node.now) == NOT_OWNER
-    strange = b"f" * 16
-    failed = consumer.finish(first + strange + second + second + third)
-    assert failed == [(strange, NOT_IN_FLIGHT), (second, NOT_IN_FLIGHT)]
-    assert consumer.in_flight == node.held() == 0
-
-
-def test_pause_topic_keeps_messages_for_all_channels_made_meanwhile(node: Node) -> None:
-    _, a = node.subscribe("t", "a", 10)
-    topic = node.broker.topic("t")
-    node.broker.pause(topic, True)
-    node.publish("t", b"x")
-    _, b = node.subscribe("t", "b", 10)
-    assert (a.take(), b.take(), topic.depth) == ([], [], 1)
-    node.broker.pause(topic, False)
-    node.turn()
-    assert bodies(a.take()) == bodies(b.take()) == [b"x"]
-
-
-def test_empty_topic_drops_only_what_no_channel_has(node: Node) -> None:
-    consumer, inbox = node.subscribe("t", "c", 0)
-    node.publish("t", b"mine")
-    topic = node.broker.topic("t")
-    node.broker.pause(topic, True)
-    node.publish("t", b"gone")
-    node.publish_deferred("t", b"gone too", SECOND)
-    topic.empty()
-    assert topic.depth == 0
-    node.broker.pause(topic, False)
-    node.publish("t", b"next")
-    consumer.set_ready(10)
-    node.advance(2 * SECOND)
-    assert bodies(inbox.take()) == [b"mine", b"next"]
-
-
-@each("what", ["channel", "topic"])
-def test_what_is_deleted_disconnects_and_starts_clean(what: str) -> None:
-    node = Node()
-    _, inbox = node.subscribe("t", "c", 1)
-    node.publish("t", b"1", b"2")
-    node.publish_deferred("t", b"3", SECOND)
-    if what == "topic":
-        node.broker.delete_topic("t")
-    else:
-        node.broker.directory.delete_channel(node.broker.topics["t"], "c")
-    assert (inbox.gone, node.held()) == (True, 0)
-    node.publish("t", b"4")
-    _, again = node.subscribe("t", "c", 10)
-    assert bodies(again.take()) == [b"4"]
-    node.broker.check()
-
-
 def test_messages_published_in_the_turn_of_the_deletion_do_not_harm(node: Node) -> None:
+    consumer, _ = node.subscribe("t", "c", 1)
     topic = node.broker.topic("t")
     topic.publish([b"x"], 1)
     node.broker.delete_topic("t")
     topic.publish([b"y"], 1)  # by a client that still holds the topic
+    consumer.leave(node.broker)
     node.turn()
     assert node.held() == 0
     assert topic.offsets.end == 0  # nothing of it is in the log
-
-
-def test_an_ephemeral_channel_goes_with_its_last_consumer_and_its_topic_with_it(node: Node) -> None:
-    a, _ = node.subscribe("t", "c#ephemeral", 1)
-    b, _ = node.subscribe("t", "c#ephemeral", 1)
-    a.leave(node.broker)
-    assert "c#ephemeral" in node.broker.topic("t").channels
-    b.leave(node.broker)
-    assert node.broker.topic("t").channels == {}
-    a, _ = node.subscribe("e#ephemeral", "c#ephemeral", 1)
-    a.leave(node.broker)
-    assert list(node.broker.topics) == ["t"]
 
 
 @each("is_starting", [False, True])
@@ -187,58 +79,6 @@ def test_deferred_publish_reaches_each_channel_once_when_due(node: Node) -> None
     assert bodies(got) == bodies(b.take()) == [b"later"]
     assert got[0].attempts == 1
     assert late.take() == []
-
-
-def test_a_deferred_publish_before_there_is_a_channel_keeps_its_delay(node: Node) -> None:
-    node.publish_deferred("t", b"first", SECOND)
-    node.publish_deferred("t", b"second", 5 * SECOND)
-    node.advance(2 * SECOND)
-    _, inbox = node.subscribe("t", "c", 10)
-    node.advance(30 * MS)
-    assert bodies(inbox.take()) == [b"first"]
-    assert node.channel("t", "c").deferred_count == 1
-    node.advance(2960 * MS)
-    assert inbox.take() == []
-    node.advance(40 * MS)
-    assert bodies(inbox.take()) == [b"second"]
-
-
-def test_a_deferred_message_waits_while_its_topic_is_paused(node: Node) -> None:
-    _, inbox = node.subscribe("t", "c", 10)
-    topic = node.broker.topic("t")
-    node.broker.pause(topic, True)
-    node.publish_deferred("t", b"x", SECOND)
-    node.advance(2 * SECOND)
-    assert inbox.take() == []
-    node.broker.pause(topic, False)
-    node.advance(30 * MS)
-    assert bodies(inbox.take()) == [b"x"]
-
-
-def test_a_starting_topic_hands_out_nothing_until_its_channels_are_known(node: Node) -> None:
-    node.broker.directory.ask_for_channels = True
-    _, inbox = node.subscribe("t", "mine", 10)
-    node.publish("t", b"first")
-    assert inbox.take() == []
-    topic = node.broker.topic("t")
-    topic.channel("elsewhere")
-    topic.start()
-    node.turn()
-    assert bodies(inbox.take()) == [b"first"]
-    assert node.channel("t", "elsewhere").depth == 1
-
-
-def test_changes_are_reported(node: Node) -> None:
-    node.subscribe("t", "c", 0)
-    node.broker.pause(node.channel("t", "c"), True)
-    node.broker.directory.delete_channel(node.broker.topics["t"], "c")
-    node.broker.topic("e#ephemeral")
-    kinds = [(change.kind, change.channel, change.lasting) for change in node.broker.fetch_changes()]
-    assert kinds == [
-        (ChangeKind.TOPIC_CREATED, "", True), (ChangeKind.CHANNEL_CREATED, "c", True), (ChangeKind.PAUSED, "c", True),
-        (ChangeKind.CHANNEL_DELETED, "c", True), (ChangeKind.TOPIC_CREATED, "", False),
-    ]  # fmt: skip
-    assert node.broker.fetch_changes() == []
 
 
 @each("mem_queue_size", [0, 10])
@@ -279,6 +119,8 @@ def test_a_leaver_keeps_its_messages_but_not_its_connection(node: Node) -> None:
         assert node.held() == (0 if name == "c#ephemeral" else 2)
     channel = node.channel("t", "c")
     assert channel.in_flight_count == 2
+    node.subscribe("e#ephemeral", "c#ephemeral")[0].leave(node.broker)
+    assert list(node.broker.topics) == ["t"]
     node.advance(61 * SECOND)
     assert (channel.depth, channel.in_flight.runs()) == (2, [])
 

@@ -71,15 +71,6 @@ def test_each_gets_an_equal_share_the_first_the_odd_one_and_the_start_rotates() 
     assert list(to.ready) == [consumers[1], consumers[2], consumers[0]]
 
 
-def test_what_a_window_leaves_of_a_share_goes_to_the_next_consumers() -> None:
-    to = dispatch()
-    narrow, wide = join(to, 5), join(to, 100)
-    narrow.in_flight = 3
-    serve(to, Pile(10))
-    assert (narrow.message_count, narrow.in_flight, wide.message_count) == (2, 5, 8)
-    assert list(to.ready) == [wide]
-
-
 def test_each_is_served_in_one_piece_and_room_is_asked_once_and_counted_down() -> None:
     to, pile = dispatch(), Pile(10)
     pile.stretch = 3
@@ -94,20 +85,6 @@ def test_each_is_served_in_one_piece_and_room_is_asked_once_and_counted_down() -
     assert [room for _, room in pile.asked] == [250, 150, 50]
     assert (consumer.message_count, consumer.room) == (3, -50)
     assert not to.ready  # until it is refreshed
-
-
-def test_who_has_no_room_is_not_asked_again_before_a_refresh() -> None:
-    to, pile = dispatch(), Pile(3)
-    consumer = join(to, 8)
-    consumer.sink.space = 0
-    serve(to, pile)
-    assert (pile.asked, consumer.room, list(to.ready)) == ([], 0, [])
-    assert not to.refresh(consumer)
-    consumer.sink.space = 1
-    assert to.refresh(consumer)
-    assert not to.refresh(consumer)  # it is there already
-    serve(to, pile)
-    assert consumer.message_count == 3
 
 
 def test_a_supply_that_runs_dry_ends_the_pass_and_a_closed_window_leaves_at_once() -> None:
@@ -128,9 +105,10 @@ def test_a_supply_that_runs_dry_ends_the_pass_and_a_closed_window_leaves_at_once
 
 
 @each("random, kept", [(0, True), (9, True), (10, False), (99, False)])
-def test_a_sample_rate_of_nine_keeps_ten_of_a_hundred(random: int, kept: bool) -> None:
+@each("nearest_first", [False, True])
+def test_a_sample_rate_of_nine_keeps_ten_of_a_hundred(nearest_first: bool, random: int, kept: bool) -> None:
     """As in NSQ: a random number below 100 that is greater than the rate is a message that is not sent."""
-    to, pile = dispatch(random=random), Pile(4)
+    to, pile = dispatch(nearest_first, random), Pile(4)
     consumer = join(to, 3, rate=9)
     serve(to, pile)
     assert [count for count, _ in pile.asked] == [1, 1, 1]  # the whole share, one by one
@@ -149,6 +127,16 @@ def test_nearest_first_and_again_while_they_have_room() -> None:
     serve(to, Pile(20))
     assert (also_near.message_count, far.message_count) == (20, 14)
     assert to.deliveries == [2, 24, 14]
+
+
+@each("windows", [(1, 100), (100, 1), (1, 1, 100, 3), (100, 5, 1, 1), (30, 1, 20)])
+def test_no_far_consumer_gets_a_message_for_which_a_near_one_has_room(windows: tuple[int, ...]) -> None:
+    """Also when the shares of those served first were too small for what the others had no room for."""
+    to = dispatch(nearest_first=True)
+    near = [join(to, window, distance=SAME_ZONE) for window in windows]
+    far = join(to, 100)
+    serve(to, Pile(50))
+    assert (far.message_count, sum(one.message_count for one in near)) == (0, 50)
 
 
 def test_without_topology_distances_are_not_counted() -> None:

@@ -3,15 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd.core.channel.actions import kick
 from nsqd.core.channel.channel import Channel
-from nsqd.core.channel.failures import LOWERED
 from nsqd.core.limits import Limits
 from nsqd.core.reader import ReaderSettings
-from shared.topic_config import TopicConfig
 from tests.cases import each
-from tests.nsqd.core.client import Client
-from tests.nsqd.core.node import MS, SECOND, Inbox, Node, bodies, ids
+from tests.nsqd.core.node import MS, SECOND, Node, ids
 from tests.nsqd.core.promoted import promote
 
 TIMEOUT = 60 * SECOND
@@ -54,22 +50,6 @@ def test_a_process_that_dies_at_the_first_of_ten_buries_that_one(requeue_on_disc
     node.broker.check()
 
 
-@each("apart", [0, 50 * MS])
-def test_a_consumer_that_hangs_at_the_first_of_ten_buries_that_one(apart: int) -> None:
-    node = a_node()
-    consumer, inbox = node.subscribe("t", "c", 10, TIMEOUT)
-    for body in TEN:  # runs of their own, whose timeouts are one after the other
-        node.publish("t", body)
-        node.advance(apart)
-    for _ in range(20):
-        node.advance(TIMEOUT + SECOND)
-    assert buried(consumer.channel) == [(0, 3, 3, "timed out")]
-    inbox.take()
-    consumer.leave(node.broker)  # it is killed at last
-    assert failures(consumer.channel) == {}
-    node.broker.check()
-
-
 def test_a_consumer_that_answers_again_or_touches_is_not_stuck() -> None:
     node = a_node(1)
     consumer, inbox = node.subscribe("t", "c", 4, TIMEOUT)
@@ -95,39 +75,6 @@ def test_a_consumer_that_answers_again_or_touches_is_not_stuck() -> None:
     assert buried(consumer.channel) == [(0, 1, 1, "connection lost")]
 
 
-def test_what_was_in_the_hands_of_a_lost_consumer() -> None:
-    node = a_node()
-    consumer, inbox = node.subscribe("t", "c", 10)
-    node.publish("t", *TEN)
-    got = inbox.take()
-    consumer.finish(got[0].id + got[3].id)  # 1 and 2 are worked on meanwhile
-    consumer.touch(got[5].id, TIMEOUT, TIMEOUT, node.now)  # and so is 4
-    consumer.leave(node.broker)
-    assert failures(consumer.channel) == {1: 1, 2: 1, 4: 1, 5: 1}
-    node = a_node()
-    first, inbox = node.subscribe("t", "c", 5)
-    node.publish("t", *TEN[:5])
-    inbox.take()
-    first.leave(node.broker)
-    assert failures(first.channel) == {0: 1}
-    second, inbox = node.subscribe("t", "c", 5)
-    got = inbox.take()
-    assert bodies(got) == TEN[:5]
-    second.finish(got[2].id)
-    second.leave(node.broker)
-    assert failures(first.channel) == {0: 2, 1: 1}
-    node = a_node()
-    consumer, inbox = node.subscribe("t", "c", 2)
-    node.publish("t", *TEN[:2])
-    got = inbox.take()
-    consumer.requeue(got[0].id, 0, node.now)
-    node.turn()
-    assert bodies(inbox.take()) == [b"0"]  # behind 1
-    consumer.finish(got[0].id)
-    consumer.leave(node.broker)
-    assert failures(consumer.channel) == {1: 1}
-
-
 @each("is_lost", [False, True])
 def test_a_window_over_shards_is_one_window(is_lost: bool) -> None:
     node = a_node(1)
@@ -151,51 +98,6 @@ def test_a_window_over_shards_is_one_window(is_lost: bool) -> None:
         consumer.leave(node.broker)
         assert len(buried(shard)) + len(buried(channel)) <= 3  # nothing that lay behind
     node.broker.check()
-
-
-# limits that are lowered
-
-
-def requeue_so_often(node: Node, consumer: Client, inbox: Inbox, times: int, delay: int = 0) -> None:
-    for _ in range(times):
-        (one,) = inbox.take()
-        consumer.requeue(one.id, delay, node.now)
-        node.turn()
-
-
-@each("where", ["ready", "deferred"])
-def test_a_lowered_limit_holds_before_the_next_delivery(where: str) -> None:
-    node = a_node(0)
-    consumer, inbox = node.subscribe("t", "c", 1, TIMEOUT)
-    node.publish("t", b"x")
-    requeue_so_often(node, consumer, inbox, 4)
-    if where == "ready":
-        consumer.set_ready(0)
-    requeue_so_often(node, consumer, inbox, 1, SECOND if where == "deferred" else 0)
-    assert inbox.take() == []
-    node.broker.topics["t"].configure(TopicConfig(max_attempts=3))
-    consumer.set_ready(1)
-    node.advance(2 * SECOND)
-    assert inbox.take() == []
-    assert buried(consumer.channel) == [(0, 5, 5, LOWERED)]
-    node.publish("t", b"good")
-    assert bodies(inbox.take()) == [b"good"]
-    node.broker.check()
-
-
-def test_a_kicked_message_has_never_failed() -> None:
-    node = a_node(2)
-    consumer, inbox = node.subscribe("t", "c", 1)
-    node.publish("t", b"x")
-    requeue_so_often(node, consumer, inbox, 2)
-    for _ in range(3):
-        assert kick(consumer.channel, consumer.channel.buried.oldest(1)) == 1
-        node.turn()
-        requeue_so_often(node, consumer, inbox, 2)
-        assert buried(consumer.channel) == [(0, 2, 2, "requeued")]
-
-
-# any order
 
 
 @given(st.lists(st.tuples(st.sampled_from("ftr"), st.integers(0, 11)), max_size=12), st.integers(1, 12), st.booleans())

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.core.channel.inflight import NOT_IN_FLIGHT, NOT_OWNER, InFlight, Run
-from nsqd.core.timing.deferred import Message
 from nsqd.core.timing.duequeue import SLACK
 from tests.cases import each
 
@@ -53,21 +52,16 @@ def owner() -> Holder:
     return Holder()
 
 
-# taking out what was finished
-
-
 def test_a_run_is_taken_whole_or_from_its_front_and_one_call_takes_no_more(flight: InFlight, owner: Holder) -> None:
     deliver(flight, owner, 10, 5)
     deliver(flight, owner, 15, 2)
     assert repr(flight) == "<InFlight: 7 in 2 runs>"
     taken = flight.take_next(owner, names(10, 2), 0)
-    assert taken is not None
     run, first, ids = taken
     assert (first, ids, len(run)) == (10, names(10, 2), 3)
     assert (flight.count, owner.in_flight, ordinals(flight)) == (5, 5, [12, 13, 14, 15, 16])
     for at, expected in ((0, (12, names(12, 3))), (48, (15, names(15, 2)))):
         taken = flight.take_next(owner, names(12, 5), at)
-        assert taken is not None
         assert taken[1:] == expected
     assert (flight.count, owner.in_flight, flight.runs(), owner.runs) == (0, 0, [], deque())
     assert flight.take_due(1 << 62) is None, "finished messages do not expire"
@@ -80,7 +74,6 @@ def test_each_message_of_two_runs_can_be_taken_first(flight: InFlight, owner: Ho
     deliver(flight, owner, 3, 3)
     assert repr(flight.runs()[0]) == "<Run from 0: 3 in order, attempt 1, until 2000>"
     found = flight.take_out(owner, name(ordinal))
-    assert found is not None
     assert found[1] == ordinal
     apart = [run.first for run in flight.runs() if run.loose is not None]
     assert apart == {0: [], 1: [0], 2: [0]}.get(ordinal, [0, 3])
@@ -90,54 +83,12 @@ def test_each_message_of_two_runs_can_be_taken_first(flight: InFlight, owner: Ho
     flight.check()
 
 
-def test_what_is_not_in_flight_changes_nothing(flight: InFlight, owner: Holder) -> None:
-    deliver(flight, owner, 0, 3)
-    deliver(flight, owner, 10, 3)
-    for wanted in (names(7, 1), names(99, 1), b"0" * 15 + b"!"):
-        assert flight.take_next(owner, wanted, 0) is None
-        assert flight.take_out(owner, wanted) is None
-        assert flight.why_not(wanted) == NOT_IN_FLIGHT
-    assert ordinals(flight) == [0, 1, 2, 10, 11, 12]
-
-
-def test_a_message_belongs_to_one_owner(flight: InFlight, owner: Holder) -> None:
-    other = Holder()
-    deliver(flight, owner, 0, 3)
-    deliver(flight, other, 3, 3)
-    for place in range(6):
-        claimed = other if place < 3 else owner
-        assert flight.take_out(claimed, name(place)) is None
-        assert flight.why_not(name(place)) == NOT_OWNER
-    flight.take_out(owner, name(1))  # it falls apart
-    assert flight.take_out(other, name(0)) is None
-    assert (flight.why_not(name(0)), flight.why_not(name(1))) == (NOT_OWNER, NOT_IN_FLIGHT)
-    assert (owner.in_flight, other.in_flight, flight.count) == (2, 3, 5)
-
-
 def test_an_id_across_two_others_is_none(flight: InFlight, owner: Holder) -> None:
     flight.hold_run(owner, 0, b"a" * 24 + b"b" * 8, NOW, DEADLINE, b"")
     assert flight.why_not(b"a" * 12 + b"a" * 4) == NOT_OWNER
     assert flight.why_not(b"a" * 4 + b"b" * 8 + b"c" * 4) == NOT_IN_FLIGHT
     assert not flight.runs()[0].holds(b"a" * 10 + b"b" * 6)
     assert flight.runs()[0].holds(b"a" * 8 + b"b" * 8)
-
-
-# single messages
-
-
-def test_a_single_message_keeps_its_attempts_and_stamp(flight: InFlight, owner: Holder) -> None:
-    deliver(flight, owner, 0, 3)
-    found = flight.take_out(owner, name(1))
-    assert found is not None
-    run, ordinal = found
-    flight.hold_single(owner, Message(ordinal, 4, 2), name(1), NOW, DEADLINE + 5, run.stamp(ordinal))
-    found = flight.take_out(owner, name(1))
-    assert found is not None
-    again = found[0]
-    assert (again.attempts, again.failures, again.delivered, again.deadline) == (4, 2, NOW, DEADLINE + 5)
-    assert again.published(1, 1) == (1,)
-    assert run.published(1, 2) == (1, 2)
-    assert ordinals(flight) == [0, 2]
 
 
 # timeouts
@@ -149,42 +100,9 @@ def test_the_earliest_deadline_comes_first_and_not_before_its_time(flight: InFli
     assert flight.next_due() == DEADLINE
     assert flight.take_due(DEADLINE - 1) is None
     run = flight.take_due(DEADLINE)
-    assert run is not None
     assert flight.expire(run, 9) == [2, 3]
     assert flight.take_due(DEADLINE) is None
     assert (flight.next_due(), ordinals(flight), owner.in_flight) == (DEADLINE + 1, [0, 1], 2)
-
-
-@each("apart", [False, True], flight=InFlight, owner=Holder)
-def test_a_run_expires_piece_by_piece(flight: InFlight, owner: Holder, apart: bool) -> None:
-    deliver(flight, owner, 0, 5)
-    if apart:
-        flight.take_out(owner, name(4))
-    else:
-        flight.take_next(owner, name(0), 0)
-    left = [0, 1, 2, 3] if apart else [1, 2, 3, 4]
-    run = flight.take_due(DEADLINE)
-    assert run is not None
-    assert run.members(2) == {name(ordinal): ordinal for ordinal in left[:2]}
-    assert flight.expire(run, 3) == left[:3]
-    flight.put_back(run)
-    assert (flight.next_due(), flight.count, owner.in_flight) == (DEADLINE, 1, 1)
-    flight.check()
-    run = flight.take_due(DEADLINE)
-    assert run is not None
-    assert flight.expire(run, 3) == left[3:]
-    assert flight.next_due() is None
-
-
-def test_clear_leaves_owners_with_nothing(flight: InFlight, owner: Holder) -> None:
-    other = Holder()
-    deliver(flight, owner, 0, 3)
-    deliver(flight, other, 3, 1)
-    flight.hold_single(other, Message(9, 2), name(9), NOW, DEADLINE, b"")
-    flight.clear()
-    assert (owner.in_flight, other.in_flight, flight.count, flight.runs()) == (0, 0, 0, [])
-    assert (owner.runs, other.runs, flight.next_due()) == (deque(), deque(), None)
-    assert flight.why_not(name(0)) == flight.why_not(name(9)) == NOT_IN_FLIGHT
 
 
 def test_runs_that_are_over_are_not_kept(flight: InFlight, owner: Holder) -> None:

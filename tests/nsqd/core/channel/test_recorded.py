@@ -7,7 +7,6 @@ import pytest
 from nsqd.core.channel import actions, commands
 from nsqd.core.channel.actions import ChosenMessage
 from nsqd.core.channel.channel import Channel
-from nsqd.core.channel.failures import LOWERED
 from nsqd.core.channel.state import restore_message
 from nsqd.core.limits import Limits
 from nsqd.core.message.frame import encode_one
@@ -61,20 +60,20 @@ class Nobody:
 class World:
     """A channel with one consumer, its journal and its extent."""
 
-    def __init__(self, limits: Limits | None = None, attempts: int = 0, bounded: bool = False) -> None:
+    def __init__(self, limits: Limits | None = None) -> None:
         self.offsets, self.agenda, self.journal, self.shelf = TopicOffsets(1), Agenda(), Journal(), Shelf()
         self.agenda.now, self.agenda.wall = NOW, WALL
         parts = Parts(
-            "t#ephemeral" if bounded else "t",
+            "t",
             7,
             self.offsets,
             self.shelf,
             self.journal,
             self.agenda,
             limits or Limits(),
-            ReaderSettings(attempts),
+            ReaderSettings(),
             lambda below: 99,
-        )  # type: ignore[arg-type]
+        )
         self.channel = Channel("c", parts, None, None)
         self.inbox = Inbox()
         self.consumer = self.channel.subscribe(self.inbox, TIMEOUT, 0)
@@ -149,32 +148,6 @@ def test_time_outs_a_few_at_a_time_and_what_is_deferred_does_not_starve(world: W
     assert (world.channel.timeout_count, world.channel.in_flight_count, world.channel.deferred_count) == (3, 0, 0)
 
 
-def test_a_scan_serves_runs_up_to_its_limit() -> None:
-    world = World()
-    world.put(9)
-    for count in (3, 6, 9):
-        commands.set_ready(world.channel, world.consumer, count)
-        world.serve()
-    assert world.channel.scan(NOW + TIMEOUT, 5) == 5
-    assert (world.channel.in_flight_count, world.consumer.in_flight, world.channel.depth) == (4, 4, 5)
-    world.channel.check()
-
-
-def test_a_time_out_buries_at_the_limit() -> None:
-    world = World(attempts=1)
-    world.put(2)
-    commands.set_ready(world.channel, world.consumer, 5)
-    world.serve()
-    commands.requeue(world.channel, world.consumer, name(1), 0, NOW)
-    world.channel.scan(NOW + TIMEOUT, 9)
-    assert world.journal.take() == [
-        ("advance", 2),
-        ("bury", 1, name(1), 1, 1, "requeued"),
-        ("bury", 0, name(0), 1, 1, "timed out"),
-    ]
-    assert [(grave.ordinal, grave.buried) for grave in world.channel.buried.values()] == [(1, WALL), (0, WALL)]
-
-
 def test_an_operator(world: World) -> None:
     world.serve()
     world.journal.take()
@@ -224,26 +197,6 @@ def test_pause_empty_and_delete(world: World) -> None:
     assert world.serve() == []
 
 
-def test_a_bounded_channel_drops_the_newest() -> None:
-    world = World(Limits(mem_queue_size=3), bounded=True)
-    world.put(2)
-    world.put(4)
-    assert world.journal.take() == [("finish", 3, 3)]
-    assert (world.channel.dropped_count, world.channel.depth) == (3, 3)
-    commands.set_ready(world.channel, world.consumer, 9)
-    assert world.serve() == [name(0), name(1), name(2)]
-
-
-def test_a_sampled_out_message_is_finished() -> None:
-    world = World()
-    consumer = world.channel.subscribe(Inbox(), TIMEOUT, 9)
-    world.put(2)
-    commands.set_ready(world.channel, consumer, 9)
-    assert world.serve() == []
-    assert world.journal.take() == [("finish", 0, 1), ("finish", 1, 1), ("advance", 2)]
-    assert consumer.in_flight == consumer.message_count == 0
-
-
 @each("due, ready", [(NOW + 1, 0), (NOW, 1), (0, 1)])
 def test_after_a_restart_a_message_comes_at_its_time(due: int, ready: int) -> None:
     world = World()
@@ -254,26 +207,6 @@ def test_after_a_restart_a_message_comes_at_its_time(due: int, ready: int) -> No
     assert world.channel.next_due() == (None if ready else due)
     commands.set_ready(world.channel, world.consumer, 9)
     assert world.serve() == ([name(0), name(2)] if ready else [name(2)])
-
-
-def test_after_a_restart_with_a_lower_limit_what_failed_so_often_is_not_delivered_again() -> None:
-    world = World(attempts=2)
-    world.put(3)
-    world.channel.backlog.resume(2, 1)
-    restore_message(world.channel, Message(0, 5, 2), 0, NOW)
-    restore_message(world.channel, Message(1, 5, 1), 0, NOW)
-    commands.set_ready(world.channel, world.consumer, 9)
-    assert world.serve() == [name(1), name(2)]
-    assert ("bury", 0, name(0), 5, 2, LOWERED) in world.journal.take()
-
-
-def test_what_waited_in_the_topic_comes_once(world: World) -> None:
-    world.channel.delayed = 2
-    world.serve()
-    world.channel.own(NOW + 5, Message(4, 0), NOW)
-    assert (world.channel.deferred_count, world.channel.delayed, world.channel.next_due()) == (2, 1, NOW + 5)
-    world.channel.release(Message(3, 0))
-    assert (world.channel.deferred_count, world.channel.delayed, world.channel.depth) == (1, 0, 3)
 
 
 def test_a_touch_has_a_limit(world: World) -> None:

@@ -40,7 +40,6 @@ def finished(node: Node, consumer: Client, *deliveries: Delivery) -> list[int]:
 def recorded(node: Node) -> list[int]:
     """Whole seconds of all that was recorded: exact enough while there are few."""
     latency = node.channel("t", "c").latency
-    assert latency is not None
     counts = [0, *node.broker.context.latencies.cumulative([second * SECOND + 100 * MS for second in range(20)])]
     assert latency.result(node.now)["count"] == counts[-1]
     return [second for second in range(20) for _ in range(counts[second + 1] - counts[second])]
@@ -48,16 +47,6 @@ def recorded(node: Node) -> list[int]:
 
 def take(inbox: Inbox) -> dict[bytes, Delivery]:
     return {delivery.body: delivery for delivery in inbox.take()}
-
-
-def test_a_run_finished_in_order(node: Node) -> None:
-    consumer, got = one_run(node, 4)
-    assert len(consumer.runs) == 1
-    node.advance(SECOND)
-    assert finished(node, consumer, *got[:2]) == [3, 4]
-    node.advance(SECOND)
-    assert finished(node, consumer, *got[2:]) == [2, 3, 3, 4]
-    assert node.held() == 0
 
 
 @each("order", [(3, 0, 1, 2), (1, 3, 2, 0), (2, 1, 0, 3), (0, 3, 2, 1)])
@@ -68,13 +57,6 @@ def test_a_run_that_falls_apart(order: tuple[int, ...]) -> None:
     for index in order:
         expected.append(3 - index)
         assert finished(node, consumer, got[index]) == sorted(expected)
-
-
-def test_touched_within_a_longer_run(node: Node) -> None:
-    consumer, got = one_run(node, 5)
-    consumer.touch(got[3].id, 60 * SECOND, 100 * SECOND, node.now)
-    assert finished(node, consumer, got[3]) == [1]
-    assert finished(node, consumer, got[1], got[0], got[4], got[2]) == [0, 1, 2, 3, 4]
 
 
 @each("how", ["requeued", "deferred", "timed out", "touched"])
@@ -109,18 +91,6 @@ def test_only_what_was_finished_counts(node: Node) -> None:
     assert recorded(node) == []
 
 
-def test_each_channel_on_its_own_and_the_node_in_all(node: Node) -> None:
-    consumer, inbox = subscribe(node)
-    other, others = node.subscribe("t", "d", 5)
-    node.publish("t", b"x")
-    assert consumer.finish(ids(inbox.take())) == []
-    node.advance(SECOND)
-    assert other.finish(ids(others.take())) == []
-    results = [node.channel("t", name).latency for name in "cd"]
-    assert [latency.result(node.now)["count"] for latency in results if latency] == [1, 1]
-    assert node.broker.context.latencies.count == 2
-
-
 def test_runs_that_are_over_keep_no_stamps(node: Node) -> None:
     consumer, inbox = node.subscribe("t", "c", 2500)
     for _ in range(10):
@@ -130,19 +100,3 @@ def test_runs_that_are_over_keep_no_stamps(node: Node) -> None:
     fresh = consumer.channel.in_flight._fresh
     assert len(fresh) == 10
     assert sum(len(run.stamps) for run in fresh) == 200 * 8
-
-
-def test_without_percentiles_nothing_is_kept_for_them() -> None:
-    node = Node()
-    consumer, inbox = subscribe(node)
-    node.publish("t", b"1", b"2", b"3")
-    got = inbox.take()
-    channel = consumer.channel
-    consumer.touch(got[1].id, SECOND, 9 * SECOND, node.now)
-    consumer.requeue(got[2].id, 0, node.now)
-    node.turn()
-    assert len(channel.in_flight.runs()) == 3
-    assert all(run.stamps == b"" for run in channel.in_flight.runs())
-    assert channel.latency is None
-    assert consumer.finish(ids(got)) == []
-    assert node.broker.context.latencies.count == 0

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 from nsqd.core.limits import Limits
 from nsqd.core.measurement.outcomes import MOST_CHANGES, MOST_EVENTS, Events, Outcome, OutcomeEvent, Producers
-from nsqd.core.message.attributes import NONE, Attributes
-from nsqd.core.work_queue.job import JobState
+from nsqd.core.message.attributes import Attributes
 from tests.nsqd.core.node import SECOND, Node, ids
 
 
@@ -44,7 +43,6 @@ def measured(share: float = 0.0) -> Node:
 def reported(node: Node) -> dict[str, tuple[int, int, int, int, int, int]]:
     """finished, attempts, requeued, timed out, buried, latencies; by producer."""
     outcomes = node.channel("t", "c").outcomes
-    assert outcomes is not None
     return {name: numbers(one) for name, one in outcomes.fetch_counts().items()}
 
 
@@ -79,18 +77,6 @@ def test_each_producer_has_its_own() -> None:
     assert reported(node) == {"": (1, 2, 0, 0, 0, 1)}
 
 
-def test_a_consumer_that_leaves_requeues() -> None:
-    node = Node(Limits(measures=True, requeue_on_disconnect=True))
-    consumer, inbox = node.subscribe("t", "c", 100)
-    node.publish("t", b"1", b"2")
-    assert len(inbox.take()) == 2
-    consumer.leave(node.broker)
-    assert reported(node) == {"": (0, 0, 2, 0, 0, 0)}
-    unmeasured = Node()
-    assert unmeasured.channel("t", "c").outcomes is None
-    assert unmeasured.broker.topic("t").intake.producers is None
-
-
 def test_events_of_all() -> None:
     node = measured(1.0)
     consumer, inbox = node.subscribe("t", "c", 100, 2 * SECOND)
@@ -120,48 +106,3 @@ def test_events_of_a_share_are_all_of_a_message_or_none_and_dropped_ones_are_cou
     for _ in range(MOST_EVENTS + 3):
         events.add(event)
     assert (len(events.fetch()), events.dropped) == (MOST_EVENTS, 3)
-
-
-# for one channel
-
-
-def test_what_is_for_one_channel_reaches_no_other() -> None:
-    node = Node()
-    topic = node.broker.topic("t")
-    channels = [topic.channel(name) for name in ("a", "b")]
-    work = node.broker.tubes.attach(topic)
-    node.publish("t", b"before")
-    node.turn()
-    assert topic.publish_to(channels[0], [b"1", b"2"], Attributes(key="k")) == 0
-    assert topic.publish_to(channels[0], [b"1", b"2"], Attributes(key="k")) == 2
-    assert topic.publish_to(channels[0], [b"3"], NONE) == 0
-    node.turn()
-    node.publish("t", b"after")
-    node.turn()
-    assert [channel.depth for channel in channels] == [5, 2]
-    for name, wanted in (("a", [b"before", b"1", b"2", b"3", b"after"]), ("b", [b"before", b"after"])):
-        _, inbox = node.subscribe("t", name, 100)
-        node.turn()
-        assert [delivery.body for delivery in inbox.take()] == wanted
-    assert work.table.counts[JobState.READY] == 2
-    assert (topic.intake.message_count, topic.intake.duplicate_count) == (5, 2)
-    node.broker.check()
-
-
-def test_ephemeral_channels_lose_nothing_by_what_is_for_another() -> None:
-    node = Node(Limits(mem_queue_size=10))
-    topic = node.broker.topic("t")
-    kept, other, own = (topic.channel(name) for name in ("a", "e#ephemeral", "own#ephemeral"))
-    node.publish("t", *[b"%d" % number for number in range(8)])
-    node.turn()
-    assert topic.publish_to(kept, [b"k%d" % number for number in range(31)], NONE) == 0
-    assert topic.publish_to(own, [b"o%d" % number for number in range(31)], NONE) == 0
-    node.turn()
-    assert [channel.depth for channel in (kept, other, own)] == [39, 8, 10]
-    assert own.dropped_count == 29
-    node.publish("t", b"8", b"9")
-    node.turn()
-    _, inbox = node.subscribe("t", "e#ephemeral", 100)
-    node.turn()
-    assert [delivery.body for delivery in inbox.take()] == [b"%d" % number for number in range(10)]
-    node.broker.check()

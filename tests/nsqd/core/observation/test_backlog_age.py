@@ -30,27 +30,6 @@ def test_what_no_channel_was_given_yet_and_what_was_pulled_out_ahead_of_the_curs
     assert backlog_age.oldest_of_channel(channel) == 0
 
 
-def test_what_is_in_flight_does_not_wait_and_what_came_back_does() -> None:
-    node = Node()
-    node.channel("t", "c")
-    node.publish("t", b"a")
-    before = backlog_age.oldest_of_channel(node.channel("t", "c"))
-    node.advance(SECOND)
-    node.publish("t", b"b")
-    consumer, inbox = node.subscribe("t", "c", ready=1)
-    node.turn()
-    (delivery,) = inbox.take()
-    assert backlog_age.oldest_of_channel(consumer.channel) == before + SECOND  # the second alone waits
-    consumer.set_ready(0)
-    consumer.requeue(delivery.id, 0, node.now)
-    node.turn()
-    assert backlog_age.oldest_of_channel(consumer.channel) == before == delivery.timestamp
-    for _ in range(3):  # to look is not to touch
-        assert backlog_age.oldest_of_channel(consumer.channel) == before
-    consumer.channel.check()
-    node.subscribe("t", "c", ready=9)[0].channel.check()
-
-
 def test_the_index_knows_the_age_of_messages_on_disk() -> None:
     disk, clock = SimDisk(), Clock()
     node = SimNode(disk, Durability.OS, clock, Random(1), Limits())

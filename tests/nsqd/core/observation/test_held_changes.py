@@ -19,44 +19,10 @@ def test_a_change_is_that_of_five_minutes() -> None:
         elif number == 2:
             assert held.change(0) == (2, 2 * FINE)
     change = held.change(0)
-    assert change is not None
     messages, seconds = change
     assert SPAN - EVERY <= seconds <= SPAN
     assert messages == seconds // FINE
     assert repr(held) == "<HeldChanges of 1 places, 11 looks before>"
-
-
-def test_who_is_new_at_a_place_has_no_past() -> None:
-    held = HeldChanges()
-    held.enter(0, 5)
-    held.end_look(T0)
-    held.enter(2, 7)
-    held.end_look(T0 + EVERY)
-    assert (held.change(0), held.change(2)) == ((0, EVERY), None)
-    held.enter(0, 9)
-    held.end_look(T0 + 2 * EVERY)
-    held.set(0, 8)
-    held.end_look(T0 + 3 * EVERY)
-    assert (held.change(0), held.change(2)) == ((-1, EVERY), (0, 2 * EVERY))
-
-
-def test_a_clock_that_goes_back_begins_anew_and_messages_that_come_or_go_with_a_log_are_no_change() -> None:
-    held = HeldChanges()
-    held.enter(0, 5)
-    held.end_look(T0)
-    held.set(0, 6)
-    held.end_look(T0 - 1000)
-    assert held.change(0) is None
-    held.end_look(T0 - 1000 + EVERY)
-    assert held.change(0) == (0, EVERY)
-    for messages in (40, -40):
-        held = HeldChanges()
-        held.enter(0, 50)
-        held.end_look(T0)
-        held.shift(0, messages)
-        held.set(0, 50 + messages + 3)
-        held.end_look(T0 + EVERY)
-        assert held.change(0) == (3, EVERY)
 
 
 def test_the_changes_of_channels_and_of_what_no_channel_was_given() -> None:

@@ -1,15 +1,12 @@
 """The recent activity of topics and channels, of an hour and a day, read or not."""
 
 import pytest
-import trio
-import trio.testing
 
 from nsqd.core.observation import series as module
-from nsqd.core.observation.series import COARSE, COUNTERS, FINE, FINE_SLOTS, NAMES, Columns, Series, Steps
+from nsqd.core.observation.series import COUNTERS, FINE, NAMES, Columns, Series, Steps
 from nsqd.core.observation.series_block import SIZE
 from nsqd.core.timing.deferred import Message
-from nsqd.tasks.series_task import note_series
-from tests.nsqd.core.node import MS, SECOND, Node, ids
+from tests.nsqd.core.node import MS, SECOND, Node
 
 T0 = 1_800_000_000  # s; a multiple of both steps
 
@@ -20,39 +17,11 @@ def note(series: Series, node: Node, at: int) -> None:
 
 
 def columns(steps: Steps | None) -> Columns:
-    assert steps is not None
     return steps.columns()
 
 
 def last(steps: Steps | None) -> dict[str, int | None]:
     return {name: values[-1] for name, values in columns(steps).items()}
-
-
-async def test_messages_that_come_and_go(autojump_clock: trio.testing.MockClock) -> None:
-    node, series = Node(), Series()
-    consumer, inbox = node.subscribe("t", "c", 2)
-    node.publish("t", *[b"x"] * 5)
-    topic, began = node.broker.topics["t"], trio.current_time()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(note_series, node.broker, series, lambda: T0 + 1 + trio.current_time() - began)
-        assert series.hour_of(topic) is series.day_of(topic) is None
-        await trio.sleep(FINE + 1)
-        node.publish("t", *[b"y"] * 3)
-        assert consumer.finish(ids(inbox.take())) == []
-        node.turn()
-        await trio.sleep(FINE)
-        hour = series.hour_of(topic)
-        shown = columns(hour)
-        assert {name: shown[name] for name in ("published", "finished", "depth", "in_flight")} == {
-            "published": [None, 3], "finished": [None, 2], "depth": [3, 4], "in_flight": [2, 2],
-        }  # fmt: skip
-        assert hour is not None
-        assert (hour.step, hour.first) == (FINE, T0)
-        assert series.day_of(topic) is None
-        await trio.sleep(2 * COARSE)
-        day = columns(series.day_of(topic))
-        assert (day["depth"], day["published"]) == ([4, 4], [None, 0])
-        nursery.cancel_scope.cancel()
 
 
 def test_all_that_happens_in_a_channel_and_its_topic() -> None:
@@ -80,26 +49,6 @@ def test_all_that_happens_in_a_channel_and_its_topic() -> None:
     assert last(series.hour_of(node.broker.topics["lonely"])) == dict.fromkeys(NAMES, 0) | {"depth": 2} | dict.fromkeys(
         NAMES[:COUNTERS]
     )
-
-
-def test_a_clock_that_goes_back_steps_that_were_missed_and_an_hour() -> None:
-    node, series = Node(), Series()
-    channel = node.channel("t", "c")
-    for at, count in ((10, 5), (20, 1), (0, 7), (50, 2), (60, 1)):
-        node.publish("t", *[b"x"] * count)
-        note(series, node, T0 + at)
-    shown = columns(series.hour_of(channel))
-    assert shown["published"] == [None, 1, None, None, None, 1]
-    assert shown["depth"] == [5, 6, None, None, 15, 16]
-    node, series = Node(), Series()
-    channel = node.channel("t", "c")
-    for number in range(FINE_SLOTS + 50):
-        node.publish("t", b"x")
-        note(series, node, T0 + number * FINE)
-    shown = columns(series.hour_of(channel))["published"]
-    assert (len(shown), set(shown)) == (FINE_SLOTS, {1})
-    day = columns(series.day_of(channel))
-    assert day["published"][1:] == [30] * (len(day["depth"]) - 1)
 
 
 def test_an_emptied_and_a_deleted_channel() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd.core.observation.series_block import ROW_OVERHEAD, SIZE, WIDTH, Block, Ring, read_back
+from nsqd.core.observation.series_block import ROW_OVERHEAD, WIDTH, Block, Ring, read_back
 
 COUNTERS = 4
 T0 = 1_800_000_000  # s; a multiple of the step
@@ -42,7 +42,6 @@ def test_rows_have_what_was_recorded(moves: list[tuple[int, list[int]]]) -> None
     if not moves:
         assert values is None
         return
-    assert values is not None
     columns, first = read_back(values, COUNTERS), values.slots[0]
     last = max(noted)
     assert first >= last - 7
@@ -60,7 +59,6 @@ def test_rows_have_what_was_recorded(moves: list[tuple[int, list[int]]]) -> None
         else:
             assert shown[:COUNTERS] == [max(0, new - old) for new, old in zip(state, before[1], strict=True)][:COUNTERS]
     other = block.values(4, ring)
-    assert other is not None
     assert read_back(other, COUNTERS)[-1][-1] == 7
 
 
@@ -80,39 +78,3 @@ def test_who_did_nothing_takes_nothing() -> None:
     for number in range(9):
         put(block, ring, T0 + 210 + number * 10)
     assert block.stored_bytes == 8 * (8 + 1)
-
-
-def test_a_place_is_taken_by_another() -> None:
-    ring = Ring(10, 8)
-    block, first = Block[Subject](ring), Subject()
-    block.enter(SIZE - 1, first, array("q", [5] * WIDTH), [ring])
-    put(block, ring, T0)
-    first.deleted = True
-    assert block.drop_deleted() == [(SIZE - 1, first)]
-    assert block.drop_deleted() == []
-    put(block, ring, T0 + 10)
-    block.enter(SIZE - 1, Subject(), array("q", [9] * WIDTH), [ring])
-    assert block.values(SIZE - 1, ring) is None
-    put(block, ring, T0 + 20)
-    block.set(SIZE - 1, array("q", [11] * WIDTH))
-    put(block, ring, T0 + 30)
-    values = block.values(SIZE - 1, ring)
-    assert values is not None
-    assert values.slots[0] == T0 // 10 + 1
-    columns = read_back(values, COUNTERS)
-    assert (columns[0], columns[-1]) == ([None, 2], [9, 11])
-
-
-def test_a_ring_that_forgets_early() -> None:
-    ring = Ring(10, 8)
-    block = Block[Subject](ring)
-    block.enter(0, Subject(), array("q", [0] * WIDTH), [ring])
-    for number in range(6):
-        block.set(0, array("q", [number] * WIDTH))
-        put(block, ring, T0 + number * 10)
-    ring.forget(3)
-    values = block.values(0, ring)
-    assert values is not None
-    assert read_back(values, COUNTERS)[0] == [None, 1, 1]
-    block.trim([ring])
-    assert read_back(block.values(0, ring) or values, COUNTERS)[-1] == [3, 4, 5]

@@ -6,16 +6,13 @@ import pytest
 import trio
 
 from nsqd.core.limits import Limits
-from nsqd.core.observation.drain_status import DrainStatus, drain_statuses
 from nsqd.core.observation.series import COUNTERS, NAMES, Series
-from nsqd.core.observation.sums import ShardCounts, channel_sums, is_paused, oldest_of_channel, topic_depth
+from nsqd.core.observation.sums import channel_sums, is_paused, oldest_of_channel, topic_depth
 from nsqd.core.timing.deferred import Message
-from nsqd.http.figures import _walk as walk
-from nsqd.http.overview import COLUMNS, OverviewRows
+from nsqd.http.overview import OverviewRows
 from nsqd.http.pauses import _walk as walk_pauses
 from nsqd.http.stats import Stats
 from nsqd.http.stats_client import _rdy, _total
-from nsqd.statsd.report import Report
 from nsqd.tasks.deliveries import Deliveries
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import SECOND, Node, ids
@@ -53,31 +50,10 @@ def test_the_sums_of_a_channel_also_in_stats(node: Node, client: Client) -> None
     assert (_rdy(client.consumer), totals) == (0, [5, 8])
     assert (_rdy(None), _total(None, "in_flight")) == (0, 0)
     answer = Stats(http_node(node.broker)).answer_in_turn("t", "", False, False)
-    assert answer is not None
     (topic,) = json.loads(answer)["topics"]
     (channel,) = topic["channels"]
     wanted = {"depth": 2, "in_flight_count": 5, "deferred_count": 2, "buried_count": 1, "message_count": 10}
     assert (wanted | {"requeue_count": 2, "paused": False}).items() <= channel.items()
-
-
-def test_metrics_statsd_overview_drain_and_series(node: Node, client: Client) -> None:
-    rows = dict(walk(node.broker))
-    assert rows["channels"].gauges == (2, 5, 2, 1, 1)
-    assert rows["channels"].counters == (10, 2, 0, 0)
-    report = Report("p.", 1_000_000, None, False)
-    for _ in report.topic(node.broker.topics["t"], node.now):
-        pass
-    lines = b"".join(report.packets.pop_packets()).decode().splitlines()
-    assert "p.topic.t.channel.c.in_flight_count:5|g" in lines
-    assert "p.topic.t.channel.c.message_count:10|c" in lines
-    overview = OverviewRows()
-    overview.add(node.broker.topics["t"])
-    columns = {name: values[0] for name, values in overview.as_answer(COLUMNS)["columns"].items()}
-    assert (columns["depth"], columns["in_flight"], columns["deferred"], columns["buried"]) == (2, 5, 2, 1)
-    left = DrainStatus()
-    for one in drain_statuses(node.broker, ""):
-        left = left.plus(one)
-    assert left == DrainStatus(2, 5, 2, 1, 0)
 
 
 def test_pauses_and_the_oldest_message_of_all_logs_are_reported(node: Node) -> None:
@@ -113,7 +89,6 @@ def test_latencies_and_outcomes_of_all_logs_are_summed() -> None:
     promote(node, 8, "t", "c", b"a", b"b")
     consumer.finish(ids(inbox.take()))
     channel = node.channel("t", "c")
-    assert channel.latency is not None
     assert channel.latency.result(node.now)["count"] == 3
     assert node.broker.context.latencies.count == 3
     task = Deliveries(node.broker, "statistics", 7, lambda: None)
@@ -158,25 +133,3 @@ def test_attaching_a_log_counts_as_nothing_and_what_becomes_of_its_messages_from
     note(series, node, T0 + 50)
     assert counts_of(last(series.hour_of(consumer.channel))) == counted(finished=1)
     assert columns(series.hour_of(consumer.channel))["finished"] == [None, 0, 1, 0, 1]
-
-
-def test_messages_that_come_and_go_with_logs_are_reported_and_a_deleted_channel_is_forgotten() -> None:
-    node, counts, series = Node(), ShardCounts(), Series()
-    channel = node.channel("t", "c")
-    node.publish("t", b"own")
-    assert counts.totals(channel) == ((1, 0, 0, 0), 0)
-    log = promote(node, 8, "t", "c", b"a", b"b")
-    other = promote(node, 9, "t", "c", b"c")
-    assert counts.totals(channel) == ((1, 0, 0, 0), 3)
-    assert counts.totals(channel).attached == 0
-    assert repr(counts) == "<ShardCounts of 2 shards>"
-    log.detach()
-    assert counts.totals(channel) == ((1, 0, 0, 0), -2)
-    note(series, node, T0 + 10)
-    assert len(series._sharded) == 1
-    other.detach()
-    assert counts.totals(channel) == ((1, 0, 0, 0), -1)
-    node.broker.topics["t"].delete_channel("c")
-    node.turn()
-    note(series, node, T0 + 20)
-    assert series._sharded == {}

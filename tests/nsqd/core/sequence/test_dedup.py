@@ -1,6 +1,5 @@
 """Deduplicated publish in the core: keys with their window, producers with their numbers, and what carries attributes."""
 
-from nsqd.core.limits import Limits
 from nsqd.core.message.attributes import Attributes, is_word, read_sequence, unpack
 from nsqd.core.sequence.dedup import Dedup, DedupLimits, Remembered
 from tests.cases import each
@@ -91,18 +90,6 @@ def test_what_is_published_twice_is_delivered_once_also_with_a_delay() -> None:
     node.advance(200 * MS)
     assert bodies(inbox.take()) == [b"1"]
     node.broker.check()
-
-
-def test_topics_remember_apart_a_deleted_one_nothing_and_an_ephemeral_one_keeps_to_its_bound() -> None:
-    node = Node(Limits(mem_queue_size=2))
-    assert node.broker.topic("t").intake.publish_with([b"1"], key("k")) == 0
-    assert node.broker.topic("u").intake.publish_with([b"1"], key("k")) == 0
-    node.broker.delete_topic("t")
-    assert node.broker.topic("t").intake.publish_with([b"1"], key("k")) == 0
-    topic = node.broker.topic("t#ephemeral")
-    assert topic.intake.publish_with([b"1", b"2", b"3"], by("p", 0)) == 0
-    node.turn()
-    assert (topic.depth, topic.intake.dropped_count) == (2, 1)
 
 
 def test_a_part_of_the_messages_keeps_the_bytes_of_the_attributes() -> None:

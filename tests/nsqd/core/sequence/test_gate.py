@@ -56,21 +56,6 @@ def test_a_message_does_not_time_out_before_it_has_left_and_then_once() -> None:
     assert finish(one.channel, one.consumer, messages[0].id) == []
 
 
-def test_what_has_left_or_whose_client_is_gone_times_out() -> None:
-    one = Consuming()
-    one.copy()
-    one.node.turn()
-    one.node.advance(500 * MS)
-    one.publish()  # which waits
-    one.node.turn()
-    one.node.advance(600 * MS)
-    assert one.channel.timeout_count == 1
-    one = Consuming()
-    one.channel.unsubscribe(one.consumer)
-    one.node.advance(1500 * MS)
-    assert (one.channel.in_flight.count, one.channel.depth) == (0, 1)
-
-
 def test_the_time_to_run_of_a_job_begins_when_it_has_left() -> None:
     bench, mark = Bench(), Mark("leaving")
     bench.offsets.gate = Gate(mark, lambda marks: None, 0)

@@ -3,26 +3,12 @@
 from collections.abc import Iterator
 
 from nsqd.core.timing.agenda import AT_ONCE, Agenda
-from tests.cases import each
 
 
 def steps(done: list[str], name: str, count: int) -> Iterator[None]:
     for step in range(count):
         done.append(f"{name}{step}")
         yield
-
-
-@each("count, turns", [(AT_ONCE - 1, 0), (2 * AT_ONCE + 1, 2)])
-def test_little_work_is_done_at_once_and_much_in_several_turns(count: int, turns: int) -> None:
-    agenda, done = Agenda(), list[str]()
-    agenda.reclaimer.add(steps(done, "a", count))
-    for turn in range(1, turns + 1):
-        assert len(done) == turn * AT_ONCE
-        assert agenda.awake
-        agenda.serve()
-    assert len(done) == count
-    assert agenda.reclaimer.is_idle
-    assert not agenda.awake
 
 
 def test_what_came_first_is_finished_first_and_all_of_it_now_if_asked() -> None:

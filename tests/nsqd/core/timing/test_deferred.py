@@ -21,22 +21,6 @@ def drain(deferred: Deferred, now: int) -> list[int]:
             return out
 
 
-def test_near_and_far_come_when_due_and_far_ones_are_packed() -> None:
-    deferred = Deferred()
-    deferred.push(5 * SECOND, Message(1, 0), 0)
-    deferred.push(3600 * SECOND, Message(2, 4), 0)
-    assert deferred.count == 2
-    assert deferred.wake_at() == 5 * SECOND
-    assert drain(deferred, 5 * SECOND) == [1]
-    assert deferred.wake_at() == 3600 * SECOND - MINUTE  # its page moves near a minute before
-    assert (len(deferred._timer_heap), sum(map(len, deferred.packed()[1]))) == (0, 24)
-    assert drain(deferred, 3599 * SECOND) == []
-    assert deferred.approach(3600 * SECOND, 10) == 0
-    (message,) = deferred.pop_due(3600 * SECOND, 10)
-    assert (message.ordinal, message.attempts) == (2, 4)
-    assert deferred.wake_at() is None
-
-
 def test_messages_can_be_taken_out_from_an_ordinal_on_or_a_few_at_a_time() -> None:
     deferred = Deferred()
     for ordinal, due in ((1, SECOND), (2, 3 * MINUTE), (3, 2 * SECOND), (4, 4 * MINUTE)):

@@ -13,19 +13,6 @@ class Item:
     """Something that can be weakly referred to."""
 
 
-def test_earliest_first_and_equal_times_in_order_and_a_limit_leaves_the_rest() -> None:
-    queue: DueQueue[str] = DueQueue()
-    for due, item in ((3, "c"), (1, "a"), (2, "b1"), (2, "b2")):
-        queue.push(due, item)
-    assert queue.next_due() == 1
-    assert queue.pop_due(2, 2) == ["a", "b1"]
-    assert len(queue) == 2
-    assert queue.pop_due(2, 10) == ["b2"]
-    assert queue.pop_due(2, 10) == []
-    assert queue.next_due() == 3
-    queue.check()
-
-
 def test_removed_items_do_not_come_out_and_are_freed_at_once_and_clear_voids_handles() -> None:
     queue: DueQueue[Item] = DueQueue()
     item = Item()

@@ -4,7 +4,7 @@ from random import Random
 
 from nsqd.core.limits import Limits
 from nsqd.core.timing.agenda import Agenda
-from nsqd.core.timing.scan import INTERVAL, NEVER, TURN_MESSAGES, WORKER_MESSAGES, ScanPool
+from nsqd.core.timing.scan import ScanPool
 from tests.cases import each
 from tests.nsqd.core.node import MS, SECOND, Node
 
@@ -44,20 +44,6 @@ def filled(scan: ScanPool, queues: list[FakeQueue]) -> list[FakeQueue]:
     return queues
 
 
-def test_pool_size_follows_the_channels() -> None:
-    scan = pool()
-    queues = []
-    sizes = []
-    for _ in range(20):
-        queues += filled(scan, [FakeQueue()])
-        sizes.append(scan.statistics.workers)
-    assert sizes == [1] * 7 + [2] * 4 + [3] * 4 + [4] * 5
-    for queue in queues:
-        scan.discard(queue)
-    assert scan.statistics.workers == 1
-    scan.check()
-
-
 def test_due_queues_are_served_before_random_ones_and_discarded_ones_never() -> None:
     scan = pool(selection=5)
     idle = filled(scan, [FakeQueue() for _ in range(100)])
@@ -83,47 +69,6 @@ def test_more_than_a_quarter_dirty_means_another_pass_in_the_same_turn(idle: int
     assert scan.next_turn() == (1 if due else None)
     scan.turn(1)
     assert (scan.statistics.served, scan.statistics.passes, scan.next_turn()) == (due, passes, None)
-
-
-def test_a_slice_is_bounded_and_the_turn_too_and_each_worker_has_its_share() -> None:
-    scan = pool()
-    filled(scan, [FakeQueue(due=1, messages=10 * TURN_MESSAGES) for _ in range(30)])
-    for turn in range(1, 4):
-        scan.turn(1)
-        assert turn * TURN_MESSAGES <= scan.statistics.served <= turn * (TURN_MESSAGES + 4 * WORKER_MESSAGES)
-        assert scan.next_turn() == 1  # there is more: at once, after the next I/O
-    scan = pool(selection=20, workers=4)
-    queues = filled(scan, [FakeQueue(due=1, messages=10_000) for _ in range(16)])
-    scan._pass(1)
-    assert scan.statistics.served == 4 * WORKER_MESSAGES
-    assert sum(queue.scans for queue in queues) == 4  # the others keep their place in the index
-    scan.check()
-
-
-def test_before_the_time_that_the_agenda_has_the_scan_does_nothing() -> None:
-    scan = pool()
-    agenda = scan._agenda
-    scan.turn(1)
-    assert agenda.scan_at == NEVER
-    filled(scan, [FakeQueue(due=2 * INTERVAL)])
-    assert agenda.scan_at == 0, "the new entry may be due at once"
-    scan.turn(2)
-    early = agenda.scan_at
-    scan.turn(early - 1)
-    assert (scan.statistics.passes, agenda.scan_at) == (0, early)
-    scan.turn(early)
-    assert scan.statistics.passes == 1
-
-
-def test_one_hot_queue_among_idle_ones_is_not_late() -> None:
-    scan = pool()
-    (hot, *_) = filled(scan, [FakeQueue(due=1, messages=5000)] + [FakeQueue() for _ in range(30)])
-    turns = 0
-    while hot.messages:
-        assert scan.next_turn() == 1  # never a pause while something is due
-        scan.turn(1)
-        turns += 1
-    assert turns <= 5000 // TURN_MESSAGES + 1
 
 
 def test_nothing_fires_early_or_more_than_100_ms_late_on_hundreds_of_channels() -> None:

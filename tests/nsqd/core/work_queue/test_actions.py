@@ -2,11 +2,11 @@
 
 from nsqd.core.limits import Limits
 from nsqd.core.work_queue.actions import BURY, DELETE, KICK, RELEASE, Action, act, named
-from nsqd.core.work_queue.job import Job, JobState
+from nsqd.core.work_queue.job import JobState
 from nsqd.core.work_queue.tube import Tube
 from tests.cases import each
 from tests.nsqd.core.node import Node
-from tests.nsqd.protocols.beanstalk.wire import Wire, facts, put
+from tests.nsqd.protocols.beanstalk.wire import Wire, put
 
 IDS = {JobState.READY: 1, JobState.RESERVED: 2, JobState.DELAYED: 3, JobState.BURIED: 4}
 
@@ -15,9 +15,7 @@ def in_every_state(wire: Wire) -> Tube:
     """One job in each: see IDS."""
     wire.ask(put(b"ready", 7) + put(b"reserved", 7) + put(b"delayed", 7, delay=100) + put(b"buried", 7))
     wire.ask(b"reserve-job 2\r\nreserve-job 4\r\nbury 4 7\r\n")
-    tube = wire.node.broker.tubes.tube("default")
-    assert tube is not None
-    return tube
+    return wire.node.broker.tubes.tube("default")
 
 
 def state_of(tube: Tube, job_id: int) -> JobState | None:
@@ -52,51 +50,6 @@ def test_what_may_be_done_and_only_to_jobs_of_the_tube() -> None:
     assert named(tube, [5, 77, 10**19]) == []
     assert act(tube, RELEASE, named(tube, [2])) == 1, "though it was given up"
     assert state_of(tube, 2) is JobState.READY
-
-
-@each("action", [DELETE, RELEASE])
-def test_a_worker_loses_what_is_taken_from_it(action: Action) -> None:
-    wire = Wire()
-    tube = in_every_state(wire)
-    assert act(tube, action, named(tube, [2])) == 1
-    for line in (b"touch 2", b"release 2 0 0", b"bury 2 0", *[b"delete 2"] * (action is DELETE)):
-        assert wire.ask(line + b"\r\n") == b"NOT_FOUND\r\n"
-    wire.advance(100_000)  # its reservation would have ended
-    assert wire.node.broker.tubes.listed.timeouts == 0
-    wire.leave()
-    wire.node.broker.tubes.check()
-
-
-def test_who_waits_gets_what_is_released_and_is_not_warned_of_what_is_deleted() -> None:
-    node = Node(Limits())
-    holder, waiter = Wire(node), Wire(node)
-    holder.ask(put(b"x", ttr=5) + put(b"y", ttr=5) + b"reserve\r\nreserve\r\n")
-    tube = node.broker.tubes.tube("default")
-    assert tube is not None
-    waiter.send(b"reserve\r\n")
-    assert act(tube, RELEASE, named(tube, [2])) == 1
-    node.turn()
-    assert waiter.said() == b"RESERVED 2 1\r\ny\r\n"
-    holder.send(b"reserve-with-timeout 20\r\n")
-    assert act(tube, DELETE, named(tube, [1])) == 1
-    assert act(tube, DELETE, named(tube, [1])) == 0
-    holder.advance(4500)
-    assert holder.said() == b""  # no DEADLINE_SOON: it holds nothing
-    node.broker.tubes.check()
-
-
-def test_counts_go_on() -> None:
-    wire = Wire()
-    tube = in_every_state(wire)
-
-    def counted(job: Job) -> tuple[int, int, int, int]:
-        return job.reserves, job.releases, job.buries, job.kicks
-
-    act(tube, RELEASE, named(tube, [2]))
-    act(tube, BURY, named(tube, [2]))
-    act(tube, KICK, named(tube, [2]))
-    assert counted(named(tube, [2])[0]) == (1, 1, 1, 1)
-    assert facts(wire.ask(b"stats-job 2\r\n"))["state"] == "ready"
 
 
 def test_a_tube_is_deleted_with_its_last_job_if_it_has_no_users() -> None:

@@ -53,26 +53,3 @@ def test_entries_are_a_sorted_list_of_numbers(moves: list[tuple[str, int | tuple
         found = list(entries.ascending())
         assert found == sorted(found)
         assert set(found) == set(+model)
-
-
-def test_runs_that_follow_each_other_are_one_run_until_it_is_over() -> None:
-    entries = Entries()
-    for first in range(5, 50, 5):
-        entries.add_run(first, first + 5)
-        entries.advance(entries.heap[0] + 1)
-    assert list(entries.ascending()) == list(range(14, 50))
-    assert len(entries) == 2  # the one that is consumed, and the one that grows
-    entries.advance(50)
-    entries.advance(50)
-    for first in range(50, 60):
-        entries.add_run(first, first + 1)
-    assert (len(entries), entries.lowest_run()) == (1, (50, 60))
-    entries.advance(60)
-    entries.add_run(60, 61)
-    entries.add_run(70, 71)
-    entries.add_run(61, 62)
-    assert [*entries.ascending()] == [60, 61, 70]
-    entries.check()
-    assert entries.pop_batch(3)
-    assert not entries.pop_batch(3)
-    assert list(entries.ascending()) == []

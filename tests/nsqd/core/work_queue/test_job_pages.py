@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import ROW, Job, JobState, delayed_by, row_without_id, rows_from, unpack
-from nsqd.core.work_queue.job_pages import PAGE, JobPages, moved
+from nsqd.core.work_queue.job_pages import PAGE, JobPages
 from tests.effort import tries
 
 LAST = 3 * PAGE
@@ -118,35 +118,3 @@ def test_a_row_is_what_was_packed_or_delayed() -> None:
     assert [unpack(0, row) for row in rows] == [
         Job(0, number, 9, 3, 60, 77, 88, ttl=70, copies=2, state=JobState.DELAYED) for number in (4, 6)
     ]
-
-
-def test_moving_a_page_changes_times_and_nothing_else() -> None:
-    pages = JobPages()
-    for job in (
-        job_of(0), job_of(1, JobState.DELAYED, 50), job_of(2, JobState.RESERVED, 60), job_of(9, JobState.BURIED, 7),
-    ):  # fmt: skip
-        pages.put_row(job.ordinal, job.pack())
-    later = JobPages()
-    later.put_page(0, moved(pages.page(0), 1000))
-    assert [(job.ordinal, job.due) for job in later] == [(0, 0), (1, 1050), (2, 1060), (9, 7)]
-    assert [(job.id, job.state) for job in later] == [(job.id, job.state) for job in pages]
-
-
-def test_a_restart_ends_reservations_and_the_delays_that_are_over() -> None:
-    pages = JobPages()
-    before = [
-        job_of(0), job_of(1, JobState.RESERVED, 5000), job_of(2, JobState.DELAYED, 1100),
-        job_of(3, JobState.DELAYED, 1101), job_of(PAGE, JobState.BURIED, 3),
-    ]  # fmt: skip
-    for job in before:
-        pages.put_row(job.ordinal, job.pack())
-    restarted = dict(pages.restart(1000, 100))
-    assert list(restarted) == [0, PAGE]
-    assert [(job.state, job.due) for job in pages] == [
-        (JobState.READY, 0), (JobState.READY, 0), (JobState.READY, 0), (JobState.DELAYED, 101), (JobState.BURIED, 3),
-    ]  # fmt: skip
-    for first, briefs in restarted.items():
-        jobs = [pages.get(first + place) for place in range(PAGE)]
-        assert briefs == [
-            (job.id, job.priority, job.due, job.state) if job is not None else (0, 0, 0, 0) for job in jobs
-        ]

@@ -14,9 +14,7 @@ from tests.nsqd.protocols.beanstalk.wire import Wire, put
 
 
 def tube_of(wire: Wire) -> Tube:
-    tube = wire.node.broker.tubes.tube("default")
-    assert tube is not None
-    return tube
+    return wire.node.broker.tubes.tube("default")
 
 
 def pages(tube: Tube, state: JobState, limit: int) -> list[Job]:

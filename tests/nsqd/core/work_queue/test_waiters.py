@@ -88,50 +88,8 @@ def test_the_most_urgent_job_of_all_tubes_comes_first_and_corrupt_ones_never() -
     queue.corrupt = {1}
     one, _ = worker("a")
     found = waiters(a=queue).next_for(one, 0)
-    assert found is not None
     assert found[1].id == 2
     assert queue.table.jobs.count == 1
-
-
-def test_a_paused_tube_gives_nothing_until_its_time_is_over_and_nothing_to_other_workers() -> None:
-    queue = Queue((1, 0))
-    queue.pause_until = 10
-    pool = waiters(a=queue, b=Queue())
-    (one, hand), (elsewhere, other), (gone, _) = worker("a"), worker("b"), worker("a")
-    for each in (elsewhere, gone, one):
-        pool.wait(each)
-    for _ in range(2):
-        pool.stop_waiting(gone)
-    assert pool.count == 2
-    pool.check()
-    assert pool.next_for(one, 9) is None
-    pool.serve("a", queue, 9)
-    assert not hand.got
-    pool.serve("a", queue, 10)
-    assert (hand.got, other.got) == ([1], [])
-
-
-def test_who_waits_longest_is_served_first_and_waits_no_longer() -> None:
-    queue, other = Queue((1, 0), (2, 0)), Queue()
-    pool = waiters(a=queue, b=other)
-    hands = []
-    for _ in range(3):
-        one, hand = worker("a", "b")
-        pool.wait(one)
-        hands.append(hand)
-
-    def counts() -> tuple[int, ...]:
-        pool.check()
-        return pool.count, *map(pool.count_at, "abc")
-
-    assert counts() == (3, 3, 3, 0)
-    pool.serve("a", queue, 0)
-    assert [hand.got for hand in hands] == [[1], [2], []]
-    assert counts() == (1, 1, 1, 0)
-    other.add(7, 0)
-    pool.serve("b", other, 0)
-    assert hands[2].got == [7]
-    assert counts() == (0, 0, 0, 0)
 
 
 def test_a_read_for_one_tube_does_not_delay_jobs_of_others() -> None:

@@ -35,15 +35,6 @@ def test_a_kill_right_after_a_delivery_does_not_forget_it_and_is_no_failure(dela
     assert len(node.broker.topics["t"].channels["a"].buried) == 0
 
 
-def test_what_is_delivered_in_the_turn_of_its_publish_is_recorded_in_the_group_of_its_publish() -> None:
-    node = start(SimDisk())
-    _, inbox = subscribe(node, "t", "a")
-    node.publish(body=b"poison")
-    assert [one.attempts for one in inbox.take()] == [1]
-    _, inbox = subscribe(killed(node), "t", "a")
-    assert [one.attempts for one in inbox.take()] == [2]
-
-
 @pytest.mark.parametrize("delay", [0, 10 * MS, HOUR])
 def test_failures_outlast_kills(delay: int) -> None:
     node = start(SimDisk(), limits=LIMITS)

@@ -2,31 +2,23 @@
 
 import errno
 from collections.abc import Callable
-from queue import SimpleQueue
-from random import Random
 
 import pytest
 
-from nsqd.core.limits import Limits
 from nsqd.core.timing.deferred import Message
 from nsqd.storage.log import cache
 from nsqd.storage.log.files import SegmentFile
-from nsqd.storage.stored_extent import EXTENT_MESSAGES
 from shared.topic_config import Durability
 from tests.nsqd.core.node import SECOND, Inbox
 from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.sim_node import Clock, SimNode
+from tests.nsqd.storage.sim_node import SimNode
 
 BUDGET = 400_000  # bytes: 1,500 of the messages below
 BODY = b"x" * 200
 
 
-def new_node(disk: SimDisk, limits: Limits | None = None) -> SimNode:
-    return SimNode(disk, Durability.OS, Clock(), Random(1), limits, segment_size=1 << 20, budget=BUDGET)
-
-
-def publish(node: SimNode, topic: str, count: int) -> None:
-    node.broker.topic(topic).publish([BODY] * count, len(BODY) * count)
+def new_node(disk: SimDisk | None = None) -> SimNode:
+    return SimNode(disk, Durability.OS, segment_size=1 << 20, budget=BUDGET)
 
 
 def held(node: SimNode) -> int:
@@ -36,66 +28,30 @@ def held(node: SimNode) -> int:
     return sum(one.size for one in live if one.extent is not None)
 
 
-def remembered(node: SimNode) -> int:
-    return sum(map(len, (node.cache._new, node.cache._old, node.cache._read_back)))
-
-
-def have_no_budget(node: SimNode) -> None:
-    node.cache.budget = 0
-    node.cache.share(0)
-
-
 def restarted(node: SimNode) -> SimNode:
     node.log.close()
     return new_node(node.disk.kill())
 
 
-def test_topics_that_are_published_to_in_turns_keep_to_the_budget() -> None:
-    node = new_node(SimDisk())
+def test_topics_that_are_published_to_in_turns_keep_to_the_budget_and_give_it_back() -> None:
+    node = new_node()
     for name in ("a", "b"):
         node.broker.topic(name).channel("c")
     for _ in range(1000):
-        node.turn(lambda: publish(node, "a", 1), lambda: publish(node, "b", 1))
+        node.publish(1, "a", BODY)
+        node.publish(1, "b", BODY)
     assert node.cache.cached_bytes == held(node) <= BUDGET
-    assert remembered(node) <= 10
-
-
-def test_what_was_finished_is_not_remembered() -> None:
-    node = new_node(SimDisk())
-    node.broker.topic("a").channel("c")
-    channel = node.broker.topics["a"].channels["c"]
-    for _ in range(50):
-        node.turn(lambda: publish(node, "a", 5))
-        node.turn(channel.empty)
-    assert remembered(node) == node.cache.cached_bytes == 0
-
-
-def test_a_topic_that_is_emptied_gives_all_its_memory_back() -> None:
-    node = new_node(SimDisk())
-    for _ in range(3):
-        for _ in range(4):
-            node.turn(lambda: publish(node, "a", 300))
-        node.turn(node.broker.topics["a"].empty)
-        assert node.cache.cached_bytes == held(node) == 0
-    node.turn(lambda: publish(node, "a", 300))
-    assert node.cache.cached_bytes == held(node) > 0
-
-
-def test_what_an_ephemeral_channel_has_no_room_for_takes_no_memory() -> None:
-    node = new_node(SimDisk(), Limits(mem_queue_size=10))
-    channel = node.broker.topic("a").channel("c#ephemeral")
-    for _ in range(20):
-        node.turn(lambda: publish(node, "a", 100))
-    assert node.cache.cached_bytes == held(node)
-    node.turn(channel.empty)
+    assert sum(map(len, (node.cache._new, node.cache._old, node.cache._read_back))) <= 10, "extents are remembered"
+    for name in ("a", "b"):
+        node.turn(node.broker.topics[name].channels["c"].empty)
     assert node.cache.cached_bytes == held(node) == 0
 
 
 def test_what_is_read_back_keeps_to_the_budget_though_nothing_is_published() -> None:
-    node = new_node(SimDisk())
+    node = new_node()
     node.broker.topic("a").channel("slow")
     for _ in range(20):
-        node.turn(lambda: publish(node, "a", 500))
+        node.publish(500, "a", BODY)
     node = restarted(node)
     topic = node.broker.topics["a"]
     position, most = 0, 0
@@ -110,60 +66,15 @@ def test_what_is_read_back_keeps_to_the_budget_though_nothing_is_published() -> 
     assert BUDGET // 2 < most <= BUDGET + 2 * 1024 * 300  # and what one turn brings
 
 
-def test_what_was_just_read_back_stays_until_a_channel_could_take_it() -> None:
-    node = new_node(SimDisk())
-    node.broker.topic("a").channel("c")
-    node.turn(lambda: publish(node, "a", 2000))
-    node = restarted(node)
-    have_no_budget(node)
-    topic = node.broker.topics["a"]
-    assert topic.journal.read(0) is None
-    node.cache.step()
-    found = []
-    node.after_serve = lambda: found.append(topic.journal.read(0))
-    node.turn(lambda: publish(node, "other", 1))
-    assert found[0] is not None
-    node.turn()
-    node.turn()
-    assert found[-1] is None
-
-
-def test_each_turn_reads_so_many_extents_that_the_system_has_in_memory() -> None:
-    disk = SimDisk()
-    node = new_node(disk)
-    node.broker.topic("a").channel("c")
-    for _ in range(2 * cache.MOST_INLINE + 1):
-        node.turn(lambda: publish(node, "a", EXTENT_MESSAGES))
-    node.log.close()
-    disk = disk.kill()
-    disk.cached, node = 1.0, new_node(disk)
-    topic = node.broker.topics["a"]
-    position, turns = 0, 1
-    while position < topic.offsets.end and turns < 10:
-        extent = topic.journal.read(position)
-        if extent is None:  # the thread is asked, and has not answered: none is read by it here
-            assert node.cache.inline == cache.MOST_INLINE
-            node.cache._jobs = SimpleQueue()
-            node.cache._reading.clear()
-            node.turn()
-            turns += 1
-        else:
-            position = extent.end
-    assert turns == 3
-    node.cache.limit = 1 << 40  # they are noted though there is room
-    node.turn()
-    assert not node.cache.just_read
-
-
 def test_what_could_not_be_written_yet_is_never_given_up() -> None:
-    disk = SimDisk()
-    node = new_node(disk)
-    node.turn(lambda: publish(node, "slow", 1))
-    node.turn(lambda: publish(node, "fast", 1000))
+    node = new_node()
+    node.publish(1, "slow", BODY)
+    node.publish(1000, "fast", BODY)
     assert len(node.cache._old) == 1  # the extent of "slow", which still grows
-    disk.capacity = 0
-    node.turn(lambda: publish(node, "slow", 1))
-    have_no_budget(node)
+    node.disk.capacity = 0
+    node.publish(1, "slow", BODY)
+    node.cache.budget = 0
+    node.cache.share(0)
     node.turn()
     topic = node.broker.topics["slow"]
     extent = topic.journal.read(1)
@@ -172,9 +83,9 @@ def test_what_could_not_be_written_yet_is_never_given_up() -> None:
 
 def cold_node() -> tuple[SimNode, Inbox]:
     """Ten messages that are on disk only, and a consumer."""
-    node = new_node(SimDisk())
+    node = new_node()
     node.broker.topic("a").channel("c")
-    node.turn(lambda: publish(node, "a", 10))
+    node.publish(10, "a", BODY)
     node = restarted(node)
     _, inbox = node.subscribe("a", "c")
     return node, inbox
@@ -196,14 +107,6 @@ def test_a_read_that_fails_is_tried_again_until_it_succeeds(monkeypatch: pytest.
         assert len(inbox.take()) == 10
         assert node.cache.retries == 3 - (operation == "open")  # the turn itself had tried that once
         assert node.cache.failures == 0
-
-
-def test_what_stood_in_a_file_that_is_gone_is_lost_and_counted() -> None:
-    node, inbox = cold_node()
-    node.disk.remove(node.disk.names()[0])
-    read(node)
-    assert (inbox.take(), node.cache.retries, node.cache.failures) == ([], 0, 10)
-    assert node.broker.topics["a"].channels["c"].depth == 0
 
 
 class Replica:
@@ -251,11 +154,11 @@ def test_damaged_messages_wait_for_a_node_that_may_have_them(
 
 
 def test_what_waits_for_a_time_takes_from_the_budget_but_not_all_of_it() -> None:
-    node = new_node(SimDisk())
+    node = new_node()
     names = [f"a{number}" for number in range(10)]
     for name in names:
         node.broker.topic(name).channel("c")
-        node.turn(lambda name=name: publish(node, name, 150))
+        node.publish(150, name, BODY)
     channel = node.broker.topics["a0"].channels["c"]
     deferred = channel.deferred
     channel.schedule_scan(node.clock.now + 3600 * SECOND)
@@ -264,6 +167,6 @@ def test_what_waits_for_a_time_takes_from_the_budget_but_not_all_of_it() -> None
             deferred.push(node.clock.now + 3600 * SECOND, Message(0, 1), node.clock.now)
         node.clock.advance(2 * SECOND)
         node.log.timer()
-        node.turn(lambda: publish(node, "a0", 1))
+        node.publish(1, "a0", BODY)
         least = max(BUDGET // 8, BUDGET - deferred.memory)
         assert least * 7 // 8 - 50_000 < node.cache.cached_bytes <= least

@@ -14,7 +14,6 @@ from nsqd.storage.log.clocks import (
     drop_note,
     note_of,
     read_note,
-    system_clocks,
     write_note,
 )
 from tests.cases import each
@@ -52,24 +51,6 @@ def test_the_clock_of_a_log_after_a_start(
     log = clock(wall, boot, boot_id)
     log.resume(anchor, last)
     assert log.now() == now
-
-
-def test_dues_go_to_and_fro() -> None:
-    log = clock(WALL, 0, OTHER)
-    assert (log.at(0), log.monotonic(0), log.monotonic(log.at(123))) == (0, 0, 123)
-    assert log.at(7 * SECOND) == log.now() == WALL
-
-
-def test_an_anchor_is_made_once_a_second() -> None:
-    log = clock(WALL, 5, OTHER)
-    assert (log.anchor_due, log.anchor(), log.anchor_due) == (0, Anchor(WALL, WALL, 5, OTHER), 8 * SECOND)
-
-
-def test_the_clocks_of_this_machine() -> None:
-    clocks = system_clocks()
-    assert len(clocks.boot_id) == 16
-    assert clocks.boot() >= 0
-    assert clocks.wall() > WALL // 2
 
 
 @pytest.mark.parametrize("skew", [-HOUR, 0, HOUR])

@@ -63,12 +63,6 @@ def test_it_is_the_count_of_a_scan(node: SimNode) -> None:
     assert scan.total - near - 200 <= sum(file.live for file in count.files(1000)) <= scan.total
 
 
-def test_in_steps_of_any_size(node: SimNode) -> None:
-    found = [counted(node, step) for step in (1, 2, 3, 10, 1000)]
-    assert [one.topics() for one in found] == [found[0].topics()] * 5
-    assert [one.files(1000) for one in found] == [found[0].files(1000)] * 5
-
-
 def test_by_file(node: SimNode) -> None:
     files = counted(node, 10).files(1000)
     assert [file.name for file in files] == sorted(name for name in node.disk.names() if name.endswith(".log"))

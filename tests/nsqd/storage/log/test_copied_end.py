@@ -5,7 +5,7 @@ from random import Random
 
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.topic import Topic
-from shared.topic_config import Durability, TopicConfig
+from shared.topic_config import Durability
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_node import Clock, SimNode
 from tests.nsqd.storage.small_log import new_disk
@@ -42,21 +42,6 @@ class Publishing:
         return self.topic.journal.copied_end()
 
 
-def test_messages_of_a_topic_with_copies_are_shown_when_they_have_them() -> None:
-    node = Publishing()
-    node.publish(3)
-    node.node.turn(lambda: node.topic.configure(TopicConfig(replicate=2)))
-    assert node.shown == 3, "earlier messages asked for no copy"
-    node.copy()
-    node.publish(2)
-    node.publish(2)
-    assert node.shown == 3
-    node.copy(1)
-    assert node.shown == 7
-    node.publish()
-    assert node.shown == 7
-
-
 def test_one_publish_with_copies_holds_what_follows_and_not_what_came_before() -> None:
     node = Publishing()
     node.publish(5)
@@ -89,17 +74,6 @@ def test_what_asks_for_copies_later_in_a_turn_does_not_show_what_asked_before() 
     assert node.shown == 5
     node.node.turn(publish)
     assert node.shown == 5
-
-
-def test_what_is_given_up_is_shown() -> None:
-    node = Publishing()
-    copies = node.node.log.store.copies
-    copies.patience = 1
-    copies.copied(2, False)
-    node.publish(copies=2)
-    assert node.shown == 0
-    copies.expire(node.node.clock.now + 2)
-    assert node.shown == 1
 
 
 def test_a_log_that_is_transferred_acknowledges_nothing() -> None:

@@ -23,16 +23,6 @@ def test_fewer_copies_than_the_log_states_do_not_count_yet() -> None:
     assert (two.position, three.position) == (150, 140)
 
 
-def test_what_waits_for_too_long_is_given_up() -> None:
-    copies = Copies(100)
-    copies.patience, mark = 10, copies.copied(2, False)
-    assert copies.wait({mark}, 150, 0) == (True, False)
-    assert not copies.expire(9)
-    assert copies.expire(10)
-    assert (mark.given_up, mark.position, copies.given_up) == (150, 100, 1)
-    assert copies.leaving(2, False).position == 150
-
-
 def test_replies_with_a_limit_of_their_own_are_not_given_up_here() -> None:
     copies = Copies(100)
     copies.patience = 10

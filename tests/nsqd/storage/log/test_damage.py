@@ -81,16 +81,6 @@ def test_a_wrong_bit_costs_no_more_than_its_record() -> None:
         assert (len(bodies), spots) == (MESSAGES - messages, 1)
 
 
-def test_a_message_whose_finish_is_corrupt_comes_again() -> None:
-    disk = filled()
-    finish = next(r for r in LogRecords(disk.kill()).records() if r.kind == RecordKind.FINISH)
-    before = survey(open_node(disk.kill()), {})["t"].channels["busy"].arrivals
-    disk.flip(f"{finish.segment:020d}.0.log", finish.end - 1)
-    after = survey(open_node(disk), {})["t"].channels["busy"].arrivals
-    assert len(after) == len(before) + 1
-    assert all(len(seen) == len(body(0)) or seen in before for seen in after)
-
-
 def test_a_corrupt_checkpoint_leaves_the_one_before_it() -> None:
     whole = filled(tail_records=20)
     reader = LogRecords(whole.kill())

@@ -31,15 +31,6 @@ def test_nothing_is_lost_silently_and_below_the_mark_only_what_was_hit(durabilit
     assert copies == {"torn", "damaged"}
 
 
-def test_a_seed_replays_exactly() -> None:
-    for seed in range(3):
-        runs = [DamageRun(seed, Durability.OS) for _ in range(2)]
-        for run in runs:
-            run.run()
-        first, second = ((run.disk.operations, run.published, run.missing, run.reported) for run in runs)
-        assert first == second
-
-
 @pytest.mark.parametrize(("where", "wrong", "durability", "complaint"), [
     ("reader.LogRecords._highest_mark", lambda reader, place, at: 0, Durability.ALWAYS, "not served"),
     ("reader.LogRecords.torn", property(lambda reader: 0), Durability.OS, "silently lost"),

@@ -13,8 +13,7 @@ from shared.topic_config import Durability
 from tests.cases import each
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.sim_node import SimNode, SteppedSyncer
-from tests.nsqd.storage.small_log import new_writer, write
+from tests.nsqd.storage.sim_node import SimNode
 from tests.nsqd.storage.survey import survey
 
 
@@ -212,31 +211,6 @@ def test_a_log_that_cannot_be_read_is_not_opened() -> None:
         with pytest.raises(LogError, match="cannot read the log"):
             new_node(killed)
         assert (killed.names(), seen_after(killed)) == (disk.names(), {b"message 0"})
-
-
-class HastySyncer(SteppedSyncer):
-    """Its thread says late that it has done a job: when the next one has begun."""
-
-    late = True
-
-    def _wait(self) -> None:
-        if self.late:
-            self.late = False
-            return
-        super()._wait()
-
-
-def test_nothing_is_synced_in_the_turn_while_the_thread_is_at_it() -> None:
-    disk = SimDisk()
-    writer = new_writer(disk)
-    syncer = HastySyncer(writer, disk, Durability.OS, 0, lambda: None)
-    syncer.random = Random(1)
-    write(writer, b"one")
-    syncer.want()
-    assert syncer.job is not None
-    assert syncer.now()
-    assert syncer.job is None
-    assert writer.durable.position == writer.written.position
 
 
 def test_a_disk_whose_free_space_is_unknown_is_checked_again_later() -> None:

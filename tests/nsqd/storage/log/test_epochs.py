@@ -9,13 +9,10 @@ from hypothesis import strategies as st
 
 from nsqd.core.records import RecordKind
 from nsqd.storage.log import opening
-from nsqd.storage.log import segments as segments_module
-from nsqd.storage.log.disk import read_from
 from nsqd.storage.log.epochs import NO_EPOCH, SIZE, Epoch, EpochTable, unpack
-from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.identity import NAME, LogIdentity, StoredIdentity, decode_identity, encode_identity, read_identity
 from nsqd.storage.log.reader import LogRecords
-from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader, decode, decode_header, encode
+from nsqd.storage.log.records import HEADER_SIZE, decode_header
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.writer import Writer
@@ -72,28 +69,6 @@ def test_a_table_has_the_epoch_of_each_position(given_: list[tuple[Epoch, int]],
     assert list(table) == epochs, "copies on other nodes may end in them"
 
 
-def test_a_table_forgets_but_the_last_epochs_that_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nsqd.storage.log.epochs.MOST_ENDED", 2)
-    table = EpochTable()
-    for number in range(1, 7):
-        table.begin(Epoch(number, 7, bytes(8)), number * 10)
-    table.forget_before(55)
-    assert [epoch.number for epoch, _ in table] == [3, 4, 5, 6]
-
-
-def test_each_start_begins_an_epoch_with_its_first_record() -> None:
-    disk = lives(3, 2)
-    found = begun(disk)
-    assert [(epoch.number, epoch.node) for epoch, _ in found] == [(1, 7), (2, 7), (3, 7)]
-    assert len({epoch.random for epoch, _ in found}) == 3
-    segments = LogRecords(disk.kill()).segments
-    assert [(segment.header.epoch, segment.base) for segment in segments] == found
-    for segment, (_, start) in zip(segments, found, strict=True):
-        group, epoch, *_ = (record for record in LogRecords(disk.kill()).records() if record.segment == segment.base)
-        assert (group.kind, epoch.kind) == (RecordKind.GROUP, RecordKind.EPOCH)
-        assert int.from_bytes(epoch.content[SIZE:]) == start
-
-
 def test_a_checkpoint_repeats_the_epochs_that_still_have_segments() -> None:
     disk = SimDisk()
     for _ in range(4):
@@ -148,15 +123,6 @@ def test_a_log_id_is_read_as_it_was_written_and_any_other_content_is_none(
     assert decode_identity(content[: data.draw(st.integers(0, len(content) - 1))]) is None
 
 
-def test_the_oldest_epochs_are_left_out_of_a_log_id_that_has_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nsqd.storage.log.identity.MOST_EPOCHS", 3)
-    epochs = tuple(Epoch(number, 7, bytes(8)) for number in range(1, 6))
-    disk = SimDisk()
-    disk.put(NAME, encode_identity(StoredIdentity(7, bytes(16), epochs)))
-    stored = read_identity(disk)
-    assert (stored.epochs, len(read_from(disk, NAME, 0, 1000))) == (epochs[2:], 32 + 3 * SIZE)
-
-
 @each("number", range(1, 6))
 @each("operation", ["create", "append"])
 def test_a_disk_that_fails_at_the_start_leaves_no_segment_without_its_epochs_record(
@@ -176,29 +142,6 @@ def test_a_disk_that_fails_at_the_start_leaves_no_segment_without_its_epochs_rec
     assert (begun(disk), {segment.header.epoch for segment in reader.segments}) == ([(epoch, 0)], {epoch})
 
 
-def test_the_epoch_is_found_among_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = lives(1, 20, 1000, 1 << 20)
-    stored = read_identity(disk)
-    (name,) = (segment.name for segment in LogRecords(disk.kill()).segments)
-    header = decode_header(disk.content(name))
-    others = tuple(Epoch(number, 7, number.to_bytes(8)) for number in range(2, 5000))
-    disk.put(NAME, encode_identity(StoredIdentity(7, stored.log_id, (*stored.epochs, *others))))
-    disk.spoil(name, 0, 4096)
-    calls: list[int] = []
-    monkeypatch.setattr(segments_module, "decode", lambda *arguments: calls.append(1) or decode(*arguments))
-    assert LogRecords(disk).segments[0].header == header
-    assert len(calls) < 5000 * 100  # some few for each epoch
-
-
-def test_the_headers_know_the_epochs_whose_records_are_damaged() -> None:
-    disk = lives(3, 3)
-    expected = begun(disk)
-    record = next(one for one in LogRecords(disk.kill()).records() if one.kind == RecordKind.EPOCH and one.segment)
-    name = next(one.name for one in LogRecords(disk.kill()).segments if one.base == record.segment)
-    disk.flip(name, record.start + 12, 255)
-    assert list(open_node(disk).log.writer.epochs)[:-1] == expected
-
-
 def test_a_header_is_rebuilt_though_log_id_could_not_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object) -> None:
         raise OSError(errno.ENOSPC, "full")
@@ -215,24 +158,3 @@ def test_a_header_is_rebuilt_though_log_id_could_not_be_written(monkeypatch: pyt
     disk.spoil(last.name, 0, HEADER_SIZE)
     node = open_node(disk)  # the segment's own record has its epoch
     assert (node.broker.topics["t"].depth, node.log.start_results.torn) == (10, 0)
-
-
-@pytest.mark.parametrize("size", [1000, 1 << 20, 3 << 20])
-def test_a_cleaned_segment_of_one_record_is_rebuilt_whatever_its_size(size: int) -> None:
-    epoch, later = Epoch(1, 7, b"eightby!"), Epoch(2, 7, b"eightby?")
-    disk = new_disk()
-    header = SegmentHeader(7, 1, LOG_ID, 0, epoch=epoch)
-    record = b"".join(encode(header.seed, HEADER_SIZE, RecordKind.PUBLISH, bytes(40), bytes(size)))
-    disk.put(segment_name(0, 1), bytes(HEADER_SIZE) + record)
-    disk.put(NAME, encode_identity(StoredIdentity(7, LOG_ID, (epoch, later))))
-    (segment,) = LogRecords(disk).segments
-    assert segment.header.epoch == epoch
-
-
-def test_a_header_whose_epoch_is_unknown_is_not_written() -> None:
-    disk, later = new_disk(), Epoch(2, 7, b"eightby?")
-    disk.put(NAME, encode_identity(StoredIdentity(7, LOG_ID, (later,))))
-    content = bytes(HEADER_SIZE) + b"no record at all" * 400
-    disk.put(segment_name(0, 1), content)
-    reader = LogRecords(disk)
-    assert (reader.files.rebuilt, disk.content(segment_name(0, 1))) == ([segment_name(0, 1)], content)

@@ -22,11 +22,3 @@ def test_a_checkpoint_and_a_start_keep_it() -> None:
     checkpoints = [record.segment for record in records if record.kind == RecordKind.STATE]
     assert checkpoints
     assert [record.segment for record in records if record.kind == RecordKind.FOLLOWERS] == [0, *checkpoints]
-
-
-def test_a_log_without_followers_has_no_such_record() -> None:
-    node = open_node(SimDisk(), tail_records=5)
-    publish(node, 40, size=1000)
-    kinds = {record.kind for record in LogRecords(node.disk.kill()).records()}
-    assert RecordKind.STATE in kinds
-    assert RecordKind.FOLLOWERS not in kinds

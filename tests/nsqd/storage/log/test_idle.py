@@ -7,12 +7,11 @@ import pytest
 from nsqd.core.limits import Limits
 from nsqd.core.retention.policy import StoragePolicy
 from nsqd.storage.log import tidying
-from nsqd.storage.log.store import LogStore
 from shared.topic_config import Durability
 from tests.cases import each
 from tests.effort import seeds
 from tests.nsqd.core.client import Client
-from tests.nsqd.core.node import MS, SECOND, Inbox, ids
+from tests.nsqd.core.node import MS, SECOND, Inbox
 from tests.nsqd.storage.crash_run import assert_bounded
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
@@ -23,8 +22,8 @@ SEGMENT = 20_000
 BODY = 500
 
 
-def start(disk: SimDisk, clock: Clock, cheap: int = CHEAP) -> SimNode:
-    node = SimNode(disk, Durability.OS, clock, Random(1), Limits(), SEGMENT, 1 << 30, 1 << 30, cheap)
+def new_node() -> SimNode:
+    node = SimNode(durability=Durability.OS, segment_size=SEGMENT, tail_bytes=CHEAP)
     node.eager = True
     return node
 
@@ -47,19 +46,13 @@ def files(node: SimNode) -> int:
 class Backlog:
     """A topic with a channel that has all messages, and one consumer."""
 
-    def __init__(self, node: SimNode, count: int, batch: int = 20) -> None:
+    def __init__(self, node: SimNode, count: int) -> None:
         self.node, self.topic = node, node.broker.topic("t")
         self.topic.channel("a")
-        for _ in range(0, count, batch):
-            node.publish(batch, body=b"x" * BODY)
+        for _ in range(0, count, 20):
+            node.publish(20, body=b"x" * BODY)
             node.syncer.step()
         self.consumer, self.inbox = node.subscribe(ready=0, timeout=36_000 * SECOND)
-
-    def finish_first(self, count: int) -> None:
-        self.consumer.set_ready(count)
-        self.node.advance(10 * MS)
-        self.consumer.finish(ids(self.inbox.take()))
-        self.consumer.set_ready(0)
 
     def finish(self, keep: int = 0) -> None:
         """Finish all, except for each `keep`th message; 0: all."""
@@ -71,15 +64,9 @@ class Backlog:
         self.node.advance(10 * MS)
 
 
-@pytest.fixture
-def node() -> SimNode:
-    return start(SimDisk(), Clock())
-
-
-def test_a_finished_backlog_goes_though_nothing_is_written_any_more(
-    node: SimNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_backlog_goes_though_nothing_is_written_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tidying, "SLICE", 0)  # a scan counts one topic a turn
+    node = new_node()
     for name in ("u", "v", "w"):
         node.broker.topic(name)
     backlog = Backlog(node, 1000)
@@ -92,102 +79,13 @@ def test_a_finished_backlog_goes_though_nothing_is_written_any_more(
     assert node.checkpoints == before + 1, "most of it was before the newest checkpoint already"
 
 
-def test_a_backlog_of_which_most_is_owed_stays_as_it_is(node: SimNode) -> None:
-    backlog = Backlog(node, 1000)
-    rest(node, 60)
-    before, size = node.checkpoints, files(node)
-    backlog.finish_first(400)
-    rest(node, 120)
-    assert node.checkpoints == before
-    assert files(node) >= size
-
-
-def test_more_must_be_finished_than_is_owed_for_a_checkpoint() -> None:
-    clock = Clock()
-    for part, count in ((400, 1), (600, 2)):
-        node = start(SimDisk(), clock, cheap=1 << 40)
-        Backlog(node, 1000).finish_first(part)
-        node.turn()
-        again = start(node.disk.kill(), clock.after(0, clock.now, rebooted=False))
-        rest(again, 60)
-        assert again.checkpoints == count, "the first for want of any, the second for the finished messages"
-
-
-def test_what_is_finished_is_counted_only_if_something_happened(node: SimNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    Backlog(node, 1000)
-    rest(node, 60)
-    counted, logged = [], LogStore.logged
-    monkeypatch.setattr(LogStore, "logged", lambda store: counted.append(store) or logged(store))
-    rest(node, 600)
-    assert counted == []
-    node.publish()
-    rest(node, 60)
-    assert len(counted) == 1
-
-
-def test_a_small_log_is_not_looked_at(node: SimNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = []
-    monkeypatch.setattr(LogStore, "logged", lambda store: counted.append(store) or [])
-    Backlog(node, 10).finish()
-    rest(node, 60)
-    assert counted == []
-
-
-def test_under_load_there_are_no_more_checkpoints(node: SimNode) -> None:
-    backlog = Backlog(node, 1000)
-    before, written = node.checkpoints, node.log.writer.written.position
-    for _ in range(90):
-        node.publish(20, body=b"x" * BODY)
-        backlog.finish()
-        rest(node, 1)
-    assert node.checkpoints - before <= (node.log.writer.written.position - written) // CHEAP
-
-
-@each("is_restarted", [False, True])
-def test_a_backlog_that_was_finished_between_two_scans_is_removed(is_restarted: bool) -> None:
-    node = start(SimDisk(), Clock())
-    backlog = Backlog(node, 1000)
-    for _ in range(0 if is_restarted else 50):  # the last checkpoint is complete before anything is finished
-        node.syncer.step()
-        node.cleaner.step()
-        node.turn()
-    backlog.finish()
-    assert files(node) > 500_000
-    if is_restarted:
-        node = start(node.disk.kill(), node.clock.after(0, node.clock.now, rebooted=False))
-    rest(node, 60)
-    assert files(node) < CHEAP + 2 * SEGMENT
-
-
-def test_what_is_left_of_it_here_and_there_is_written_together(node: SimNode) -> None:
+def test_what_is_left_of_it_here_and_there_is_written_together() -> None:
+    node = new_node()
     backlog = Backlog(node, 1000)
     backlog.finish(keep=20)
     rest(node, 120)
     assert backlog.topic.channels["a"].in_flight_count == 50
     assert files(node) < 2 * 50 * (BODY + 100) + CHEAP + 3 * SEGMENT
-
-
-def test_large_checkpoints_are_no_reason_for_more_of_them(node: SimNode) -> None:
-    topic = node.broker.topic("t")
-    topic.channel("a")
-    for _ in range(100):
-        for _ in range(20):
-            topic.intake.publish_deferred(b"", node.clock.now + 3600 * SECOND)
-        node.turn()
-    Backlog(node, 600).finish()
-    rest(node, 120)
-    before = node.checkpoints
-    rest(node, 600)
-    assert node.checkpoints == before
-
-
-def test_a_trickle_does_not_keep_a_finished_backlog(node: SimNode) -> None:
-    backlog = Backlog(node, 1000)
-    backlog.finish()
-    for _ in range(60):
-        backlog.topic.publish([b"x"], 1)
-        rest(node, 1)
-    assert files(node) < CHEAP + 2 * SEGMENT
 
 
 class IdleRun:

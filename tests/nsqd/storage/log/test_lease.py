@@ -5,17 +5,12 @@ from random import Random
 import pytest
 
 from nsqd.core.message import ids
-from nsqd.core.records import RecordKind
 from nsqd.storage.log.files import segment_name
-from nsqd.storage.log.records import HEADER_SIZE, decode
+from nsqd.storage.log.records import HEADER_SIZE
 from shared.topic_config import Durability
 from tests.effort import IS_CAMPAIGN
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import SimNode
-
-
-def start(disk: SimDisk, durability: Durability = Durability.ALWAYS) -> SimNode:
-    return SimNode(disk, durability)
 
 
 def issued(node: SimNode) -> int:
@@ -30,7 +25,7 @@ def stopped(node: SimNode) -> SimDisk:
 def test_after_a_clean_stop_ids_go_on_at_the_next_one() -> None:
     disk, expected = SimDisk(), 1
     for count in (3, 0, 5000, 1):
-        node = start(disk)
+        node = SimNode(disk)
         assert issued(node) == expected
         if count:
             node.publish(count)
@@ -38,28 +33,17 @@ def test_after_a_clean_stop_ids_go_on_at_the_next_one() -> None:
         disk = stopped(node)
 
 
-def test_a_clean_stop_behind_a_checkpoint_gives_back_too() -> None:
-    node = start(SimDisk())
-    node.publish(3)
-    node.checkpoint()
-    node = start(stopped(node))
-    assert issued(node) == 4
-    node.publish()
-    node.checkpoint()
-    assert issued(start(node.disk.kill())) == 4 + ids.LEASE
-
-
 def test_what_was_given_back_is_leased_again_before_it_is_used() -> None:
-    node = start(SimDisk())
+    node = SimNode()
     node.publish(3)
-    node = start(stopped(node))
+    node = SimNode(stopped(node))
     node.publish(10)
-    again = start(node.disk.crash(Random(2)))
+    again = SimNode(node.disk.crash(Random(2)))
     assert issued(again) == 4 + ids.LEASE
 
 
 def test_a_stop_that_is_torn_anywhere_gives_nothing_back_that_was_issued() -> None:
-    node = start(SimDisk())
+    node = SimNode()
     node.publish(3)
     written, name = node.log.writer.written.position, segment_name(node.log.writer.base, 0)
     before = HEADER_SIZE + written - node.log.writer.base
@@ -69,15 +53,15 @@ def test_a_stop_that_is_torn_anywhere_gives_nothing_back_that_was_issued() -> No
     for end in range(before, size + 1):
         torn = disk.kill()
         torn.put(name, disk.content(name)[:end])
-        assert issued(start(torn)) >= 4
+        assert issued(SimNode(torn)) >= 4
 
 
 @pytest.mark.parametrize("durability", list(Durability))
 def test_a_wrong_record_behind_a_clean_stop_brings_no_id_back(durability: Durability) -> None:
     """Whatever bit is flipped of the life after it, in which ids were issued."""
-    node = start(SimDisk(), durability)
+    node = SimNode(SimDisk(), durability)
     node.publish(3)
-    node = start(stopped(node), durability)
+    node = SimNode(stopped(node), durability)
     node.publish(10)
     node.publish(10)
     node.syncer.now()
@@ -87,28 +71,14 @@ def test_a_wrong_record_behind_a_clean_stop_brings_no_id_back(durability: Durabi
     for at in range(HEADER_SIZE, len(disk.content(name)), 3 if IS_CAMPAIGN else 23):
         wrong = disk.kill()
         wrong.flip(name, at, 1 << at % 8)
-        assert issued(start(wrong, durability)) >= used, f"byte {at}"
-
-
-def test_the_record_is_the_last_but_what_states_that_all_is_durable() -> None:
-    node = start(SimDisk())
-    node.publish(3)
-    name = segment_name(node.log.writer.base, 0)
-    disk, seed = stopped(node), node.log.writer._seed
-    data, at, kinds = disk.content(name), HEADER_SIZE, []
-    while at < len(data):
-        kinds.append(data[at + 8])
-        at = decode(data, at, seed)
-        assert at
-    behind = kinds[kinds.index(RecordKind.NEXT_ID) + 1 :]
-    assert set(behind) <= {RecordKind.GROUP, RecordKind.ANCHOR}
+        assert issued(SimNode(wrong, durability)) >= used, f"byte {at}"
 
 
 def test_a_stop_is_not_believed_if_the_life_behind_it_has_lost_its_records() -> None:
     """The segment of that life is cut or zeroed anywhere, so that nothing in what is left of it is wrong."""
-    node = start(SimDisk(), Durability.OS)
+    node = SimNode(SimDisk(), Durability.OS)
     node.publish()
-    node = start(stopped(node), Durability.OS)
+    node = SimNode(stopped(node), Durability.OS)
     for _ in range(6):
         node.publish(3)
     used, disk = issued(node), node.disk.kill()
@@ -118,4 +88,4 @@ def test_a_stop_is_not_believed_if_the_life_behind_it_has_lost_its_records() -> 
         for rest in (b"", bytes(len(whole) - at)):
             left = disk.kill()
             left.put(name, whole[:at] + rest)
-            assert issued(start(left, Durability.OS)) >= used, (at, rest[:1])
+            assert issued(SimNode(left, Durability.OS)) >= used, (at, rest[:1])

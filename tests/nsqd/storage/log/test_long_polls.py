@@ -45,28 +45,6 @@ def test_it_is_called_once_when_so_much_is_durable(node: SimNode) -> None:
     assert called == [3]
 
 
-@pytest.mark.parametrize("durability", [Durability.ALWAYS, Durability.INTERVAL])
-def test_a_lone_message_is_called_though_no_turn_follows(node: SimNode, durability: Durability) -> None:
-    node.turn(lambda: node.broker.topics["t"].configure(TopicConfig(durability, retention=3600 * SECOND)))
-    called = watch(node, 1)
-    node.publish(1)
-    while node.syncer.job is not None:
-        node.syncer.step()
-        if node.syncer.job is None:  # the sync is done, and wakes the reactor
-            node.turn()
-    assert called == [1]
-
-
-def test_it_is_called_when_its_time_is_over(node: SimNode) -> None:
-    called = watch(node, 3, seconds=5)
-    node.advance(4 * SECOND)
-    node.turn()
-    assert called == []
-    node.advance(2 * SECOND)
-    node.turn()
-    assert called == [0]
-
-
 def test_it_is_called_when_the_topic_goes(node: SimNode) -> None:
     called = watch(node, 3)
     node.turn(lambda: node.broker.delete_topic("t"))

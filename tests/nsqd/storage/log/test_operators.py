@@ -5,7 +5,6 @@ from functools import partial
 from nsqd.core.channel.actions import ChosenMessage, finish, requeue
 from nsqd.core.message.frame import message_id
 from nsqd.core.topic import Topic
-from shared.topic_config import TopicConfig
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
@@ -36,18 +35,6 @@ def test_a_delayed_message_that_was_finished_stays_finished() -> None:
     assert (channel.depth, channel.deferred_count) == (4, 0)
     again = start(node.disk.kill(), clock.after(0, clock.now, rebooted=False)).broker.topics["t"].channels["c"]
     assert (again.depth, again.deferred_count) == (4, 0)
-
-
-def test_every_message_of_a_large_turn_is_found_on_disk() -> None:
-    node = start()
-    topic = node.broker.topic("t")
-    topic.channel("c")
-    node.publish(1500, body=b"x" * 900)
-    node.advance(SECOND)
-    ordinals = [0, 1020, 1023, 1024, 1499]
-    plans = node.log.history().plans_of(topic.number, ordinals)
-    found = {o for plan in plans for batch in plan.read()[0] for o in range(batch.first, batch.first + batch.count)}
-    assert found >= set(ordinals)
 
 
 def test_a_plan_has_the_extents_that_it_needs_and_no_more_bytes_than_were_asked_for() -> None:
@@ -81,27 +68,3 @@ def test_what_is_damaged_does_not_hide_what_stands_behind_it() -> None:
         batches, at = history.plan(topic.number, at, 3072, 100_000).read()
         seen += sum(batch.count for batch in batches)
     assert (at, seen) == (3072, 2048)
-
-
-def test_no_place_is_noted_twice() -> None:
-    node = start()
-    node.publish(1024, body=b"x" * 1000)
-    for held in node.store.find_sequence(node.broker.topics["t"].number).extents:
-        assert len(set(held.locations)) == len(held.locations)
-
-
-def test_a_channel_from_the_past_waits_for_what_others_wait_for_alone() -> None:
-    node = start()
-    clock, topic = node.clock, node.broker.topic("t")
-    topic.configure(TopicConfig(retention=3600 * SECOND))
-    topic.channel("a")
-    topic.channel("b")
-    node.turn(partial(topic.intake.publish_deferred, b"later", clock.now + 600 * SECOND))
-    finish(topic.distribution, topic.channels["a"], chosen(node, topic, 0))
-    late = topic.channel_from("late", 0, clock.now)
-    node.turn()
-    assert (late.depth, late.deferred_count) == (0, 1)
-    node.advance(599 * SECOND)
-    assert late.depth == 0
-    node.advance(2 * SECOND)
-    assert late.depth == 1

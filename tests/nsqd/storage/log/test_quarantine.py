@@ -1,14 +1,12 @@
 """Bytes that a start cuts off or skips are copied first: durably, once, within bounds, and without failing the start."""
 
 import errno
-import logging
 
 import pytest
 
 from nsqd.storage.log import quarantine
 from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.quarantine import DAMAGED, TORN, Quarantine
-from tests.nsqd.storage.log.test_damage import open_node
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.small_log import WALL, new_disk, new_writer, read, write
 
@@ -116,31 +114,3 @@ def test_of_torn_copies_the_oldest_make_room_and_corrupt_ones_stay(monkeypatch: 
     assert "use up their limit" in full.notes[SEGMENT, 200]
     assert "use up their limit" in full.notes[SEGMENT, 300]
     assert len(copies(disk)) == 3
-
-
-def test_there_are_never_more_than_so_many_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quarantine, "MOST_FILES", 3)
-    disk = new_disk()
-    for at in range(100, 120):
-        Quarantine(disk).copy_damaged(SEGMENT, at, b"t", TORN)
-    assert list(copies(disk)) == [f"{SEGMENT}.{at}.torn" for at in (117, 118, 119)]
-
-
-def test_other_bytes_of_the_same_place_get_a_copy_of_their_own() -> None:
-    disk = new_disk()
-    for data in (b"one", b"two", b"one", b"three"):
-        Quarantine(disk).copy_damaged(SEGMENT, 64, data, TORN)
-    assert list(copies(disk).values()) == [b"two", b"three", b"one"]
-
-
-def test_what_is_found_at_a_start_is_said_at_error_with_the_copy(caplog: pytest.LogCaptureFixture) -> None:
-    disk = new_disk()
-    open_node(disk).publish(body=b"acknowledged")
-    flip(disk, b"acknowledged")
-    with caplog.at_level(logging.INFO, "penstock"):
-        node = open_node(disk)
-    (line,) = [one for one in caplog.records if "may have been acknowledged" in one.message]
-    assert line.levelno == logging.ERROR
-    assert f"{node.log.start_results.torn} bytes" in line.message
-    assert next(iter(copies(disk))) in line.message
-    assert node.log.figures().torn == node.log.start_results.torn > len(b"acknowledged")

@@ -2,7 +2,6 @@
 
 import pytest
 
-from nsqd.core.records import RecordKind
 from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.identity import LogIdentity
 from nsqd.storage.log.reader import LogRecords
@@ -16,7 +15,6 @@ from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.small_log import (
     EPOCH,
     LOG_ID,
-    all_records,
     frozen_clock,
     log_of,
     new_disk,
@@ -26,19 +24,6 @@ from tests.nsqd.storage.small_log import (
 )
 
 ONLY = segment_name(0, 0)
-
-
-def test_an_empty_directory_is_an_empty_log() -> None:
-    reader, contents = read(new_disk())
-    assert (contents, reader.end, reader.torn, reader.damage.spots) == ([], 0, 0, [])
-
-
-def test_files_that_are_no_segments_are_left_alone() -> None:
-    disk = new_disk()
-    disk.put("notes.txt", b"mine")
-    disk.put("1.0.log", b"mine, too")
-    write(new_writer(disk), b"a")
-    assert (read(disk)[1], disk.content("notes.txt")) == ([b"a"], b"mine")
 
 
 def test_a_tail_that_is_cut_anywhere_is_cut_off_at_a_record() -> None:
@@ -57,15 +42,6 @@ def test_a_tail_that_is_cut_anywhere_is_cut_off_at_a_record() -> None:
         assert read(disk)[0].torn == 0  # it was repaired
 
 
-def test_zeros_at_the_end_are_cut_off() -> None:
-    disk, writer = log_of(b"a")
-    disk.put(ONLY, disk.content(ONLY) + bytes(4096))
-    reader, contents = read(disk)
-    assert (contents, reader.torn, reader.end) == ([b"a"], 0, writer.written.position)
-    assert (reader.cuts, reader.quarantine.copies) == ([], [])
-    assert len(disk.content(ONLY)) == HEADER_SIZE + writer.written.position
-
-
 def test_zeros_where_records_were_promised_are_damage_up_to_there_and_no_further() -> None:
     disk, writer = log_of(b"a")
     first = writer.durable.position + HEADER_SIZE
@@ -78,23 +54,6 @@ def test_zeros_where_records_were_promised_are_damage_up_to_there_and_no_further
     reader, contents = read(disk)
     assert (contents, reader.end) == ([b"a", b"c"], writer.written.position)
     assert reader.damage.spots == [(ONLY, first, promised)]
-
-
-def test_a_segment_that_a_crash_left_too_long_ends_where_the_next_one_begins() -> None:
-    disk, _ = log_of(b"a" * 100, b"b", segment_size=100)
-    first, _ = disk.names()
-    disk.put(first, disk.content(first) + bytes(4096))
-    reader, contents = read(disk)
-    assert (contents, reader.damage.spots) == ([b"a" * 100, b"b"], [])
-
-
-def test_a_tail_that_is_there_twice_counts_once() -> None:
-    disk, writer = log_of(b"a", b"b", b"c")
-    whole = disk.content(ONLY)
-    for size in range(1, len(whole)):
-        disk.put(ONLY, whole + whole[-size:])
-        reader, contents = read(disk)
-        assert (contents, reader.end) == ([b"a", b"b", b"c"], writer.written.position)
 
 
 def three_segments() -> tuple[SimDisk, list[str]]:
@@ -140,16 +99,6 @@ def test_what_was_read_survives_a_power_cut_although_its_writer_never_synced_it(
     assert read(killed)[1] == [b"a"]
     for _ in range(20):
         assert read(killed.crash(killed.random))[1] == [b"a"]
-
-
-def test_a_log_whose_header_was_never_written_is_begun_anew() -> None:
-    for left in (b"", bytes(40), bytes(300)):
-        disk = new_disk()
-        disk.put(segment_name(0, 0), left)
-        reader, contents = read(disk)
-        assert (contents, reader.end) == ([], 0)
-        write(new_writer(disk), b"a")
-        assert read(disk)[1] == [b"a"]
 
 
 def test_a_log_that_cannot_be_identified_is_refused_and_left_alone() -> None:
@@ -202,13 +151,6 @@ def test_of_two_generations_the_newer_is_read_and_the_older_removed() -> None:
     assert reader.segments[0].header.generation == 1
     assert names[0] not in disk.names()
     assert not any(name.endswith(".tmp") for name in disk.names())
-
-
-def test_all_files_are_closed() -> None:
-    disk, names = three_segments()
-    killed = disk.kill()
-    killed.put(names[-1], killed.content(names[-1])[:-3])
-    assert (all_records(LogRecords(killed))[-1].kind, killed.open_files) == (RecordKind.GROUP, 0)
 
 
 def test_a_file_named_beyond_all_positions_is_left_alone() -> None:

@@ -1,6 +1,5 @@
 """The log's bytes: records are read as they were written, and nothing else passes as one."""
 
-import zlib
 from dataclasses import replace
 from itertools import pairwise
 from struct import Struct
@@ -10,17 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.core import records
-from nsqd.core.message.frame import split
 from nsqd.core.records import RecordKind, runs
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.records import (
     HEADER_SIZE,
     PREFIX_SIZE,
-    VERSION,
     NewRecord,
     NotASegment,
     SegmentHeader,
-    WrongVersion,
     decode,
     decode_header,
     encode,
@@ -150,13 +146,6 @@ def test_a_header_with_any_wrong_bit_is_none_and_can_be_repaired() -> None:
             decode_header(HEADER.encode()[:size])
 
 
-@pytest.mark.parametrize("version", [0, VERSION + 1, 13])
-def test_another_version_is_no_corruption(version: int) -> None:
-    head = HEADER.encode()[:8] + version.to_bytes(2) + HEADER.encode()[10:-4]
-    with pytest.raises(WrongVersion, match=f"version {version}; this nsqd knows version {VERSION}: start the one that"):
-        decode_header(head + zlib.crc32(head).to_bytes(4))
-
-
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), max_size=20))
 def test_runs_hold_the_same_messages_with_neighbours_in_one(steps: list[tuple[int, int]]) -> None:
     ranges, at = [], 0
@@ -169,13 +158,6 @@ def test_runs_hold_the_same_messages_with_neighbours_in_one(steps: list[tuple[in
         o for first, count in ranges for o in range(first, first + count)
     ]
     assert all(first + count < following for (first, count), (following, _) in pairwise(packed))
-
-
-@given(st.lists(st.binary(min_size=1, max_size=9), min_size=1, max_size=9), st.binary(max_size=5))
-def test_frames_are_split_as_they_were_joined(bodies: list[bytes], head: bytes) -> None:
-    frames = [len(body).to_bytes(4, "big") + body for body in bodies]
-    joined = head + b"".join(frames)
-    assert split(joined + b"more", len(head), len(joined), len(frames), max(map(len, frames))) == frames
 
 
 @given(

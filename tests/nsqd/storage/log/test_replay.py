@@ -7,7 +7,7 @@ from nsqd.core.channel.actions import kick
 from nsqd.core.limits import Limits
 from nsqd.core.reader import ReaderKind
 from nsqd.core.records import RecordKind
-from nsqd.storage.log.reader import LogRecords, Record
+from nsqd.storage.log.reader import Record
 from nsqd.storage.log.replay import Replay
 from shared.topic_config import Durability
 from tests.cases import each
@@ -62,23 +62,6 @@ def test_a_delay_goes_on_where_it_stood_less_the_time_away(away: int, left: int)
     assert bodies(inbox.take()) == [b"later"]
 
 
-def test_a_delayed_message_that_was_finished_before_the_cursor_came_by_stays_finished() -> None:
-    node = start(SimDisk(), limits=Limits(mem_queue_size=0))  # retried messages do not wait for the cursor
-    node.broker.topic("t").channel("a")
-    publish(node, b"soon", delay=10 * MS)
-    publish(node, b"later", delay=100 * SECOND)
-    node.clock.advance(200 * MS)
-    consumer, inbox = subscribe(node, "t", "a", ready=1)
-    (soon,) = inbox.take()
-    assert consumer.finish(soon.id) == []
-    node.turn()
-    node = start(node.disk.kill(), wall=WALL + SECOND)
-    _, inbox = subscribe(node, "t", "a")
-    assert (inbox.take(), node.broker.topics["t"].channels["a"].depth) == ([], 0)
-    node.advance(101 * SECOND)
-    assert bodies(inbox.take()) == [b"later"]
-
-
 def test_what_was_buried_ahead_of_the_cursor_can_be_kicked_after_a_checkpoint_and_a_crash() -> None:
     node = start(SimDisk(), limits=Limits(mem_queue_size=0, max_attempts={"t": 1}))
     channel = node.broker.topic("t").channel("a")
@@ -95,57 +78,6 @@ def test_what_was_buried_ahead_of_the_cursor_can_be_kicked_after_a_checkpoint_an
     node = start(node.disk.kill(), limits=Limits(max_attempts={"t": 1}))
     _, inbox = subscribe(node, "t", "a")
     assert bodies(inbox.take()) == [b"delayed"]
-
-
-def test_what_a_checkpoint_knows_of_does_not_grow_with_what_is_behind_it() -> None:
-    node = with_channel()
-    publish(node, b"before")
-    node.checkpoint()
-    publish(node, b"behind")  # the segment of the first may go before this is done with
-    node = start(node.disk.kill())
-    sequence = node.store.find_sequence(node.broker.topics["t"].number)
-    assert [(held.first, held.end) for held in sequence.extents] == [(0, 1), (1, 2)]
-
-
-def test_a_node_that_stops_leaves_a_checkpoint_if_there_is_much_to_replay() -> None:
-    for bodies_of, expected in ((10, 0), (1000, 1)):
-        node = with_channel()
-        for _ in range(30):
-            publish(node, bytes(bodies_of * 10))
-        node.log.close()
-        assert checkpoints(node.disk) == expected
-        node = start(node.disk.kill())
-        assert node.broker.topics["t"].channels["a"].depth == 30
-        assert bool(node.log.start_results.roots) == bool(expected), "it is where replay begins"
-        node.log.close()
-        assert checkpoints(node.disk) == expected, "another one would say the same"
-
-
-def checkpoints(disk: SimDisk) -> int:
-    return [record.kind for record in LogRecords(disk.kill()).records()].count(RecordKind.STATE_END)
-
-
-def test_that_a_message_was_delivered_is_recorded_before_what_came_of_it() -> None:
-    for limit, outcome in ((1, RecordKind.BURY), (0, RecordKind.REQUEUE)):
-        node = start(SimDisk(), limits=Limits(max_attempts={"t": limit}))
-        consumer, inbox = subscribe(node, "t", "a")
-        publish(node, b"one")
-        (one,) = inbox.take()
-        assert consumer.requeue(one.id, 0, node.clock.now) == ""
-        node.turn()
-        kinds = [record.kind for record in LogRecords(node.disk.kill()).records()]
-        assert kinds.index(RecordKind.ADVANCE) < kinds.index(outcome)
-
-
-def test_what_is_deleted_and_made_again_under_its_name_starts_clean() -> None:
-    node = with_channel()
-    publish(node, b"old")
-    node.turn(lambda: node.broker.delete_topic("t"))
-    node.broker.topic("t").channel("a")
-    publish(node, b"new")
-    node = start(node.disk.kill())
-    _, inbox = subscribe(node, "t", "a")
-    assert bodies(inbox.take()) == [b"new"]
 
 
 def test_what_only_an_ephemeral_channel_had_is_not_given_to_a_later_one() -> None:

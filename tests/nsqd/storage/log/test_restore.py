@@ -25,7 +25,7 @@ from tests.effort import seeds
 from tests.nsqd.storage.damage_run import DamageRun, Hit, Whole
 from tests.nsqd.storage.normal import normal
 from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.sim_node import NODE, Clock, SimNode, run_seeds
+from tests.nsqd.storage.sim_node import Clock, SimNode, run_seeds
 from tests.nsqd.storage.small_log import EPOCH
 
 SEEDS = seeds(20)
@@ -135,12 +135,6 @@ def test_ids_go_on_above_all_that_the_lost_node_may_have_issued() -> None:
     assert found.first_id == known + SAFE_LEASES * LEASE == start(disk).broker.ids.next
     found = restore(backup, SimDisk(), None, 1, simulated=Simulated(random=Random(2).randbytes))
     assert found.first_id == 1 + LEASE + SAFE_LEASES * LEASE
-
-
-def test_another_node_may_have_the_log() -> None:
-    disk, found = restored(backup_of_three(), NODE + 1)
-    assert found.node == read_identity(disk).node == NODE + 1
-    assert {segment.header.node for segment in LogRecords(disk.kill()).segments} == {NODE, NODE + 1}
 
 
 def test_nothing_is_made_of_an_empty_directory() -> None:

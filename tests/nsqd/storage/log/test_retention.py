@@ -93,13 +93,6 @@ def files(disk: SimDisk) -> int:
     return sum(disk.size(name) for name in disk.names())
 
 
-def test_without_retention_what_is_finished_goes(disk: SimDisk, clock: Clock) -> None:
-    reader = Reader(start(disk, clock))
-    reader.work(0, 300)
-    assert reader.sequence.first is None
-    assert files(disk) < 40_000
-
-
 def test_retained_messages_are_read_again_in_order_and_over_restarts(disk: SimDisk, clock: Clock) -> None:
     reader = Reader(start(disk, clock))
     reader.work(0, 50)
@@ -130,13 +123,6 @@ def test_what_is_older_than_the_retention_goes_and_its_space_is_free(disk: SimDi
     assert reader.sequence.first >= first, "removed messages do not come back"
 
 
-def test_an_idle_node_lets_go_of_what_is_over_too(disk: SimDisk, clock: Clock) -> None:
-    reader = Reader(start(disk, clock, StoragePolicy(retention=2 * SECOND)))
-    reader.work(0, 100)
-    assert minutes_later(reader, 5).kept == []
-    assert files(disk) < 10_000
-
-
 def test_of_the_newest_bytes_no_more_stay_than_was_said(disk: SimDisk, clock: Clock) -> None:
     reader = Reader(start(disk, clock))
     reader.topic.configure(TopicConfig(retention_bytes=20_000))
@@ -165,26 +151,6 @@ def test_what_is_emptied_is_retained_as_what_is_finished(disk: SimDisk, clock: C
     reader.node.turn(lambda: reader.topic.empty())
     reader.rest(SECOND)
     assert (reader.topic.depth, reader.kept) == (0, list(range(50)))
-
-
-def test_turned_off_it_gives_everything_back_and_turned_on_it_begins_anew(disk: SimDisk, clock: Clock) -> None:
-    reader = Reader(start(disk, clock, StoragePolicy(retention=HOUR)))
-    reader.work(0, 200)
-    reader.topic.configure(TopicConfig(retention=0))
-    reader.work(200, 400)
-    assert reader.sequence.first is None
-    assert files(disk) < 40_000
-    reader.topic.configure(TopicConfig())
-    reader.work(400, 500)
-    assert reader.kept == list(range(400, 500))
-
-
-def test_many_small_batches_are_noted_as_a_few_runs(disk: SimDisk, clock: Clock) -> None:
-    reader = Reader(start(disk, clock, StoragePolicy(retention=HOUR)))
-    reader.work(0, 300)
-    reader.sequence.join_retained()
-    assert (len(reader.sequence.retained), reader.kept) == (1, list(range(300)))
-    assert reader.node.cache.cached_bytes < 2_500
 
 
 def test_a_cursor_holds_what_it_has_not_read_within_its_cap(disk: SimDisk, clock: Clock) -> None:
@@ -230,28 +196,6 @@ def test_setting_the_wall_clock_moves_no_retention(disk: SimDisk, clock: Clock, 
     assert minutes_later(reader).kept == list(range(70)), "by the checkpoint"
     reader.node.advance(HOUR)
     assert minutes_later(reader, 2).kept == [], "an hour has passed"
-
-
-def test_setting_the_wall_clock_moves_no_hold_of_a_cursor(disk: SimDisk, clock: Clock) -> None:
-    reader = Reader(start(disk, clock, StoragePolicy(retention=SECOND)))
-    reader.topic.set_cursor("slow", Cursor(0, hold=HOUR))
-    reader.work(0, 100)
-    clock.wall += 30 * DAY
-    assert minutes_later(reader).kept == list(range(100))
-    reader.node.advance(HOUR)
-    assert minutes_later(reader, 2).kept == []
-
-
-def test_what_was_taken_over_is_retained_from_then_on_over_a_restart_too(disk: SimDisk, clock: Clock) -> None:
-    policy = StoragePolicy(retention=HOUR)
-    reader = Reader(start(disk, clock, policy))
-    reader.node.turn(lambda: reader.topic.append_past([(clock.wall - DAY, body(0)), (clock.wall - DAY, body(1))], None))
-    reader.rest(SECOND)
-    reader = Reader(start(disk.kill(), clock.after(SECOND, SECOND, rebooted=False), policy))
-    reader.rest(0)
-    for message in reader.inbox.take():
-        reader.consumer.finish(message.id)
-    assert minutes_later(reader).kept == [0, 1]
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 5)), max_size=60), st.data())

@@ -7,28 +7,14 @@ import pytest
 from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.identity import NAME, StoredIdentity, encode_identity, read_identity, write_identity
 from nsqd.storage.log.reader import LogRecords
-from nsqd.storage.log.records import HEADER_SIZE, decode_header
+from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.segments import LogError
-from tests.nsqd.storage.log.test_damage import MESSAGES, filled, open_node, served
+from tests.nsqd.storage.log.test_damage import filled, open_node, served
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.small_log import LOG_ID, log_of, new_disk, new_writer, read, write
 
 ONLY = segment_name(0, 0)
 STORED = StoredIdentity(7, LOG_ID)
-
-
-def test_the_only_segments_header_is_rebuilt() -> None:
-    disk, writer = log_of(b"a" * 5000)
-    write_identity(disk, STORED)
-    write(writer, b"b")
-    whole = disk.content(ONLY)
-    disk.spoil(ONLY, 0, HEADER_SIZE)
-    reader, contents = read(disk)
-    assert (contents, reader.damage.spots, reader.damage.headers) == ([b"a" * 5000, b"b"], [], [ONLY])
-    assert reader.damage.size == HEADER_SIZE
-    header = decode_header(disk.content(ONLY))
-    assert (header.node, header.log_id, header.base, header.state) == (7, LOG_ID, 0, False)
-    assert (disk.content(ONLY)[HEADER_SIZE:], read(disk)[0].damage.size) == (whole[HEADER_SIZE:], 0)
 
 
 def test_the_bytes_of_a_wrong_header_are_copied_before_it_is_written_again() -> None:
@@ -65,21 +51,6 @@ def test_a_checkpoint_whose_segment_has_lost_its_header_is_still_begun_with() ->
     assert served(disk) == (set(served(filled())[0]), 0)
 
 
-@pytest.mark.parametrize("lost", [64, 512, 4096])
-def test_a_node_whose_only_segment_has_lost_its_beginning_starts_and_serves_what_is_whole(lost: int) -> None:
-    disk = SimDisk()
-    node = open_node(disk)
-    node.log.writer.segment_size = 1 << 20
-    for _ in range(MESSAGES):
-        node.publish(body=b"x" * 200)
-    node.log.close()
-    disk.spoil(ONLY, 0, lost)
-    node = open_node(disk)
-    assert node.log.start_results.damage.size >= 64
-    if lost == 64:
-        assert node.broker.topics["t"].depth == MESSAGES
-
-
 def test_a_log_id_is_written_at_the_first_start_and_added_to_a_log_without_one() -> None:
     disk = SimDisk()
     open_node(disk)
@@ -92,16 +63,6 @@ def test_a_log_id_is_written_at_the_first_start_and_added_to_a_log_without_one()
         open_node(disk)
         again = read_identity(disk)
         assert (again.node, again.log_id) == (stored.node, stored.log_id)
-
-
-def test_a_log_id_without_a_segment_is_that_of_the_log_to_come() -> None:
-    disk = SimDisk()
-    write_identity(disk, STORED)
-    node = open_node(disk)
-    assert node.log.identity.log_id == LOG_ID
-    assert node.log.snapshot is None
-    node.publish()
-    assert LogRecords(disk.kill()).segments[0].header.log_id == LOG_ID
 
 
 def test_a_log_of_which_only_an_unfinished_segment_is_there_begins_anew() -> None:

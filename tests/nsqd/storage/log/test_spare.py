@@ -2,7 +2,6 @@
 
 import errno
 from pathlib import Path
-from random import Random
 
 import pytest
 
@@ -11,7 +10,7 @@ from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, seed_of, spare_header
-from nsqd.storage.log.spare import NAME, ROOM, Spare
+from nsqd.storage.log.spare import NAME, Spare
 from nsqd.storage.log.writer import BLOCK, LARGE_GROUP, Writer
 from tests.cases import each
 from tests.nsqd.storage.sim_disk import SimDisk
@@ -52,37 +51,6 @@ def test_a_segment_made_ahead_is_promoted_at_once() -> None:
     assert (len(disk.names()), read(disk)[1]) == (2, [b"a" * 200, b"b", b"c"])
 
 
-def test_what_was_not_used_is_cut_off_when_the_segment_ends_and_when_the_log_is_closed() -> None:
-    disk, writer = new_log()
-    writer.expect_syncs()
-    write(writer, b"b")
-    second = writer.base
-    writer.begin_state(bytes(12))
-    write(writer, b"c")
-    assert len(disk.content(disk.names()[1])) == 64 + writer.base - second
-    write(writer, b"d" * 200)
-    writer.expect_syncs()
-    write(writer, b"e")
-    assert len(disk.content(disk.names()[-1])) == BLOCK
-    writer.sync()
-    writer.close()
-    assert len(disk.content(disk.names()[-1])) == 64 + writer.written.position - writer.base
-    assert not spares(disk)
-
-
-def test_nothing_is_made_ahead_for_who_writes_little() -> None:
-    disk, writer = new_log(160_000)
-    writer.expect_syncs()
-    assert not spares(disk)
-
-
-def test_what_another_process_left_is_removed() -> None:
-    disk = new_disk()
-    disk.put(f"{NAME}7", bytes(100))
-    new_writer(disk)
-    assert not spares(disk)
-
-
 @each("operation", ["create", "append", "sync", "rename"])
 def test_without_it_the_log_goes_on(operation: str) -> None:
     disk, writer = new_log()
@@ -95,20 +63,12 @@ def test_without_it_the_log_goes_on(operation: str) -> None:
     assert read(disk)[1] == [b"a" * 200, b"b" * 2000, b"c"]
 
 
-def test_it_takes_no_space_where_there_is_little() -> None:
-    disk = new_disk()
-    disk.capacity, spare = ROOM * 1000 - 1, NowSpare(disk, 1000)
-    spare.prepare(at_once=True)
-    assert (list(spare.ready), disk.names()) == ([], [])
-
-
 def test_the_thread_makes_it_and_is_stopped(tmp_path: Path) -> None:
     disk = RealDisk(tmp_path)
     spare = Spare(disk, 10_000_000)
     spare.prepare(at_once=True)
     spare._thread.join()
     made = spare.claim("a")
-    assert made is not None
     file, former = made
     assert (former, (tmp_path / "a").read_bytes()) == (0, bytes(10_000_000))
     file.close()
@@ -142,28 +102,6 @@ class Reusing:
         reader = LogRecords(disk)
         list(reader.records(reader.roots()[0]))
         return reader
-
-
-def test_the_file_of_an_unneeded_segment_becomes_the_next_segment() -> None:
-    log = Reusing()
-    assert segment_name(0, 0) not in log.disk.names()
-    content = log.disk.content(log.name)
-    assert len(content) > 16_000
-    assert content.count(b"o" * 980) >= 10  # the old records are still there
-    write(log.writer, b"c" * 5000)
-    log.writer.sync()
-    log.writer.close()
-    assert len(log.disk.content(log.name)) == log.writer.written.position - log.writer.base + HEADER_SIZE
-
-
-def test_after_a_kill_the_log_ends_with_its_last_record_and_nothing_is_torn() -> None:
-    log = Reusing()
-    for content in (b"", b"c", b"d" * 4000, b"e" * 100):
-        if content:
-            write(log.writer, content)
-        reader = log.restart(log.disk.kill())
-        assert (reader.end, reader.cuts, reader.damage.size) == (log.writer.written.position, [], 0)
-        assert reader.quarantine.copies == []
 
 
 @each("kept", [0, 3, 8, 40, 4000])
@@ -210,12 +148,6 @@ def test_a_power_cut_may_leave_a_reused_file_without_its_first_group(header: str
     assert reader.quarantine.copies == []
 
 
-def test_a_power_cut_brings_no_old_name_of_a_reused_file_back() -> None:
-    log = Reusing()
-    for seed in range(50):
-        log.restart(log.disk.crash(Random(seed)))
-
-
 def test_no_zeros_are_written_for_large_groups() -> None:
     disk = new_disk()
     writer = new_writer(disk, segment_size=1_000_000, spare=NowSpare)
@@ -226,20 +158,6 @@ def test_no_zeros_are_written_for_large_groups() -> None:
     write(writer, bytes(20_000))
     writer.expect_syncs()
     assert spares(disk)
-
-
-def test_two_files_wait_at_most_and_only_large_ones() -> None:
-    disk = new_disk()
-    spare = NowSpare(disk, 1000)
-    for name in "abcd":
-        disk.put(name, bytes(1000))
-    assert not spare.reuse("a", 1000, 5)  # no reply waits for syncs
-    spare.prepare(at_once=True)
-    assert not spare.reuse("a", 499, 5)
-    assert spare.reuse("a", 1000, 5)
-    assert not spare.reuse("b", 1000, 6)  # one was made of zeros
-    spare.close()
-    assert disk.names() == ["b", "c", "d"]
 
 
 def test_an_open_file_is_not_reused(tmp_path: Path) -> None:

@@ -3,16 +3,13 @@
 from array import array
 from random import Random
 
-from nsqd.core.channel.state import ChannelState
 from nsqd.core.sequence.put_batch import JobOptions
-from nsqd.core.timing.deferred import Deferred, Message, counts_of, unpack
-from nsqd.core.timing.deferred_pages import DeferredPages, page_of, shifted
-from nsqd.core.timing.pause import Pause
-from nsqd.core.topic_state import TopicState, state_of
-from nsqd.storage.log.state import decode_topic, encode_topic
+from nsqd.core.timing.deferred_pages import DeferredPages
+from nsqd.core.topic_state import TopicState
+from nsqd.storage.log.state import decode_topic
 from nsqd.storage.sequence import Sequence
 from shared.topic_config import Durability, TopicConfig
-from tests.nsqd.core.node import MS, SECOND
+from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_node import SimNode
 
 HOUR = 3600 * SECOND
@@ -20,71 +17,6 @@ HOUR = 3600 * SECOND
 
 def read(content: bytes) -> tuple[TopicState, Sequence]:
     return decode_topic(content, {}, {})
-
-
-def channel_of(state: TopicState) -> ChannelState:
-    (channel,) = state.readers.values()
-    assert isinstance(channel, ChannelState)
-    return channel
-
-
-def test_a_topic_is_read_as_it_was_written() -> None:
-    one = SimNode()
-    topic = one.broker.topic("t")
-    topic.configure(TopicConfig(Durability.OS, HOUR, 5, max_attempts=7))
-    consumer, inbox = one.subscribe(ready=4)
-    one.turn(lambda: topic.publish([b"x"] * 10, 10), lambda: topic.intake.publish_deferred(b"y", one.clock.now + HOUR))
-    taken = inbox.take()
-    consumer.requeue(taken[0].id, 30 * SECOND, one.clock.now)
-    consumer.requeue(taken[1].id, HOUR, one.clock.now)
-    one.turn(
-        lambda: one.broker.pause(topic, True), lambda: topic.intake.publish_deferred(b"z", one.clock.now + 10 * SECOND)
-    )
-    wall, offset = one.clock.wall, one.clock.wall - one.clock.now
-    state, sequence = read(encode_topic(state_of(topic, one.clock.now), one.store.find_sequence(topic.number), offset))
-    assert (state.number, state.name, state.end, state.distributed) == (topic.number, "t", 12, 11)
-    assert (state.paused, state.delayed) == (Pause("", wall // SECOND, 0), {11: wall + 10 * SECOND})
-    assert state.config == topic.config
-    channel = channel_of(state)
-    assert (channel.name, channel.paused, channel.start, channel.cursor, channel.buried) == ("a", None, 0, 6, {})
-    assert list(channel.passed.missing(11)) == [(6, 10)]
-    failed = counts_of(1, 1)
-    near = [(0, wall + 30 * SECOND, failed), (2, 0, 1), (3, 0, 1), (4, 0, 1), (5, 0, 1)]
-    assert sorted(channel.pages.entries()) == sorted([*near, (1, wall + HOUR, failed), (10, wall + HOUR, 0)])
-    assert sum(held.count for held in sequence.extents) == 12
-    assert [bytes(held.refcounts) for held in sequence.extents] == [b"\1" * 10, b"\1\0"]
-
-
-def test_what_waits_is_packed_whole_near_and_far() -> None:
-    random, waiting = Random(1), Deferred()
-    expected = []
-    for ordinal in range(1000):
-        due, attempts = random.randrange(MS, 3 * HOUR), random.randrange(5)
-        waiting.push(due, Message(ordinal, attempts), 0)
-        expected.append((ordinal, due, attempts))
-    near, far = waiting.packed()
-    assert sorted(unpack(b"".join([near, *far]))) == expected
-    assert sorted(unpack(near)) == [entry for entry in expected if entry[1] <= 60 * SECOND]
-
-
-def test_far_ones_that_were_packed_come_at_their_moved_times() -> None:
-    random, waiting, again = Random(2), Deferred(), Deferred()
-    dues = [random.randrange(61 * SECOND, 3 * HOUR) for _ in range(1000)]
-    for ordinal, due in enumerate(dues):
-        waiting.push(due, Message(ordinal, 1), 0)
-    by = -2 * HOUR + 12_345
-    for page in waiting.packed()[1]:
-        again.load(shifted(page_of(page), by).tobytes())
-    again.check()
-    assert again.count == 1000
-    came: dict[int, int] = {}
-    now = -2 * HOUR
-    while again.count:
-        while again.approach(now, 100) == 100:
-            pass
-        came |= {message.ordinal: now for message in again.pop_due(now, 1000)}
-        now += SECOND
-    assert all(0 <= came[ordinal] - (due + by) < SECOND for ordinal, due in enumerate(dues))
 
 
 def test_of_what_waits_packed_any_part_can_be_taken() -> None:
@@ -119,7 +51,6 @@ def test_a_tube_does_not_give_up_what_a_channel_that_begins_in_the_past_owes() -
     one.turn()
     tube = one.broker.tubes.tube("t")
     job = tube.jobs.get(0)
-    assert job is not None
     one.turn(lambda: tube.finish(job))
     one.checkpoint()
     topic.channel_from("a", 0, one.clock.now)

@@ -6,7 +6,6 @@ Random clients and operators use a node. At some point the leader's copy ends; t
 import errno
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from random import Random
 
 import pytest
@@ -30,8 +29,7 @@ from nsqd.storage.sequence import Sequence
 from shared.topic_config import Durability
 from tests.cases import each
 from tests.effort import seeds
-from tests.nsqd.core.client import Client
-from tests.nsqd.core.node import MS, SECOND, Inbox
+from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.anybody import Anybody, any_limits
 from tests.nsqd.storage.normal import NormalChannel, NormalTopic, NormalTube, normal
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
@@ -241,9 +239,7 @@ def small_log() -> tuple[SuccessionRun, SimDisk, int]:
     """A node whose owner has five of eight messages of a channel; of these five the tail finishes two and returns one."""
     run = SuccessionRun(1)
     run.node = node = SimNode(SimDisk(), Durability.ALWAYS, run.clock, run.random)
-    channel = node.broker.topic("t").channel("c")
-    inbox = Inbox(1 << 20)
-    consumer = Client(channel, inbox, 300 * SECOND, 0)
+    consumer, inbox = node.subscribe(channel="c", ready=0, timeout=300 * SECOND)
     node.publish(5)
     common = node.log.writer.written.position
     consumer.set_ready(4)
@@ -257,15 +253,6 @@ def small_log() -> tuple[SuccessionRun, SimDisk, int]:
     )
     node.log.close()
     return run, node.disk.kill(), common
-
-
-def test_what_the_tail_says_of_earlier_messages_is_counted() -> None:
-    run, disk, common = small_log()
-    made = successor(run, disk, common, SimDisk())
-    assert made.dropped["FINISH"] == 2
-    assert made.dropped["REQUEUE"] >= 1
-    assert (made.messages, made.dropped.keys()) == (3, {"FINISH", "REQUEUE"})
-    assert not successor(run, disk, 0, SimDisk()).dropped
 
 
 def test_a_kill_at_any_step_leaves_the_old_log_as_it_was_and_the_next_try_succeeds() -> None:
@@ -319,37 +306,6 @@ def test_nothing_is_made_of_a_copy_whose_tail_has_no_unfinished_message() -> Non
     assert not target.names()
     made = salvaged(run, disk, common, target)
     assert (made.messages, made.dropped["FINISH"]) == (3, 2)
-
-
-def test_a_log_that_the_owner_has_as_a_whole_is_succeeded_by_one_without_messages() -> None:
-    run, disk, _ = small_log()
-    target = SimDisk()
-    assert successor(run, disk, 1 << 40, target).messages == 0
-    topics, messages, reading = log_content(target)
-    assert [(topic.name, topic.end, len(topic.readers)) for topic in topics.values()] == [("t", 8, 1)]
-    assert messages == {1: {}}
-    assert topics[1].cursors == {"reader": replace(CURSOR, offset=8)}, "it holds later messages"
-    assert reading.log_records.end > LogReading(FrozenDisk(disk)).log_records.end
-
-
-@each("before", [0, 1, 2])
-def test_delayed_messages_of_the_tail_are_kept_from_its_first_one_on(before: int) -> None:
-    run = SuccessionRun(1)
-    run.node = node = SimNode(SimDisk(), Durability.ALWAYS, run.clock, run.random)
-    topic, due = node.broker.topic("t"), node.clock.now + 60 * SECOND
-    topic.channel("c")
-    node.turn()
-    ends = []
-    for _ in range(3):
-        ends.append(node.log.writer.written.position)
-        node.turn(partial(topic.intake.publish_deferred, b"later", due))
-    node.log.close()
-    target = SimDisk()
-    assert successor(run, node.disk.kill(), ends[before], target).messages == 3 - before
-    topics, _, _ = log_content(target)
-    (reader,) = topics[1].readers.values()
-    assert isinstance(reader, NormalChannel)
-    assert [ordinal for ordinal, (_, due) in reader.waiting.items() if due] == [*range(before, 3)]
 
 
 _tail_of = succession.tail_of

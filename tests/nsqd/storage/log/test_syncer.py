@@ -8,11 +8,11 @@ import pytest
 
 from nsqd.storage.log.identity import LogIdentity
 from nsqd.storage.log.reader import LogRecords
-from nsqd.storage.log.records import HEADER_SIZE, RecordKind
+from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.syncer import LONE, MOST_TICKS_BEHIND, QUICK, Syncer
-from nsqd.storage.log.writer import SPARE_AFTER, Writer
+from nsqd.storage.log.writer import Writer
 from shared.topic_config import Durability
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import SimDisk
@@ -69,16 +69,6 @@ def test_within_two_ticks_an_idle_log_states_that_all_of_it_is_durable_and_rests
         tick(node)
     changed = {name for name, count in disk.operations.items() if count != operations[name]} - {"reserve"}
     assert (node.log.writer.written.position, changed) == (written, set()), "it is not left alone"
-
-
-def test_in_the_mode_os_nothing_is_synced_while_writing_goes_on() -> None:
-    node = new_node(SimDisk(), Durability.OS)
-    publish(node)
-    syncs = node.disk.operations["sync"]
-    for _ in range(5):
-        publish(node)
-        tick(node)
-    assert node.disk.operations["sync"] == syncs
 
 
 @pytest.mark.parametrize("durability", list(Durability))
@@ -153,31 +143,6 @@ def test_a_trickle_that_is_never_idle_is_made_durable_in_the_mode_os_too() -> No
     assert looked_at(node.disk)[0] > written // 2
 
 
-@pytest.mark.parametrize(("durability", "made"), [(Durability.ALWAYS, True), (Durability.OS, False)])
-def test_the_next_segment_is_made_ahead_where_replies_wait_for_syncs(durability: Durability, made: bool) -> None:
-    node = new_node(SimDisk(), durability)
-    publish(node, 2)
-    assert node.log.writer.written.position > node.log.writer.segment_size // SPARE_AFTER
-    assert node.spare.waits == made
-
-
-def test_the_clocks_are_noted_once_a_second_while_something_is_written() -> None:
-    disk = SimDisk()
-    node = new_node(disk, Durability.OS)
-
-    def anchors() -> int:
-        return sum(record.kind == RecordKind.ANCHOR for record in all_records(LogRecords(disk.kill())))
-
-    publish(node)
-    before = anchors()
-    publish(node)
-    assert anchors() == before
-    for more in (1, 2):
-        node.advance(SECOND)
-        publish(node, 2)
-        assert anchors() == before + more
-
-
 class TimedSyncer(SteppedSyncer):
     """Chooses by how long syncs take, as Syncer does."""
 
@@ -204,33 +169,3 @@ def test_a_sync_leaves_the_turn_when_others_wait_for_it_too_long(
         if syncer.job is not None:
             break
     assert (syncer.job is not None) == leaves_turn
-
-
-def test_a_sync_that_waits_for_the_thread_runs_in_the_next_turn_if_syncs_are_quick() -> None:
-    syncer = new_syncer(SimDisk())
-    writer = syncer._writer
-    write(writer, b"one")
-    syncer.want()
-    write(writer, b"two")
-    syncer.written(True, 0)
-    assert writer.durable.position < writer.written.position, "the thread is at it"
-    while syncer.job is not None:
-        syncer.step()
-    syncer.collect()
-    syncer.written(False, 0)
-    assert syncer.job is None
-    assert writer.durable.position == writer.written.position
-
-
-def test_a_sync_that_was_wanted_while_the_thread_was_at_it_follows_in_the_thread() -> None:
-    syncer = new_syncer(SimDisk())
-    writer = syncer._writer
-    for _ in range(2):
-        write(writer, b"one")
-        syncer.want()
-    while syncer.job is not None:
-        syncer.step()
-    syncer.collect()
-    syncer.written(False, 0)
-    assert syncer.job is not None
-    assert syncer.job.position == writer.written.position

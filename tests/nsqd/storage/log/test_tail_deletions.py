@@ -6,14 +6,12 @@ import pytest
 
 from nsqd.core.message.deletion import Deletion, DeletionKind, LogDeletions
 from nsqd.core.records import RecordKind
-from nsqd.storage.log import tail_deletions
 from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.succession import Succession
 from nsqd.storage.log.tail_deletions import TailDeletions
 from shared.topic_config import Durability
 from tests.effort import seeds
-from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.log.test_succession import SuccessionRun, log_content, successor
 from tests.nsqd.storage.normal import NormalTopic
 from tests.nsqd.storage.sim_disk import SimDisk
@@ -62,11 +60,6 @@ def test_the_point_is_where_the_owners_copy_ends() -> None:
     assert made.deletions == LogDeletions(epoch, made.common, (Deletion(DELETED, t, c),))
 
 
-def test_a_tail_without_deletions_reports_none() -> None:
-    made, _ = log_of(lambda node: node.broker.topic("t").publish([b"x"], 1))
-    assert made.deletions is None
-
-
 def test_channels_and_topics_that_are_deleted_or_emptied() -> None:
     t, c, d, u = numbers()
     empty = lambda node: node.broker.topics["t"].channels["c"].empty()  # noqa: E731
@@ -84,18 +77,6 @@ def test_channels_and_topics_that_are_deleted_or_emptied() -> None:
         Deletion(TOPIC_DELETED, u),
         Deletion(DELETED, t, d),
     ]
-
-
-def test_a_channel_that_is_made_again_is_another_one() -> None:
-    t, c, *_ = numbers()
-    again = lambda node: node.broker.topics["t"].channel("c")  # noqa: E731
-    assert deletions(lambda node: drop(node, "c"), again) == [Deletion(DELETED, t, c)]
-    assert deletions(lambda node: drop(node, "c"), again, lambda node: drop(node, "c")) == [Deletion(DELETED, t, c)]
-
-
-def test_what_is_made_and_deleted_in_the_tail_is_not_the_owners_concern() -> None:
-    assert deletions(lambda node: node.broker.topics["t"].channel("e"), lambda node: drop(node, "e")) == []
-    assert deletions(lambda node: node.broker.topic("v").channel("e"), lambda node: node.broker.delete_topic("v")) == []
 
 
 def test_behind_a_part_that_is_gone_only_what_is_known_to_be_older_counts() -> None:
@@ -176,21 +157,3 @@ def judge_emptied(one: Deletion, before: NormalTopic, after: NormalTopic) -> Non
 @pytest.mark.long
 def test_the_tail_of_any_history_deletes_what_its_states_say() -> None:
     assert sum(judged(seed) for seed in SEEDS) > len(SEEDS) // 4
-
-
-def test_of_very_many_deletions_some_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    most = 100
-    monkeypatch.setattr(tail_deletions, "MOST_DELETIONS", most)
-
-    def many(node: SimNode) -> None:
-        for number in range(most + 1):
-            node.broker.topic(f"t{number}")
-
-    run = SuccessionRun(1)
-    run.node = node = SimNode(SimDisk(), Durability.ALWAYS, run.clock, run.random)
-    node.turn(lambda: many(node))
-    common = node.log.writer.written.position
-    node.turn(lambda: [node.broker.delete_topic(name) for name in list(node.broker.topics)] and None)
-    node.advance(SECOND)
-    made = successor(run, node.disk.kill(), common, SimDisk(run.random))
-    assert len(made.deletions.deletions) == most

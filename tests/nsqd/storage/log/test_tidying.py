@@ -55,16 +55,6 @@ def test_a_held_segment_stays_and_the_others_are_removed() -> None:
     assert not set(clean_up(node)) & set(before[:-1])
 
 
-def test_a_hold_ends_by_itself() -> None:
-    node = finished()
-    before = list(node.log.tidying.segments)
-    node.log.tidying.hold_for("node 1", 2 * SECOND, before[2])
-    assert node.log.tidying.is_held_by("node 1")
-    node.advance(3 * SECOND)
-    assert not node.log.tidying.is_held_by("node 1")
-    assert before[2] not in clean_up(node)
-
-
 def test_a_full_disk_ends_every_hold() -> None:
     node = finished()
     before = list(node.log.tidying.segments)

@@ -10,13 +10,11 @@ from nsqd.core.channel.actions import ChosenMessage, bury, move
 from nsqd.core.limits import Limits
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.frame import message_id
-from nsqd.core.retention.cursors import Cursor
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.records import HEADER_SIZE, decode
-from shared.topic_config import Durability, TopicConfig
+from shared.topic_config import Durability
 from tests.cases import each
-from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
 from tests.nsqd.storage.survey import SeenTopic, survey
@@ -122,24 +120,6 @@ def test_a_message_that_is_buried_in_the_turn_of_its_delivery_stays_owed() -> No
 
     reasons = [seen["t"].channels["a"].arrivals[b"0."].buried for seen in Torn(with_channels("a"), last).seen()]
     assert reasons == [""] * (len(reasons) - 1) + ["by hand"]
-
-
-def test_a_config_is_kept_whole_and_what_it_retains_begins_with_it() -> None:
-    config = TopicConfig(Durability.ALWAYS, retention=3600 * SECOND)
-
-    def last(broker: Broker) -> None:
-        topic = broker.topics["t"]
-        topic.configure(config)
-        topic.set_cursor("reader", Cursor(0, hold=SECOND))
-        topic.publish([b"1."], 2)
-
-    for node in Torn(with_channels("a"), last).restarts():
-        topic = node.broker.topics["t"]
-        sequence = node.store.find_sequence(topic.number)
-        if topic.config == config:
-            assert sequence.first == 1, "earlier messages are not retained"
-        else:
-            assert (topic.config, sequence.first, topic.cursors) == (TopicConfig(), None, {})
 
 
 def test_jobs_that_are_put_together_come_together_and_one_that_was_deleted_stays_so() -> None:

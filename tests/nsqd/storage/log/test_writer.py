@@ -6,18 +6,7 @@ import logging
 import pytest
 
 from nsqd.core.records import RecordKind
-from nsqd.storage.log.files import segment_name
-from nsqd.storage.log.records import HEADER_SIZE, decode_header
-from nsqd.storage.log.spare import SpareFile
-from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.small_log import IDENTITY, all_records, log_of, new_writer, read, write
-
-
-def test_nothing_is_made_before_there_is_something_to_write() -> None:
-    disk, writer = log_of()
-    assert writer.write() == 0
-    assert writer.sync()
-    assert disk.names() == []
+from tests.nsqd.storage.small_log import all_records, log_of, read, write
 
 
 def test_a_group_is_one_write_and_begins_with_the_durable_mark() -> None:
@@ -46,21 +35,6 @@ def test_the_directory_is_synced_once_for_each_segment() -> None:
     assert len(disk.names()) == 3
 
 
-def test_positions_count_bytes_of_records_over_all_segments() -> None:
-    disk, writer = log_of(position=1000, segment_size=100)
-    for number in range(6):
-        write(writer, b"%d" % number * 30)
-    names = disk.names()
-    assert len(names) > 2
-    end = 1000
-    for name in names:
-        header = decode_header(disk.content(name))
-        assert (header.base, header.node, header.log_id) == (end, IDENTITY.node, IDENTITY.log_id)
-        assert name == segment_name(end, 0)
-        end += len(disk.content(name)) - HEADER_SIZE
-    assert end == writer.written.position
-
-
 def test_a_sync_of_what_was_written_before_does_not_cover_what_came_since() -> None:
     disk, writer = log_of(segment_size=50)
     covered, job = write(writer, b"a" * 60), writer.sync_job()
@@ -71,17 +45,6 @@ def test_a_sync_of_what_was_written_before_does_not_cover_what_came_since() -> N
     assert writer.sync()
     assert writer.durable.position == writer.written.position
     assert read(disk.crash(disk.random))[1] == [b"a" * 60, b"b" * 60]
-
-
-def test_files_that_are_durable_are_closed() -> None:
-    disk, writer = log_of(segment_size=50)
-    for number in range(5):
-        write(writer, b"%d" % number * 60)
-    assert disk.open_files == 5
-    writer.sync()
-    assert disk.open_files == 1
-    writer.close()
-    assert disk.open_files == 0
 
 
 def test_a_group_that_cannot_be_written_stays_and_keeps_its_order() -> None:
@@ -138,18 +101,3 @@ def test_that_nothing_can_be_written_is_logged_once_and_its_end_too(caplog: pyte
         "LOG: cannot write to the log: No space left on device: no publish is acknowledged until writing works again",
         "LOG: writing works again",
     ]
-
-
-def test_a_segment_that_was_begun_before_a_write_failed_is_not_begun_again() -> None:
-    disk = SimDisk()
-    writer = new_writer(disk, segment_size=200)
-    write(writer, b"x" * 300)
-    writer.begun.clear()
-    disk.fail("append", 2, errno.ENOSPC)  # the first one writes the header
-    write(writer, b"kept")
-    assert writer.failure
-    writer._spare.ready.append(SpareFile("spare.9", None))
-    writer.write()
-    assert (writer.failure, len(writer.begun)) == ("", 1)
-    writer.close()
-    assert read(disk)[1][-1] == b"kept"

@@ -8,19 +8,15 @@ from nsqd.core import records
 from nsqd.core.channel import actions
 from nsqd.core.channel.actions import ChosenMessage
 from nsqd.core.records import RecordKind
-from nsqd.core.topic import Topic
 from nsqd.core.topic_state import TopicState, state_of
-from nsqd.core.written_chunks import WrittenChunks
 from nsqd.storage.log import checkpoint
 from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.sources import LiveSource, contents
 from nsqd.storage.log.state import MissingChunk, decode_topic, encode_topic
 from shared.topic_config import Durability
 from tests.cases import each
-from tests.nsqd.core.client import Client
-from tests.nsqd.core.node import SECOND, Inbox
-from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.sim_node import Clock, SimNode
+from tests.nsqd.core.node import SECOND
+from tests.nsqd.storage.sim_node import SimNode
 from tests.small_chunks import CHUNK
 
 HOUR = 3600 * SECOND
@@ -33,16 +29,14 @@ class World:
     """A node with a topic whose channel "a" has deferred messages, and whose delay queue has others."""
 
     def __init__(self) -> None:
-        self.clock = Clock()
-        self.node = SimNode(SimDisk(), Durability.OS, self.clock)
-        self.topic: Topic = self.node.broker.topic("t")
-        self.channel, self.inbox = self.topic.channel("a"), Inbox()
-        self.consumer = Client(self.channel, self.inbox, HOUR, 0)
-        self.consumer.set_ready(COUNT)
-        self.node.turn(lambda: self.topic.publish([b"x"] * COUNT, COUNT))
-        self.ids = [message.id for message in self.inbox.take()]
+        self.node = SimNode(durability=Durability.OS)
+        self.clock = self.node.clock
+        consumer, inbox = self.node.subscribe(ready=COUNT, timeout=HOUR)
+        self.topic, self.channel = self.node.broker.topics["t"], consumer.channel
+        self.node.publish(COUNT)
+        self.ids = [message.id for message in inbox.take()]
         for message_id in self.ids:
-            self.consumer.requeue(message_id, HOUR, self.clock.now)
+            consumer.requeue(message_id, HOUR, self.clock.now)
         for _ in range(COUNT):
             self.topic.intake.publish_deferred(b"y", self.clock.now + HOUR)
         self.node.turn(lambda: None)
@@ -102,26 +96,11 @@ def test_the_state_is_that_of_its_own_turn_whatever_happened_meanwhile(world: Wo
     assert entries(decode_topic(content, {}, waiting)[0]) == entries(world.in_one_piece())
 
 
-def test_a_state_in_chunks_holds_little_itself(world: World) -> None:
-    _, content = world.written(lambda: None)
-    state, sequence = state_of(world.topic, world.clock.now), world.node.store.find_sequence(world.topic.number)
-    assert len(content) < len(encode_topic(state, sequence, 0)) - 2 * (COUNT - 2 * CHUNK) * 24
-
-
 def test_without_a_corrupt_chunk_what_is_known_of_the_topic_is_better(world: World) -> None:
     waiting, content = world.written(lambda: None)
     del waiting[world.topic.number][0]
     with pytest.raises(MissingChunk):
         decode_topic(content, {world.topic.number: world.in_one_piece()}, waiting)
-
-
-def test_if_nothing_is_known_the_other_chunks_are_read(world: World) -> None:
-    waiting, content = world.written(lambda: None)
-    whole = decode_topic(content, {}, waiting)[0]
-    del waiting[world.topic.number][0]
-    rest = decode_topic(content, {}, waiting)[0]
-    before, after = entries(whole), entries(rest)
-    assert len(before[0]) + len(before[1]) == len(after[0]) + len(after[1]) + CHUNK
 
 
 def test_chunks_of_a_checkpoint_that_was_not_ended_are_not_mixed_up_with_the_next_ones(world: World) -> None:
@@ -131,14 +110,6 @@ def test_chunks_of_a_checkpoint_that_was_not_ended_are_not_mixed_up_with_the_nex
         replay._note_waiting(records.WAITING.pack(world.topic.number, number) + chunk)
     replay._state(records.STATE.pack(1, 1))
     assert not replay._waiting
-
-
-def test_only_the_very_chunk_that_was_written_is_named() -> None:
-    written, chunks = WrittenChunks(7), [bytes([number]) * 24 for number in range(3)]
-    for kind, content in written.records(chunks):
-        assert (kind, content[:4]) == (RecordKind.WAITING, b"\0\0\0\7")
-    equal = bytes(bytearray(chunks[1]))
-    assert written.split([chunks[2], equal, chunks[0]]) == ([2, 0], [equal])
 
 
 def test_a_turn_writes_a_bounded_part_of_a_checkpoint(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
