@@ -59,6 +59,10 @@ class Membership:
             if record.standing is Standing.MEMBER and (number in self.proved or number == self.own.number)
         }
 
+    def departed(self) -> set[int]:
+        """Return the numbers of the nodes that have left or were forgotten."""
+        return {number for number, record in self.records.items() if record.standing is not Standing.MEMBER}
+
     @property
     def suspected(self) -> frozenset[int]:
         """Return the numbers of the members without contact for too long."""

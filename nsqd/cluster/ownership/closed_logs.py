@@ -59,7 +59,6 @@ class ClosedLogs(Part):
         self._merge(record, None)
         for link in self._cluster.links.values():  # those that have it confirm it again
             link.send_first(pack_closed(record))
-        self._count(record.log_id)
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         if is_kept(content):

@@ -173,9 +173,10 @@ class JobOwners:
         self.kept += 1
 
     def tick(self, now: int) -> None:
-        """Send kept acknowledgements to owners that can be asked now. Call it in a turn."""
+        """Send kept acknowledgements to owners that can be asked now, and end loans to lost members. Call it in a turn."""
         if now >= self._send_due:
             self._send_due = now + SEND_EVERY
+            self._lending.end_guests({node.number for node in self._cluster.membership.members})
             self._send_from(KEPT)
             self._send_from(KEPT_WITH_RIGHTS)
 

@@ -203,6 +203,19 @@ def test_a_loan_that_got_lost_is_taken_back_when_the_other_node_is_connected_aga
         assert shown["state"] == b"active"
 
 
+def test_a_loan_to_a_node_that_is_no_longer_a_member_is_taken_back() -> None:
+    cluster, a, b = nodes(2)
+    cluster.waiting(b, "q")
+    cluster.holds = lambda source, target, kind: kind is FrameKind.LOAN
+    job_id = cluster.add(a, "q", b"x")
+    cluster.cut(a, b)
+    cluster.advance(2000)
+    assert a.client().get("q") == [], "the node may return"
+    a.cluster.membership.members.remove(b.identity)
+    cluster.advance(2000)
+    assert a.client().get("q") == [(b"q", job_id, b"x")]
+
+
 def test_what_came_of_an_earlier_run_of_the_lender_says_nothing_of_its_loans() -> None:
     """Their numbers begin again. The simulator of clusters finds this fault too seldom."""
     cluster, a, b = nodes(2)
