@@ -93,7 +93,8 @@ class Books:
 
     def upset(self, log_ids: Iterable[bytes], now: int) -> None:
         """Note that the leader of some logs dies, or that they have another leader."""
-        self.upsets.update(dict.fromkeys(log_ids, now))
+        for log_id in log_ids:
+            self.upsets[log_id] = max(now, self.upsets.get(log_id, 0))
 
     def moved(self, old: bytes, new: bytes, common: int, node: int, files: list[bytes]) -> None:
         """Note that the tail of a log after the position `common` continues in a new log with these files, at its node alone.
@@ -115,7 +116,7 @@ class Books:
             elif old in one.former:
                 one.others.append(new)
         self.successions[new] = old
-        self.upsets[new] = 1 << 63  # deliveries of the tail's messages may be repeated
+        self.upset([new], 1 << 63)  # deliveries of the tail's messages may be repeated
 
     def _note_again(self, publish: Publish, node: int, handed: int) -> None:
         """Note that a message is delivered by a node though a FIN for it was accepted, by its reason."""

@@ -18,6 +18,7 @@ import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 from nsqd.cluster import joined
@@ -94,6 +95,7 @@ class ClusterRun:
         self.luck = Random(f"luck {seed}")  # for witnesses, and hosts that are down
         self.configs = TOPICS
         self.lookups = Lookups(self, random.choice((1, 2)), self.luck)
+        self.names: dict[int, int] = {}  # of the machines, by the numbers that their nodes have or had
         self.made: set[bytes] = set()  # ids of the logs that were made of diverged copies
         self.has_seeds = random.random() < 0.3
         self.machines = [Machine(self, number) for number in range(count)]
@@ -163,9 +165,8 @@ class ClusterRun:
     def won(self, log_id: bytes, elections: Elections, node: ClusterNode) -> None:
         assert elections.attempt is not None
         self.lookups.judge_claim(node, elections)
-        names = {one.number: one.name for one in self.machines}
-        connected = frozenset(names[one] for one in (*node.cluster.links, node.number) if one in names)
-        self.jobs.books.failovers.append((log_id, self.now, names[node.number], connected))
+        connected = frozenset(self.names[one] for one in (*node.cluster.links, node.number))
+        self.jobs.books.failovers.append((log_id, self.now, self.names[node.number], connected))
         self.books.counts[f"won {elections.attempt.stage.name.lower()}"] += 1
 
     def note(self, text: str) -> None:
@@ -336,14 +337,13 @@ class ClusterRun:
     def acknowledge(self, machine: Machine, node: ClusterNode, publish: Publish) -> None:
         """Note that a client got the OK of a publish."""
         self.answered(publish)
-        strict = publish.mode.value == "always"
-        names = {one.number: one.name for one in self.machines}
-        counted = {
-            names[number]
-            for number, positions in node.reported_positions.items()
-            if number in names and positions[strict] >= publish.position
-        }
+        counted = self.replicas(node, publish.position, publish.mode.value == "always")
         self.books.acknowledge(publish, frozenset({machine.name, *counted}))
+
+    def replicas(self, node: ClusterNode, position: int, is_durable: bool) -> set[int]:
+        """Return the machines that have reported to a node that they have its log up to a position."""
+        reported = node.reported_positions.items()
+        return {self.names[number] for number, positions in reported if positions[is_durable] >= position}
 
     def acknowledge_there(self, machine: Machine, node: ClusterNode, publish: Publish) -> None:
         """Note that a client got the OK of a publish from another node, which had forwarded it to this one."""
@@ -749,20 +749,21 @@ class ClusterRun:
     def _drain(self, seen: set[int]) -> None:
         """Take out all that is left, and compare. `seen`: the numbers of the jobs that clients of Disque have seen."""
         self.is_healing = True
+        self._allow_copies()
         readable = {one for machine in self.members if machine.node for one in self.wide.readable(machine.node)}
         for machine in self.members:
             seen |= self._drained(machine)
         if missing := [one for one in self.books.owed() if one.number not in seen]:
             seen |= self.repair(missing)
         for publish in [one for one in self.books.owed() if one.number not in seen]:
-            assert self._is_kept_diverged(publish), (
+            assert self.is_kept_diverged(publish), (
                 f"lost: {publish}; holders that lost it: {self.books.lost_by(publish)}"
             )
             self.books.counts["kept as diverged copies"] += 1
         for publish in self.wide.lost_to_readers(readable):
-            assert self._is_kept_diverged(publish), f"cannot be read back: {publish}"
+            assert self.is_kept_diverged(publish), f"cannot be read back: {publish}"
             self.books.counts["kept as diverged copies from readers"] += 1
-        holders, names = {}, {one.number: one.name for one in self.members}
+        holders, names = {}, self.names
         for machine in self.members:
             assert machine.node is not None
             for log_id, leader_side in machine.node.copying.leader_sides.items():
@@ -771,7 +772,15 @@ class ClusterRun:
         self.books.settle(seen | readable, self._copies(), holders)
         self.is_healing = False
 
-    def _is_kept_diverged(self, publish: Publish) -> bool:
+    def _allow_copies(self) -> None:
+        """Let no topic ask for more copies than there can be, and wait for those of what was published."""
+        for machine in self.members:
+            assert machine.node is not None
+            machine.node.turn(partial(self.wide.allow_copies, machine.node, self._copies()))
+        for _ in range(8):
+            self.step(250 * MS)
+
+    def is_kept_diverged(self, publish: Publish) -> bool:
         """Return True if a diverged copy has the message, and its log has no leader who could be asked about it."""
         logs = [publish.log_id, *publish.former]
         return any(
@@ -789,7 +798,6 @@ class ClusterRun:
         consumers: list[Consumer] = []
 
         def subscribe() -> None:
-            self.wide.allow_copies(node, self._copies())
             consumers.extend(node.subscribe(name, 1 << 20) for name in self.channel_topics())
 
         node.turn(subscribe)

@@ -178,14 +178,8 @@ class JobBooks:
         node = delivery.owner.node
         if delivery.log_id != node.log.identity.log_id:
             return frozenset({delivery.machine})
-        names = {one.number: one.name for one in self._run.machines}
         strict = delivery.job.publish.mode is Durability.ALWAYS
-        replicas = {
-            names[one]
-            for one, at in node.reported_positions.items()
-            if one in names and at[strict] >= delivery.position
-        }
-        return frozenset({delivery.machine, *replicas})
+        return frozenset({delivery.machine, *self._run.replicas(node, delivery.position, strict)})
 
     # acknowledgements
 

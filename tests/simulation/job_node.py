@@ -326,7 +326,7 @@ class JobNode:
             promoted = self.node.promoted.logs.get(log_id)
             if promoted is not None:
                 return log_id, promoted.log.writer.written.position
-        return publish.log_id, 0
+        return self.node.log.identity.log_id, self.node.group_end  # forwarded here, and not answered yet
 
     def attached_at(self, message_id: int) -> int | None:
         """Return the time at which the promoted log with a job was attached; None for jobs of the own log."""

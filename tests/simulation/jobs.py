@@ -319,7 +319,8 @@ class Jobs:
             guests = part.lending._guests.items()
             unconfirmed = {number: one.unconfirmed for number, one in guests if one.unconfirmed and number in members}
             assert not unconfirmed, f"{machine.name} waits for words about loans: {unconfirmed}"
-            kept = [job_id for job_id in part.kept.values() if self._owners_of(part, job_id) <= members]
+            # one that no other node can have is kept until it expires: this node may be about to open a log with the job
+            kept = [one for one in part.kept.values() if (owners := self._owners_of(part, one)) and owners <= members]
             assert not kept, f"{machine.name} keeps acknowledgements: {kept}"
 
     def _owners_of(self, part: JobNode, job_id: bytes) -> set[int]:
