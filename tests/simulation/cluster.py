@@ -22,7 +22,8 @@ from functools import partial
 from random import Random
 
 from nsqd.cluster import joined
-from nsqd.cluster.ownership.elections import Elections, Quorum
+from nsqd.cluster.ownership.cases import Quorum
+from nsqd.cluster.ownership.elections import Elections
 from nsqd.cluster.promotion.promoted_log import SERVING
 from nsqd.cluster.replication import repair as mending
 from nsqd.cluster.replication.leader import LeaderSide

@@ -171,7 +171,7 @@ class _WatchedJobs(LentJobs):
     """Lent jobs that say what has come."""
 
     def __init__(self, broker: Broker, context: DisqueContext, watcher: JobNode) -> None:
-        super().__init__(broker, context, watcher)
+        super().__init__(broker, watcher.cluster, watcher.node.flush, context)
         self._watcher = watcher
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
@@ -186,7 +186,7 @@ class _WatchedJobs(LentJobs):
 
 
 class JobNode:
-    """See above. Implements nsqd.cluster.remote_jobs.lent_jobs.Port."""
+    """See above."""
 
     def __init__(self, node: ClusterNode, jobs: Jobs) -> None:
         """Take part in the cluster, as the front end of Disque's clients does."""
@@ -202,9 +202,6 @@ class JobNode:
         self.arrived: dict[int, list[Delivery]] = {}
         self._attached: dict[Broker, int] = {}  # when each promoted log began to be attached, true ns
         self.keeping: list[Publish] = []  # jobs of others that are this node's when they are as durable as they promise
-
-    def flush(self) -> None:
-        self.node.flush()
 
     def attach(self, broker: Broker) -> None:
         """Note that a promoted log joins the node's broker."""

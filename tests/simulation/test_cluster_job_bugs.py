@@ -77,7 +77,7 @@ def messages_overtake_each_other(patch: Patch) -> None:
     def sending(self: LentJobs, held: lent_jobs._Held) -> None:
         for link, frame in held.frames:
             link.send_first(frame)
-        self._port.flush()
+        self._flush()
 
     patch.setattr(lent_jobs, "_PROMISING", frozenset(FrameKind))
     patch.setattr(LentJobs, "_send", sending)

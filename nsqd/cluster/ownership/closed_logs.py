@@ -137,7 +137,6 @@ class ClosedLogs(Part):
                 part.log_removable(log_id)
 
     def tick(self, now: int) -> None:
-        """Do what is due by time. Call it several times a second; `now` in monotonic ns."""
         if now < self._again_due:
             return
         self._again_due = now + AGAIN

@@ -22,7 +22,6 @@ from nsqd.core.broker import Broker
 from nsqd.core.limits import TooFewCopies, TooMany
 from nsqd.core.message.ids import SEQUENCE
 from nsqd.core.queues import Queues
-from nsqd.core.sequence.mark import Mark
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.listing import list_jobs
@@ -192,11 +191,10 @@ class JobOwners:
 
     # as the sink of its reader
 
-    def reserved(self, tube: str, job: Job, body: bytes) -> None:
+    def reserved(self, *_: object) -> None:
         raise AssertionError("it waits for no job")
 
-    def wait_for(self, marks: tuple[Mark, ...]) -> None:
-        raise AssertionError("it waits for no job")
+    wait_for = reserved
 
     def read_completed(self) -> None:
         """Continue with the acknowledgements whose rights were on disk only."""
@@ -269,9 +267,6 @@ class JobOwners:
             held[0].finish(held[1])
         tube.finish(job)
 
-    def __repr__(self) -> str:
-        return f"<JobOwners: {self.kept} acknowledgements kept>"
-
 
 def options_of(message_id: int, minutes: int) -> JobOptions:
     """Return the options of a kept acknowledgement of the job with that message id and time to live."""
@@ -323,6 +318,3 @@ class TubeOwners:
 
     def end_loan(self, lender: int, loan: Loan) -> None:
         self._lending.end_loan(lender, loan)
-
-    def __repr__(self) -> str:
-        return f"<TubeOwners: {self._owners!r}>"

@@ -470,6 +470,3 @@ class Lending:
             guest.queued = 0
         output, self.output = self.output, []
         return output
-
-    def __repr__(self) -> str:
-        return f"<Lending: {len(self._guests)} nodes, {self.lent} lent, {self.borrowed} borrowed>"

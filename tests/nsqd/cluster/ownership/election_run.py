@@ -18,7 +18,7 @@ from nsqd.cluster.membership.facts import ClusterFacts
 from nsqd.cluster.membership.leader_frames import NO_REPLICA, LogExtent
 from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.ownership.candidate import VOTE_WITHIN, WITNESS_WITHIN, Attempt, Witnesses
-from nsqd.cluster.ownership.cases import Case, Quorum, ReplicaState
+from nsqd.cluster.ownership.cases import Case, Cases, Quorum, ReplicaState
 from nsqd.cluster.ownership.election_frames import Answer, InSyncReplicas, Stage, VoteRequest
 from nsqd.cluster.ownership.elections import Elections
 from nsqd.cluster.wire.handshake import Credentials
@@ -203,7 +203,8 @@ class ElectionNode(SimMember):
             self.witnesses = self.ask_witnesses
         ask = lambda number, then: self.witnesses(number, then)  # noqa: E731
         times = SUSPECT_AFTER, UNCLEAN_AFTER
-        self.elections = Elections(self.cluster, self, self.keep, ask, run.quorum, *times, random.randbytes, self.now)
+        cases = Cases(self.cluster, self, self.keep, run.quorum, *times, self.now)
+        self.elections = Elections(cases, ask, random.randbytes)
         self.cluster.add(self.elections, _Results(self))
         self.observed = Observed(self)
         self.waiting: list[Callable[[bool], None]] = []
@@ -291,7 +292,7 @@ class ElectionNode(SimMember):
         log_id, number, _ = self.promoting
         self.promoting = None
         if self.network.random.random() < self.run.failing:
-            self.elections.promotion_failed(log_id, "planted")
+            self.elections.candidate.promotion_failed(log_id, "planted")
             return
         copy = self.disk.replicas.pop(log_id)
         self.disk.led[log_id] = copy
