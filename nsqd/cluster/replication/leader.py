@@ -25,7 +25,7 @@ from nsqd.cluster.wire.link import Link
 from nsqd.core.message.epoch import NO_EPOCH
 from nsqd.core.message.epoch import unpack as unpack_epoch
 from nsqd.storage.log.copies import Copies
-from nsqd.storage.log.copying import LogSource
+from nsqd.storage.log.copying import LogSource, whole_records
 from nsqd.storage.log.files import SegmentFile
 from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader
 from shared.log import log
@@ -406,15 +406,17 @@ class LeaderSide:
             log.error("CLUSTER: cannot read the log for node %d: %s", follower.number, result)
             self._ask_again(follower)
             return
-        self._send_bytes(follower, file, result)
+        if result[0]:
+            self._send_bytes(follower, file, result)
+        else:  # the file was cut, and no node has the rest
+            self.source.note_cut(follower.base, at)
         self.pump()
 
     def _send_bytes(self, follower: Follower, file: SegmentFile, found: tuple[bytes, int]) -> None:
         data, wrong = found
         if wrong:
-            log.error(
-                "CLUSTER: %d bytes of %s from %d on are corrupt here", wrong, file.name, follower.at + len(data) - wrong
-            )
+            start = follower.at + whole_records(data, file.seed, follower.at)
+            log.error("CLUSTER: %d bytes of %s from %d on are corrupt here, or missing", wrong, file.name, start)
         for frame in stream.pack_bytes(follower.base, follower.at, [data], len(data)):
             self._send(follower.link, frame)
         follower.at += len(data)
