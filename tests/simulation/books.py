@@ -79,6 +79,7 @@ class Books:
     # messages whose bytes were damaged at some machine, and which machines have them whole now
     hit: set[int] = field(default_factory=set)
     holds: Callable[[int, Publish], bool] = lambda machine, publish: True
+    logs_of: Callable[[int], Iterable[bytes]] = lambda machine: ()  # ids of the logs that a machine leads now
 
     def publish(self, node: int, log_id: bytes, topic: str, mode: Durability, n: int, at: int) -> Publish:
         one = Publish(len(self.publishes), node, log_id, topic, mode, n, at)
@@ -93,8 +94,7 @@ class Books:
 
     def upset(self, log_ids: Iterable[bytes], now: int) -> None:
         """Note that the leader of some logs dies, or that they have another leader."""
-        for log_id in log_ids:
-            self.upsets[log_id] = max(now, self.upsets.get(log_id, 0))
+        self.upsets.update(dict.fromkeys(log_ids, now))
 
     def moved(self, old: bytes, new: bytes, common: int, node: int, files: list[bytes]) -> None:
         """Note that the tail of a log after the position `common` continues in a new log with these files, at its node alone.
@@ -116,7 +116,7 @@ class Books:
             elif old in one.former:
                 one.others.append(new)
         self.successions[new] = old
-        self.upset([new], 1 << 63)  # deliveries of the tail's messages may be repeated
+        self.upsets[new] = 1 << 63  # deliveries of the tail's messages may be repeated
 
     def _note_again(self, publish: Publish, node: int, handed: int) -> None:
         """Note that a message is delivered by a node though a FIN for it was accepted, by its reason."""
@@ -126,6 +126,8 @@ class Books:
             reason = "it was on its way"
         elif where != node:
             reason = "another leader"
+        elif len({publish.log_id, *publish.others}.intersection(self.logs_of(node))) > 1:
+            reason = "it is in two logs of one node"
         else:
             upsets = [self.upsets.get(log_id, 0) for log_id in (publish.log_id, *publish.former, *publish.others)]
             assert max(upsets) >= at, f"delivered again for no reason: {publish}"

@@ -89,7 +89,7 @@ class ClusterRun:
         self.sizes.unclean_after = self.side.choice((5, 20)) * SECOND
         latency, window = random.choice((2, 50, 400)) * MS, random.choice((3000, 100_000))
         self.wires = Wires(random, lambda: self.now, latency, window)
-        self.books = Books()
+        self.books = Books(logs_of=lambda name: self.machines[name].logs())
         self.archives: dict[tuple[bytes, int], Archive] = {}  # by log id and leader's machine
         self.numbers: dict[tuple[bytes, int], int] = {}  # the machine that promoted a log by an epoch of that number
         self.led_by: set[tuple[bytes, Epoch]] = set()  # announced epochs of new leaders, by log id
