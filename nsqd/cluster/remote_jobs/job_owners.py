@@ -226,7 +226,10 @@ class JobOwners:
             self._asked.discard(job.id)
             found = self._queues.find(job.id)
             is_refused = any(reply.startswith(NO_PERMISSION) for reply in replies)
-            if found is not None and (b":1\r\n" in replies or is_refused or len(replies) == len(numbers)):
+            # a member that was not asked may lead a log with the job, unknown to this node until they are connected
+            others = self.owners(message_id >> 48) - numbers
+            is_nowhere = len(replies) == len(numbers) and not others and not self._cluster.is_any_member_away
+            if found is not None and (b":1\r\n" in replies or is_refused or is_nowhere):
                 self._queues.acknowledge(found)
             elif found is not None:
                 tube.table.move(found[1], JobState.READY, found[1].priority + 1, 0)

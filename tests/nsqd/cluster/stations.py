@@ -55,7 +55,7 @@ class Station:
         )
         self.links: dict[int, End] = {}
         self.cluster = SimpleNamespace(
-            own=self.identity, links=self.links, lease=number << 48 | 1 << 40, leases={},
+            own=self.identity, links=self.links, is_any_member_away=False, lease=number << 48 | 1 << 40, leases={},
             membership=SimpleNamespace(members=[], is_awaited=lambda number: True), leaders=SimpleNamespace(epochs={}),
         )  # fmt: skip
         self.cluster.add = lambda part: None

@@ -282,6 +282,22 @@ def test_an_acknowledgement_is_kept_for_an_owner_that_is_away() -> None:
     assert b.node.broker.tubes.tube(KEPT).jobs.count == 0
 
 
+def test_a_kept_acknowledgement_stays_while_a_member_is_away_that_may_lead_a_log_with_the_job() -> None:
+    cluster, a, b = nodes(2)
+    job_id = cluster.add(a, "q", b"x")
+    cluster.cut(a, b)
+    ask(cluster, b.client(), "ACKJOB", job_id)
+    cluster.stations[0] = a = Station(1, incarnation=2)  # with an empty disk: another node leads its former log
+    a.cluster.membership.members[:] = b.cluster.membership.members[:] = [a.identity, b.identity]
+    b.cluster.is_any_member_away = True
+    cluster.connect(a, b)
+    cluster.advance(3000)
+    assert b.jobs.figures()["kept"] == 1
+    b.cluster.is_any_member_away = False
+    cluster.advance(3000)
+    assert b.jobs.figures()["kept"] == 0
+
+
 def test_an_acknowledgement_of_ids_that_were_never_issued_is_not_kept() -> None:
     cluster, a, b = nodes(2)
     cluster.cut(a, b)
