@@ -224,6 +224,8 @@ class JobBooks:
             return
         if self._is_upset(job.publish, done.sent):
             reason = "its owner died or changed"
+        elif job.is_short and not done.by:
+            reason = "its kept acknowledgement ended with its life, by another clock"
         else:
             assert done.by, f"an acknowledgement was dropped: {delivery}"
             assert delivery.machine not in done.by, f"delivered again for no reason: {delivery}"
