@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from nsqd.cluster.ownership.leaving import Leaving, LeavingState
 from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.replication.copying import Copying
-from nsqd.cluster.replication.follower import Followed
 from nsqd.core.broker import Broker
 from nsqd.core.observation.drain_status import count_finishable
 from nsqd.storage.log.opening import OpenLog
@@ -38,8 +37,8 @@ class Departure:
     def in_flight(self) -> int:
         return count_finishable(self._broker)
 
-    def followed(self) -> Sequence[Followed]:
-        return [leader_side.followed() for leader_side in self._copying.leader_sides.values()]
+    def whole_followers(self) -> Mapping[bytes, Sequence[int]]:
+        return {log_id: one.whole_followers() for log_id, one in self._copying.leader_sides.items()}
 
     def promoting(self) -> Iterable[bytes]:
         return self._promotions.unannounced()
@@ -56,21 +55,16 @@ class Departure:
             log.info(
                 "CLUSTER: this node has left the cluster, and ends; other nodes lead the logs in its data directory"
             )
-        else:
-            _report_failure(leaving)
+        for log_id in leaving.lacking:
+            log.error(
+                "CLUSTER: this node ends, and has not left: the node that leads the log %s now may lack messages that are here",
+                log_id.hex(),
+            )
+        if leaving.to_transfer:
+            log.error("CLUSTER: this node ends as the leader of its log: no other node has promoted it in time")
         if leaving.left_behind:
             behind = ", ".join(log_id.hex() for log_id in leaving.left_behind)
             log.warning(
                 "CLUSTER: a copy ends with this node, and no node leads the log, because its leader is lost: %s", behind
             )
         self._end_process()
-
-
-def _report_failure(leaving: Leaving) -> None:
-    for log_id in leaving.lacking:
-        log.error(
-            "CLUSTER: this node ends, and has not left: the node that leads the log %s now may lack messages that are here",
-            log_id.hex(),
-        )
-    if leaving.to_transfer:
-        log.error("CLUSTER: this node ends as the leader of its log: no other node has promoted it in time")

@@ -105,7 +105,7 @@ class Joined:
     def close(self) -> None:
         """Sync and close what this node keeps of other nodes' logs, when the reactor has closed all connections."""
         self._promotions.close()
-        self.copying.close()
+        self.copying.replicas.close()
 
     # state
 

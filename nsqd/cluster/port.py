@@ -16,7 +16,7 @@ import trio
 
 from nsqd.cluster.membership.cluster import SECOND_CONNECTION, TICK, Cluster
 from nsqd.cluster.replication.leader import LeaderSide
-from nsqd.cluster.wire.cut import CUT_OFF, UNTIL_HEALED, Cuts, CuttablePeer
+from nsqd.cluster.wire.cut import CUT_OFF, UNTIL_HEALED, Cuts
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.peer import ClusterPeer
 from nsqd.net.endpoint import Endpoint, OutputBounds
@@ -51,13 +51,12 @@ class ClusterPort:
         refused: Counter[str],
         on_refused: Callable[[str], None],
         tls: MutualCertificates | None = None,
-        may_be_cut: bool = False,
     ) -> None:
         """Begin without a connection.
 
         `directory`: where replicas are kept; `lease`: returns the message id below which ids may have been issued; `refused`:
         how often connections were refused, by reason; `on_refused` is called with the IP address of each refused connection;
-        `tls`: the certificates for every connection, None: there is no TLS; `may_be_cut`: `cut_off` may be called.
+        `tls`: the certificates for every connection, None: there is no TLS.
         """
         self.cluster = cluster
         self._reactor = reactor
@@ -66,7 +65,7 @@ class ClusterPort:
         self._lease = lease
         self._limiter = ConnectionLimiter("CLUSTER", ConnectionLimits(MOST_CONNECTIONS), refused)
         self._peers: dict[ClusterPeer, None] = {}
-        self._cuts = Cuts() if may_be_cut else None  # the partitioned nodes
+        self._cuts = Cuts()  # the partitioned nodes
         self._connected: dict[int, Link] = {}  # the logged links, by node number
         self._forgotten: set[bytes] = set()  # ids of the forgotten logs that were logged
         self._quiet_until: dict[str, int] = {}  # by address and reason: when it may be logged again, monotonic ns
@@ -82,8 +81,7 @@ class ClusterPort:
         return self._peer(self.cluster.accepted(now), transport, ip, port)
 
     def _peer(self, link: Link | None, transport: Transport, ip: str, port: str) -> ClusterPeer:
-        common = link, transport, ip, port, self.events, self._gone, self._tls is not None
-        peer = ClusterPeer(*common) if self._cuts is None else CuttablePeer(*common, self._cuts)
+        peer = ClusterPeer(link, transport, ip, port, self.events, self._gone, self._tls is not None, self._cuts)
         self._peers[peer] = None
         return peer
 
@@ -140,8 +138,7 @@ class ClusterPort:
         """Dial nodes, send heartbeats, and check for missing ones, until cancelled."""
         while True:
             now = time.monotonic_ns()
-            if self._cuts is not None:
-                self._heal(self._cuts, self._cuts.over(now))
+            self._heal(self._cuts.over(now))
             self.cluster.lease = self._lease()
             self.cluster.is_full = self._is_full()
             for number in self.cluster.tick(now):
@@ -171,7 +168,7 @@ class ClusterPort:
             await trio.sleep(FIND_EVERY if found is not None else TICK / 1e9)
 
     async def _dial(self, address: str) -> None:
-        while self._cuts is not None and address in map(self._address, self._cuts.numbers):
+        while address in map(self._address, self._cuts.numbers):
             await trio.sleep(TICK / 1e9)  # as a connection over a network that drops every packet
         try:
             with trio.fail_after(DIAL_TIMEOUT + 1):
@@ -194,7 +191,6 @@ class ClusterPort:
         self._reactor.wake()
 
     def cut_off(self, number: int, duration: int) -> list[int]:
-        assert self._cuts is not None
         if number == self.cluster.own.number:
             raise ValueError("a node cannot be partitioned from itself")
         self._cuts.begin(number, time.monotonic_ns() + duration if duration else UNTIL_HEALED)
@@ -202,18 +198,17 @@ class ClusterPort:
         return self._cuts.numbers
 
     def heal(self, number: int | None) -> list[int]:
-        assert self._cuts is not None
-        self._heal(self._cuts, self._cuts.numbers if number is None else {number}.intersection(self._cuts.numbers))
+        self._heal(self._cuts.numbers if number is None else {number}.intersection(self._cuts.numbers))
         self.events()
         return self._cuts.numbers
 
-    def _heal(self, cuts: Cuts, numbers: Collection[int]) -> None:
+    def _heal(self, numbers: Collection[int]) -> None:
         """End partitions. A connection that survived one lacks what was dropped, so it is replaced."""
         for peer in list(self._peers):
-            if peer.link is not None and cuts.number_of(peer.link) in numbers:
+            if peer.link is not None and self._cuts.number_of(peer.link) in numbers:
                 peer.link.give_up(CUT_OFF)
                 peer.flush()
-        cuts.end(numbers)
+        self._cuts.end(numbers)
         for number in numbers:
             log.info("CLUSTER: no longer partitioned from node %d", number)
 

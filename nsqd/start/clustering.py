@@ -19,8 +19,9 @@ from nsqd.cluster.joining import CopyGate, join, make_copying
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.facts_file import FactsFile
 from nsqd.cluster.ownership.candidate import Witnesses
+from nsqd.cluster.ownership.cases import Cases, Quorum
 from nsqd.cluster.ownership.closed_logs import ClosedLogs
-from nsqd.cluster.ownership.elections import Elections, Quorum
+from nsqd.cluster.ownership.elections import Elections
 from nsqd.cluster.ownership.leaving import Leaving, Transfers
 from nsqd.cluster.ownership.paused import PausedDeliveries
 from nsqd.cluster.ownership.replica_states import InSyncReports, KeptReplicas
@@ -83,22 +84,21 @@ def join_cluster(
     cluster = _join(options, listeners, info, directory, opened)
     cluster.is_searching = bool(options.lookupd_tcp_address)
     lease = lambda: own.store.leased  # noqa: E731
-    port = ClusterPort(
-        cluster, reactor, directory, lease, broker.refused, daemon.refused, listeners.cluster_tls, options.debug_routes
-    )
+    port = ClusterPort(cluster, reactor, directory, lease, broker.refused, daemon.refused, listeners.cluster_tls)
     threads, facts, stop = Threads(nursery, port.wake), FactsFile(cluster, directory, port.wake), Stop()
     copying = make_copying(cluster, directory, threads)
-    quorum, random = Quorum(options.failover_quorum), os.urandom
-    after = options.failover_after, options.unclean_after
-    elections = Elections(
-        cluster, KeptReplicas(copying, now), facts.keep, daemon.witnesses, quorum, *after, random, now()
-    )
+    quorum, after = Quorum(options.failover_quorum), (options.failover_after, options.unclean_after)
+    cases = Cases(cluster, KeptReplicas(copying, now), facts.keep, quorum, *after, now())
+    elections = Elections(cases, daemon.witnesses, os.urandom)
     leading = Leading(options, port, copying, opened, threads, as_visitor(options, listeners))
     leading.begin(own)
     cluster.add(copying, Transfers(cluster, elections), InSyncReports(cluster, elections, copying), elections)
     times = LogTimes(cluster, copying, own.clock.clocks, threads)
     promotions = Promotions(
-        PromotedDirectory(directory), copying.replicas, threads, leading.host(times.noted, elections.promotion_failed)
+        PromotedDirectory(directory),
+        copying.replicas,
+        threads,
+        leading.host(times.noted, elections.candidate.promotion_failed),
     )
     try:
         promotions.reopen()

@@ -236,8 +236,8 @@ class Daemon:
         if self._cluster is not None:
             from nsqd.cluster.remote_jobs.lent_jobs import LentJobs
 
-            contexts = front_end.context, self._cluster.port, self._beanstalk_context
-            self._lent_jobs = LentJobs(self._broker, *contexts)
+            joined, contexts = self._cluster, (front_end.context, self._beanstalk_context)
+            self._lent_jobs = LentJobs(self._broker, joined.cluster, joined.port.flush, *contexts)
             self.reactor.others = self._lent_jobs
 
     def _share_with(self, context: JobContext) -> None:

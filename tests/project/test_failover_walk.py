@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from types import FrameType
 
-from nsqd.cluster.ownership.elections import Quorum
+from nsqd.cluster.ownership.cases import Quorum
 from tests.daemons import ROOT
 from tests.simulation.history import History
 from tests.simulation.machine import Machine

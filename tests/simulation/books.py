@@ -73,6 +73,7 @@ class Books:
     # messages whose bytes were damaged at some machine, and which machines have them whole now
     hit: set[int] = field(default_factory=set)
     holds: Callable[[int, Publish], bool] = lambda machine, publish: True
+    logs_of: Callable[[int], Iterable[bytes]] = lambda machine: ()  # ids of the logs that a machine leads now
 
     def publish(self, node: int, log_id: bytes, topic: str, mode: Durability, n: int, at: int) -> Publish:
         one = Publish(len(self.publishes), node, log_id, topic, mode, n, at)
@@ -119,6 +120,8 @@ class Books:
             reason = "it was on its way"
         elif where != node:
             reason = "another leader"
+        elif len({publish.log_id, *publish.others}.intersection(self.logs_of(node))) > 1:
+            reason = "it is in two logs of one node"
         else:
             upsets = [self.upsets.get(log_id, 0) for log_id in (publish.log_id, *publish.former, *publish.others)]
             assert max(upsets) >= at, f"delivered again for no reason: {publish}"

@@ -18,12 +18,14 @@ import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 import pytest
 
 from nsqd.cluster import joined
-from nsqd.cluster.ownership.elections import Elections, Quorum
+from nsqd.cluster.ownership.cases import Quorum
+from nsqd.cluster.ownership.elections import Elections
 from nsqd.cluster.promotion.promoted_log import SERVING
 from nsqd.cluster.replication import repair as mending
 from nsqd.cluster.replication.leader import LeaderSide
@@ -85,13 +87,14 @@ class ClusterRun:
         self.sizes.unclean_after = self.side.choice((5, 20)) * SECOND
         latency, window = random.choice((2, 50, 400)) * MS, random.choice((3000, 100_000))
         self.wires = Wires(random, lambda: self.now, latency, window)
-        self.books = Books()
+        self.books = Books(logs_of=lambda name: self.machines[name].logs())
         self.archives: dict[tuple[bytes, int], Archive] = {}  # by log id and leader's machine
         self.numbers: dict[tuple[bytes, int], int] = {}  # the machine that promoted a log by an epoch of that number
         self.led_by: set[tuple[bytes, Epoch]] = set()  # announced epochs of new leaders, by log id
         self.luck = Random(f"luck {seed}")  # for witnesses, and hosts that are down
         self.configs = TOPICS
         self.lookups = Lookups(self, random.choice((1, 2)), self.luck)
+        self.names: dict[int, int] = {}  # of the machines, by the numbers that their nodes have or had
         self.made: set[bytes] = set()  # ids of the logs that were made of diverged copies
         self.has_seeds = random.random() < 0.3
         self.machines = [Machine(self, number) for number in range(count)]
@@ -154,9 +157,8 @@ class ClusterRun:
 
     def won(self, log_id: bytes, elections: Elections, node: ClusterNode) -> None:
         self.lookups.judge_claim(node, elections)
-        names = {one.number: one.name for one in self.machines}
-        connected = frozenset(names[one] for one in (*node.cluster.links, node.number) if one in names)
-        self.jobs.books.failovers.append((log_id, self.now, names[node.number], connected))
+        connected = frozenset(self.names[one] for one in (*node.cluster.links, node.number))
+        self.jobs.books.failovers.append((log_id, self.now, self.names[node.number], connected))
         self.books.counts[f"won {elections.attempt.stage.name.lower()}"] += 1
 
     def note(self, text: str) -> None:
@@ -321,11 +323,13 @@ class ClusterRun:
 
     def acknowledge(self, machine: Machine, node: ClusterNode, publish: Publish) -> None:
         self.answered(publish)
-        strict = publish.mode.value == "always"
-        names = {one.number: one.name for one in self.machines}
-        reported = node.reported_positions.items()
-        counted = {names[one] for one, at in reported if one in names and at[strict] >= publish.position}
+        counted = self.replicas(node, publish.position, publish.mode.value == "always")
         self.books.acknowledge(publish, frozenset({machine.name, *counted}))
+
+    def replicas(self, node: ClusterNode, position: int, is_durable: bool) -> set[int]:
+        """Return the machines that have reported to a node that they have its log up to a position."""
+        reported = node.reported_positions.items()
+        return {self.names[number] for number, positions in reported if positions[is_durable] >= position}
 
     def acknowledge_there(self, machine: Machine, node: ClusterNode, publish: Publish) -> None:
         """Note that a client got the OK of a publish from another node, which had forwarded it to this one."""
@@ -713,6 +717,7 @@ class ClusterRun:
     def _drain(self, seen: set[int]) -> None:
         """Take out all that is left, and compare. `seen`: the numbers of the jobs that clients of Disque have seen."""
         self.is_healing = True
+        self._allow_copies()
         readable = {one for machine in self.members if machine.node for one in self.wide.readable(machine.node)}
         for machine in self.members:
             seen |= self._drained(machine)
@@ -720,12 +725,12 @@ class ClusterRun:
             seen |= self.repair(missing)
         for publish in [one for one in self.books.owed() if one.number not in seen]:
             lost_by = self.books.lost_by(publish)
-            assert self._is_kept_diverged(publish), f"lost: {publish}; holders that lost it: {lost_by}"
+            assert self.is_kept_diverged(publish), f"lost: {publish}; holders that lost it: {lost_by}"
             self.books.counts["kept as diverged copies"] += 1
         for publish in self.wide.lost_to_readers(readable):
-            assert self._is_kept_diverged(publish), f"cannot be read back: {publish}"
+            assert self.is_kept_diverged(publish), f"cannot be read back: {publish}"
             self.books.counts["kept as diverged copies from readers"] += 1
-        holders, names = {}, {one.number: one.name for one in self.members}
+        holders, names = {}, self.names
         for machine in self.members:
             for log_id, leader_side in machine.node.copying.leader_sides.items():
                 holders[log_id] = frozenset({machine.name, *(names[number] for number in leader_side.followers)})
@@ -733,7 +738,15 @@ class ClusterRun:
         self.books.settle(seen | readable, self._copies(), holders)
         self.is_healing = False
 
-    def _is_kept_diverged(self, publish: Publish) -> bool:
+    def _allow_copies(self) -> None:
+        """Let no topic ask for more copies than there can be, and wait for those of what was published."""
+        for machine in self.members:
+            assert machine.node is not None
+            machine.node.turn(partial(self.wide.allow_copies, machine.node, self._copies()))
+        for _ in range(8):
+            self.step(250 * MS)
+
+    def is_kept_diverged(self, publish: Publish) -> bool:
         """Return True if a diverged copy has the message, and its log has no leader who could be asked about it."""
         logs = [publish.log_id, *publish.former]
         copies = [one for machine in self.machines for one in machine.disks.copies() if one.log_id in logs]
@@ -747,7 +760,6 @@ class ClusterRun:
         consumers: list[Consumer] = []
 
         def subscribe() -> None:
-            self.wide.allow_copies(node, self._copies())
             consumers.extend(node.subscribe(name, 1 << 20) for name in self.channel_topics())
 
         node.turn(subscribe)

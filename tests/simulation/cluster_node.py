@@ -16,8 +16,9 @@ from nsqd.cluster.membership.cluster import TICK, Cluster
 from nsqd.cluster.membership.cluster_json import facts_of
 from nsqd.cluster.membership.facts import ClusterFacts
 from nsqd.cluster.membership.leaders import Vote
+from nsqd.cluster.ownership.cases import Cases, Quorum
 from nsqd.cluster.ownership.closed_logs import ClosedLogs
-from nsqd.cluster.ownership.elections import Elections, Quorum
+from nsqd.cluster.ownership.elections import Elections
 from nsqd.cluster.ownership.leaving import Leaving, LeavingState, Transfers
 from nsqd.cluster.ownership.replica_states import InSyncReports, KeptReplicas
 from nsqd.cluster.promotion.closing import Closing
@@ -299,9 +300,8 @@ class ClusterNode(SimNode):
         self.facts_file.written, self.facts_file.voted = machine.keep_facts, machine.voted
         keep = self.facts_file.keep
         kept, witnesses = KeptReplicas(self.copying, lambda: clock.now), partial(machine.run.lookups.ask, machine, self)
-        self.elections = elections = Elections(
-            cluster, kept, keep, witnesses, sizes.quorum, SUSPECT_AFTER, sizes.unclean_after, side.randbytes, clock.now
-        )
+        cases = Cases(cluster, kept, keep, sizes.quorum, SUSPECT_AFTER, sizes.unclean_after, clock.now)
+        self.elections = elections = Elections(cases, witnesses, side.randbytes)
         cluster.add(
             self._watch(), Transfers(cluster, elections), InSyncReports(cluster, elections, self.copying), elections
         )

@@ -94,11 +94,9 @@ class Departures:
     def _hand_over_copies(self, machine: Machine) -> None:
         """Stop counting the disk of a machine: of the logs that its node led, the new leader has a copy instead."""
         run, node = self._run, machine.node
-        names = {one.number: one.name for one in run.machines}
-        epochs = node.cluster.leaders.epochs
-        leaders = {log_id: names[epoch.node] for log_id, epoch in epochs.items() if epoch.node in names}
+        leaders = {log_id: run.names[epoch.node] for log_id, epoch in node.cluster.leaders.epochs.items()}
         for publish in run.books.publishes:
-            if machine.name in publish.holders:
+            if machine.name in publish.holders - run.books.lost_by(publish):
                 others = publish.holders - {machine.name}
                 leader = leaders.get(publish.log_id, machine.name)
                 publish.holders = others | {leader} if leader != machine.name else others
@@ -142,13 +140,15 @@ class Departures:
 
         def kept(is_kept: bool) -> None:
             if is_kept and self._doomed is machine:
-                self.note_forgotten(asked, machine.log_id)
+                self.note_forgotten(asked, machine)
                 self._forgotten(machine)
 
         node.facts_file.keep(kept)
         node.events()
 
-    def note_forgotten(self, asked: Machine, log_id: bytes) -> None:
+    def note_forgotten(self, asked: Machine, machine: Machine) -> None:
+        """Note that a machine's node has reported to an operator that another node is forgotten, with the log it knew of."""
+        log_id = asked.node.cluster.membership.records[machine.number].node.log_id
         self.forgotten[log_id] = asked.name, self._run.now
 
     def _forgotten(self, machine: Machine) -> None:

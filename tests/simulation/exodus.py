@@ -83,6 +83,5 @@ class ExodusRun(ClusterRun):
         state = "running" if doomed.is_up else "down"
         self.note(f"{asked.name} forgets {doomed.name}, which is {state}")
         self.books.counts[f"forgotten while {state}"] += 1
-        log_id = doomed.log_id
-        node.facts_file.keep(lambda is_kept: self.departures.note_forgotten(asked, log_id) if is_kept else None)
+        node.facts_file.keep(lambda is_kept: self.departures.note_forgotten(asked, doomed) if is_kept else None)
         node.events()

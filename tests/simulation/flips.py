@@ -17,7 +17,7 @@ from nsqd.storage.log.scan import highest_mark
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.simulation.books import Publish
-from tests.simulation.cluster import ClusterRun
+from tests.simulation.cluster import HEALED_WITHIN, ClusterRun
 from tests.simulation.history import History
 from tests.simulation.machine import Machine
 
@@ -38,6 +38,8 @@ class Flip:
 
 class Flipping(ClusterRun):
     """What runs in which bits flip have in common."""
+
+    healed_within = 2 * HEALED_WITHIN  # a node may wait for others for WAIT, more than once
 
     def prepare(self, seed: int) -> None:
         """Call this when the run is made."""
@@ -104,6 +106,12 @@ class Flipping(ClusterRun):
                 if len(content) > one.at and content[one.at] == one.wrong:
                     copy.overwrite(name, one.at, bytes([one.right]))
         return copy
+
+    def is_kept_diverged(self, publish: Publish) -> bool:
+        """Return True also if a node has the message in the log that it published into before: no leader asks for that."""
+        logs = [one.disk for machine in self.machines for one in machine.disks.old_logs]
+        is_whole = any(self._is_whole(disk.content(name), publish) for disk in logs for name in disk.names())
+        return is_whole or super().is_kept_diverged(publish)
 
     def repair(self, missing: list[Publish]) -> set[int]:
         for deed in (lambda machine: machine.crash(False, 0), Machine.lose_disk):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from nsqd.cluster.ownership.elections import Quorum
+from nsqd.cluster.ownership.cases import Quorum
 from tests.nsqd.core.node import MS, SECOND
 from tests.simulation.books import Publish
 from tests.simulation.cluster import ClusterRun, small_cluster

@@ -169,11 +169,8 @@ class JobBooks:
         node = delivery.owner.node
         if delivery.log_id != node.log.identity.log_id:
             return frozenset({delivery.machine})
-        names = {one.number: one.name for one in self._run.machines}
         strict = delivery.job.publish.mode is Durability.ALWAYS
-        reported = node.reported_positions.items()
-        replicas = {names[one] for one, at in reported if one in names and at[strict] >= delivery.position}
-        return frozenset({delivery.machine, *replicas})
+        return frozenset({delivery.machine, *self._run.replicas(node, delivery.position, strict)})
 
     def acknowledged(self, job: Job, sent: int, owners: frozenset[int]) -> None:
         job.done = Done(self._run.now, sent, owners - self.owners_of(job))
@@ -214,6 +211,8 @@ class JobBooks:
             return
         if self._is_upset(job.publish, done.sent):
             reason = "its owner died or changed"
+        elif job.is_short and not done.by:
+            reason = "its kept acknowledgement ended with its life, by another clock"
         else:
             assert done.by, f"an acknowledgement was dropped: {delivery}"
             assert delivery.machine not in done.by, f"delivered again for no reason: {delivery}"

@@ -150,7 +150,7 @@ class _WatchedJobs(LentJobs):
     """Lent jobs that say what has come."""
 
     def __init__(self, broker: Broker, context: DisqueContext, watcher: JobNode) -> None:
-        super().__init__(broker, context, watcher)
+        super().__init__(broker, watcher.cluster, watcher.node.flush, context)
         self._watcher = watcher
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
@@ -165,7 +165,7 @@ class _WatchedJobs(LentJobs):
 
 
 class JobNode:
-    """See above. Implements nsqd.cluster.remote_jobs.lent_jobs.Port."""
+    """See above."""
 
     def __init__(self, node: ClusterNode, jobs: Jobs) -> None:
         """Take part in the cluster, as the front end of Disque's clients does."""
@@ -181,9 +181,6 @@ class JobNode:
         self.arrived: dict[int, list[Delivery]] = {}
         self._attached: dict[Broker, int] = {}  # when each promoted log began to be attached, true ns
         self.keeping: list[Publish] = []  # jobs of others that are this node's when they are as durable as they promise
-
-    def flush(self) -> None:
-        self.node.flush()
 
     def attach(self, broker: Broker) -> None:
         self._attached[broker] = self.node.machine.run.now
@@ -290,7 +287,7 @@ class JobNode:
             promoted = self.node.promoted.logs.get(log_id)
             if promoted is not None:
                 return log_id, promoted.log.writer.written.position
-        return publish.log_id, 0
+        return self.node.log.identity.log_id, self.node.group_end  # forwarded here, and not answered yet
 
     def attached_at(self, message_id: int) -> int | None:
         """Return the time at which the promoted log with a job was attached; None for jobs of the own log."""

@@ -294,8 +294,9 @@ class Jobs:
             guests = part.lending._guests.items()
             unconfirmed = {number: one.unconfirmed for number, one in guests if one.unconfirmed and number in members}
             assert not unconfirmed, f"{machine.name} waits for words about loans: {unconfirmed}"
-            # of some nodes that may own a job there may be nothing left
-            kept = [one for one in part.kept.values() if part.owners.owners(IDS.decode(one) >> 48) <= members]
+            # one that no other node can have is kept until it expires: this node may be about to open a log with the job
+            owners_of = {one: part.owners.owners(IDS.decode(one) >> 48) for one in part.kept.values()}
+            kept = [one for one, owners in owners_of.items() if owners and owners <= members]
             assert not kept, f"{machine.name} keeps acknowledgements: {kept}"
 
     def _missing(self) -> list[Job]:

@@ -192,9 +192,9 @@ class Machine:
     """See above. It is a tests.nsqd.cluster.wires.Place."""
 
     def __init__(self, run: ClusterRun, number: int) -> None:
-        self.run, self.number = run, number
+        self.run = run
         self.name = number  # of the machine, whatever number its node has
-        self.address, self.http = f"node{number}:4152", f"node{number}:4151"
+        self._set_number(number)
         self.ends: dict[Wire, Link] = {}
         self.clock = Clock(run.random.choice((5, 1000, 10**6)) * SECOND, run.now)
         self.disks = Disks(self.new_disk())
@@ -221,6 +221,12 @@ class Machine:
         self.stated: set[bytes] = set()  # logs on its disk that have durably said which followers count
         self.voted: dict[bytes, Vote] = {}  # to other nodes, or to itself as a candidate
         self.durable: dict[bytes, int] = {}  # by log id, how far its disks had logs when it was up last
+
+    def _set_number(self, number: int) -> None:
+        """Run a node with that number from now on."""
+        self.number = number
+        self.address, self.http = f"node{number}:4152", f"node{number}:4151"
+        self.run.names[number] = self.name
 
     def new_disk(self) -> SimDisk:
         disk = SimDisk(self.run.random, self.run.random.choice((512, 4096)))
@@ -530,15 +536,17 @@ class Machine:
         self.run.note(f"disk of {self.name} lost")
 
     def begin_anew(self, number: int) -> None:
-        """The machine, which is down, gets an empty directory. Its diverged copies are kept elsewhere."""
+        """The machine, which is down, gets an empty directory. Its diverged copies are kept elsewhere.
+
+        Not those of its own logs: the log that continued them is gone, too, or has another leader.
+        """
         before = self.disks
         first_id = first_of_new_log(self.clock.true, 0)
-        self.disks = Disks(self.new_disk(), diverged=before.diverged, old_logs=before.old_logs, first_id=first_id)
+        self.disks = Disks(self.new_disk(), diverged=before.diverged, first_id=first_id)
         self.durable, self.voted, self.log_id = {}, {}, b""
         self.stated.clear()
         self.backup, self.vain_until, self.is_lost, self.is_damaged = None, 0, False, False
-        self.number = number
-        self.address, self.http = f"node{number}:4152", f"node{number}:4151"
+        self._set_number(number)
         self.run.note(f"{self.name} begins with an empty directory as node {number}")
 
     def back_up(self) -> None:
@@ -576,8 +584,7 @@ class Machine:
             copy = choose(copies, silent, self.number, force)
         except CommandError:
             if force:  # no node has a copy: it begins a new log, under an unknown number
-                self.number = self.run.next_number()
-                self.address, self.http = f"node{self.number}:4152", f"node{self.number}:4151"
+                self._set_number(self.run.next_number())
                 self.log_id = b""
                 self.is_lost = False
                 self.run.note(f"{self.name} begins a new log")

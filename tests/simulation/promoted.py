@@ -132,7 +132,7 @@ class PromotedLogs:
             node=node.number, announce=self._announce, resume=node.cluster.resume_leader, step_down=node.cluster.step_down,
             attach=self._attach, detach=self._detach, watch=lambda: Deletions(node.broker), is_lost=self._is_lost,
             repair=lambda disk, reading: repair_promoted(disk, reading, machine.find_replicas()),
-            failed=node.elections.promotion_failed, is_closed=node.cluster.leaders.closed.__contains__,
+            failed=node.elections.candidate.promotion_failed, is_closed=node.cluster.leaders.closed.__contains__,
             noted=lambda log_id: None,
         )  # fmt: skip
         self.promotions = Promotions(SimPromoted(machine), node.replicas, node.work, host)

@@ -10,8 +10,8 @@ import pytest
 
 from nsqd.cluster.membership.leaders import Leaders, Vote
 from nsqd.cluster.ownership.candidate import Candidate
-from nsqd.cluster.ownership.cases import Cases
-from nsqd.cluster.ownership.elections import Elections, Quorum
+from nsqd.cluster.ownership.cases import Cases, Quorum
+from nsqd.cluster.ownership.elections import Elections
 from nsqd.cluster.ownership.leaving import Leaving
 from nsqd.cluster.ownership.voter import Voter
 from nsqd.cluster.promotion import closing, deleting, opening

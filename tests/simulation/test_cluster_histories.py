@@ -5,7 +5,7 @@ from itertools import permutations
 
 import pytest
 
-from nsqd.cluster.ownership.elections import Quorum
+from nsqd.cluster.ownership.cases import Quorum
 from nsqd.core.topic import Topic
 from nsqd.storage.log.records import HEADER_SIZE, decode_header
 from tests.effort import seeds

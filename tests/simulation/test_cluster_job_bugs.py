@@ -42,7 +42,7 @@ def what_is_wanted_is_not_repeated(admitted: Any, self: Lending, link: Link) -> 
 def send_at_once(self: LentJobs, held: lent_jobs._Held) -> None:
     for link, frame in held.frames:
         link.send_first(frame)
-    self._port.flush()
+    self._flush()
 
 
 def answers_are_handled_behind_the_group(patch: Patch) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsqd.cluster.ownership.elections import Quorum
+from nsqd.cluster.ownership.cases import Quorum
 from tests.effort import seeds
 from tests.simulation.books import Publish
 from tests.simulation.flips import FlippedHistory

@@ -132,10 +132,8 @@ class Cluster:
     @property
     def is_any_member_away(self) -> bool:
         """Return True if this node has no connection to some member. Any thread may ask."""
-        others = {
-            number for number, record in list(self.membership.records.items()) if record.standing is Standing.MEMBER
-        }
-        return not others <= {self.own.number, *list(self.links)}
+        members = {number for number in list(self.membership.records) if self.membership.is_member(number)}
+        return not members <= {self.own.number, *list(self.links)}
 
     def take_due(self, now: int) -> str | None:
         """Return an address to dial now, or None. `dialed` or `dial_failed` must follow."""

@@ -10,7 +10,7 @@ file, too, takes the time, which is above every incarnation unless the clock was
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -42,19 +42,9 @@ def read_facts(directory: Path) -> ClusterFacts:
     path = directory / NAME
     try:
         content = unseal(path.read_bytes())
-        leases = tuple(
-            (_number(number, MOST_NUMBER), _number(lease, MOST_LEASE)) for number, lease in content["leases"]
-        )
         incarnation = _number(content["incarnation"], MOST_INCARNATION - 1)  # the next run has one that is greater
-        leaders = tuple(map(_leader, content["leaders"]))
-        votes = tuple(map(_vote, content["votes"]))
-        closed = tuple(map(_closed, content["closed"]))
-        configs = tuple(map(from_fields, content["configs"]))
-        deletions = tuple(unpack_deleted(bytes.fromhex(one)) for one in content["deletions"])
-        salvaged = tuple(map(_salvaged, content["salvaged"]))
-        members = tuple(map(_member, content["members"]))
-        knows = content["knows_configs"] is True
-        return ClusterFacts(incarnation, members, leases, leaders, votes, closed, configs, knows, deletions, salvaged)
+        lists = {name: tuple(map(unpack_one, content[name])) for name, (_, unpack_one) in _LISTS.items()}
+        return ClusterFacts(incarnation=incarnation, knows_configs=content["knows_configs"] is True, **lists)
     except FileNotFoundError:
         return ClusterFacts()
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, PeerError) as error:
@@ -70,20 +60,8 @@ def write_facts(directory: Path, facts: ClusterFacts) -> None:
 
 def content_of(facts: ClusterFacts) -> bytes:
     """Return the content of the file."""
-    members = [_packed(member) for member in facts.members]
-    content = {
-        "incarnation": facts.incarnation,
-        "members": members,
-        "leases": facts.leases,
-        "leaders": [(log_id.hex(), epoch.pack().hex()) for log_id, epoch in facts.leaders],
-        "votes": [(log_id.hex(), *vote) for log_id, vote in facts.votes],
-        "closed": [describe_closed(record) for record in facts.closed],
-        "configs": [to_fields(record) for record in facts.configs],
-        "knows_configs": facts.knows_configs,
-        "deletions": [pack_content(log_id, record).hex() for log_id, record in facts.deletions],
-        "salvaged": [_describe_salvaged(tail) for tail in facts.salvaged],
-    }
-    return seal(content)
+    lists = {name: [pack_one(one) for one in getattr(facts, name)] for name, (pack_one, _) in _LISTS.items()}
+    return seal({"incarnation": facts.incarnation, "knows_configs": facts.knows_configs, **lists})
 
 
 def for_another(facts: ClusterFacts, number: int) -> ClusterFacts:
@@ -137,6 +115,11 @@ def _salvaged(fields: dict[str, Any]) -> SalvagedTail:
     return SalvagedTail(_log_id(fields["log_id"]), _number(fields["node"], MOST_NUMBER), start, end, epochs)
 
 
+def _lease(fields: list[Any]) -> tuple[int, int]:
+    number, lease = fields
+    return _number(number, MOST_NUMBER), _number(lease, MOST_LEASE)
+
+
 def _leader(fields: list[Any]) -> tuple[bytes, Epoch]:
     log_id, epoch = fields
     return _log_id(log_id), _epoch(epoch)
@@ -161,12 +144,27 @@ def _log_id(text: str) -> bytes:
     return log_id
 
 
+# the lists of facts in the file, by their names here and in ClusterFacts: how one is written, and read
+_LISTS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "members": (_packed, _member),
+    "leases": (list, _lease),
+    "leaders": (lambda one: (one[0].hex(), one[1].pack().hex()), _leader),
+    "votes": (lambda one: (one[0].hex(), *one[1]), _vote),
+    "closed": (describe_closed, _closed),
+    "configs": (to_fields, from_fields),
+    "deletions": (lambda one: pack_content(*one).hex(), lambda text: unpack_deleted(bytes.fromhex(text))),
+    "salvaged": (_describe_salvaged, _salvaged),
+}
+
+
 def facts_of(cluster: Cluster) -> ClusterFacts:
     """Return the facts that the file is to hold."""
     leaders = cluster.leaders
     return ClusterFacts(
         cluster.highest,
-        known_members(cluster.members_to_keep()),
+        tuple(
+            sorted(cluster.members_to_keep(), key=lambda one: (one.node.number, one.node.incarnation, one.node.log_id))
+        ),
         tuple(sorted(cluster.leases.items())),
         tuple(sorted(leaders.epochs.items())),
         tuple(sorted(leaders.votes.items())),
@@ -176,8 +174,3 @@ def facts_of(cluster: Cluster) -> ClusterFacts:
         tuple(cluster.deletions.known.items()),
         tuple(cluster.salvaged.known),
     )
-
-
-def known_members(members: Iterable[Member]) -> tuple[Member, ...]:
-    """Return member records in the order of the file."""
-    return tuple(sorted(members, key=lambda member: (member.node.number, member.node.incarnation, member.node.log_id)))

@@ -7,6 +7,8 @@ for that number accepts the update at once, and so does a node that has voted fo
 one: the leader may have started again since, in a greater epoch. So one false update changes no leader while the others are
 connected.
 
+If the reported leader has left or was forgotten, other nodes that are no longer members may have voted for it as well.
+
 If the leader is not connected, or does not report that it leads the log, the update is accepted.
 
 A refused update is kept, and checked again until it is accepted or replaced by a greater one.
@@ -69,6 +71,9 @@ class Disputes:
         if known.node == own and not leaders.holds(log_id):
             return False  # this node has stepped down, or has not opened the log
         members = self._membership.proved_members()
+        departed = self._membership.departed()
+        if epoch.node in departed:
+            members |= departed
         tellers = {number for number, records in self.refuted.get(log_id, {}).items() if records >= epoch}
         voted = leaders.votes.get(log_id)
         if known.node != own and voted is not None:

@@ -57,16 +57,12 @@ class Leaders:
         if known is not None and known >= epoch:
             return False
         if known is None and len(self.epochs) >= MOST_LOGS:
-            self._forget_one()
+            free = (one for one in self.epochs if one not in self.held and one not in self.votes)
+            del self.epochs[next(free, next(iter(self.epochs)))]  # the log that was learned of first
         self.epochs[log_id] = epoch
         if log_id in self.closed and epoch > self.closed[log_id].epoch:
             del self.closed[log_id]  # the node that closed it did not lead it any longer
         return True
-
-    def _forget_one(self) -> None:
-        """Forget the log that was learned of first, of those that this node neither holds nor has made a vote about."""
-        free = (one for one in self.epochs if one not in self.held and one not in self.votes)
-        del self.epochs[next(free, next(iter(self.epochs)))]
 
     def vote(self, log_id: bytes, vote: Vote) -> None:
         """Note a vote in place of the one before. It counts when it is durable."""

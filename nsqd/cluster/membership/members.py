@@ -52,12 +52,11 @@ class Membership:
 
     def proved_members(self) -> set[int]:
         """Return the numbers of the members that have proved their identity to this node, and its own."""
-        records = self.records.items()
-        return {
-            number
-            for number, record in records
-            if record.standing is Standing.MEMBER and (number in self.proved or number == self.own.number)
-        }
+        return {number for number in {*self.proved, self.own.number} if self.is_member(number)}
+
+    def departed(self) -> set[int]:
+        """Return the numbers of the nodes that have left or were forgotten."""
+        return {number for number, record in self.records.items() if record.standing is not Standing.MEMBER}
 
     @property
     def suspected(self) -> frozenset[int]:
@@ -154,10 +153,14 @@ class Membership:
         """Return True if the present run of a node is suspected, or has announced that it stops."""
         return number in self._suspected or number in self._back_by
 
+    def is_member(self, number: int) -> bool:
+        """Return True if a node is known, and has neither left nor was forgotten."""
+        record = self.records.get(number)
+        return record is not None and record.standing is Standing.MEMBER
+
     def is_awaited(self, number: int) -> bool:
         """Return True if a member may be up: it is not suspected, and has not announced that it stops."""
-        record = self.records.get(number)
-        return record is not None and record.standing is Standing.MEMBER and not self.is_going(number)
+        return self.is_member(number) and not self.is_going(number)
 
     def must_read_first(self, now: int) -> bool:
         """Return True if this node was paused since the last check: it must first read its connections."""
@@ -175,13 +178,9 @@ class Membership:
             number
             for number, at in self._contacts.items()
             if now - at >= (GONE_AFTER if number in self._refusing else self.suspect_after)
-            and self._is_awaited(number, now)
+            and self.is_member(number)
+            and self._back_by.get(number, now) <= now
         ]
         news = sorted(set(silent) - self._suspected)
         self._suspected.update(news)
         return news
-
-    def _is_awaited(self, number: int, now: int) -> bool:
-        """Return True if heartbeats of a node are expected: it is a member, and not in an announced restart."""
-        record = self.records.get(number)
-        return record is not None and record.standing is Standing.MEMBER and self._back_by.get(number, now) <= now

@@ -122,7 +122,7 @@ class TopicConfigs(Part):
                 self._send(link, news)
         for broker in self._brokers:
             for record in news:
-                use(record, broker)
+                use(record, broker.topics.get(record.topic))
 
     @staticmethod
     def _send(link: Link, records: Iterable[VersionedConfig]) -> None:
@@ -162,7 +162,7 @@ class TopicConfigs(Part):
         """Have the topics of a log as they are configured, from now on."""
         self._brokers.append(broker)
         for record in self.known.values():
-            use(record, broker)
+            use(record, broker.topics.get(record.topic))
 
     def detached(self, broker: Broker) -> None:
         self._brokers.remove(broker)
@@ -171,21 +171,16 @@ class TopicConfigs(Part):
         """Have a topic that was created as it is configured in the cluster, within a turn."""
         record = self.known.get(topic.name)
         if record is not None:
-            _use(record, topic)
+            use(record, topic)
 
 
-def use(record: VersionedConfig, broker: Broker) -> None:
-    """Have a topic of a log as `record` says, if the log has it, within a turn."""
-    topic = broker.topics.get(record.topic)
-    if topic is not None:
-        _use(record, topic)
-
-
-def _use(record: VersionedConfig, topic: Topic) -> None:
-    """Have a topic as `record` says.
+def use(record: VersionedConfig, topic: Topic | None) -> None:
+    """Have a topic of a log as `record` says, if the log has it, within a turn.
 
     A part that `record` leaves to the node's setting stays as the log has it: a default never discards retained messages.
     """
+    if topic is None:
+        return
     given = {name: value for name, value in asdict(record.config).items() if value is not None}
     config = replace(topic.config, **given)
     if config != topic.config and not topic.ephemeral:

@@ -31,7 +31,6 @@ from nsqd.cluster.ownership.election_frames import (
     pack_vote_request,
 )
 from nsqd.cluster.wire.link import Link
-from nsqd.cluster.wire.node_identity import Standing
 from nsqd.core.message.epoch import MOST_NUMBER, Epoch
 
 # an election's number is this much above the greatest known: a leader that restarts alone does not outbid its successor
@@ -334,7 +333,7 @@ class Candidate:
         if self._cases.quorum is Quorum.ANY:
             if found - {Answer.GRANTED}:
                 return "not all reachable nodes have voted"
-        elif not _is_majority(voted, self._voters(attempt)):
+        elif len(voted & (voters := self._voters(attempt))) <= len(voters) // 2:
             return "no majority has voted for it"
         if attempt.stage is Stage.CLEAN and not self._is_clean(attempt, case.replica):
             return "the replica may lack messages"
@@ -358,8 +357,7 @@ class Candidate:
         membership = self._cluster.membership
         in_sync = self._newest_in_sync(attempt)
         named = in_sync.named if in_sync is not None else frozenset()
-        gone = {number for number, record in membership.records.items() if record.standing is not Standing.MEMBER}
-        return {node.number for node in membership.members} | (named - gone)
+        return {node.number for node in membership.members} | (named - membership.departed())
 
     def _is_clean(self, attempt: Attempt, replica: ReplicaState) -> bool:
         """Return True if this node's replica has all acknowledged messages, as far as the voters know."""
@@ -431,7 +429,3 @@ class Candidate:
 def _in_contact(attempt: Attempt) -> list[int]:
     """Return the numbers of the voters that are in contact with the leader."""
     return [number for number, reply in attempt.replies.items() if reply.answer is Answer.IN_CONTACT]
-
-
-def _is_majority(voted: set[int], voters: set[int]) -> bool:
-    return len(voted & voters) > len(voters) // 2

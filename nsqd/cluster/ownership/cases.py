@@ -15,7 +15,6 @@ from nsqd.cluster.membership.facts import Keep
 from nsqd.cluster.membership.leader_frames import MOST_LOGS, NO_REPLICA, LogExtent
 from nsqd.cluster.ownership.election_frames import InSyncReplicas, Stage
 from nsqd.cluster.wire.link import Link
-from nsqd.cluster.wire.node_identity import Standing
 from nsqd.core.message.epoch import Epoch
 
 FIRST_RETRY = 1_000_000_000  # ns between two elections that fail, at first
@@ -98,7 +97,7 @@ class Cases:
         unclean_after: int,
         now: int,
     ) -> None:
-        """Begin at `now`. For the times see Elections."""
+        """Begin at `now`. `failover_after` and `unclean_after` are in ns."""
         self.cluster, self.leaders, self.replicas = cluster, cluster.leaders, replicas
         self.keep, self.quorum = keep, quorum
         self.failover_after, self.unclean_after = failover_after, unclean_after
@@ -189,12 +188,10 @@ class Cases:
         membership, number = self.cluster.membership, leader.node
         if number == self.cluster.own.number:
             return None if self.leaders.holds(log_id) else now
-        record = membership.records.get(number)
         if log_id in membership.forgotten and membership.forgotten[log_id].node.number == number:
             return now
-        if record is None or record.standing is not Standing.MEMBER or number in membership.suspected:
-            return now
-        return now if self.is_without(log_id) else None
+        is_lost = not membership.is_member(number) or number in membership.suspected or self.is_without(log_id)
+        return now if is_lost else None
 
     def is_without(self, log_id: bytes) -> bool:
         """Return True if the leader of a log is connected but does not lead it: it has stepped down, or has lost the log."""

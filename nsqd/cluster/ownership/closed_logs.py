@@ -59,7 +59,6 @@ class ClosedLogs(Part):
         self._merge(record, None)
         for link in self._cluster.links.values():  # those that have it confirm it again
             link.send_first(pack_closed(record))
-        self._count(record.log_id)
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         if is_kept(content):
@@ -138,7 +137,6 @@ class ClosedLogs(Part):
                 part.log_removable(log_id)
 
     def tick(self, now: int) -> None:
-        """Do what is due by time. Call it several times a second; `now` in monotonic ns."""
         if now < self._again_due:
             return
         self._again_due = now + AGAIN

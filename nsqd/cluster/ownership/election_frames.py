@@ -19,7 +19,7 @@ from enum import IntEnum
 from struct import Struct
 
 from nsqd.cluster.membership.leader_frames import NO_REPLICA, LogExtent, checked_epoch, checked_member
-from nsqd.cluster.wire.fields import checked_position
+from nsqd.cluster.wire.fields import checked_position, unpack_struct
 from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
 from nsqd.cluster.wire.node_identity import MOST_NUMBER
 from nsqd.core.message.epoch import Epoch
@@ -116,9 +116,8 @@ def pack_vote_request(request: VoteRequest) -> bytes:
 
 def unpack_vote_request(content: bytes) -> VoteRequest:
     """Return the vote request of a peer. Raises PeerError."""
-    if len(content) != _VOTE_REQUEST.size:
-        raise PeerError("VOTE_REQUEST is not whole")
-    log_id, number, serial, lost, epoch, end, ended, stage = _VOTE_REQUEST.unpack(content)
+    fields = unpack_struct(FrameKind.VOTE_REQUEST, _VOTE_REQUEST, content)
+    log_id, number, serial, lost, epoch, end, ended, stage = fields
     replica = LogExtent(checked_epoch(epoch), checked_position(end))
     return VoteRequest(log_id, number, serial, checked_epoch(lost), replica, ended, checked_member(Stage, stage))
 

@@ -15,10 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from nsqd.cluster.membership.cluster import Cluster
-from nsqd.cluster.membership.facts import Keep
 from nsqd.cluster.ownership.candidate import Attempt, Candidate, Witnesses
-from nsqd.cluster.ownership.cases import Case, Cases, Quorum, ReplicaState, ReplicaView
+from nsqd.cluster.ownership.cases import Case, Cases, Quorum
 from nsqd.cluster.ownership.election_frames import (
     InSyncReplicas,
     pack_in_sync,
@@ -32,8 +30,6 @@ from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.part import Part
 from nsqd.core.message.epoch import Epoch
 
-__all__ = ["REPEAT", "Elections", "ReplicaState", "ReplicaView", "Quorum"]
-
 REPEAT = 5_000_000_000  # ns after which IN_SYNC is sent again: a follower that was paused may count again
 
 
@@ -43,25 +39,13 @@ class Elections(Part):
     shown_as = "elections"
     takes = (FrameKind.IN_SYNC, FrameKind.VOTE_REQUEST, FrameKind.VOTE_REPLY)
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        replicas: ReplicaView,
-        keep: Keep,
-        witnesses: Witnesses,
-        quorum: Quorum,
-        failover_after: int,
-        unclean_after: int,
-        random: Callable[[int], bytes],
-        now: int,
-    ) -> None:
-        """Begin at `now`. `random` returns the given number of random bytes; `failover_after` and `unclean_after` are in ns."""
-        self.cases = Cases(cluster, replicas, keep, quorum, failover_after, unclean_after, now)
-        self.candidate = Candidate(self.cases, random, witnesses)
-        self.voter = Voter(self.cases, self.candidate)
-        self._cluster = cluster
-        self._leaders = cluster.leaders
-        cluster.disputes.needs_majority = quorum is not Quorum.ANY
+    def __init__(self, cases: Cases, witnesses: Witnesses, random: Callable[[int], bytes]) -> None:
+        """`random` returns the given number of random bytes."""
+        self.cases = cases
+        self.candidate = Candidate(cases, random, witnesses)
+        self.voter = Voter(cases, self.candidate)
+        self._cluster, self._leaders = cases.cluster, cases.leaders
+        cases.cluster.disputes.needs_majority = cases.quorum is not Quorum.ANY
         self._fenced: dict[bytes, Epoch] = {}  # the lost logs of which the parts were notified
         self._links: dict[int, Link] = {}  # at the latest tick
         # by node number: a connection, and over it the last IN_SYNC of each log, and when
@@ -75,7 +59,6 @@ class Elections(Part):
     # time
 
     def tick(self, now: int) -> None:
-        """Do what is due. Call it several times a second, after Cluster.tick."""
         cases = self.cases
         if now - cases.now > cases.failover_after // 2:
             cases.handle_pause()
@@ -130,7 +113,6 @@ class Elections(Part):
     # other nodes and the operator
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
-        """Handle a frame of another node about elections. Raises PeerError."""
         if kind is FrameKind.IN_SYNC:
             self.cases.note_in_sync(link, unpack_in_sync(content))
         elif kind is FrameKind.VOTE_REQUEST:
@@ -144,12 +126,7 @@ class Elections(Part):
             raise KeyError(log_id)
         self.candidate.promote(log_id)
 
-    def promotion_failed(self, log_id: bytes, why: str) -> None:
-        """Handle that the promotion after a won election has failed. The log has a candidate again after a pause."""
-        self.candidate.promotion_failed(log_id, why)
-
     def led(self, log_id: bytes, epoch: Epoch) -> None:
-        """Handle a new leader of a log."""
         if self.candidate.learned(log_id, epoch):
             self._fence(log_id, epoch)
         self._notify_fenced()

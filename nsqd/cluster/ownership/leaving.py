@@ -15,7 +15,7 @@ See docs/contributing/design/cluster-protocol.md#leaving.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from struct import Struct
 from typing import Any, Protocol
@@ -24,8 +24,8 @@ from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.facts import Keep
 from nsqd.cluster.membership.leader_frames import checked_epoch
 from nsqd.cluster.ownership.elections import Elections
-from nsqd.cluster.replication.follower import Followed
-from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
+from nsqd.cluster.wire.fields import unpack_struct
+from nsqd.cluster.wire.frames import FrameKind, encode
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.part import Part
 from nsqd.core.message.epoch import Epoch
@@ -56,8 +56,8 @@ class LeavingNode(Protocol):
     def in_flight(self) -> int:
         """Return the number of messages in flight that a client can still finish."""
 
-    def followed(self) -> Sequence[Followed]:
-        """Return the logs that are copied, of those that this node leads."""
+    def whole_followers(self) -> Mapping[bytes, Sequence[int]]:
+        """Return the nodes that have all of a log durably, the best first, by the ids of the logs that this node copies."""
 
     def promoting(self) -> Iterable[bytes]:
         """Return the logs that this node is promoting and has not announced yet."""
@@ -96,20 +96,20 @@ class Leaving(Part):
     def tick(self, now: int) -> None:
         if self.state not in (LeavingState.WAITING, LeavingState.TRANSFERRING):
             return
-        logs = self._node.followed()
+        logs = self._node.whole_followers()
         self._in_flight, self.left_behind = self._node.in_flight(), self._elections.leaderless()
         self._find_led()
-        for one in logs:
-            self._whole.setdefault(one.log_id, set()).update(one.whole)
+        for log_id, whole in logs.items():
+            self._whole.setdefault(log_id, set()).update(whole)
         if self.state is LeavingState.WAITING and (not self._in_flight or now - self._begun >= self._limit // 2):
             self.state = LeavingState.TRANSFERRING
         if self.state is LeavingState.TRANSFERRING:
             if not self.to_transfer:
                 self._end()
                 return
-            for one in logs:
-                if self._is_own(one.log_id):
-                    self._transfer(one, self._cluster.leaders.epochs[one.log_id], now)
+            for log_id, whole in logs.items():
+                if self._is_own(log_id):
+                    self._transfer(log_id, whole, now)
         if now - self._begun >= self._limit:
             self._give_up()
 
@@ -132,18 +132,18 @@ class Leaving(Part):
         epoch = leaders.epochs.get(log_id)
         return epoch is not None and epoch.node == self._cluster.own.number and log_id not in leaders.closed
 
-    def _transfer(self, one: Followed, epoch: Epoch, now: int) -> None:
-        """Ask a node to lead a log, unless one was just asked."""
-        asked, at = self._asked.get(one.log_id, (-1, 0))
+    def _transfer(self, log_id: bytes, whole: Sequence[int], now: int) -> None:
+        """Ask one of the nodes that have all of a log to lead it, unless one was just asked."""
+        asked, at = self._asked.get(log_id, (-1, 0))
         links = self._cluster.links
-        able = [number for number in one.whole if number in links]
+        able = [number for number in whole if number in links]
         if not able or (asked in links and now - at < ASK_AGAIN):
             return
         number = next((other for other in able if other > asked), able[0])  # in turn
-        self._asked[one.log_id] = number, now
-        self._node.transfer(one.log_id)
-        self._cluster.step_down(one.log_id, number)
-        links[number].send_first(pack_transfer(one.log_id, epoch))
+        self._asked[log_id] = number, now
+        self._node.transfer(log_id)
+        self._cluster.step_down(log_id, number)
+        links[number].send_first(pack_transfer(log_id, self._cluster.leaders.epochs[log_id]))
 
     def _give_up(self) -> None:
         self.state = LeavingState.GAVE_UP
@@ -164,7 +164,6 @@ class Leaving(Part):
         self._node.end(self)
 
     def figures(self) -> dict[str, Any]:
-        """Return the progress, as JSON has it."""
         asked = [(log_id.hex(), self._asked.get(log_id, (None, 0))[0]) for log_id in self.to_transfer]
         return {
             "state": self.state.value,
@@ -215,7 +214,5 @@ def pack_transfer(log_id: bytes, epoch: Epoch) -> bytes:
 
 def unpack_transfer(content: bytes) -> tuple[bytes, Epoch]:
     """Return the id of the log, and the epoch by which the sender led it. Raises PeerError."""
-    if len(content) != _TRANSFER.size:
-        raise PeerError("TRANSFER is not whole")
-    log_id, epoch = _TRANSFER.unpack(content)
+    log_id, epoch = unpack_struct(FrameKind.TRANSFER, _TRANSFER, content)
     return log_id, checked_epoch(epoch)

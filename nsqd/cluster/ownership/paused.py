@@ -28,7 +28,6 @@ class PausedDeliveries(Part):
         self._linked: frozenset[int] = frozenset()  # numbers of the nodes that were connected before the pause
 
     def tick(self, now: int) -> None:
-        """Deliver again if that is due. Call it several times a second."""
         since, links = self._broker.agenda.stood_still_at, self._cluster.links
         if not since:
             self._linked = frozenset(links)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from nsqd.cluster.membership.cluster import Cluster
-from nsqd.cluster.ownership.elections import Elections, ReplicaState
+from nsqd.cluster.ownership.cases import ReplicaState
+from nsqd.cluster.ownership.elections import Elections
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.replication.replicas import Kept
@@ -19,7 +20,7 @@ from shared.log import log
 
 
 class KeptReplicas:
-    """The replicas of this node, for elections. Implements nsqd.cluster.ownership.elections.ReplicaView."""
+    """The replicas of this node, for elections. Implements nsqd.cluster.ownership.cases.ReplicaView."""
 
     def __init__(self, copying: Copying, clock: Callable[[], int]) -> None:
         """Look at the copies that a node keeps and sends. `clock` returns monotonic ns."""
@@ -63,7 +64,7 @@ def step_down_broken(cluster: Cluster, leader_side: LeaderSide) -> None:
     times a second.
     """
     log_id = cluster.own.log_id
-    if leader_side.is_broken and cluster.leaders.holds(log_id):
+    if leader_side.source.is_broken and cluster.leaders.holds(log_id):
         log.critical("CLUSTER: a sync of this node's log has failed: another node may promote the log")
         leader_side.extent()  # notes how far the followers are: they may be lost, too
         cluster.step_down(log_id)

@@ -45,10 +45,6 @@ class Unopened:
     node: int = -1  # number of the node that published into it; -1: it is not known here
     is_called_off: bool = False  # the promotion was called off
 
-    def as_replica(self) -> Unopened:
-        """Return the same of a log that is a replica again."""
-        return replace(self, is_taken=False)
-
 
 _CALLED_OFF = Unopened("it was called off", is_called_off=True)
 
@@ -74,7 +70,7 @@ class Openings:
             note_won(disk, replica.manifest, led.number)
             self._directory.move_replica(led.log_id)
         except Interrupted:
-            return _CALLED_OFF.as_replica()
+            return replace(_CALLED_OFF, is_taken=False)
         except (OSError, ManifestError, ReplicaError, ReplicaRefused) as error:
             return self._replica_again(led, Unopened(str(error)))
         opened = self._open(led)
@@ -101,7 +97,7 @@ class Openings:
                 return failed  # its epoch is durable: the log is opened again later
         except (OSError, ManifestError) as error:
             return Unopened(f"{failed.why}; {error}")
-        return failed.as_replica()
+        return replace(failed, is_taken=False)
 
     def _open(self, led: PromotedLog) -> OpenLog | Unopened:
         """Open a promoted log, and make the first record of the new epoch durable. Raises _LedByAnotherError."""

@@ -64,10 +64,6 @@ class Promotions(Part):
     # decisions of the cluster
 
     def won(self, log_id: bytes, number: int, is_clean: bool = True) -> None:
-        """Promote the replica of a log, in the epoch with that number, after a won election.
-
-        `is_clean`: the replica has all acknowledged messages.
-        """
         kept = self._replicas.kept.get(log_id)
         if log_id in self.logs:
             self.host.failed(log_id, "it is being promoted, or kept as a diverged copy")
@@ -357,7 +353,6 @@ class Promotions(Part):
     # by the clock
 
     def tick(self, now: int) -> None:
-        """Do what is due by time. Call it several times a second."""
         for led in self.logs.values():
             if led.state == FAILED and now >= led.retry_at and not led.is_ending:
                 led.state = WAITING

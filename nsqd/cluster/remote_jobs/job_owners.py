@@ -22,7 +22,6 @@ from nsqd.core.broker import Broker
 from nsqd.core.limits import TooFewCopies, TooMany
 from nsqd.core.message.ids import SEQUENCE
 from nsqd.core.queues import Queues
-from nsqd.core.sequence.mark import Mark
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.listing import list_jobs
@@ -173,9 +172,10 @@ class JobOwners:
         self.kept += 1
 
     def tick(self, now: int) -> None:
-        """Send kept acknowledgements to owners that can be asked now. Call it in a turn."""
+        """Send kept acknowledgements to owners that can be asked now, and end loans to lost members. Call it in a turn."""
         if now >= self._send_due:
             self._send_due = now + SEND_EVERY
+            self._lending.end_guests({node.number for node in self._cluster.membership.members})
             self._send_from(KEPT)
             self._send_from(KEPT_WITH_RIGHTS)
 
@@ -191,11 +191,10 @@ class JobOwners:
 
     # as the sink of its reader
 
-    def reserved(self, tube: str, job: Job, body: bytes) -> None:
+    def reserved(self, *_: object) -> None:
         raise AssertionError("it waits for no job")
 
-    def wait_for(self, marks: tuple[Mark, ...]) -> None:
-        raise AssertionError("it waits for no job")
+    wait_for = reserved
 
     def read_completed(self) -> None:
         """Continue with the acknowledgements whose rights were on disk only."""
@@ -227,7 +226,10 @@ class JobOwners:
             self._asked.discard(job.id)
             found = self._queues.find(job.id)
             is_refused = any(reply.startswith(NO_PERMISSION) for reply in replies)
-            if found is not None and (b":1\r\n" in replies or is_refused or len(replies) == len(numbers)):
+            # a member that was not asked may lead a log with the job, unknown to this node until they are connected
+            others = self.owners(message_id >> 48) - numbers
+            is_nowhere = len(replies) == len(numbers) and not others and not self._cluster.is_any_member_away
+            if found is not None and (b":1\r\n" in replies or is_refused or is_nowhere):
                 self._queues.acknowledge(found)
             elif found is not None:
                 tube.table.move(found[1], JobState.READY, found[1].priority + 1, 0)
@@ -267,9 +269,6 @@ class JobOwners:
         if may_acknowledge(rights, held[0].topic_name):
             held[0].finish(held[1])
         tube.finish(job)
-
-    def __repr__(self) -> str:
-        return f"<JobOwners: {self.kept} acknowledgements kept>"
 
 
 def options_of(message_id: int, minutes: int) -> JobOptions:
@@ -322,6 +321,3 @@ class TubeOwners:
 
     def end_loan(self, lender: int, loan: Loan) -> None:
         self._lending.end_loan(lender, loan)
-
-    def __repr__(self) -> str:
-        return f"<TubeOwners: {self._owners!r}>"

@@ -14,7 +14,7 @@ See docs/contributing/design/cluster-protocol.md#lending.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
@@ -200,9 +200,7 @@ class Lending:
         number, incarnation = link.node.number, link.node.incarnation
         guest = self._guests.get(number)
         if guest is not None and guest.incarnation != incarnation:
-            guest.leave()
-            self._take_back(guest, 0, guest.last)
-            self.queues.tubes.release_all(guest.holder)
+            self._end_guest(number)
             guest = None
         if guest is None:
             guest = self._guests[number] = _Guest(self, incarnation)
@@ -230,6 +228,18 @@ class Lending:
         self._known.pop(number, None)
         for request in self._requests.values():
             request.waiting.discard(number)
+
+    def end_guests(self, members: Collection[int]) -> None:
+        """Take back what was lent to nodes that are no longer members: nothing comes from them."""
+        for number in [one for one in self._guests if one not in members]:
+            self._end_guest(number)
+
+    def _end_guest(self, number: int) -> None:
+        """Take back what a run of a node has not confirmed, and what its clients have until they disconnect."""
+        guest = self._guests.pop(number)
+        guest.leave()
+        self._take_back(guest, 0, guest.last)
+        self.queues.tubes.release_all(guest.holder)
 
     def _take_back(self, guest: _Guest, behind: int, last: int) -> None:
         """Take back the loans with numbers above `behind`, up to `last`, that no client has got."""
@@ -460,6 +470,3 @@ class Lending:
             guest.queued = 0
         output, self.output = self.output, []
         return output
-
-    def __repr__(self) -> str:
-        return f"<Lending: {len(self._guests)} nodes, {self.lent} lent, {self.borrowed} borrowed>"

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from nsqd.cluster.remote_jobs.job_frames import pack_number, unpack_loan, unpack_number
 from nsqd.cluster.remote_jobs.job_owners import ALLOWED, KEPT, KEPT_WITH_RIGHTS, MOST_REQUEST, JobOwners, TubeOwners
@@ -20,7 +20,7 @@ from nsqd.protocols.credential import of_another_node
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.client import COPIES_TOO_LATE
 from nsqd.protocols.disque.peer import Peer
-from nsqd.protocols.transport import Begin, Fact, Transport, Upgrade
+from nsqd.protocols.transport import Fact, Transport
 from shared.process.unix_sockets import NOBODY
 
 if TYPE_CHECKING:
@@ -35,15 +35,6 @@ NOT_ALLOWED = b"-ERR other nodes may not ask that\r\n"
 _PROMISING = frozenset((FrameKind.BODY, FrameKind.LOAN, FrameKind.SAID))
 
 
-class Port(Protocol):
-    """The connections to other nodes, as this file needs them: those of nsqd.cluster.port.ClusterPort."""
-
-    cluster: Cluster
-
-    def flush(self) -> None:
-        """Let every connection say what it has to say with this turn."""
-
-
 class LentJobs(Part):
     """The jobs that a node lends and borrows. It takes part in the reactor's turns by `turn` and `replies`."""
 
@@ -51,25 +42,30 @@ class LentJobs(Part):
     shown_as = "lending"
 
     def __init__(
-        self, broker: Broker, context: DisqueContext, port: Port, tubes_context: BeanstalkContext | None = None
+        self,
+        broker: Broker,
+        cluster: Cluster,
+        flush: Callable[[], None],
+        context: DisqueContext,
+        tubes_context: BeanstalkContext | None = None,
     ) -> None:
         """Take part in the cluster from now on.
 
-        `context` is that of the node's own clients of Disque, `tubes_context` that of those of beanstalkd; None: it has none.
+        `flush` lets the connections to other nodes queue their output; `context` is that of the node's own clients of Disque,
+        `tubes_context` that of those of beanstalkd; None: it has none.
         """
-        self._broker = broker
-        self._port = port
+        self._broker, self._flush = broker, flush
         tubes_context = tubes_context or BeanstalkContext()
         # other nodes send the rights of their clients with each command, and audit their actions
         self._for_others = replace(context, proofs=None, audit=None, until_registered=None, has_limits=False)
         self._tubes_for_others = replace(tubes_context, proofs=None, audit=None, until_registered=None)
         self._asked: list[_Asked[Any]] = []  # commands of other nodes that wait for the disk
         self._held: deque[_Held] = deque()  # of the turns whose ack conditions are not met, or after such a turn
-        self.lending = Lending(context.queues, port.cluster.links, self._execute)
-        self.owners = JobOwners(port.cluster, self.lending, context.queues, context.ids)
+        self.lending = Lending(context.queues, cluster.links, self._execute)
+        self.owners = JobOwners(cluster, self.lending, context.queues, context.ids)
         context.others = self.owners
         tubes_context.others = TubeOwners(self.owners, self.lending, context.ids)
-        port.cluster.add(self)
+        cluster.add(self)
 
     def figures(self) -> dict[str, int]:
         kept = filter(None, map(self._broker.tubes.tube, (KEPT, KEPT_WITH_RIGHTS)))
@@ -155,7 +151,7 @@ class LentJobs(Part):
                 link.send_first(frame)
                 is_sent = True
         if is_sent:
-            self._port.flush()
+            self._flush()
         if not held.frames:
             return None
         self._held.append(held)
@@ -167,7 +163,7 @@ class LentJobs(Part):
         while self._held and self._held[0].is_ready:
             for link, frame in self._held.popleft().frames:
                 link.send_first(frame)
-        self._port.flush()
+        self._flush()
 
     def _give_up(self, held: _Held) -> None:
         """Send it without the copies, except jobs that are delivered once at most: they are lost.
@@ -220,7 +216,7 @@ class _Asked(Generic[P]):
 
     def __init__(self, make_peer: Callable[[Transport], P], rights: bytes, then: Callable[[bytes], None]) -> None:
         """`rights`: those of the client, as Rights.dump has them."""
-        self._then = then
+        self._then: Callable[[bytes], None] = then
         self.peer: P = make_peer(self)
         if rights:
             self.peer.credential = of_another_node(rights, self.peer, self)
@@ -252,17 +248,7 @@ class _Asked(Generic[P]):
     def record_fact(self, fact: Fact, client: str, text: str = "") -> None:
         pass
 
-    def note_foreign(self, port: str, data: bytes) -> None:
-        raise AssertionError("commands come from this node")
+    def never(self, *_: object, **__: object) -> None:
+        raise AssertionError("a command of another node has no connection of its own")
 
-    def upgrade(self, upgrade: Upgrade) -> None:
-        raise AssertionError("the connection has layers of no kind")
-
-    def suspend(self, begin: Begin) -> None:
-        raise AssertionError("nothing is asked")
-
-    def meter(self, usage: object) -> None:
-        raise AssertionError("other nodes have no limits")
-
-    def hand_over(self, rest: bytes, head_due: int = 0) -> None:
-        raise AssertionError("no server takes the connection")
+    note_foreign = upgrade = suspend = meter = hand_over = never

@@ -19,10 +19,7 @@ from nsqd.cluster.wire.frames import FrameKind
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.part import Part
 
-TO_FOLLOWER = (
-    FrameKind.FOLLOW, FrameKind.RESUME, FrameKind.RESYNC, FrameKind.SEGMENT, FrameKind.BYTES, FrameKind.SWITCH, FrameKind.KEEP,
-    FrameKind.SYNC, FrameKind.DROP,
-)  # fmt: skip
+TO_LEADER = FrameKind.HAVE, FrameKind.COPIED, FrameKind.GAVE_UP
 TICK = 1_000_000_000  # ns between two checks of what replicas have not synced
 
 T = TypeVar("T")
@@ -42,16 +39,12 @@ class Copying(Part):
         self._tick_due = 0
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
-        """Give a frame to the side that it is for."""
         if kind is FrameKind.LOG:
             link.log_received = unpack_log(content)
-            return
-        if kind not in TO_FOLLOWER:
-            leader_side = self.leader_sides.get(link.log_received or self.own)
-            if leader_side is not None:  # otherwise this node no longer leads the log
-                leader_side.receive(link, kind, content)
-            return
-        self.replicas.receive(link, kind, content, now)
+        elif kind not in TO_LEADER:
+            self.replicas.receive(link, kind, content, now)
+        elif (leader_side := self.leader_sides.get(link.log_received or self.own)) is not None:
+            leader_side.receive(link, kind, content)
 
     def add(self, leader_side: LeaderSide) -> None:
         """Begin to copy a log that this node leads."""
@@ -80,7 +73,6 @@ class Copying(Part):
             leader_side.pump()
 
     def tick(self, now: int) -> None:
-        """Do what is due by time. Call it several times a second."""
         for leader_side in list(self.leader_sides.values()):
             leader_side.tick(now)
         if now >= self._tick_due:
@@ -88,12 +80,7 @@ class Copying(Part):
             self.replicas.tick(now)
 
     def closed(self, link: Link) -> None:
-        """Note that a connection is gone."""
         self.replicas.closed(link)
-
-    def close(self) -> None:
-        """Sync and close the replicas that this node keeps, when all connections are gone."""
-        self.replicas.close()
 
 
 class Threads:

@@ -105,17 +105,3 @@ def chosen(log_id: bytes, nodes: Iterable[KnownNode], count: int) -> list[int]:
         return not one.is_here, not one.has_room, not one.is_apart, order
 
     return [one.number for one in sorted(nodes, key=rank)[:count]]
-
-
-@dataclass(frozen=True, slots=True)
-class Followed:
-    """A log that a node leads, and the nodes that have all of it."""
-
-    log_id: bytes
-    whole: tuple[int, ...]  # numbers of the nodes that have all of it durably, the best first
-
-
-def best_first(followers: Iterable[tuple[int, bool, int]], end: int) -> tuple[int, ...]:
-    """Return the nodes that have a log up to `end` durably: of each its number, whether it counts, and how far it has it."""
-    whole = [(not counts, number) for number, counts, durable in followers if durable >= end]
-    return tuple(number for _, number in sorted(whole))

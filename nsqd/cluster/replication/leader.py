@@ -17,7 +17,7 @@ from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.leader_frames import LogExtent
 from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.common_point import common_end, continued, first_missing
-from nsqd.cluster.replication.follower import Batch, Followed, Follower, KnownNode, Work, best_first, chosen
+from nsqd.cluster.replication.follower import Batch, Follower, KnownNode, Work, chosen
 from nsqd.cluster.replication.in_sync import InSync
 from nsqd.cluster.replication.lag import LAGGING, WriteTimes
 from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
@@ -25,7 +25,7 @@ from nsqd.cluster.wire.link import Link
 from nsqd.core.message.epoch import NO_EPOCH
 from nsqd.core.message.epoch import unpack as unpack_epoch
 from nsqd.storage.log.copies import Copies
-from nsqd.storage.log.copying import LogSource
+from nsqd.storage.log.copying import LogSource, whole_records
 from nsqd.storage.log.files import SegmentFile
 from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader
 from shared.log import log
@@ -406,15 +406,17 @@ class LeaderSide:
             log.error("CLUSTER: cannot read the log for node %d: %s", follower.number, result)
             self._ask_again(follower)
             return
-        self._send_bytes(follower, file, result)
+        if result[0]:
+            self._send_bytes(follower, file, result)
+        else:  # the file was cut, and no node has the rest
+            self.source.note_cut(follower.base, at)
         self.pump()
 
     def _send_bytes(self, follower: Follower, file: SegmentFile, found: tuple[bytes, int]) -> None:
         data, wrong = found
         if wrong:
-            log.error(
-                "CLUSTER: %d bytes of %s from %d on are corrupt here", wrong, file.name, follower.at + len(data) - wrong
-            )
+            start = follower.at + whole_records(data, file.seed, follower.at)
+            log.error("CLUSTER: %d bytes of %s from %d on are corrupt here, or missing", wrong, file.name, start)
         for frame in stream.pack_bytes(follower.base, follower.at, [data], len(data)):
             self._send(follower.link, frame)
         follower.at += len(data)
@@ -448,11 +450,6 @@ class LeaderSide:
         self.copies.update([(follower.written, follower.durable) for follower in counted], self.in_sync.fewest)
         self.copies.set_available(1 + sum(follower.is_caught_up for follower in counted))
 
-    @property
-    def is_broken(self) -> bool:
-        """Return True if a sync of the log has failed: nothing more of it is sent."""
-        return self.source.is_broken
-
     def close(self) -> None:
         """Release all followers: this node no longer leads the log."""
         for number in self.followers:
@@ -480,13 +477,11 @@ class LeaderSide:
         epochs = [(epoch.hex(), start) for epoch, start in self.source.epochs()]
         return {"log_id": self.log_id.hex(), "epochs": epochs, "end": self.source.end}
 
-    def followed(self) -> Followed:
-        """Return the nodes that have all of the log durably."""
-        counting = self.in_sync.counting
-        whole = [
-            (one.number, one.number in counting, one.durable) for one in self.followers.values() if one.has_replica
-        ]
-        return Followed(self.log_id, best_first(whole, self.source.end))
+    def whole_followers(self) -> list[int]:
+        """Return the numbers of the nodes that have all of the log durably, those that are in sync first."""
+        end, counting = self.source.end, self.in_sync.counting
+        whole = [number for number, one in self.followers.items() if one.has_replica and one.durable >= end]
+        return sorted(whole, key=lambda number: (number not in counting, number))
 
     def extent(self) -> LogExtent:
         """Return the extent of the log. After a failed sync: as far as a follower was known to have it at an earlier call."""

@@ -14,7 +14,8 @@ from struct import Struct
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.follower import Work
-from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
+from nsqd.cluster.wire.fields import checked_int, unpack_struct
+from nsqd.cluster.wire.frames import FrameKind, encode
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.part import Part
 from nsqd.storage.log.clocks import Anchor, Clocks, note_of, write_note
@@ -39,11 +40,8 @@ class LogTimes(Part):
         self._write_due = 0
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
-        if len(content) != _TIME.size:
-            raise PeerError("TIME is not whole")
-        log_id, steady = _TIME.unpack(content)
-        if steady > MOST_TIME:
-            raise PeerError("a time is beyond all times")
+        log_id, steady = unpack_struct(kind, _TIME, content)
+        checked_int(steady, MOST_TIME)
         if log_id not in self._copying.replicas.kept or not self._cluster.may_write_replica(link.node.number, log_id):
             return
         self._notes.pop(log_id, None)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from nsqd.cluster.replication.stream import checked_epochs
-from nsqd.cluster.wire.fields import checked_int, checked_position, is_int, unpack_fields, unpack_message
+from nsqd.cluster.wire.fields import checked_int, checked_position, is_int, unpack_fields, unpack_message, unpack_struct
 from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
 from nsqd.cluster.wire.node_identity import LOG_ID_SIZE, MOST_NUMBER
 from nsqd.core.message.ids import MOST_LEASE
@@ -148,9 +148,7 @@ def pack_fetch(log_id: bytes, position: int) -> bytes:
 
 def unpack_fetch(content: bytes) -> tuple[bytes, int]:
     """Return the log id and the position. Raises PeerError."""
-    if len(content) != _FETCH.size:
-        raise PeerError("FETCH has no log id and position")
-    log_id, position = _FETCH.unpack(content)
+    log_id, position = unpack_struct(FrameKind.FETCH, _FETCH, content)
     return log_id, position
 
 

@@ -107,7 +107,8 @@ class LogRepair:
             data = read_from(self._disk, segment[1], start, stop - start) if is_there else b""
             wrong = _wrong_ranges(data, start, stop, segment[2])
             replaced = [
-                replace_bytes(self._disk, replicas, offers, self._log_id, segment, begin, end) for begin, end in wrong
+                replace_bytes(self._disk, replicas, offers, self._log_id, segment, begin, end, is_there)
+                for begin, end in wrong
             ]
             is_final = None not in replaced and not self._may_be_more(len({one.address for one in offers}))
             found.append(True if all(replaced) else False if is_final else None)
@@ -161,15 +162,16 @@ def replace_bytes(
     segment: tuple[int, str, int],
     start: int,
     stop: int,
+    is_there: bool = True,
 ) -> bool | None:
     """Replace the bytes of a segment (base, name, seed) from offset `start` to `stop`, durably. Raises OSError.
 
-    If the file is missing, the segment is written again up to `stop`; and if the range ends after the end of the segment, so
+    If the file is not there, the segment is written again up to `stop`; and if the range ends after the end of the segment, so
     are the next ones. Returns False if no replica has valid records for that place, None if a replica that may have them does
     not send them.
     """
     base, name, seed = segment
-    is_failed, is_there = False, name in disk.names()
+    is_failed = False
     for offer in offers:
         if base + stop - HEADER_SIZE > offer.end:
             continue
@@ -182,7 +184,7 @@ def replace_bytes(
             log.error("CLUSTER: cannot fetch corrupt bytes from %s: %s", offer.address, error)
             is_failed = True
             continue
-        if not _is_right(data, start, seed) or (end < stop and not missing):
+        if any(_wrong_ranges(data, start, start + len(data), seed)) or (end < stop and not missing):
             continue
         if data:
             _overwrite(disk, name, start, data, offer)
@@ -257,11 +259,3 @@ def _fetch_range(replicas: NodeReplicas, offer: Offer, log_id: bytes, base: int,
         if len(data) >= stop - start:
             break
     return data[: stop - start]
-
-
-def _is_right(data: bytes, start: int, seed: int) -> bool:
-    """Return True if the bytes are records that may stand from offset `start` of a segment with this seed on, or none."""
-    at = 0
-    while at < len(data) and (after := decode(data, at, seed, start)):
-        at = after
-    return at == len(data)

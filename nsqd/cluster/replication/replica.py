@@ -341,11 +341,6 @@ class Replica:
 
     # the end
 
-    @property
-    def size(self) -> int:
-        """Return the size of the replica's files, in bytes."""
-        return sum(self._disk.size(file.name) for file in self.manifest.files)
-
     def note_durable(self) -> None:
         """Write the durable position, so that the next start does not check the bytes before it. Raises OSError."""
         if not self.is_resyncing and self.manifest.mark < self.durable:

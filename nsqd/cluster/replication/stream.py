@@ -29,7 +29,7 @@ from typing import Any
 
 import msgpack
 
-from nsqd.cluster.wire.fields import checked_position, unpack_fields
+from nsqd.cluster.wire.fields import checked_position, unpack_fields, unpack_struct
 from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
 from nsqd.cluster.wire.node_identity import EPOCH_SIZE, LOG_ID_SIZE
 
@@ -39,9 +39,8 @@ MOST_SEGMENTS = 65536  # of a log: 4 TiB
 NO_SPACE = "too little space is free"  # a reason for GAVE_UP: another node is to keep the replica
 NOT_LEADER = "another node leads this log"  # a reason for GAVE_UP
 MOST_REASON = 500  # bytes
-_PLACE = Struct(">QQ")  # base of a segment, offset in its file
+_PLACE = Struct(">QQ")  # base of a segment and offset in its file, or two positions
 _BYTES_HEAD = Struct(">IBQQ")  # the head of a frame, and a place
-_POSITIONS = Struct(">QQ")
 _POSITION = Struct(">Q")
 _NUMBER = Struct(">I")
 
@@ -72,14 +71,12 @@ def pack_follow(number: int) -> bytes:
 
 def unpack_follow(content: bytes) -> int:
     """Return the number of the FOLLOW. Raises PeerError."""
-    if len(content) != _NUMBER.size:
-        raise PeerError("FOLLOW is not one number")
-    return int(_NUMBER.unpack(content)[0])
+    return int(unpack_struct(FrameKind.FOLLOW, _NUMBER, content)[0])
 
 
 def pack_have(have: Have) -> bytes:
     """Return the frame that says what a replica holds."""
-    return _pack(FrameKind.HAVE, [have.asked, have.end, have.epochs, list(have.segments.items())])
+    return encode(FrameKind.HAVE, msgpack.packb([have.asked, have.end, have.epochs, list(have.segments.items())]))
 
 
 def unpack_have(content: bytes) -> Have:
@@ -91,7 +88,7 @@ def unpack_have(content: bytes) -> Have:
 
 def pack_epochs(kind: FrameKind, epochs: Epochs) -> bytes:
     """Return the frame RESUME or DROP with the epochs of the log."""
-    return _pack(kind, [epochs])
+    return encode(kind, msgpack.packb([epochs]))
 
 
 def unpack_epochs(content: bytes) -> Epochs:
@@ -101,7 +98,7 @@ def unpack_epochs(content: bytes) -> Epochs:
 
 def pack_resync(base: int, epochs: Epochs) -> bytes:
     """Return the frame that begins a full resync: the log's segments from `base` on follow."""
-    return _pack(FrameKind.RESYNC, [base, epochs])
+    return encode(FrameKind.RESYNC, msgpack.packb([base, epochs]))
 
 
 def unpack_resync(content: bytes) -> tuple[int, Epochs]:
@@ -129,7 +126,7 @@ def unpack_bytes(content: bytes) -> tuple[int, int, memoryview]:
 
 def pack_keep(position: int, bases: list[int]) -> bytes:
     """Return the frame that names the segments that the log has when it ends at `position`."""
-    return _pack(FrameKind.KEEP, [position, bases])
+    return encode(FrameKind.KEEP, msgpack.packb([position, bases]))
 
 
 def unpack_keep(content: bytes) -> tuple[int, list[int]]:
@@ -145,21 +142,17 @@ def pack_switch(position: int) -> bytes:
 
 def unpack_switch(content: bytes) -> int:
     """Return the position up to which everything was sent. Raises PeerError."""
-    if len(content) != _POSITION.size:
-        raise PeerError("SWITCH is not one position")
-    return checked_position(_POSITION.unpack(content)[0])
+    return checked_position(unpack_struct(FrameKind.SWITCH, _POSITION, content)[0])
 
 
 def pack_copied(written: int, durable: int) -> bytes:
     """Return the frame that says how far a replica is written and durable."""
-    return encode(FrameKind.COPIED, _POSITIONS.pack(written, durable))
+    return encode(FrameKind.COPIED, _PLACE.pack(written, durable))
 
 
 def unpack_copied(content: bytes) -> tuple[int, int]:
     """Return the written and the durable position of the peer's replica. Raises PeerError."""
-    if len(content) != _POSITIONS.size:
-        raise PeerError("COPIED is not two positions")
-    written, durable = _POSITIONS.unpack(content)
+    written, durable = unpack_struct(FrameKind.COPIED, _PLACE, content)
     return checked_position(written), checked_position(durable)
 
 
@@ -171,10 +164,6 @@ def pack_gave_up(reason: str) -> bytes:
 def unpack_gave_up(content: bytes) -> str:
     """Return the reason why the peer cannot continue its replica."""
     return "".join(filter(str.isprintable, content[:MOST_REASON].decode(errors="replace")))
-
-
-def _pack(kind: FrameKind, fields: list[Any]) -> bytes:
-    return encode(kind, msgpack.packb(fields))
 
 
 def _fields(content: bytes, count: int) -> list[Any]:

@@ -1,18 +1,16 @@
 """Partitions of this node from others, without a change of the network. For drills and tests.
 
 During a partition, everything that comes over a connection with the other node is dropped unread, and nothing is sent; the
-connection stays open until it times out. It exists only with -debug-routes.
+connection stays open until it times out. Only a route of -debug-routes begins one.
 
 See docs/contributing/design/cluster-protocol.md#partitions-for-drills.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from nsqd.cluster.wire.link import Link
-from nsqd.cluster.wire.peer import ClusterPeer
-from nsqd.protocols.transport import Transport
 
 UNTIL_HEALED = 1 << 62  # ns
 CUT_OFF = "the node was partitioned for a drill"
@@ -46,36 +44,3 @@ class Cuts:
         """Return the number of the node at the other end if it is partitioned. None if not, or not known yet."""
         peer = link.handshake.peer if link is not None else None
         return peer.number if peer is not None and peer.number in self._until else None
-
-
-class CuttablePeer(ClusterPeer):
-    """A connection to another node that drops everything in both directions while the node is partitioned."""
-
-    def __init__(
-        self,
-        link: Link | None,
-        transport: Transport,
-        remote_ip: str,
-        port: str,
-        events: Callable[[], None],
-        gone: Callable[[ClusterPeer], None],
-        has_tls: bool,
-        cuts: Cuts,
-    ) -> None:
-        """Take a connection over, as ClusterPeer does. `cuts`: the partitioned nodes, at any time."""
-        self._cuts = cuts
-        super().__init__(link, transport, remote_ip, port, events, gone, has_tls)
-
-    def flush(self) -> None:
-        if self.link is not None and self._cuts.number_of(self.link) is not None:
-            self.link.drain()
-        super().flush()
-
-    def receive(self, data: bytes, now: int) -> None:
-        if self._cuts.number_of(self.link) is None:
-            super().receive(data, now)
-
-    def receive_eof(self) -> None:
-        if self.link is not None and self._cuts.number_of(self.link) is not None:
-            self.link.closing = self.link.closing or CUT_OFF  # the end of a partitioned node is not seen
-        super().receive_eof()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import Any
 
 import msgpack
 
-from nsqd.cluster.wire.frames import PeerError
+from nsqd.cluster.wire.frames import FrameKind, PeerError
 
 MOST_BYTES = 1 << 20  # of a field: no frame has more
 MOST_FIELDS = 2048  # of a list: there are 1,024 node numbers
@@ -30,6 +31,13 @@ def unpack_fields(content: bytes, count: int, most: int = MOST_FIELDS, longest: 
     if not isinstance(fields, list) or len(fields) != count:
         raise PeerError(f"a frame does not have {count} fields")
     return fields
+
+
+def unpack_struct(kind: FrameKind, struct: Struct, content: bytes) -> tuple[Any, ...]:
+    """Return the fields of a frame's content, which is a struct and nothing else. Raises PeerError."""
+    if len(content) != struct.size:
+        raise PeerError(f"{kind.name} is not whole")
+    return struct.unpack(content)
 
 
 def is_int(value: object, most: int, least: int = 0) -> bool:

@@ -190,15 +190,17 @@ class Link:
         """Send member records to the peer; none, if the list is empty."""
         if records:
             content = msgpack.packb([[*pack(record.node), record.standing] for record in records])
-            self._add(encode(FrameKind.MEMBERS, content))
+            self.send_first(encode(FrameKind.MEMBERS, content))
 
     def announce_restart(self, grace: int) -> None:
         """Say that this node stops and will be back within `grace` ms, MOST_GRACE at most."""
-        self._add(encode(FrameKind.RESTARTS, _GRACE.pack(min(grace, MOST_GRACE))))
+        self.send_first(encode(FrameKind.RESTARTS, _GRACE.pack(min(grace, MOST_GRACE))))
 
     def send_first(self, frame: bytes) -> None:
-        """Send a frame about the leaders of logs, before the frames by which logs are copied."""
-        self._add(frame)
+        """Send a frame before those by which logs are copied."""
+        self.output += frame
+        if self.backlog > MOST_OUTPUT:
+            self.give_up("the peer reads nothing")
 
     def tick(self, now: int) -> None:
         """Send a heartbeat if one is due; end a handshake that takes too long."""
@@ -212,7 +214,7 @@ class Link:
                 self.refuse(PeerError("the handshake took too long"))
         elif now >= self.beat_due:
             self.beat_due = now + HEARTBEAT_EVERY
-            self._add(encode(FrameKind.HEARTBEAT, _BEAT.pack(self.listener.lease, self.listener.is_full, now)))
+            self.send_first(encode(FrameKind.HEARTBEAT, _BEAT.pack(self.listener.lease, self.listener.is_full, now)))
 
     def age(self, sent: int, now: int) -> int:
         """Return the ns since the peer's monotonic clock was `sent`, less the shortest time of a frame. 0 if unknown."""
@@ -252,11 +254,6 @@ class Link:
         """Close without waiting until the output is sent."""
         self.closing = self.closing or why
         self.is_dead = True
-
-    def _add(self, frame: bytes) -> None:
-        self.output += frame
-        if self.backlog > MOST_OUTPUT:
-            self.give_up("the peer reads nothing")
 
 
 def make_link(listener: Listener, credentials: Credentials, nonce: bytes, is_dialer: bool, now: int) -> Link:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, cast
 
+from nsqd.cluster.wire.cut import CUT_OFF, Cuts
 from nsqd.cluster.wire.link import Link
 from nsqd.protocols.outbox import Outbox
 from nsqd.protocols.transport import NEVER, Transport, Upgrade
@@ -46,11 +47,13 @@ class ClusterPeer:
         events: Callable[[], None],
         gone: Callable[[ClusterPeer], None],
         has_tls: bool = False,
+        cuts: Cuts | None = None,
     ) -> None:
         """Take a connection over; `link` is None if it is one too many, so it is closed.
 
         `events` is called after each input: other connections may have something to say now. `gone` is called once at the end.
         `has_tls`: the connection begins with a handshake of TLS, and the link says nothing before it is done.
+        `cuts`: the partitioned nodes, at any time.
         """
         self.link = link
         self.remote_ip = remote_ip
@@ -60,6 +63,7 @@ class ClusterPeer:
         self._events = events
         self._gone: Callable[[ClusterPeer], None] | None = gone
         self._has_tls = has_tls
+        self._cuts = cuts or Cuts()
         self._due = NEVER
         self._may_speak = not has_tls  # False: TLS is not complete, so what the link says waits
         if link is None:
@@ -70,11 +74,18 @@ class ClusterPeer:
         else:
             self.flush()
 
+    @property
+    def _is_cut(self) -> bool:
+        """Return True if this node is partitioned from the other one: everything is dropped, in both directions."""
+        return self._cuts.number_of(self.link) is not None
+
     def flush(self) -> None:
         """Send what the link has to say, and end the connection if the link says so."""
         link, outbox = self.link, self.outbox
         if link is None:
             return
+        if self._is_cut:
+            link.drain()
         link.unsent = outbox.unsent
         if (link.output or link.queued) and self._may_speak:
             for data in link.drain():
@@ -92,13 +103,15 @@ class ClusterPeer:
 
     def receive(self, data: bytes, now: int) -> None:
         """Give bytes that came at `now` (monotonic ns) to the link, and let all connections answer; none after the end."""
-        if self.link is not None and not self.outbox.closing:
+        if self.link is not None and not self.outbox.closing and not self._is_cut:
             self.link.receive(data, now)
             self._events()
 
     def receive_eof(self) -> None:
         """Handle the end of the peer's input: unsent output is sent, and the connection ends."""
         link = self.link
+        if link is not None and self._is_cut:
+            link.closing = link.closing or CUT_OFF  # the end of a partitioned node is not seen
         if link is not None and link.is_dialer and link.peer is None and not link.closing:
             hint = "" if self._has_tls else "; it may require TLS"
             link.closing = f"the peer closed the connection during the handshake{hint}"
@@ -157,6 +170,3 @@ class ClusterPeer:
         if now >= self._due:
             self._due = NEVER
             self._events()
-
-    def __repr__(self) -> str:
-        return f"<ClusterPeer {self.remote_ip}:{self.port} {self.link and self.link.peer}>"

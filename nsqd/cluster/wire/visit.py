@@ -12,8 +12,9 @@ import os
 import socket
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, cast
 
 from nsqd.cluster.wire.frames import FrameKind, PeerError
@@ -41,28 +42,25 @@ class Visits:
     credentials: Credentials  # of a visitor
     tls: MutualCertificates | None  # None: there is no TLS between the nodes
 
-    def dial(self, address: str, timeout: float) -> Visit:
-        """Return a visit to the node at host:port, proved. `timeout`: s for each step. Raises OSError, PeerError."""
+    @contextmanager
+    def dial(self, address: str, timeout: float) -> Iterator[Visit]:
+        """Visit the node at host:port, which is proved. `timeout`: s for each step. Raises OSError, PeerError."""
         parsed = parse_address(address)
-        visit = Visit(self, socket.create_connection((parsed.host, parsed.port), timeout))
-        try:
+        with closing(Visit(self, socket.create_connection((parsed.host, parsed.port), timeout))) as visit:
             visit.prove()
-        except BaseException:
-            visit.close()
-            raise
-        return visit
+            yield visit
 
     def answer(self, sock: socket.socket, receiver: Receiver, timeout: float) -> None:
         """Have `receiver` answer a visitor, over a connection that was accepted, until it ends. Raises OSError, PeerError."""
         sock.settimeout(timeout)
-        with Visit(self, sock, receiver) as visit:
+        with closing(Visit(self, sock, receiver)) as visit:
             visit.prove()
             while True:
                 visit.step()
 
 
 class Visit:
-    """One visit, as a context manager. Implements Receiver."""
+    """One visit. Implements Receiver."""
 
     def __init__(self, visits: Visits, sock: socket.socket, receiver: Receiver | None = None) -> None:
         """Begin over a new connection. `receiver` answers; None: this node has dialed, and asks."""
@@ -70,12 +68,6 @@ class Visit:
         self._tls, self._socket, self._is_dialer = visits.tls, sock, receiver is None
         listener, nonce = cast("Listener", receiver or self), os.urandom(NONCE_SIZE)
         self._link = make_link(listener, visits.credentials, nonce, self._is_dialer, time.monotonic_ns())
-
-    def __enter__(self) -> Visit:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the socket of the visit, without a farewell."""

@@ -86,12 +86,19 @@ class LogSource:
         return self._writer.files.at(base)
 
     def file_end(self, base: int, following: int | None) -> int:
-        """Return the offset at which a segment's records end. `following`: base of the next one, if any. Raises OSError."""
+        """Return the offset at which a segment's records end, even if its file was cut since. Raises OSError.
+
+        `following`: base of the next one, if any.
+        """
         if following is None:
             return HEADER_SIZE + self._writer.written.position - base
         file = self.file(base)
-        size = self._disk.size(file.name)
+        size = self._tidying.sizes.get(base) or self._disk.size(file.name)
         return size if file.generation else min(size, HEADER_SIZE + following - base)
+
+    def note_cut(self, base: int, end: int) -> None:
+        """Note that what followed the offset `end` of a segment's file is lost: `file_end` is there from now on."""
+        self._tidying.sizes[base] = end
 
     def header(self, file: SegmentFile) -> bytes:
         """Return the header of a segment. Raises OSError."""
@@ -100,15 +107,14 @@ class LogSource:
     def read(self, file: SegmentFile, at: int, end: int, size: int) -> tuple[bytes, int]:
         """Return whole records from offset `at` on, about `size` bytes and at least one record, none past offset `end`.
 
-        The number says how many of the bytes have a wrong checksum: they are passed on as they are. Raises OSError.
+        The number says how many of the bytes have a wrong checksum: they are passed on as they are. If the file was cut, it is
+        the number of all bytes that are missing up to `end`, after whole records or none. Raises OSError.
         """
         while True:
             data = read_from(self._disk, file.name, at, min(size, end - at))
+            done = whole_records(data, file.seed, at)
             if len(data) < min(size, end - at):
-                raise OSError(f"{file.name} is shorter than it was")
-            done = 0
-            while stop := decode(data, done, file.seed, at):
-                done = stop
+                return data[:done], end - at - done
             if done == len(data):
                 return data, 0
             if at + len(data) == end or size >= MOST_RECORD:
@@ -127,11 +133,13 @@ class LogSource:
         repair = self._writer.files.repair
         if not wrong or repair is None:
             return data, wrong
-        start = at + len(data) - wrong
-        if repair(base, file, start, at + len(data)):
+        start = at + whole_records(data, file.seed, at)
+        if repair(base, file, start, start + wrong):
             return self.read(file, at, end, size)
         if repair.is_awaited(file, start):
             raise OSError(f"{wrong} bytes of {file.name} are corrupt, and a node that may have them cannot be reached")
+        if not data and base == self._writer.base:
+            raise OSError(f"{file.name} is shorter than it was")
         return data, wrong
 
     def hold(self, node: int, ns: int, first: int = 0, last: int | None = None) -> None:
@@ -141,3 +149,11 @@ class LogSource:
     def tap(self, tap: Tap | None) -> None:
         """Give every group and header to `tap` from now on."""
         self._writer.tap = tap
+
+
+def whole_records(data: bytes, seed: int, offset: int) -> int:
+    """Return the size of the whole records at the beginning of some bytes, which begin at that offset of a segment."""
+    done = 0
+    while stop := decode(data, done, seed, offset):
+        done = stop
+    return done

@@ -54,14 +54,12 @@ class Station:
         )
         self.links: dict[int, End] = {}
         self.cluster = SimpleNamespace(
-            own=self.identity, links=self.links, lease=number << 48 | 1 << 40, leases={},
+            own=self.identity, links=self.links, is_any_member_away=False, lease=number << 48 | 1 << 40, leases={},
             membership=SimpleNamespace(members=[], is_awaited=lambda number: True), leaders=SimpleNamespace(epochs={}),
         )  # fmt: skip
         self.cluster.add = lambda part: None
-        self.port = SimpleNamespace(cluster=self.cluster, flush=lambda: None)
         self.tubes_context = BeanstalkContext()
-        contexts = self.context, self.port, self.tubes_context
-        self.jobs = LentJobs(node.broker, *contexts)
+        self.jobs = LentJobs(node.broker, self.cluster, lambda: None, self.context, self.tubes_context)
         self.held: list[HttpReplies] | None = None  # what waits for votes; None: every promise is kept at once
         self._node_turn, node.turn = node.turn, self._turn
         node.after_turn = self._end_turn

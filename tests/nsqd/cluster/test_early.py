@@ -163,8 +163,9 @@ def test_with_certificates_only_nodes_that_present_one_are_answered(tmp_path: Pa
 @pytest.mark.process
 def test_a_node_that_has_its_log_is_refused_and_a_visitor_may_do_nothing_but_ask(tmp_path: Path) -> None:
     with starting(tmp_path) as address:
-        with pytest.raises(PeerError, match="has not read its log yet"):
-            Visits(Credentials("c", SECRET, node(2)), None).dial(address, 5.0)
+        stranger = Visits(Credentials("c", SECRET, node(2)), None)
+        with pytest.raises(PeerError, match="has not read its log yet"), stranger.dial(address, 5.0):
+            pass
         for frame in (encode(FrameKind.LEADERS), encode(FrameKind.FETCHED), pack_ask(bytes(15))):
             with visits(2).dial(address, 5.0) as visit, pytest.raises(PeerError):
                 visit.ask(frame, FrameKind.OFFERS)

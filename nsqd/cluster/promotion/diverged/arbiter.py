@@ -94,7 +94,7 @@ class Arbiter:
         """Return the epochs and the end of a log that is open here, or that this node has closed. None otherwise."""
         leader_side = self._leader_sides.get(log_id)
         if leader_side is not None:
-            return None if leader_side.is_broken else (leader_side.source.epochs(), leader_side.source.end)
+            return None if leader_side.source.is_broken else (leader_side.source.epochs(), leader_side.source.end)
         record = self._cluster.leaders.closed.get(log_id)
         if record is None or record.epoch.node != self._cluster.own.number:
             return None

@@ -46,7 +46,5 @@ def read_note(path: Path) -> Note | None:
         content = json.loads(path.read_bytes())
         epochs = tuple((unpack_epoch(bytes.fromhex(epoch)), int(start)) for epoch, start in content["epochs"])
         return Note(bytes.fromhex(content["log_id"]), int(content["start"]), CopyExtent(int(content["end"]), epochs))
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError):
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None

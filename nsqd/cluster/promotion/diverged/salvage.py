@@ -38,7 +38,6 @@ from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.follower import Work
 from nsqd.cluster.wire.frames import FrameKind, PeerError
 from nsqd.cluster.wire.link import Link
-from nsqd.cluster.wire.node_identity import Standing
 from nsqd.cluster.wire.part import Part
 from nsqd.core.message.epoch import Epoch
 from nsqd.storage.log.succession import Salvaged
@@ -203,7 +202,7 @@ class Salvage(Part):
     def _end_without_leader(self, copy: Copy, now: int) -> tuple[list[tuple[bytes, int]], int] | None:
         """Return the epochs and the end of a closed log if no node can be asked about it. None otherwise."""
         record = self._cluster.leaders.closed.get(copy.log_id)
-        if record is not None and not self._is_member(record.epoch.node):
+        if record is not None and not self._cluster.membership.is_member(record.epoch.node):
             return list(packed(record.epochs)), record.end
         if record is None and not self._is_orphan(copy.log_id):
             copy.orphaned = None
@@ -212,10 +211,6 @@ class Salvage(Part):
         if now - copy.orphaned < NO_LEADER * self._unclean_after:
             return None
         return ([], 0) if record is None else (list(packed(record.epochs)), record.end)
-
-    def _is_member(self, number: int) -> bool:
-        record = self._cluster.membership.records.get(number)
-        return record is not None and record.standing is Standing.MEMBER
 
     def _is_orphan(self, log_id: bytes) -> bool:
         """Return True if a log has no leader: it was forgotten, has left, or runs without leading the log.
@@ -232,14 +227,10 @@ class Salvage(Part):
         leader = leaders.leader(log_id)
         if leader is None or leader.node == cluster.own.number:
             return True
-        gone, record = membership.forgotten.get(log_id), membership.records.get(leader.node)
-        if (
-            record is None
-            or record.standing is not Standing.MEMBER
-            or (gone is not None and gone.node.number == leader.node)
-        ):
+        gone, link = membership.forgotten.get(log_id), cluster.links.get(leader.node)
+        if not membership.is_member(leader.node) or (gone is not None and gone.node.number == leader.node):
             return True
-        return leader.node in cluster.links and leaders.said(leader.node, record.node.incarnation, log_id) is None
+        return link is not None and leaders.said(leader.node, link.node.incarnation, log_id) is None
 
     def _decide(self, copy: Copy, request: SalvageRequest, common: int) -> None:
         """Decide about a copy of a log without a node to ask."""

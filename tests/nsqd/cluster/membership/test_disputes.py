@@ -73,6 +73,25 @@ def test_an_update_is_accepted_when_the_nodes_without_it_have_no_majority() -> N
     assert run.fences == 1
 
 
+def test_nodes_that_were_forgotten_since_may_have_voted_for_one_of_them() -> None:
+    run, nodes = started(size=5)
+    taken = Epoch(101, 3, b"\x01" * 8)
+    for node in nodes[3:]:
+        run.kill(node)
+    run.advance(10)
+    for number in (3, 4):
+        nodes[0].cluster.forget(number, nodes[0].now)
+    run.size = 3
+    run.network.collect(nodes[0])
+    run.advance(5)
+    say(run, 1, Leadership(LOG, taken), 0, 2)
+    run.begun.add((LOG, taken))
+    run.advance(3)
+    assert nodes[0].cluster.leaders.epochs[LOG] >= taken
+    run.advance(60)
+    assert leader(run) in (0, 1, 2), "the log has a leader again"
+
+
 @pytest.mark.parametrize(("voted_for", "is_believed"), [(1, True), (4, False)])
 def test_who_has_voted_for_a_leader_believes_it_also_after_it_has_started_again(
     voted_for: int, is_believed: bool

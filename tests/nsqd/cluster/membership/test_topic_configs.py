@@ -108,7 +108,7 @@ def test_a_topic_of_a_promoted_log_has_what_was_set_and_keeps_the_rest() -> None
     TopicConfigs({}, [CONFIG, CONFIG._replace(topic="missing")]).attached(node.broker)
     assert topic.config == TopicConfig(Durability.OS, 3600 * 10**9, 5000, 2, 5)
     assert "missing" not in node.broker.topics
-    use(CONFIG._replace(config=TopicConfig()), node.broker)
+    use(CONFIG._replace(config=TopicConfig()), node.broker.topics.get(CONFIG.topic))
     assert topic.config == TopicConfig(Durability.OS, 3600 * 10**9, 5000, 2, 5)
 
 

@@ -17,7 +17,7 @@ from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.facts import ClusterFacts
 from nsqd.cluster.membership.leader_frames import NO_REPLICA, LogExtent
 from nsqd.cluster.ownership.candidate import VOTE_WITHIN, WITNESS_WITHIN, Attempt, Witnesses
-from nsqd.cluster.ownership.cases import Case, Quorum, ReplicaState
+from nsqd.cluster.ownership.cases import Case, Cases, Quorum, ReplicaState
 from nsqd.cluster.ownership.election_frames import Answer, InSyncReplicas, Stage, VoteRequest
 from nsqd.cluster.ownership.elections import Elections
 from nsqd.cluster.wire.handshake import Credentials
@@ -137,7 +137,8 @@ class ElectionNode(SimMember):
             self.witnesses = self.ask_witnesses
         ask = lambda number, then: self.witnesses(number, then)  # noqa: E731
         times = SUSPECT_AFTER, UNCLEAN_AFTER
-        self.elections = Elections(self.cluster, self, self.keep, ask, run.quorum, *times, random.randbytes, self.now)
+        cases = Cases(self.cluster, self, self.keep, run.quorum, *times, self.now)
+        self.elections = Elections(cases, ask, random.randbytes)
         results = Part()
         results.won = lambda log_id, number, is_clean: run.won(self, log_id, number)
         results.fenced = lambda log_id, epoch: run.fenced(self, log_id, epoch)
@@ -250,7 +251,7 @@ class ElectionNode(SimMember):
         log_id, number, _ = self.promoting
         self.promoting = None
         if self.network.random.random() < self.run.failing:
-            self.elections.promotion_failed(log_id, "planted")
+            self.elections.candidate.promotion_failed(log_id, "planted")
             return
         copy = self.disk.replicas.pop(log_id)
         self.disk.led[log_id] = copy

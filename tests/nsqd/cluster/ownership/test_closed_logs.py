@@ -82,6 +82,17 @@ def test_one_other_node_has_it_even_if_nothing_was_copied_but_not_more_nodes_tha
     assert alone.removable == [WORD.log_id]
 
 
+def test_a_start_calls_its_parts_when_all_of_them_were_added() -> None:
+    node = Node(Network(3).start(0))
+    node.closed.close(WORD, 3)
+    node.write()
+    node.removable.clear()
+    node.closed.close(WORD, 3)
+    assert node.removable == []
+    node.closed.tick(0)
+    assert node.removable == [WORD.log_id]
+
+
 def test_a_node_that_comes_later_learns_of_it_from_any_other() -> None:
     network, first, second = closing(4)
     network.run(1)

@@ -17,7 +17,7 @@ from tests.nsqd.cluster.ownership.election_run import ElectionRun
 from tests.nsqd.cluster.planted import Bug, Patch, instead_of, setting
 
 pytestmark = pytest.mark.long
-SEEDS = seeds(8, in_short=7)
+SEEDS = seeds(14)
 MOST_SEEDS = 300  # in which a bug must be found
 
 

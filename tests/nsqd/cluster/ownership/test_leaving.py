@@ -5,9 +5,8 @@ from typing import Self
 
 import pytest
 
-from nsqd.cluster.ownership.elections import Quorum
+from nsqd.cluster.ownership.cases import Quorum
 from nsqd.cluster.ownership.leaving import ASK_AGAIN, Leaving, LeavingState, Transfers, pack_transfer
-from nsqd.cluster.replication.follower import Followed, best_first
 from nsqd.cluster.wire.node_identity import Standing
 from nsqd.core.message.epoch import Epoch
 from tests.nsqd.cluster.network import SECOND
@@ -54,8 +53,8 @@ class Leaver:
     def in_flight(self) -> int:
         return self.clients_have
 
-    def followed(self) -> list[Followed]:
-        return [Followed(LOG, self.whole)]
+    def whole_followers(self) -> dict[bytes, tuple[int, ...]]:
+        return {LOG: self.whole}
 
     def promoting(self) -> list[bytes]:
         return self.promoted
@@ -149,11 +148,6 @@ def test_only_the_leader_can_ask_for_a_claim_and_nothing_is_claimed_before_it_gi
     run.fenced = lambda node, log_id, epoch: None
     run.advance(20)
     assert nodes[1].cluster.leaders.epochs[LOG].node == 1
-
-
-def test_the_followers_that_count_are_asked_first() -> None:
-    followers = [(1, False, 100), (2, True, 99), (3, True, 100), (4, True, 100)]
-    assert best_first(followers, 100) == (3, 4, 1)
 
 
 def test_a_log_that_is_led_and_not_copied_yet_is_waited_for() -> None:

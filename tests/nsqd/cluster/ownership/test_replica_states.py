@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nsqd.cluster.membership.cluster import Cluster
-from nsqd.cluster.ownership.elections import ReplicaState
+from nsqd.cluster.ownership.cases import ReplicaState
 from nsqd.cluster.ownership.replica_states import InSyncReports, KeptReplicas, step_down_broken
 from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.copying import Copying
@@ -71,12 +71,10 @@ class FakeElections:
 class OneFollower:
     """In place of a LeaderSide: one follower, and the in-sync ones."""
 
-    is_broken = False
-
     def __init__(self) -> None:
         self.in_sync = InSync(Followers((1,), 2, 2), 100, 5)
         self.followers: dict[int, Any] = {}
-        self.source = SimpleNamespace(log_id=LOG_ID, epoch=FIRST, end=100)
+        self.source = SimpleNamespace(log_id=LOG_ID, epoch=FIRST, end=100, is_broken=False)
 
 
 def test_all_nodes_get_the_in_sync_followers_since_when_and_whether_they_have_everything() -> None:
@@ -109,8 +107,8 @@ def test_all_nodes_get_the_in_sync_followers_since_when_and_whether_they_have_ev
 class BrokenLog:
     """In place of a LeaderSide: whether a sync of the log has failed."""
 
-    is_broken = False
-    noted = 0
+    def __init__(self) -> None:
+        self.source, self.noted = SimpleNamespace(is_broken=False), 0
 
     def extent(self) -> None:
         self.noted += 1
@@ -124,7 +122,7 @@ def test_a_node_whose_sync_fails_lets_its_own_log_be_taken_over_and_says_so_once
     leader_side = BrokenLog()
     step_down_broken(cluster, leader_side)
     assert cluster.leaders.holds(own.log_id)
-    leader_side.is_broken = True
+    leader_side.source.is_broken = True
     step_down_broken(cluster, leader_side)
     step_down_broken(cluster, leader_side)
     assert cluster.leaders.stepped_down == {own.log_id: None}

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from nsqd.cluster.membership.leader_frames import make_closed
-from nsqd.cluster.ownership.closed_logs import ClosedLogs
+from nsqd.cluster.ownership.closed_logs import AGAIN, ClosedLogs
 from nsqd.cluster.promotion.closing import CHECK_EVERY, Closing
 from nsqd.cluster.promotion.promotions import CLOSED, SERVING
 from nsqd.cluster.wire.node_identity import Member, Standing
@@ -166,7 +166,8 @@ def test_a_start_removes_what_the_last_run_has_closed_and_does_not_serve_it() ->
     assert node.node.promotions.logs[node.log_id].state == CLOSED
     node.cluster.membership.records.pop(NODE)
     node.closing = node.make()
-    node.node.run()
+    node.now += AGAIN
+    node.look()
     assert node.node.places.promoted is None
 
 

@@ -198,6 +198,19 @@ def test_a_loan_that_got_lost_is_taken_back_when_the_other_node_is_connected_aga
         assert (found, shown["state"]) == ([], b"active")
 
 
+def test_a_loan_to_a_node_that_is_no_longer_a_member_is_taken_back() -> None:
+    cluster, a, b = nodes(2)
+    cluster.waiting(b, "q")
+    cluster.holds = lambda source, target, kind: kind is FrameKind.LOAN
+    job_id = cluster.add(a, "q", b"x")
+    cluster.cut(a, b)
+    cluster.advance(2000)
+    assert a.client().get("q") == [], "the node may return"
+    a.cluster.membership.members.remove(b.identity)
+    cluster.advance(2000)
+    assert a.client().get("q") == [(b"q", job_id, b"x")]
+
+
 def test_what_came_of_an_earlier_run_of_the_lender_says_nothing_of_its_loans() -> None:
     """Their numbers begin again. The simulator of clusters finds this fault too seldom."""
     cluster, a, b = nodes(2)
@@ -259,6 +272,22 @@ def test_an_acknowledgement_is_kept_for_an_owner_that_is_away() -> None:
     assert a.client().do("SHOW", ids[0]) is None
     assert a.client().do("QLEN", "q") == 1
     assert b.node.broker.tubes.tube(KEPT).jobs.count == 0
+
+
+def test_a_kept_acknowledgement_stays_while_a_member_is_away_that_may_lead_a_log_with_the_job() -> None:
+    cluster, a, b = nodes(2)
+    job_id = cluster.add(a, "q", b"x")
+    cluster.cut(a, b)
+    ask(cluster, b.client(), "ACKJOB", job_id)
+    cluster.stations[0] = a = Station(1, incarnation=2)  # with an empty disk: another node leads its former log
+    a.cluster.membership.members[:] = b.cluster.membership.members[:] = [a.identity, b.identity]
+    b.cluster.is_any_member_away = True
+    cluster.connect(a, b)
+    cluster.advance(3000)
+    assert b.jobs.figures()["kept"] == 1
+    b.cluster.is_any_member_away = False
+    cluster.advance(3000)
+    assert b.jobs.figures()["kept"] == 0
 
 
 def test_an_acknowledgement_of_ids_that_were_never_issued_is_not_kept() -> None:

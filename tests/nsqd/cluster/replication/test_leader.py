@@ -7,6 +7,7 @@ import pytest
 from nsqd.cluster.membership.leader_frames import LogExtent
 from nsqd.cluster.replication import leader as leader_module
 from nsqd.cluster.replication import stream
+from nsqd.cluster.replication.follower import Follower
 from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.wire.frames import AFTER_PROOF, FrameKind, FrameReader
 from nsqd.cluster.wire.link import Link
@@ -119,6 +120,19 @@ def asked_to_follow(topics_ask_for: int, replicas: int, log_asked_for: int = 1) 
 )
 def test_one_node_more_keeps_a_copy_than_topics_wait_for(topics_ask_for: int, replicas: int, count: int) -> None:
     assert len(asked_to_follow(topics_ask_for, replicas)) == count
+
+
+def test_in_sync_followers_are_the_first_of_the_nodes_that_have_everything() -> None:
+    log = Log()
+    log.begin()
+    leader_side = Side(log).leader_side
+    for number, is_in_sync, lacks in ((1, False, 0), (2, True, 1), (3, True, 0), (4, True, 0)):
+        leader_side.followers[number] = Follower(
+            number, leader_side.followers[FOLLOWER].link, has_replica=True, durable=log.end - lacks
+        )
+        leader_side.in_sync.named |= {number} if is_in_sync else frozenset()
+    leader_side.in_sync.stated = Followers((2, 3, 4))
+    assert leader_side.whole_followers() == [3, 4, 1]
 
 
 @each("log_asked_for, count", [(1, 1), (2, 1), (3, 2), (4, 3)])

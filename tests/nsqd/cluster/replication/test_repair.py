@@ -1,6 +1,7 @@
 """Bytes that a read finds corrupt come from another node, while the log is in use."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from random import Random
 from threading import Event
@@ -11,7 +12,7 @@ from nsqd.cluster.replication import repair as mending
 from nsqd.cluster.replication.offers import Fetched, Offer, TransferError
 from nsqd.cluster.replication.repair import TRY_AGAIN, LogRepair, _end_of, replace_damage
 from nsqd.core.message.frame import HEADER_SIZE as FRAME_HEADER
-from nsqd.storage.log.copying import LogSource
+from nsqd.storage.log.copying import LogSource, whole_records
 from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.reading import LogReading
@@ -222,6 +223,41 @@ def test_what_a_follower_is_sent_is_whole_or_waits(world: World) -> None:
     world.node.advance(TRY_AGAIN)
     assert read() == (before[HEADER_SIZE:end], 0)
     assert world.node.disk.content(name) == before
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_a_follower_is_sent_the_rest_of_a_file_that_was_cut(world: World, is_whole: bool) -> None:
+    """`is_whole`: the file was cut between two records."""
+    log = world.node.log
+    source, file = LogSource(log.disk, log.writer, log.syncer, log.tidying), log.writer.files.at(0)
+    following, name = source.bases()[1], segment_name(0, 0)
+    before, end = world.node.disk.content(name), source.file_end(0, following)
+    cut = HEADER_SIZE + whole_records(before[HEADER_SIZE : end - 50], file.seed, HEADER_SIZE) + (0 if is_whole else 5)
+    with closing(world.node.disk.open(name)) as opened:
+        opened.truncate(cut)
+    assert source.file_end(0, following) == end
+    world.other.is_reachable = False
+    with pytest.raises(OSError, match="cannot be reached"):
+        source.read_repaired(0, file, HEADER_SIZE, end, end)
+    world.other.is_reachable = True
+    world.node.advance(TRY_AGAIN)
+    assert source.read_repaired(0, file, HEADER_SIZE, end, end) == (before[HEADER_SIZE:end], 0)
+    assert world.node.disk.content(name)[:end] == before[:end]
+
+
+def test_a_follower_is_sent_what_is_left_of_a_file_that_was_cut_if_no_replica_has_more(world: World) -> None:
+    log = world.node.log
+    source, file = LogSource(log.disk, log.writer, log.syncer, log.tidying), log.writer.files.at(0)
+    following, name = source.bases()[1], segment_name(0, 0)
+    before, end = world.node.disk.content(name), source.file_end(0, following)
+    cut = HEADER_SIZE + whole_records(before[HEADER_SIZE : end - 50], file.seed, HEADER_SIZE)
+    for disk in (world.node.disk, world.other.disk):
+        with closing(disk.open(name)) as opened:
+            opened.truncate(cut + 5)
+    assert source.read_repaired(0, file, HEADER_SIZE, end, end) == (before[HEADER_SIZE:cut], end - cut)
+    assert source.read_repaired(0, file, cut, end, end) == (b"", end - cut)
+    source.note_cut(0, cut)
+    assert source.file_end(0, following) == cut
 
 
 def test_a_start_fetches_a_segment_that_is_missing(world: World) -> None:

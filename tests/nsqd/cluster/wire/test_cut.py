@@ -1,10 +1,11 @@
 """A connection with a node that is cut off: it is silent in both directions, and ends as one that the network has cut does."""
 
 from nsqd.cluster.membership.cluster import Cluster
-from nsqd.cluster.wire.cut import CUT_OFF, UNTIL_HEALED, Cuts, CuttablePeer
+from nsqd.cluster.wire.cut import CUT_OFF, UNTIL_HEALED, Cuts
 from nsqd.cluster.wire.frames import FrameKind, encode
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.node_identity import Member
+from nsqd.cluster.wire.peer import ClusterPeer
 from tests.nsqd.cluster.wire.identities import node
 from tests.nsqd.cluster.wire.test_link import NOW, SECOND, cluster, linked
 from tests.nsqd.cluster.wire.test_peer import FakeTransport
@@ -12,13 +13,13 @@ from tests.nsqd.cluster.wire.test_peer import FakeTransport
 BEAT = encode(FrameKind.HEARTBEAT, (5).to_bytes(8) + b"\0" + NOW.to_bytes(8))
 
 
-def peer(link: Link | None, cuts: Cuts) -> tuple[CuttablePeer, FakeTransport]:
+def peer(link: Link | None, cuts: Cuts) -> tuple[ClusterPeer, FakeTransport]:
     transport = FakeTransport()
-    made = CuttablePeer(link, transport, "127.0.0.1", "1", lambda: None, lambda peer: None, False, cuts)
+    made = ClusterPeer(link, transport, "127.0.0.1", "1", lambda: None, lambda peer: None, False, cuts)
     return made, transport
 
 
-def cut_link() -> tuple[Cluster, Link, CuttablePeer, FakeTransport, Cuts]:
+def cut_link() -> tuple[Cluster, Link, ClusterPeer, FakeTransport, Cuts]:
     """Return a connection with node 1, which is cut off."""
     own, link = linked()
     cuts = Cuts()

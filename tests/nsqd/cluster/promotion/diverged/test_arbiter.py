@@ -30,7 +30,8 @@ class FakeOrigin:
 
     @property
     def source(self) -> SimpleNamespace:
-        return SimpleNamespace(epochs=lambda: [(epoch.pack(), start) for epoch, start in self.epochs], end=self.end)
+        epochs = [(epoch.pack(), start) for epoch, start in self.epochs]
+        return SimpleNamespace(epochs=lambda: epochs, end=self.end, is_broken=self.is_broken)
 
 
 class Leader:
