@@ -12,7 +12,7 @@ from typing import Protocol
 from shared.values import SECOND
 
 UNLIMITED = 1 << 62  # messages
-# The scan wakes a reader every 25 ms, later under load: what a rate allows meanwhile may be delivered at once.
+# The scan wakes a reader every 25 ms, later under load: messages that a rate allows meanwhile may be delivered at once.
 BURST = SECOND // 10  # ns
 
 
