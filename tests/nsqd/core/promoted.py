@@ -1,6 +1,7 @@
 """Promoted logs for tests of the core: brokers over memory stores, which are filled by publishing into them."""
 
 from nsqd.core.broker import Broker
+from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.ids import IdSource
 from nsqd.core.shards import Attachment, Deletions, promoted_broker
 from nsqd.storage.memory import MemoryStore
@@ -18,10 +19,10 @@ class PromotedLog:
         self.broker: Broker = promoted_broker(node.broker, store, IdSource(origin, 1, lambda ceiling: True))
         self.attachment: Attachment
 
-    def publish(self, topic: str, *bodies: bytes) -> None:
+    def publish(self, topic: str, *bodies: bytes, attributes: Attributes = NONE) -> None:
         if self.broker not in self.node.broker.logs:
             self.broker.begin(self.node.now, 1_800_000_000 * SECOND + self.node.now)
-        self.broker.topic(topic).publish(list(bodies), sum(map(len, bodies)))
+        self.broker.topic(topic).intake.publish_with(list(bodies), attributes)
         if self.broker in self.node.broker.logs:
             self.node.turn()
         else:

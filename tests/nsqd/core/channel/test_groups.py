@@ -15,6 +15,7 @@ from tests.cases import each
 from tests.effort import seeds
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Delivery, Inbox, Node, bodies, ids
+from tests.nsqd.core.promoted import PromotedLog
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
 
@@ -148,6 +149,23 @@ def test_no_more_are_held_back_than_the_limit_and_the_rest_stays_in_the_sequence
         client.finish(taken.id)
         node.turn()
     assert client.channel.counts() == (0, 1, 0, 0)
+
+
+def test_groups_of_a_promoted_log_are_in_order_too() -> None:
+    node = filled("a1")
+    promoted = PromotedLog(node, 9)
+    promoted.channels("t", "c")
+    promoted.broker.topics["t"].configure(ORDERED)
+    for message in ("b1", "b2", "b3", "c1"):
+        promoted.publish("t", message.encode(), attributes=of_group(message[0]))
+    promoted.attach()
+    client, inbox = node.subscribe("t", "c", 10)
+    came: list[bytes] = []
+    while taken := inbox.take():
+        came += bodies(taken)
+        assert client.finish(ids(taken)) == []
+        node.turn()
+    assert (sorted(came[:3]), came[3:]) == ([b"a1", b"b1", b"c1"], [b"b2", b"b3"])
 
 
 class Life:
