@@ -25,7 +25,7 @@ unit test .venv/.collected: export PYTHONDONTWRITEBYTECODE =
 # The order of a set of texts depends on this: a simulator's seed replays a failure only with the same value.
 unit test campaign: export PYTHONHASHSEED = 0
 
-unit: .venv/.dev | .venv/.collected ## the tests that open no socket and start no process: 80 s on two cores; ARGS as for test
+unit: .venv/.dev | .venv/.collected ## the tests that open no socket and start no process: a minute on two cores; ARGS as for test
 	$(BIN)/python -m pytest --unit -q -n 2 --dist worksteal $(ARGS)
 
 # Four workers on two cores, because tests wait more than they compute; each takes whole files, so that a file's daemon is started
