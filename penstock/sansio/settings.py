@@ -52,7 +52,7 @@ class Settings:
     read_timeout_s: float = 60.0  # the longest time without a byte from the server, heartbeats included
     write_timeout_s: float = 5.0  # the longest write without progress; go-nsq's 1 s is short for a megabyte
 
-    lookupd_poll_interval_s: float = 60.0  # how often nsqlookupds are asked; for a minute after a loss, every 4 s
+    lookupd_poll_interval_s: float = 60.0  # between polls of a nsqlookupd without long polls; 4 s after a loss
     lookupd_poll_jitter: float = 0.3  # the most that is added, as a share of the interval: a fleet must not ask in step
     lookupd_poll_timeout_s: float = 10.0  # the longest request; go-nsq's minute holds up the other nsqlookupds
 
