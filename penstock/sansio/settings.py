@@ -60,6 +60,7 @@ class Settings:
     max_requeue_delay_ms: int = 900_000  # the longest of these delays
     max_attempts: int = 0  # deliveries after which a message is given up; 0: no limit; go-nsq's default is 5
 
+    rdy_by_load: bool = True  # nsqds with more messages get a larger part of max_in_flight; False: equal parts
     backoff_strategy: str = "exponential"  # exponential, or full_jitter: a random part of that wait
     backoff_multiplier_s: float = 1.0  # the wait is this times 2 to the power of the failures not made up for
     max_backoff_duration_s: float = 120.0  # the longest wait; 0: no backoff

@@ -316,7 +316,7 @@ def test_nsqds_are_found_through_nsqlookupd(nsqd: FakeNsqd) -> None:
                 message.finish()
         finally:
             lookupd.shutdown()
-    assert (message.body, asked) == (b"found", ["/lookup?topic=t"])
+    assert (message.body, asked) == (b"found", ["/lookup?topic=t&wait=0s"])
 
 
 @pytest.mark.process

@@ -36,21 +36,32 @@ from tests.cases import each
 
 
 def test_shares() -> None:
-    assert shares(10, [2500, 2500, 2500], 0) == [4, 3, 3]
-    assert shares(10, [2, 2500], 0) == [2, 5]
-    assert shares(0, [9, 9], 3) == [0, 0]
-    assert shares(5, [], 0) == []
-    assert [shares(1, [9, 9], turn) for turn in (0, 1)] == [[1, 0], [0, 1]]
+    assert shares(10, [2500, 2500, 2500], [10, 10, 10], 0) == [4, 3, 3]
+    assert shares(10, [2, 2500], [10, 10], 0) == [2, 8]
+    assert shares(0, [9, 9], [1, 1], 3) == [0, 0]
+    assert shares(5, [], [], 0) == []
+    assert [shares(1, [9, 9], [1, 1], turn) for turn in (0, 1)] == [[1, 0], [0, 1]]
+    for demands, plan in (
+        ([400, 0, 0, 0], [97, 1, 1, 1]),
+        ([400, 400, 0, 0], [49, 49, 1, 1]),
+        ([400, 9, 400, 9], [41, 9, 41, 9]),
+        ([40, 0, 0, 0], [55, 15, 15, 15]),
+        ([0, 0, 0, 0], [25, 25, 25, 25]),
+    ):
+        assert shares(100, [2500] * 4, demands, 0) == plan
 
 
-@given(st.integers(0, 40), st.lists(st.integers(1, 30), max_size=30), st.integers(0, 99))
-def test_shares_never_exceed_the_total_and_every_nsqd_gets_a_turn(total: int, limits: list[int], turn: int) -> None:
-    plan = shares(total, limits, turn)
+@given(st.integers(0, 40), st.lists(st.tuples(st.integers(1, 30), st.integers(0, 99)), max_size=30), st.integers(0, 99))
+def test_shares_never_exceed_the_total_and_every_nsqd_gets_a_turn(
+    total: int, nsqds: list[tuple[int, int]], turn: int
+) -> None:
+    limits, demands = [limit for limit, _ in nsqds], [demand for _, demand in nsqds]
+    plan = shares(total, limits, demands, turn)
     assert len(plan) == len(limits)
-    assert sum(plan) <= total
+    assert sum(plan) == total or plan == limits
     assert all(0 <= rdy <= limit for rdy, limit in zip(plan, limits, strict=True))
     assert total < len(limits) or all(plan)
-    plans = [shares(total, limits, turn) for turn in range(len(limits))]
+    plans = [shares(total, limits, demands, turn) for turn in range(len(limits))]
     assert not total or all(any(plan[i] for plan in plans) for i in range(len(limits)))
 
 
