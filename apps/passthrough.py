@@ -72,6 +72,7 @@ APPLIED: dict[str, tuple[str, Callable[[str], Any]]] = {
     "default_requeue_delay": ("default_requeue_delay_ms", _milliseconds),
     "max_requeue_delay": ("max_requeue_delay_ms", _milliseconds),
     "max_attempts": ("max_attempts", parse_int),
+    "rdy_by_load": ("rdy_by_load", _bool),  # an extension
     "backoff_strategy": ("backoff_strategy", str),
     "backoff_multiplier": ("backoff_multiplier_s", _seconds),
     "max_backoff_duration": ("max_backoff_duration_s", _seconds),
@@ -84,7 +85,7 @@ HARMLESS: dict[str, Callable[[str], Any]] = {
     "rdy_redistribute_interval": _milliseconds,
 }
 
-_BOOLS = ("tls_v1", "tls_insecure_skip_verify", "deflate", "snappy", "skip_lookupd_authorization")
+_BOOLS = ("tls_v1", "tls_insecure_skip_verify", "deflate", "snappy", "skip_lookupd_authorization", "rdy_by_load")
 _REFUSED = ("local_addr",)
 
 

@@ -88,6 +88,7 @@ async def _run(
                 log.info("HTTPS: listening on %s", https.address)
             reload = partial(reload_with_certificates, options, PROGRAM, (certificates, ""), dates=dates)
             await ServiceManager(os.environ).serve(signals, reload)
+            registry.close()  # long polls are answered
             if http_server:
                 await trio.to_thread.run_sync(http_server.stop)  # in a thread: pending requests need the trio thread
                 for listener in filter(None, (http, https)):

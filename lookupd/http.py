@@ -4,6 +4,11 @@ Handlers run in the HTTP thread and touch the registry only through the bridge. 
 are turned into JSON here. The API has more than the original: /topics/inactive, /metrics, /livez and /readyz. It lacks the
 original's /debug/pprof.
 
+    GET /lookup?topic=t&wait=30s&version=V
+        a long poll: answers with another version than V as soon as there is one, otherwise after `wait`. The answer, 404
+        TOPIC_NOT_FOUND, too, has a key more, `version`. `wait=0s` answers at once. Without `wait` the answer is NSQ's.
+        503 TOO_MANY_POLLS: 5,000 requests wait, or 2,500 of one IP address
+
 See docs/contributing/design/nsqlookupd.md#http-routes.
 """
 
@@ -18,12 +23,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lookupd.cluster_nodes import ClusterNode
+from lookupd.long_polls import LongPolls
 from lookupd.net import ConnectionCounts
 from lookupd.producers import Full, PeerInfo
 from lookupd.registry import NEVER, Node, Registration, Registry
 from shared.auth.verbs import Verb
 from shared.http.api import empty_response, json_response, live, plain, raw_json_response
-from shared.http.argument import Argument, any_text, bounded, legal_name
+from shared.http.argument import Argument, any_text, bounded, duration, legal_name, short_text
 from shared.http.bridge import Bridge
 from shared.http.errors import HttpError
 from shared.http.extensions import wants_extensions
@@ -31,11 +37,14 @@ from shared.http.route import ADMIN, KNOWN, OPEN, STATS, Route, on_channel, on_t
 from shared.log import log
 from shared.text import go_json
 from shared.tls.dates import CertificateDates
+from shared.values import SECOND
 from shared.version import NSQ_VERSION
 
 T = TypeVar("T")
 
 MOST_NAMES = 50_000  # topics and channels in one page of /topics/inactive: 5 MB if all names are long
+MOST_WAIT = 60 * SECOND
+MOST_VERSION = 64  # characters
 GO_ZERO_TIME = -6795364578871345152  # how Go prints the nanoseconds of a time that was never set
 
 
@@ -63,6 +72,10 @@ class Handlers:
     dates: CertificateDates | None = None  # when the certificates end
     metrics_auth: bool = False  # /metrics, which names topics, needs the right STATS
     debugging: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while an answer to /debug is made
+    long_polls: LongPolls = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.long_polls = LongPolls(self.registry, self.bridge, self.clock)
 
     def routes(self) -> list[Route]:
         """Return all routes, with handlers that parse the arguments."""
@@ -79,7 +92,9 @@ class Handlers:
                   (any_text("after", ""), bounded("limit", MOST_NAMES, MOST_NAMES, 1)),
                   "List topics that no nsqd has, with their channels"),
             Route("GET /channels", self.channels, KNOWN, (_TOPIC,), "List the channels of a topic"),
-            Route("GET /lookup", self.lookup, KNOWN, (_TOPIC,), "List the channels of a topic, and the nsqd that have it"),
+            Route("GET /lookup", self.lookup, KNOWN,
+                  (_TOPIC, duration("wait", None, 0, MOST_WAIT), short_text("version", MOST_VERSION, "")),
+                  "List the channels of a topic, and the nsqd that have it; with `wait` once they differ from `version`"),
             Route("GET /nodes", self.nodes, KNOWN, (), "List the nsqd, with their topics"),
             Route("GET /debug", self.debug, ADMIN, (), "Return every registration"),
         ]  # fmt: skip
@@ -128,15 +143,19 @@ class Handlers:
     async def channels(self, request: Request, topic: str) -> Response:
         return json_response({"channels": await self.bridge.call(lambda: self.registry.channels(topic))})
 
-    async def lookup(self, request: Request, topic: str) -> Response:
-        def find() -> tuple[list[str], list[PeerInfo] | None]:
-            return self.registry.channels(topic), self.registry.producers(topic, self.clock())
-
-        channels, producers = await self.bridge.call(find)
-        if producers is None:
-            raise HttpError(404, "TOPIC_NOT_FOUND")
+    async def lookup(self, request: Request, topic: str, wait: int | None, version: str) -> Response:
+        """Answer as NSQ, or with the version of the answer, for which a long poll waits."""
+        if wait is None:
+            found = await self.long_polls.lookup(topic)
+            extra = {}
+        else:
+            found = await self.long_polls.poll(request, topic, wait, version)
+            extra = {"version": found.version}
+        if found.producers is None:
+            return json_response({"message": "TOPIC_NOT_FOUND"} | extra, 404)
         extended = wants_extensions(request)
-        return json_response({"channels": channels, "producers": [_info_json(info, extended) for info in producers]})
+        producers = [_info_json(info, extended) for info in found.producers]
+        return json_response({"channels": found.channels, "producers": producers} | extra)
 
     async def nodes(self, request: Request) -> Response:
         """List the producers. If extensions are wanted, `cluster_nodes` also has those of clusters that are gone."""
@@ -197,7 +216,7 @@ class Handlers:
         from lookupd.metrics import metrics_page  # with prometheus_client, which a start does not need
 
         counts, connections = await self.bridge.call(lambda: (self.registry.counts(), self.connection_counts()))
-        return metrics_page(counts, connections, self.dates)
+        return metrics_page(counts, connections, len(self.long_polls), self.dates)
 
     async def livez(self, request: Request) -> Response:
         """Answer 200 while the trio thread works."""

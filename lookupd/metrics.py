@@ -15,16 +15,21 @@ from shared.http.process_metrics import process_families
 from shared.tls.dates import CertificateDates
 
 
-def metrics_page(counts: Counts, connections: ConnectionCounts, dates: CertificateDates | None) -> Response:
-    """Return the answer to one scrape. `dates`: when the certificates end; None: not known."""
-    return Response(generate_latest(Metrics(counts, connections, dates)), media_type=CONTENT_TYPE_LATEST)
+def metrics_page(
+    counts: Counts, connections: ConnectionCounts, long_polls: int, dates: CertificateDates | None
+) -> Response:
+    """Return the answer to one scrape. `long_polls`: those that wait. `dates`: when the certificates end; None: not known."""
+    return Response(generate_latest(Metrics(counts, connections, long_polls, dates)), media_type=CONTENT_TYPE_LATEST)
 
 
 class Metrics(Collector):
     """The metrics of one scrape. No label holds a name, so the cost does not grow with the number of topics."""
 
-    def __init__(self, counts: Counts, connections: ConnectionCounts, dates: CertificateDates | None = None) -> None:
+    def __init__(
+        self, counts: Counts, connections: ConnectionCounts, long_polls: int = 0, dates: CertificateDates | None = None
+    ) -> None:
         self._counts = counts
+        self._long_polls = long_polls
         self._dates = dates
         self._connections = connections
 
@@ -36,6 +41,7 @@ class Metrics(Collector):
             "nsqlookupd_registrations", "Topics, channels and producers of each", self._counts.entries
         )
         yield GaugeMetricFamily("nsqlookupd_connections", "TCP connections open", self._connections.connections)
+        yield GaugeMetricFamily("nsqlookupd_long_polls", "Requests to /lookup that wait for a change", self._long_polls)
         refused = CounterMetricFamily("nsqlookupd_refused", "Refused because of a limit or of TLS", labels=["reason"])
         for reason, count in self._connections.refused.items():
             refused.add_metric([reason], count)

@@ -23,6 +23,7 @@ from lookupd.producers import DEFAULT_LIMITS, Full, Limits, Peer, PeerInfo, coun
 from penstock.protocol.names import is_ephemeral, is_valid_name
 
 NEVER = 0  # in place of a tombstone's time: there is no tombstone
+FOREVER = 1 << 62  # ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,8 @@ class Registry:
         # "Orphans": keys without a producer, as (topic, channel or ""), the one that lost its last producer first in
         # front.
         self._orphans: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._watches: dict[str, Callable[[], None]] = {}  # topic, known or not -> called at its next change, once
+        self._is_closing = False
 
     # Commands of a connection
 
@@ -90,6 +93,9 @@ class Registry:
 
     def ping(self, peer: Peer, now: int) -> None:
         """Note that the producer is alive."""
+        if self._watches and not self._is_active(peer, now):
+            for topic in peer.topics:
+                self._changed(topic)
         peer.last_update = now
         peer.silent = False
 
@@ -116,6 +122,7 @@ class Registry:
         carried = len(peer.topics) + len(peer.channels) - before
         self._entries += carried
         self._by_host[peer.info.host] += carried
+        self._changed(topic)
         return True
 
     def unregister_channel(self, peer: Peer, topic: str, channel: str) -> bool:
@@ -185,7 +192,37 @@ class Registry:
         hidden = [peer for peer in producers if peer.info.node == node]
         for peer in hidden:
             producers[peer] = now
+        self._changed(topic)
         return len(hidden)
+
+    # Long polls
+
+    def watch(self, topic: str, notify: Callable[[], None], now: int) -> int:
+        """Have `notify` called at the next change of a topic, which may be unknown; it replaces an earlier function.
+
+        Returns the ns after which time alone changes the topic, because a producer falls silent or a tombstone ends; 0
+        after `close`.
+        """
+        if self._is_closing:
+            return 0
+        self._watches[topic] = notify
+        ends = [FOREVER]
+        for peer, at in self._topics.get(topic, {}).items():
+            if self._is_active(peer, now):
+                ends.append(peer.last_update + self._inactive_after + 1)
+            if self._is_tombstoned(at, now):
+                ends.append(at + self._tombstone_lifetime)
+        return min(ends) - now
+
+    def unwatch(self, topic: str) -> None:
+        """Forget the function of `watch`, if there is one."""
+        self._watches.pop(topic, None)
+
+    def close(self) -> None:
+        """Call the functions of `watch` now, and take no more of them."""
+        self._is_closing = True
+        for topic in list(self._watches):
+            self._changed(topic)
 
     # Queries
 
@@ -277,6 +314,11 @@ class Registry:
 
     # Helpers
 
+    def _changed(self, topic: str) -> None:
+        notify = self._watches.pop(topic, None)
+        if notify is not None:
+            notify()
+
     def _is_active(self, peer: Peer, now: int) -> bool:
         return now - peer.last_update <= self._inactive_after
 
@@ -319,6 +361,7 @@ class Registry:
         if producers is None:
             producers = self._topics[topic] = {}
             self._entries += 1
+            self._changed(topic)
         return producers
 
     def _add_channel(self, topic: str, channel: str) -> dict[Peer, None]:
@@ -327,12 +370,14 @@ class Registry:
         if producers is None:
             producers = channels[channel] = {}
             self._entries += 1
+            self._changed(topic)
         return producers
 
     def _remove_from_topic(self, peer: Peer, topic: str) -> None:
         del peer.topics[topic]
         del self._topics[topic][peer]
         self._count_down_entry(peer)
+        self._changed(topic)
         if not self._topics[topic]:
             self._topics[topic] = {}  # a new dict, because the old one keeps the memory of its former entries
             self._orphans[topic, ""] = None
@@ -351,6 +396,7 @@ class Registry:
             self._count_down_entry(peer)
         self._orphans.pop((topic, ""), None)
         self._entries -= 1
+        self._changed(topic)
 
     def _drop_channel(self, topic: str, channel: str) -> None:
         for peer in self._channels[topic].pop(channel):
@@ -360,3 +406,4 @@ class Registry:
         self._entries -= 1
         if not self._channels[topic]:
             del self._channels[topic]
+        self._changed(topic)

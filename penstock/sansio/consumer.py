@@ -29,6 +29,7 @@ log = logging.getLogger("penstock.client")
 TICK_S = 1.0  # how often silent connections and rotations are checked when nothing happens
 SLACK = 100  # messages of one nsqd that may come on top of twice max_in_flight
 BEGUN = (SubscriptionState.IDENTIFYING, SubscriptionState.SUBSCRIBING)  # they soon get a share, which is reserved
+MEASURE_S = 1.0  # between two measurements of the load
 READ_S = 0.02  # between two ticks, to read the messages that have arrived
 SHARES = 8  # how often RDY is shared again while max_in_flight messages are answered, and an nsqd waits for its share
 TURN_S = 5.0  # with more nsqds than max_in_flight: how long the chosen ones keep their RDY (as in go-nsq)
@@ -80,6 +81,7 @@ class ConsumerCore:
         self._dialing: set[str] = set()  # addresses that were taken and neither connected nor failed since
         self._turn, self._turn_at = 0, 0.0
         self._is_rotating = False  # there are more nsqds than messages to ask for, so RDY is shared again at every tick
+        self._measure_at = -inf  # when the load of the nsqds is measured next
         self._has_deficit = False  # an nsqd gets less than its share until messages of others are answered
         self._freed = 0  # messages that were answered since RDY was shared
         self._settling: dict[Subscription, float] = {}  # the messages that were on their way have arrived; since when
@@ -132,6 +134,7 @@ class ConsumerCore:
         self._dialing.discard(address)
         session = Session(address, self._settings, self._tls)
         subscription = Subscription(session, self.topic, self.channel, self._settings, self, self._clock())
+        subscription.demand = self._max_in_flight  # until it is known
         self.subscriptions[address] = subscription
         self.outgoing[subscription] = None
         return subscription
@@ -252,7 +255,9 @@ class ConsumerCore:
         is_over = self.backoff.tick(now) or is_over
         if now >= self._turn_at:
             self._turn, self._turn_at = self._turn + 1, now + TURN_S
-            is_over = True
+        if now >= self._measure_at and self._settings.rdy_by_load:
+            self._measure_at = now + MEASURE_S
+            is_over = self._measure() or is_over
         if is_over or self._is_rotating:
             self.share()
         due = min(
@@ -280,6 +285,12 @@ class ConsumerCore:
         waiting = (one for one in self.subscriptions.values() if one.on_way)
         return min((max(one.settles_at, now + READ_S) for one in waiting), default=inf)
 
+    def _measure(self) -> bool:
+        """Measure the load of the nsqds. Returns True if it makes a difference that is worth a RDY."""
+        for one in self._subscribed:
+            one.measure()
+        return any(abs(rdy - one.rdy) > max(1, one.rdy // 4) for one, rdy in self._plan())
+
     def limit(self, max_in_flight: int) -> None:
         """Share `max_in_flight` messages from now on; 0 stops the flow."""
         self._max_in_flight = max_in_flight
@@ -287,28 +298,40 @@ class ConsumerCore:
 
     def share(self) -> None:
         """Set the RDY of every subscription, decreases first. An increase waits until there is room (see the invariants)."""
-        links = [one for one in self.subscriptions.values() if one.state is SubscriptionState.SUBSCRIBED]
-        total = self._max_in_flight
-        if self.backoff.flow is not Flow.FULL:
-            total = min(total, int(self.backoff.flow is Flow.PROBING))
-        self._is_rotating = total < len(links)
-        begun = [one for one in self.subscriptions.values() if one.state in BEGUN]
-        if total < len(links) + len(begun):
-            begun = []
-        plan = shares(total, [one.max_rdy for one in (*links, *begun)], self._turn)[: len(links)]
+        plan = self._plan()
+        self._is_rotating = self._total < len(plan)
         self._has_deficit, self._freed, now = False, 0, self._clock()
-        for one, rdy in zip(links, plan, strict=True):
+        for one, rdy in plan:
             if rdy < one.rdy and one.set_rdy(rdy, now):
                 self.outgoing[one] = None
                 self._settling.pop(one, None)
         free = max(0, self._max_in_flight - sum(one.reach for one in self.subscriptions.values()))
-        for one, rdy in zip(links, plan, strict=True):
+        for one, rdy in plan:
             before = one.reach
             granted = min(rdy, before + free)
             self._has_deficit = self._has_deficit or granted < rdy
             if granted > one.rdy and one.set_rdy(granted, now):
                 free -= one.reach - before
                 self.outgoing[one] = None
+
+    def _plan(self) -> list[tuple[Subscription, int]]:
+        """Return the RDY that each subscription should have. Those that have begun soon get a share, which is reserved."""
+        links, total = self._subscribed, self._total
+        begun = [one for one in self.subscriptions.values() if one.state in BEGUN]
+        sharers = links if total < len(links) + len(begun) else links + begun
+        plan = shares(total, [one.max_rdy for one in sharers], [one.demand for one in sharers], self._turn)
+        return list(zip(links, plan, strict=False))
+
+    @property
+    def _subscribed(self) -> list[Subscription]:
+        return [one for one in self.subscriptions.values() if one.state is SubscriptionState.SUBSCRIBED]
+
+    @property
+    def _total(self) -> int:
+        """Return the number of messages to ask for."""
+        if self.backoff.flow is Flow.FULL:
+            return self._max_in_flight
+        return min(self._max_in_flight, int(self.backoff.flow is Flow.PROBING))
 
     # the end
 
@@ -333,17 +356,28 @@ class ConsumerCore:
         return f"<ConsumerCore: {self.topic}/{self.channel}, {len(self.subscriptions)} nsqds, {self.backoff!r}>"
 
 
-def shares(total: int, limits: Sequence[int], turn: int) -> list[int]:
+def shares(total: int, limits: Sequence[int], demands: Sequence[int], turn: int) -> list[int]:
     """Split `total` into one RDY for each connection, none above its limit. The sum never exceeds `total`.
 
-    If `total` suffices, every connection gets at least 1. Otherwise `total` of the connections get 1, and the choice rotates
-    with `turn`, so that no nsqd waits forever.
+    If `total` suffices, every connection gets at least 1, and as much of its demand as possible; the rest is split equally.
+    Otherwise `total` of the connections get 1, and the choice rotates with `turn`, so that no nsqd waits forever.
     """
     count = len(limits)
     if total >= count:
-        base, extra = divmod(total, count) if count else (0, 0)
-        return [min(base + (i < extra), limit) for i, limit in enumerate(limits)]
+        wanted = [max(1, min(demand, limit)) for demand, limit in zip(demands, limits, strict=True)]
+        rdy = _fair_parts(total, wanted)
+        rest = _fair_parts(total - sum(rdy), [limit - part for limit, part in zip(limits, rdy, strict=True)])
+        return [part + more for part, more in zip(rdy, rest, strict=True)]
     rdy = [0] * count
     for i in range(total):
         rdy[(turn * total + i) % count] = 1
     return rdy
+
+
+def _fair_parts(total: int, wanted: Sequence[int]) -> list[int]:
+    """Split `total`: none gets more than it wants, and those that get less get equal parts (max-min fairness)."""
+    parts, left = [0] * len(wanted), total
+    for place, i in enumerate(sorted(range(len(wanted)), key=wanted.__getitem__)):
+        parts[i] = min(wanted[i], -(-left // (len(wanted) - place)))
+        left -= parts[i]
+    return parts

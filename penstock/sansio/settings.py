@@ -52,7 +52,7 @@ class Settings:
     read_timeout_s: float = 60.0  # the longest time without a byte from the server, heartbeats included
     write_timeout_s: float = 5.0  # the longest write without progress; go-nsq's 1 s is short for a megabyte
 
-    lookupd_poll_interval_s: float = 60.0  # how often nsqlookupds are asked; for a minute after a loss, every 4 s
+    lookupd_poll_interval_s: float = 60.0  # between polls of a nsqlookupd without long polls; 4 s after a loss
     lookupd_poll_jitter: float = 0.3  # the most that is added, as a share of the interval: a fleet must not ask in step
     lookupd_poll_timeout_s: float = 10.0  # the longest request; go-nsq's minute holds up the other nsqlookupds
 
@@ -60,6 +60,7 @@ class Settings:
     max_requeue_delay_ms: int = 900_000  # the longest of these delays
     max_attempts: int = 0  # deliveries after which a message is given up; 0: no limit; go-nsq's default is 5
 
+    rdy_by_load: bool = True  # nsqds with more messages get a larger part of max_in_flight; False: equal parts
     backoff_strategy: str = "exponential"  # exponential, or full_jitter: a random part of that wait
     backoff_multiplier_s: float = 1.0  # the wait is this times 2 to the power of the failures not made up for
     max_backoff_duration_s: float = 120.0  # the longest wait; 0: no backoff

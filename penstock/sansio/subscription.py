@@ -20,6 +20,7 @@ log = logging.getLogger("penstock.client")
 MOST_ANNOUNCED = 1 << 31  # no sane limit or time in ms is above it
 SETTLE_S = 0.1  # for a lower RDY to take effect, in addition to twice the time of the introduction
 LONGEST_SETTLE_S = 1.0  # for both together
+HEADROOM = 4  # so much of the messages in flight is a demand: a full RDY is worth a larger one
 DEFAULT_MAX_RDY, DEFAULT_MSG_TIMEOUT_MS = 2500, 60_000  # nsqd's defaults, for servers that do not announce their own
 
 
@@ -47,8 +48,8 @@ class Subscription:
     """A subscription to one channel at one nsqd. SUB is sent when the server has answered IDENTIFY."""
 
     __slots__ = (
-        "_began_at", "_commands", "_owner", "_session", "_settings", "_subscribe", "address", "in_flight",
-        "last_receive_at", "on_way", "rdy", "settles_at", "settles_in_s", "state",
+        "_began_at", "_commands", "_owner", "_peak", "_session", "_settings", "_subscribe", "address", "demand",
+        "in_flight", "last_receive_at", "on_way", "rdy", "settles_at", "settles_in_s", "state",
     )  # fmt: skip
 
     def __init__(
@@ -59,6 +60,8 @@ class Subscription:
         self.state = SubscriptionState.IDENTIFYING
         self.rdy = 0  # the last RDY command
         self.in_flight = 0  # messages that have arrived and are not answered
+        self.demand = 0  # messages in flight that the server's load is worth; set by the owner and by `measure`
+        self._peak = 0  # the largest `in_flight` since the last `measure`
         self.on_way = 0  # messages at most that the server may have sent before it learned of a lower RDY
         self.settles_at = inf  # when none of them can arrive any longer
         self.settles_in_s = SETTLE_S  # how long that takes
@@ -85,6 +88,7 @@ class Subscription:
             self._commands.append(self._subscribe)
         messages = [Message(frame, self) for frame in frames if type(frame) is nsq.Message]
         self.in_flight += len(messages)
+        self._peak = max(self._peak, self.in_flight)
         self.on_way = max(0, self.on_way - len(messages))
         if len(messages) != len(frames):
             self._handle_others(frames)
@@ -132,6 +136,11 @@ class Subscription:
         self.rdy = n
         self._commands.append(nsq.rdy(n))
         return True
+
+    def measure(self) -> None:
+        """Update the demand: at once to HEADROOM times the messages in flight, or down to half of it with each call."""
+        self.demand = max(self.demand // 2, HEADROOM * self._peak)
+        self._peak = self.in_flight
 
     def leave(self) -> None:
         """Ask for no more messages; the server answers CLOSE_WAIT when the last one is on its way."""

@@ -170,14 +170,14 @@ async def read_body(request: Request, limit: int, too_big: str) -> bytes:
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def json_response(value: Any) -> Response:
-    """Return a 200 response with `value` as JSON."""
-    return raw_json_response(go_json(value))
+def json_response(value: Any, status: int = 200) -> Response:
+    """Return a response with `value` as JSON."""
+    return raw_json_response(go_json(value), status)
 
 
-def raw_json_response(text: str) -> Response:
-    """Return a 200 response with JSON that is encoded already."""
-    return Response(text, media_type=_JSON, headers=V1_HEADERS)
+def raw_json_response(text: str, status: int = 200) -> Response:
+    """Return a response with JSON that is encoded already."""
+    return Response(text, status, media_type=_JSON, headers=V1_HEADERS)
 
 
 def text_response(text: str) -> Response:

@@ -49,8 +49,8 @@ class Lookupd:
     def __post_init__(self) -> None:
         self.bridge = Bridge(self.turn)
         parts = lambda: self.now, lambda: self.connections, lambda: self.obstacle, lambda: self.cluster_nodes
-        handlers = Handlers(self.registry, self.bridge, *parts)
-        self.app = Api(by_path(handlers.routes()), Hosts([]), self.bugs.append)
+        self.handlers = Handlers(self.registry, self.bridge, *parts)
+        self.app = Api(by_path(self.handlers.routes()), Hosts([]), self.bugs.append)
 
     def turn(self) -> None:
         if not self.stalled:
@@ -238,6 +238,7 @@ def test_metrics_cost_the_same_for_any_number_of_topics(lookupd: Lookupd) -> Non
     assert samples == [
         "nsqlookupd_topics 50.0", "nsqlookupd_channels 50.0", "nsqlookupd_producers 1.0",
         "nsqlookupd_registrations 200.0", "nsqlookupd_connections 3.0",
+        "nsqlookupd_long_polls 0.0",
         'nsqlookupd_refused_total{reason="lobby"} 7.0', 'nsqlookupd_refused_total{reason="identify"} 0.0',
         'nsqlookupd_refused_total{reason="register"} 0.0',
     ]  # fmt: skip

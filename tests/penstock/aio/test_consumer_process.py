@@ -2,13 +2,16 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import anyio
+import httpx
 import pytest
 
 from penstock.aio import Consumer, ConsumerError, Message, Producer, Settings
+from penstock.client import Consumer as BlockingConsumer
 from tests.async_tests import on_asyncio, on_both
-from tests.daemons import Daemon, nsqd, publish
+from tests.daemons import Daemon, eventually, nsqd, publish
 from tests.penstock.aio.running import until
 
 pytestmark = pytest.mark.process
@@ -157,6 +160,39 @@ async def test_a_node_found_through_nsqlookupd_is_killed_and_returns(tmp_path: P
                     await until(lambda number=number: b"%d" % number in seen)
                     node.kill()
             consumer.stop()
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_the_first_message_of_a_new_topic_comes_at_once_and_a_consumer_that_closes_leaves_no_poll(
+    is_async: bool, tmp_path: Path
+) -> None:
+    with Daemon("nsqlookupd") as lookupd, nsqd(tmp_path, f"-lookupd-tcp-address={lookupd.tcp}") as node:
+        where: dict[str, Any] = {
+            "lookupd_addresses": [lookupd.http],
+            "settings": Settings(lookupd_poll_interval_s=3600),
+        }
+
+        def long_polls(count: int) -> bool:
+            return f"nsqlookupd_long_polls {count}.0" in httpx.get(f"http://{lookupd.http}/metrics").text
+
+        def publish_soon() -> None:
+            eventually(lambda: long_polls(1))
+            publish(node, "t", b"first")
+
+        async def first() -> None:
+            async with Consumer("t", "c", **where) as consumer:
+                await anyio.to_thread.run_sync(publish_soon)
+                async for message in consumer:
+                    message.finish()
+                    break
+
+        if is_async:
+            anyio.run(first)
+        else:
+            with BlockingConsumer("t", "c", **where) as consumer:
+                publish_soon()
+                next(consumer).finish()
+        eventually(lambda: long_polls(0))
 
 
 @on_asyncio

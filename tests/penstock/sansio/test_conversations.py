@@ -268,6 +268,56 @@ def test_a_consumer_subscribes_and_gets_its_messages() -> None:
     assert [len(one.finished) for one in world.nsqds.values()] == [3, 3]
 
 
+def rdys(world: World) -> list[int]:
+    """Return the RDY of each nsqd."""
+    return [one.rdy for one in world.nsqds.values()]
+
+
+def rdy_commands(world: World) -> int:
+    """Return the number of RDYs so far."""
+    return sum(one.commands.count(b"RDY") for one in world.nsqds.values())
+
+
+def let_pass(world: World, seconds: int, answered: float = 1.0) -> None:
+    """Let time pass, in quarters of a second. In each, this part of the messages is finished."""
+    for _ in range(4 * seconds):
+        world.step()
+        for _ in range(int(answered * len(world.held))):
+            world.held.pop(0).finish()
+        world.now += 0.25
+
+
+@each("most, is_on, shares", [(100, True, [97, 1, 1, 1]), (100, False, [25, 25, 25, 25]), (4, True, [1, 1, 1, 1])])
+def test_rdy_follows_the_load_of_four_nsqds(most: int, is_on: bool, shares: list[int]) -> None:
+    names = ["a:1", "b:1", "c:1", "d:1"]
+    world = World({name: FakeNsqd(0) for name in names}, most, Settings(rdy_by_load=is_on, read_timeout_s=1e9))
+    let_pass(world, 1)
+    for busy, quiet in (("a:1", "d:1"), ("d:1", "a:1")):
+        world.nsqds[busy].waiting, world.nsqds[quiet].waiting = [b"%016d" % number for number in range(20_000)], []
+        let_pass(world, 5)
+        assert world.nsqds[busy].rdy >= min(shares[0], 40)
+        let_pass(world, 5)
+        assert rdys(world) == shares
+        commands = rdy_commands(world)
+        let_pass(world, 20)
+        assert rdy_commands(world) == commands, "it does not oscillate"
+        shares.reverse()
+
+
+def test_a_slow_consumer_divides_rdy_among_the_busy_nsqds_and_a_trickle_needs_little() -> None:
+    world = World({"a:1": FakeNsqd(9000), "b:1": FakeNsqd(9000), "c:1": FakeNsqd(0), "d:1": FakeNsqd(0)}, 100)
+    for second in range(60):
+        world.nsqds["c:1"].waiting.append(b"c%015d" % second)
+        let_pass(world, 1, answered=0.2)
+        if second == 30:
+            commands = rdy_commands(world)
+    a, b, c, d = rdys(world)
+    assert min(a, b) >= 35
+    assert 1 <= c <= 16
+    assert 1 <= d <= 2
+    assert rdy_commands(world) == commands
+
+
 def test_a_refused_subscription_is_an_error_unless_the_channel_is_full_or_the_consumer_leaves() -> None:
     refused = features() + frame(b"E_BAD_TOPIC no", 1)
     world = World({"a:1": FakeNsqd(0)}, 1)

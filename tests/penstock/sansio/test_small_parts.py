@@ -18,13 +18,16 @@ from penstock.sansio.discovery import (
     FREQUENT,
     LEAST_S,
     MAX_REPLY,
+    PAUSE_S,
     SHORTEST_S,
     SILENT_S,
     SOON_S,
+    WATCH_S,
     Discovery,
+    LookupAnswer,
     LookupReply,
+    lookup_answer,
     lookup_url,
-    producer_addresses,
 )  # fmt: skip
 from penstock.sansio.settings import Settings
 from tests.cases import each
@@ -33,21 +36,32 @@ from tests.cases import each
 
 
 def test_shares() -> None:
-    assert shares(10, [2500, 2500, 2500], 0) == [4, 3, 3]
-    assert shares(10, [2, 2500], 0) == [2, 5]
-    assert shares(0, [9, 9], 3) == [0, 0]
-    assert shares(5, [], 0) == []
-    assert [shares(1, [9, 9], turn) for turn in (0, 1)] == [[1, 0], [0, 1]]
+    assert shares(10, [2500, 2500, 2500], [10, 10, 10], 0) == [4, 3, 3]
+    assert shares(10, [2, 2500], [10, 10], 0) == [2, 8]
+    assert shares(0, [9, 9], [1, 1], 3) == [0, 0]
+    assert shares(5, [], [], 0) == []
+    assert [shares(1, [9, 9], [1, 1], turn) for turn in (0, 1)] == [[1, 0], [0, 1]]
+    for demands, plan in (
+        ([400, 0, 0, 0], [97, 1, 1, 1]),
+        ([400, 400, 0, 0], [49, 49, 1, 1]),
+        ([400, 9, 400, 9], [41, 9, 41, 9]),
+        ([40, 0, 0, 0], [55, 15, 15, 15]),
+        ([0, 0, 0, 0], [25, 25, 25, 25]),
+    ):
+        assert shares(100, [2500] * 4, demands, 0) == plan
 
 
-@given(st.integers(0, 40), st.lists(st.integers(1, 30), max_size=30), st.integers(0, 99))
-def test_shares_never_exceed_the_total_and_every_nsqd_gets_a_turn(total: int, limits: list[int], turn: int) -> None:
-    plan = shares(total, limits, turn)
+@given(st.integers(0, 40), st.lists(st.tuples(st.integers(1, 30), st.integers(0, 99)), max_size=30), st.integers(0, 99))
+def test_shares_never_exceed_the_total_and_every_nsqd_gets_a_turn(
+    total: int, nsqds: list[tuple[int, int]], turn: int
+) -> None:
+    limits, demands = [limit for limit, _ in nsqds], [demand for _, demand in nsqds]
+    plan = shares(total, limits, demands, turn)
     assert len(plan) == len(limits)
-    assert sum(plan) <= total
+    assert sum(plan) == total or plan == limits
     assert all(0 <= rdy <= limit for rdy, limit in zip(plan, limits, strict=True))
     assert total < len(limits) or all(plan)
-    plans = [shares(total, limits, turn) for turn in range(len(limits))]
+    plans = [shares(total, limits, demands, turn) for turn in range(len(limits))]
     assert not total or all(any(plan[i] for plan in plans) for i in range(len(limits)))
 
 
@@ -139,15 +153,18 @@ def test_a_backoff_ends(events: list[tuple[str, float]], strategy: str, longest:
 # discovery
 
 
-def polled(discovery: Discovery, answers: list[frozenset[str] | None], now: float) -> dict[str, float]:
+def polled(discovery: Discovery, answers: list[frozenset[str] | LookupAnswer | None], now: float) -> dict[str, float]:
     named: dict[str, float] = {}
     for number in discovery.begin(now):
-        named = discovery.answered(number, answers[number], now)
+        answer = answers[number]
+        named = discovery.answered(number, LookupAnswer(answer) if isinstance(answer, frozenset) else answer, now)
     discovery.end(now)
     return named
 
 
-def polls_until(discovery: Discovery, until: float, answers: list[frozenset[str] | None], now: float) -> list[float]:
+def polls_until(
+    discovery: Discovery, until: float, answers: list[frozenset[str] | LookupAnswer | None], now: float
+) -> list[float]:
     times = []
     while (now := now + discovery.wait(now)) < until:
         times.append(now)
@@ -183,7 +200,7 @@ def test_a_loss_during_a_poll_is_not_forgotten_and_a_poll_is_asked_for_once() ->
     (number,) = discovery.begin(60.0)
     discovery.poll_often()  # the request was made before it
     discovery.ask(60.1)
-    discovery.answered(number, frozenset({"a"}), 60.0)
+    discovery.answered(number, LookupAnswer(frozenset({"a"})), 60.0)
     discovery.end(60.05)
     assert discovery.wait(60.05) == LEAST_S
 
@@ -219,21 +236,70 @@ def test_if_no_nsqlookupd_answers_all_are_asked_again_and_an_interval_of_nothing
     assert discovery.wait(0.0) >= SHORTEST_S
 
 
+def test_a_nsqlookupd_that_sends_versions_is_watched_and_polled_only_after_failures() -> None:
+    discovery = Discovery(Settings(lookupd_poll_jitter=0.0), Random(1), 2)
+    unknown = LookupAnswer(frozenset(), "v1")
+    polled(discovery, [unknown, unknown], 0.0)
+    assert discovery.wait(0.0) == 60.0, "although the topic is unknown"
+    assert [discovery.watch_wait(number, 0.0) for number in (0, 1)] == [0.0, 0.0]
+    arguments, timeout_s = discovery.watch(0)
+    assert arguments["version"] == "v1"
+    assert WATCH_S * 2 / 3 <= float(arguments["wait"].removesuffix("s")) <= WATCH_S
+    assert timeout_s > 20.0 + 10.0
+    assert discovery.watched(0, LookupAnswer(frozenset({"a"}), "v2"), 0.0, 20.0) == {"a": 0.0}
+    assert discovery.watch_wait(0, 20.0) == PAUSE_S
+    assert discovery.watch(0)[0]["version"] == "v2"
+    assert polls_until(discovery, 130.0, [None, None], 0.0) == [60.0, 120.0], "which ask none of them"
+
+    assert discovery.watched(0, None, 130.0, 130.0) == {"a": 0.0}
+    assert (discovery.watch_wait(0, 130.0), discovery.wait(130.0)) == (inf, FIRST_S)
+    assert discovery.begin(130.5) == [0]
+    discovery.answered(0, None, 130.5)
+    discovery.end(130.5)
+    assert (discovery.wait(130.5), discovery.begin(140.5)) == (SILENT_S, [0])
+    discovery.answered(0, LookupAnswer(frozenset({"a"}), "v3"), 140.5)
+    assert discovery.watch_wait(0, 140.5) == 0.0
+    discovery.end(140.5)
+    discovery.watched(0, None, 140.5, 141.0)
+    assert discovery.wait(141.0) == 2 * FIRST_S, "a second failure in a row"
+
+
+def test_after_a_loss_a_watched_nsqlookupd_is_asked_too_and_again_when_its_version_changes() -> None:
+    discovery = Discovery(Settings(lookupd_poll_jitter=0.0), Random(1), 1)
+    first = LookupAnswer(frozenset({"a"}), "v1")
+    polled(discovery, [first], 0.0)
+    discovery.poll_often()
+    discovery.ask(10.1)
+    assert discovery.begin(10.1) == [0]
+    discovery.answered(0, first, 10.1)
+    discovery.end(10.1)
+    discovery.watched(0, first, 0.0, 10.2)
+    assert discovery.wait(10.2) > LEAST_S
+    assert discovery.watched(0, LookupAnswer(frozenset({"a"}), "v2"), 0.0, 10.2) == {"a": 0.0}
+    assert discovery.wait(10.2) == pytest.approx(LEAST_S - 0.1)
+    polled(discovery, [LookupAnswer(frozenset({"a"}))], 10.35)
+    assert discovery.watch_wait(0, 10.35) == inf, "NSQ's nsqlookupd has taken its place"
+
+
 def test_answers_of_lookup_are_bounded() -> None:
     reply = {"producers": [{"broadcast_address": "::1", "tcp_port": 1}, {"broadcast_address": "h", "tcp_port": 2}]}
-    assert producer_addresses(json.dumps(reply).encode()) == {"[::1]:1", "h:2"}
+    assert lookup_answer(json.dumps(reply).encode()) == LookupAnswer(frozenset({"[::1]:1", "h:2"}))
+    for version, kept in (("v", "v"), (3, ""), (None, ""), ("v" * 65, "")):
+        assert lookup_answer(json.dumps(reply | {"version": version}).encode()).version == kept
+        assert lookup_answer(json.dumps({"version": version}).encode(), is_known=False).version == kept
+    assert lookup_answer(b"<html>", is_known=False) == LookupAnswer(frozenset())
     assert lookup_url("h:1") == "http://h:1/lookup"
     assert lookup_url("https://h/x/") == "https://h/x/lookup"
-    reply = LookupReply("identity", 10.0, 0.0)
+    reply = LookupReply(200, "identity", 10.0, 0.0)
     reply.add(b'{"producers":', 1.0)
     reply.add(b"[]}", 10.0)
-    assert reply.addresses() == frozenset()
+    assert reply.answer() == LookupAnswer(frozenset())
     with pytest.raises(ValueError, match="more than 10 s"):
         reply.add(b" ", 10.1)
     with pytest.raises(ValueError, match=f"more than {MAX_REPLY} bytes"):
-        LookupReply("identity", 10.0, 0.0).add(b" " * (MAX_REPLY + 1), 0.0)
+        LookupReply(200, "identity", 10.0, 0.0).add(b" " * (MAX_REPLY + 1), 0.0)
     with pytest.raises(ValueError, match="compressed"):
-        LookupReply("gzip", 10.0, 0.0)
+        LookupReply(200, "gzip", 10.0, 0.0)
 
 
 @each(
@@ -243,7 +309,7 @@ def test_answers_of_lookup_are_bounded() -> None:
 )
 def test_an_answer_of_another_form_is_an_error(reply: bytes) -> None:
     with pytest.raises(ValueError):
-        producer_addresses(reply)
+        lookup_answer(reply)
 
 
 # addresses
