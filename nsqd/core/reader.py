@@ -20,7 +20,7 @@ from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda, AgendaReader
 from nsqd.core.timing.deferred import Message
 from shared.retry import Retry
-from shared.topic_config import OnBury, Ordering, Overflow, TopicConfig
+from shared.topic_config import NO_TOPIC, OnBury, Ordering, Overflow, TopicConfig
 
 
 class ReaderKind(IntEnum):
@@ -40,6 +40,7 @@ class ReaderSettings:
     rate: int = 0  # messages delivered in a second at most; 0: any number
     ordering: Ordering = Ordering.NONE
     on_bury: OnBury = OnBury.SKIP
+    dead_letter: str = NO_TOPIC  # the topic to which a channel sends messages that failed too often
     most_kept: int = 0  # messages that are not buried: a channel drops the oldest ready ones beyond that; 0: any number
 
     @classmethod
@@ -47,7 +48,8 @@ class ReaderSettings:
         """Return the settings in a configuration. `usual_attempts`: `max_attempts` if it has none."""
         attempts = usual_attempts if config.max_attempts is None else config.max_attempts
         most_kept = config.value("max_length") if config.value("overflow") is Overflow.DROP_OLDEST else 0
-        others = {name: config.value(name) for name in ("retry", "concurrency", "rate", "ordering", "on_bury")}
+        names = ("retry", "concurrency", "rate", "ordering", "on_bury", "dead_letter")
+        others = {name: config.value(name) for name in names}
         return cls(attempts, most_kept=most_kept, **others)
 
     def is_given_up(self, failures: int) -> bool:

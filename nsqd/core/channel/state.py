@@ -233,6 +233,7 @@ class ChannelState(ReaderState):
         channel.schedule_deferred()
         for message_id, letter in self.buried.values():
             channel.buried.add(message_id, letter)
+        channel.forward_dead_letters()
         channel.expect_heads()
 
     def _due_soon(self, until: int, later: list[Page]) -> Iterator[tuple[int, int, int]]:
