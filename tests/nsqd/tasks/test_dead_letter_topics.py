@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from penstock.protocol.headers import MOST_HEADERS
-from tests.cases import each
 from tests.local_node import SECOND, LocalNode
 from tests.nsqd.http.asking import consumer, post
 from tests.nsqd.http.test_messages import act, look, publish
@@ -106,19 +104,6 @@ def test_a_loop_ends() -> None:
     assert [bodies(node, topic, "buried") for topic in ("t", "dead")] == [["poison"], []]
     (headers,) = (one["headers"] for one in listed(node, "t", "buried"))
     assert headers["dead-letter-topic"] == "t,dead"
-
-
-@each("own, added", [(MOST_HEADERS - 3, 3), (MOST_HEADERS - 1, 1), (MOST_HEADERS, 0)])
-def test_headers_of_its_own_have_precedence(own: int, added: int) -> None:
-    node = configured()
-    publish_with(node, "t", b"m", **{f"h{number}": "x" for number in range(own)})
-    fail(node, "t", 1)
-    node.advance(2 * SECOND)
-    (found,) = listed(node, "dead") if added else listed(node, "t", "buried")
-    assert len(found["headers"]) == own + added
-    assert [name for name in found["headers"] if name.startswith("dead")] == [
-        "dead-letter-topic", "dead-letter-reason", "dead-letter-channel",
-    ][:added]  # fmt: skip
 
 
 def test_they_wait_while_the_dead_letter_topic_takes_none() -> None:
