@@ -1,7 +1,8 @@
 """The task that moves messages which failed too often to the dead-letter topics of their channels, between turns.
 
 A channel buries such a message first, so the log has it in one place or the other: it is published before it is finished, and
-after a crash between the two it exists twice rather than not at all. Messages of a topic that takes none now (it is full, the
+after a crash between the two it exists twice rather than not at all. A message of a promoted log is finished when the node's
+own log has it durably. Messages of a topic that takes none now (it is full, the
 node drains, there are too few copies) stay buried, and are tried again. Those buried by an operator are left alone.
 """
 
@@ -23,9 +24,11 @@ from nsqd.core.message.frame import HEADER_SIZE
 from nsqd.core.retention.history import MessagesGone, read_messages
 from nsqd.core.topic import Topic
 from shared.log import log
+from shared.values import SECOND
 
 EVERY = 1.0  # s
 AT_ONCE = 20  # messages that are read and moved together
+DURABLE_WITHIN = 10 * SECOND  # ns
 Messages = dict[int, tuple[bytes, Attributes]]  # frames and attributes, by ordinal
 
 
@@ -60,7 +63,10 @@ class DeadLetterTopics:
     async def _forward_batch(self, channel: Channel) -> bool:
         """Move the next messages of a channel. Return True if there are more that may be moved now."""
         source, waiting = self._topic_of(channel), self._broker.agenda.dead_letters.get(channel)
-        if source is None or not waiting or self._target(channel) is None:
+        if source is None:  # the channel was deleted, or its log is led by another node
+            self._broker.agenda.dead_letters.pop(channel, None)
+            return False
+        if not waiting or self._target(channel) is None:
             return False
         chosen = list(islice(waiting, AT_ONCE))
         letters = [letter for message_id in chosen if (letter := _failed(channel, message_id)) is not None]
@@ -73,17 +79,29 @@ class DeadLetterTopics:
             return False
         if self._broker.agenda.dead_letters.get(channel) is not waiting:
             return False  # the channel was deleted or configured meanwhile
-        return self._move(source, channel, waiting, chosen, messages)
+        published, has_more = self._publish(source, channel, waiting, chosen, messages)
+        if published and source.context is not self._broker.context:
+            is_durable = await self._becomes_durable(channel)
+            if self._topic_of(channel) is not source:
+                return False
+            if not is_durable:
+                channel.forward_dead_letters()  # all of them again
+                return False
+        actions.finish_buried(channel, published)
+        return has_more
 
-    def _move(
+    def _publish(
         self, source: Topic, channel: Channel, waiting: deque[bytes], chosen: list[bytes], messages: Messages
-    ) -> bool:
-        """Move those of the `chosen` messages, the first of `waiting`, that may leave. Return as `_forward_batch`."""
+    ) -> tuple[dict[bytes, None], bool]:
+        """Publish those of the `chosen` messages, the first of `waiting`, that may leave.
+
+        Return their ids, and whether there are more that may leave now.
+        """
         broker, copied_end, is_refused = self._broker, source.journal.copied_end(), False
-        moved: dict[bytes, None] = {}
+        published: dict[bytes, None] = {}
         for message_id in chosen:
             letter = _failed(channel, message_id)
-            if letter is not None and message_id not in moved:
+            if letter is not None and message_id not in published:
                 target = self._target(channel) if letter.ordinal < copied_end else None
                 if target is None:
                     is_refused = True
@@ -92,15 +110,32 @@ class DeadLetterTopics:
                 headers = forwarded_headers(attributes.headers, channel, message_id, letter, self._node)
                 if frame and headers is not None:
                     target.intake.publish_with([frame[HEADER_SIZE:]], Attributes(headers))
-                    moved[message_id] = None
+                    published[message_id] = None
             waiting.popleft()
-        if moved:
+        if published:
             self._failing.discard(channel.key)
-            target = broker.topics[channel.settings.dead_letter]
-            actions.move_buried(channel, moved, lambda ordinals: target.seal(broker.wall))
+            broker.topics[channel.settings.dead_letter].seal(broker.wall)  # its records precede those of the finishing
         if not waiting:
             del broker.agenda.dead_letters[channel]
-        return bool(waiting) and not is_refused
+        return published, bool(waiting) and not is_refused
+
+    async def _becomes_durable(self, channel: Channel) -> bool:
+        """Wait until what was published is durable, and has its copies: its log is another one than that of the channel.
+
+        Return False if that takes too long.
+        """
+        target, history, ready = (
+            self._broker.topics[channel.settings.dead_letter],
+            self._broker.context.history,
+            trio.Event(),
+        )
+        if history is None:
+            return True
+        end = target.offsets.end
+        history.await_messages(target.number, end, self._broker.now + DURABLE_WITHIN, ready.set)
+        self._wake()
+        await ready.wait()
+        return history.window(target.number).next >= end
 
     def _target(self, channel: Channel) -> Topic | None:
         """Return the dead-letter topic of a channel; None: nothing can be moved there now."""

@@ -91,13 +91,7 @@ def kick(channel: Channel, message_ids: Iterable[bytes]) -> int:
 
 def finish_buried(channel: Channel, message_ids: Iterable[bytes]) -> int:
     """Finish buried messages. Return how many of them were buried."""
-    return move_buried(channel, message_ids, lambda ordinals: None)
-
-
-def move_buried(channel: Channel, message_ids: Iterable[bytes], publish: Callable[[list[int]], None]) -> int:
-    """Publish buried messages elsewhere, in the order given, then finish them: see `move`. Return how many were buried."""
     letters = channel.buried.pop_letters(message_ids)
-    publish([letter.ordinal for letter in letters])
     channel.journal.promise()
     for letter in letters:
         channel.finish(letter.ordinal)

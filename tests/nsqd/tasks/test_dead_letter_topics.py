@@ -1,8 +1,18 @@
 """Dead-letter topics on a whole node: what goes there and how, what stays, kills between all steps, loops, and refusals."""
 
+from collections.abc import Callable
 from typing import Any
 
+import trio
+
+from nsqd.core.retention.history import OffsetRange
+from nsqd.tasks.dead_letter_topics import DeadLetterTopics
+from shared.topic_config import TopicConfig
+from tests.cases import each
 from tests.local_node import SECOND, LocalNode
+from tests.nsqd.core.node import Node
+from tests.nsqd.core.node import bodies as bodies_of
+from tests.nsqd.core.promoted import promote
 from tests.nsqd.http.asking import consumer, post
 from tests.nsqd.http.test_messages import act, look, publish
 
@@ -134,3 +144,45 @@ def test_what_is_taken_away_meanwhile_is_not_moved() -> None:
     assert found == (["kicked"], ["by hand"], ["failed"])
     post(node, "/channel/delete", topic="t", channel="c")
     node.advance(2 * SECOND)
+
+
+class DurableLater:
+    """The history of a node's own log: everything is durable when `await_messages` has returned, or nothing is."""
+
+    def __init__(self, node: Node, comes: str) -> None:
+        self._node, self._comes = node, comes
+        self._next = 0
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def await_messages(self, topic: int, end: int, until: int, ready: Callable[[], None]) -> None:
+        self._next = end if self._comes == "in time" else end - 1
+        self.meanwhile()
+        ready()
+
+    def window(self, topic: int) -> OffsetRange:
+        return OffsetRange("log", 0, self._next)
+
+
+@each("durable, detached, buried", [("in time", False, 0), ("late", False, 1), ("in time", True, 1)])
+def test_a_message_of_a_promoted_log_is_finished_when_the_node_has_it_durably(
+    durable: str, detached: bool, buried: int
+) -> None:
+    node = Node()
+    consumer, inbox = node.subscribe("t", "c", 2)
+    node.publish("t", b"own")
+    log = promote(node, 8, "t", "c", b"their")
+    shard = log.broker.topics["t"].channels["c"]
+    node.broker.context.history = history = DurableLater(node, durable)  # type: ignore[assignment]
+    history.meanwhile = lambda: detached and log.detach()
+    node.broker.topics["t"].configure(TopicConfig(max_attempts=1, dead_letter="dead"))
+    for message in inbox.take():
+        consumer.requeue(message.id, 0, node.now)
+    task = DeadLetterTopics(node.broker, 7, node.turn)
+    trio.run(task.forward)
+    assert (len(consumer.channel.buried), len(shard.buried)) == (0, buried)
+    assert (shard in node.broker.agenda.dead_letters) == (durable == "late")
+    assert sorted(bodies_of(node.subscribe("dead", "c", 9)[1].take())) == [b"own", b"their"]
+    log.detach()
+    trio.run(task.forward)
+    assert not node.broker.agenda.dead_letters
+    node.broker.check()
