@@ -108,6 +108,23 @@ def test_bulk_actions_have_one_total_over_both_nodes(cluster: Cluster) -> None:
     assert "ready messages of bulk/c at all nodes" in audit
 
 
+def test_a_redrive_of_both_nodes_takes_dead_letters_back(cluster: Cluster) -> None:
+    for topic in ("source", "dead"):
+        cluster.channel(topic, "c")
+    for node in cluster.nodes:
+        for headers in (
+            {},
+            {"X-Nsq-Header-dead-letter-topic": "source", "X-Nsq-Header-dead-letter-reason": "timed out"},
+        ):
+            httpx.post(f"http://{node.http}/pub?topic=dead", content=b"m", headers=headers).raise_for_status()
+    text = look(cluster, "dead", state="ready")
+    assert text.count(", dead letter of source: timed out") == text.count('aria-label="Redrive ') == 2
+    assert "Each dead letter goes back" in look(cluster, "dead", state="ready", many="redrive")
+    answer = post(cluster, PAGE.format("dead"), action="redrive", state="ready", count=4, per_second=1000)
+    is_done(cluster, answer, "2 of 4 processed")
+    assert (ready(cluster, "dead"), ready(cluster, "source")) == ([1, 1], [1, 1])
+
+
 def test_the_owner_of_a_message_is_shown_and_can_be_disconnected(cluster: Cluster) -> None:
     spread(cluster, "owned", 1)
     with Consumer("owned", "c", [cluster.nodes[0].tcp], max_in_flight=5) as consumer:

@@ -1,20 +1,25 @@
 """Dead-letter topics on a whole node: what goes there and how, what stays, kills between all steps, loops, and refusals."""
 
 from collections.abc import Callable
+from contextlib import suppress
+from random import Random
 from typing import Any
 
+import pytest
 import trio
 
 from nsqd.core.retention.history import OffsetRange
 from nsqd.tasks.dead_letter_topics import DeadLetterTopics
 from shared.topic_config import TopicConfig
 from tests.cases import each
+from tests.effort import seeds
 from tests.local_node import SECOND, LocalNode
 from tests.nsqd.core.node import Node
 from tests.nsqd.core.node import bodies as bodies_of
 from tests.nsqd.core.promoted import promote
 from tests.nsqd.http.asking import consumer, post
 from tests.nsqd.http.test_messages import act, look, publish
+from tests.nsqd.storage.sim_disk import PowerCut
 
 Shown = dict[str, Any]
 
@@ -38,7 +43,7 @@ def fail(node: LocalNode, topic: str, count: int) -> None:
 
 
 def listed(node: LocalNode, topic: str, state: str = "ready") -> list[Shown]:
-    return list(look(node, topic, state)["messages"])
+    return list(look(node, topic, state, limit=1000)["messages"])
 
 
 def bodies(node: LocalNode, topic: str, state: str = "ready") -> list[str]:
@@ -102,6 +107,28 @@ def test_a_kill_at_any_step_loses_nothing_and_restarts_move_the_rest() -> None:
         assert (bodies(after, "t", "buried"), bodies(after, "dead")) == ([], [*dead, *buried])
         after.broker.check()
     assert found >= {(3, 0), (0, 3)}
+
+
+@pytest.mark.parametrize("seed", seeds(6))
+def test_no_message_is_lost_in_lives_that_end_by_kills_and_power_cuts(seed: int) -> None:
+    random, node, published = Random(seed), configured(), set[str]()
+    for life in range(6):
+        count = random.randrange(1, 40)
+        for number in range(count):
+            published.add(body := f"{life}-{number}")
+            publish_with(node, "t", body.encode(), **({"own": "x"} if random.random() < 0.5 else {}))
+        fail(node, "t", random.randrange(1, count + 1))
+        node.disk.cut_in = random.randrange(12)
+        with suppress(PowerCut):
+            node.advance(random.randrange(3 * SECOND))
+        disk = node.disk.kill() if random.random() < 0.5 else node.disk.crash(random)
+        node = LocalNode(disk=disk, clock=node.clock.after(SECOND, 1000 * SECOND, rebooted=False))
+        node.advance(random.randrange(2 * SECOND))
+        node.broker.check()
+    node.advance(3 * SECOND)
+    left = [body for state in ("ready", "deferred", "buried") for body in bodies(node, "t", state)]
+    assert published <= {*left, *bodies(node, "dead")}
+    assert bodies(node, "t", "buried") == []
 
 
 def test_a_loop_ends() -> None:
