@@ -147,7 +147,7 @@ class MessageForms:
     def _begin(self, request: Request, form: Form, topic: str, target: str, work: BulkWork) -> str:
         """Start a task for many messages or jobs. Actions that lose them need a confirmation."""
         action, channel, to = work.action, work.asked.get("channel", ""), work.asked.get("to", "")
-        who, is_loss = who_asks(request), action in ("finish", "delete")
+        who, is_loss, publishes = who_asks(request), action in ("finish", "delete"), action in ("move", "redrive")
         total, per_second = (_positive(form.get(name, ""), name) for name in ("count", "per_second"))
         needed = ("finish-many" if action == "finish" and total > 1 else action, "cancel")
         for one in needed:
@@ -157,7 +157,6 @@ class MessageForms:
 
         async def step(count: int) -> int | None:
             may = all(self.site.access.still_may(who, one, topic, channel) for one in needed)
-            publishes = action in ("move", "redrive")
             if not may or (publishes and not self.site.access.still_may(who, "publish", to)):
                 raise NotAllowed(f"{who.name or 'anonymous'} no longer has permission for this action")
             done = await work.step(count)

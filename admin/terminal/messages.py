@@ -12,7 +12,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 
 from admin.messages.bulk import BulkWork
 from admin.messages.message_list import STATES, merged
@@ -195,17 +195,24 @@ async def _first(
     session: Session, node: str, target: Target, asked: dict[str, str], limit: int
 ) -> list[JsonObject] | None:
     """Return the first `limit` messages of a node in its order. Raises UpstreamError."""
-    found: list[JsonObject] = []
-    after = ""
-    while len(found) < limit:
-        most = PAGE if asked.keys() & FILTERS else min(PAGE, limit - len(found))
+    return [one async for page in _pages(session, node, target, asked, limit) for one in page][:limit]
+
+
+async def _pages(
+    session: Session, node: str, target: Target, asked: dict[str, str], limit: int
+) -> AsyncIterator[list[JsonObject]]:
+    """Yield pages with the first messages of a node, until they are `limit` messages or more. Raises UpstreamError."""
+    after, left = "", limit
+    while left > 0:
+        most = PAGE if asked.keys() & FILTERS else min(PAGE, left)
         page = {"limit": str(most)} | ({"after": after} if after else {})
         answer = await session.direct.get_object(node, target.path, asked | page)
-        found += objects(answer.get(target.listed))
+        found = objects(answer.get(target.listed))
+        yield found
+        left -= len(found)
         before, after = after, text(answer.get("next"))
         if not after or after == before:
             break
-    return found[:limit]
 
 
 async def _show(session: Session, arguments: argparse.Namespace) -> int:
@@ -344,21 +351,20 @@ async def _counts(
     session: Session, target: Target, nodes: list[str], state: str, filters: dict[str, str]
 ) -> Counter[str]:
     """Return the number of messages that each node has in a state, and that meet the filters."""
-    asked = target.listing(state) | filters | {"preview" if filters else "limit": "0"}
-    if filters:
-        pages = await session.direct.all_of(nodes, lambda node: _first(session, node, target, asked, MOST_PEEKED))
-        _note(session, pages.errors, target)
-        return Counter({node: len(page) for node, page in pages.answers.items() if page is not None})
-    found = await session.direct.objects_of(nodes, target.path, asked)
+    asked = target.listing(state) | filters
+
+    async def count(node: str) -> int:
+        if filters:
+            pages = _pages(session, node, target, asked | {"preview": "0"}, sys.maxsize)
+            return sum([len(page) async for page in pages])
+        answer = await session.direct.get_object(node, target.path, asked | {"limit": "0"})
+        return number(fields(answer.get("counts")).get(state) if "counts" in answer else answer.get("total"))
+
+    found = await session.direct.all_of(nodes, count)
     _note(session, found.errors, target)
     if not found.answers:
         raise CommandError(f"{target.name} was not found")
-    return Counter(
-        {
-            node: number(fields(answer.get("counts")).get(state) if "counts" in answer else answer.get("total"))
-            for node, answer in found.answers.items()
-        }
-    )
+    return Counter(found.answers)
 
 
 async def _nodes(session: Session, target: Target, node: str | None) -> list[str]:

@@ -2,8 +2,8 @@
 
 A channel buries such a message first, so the log has it in one place or the other: it is published before it is finished, and
 after a crash between the two it exists twice rather than not at all. A message of a promoted log is finished when the node's
-own log has it durably. Messages of a topic that takes none now (it is full, the
-node drains, there are too few copies) stay buried, and are tried again. Those buried by an operator are left alone.
+own log has it durably. While the dead-letter topic takes nothing (it is full, the node drains, there are too few copies),
+messages stay buried, and are tried again. Those that an operator buried are left alone.
 """
 
 from collections import deque
@@ -40,9 +40,7 @@ class DeadLetterTopics:
         self._broker = broker
         self._node = node
         self._wake = wake
-        self._failing: set[tuple[str, str]] = (
-            set()
-        )  # topics and channels of which the log says that nothing can be moved
+        self._failing: set[tuple[str, str]] = set()  # topics and channels that were reported to be stuck
 
     async def run(self) -> None:
         """Move messages until cancelled."""

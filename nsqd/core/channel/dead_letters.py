@@ -17,8 +17,7 @@ from datetime import UTC, datetime
 from nsqd.core.channel.buried import DeadLetter
 from nsqd.core.channel.channel import Channel
 from penstock.protocol.headers import DEAD_LETTER, DEAD_LETTER_TOPIC, Headers, TooManyHeaders, check_headers
-
-SECOND = 1_000_000_000  # ns
+from shared.values import SECOND
 
 
 def forwarded_headers(
