@@ -48,6 +48,7 @@ _ELSEWHERE = {  # commands of other components, which penstock/launch.py runs
     "kick": "make buried or deferred messages or jobs ready",
     "bury": "bury messages or jobs",
     "move": "publish messages to another topic, and finish them",
+    "redrive": "move dead letters back to the topics that they come from",
     "drain": "have a node take no further messages",
     "undrain": "have a node take messages again",
     "disconnect": "end the connection of a consumer",
@@ -75,8 +76,8 @@ GROUPS = {  # of --help
         "peek", "cluster",
     ),
     "Act": (
-        "create", "delete", "empty", "pause", "unpause", "config", "finish", "requeue", "kick", "bury", "move", "disconnect",
-        "drain", "undrain", "leave", "request",
+        "create", "delete", "empty", "pause", "unpause", "config", "finish", "requeue", "kick", "bury", "move", "redrive",
+        "disconnect", "drain", "undrain", "leave", "request",
     ),
     "Use": ("pub", "sub", "put", "reserve", "read", "cursors", "bench"),
     "Diagnose": ("doctor", "support-bundle", "verify", "audit", "chaos"),

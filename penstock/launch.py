@@ -16,8 +16,8 @@ _ROOMS = _APP if os.path.isdir(_APP) else os.path.dirname(_HERE)
 _VERSION_ONLY = (["-version"], ["--version"])
 _ALL_NODES = (  # subcommands of `penstock` about all nodes, of admin.terminal.main
     "alarms", "bury", "channels", "clients", "config", "create", "delete", "disconnect", "doctor", "drain", "empty", "finish",
-    "kick", "messages", "move", "nodes", "pause", "peek", "producers", "queues", "request", "requeue", "show", "status",
-    "support-bundle", "top", "topics", "tubes", "undrain", "unpause",
+    "kick", "messages", "move", "nodes", "pause", "peek", "producers", "queues", "redrive", "request", "requeue", "show",
+    "status", "support-bundle", "top", "topics", "tubes", "undrain", "unpause",
 )  # fmt: skip
 _ELSEWHERE = {  # subcommands whose module is outside apps, and reads the arguments that follow
     "verify": "nsqd.commands.verify",

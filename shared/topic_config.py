@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
 
-from penstock.protocol.names import is_valid_name
+from penstock.protocol.names import is_ephemeral, is_valid_name
 from penstock.protocol.nsq import MAX_ATTEMPTS
 from shared.retry import Retry
 from shared.values import format_duration, parse_duration, whole_number
@@ -26,6 +26,7 @@ MOST_RATE = 1_000_000  # messages per second
 MOST_TEXT = 100  # characters of a value
 CHANNELS = "channels"  # the name under which files and frames have the settings of channels
 AS_NODE = "default"  # as a value: the node's setting applies
+NO_TOPIC = "none"  # in place of the name of a topic
 
 
 class Durability(Enum):
@@ -113,6 +114,13 @@ class Setting:
         return str(value) if self.parse is not None else int(value)
 
 
+def _read_topic(text: str) -> str:
+    """Return the name of a topic that keeps messages, or NO_TOPIC. Raises ValueError."""
+    if text != NO_TOPIC and (not is_valid_name(text) or is_ephemeral(text)):
+        raise ValueError("expected a topic")
+    return text
+
+
 def _row(*row: Any, **more: Any) -> Any:
     return field(default=None, metadata={"setting": Setting(*row, **more)})
 
@@ -176,6 +184,10 @@ class TopicConfig:
     on_bury: OnBury | None = _row(
         "Burial in a group", "Whether an ordered group continues when one of its messages is buried (skip) or waits (hold)",
         "skip or hold", choices=OnBury, default=OnBury.SKIP, of_channels=True,
+    )  # fmt: skip
+    dead_letter: str | None = _row(
+        "Dead-letter topic", "To which topic a channel sends messages that failed max_attempts times; none: it buries them",
+        "the name of a topic that is not ephemeral, or none", parse=_read_topic, default=NO_TOPIC, of_channels=True,
     )  # fmt: skip
     channels: Mapping[str, TopicConfig] = field(default_factory=dict)  # by name, those that have settings of their own
 

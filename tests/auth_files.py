@@ -9,8 +9,14 @@ from shared.auth.tokens import digest
 ENTRY = '[[token]]\nname = "{0}"\nsha256 = "{1}"\nroles = ["{0}"]\n'
 CREATOR = '[[role]]\nname = "creator"\nrules = [{ verbs = ["create"], topics = ["made*"] }]\n'
 KEEPER = '[[role]]\nname = "keeper"\nrules = [{ verbs = ["admin"] }, { verbs = ["read"], topics = ["orders*"] }]\n'
+OWNER = (
+    '[[role]]\nname = "owner"\nrules = [{ verbs = ["create", "configure", "publish", "act"], topics = ["owned*"] }]\n'
+)
 ROLE = (
-    CREATOR + KEEPER + '[[role]]\nname = "orders"\nrules = [{ verbs = ["publish", "consume"], topics = ["orders*"] }]\n'
+    CREATOR
+    + KEEPER
+    + OWNER
+    + '[[role]]\nname = "orders"\nrules = [{ verbs = ["publish", "consume"], topics = ["orders*"] }]\n'
 )
 
 

@@ -41,6 +41,7 @@ from nsqd.start.disque import FrontEnd as Disque
 from nsqd.start.front_ends import all_peers, nsq_peers
 from nsqd.start.http_server import HttpFrontEnd
 from nsqd.start.listeners import Listeners
+from nsqd.tasks.dead_letter_topics import DeadLetterTopics
 from nsqd.tasks.deliveries import Deliveries
 from nsqd.tasks.pause_expiry import end_batch
 from nsqd.tasks.topology_log import log_changes
@@ -87,7 +88,8 @@ class LocalNode(WholeNode):
         self.network.client = "127.0.0.1"
         self.lookupds = list(options.lookupd_tcp_address)
         self._series = Series()
-        self._tasks = [self._end_pauses, self._note_series]  # what nsqd does every second
+        self.dead_letter_topics = DeadLetterTopics(self.broker, options.node_number(), self._wake)
+        self._tasks = [self._end_pauses, self._note_series, self._forward_dead_letters]  # what nsqd does every second
         if options.statistics_topic:
             deliveries = Deliveries(self.broker, options.statistics_topic, options.node_number(), self._wake)
             self._tasks.append(lambda: deliveries._publish(trio.run(deliveries.collect, self.clock.wall // SECOND - 1)))
@@ -210,6 +212,10 @@ class LocalNode(WholeNode):
     def _note_series(self) -> None:
         for _ in self._series.record(list(self.broker.topics.values()), self.clock.wall // SECOND):
             pass
+
+    def _forward_dead_letters(self) -> None:
+        if self.broker.agenda.dead_letters:
+            trio.run(self.dead_letter_topics.forward)
 
     def _watch_rights(self) -> None:
         assert self.keyring is not None

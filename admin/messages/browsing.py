@@ -33,10 +33,10 @@ PREVIEW = 16 * 1024  # bytes of a body
 _CONTENTS = ("body", "body_base64", "headers", "key")
 BulkActions = Mapping[str, tuple[str, ...]]  # names of actions, by state
 BULK_ACTIONS: BulkActions = {  # on all messages in a state: the actions that lead out of it
-    "ready": ("bury", "move", "finish"),
-    "in_flight": ("requeue", "bury", "move", "finish"),
-    "deferred": ("requeue", "bury", "move", "finish"),
-    "buried": ("kick", "move", "finish"),
+    "ready": ("bury", "move", "redrive", "finish"),
+    "in_flight": ("requeue", "bury", "move", "redrive", "finish"),
+    "deferred": ("requeue", "bury", "move", "redrive", "finish"),
+    "buried": ("kick", "move", "redrive", "finish"),
 }
 BULK_JOB_ACTIONS: BulkActions = {
     "ready": ("bury", "delete"),
@@ -110,12 +110,13 @@ class Browsing:
     async def _publishing(self, asked: dict[str, str], who: Who, topic: str, state: str, shows: bool) -> Fields:
         """Return the fields about actions that publish, with the topics to which messages may be moved if the page asks."""
         may_publish, names, queries = who.identity.rights.any_of(Verb.PUBLISH), list[str](), self.site.queries
+        hidden = {name for name, may in (("move", may_publish), ("redrive", who.may("publish", ""))) if not may}
         if asked.get("many") == "move":
             names = (await queries.cache.get("topics", queries.cluster.topics)).now.names
         return {
             "may_republish": shows and who.may("publish", topic),
             "may_move": may_publish,
-            "can_many": [one for one in BULK_ACTIONS[state] if one != "move" or may_publish],
+            "can_many": [one for one in BULK_ACTIONS[state] if one not in hidden],
             "targets": sorted(name for name in names if who.may("publish", name))[:MOST_TARGETS],
             "to": asked.get("to", "")[:MOST_NAME],
         }

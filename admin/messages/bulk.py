@@ -3,6 +3,8 @@
 Without a filter a node takes the first messages of the state, until it has no more. With a filter the task first lists the
 matches, and names them by their offsets, because acting while listing would move the pages. When a node fails, the task
 continues with the next one, and fails at its end.
+
+A redrive is a move without a topic: each dead letter goes back to the topic that it comes from. Other messages are left out.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from dataclasses import dataclass, field
 
 from admin.messages.actions import counted_of
 from admin.nodes.upstreams import Refused, UpstreamError, Upstreams
+from penstock.protocol.headers import DEAD_LETTER_TOPIC
 from shared.json_fields import number, objects, text
 
 MOST_CHOSEN = 10_000  # messages that are listed before the task acts on them
@@ -18,8 +21,13 @@ LISTED_AT_ONCE = 1000  # messages that a node scans for one request
 NAMED_AT_ONCE = 200  # offsets in one request: they are part of its URL
 DONE_WORDS = {
     "finish": "finished", "requeue": "requeued", "kick": "kicked", "bury": "buried", "delete": "deleted", "release": "released",
-    "move": "moved",
+    "move": "moved", "redrive": "moved",
 }  # fmt: skip
+
+
+def route_of(path: str, action: str) -> str:
+    """Return the path of the route of an action, below that of the list."""
+    return f"{path}/{'move' if action == 'redrive' else action}"
 
 
 @dataclass(slots=True)
@@ -48,6 +56,10 @@ class BulkWork:
     _index: int = 0  # of the current node
     _chosen: _Chosen = field(default_factory=_Chosen)
     _most: int = LISTED_AT_ONCE  # messages in one request; fewer after a node refused with 413
+
+    def __post_init__(self) -> None:
+        if self.action == "redrive":
+            self.filters = {"header": DEAD_LETTER_TOPIC} | self.filters
 
     async def step(self, count: int) -> int | None:
         """Act on up to `count` messages: see tasks.Step. Raises UpstreamError after the last node if any node failed."""
@@ -92,7 +104,7 @@ class BulkWork:
         return done or None
 
     async def _act(self, node: str, which: dict[str, str]) -> int:
-        answer = await self.upstreams.post(node, f"{self.path}/{self.action}", self.asked | which)
+        answer = await self.upstreams.post(node, route_of(self.path, self.action), self.asked | which)
         return counted_of(answer, DONE_WORDS[self.action])
 
     async def _list(self, node: str, chosen: _Chosen) -> None:

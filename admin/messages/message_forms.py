@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from admin.messages.actions import Actions, counted_of
 from admin.messages.browsing import BULK_ACTIONS, BULK_JOB_ACTIONS, QUEUE_PAUSES, Browsing, one_number
-from admin.messages.bulk import DONE_WORDS, BulkWork
+from admin.messages.bulk import DONE_WORDS, BulkWork, route_of
 from admin.messages.tasks import FASTEST, NotAllowed, Tasks, TooManyTasks
 from admin.nodes.upstreams import UpstreamError
 from admin.nodes.views import MOST_WHOLE
@@ -26,7 +26,7 @@ from penstock.protocol.names import is_valid_name
 from shared.http.api import Handler, Routes
 from shared.http.errors import HttpError
 
-ON_MESSAGES = ("finish", "requeue", "kick", "bury", "move")
+ON_MESSAGES = ("finish", "requeue", "kick", "bury", "move", "redrive")
 ON_JOBS = ("delete", "kick", "bury", "release")
 MOST_ADDRESS = 300  # characters of a client's address
 MOST_PICKED = 300  # messages that are chosen on a page
@@ -61,6 +61,8 @@ class MessageForms:
         who = who_asks(request)
         check_action(who, action, topic, channel)
         asked = {"topic": topic, "channel": channel} | (_target(who, form, topic) if action == "move" else {})
+        if action == "redrive":
+            check_action(who, "publish", "")
         if "count" in form:
             return await self._begin_messages(request, form, asked)
         picked = _picked(form)
@@ -75,7 +77,7 @@ class MessageForms:
 
     async def _act_on(self, request: Request, action: str, asked: dict[str, str], picked: dict[str, list[str]]) -> int:
         """Act on messages by their offsets, by node, and return their number. Raises Partly or HttpError 502 if nodes fail."""
-        path, done, errors = f"/channel/messages/{action}", 0, list[str]()
+        path, done, errors = route_of("/channel/messages", action), 0, list[str]()
         for node, offsets in picked.items():
             try:
                 done += await self._at_node(request, node, path, asked | {"offset": ",".join(offsets)}, action)
@@ -103,6 +105,7 @@ class MessageForms:
         work = BulkWork(self.site.queries.direct, nodes, "/channel/messages", action, state, asked, matching)
         target = f"{state} messages of {topic}/{channel} at {node or 'all nodes'}"
         target += f" to {asked['to']}" if action == "move" else ""
+        target += " to where they come from" if action == "redrive" else ""
         target += "".join(f", {name} {value}" for name, value in filters.fields().items())
         return self._begin(request, form, topic, target, work)
 
@@ -144,7 +147,7 @@ class MessageForms:
     def _begin(self, request: Request, form: Form, topic: str, target: str, work: BulkWork) -> str:
         """Start a task for many messages or jobs. Actions that lose them need a confirmation."""
         action, channel, to = work.action, work.asked.get("channel", ""), work.asked.get("to", "")
-        who, is_loss = who_asks(request), action in ("finish", "delete")
+        who, is_loss, publishes = who_asks(request), action in ("finish", "delete"), action in ("move", "redrive")
         total, per_second = (_positive(form.get(name, ""), name) for name in ("count", "per_second"))
         needed = ("finish-many" if action == "finish" and total > 1 else action, "cancel")
         for one in needed:
@@ -154,7 +157,7 @@ class MessageForms:
 
         async def step(count: int) -> int | None:
             may = all(self.site.access.still_may(who, one, topic, channel) for one in needed)
-            if not may or (to and not self.site.access.still_may(who, "publish", to)):
+            if not may or (publishes and not self.site.access.still_may(who, "publish", to)):
                 raise NotAllowed(f"{who.name or 'anonymous'} no longer has permission for this action")
             done = await work.step(count)
             self.site.queries.cache.invalidate()

@@ -68,7 +68,7 @@ DID = {
     "promote": "The node is a candidate for the log. This page shows the result.",
     "finish": "Finished", "requeue": "Requeued", "kick": "Kicked", "bury": "Buried", "deletejob": "Deleted",
     "release": "Released", "cancel": "Cancelled.", "dismiss": "The node is dismissed.", "snooze": "Snoozed.",
-    "wake": "Unsnoozed.", "set-alarms": "Thresholds saved.", "move": "Moved", "republish": "Published.",
+    "wake": "Unsnoozed.", "set-alarms": "Thresholds saved.", "move": "Moved", "redrive": "Moved", "republish": "Published.",
     "disconnect": "The client is disconnected. What it had in flight is ready again.",
 }  # fmt: skip
 

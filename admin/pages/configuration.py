@@ -29,7 +29,7 @@ from penstock.protocol.names import is_ephemeral
 from shared.http.api import Routes, query
 from shared.http.bounded import AnswerError, parse_json
 from shared.http.errors import HttpError
-from shared.topic_config import SETTINGS
+from shared.topic_config import AS_NODE, NO_TOPIC, SETTINGS
 from shared.values import format_duration
 
 PATH = "/configuration/{topic}"
@@ -89,6 +89,8 @@ class Configuration:
         self.site.queries.cache.invalidate()  # the settings as they are now, not as they were a second ago
         nodes, _, _, errors = await self._settings(topic)
         changes = topic_settings.differences(nodes, asked := read_changes(form))
+        if (target := asked.get("dead_letter", NO_TOPIC)) not in (NO_TOPIC, AS_NODE):
+            check_action(who_asks(request), "publish", target)
         if not nodes:
             raise HttpError(502, "; ".join(errors) or "No node of this topic has these settings.")
         if not changes:

@@ -24,7 +24,7 @@ MODULES = {  # of each command
     "doctor": ("doctor",),
     "bundle": ("support-bundle",),
     "top": ("top",),
-    "messages": ("messages", "show", "peek", "finish", "requeue", "kick", "bury", "move"),
+    "messages": ("messages", "show", "peek", "finish", "requeue", "kick", "bury", "move", "redrive"),
     "actions": ("create", "delete", "empty", "pause", "unpause", "config"),
     "node_actions": ("drain", "undrain", "disconnect", "request"),
 }

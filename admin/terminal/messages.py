@@ -1,4 +1,4 @@
-"""`penstock messages`, `show`, `peek`, and what acts on messages and jobs: `finish`, `requeue`, `kick`, `bury`, `move`.
+"""`penstock messages`, `show`, `peek`, and the actions on messages and jobs, from `finish` to `redrive`.
 
 They see and act on all nodes that have the channel or the queue. An offset, or a job's id, belongs to one node, which --node
 names; the output of `messages` and `peek --json` has it. The exit code is 1 if a node refused or gave no answer.
@@ -7,20 +7,24 @@ names; the output of `messages` and `peek --json` has it. The exit code is 1 if 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 
 from admin.messages.bulk import BulkWork
 from admin.messages.message_list import STATES, merged
+from admin.messages.tasks import FASTEST
 from admin.nodes.merge import fields
 from admin.nodes.upstreams import UpstreamError
 from admin.nodes.views import age, body_of, message_view, size
+from admin.output.message_filters import Filters
 from admin.terminal.arguments import add_command, name_of
 from admin.terminal.session import Session
 from admin.terminal.targets import STATE_HELP, Target, add_target, state_of, target_of
+from shared.http.errors import HttpError
 from shared.json_fields import JsonObject, number, objects, text
 from shared.log import escape
 from shared.terminal.commands import CommandError, Commands, ExitCode, WrongArguments, whole_number
@@ -33,12 +37,18 @@ ACTIONS = {
     "kick": "make messages ready again, with their attempts reset to 0, or jobs that are buried or delayed",
     "bury": "bury messages or jobs: they are not delivered until they are kicked or finished",
     "move": "publish messages to another topic, and finish them in this channel",
+    "redrive": "move dead letters back to the topics that they come from",
 }
-FINAL = ("finish", "move")  # asked about if they act on several messages of a state; of the others, only --all is
+FINAL = (
+    "finish",
+    "move",
+    "redrive",
+)  # asked about if they act on several messages of a state; of the others, only --all is
 PAGE = 1000  # messages in one answer
 MOST_PEEKED = 1_000_000
 MOST_SCANNED = 20_000  # messages of a node in one state in which `show` looks for an id
 PREVIEW = 64 * 1024  # bytes of a body: as many as nsqd sends
+FILTERS = {"contains", "header", "reason", "published_before"}  # arguments with which a page may have fewer messages
 _ID = re.compile("[0-9a-f]{16}")
 COLUMNS = (
     Column("offset", is_number=True, text=lambda offset: escape(str(offset))), Column("id"), Column("age", is_number=True),
@@ -99,6 +109,18 @@ def _add_action(commands: Commands, name: str, what: str) -> None:
         "--count", type=count, default=1, metavar="N", help="number of messages, with --state (default: 1)"
     )
     which.add_argument("--all", action="store_true", help="all messages in the state")
+    act.add_argument(
+        "--grep", default="", metavar="TEXT", help="with --state: only with this text in the body or a header"
+    )
+    act.add_argument("--header", default="", metavar="NAME[=VALUE]", help="with --state: only with this header")
+    act.add_argument(
+        "--older", default="", metavar="AGE", help="with --state: only published longer ago, such as 90m or 2d"
+    )
+    act.add_argument(
+        "--buried-for", default="", metavar="TEXT", help="with --state buried: only with this in the reason"
+    )
+    rate = whole_number(1, FASTEST)
+    act.add_argument("--rate", type=rate, default=FASTEST, metavar="N", help="act on N per second at most")
     if name == "requeue":
         delay = whole_number(0, 3_600_000)
         act.add_argument("--delay", type=delay, default=0, metavar="MS", help="delay in milliseconds (default: 0)")
@@ -173,18 +195,24 @@ async def _first(
     session: Session, node: str, target: Target, asked: dict[str, str], limit: int
 ) -> list[JsonObject] | None:
     """Return the first `limit` messages of a node in its order. Raises UpstreamError."""
-    found: list[JsonObject] = []
-    after = ""
-    while len(found) < limit:
-        page = {"limit": str(min(PAGE, limit - len(found)) if "contains" not in asked else PAGE)} | (
-            {"after": after} if after else {}
-        )
+    return [one async for page in _pages(session, node, target, asked, limit) for one in page][:limit]
+
+
+async def _pages(
+    session: Session, node: str, target: Target, asked: dict[str, str], limit: int
+) -> AsyncIterator[list[JsonObject]]:
+    """Yield pages with the first messages of a node, until they are `limit` messages or more. Raises UpstreamError."""
+    after, left = "", limit
+    while left > 0:
+        most = PAGE if asked.keys() & FILTERS else min(PAGE, left)
+        page = {"limit": str(most)} | ({"after": after} if after else {})
         answer = await session.direct.get_object(node, target.path, asked | page)
-        found += objects(answer.get(target.listed))
+        found = objects(answer.get(target.listed))
+        yield found
+        left -= len(found)
         before, after = after, text(answer.get("next"))
         if not after or after == before:
             break
-    return found[:limit]
 
 
 async def _show(session: Session, arguments: argparse.Namespace) -> int:
@@ -247,6 +275,7 @@ def _described(one: JsonObject, now: int) -> Iterable[str]:
 async def _act(session: Session, arguments: argparse.Namespace) -> int:
     target = target_of(arguments)
     path, done, asked = target.action(arguments)
+    filters = _filters(session, target, arguments)
     nodes = await _nodes(session, target, arguments.node)
     if arguments.state is None:
         if len(nodes) > 1:
@@ -260,14 +289,19 @@ async def _act(session: Session, arguments: argparse.Namespace) -> int:
             return ExitCode.DONE
         answers = await session.post(nodes, path, {name: str(value) for name, value in asked.items()})
         return _report(session, sum(number(json.loads(one).get(done)) for one in answers.values()), done, arguments)
-    return await _act_on_first(session, target, nodes, arguments, done)
+    return await _act_on_first(session, target, nodes, arguments, filters)
 
 
 async def _act_on_first(
-    session: Session, target: Target, nodes: list[str], arguments: argparse.Namespace, done: str
+    session: Session, target: Target, nodes: list[str], arguments: argparse.Namespace, filters: dict[str, str]
 ) -> int:
-    """Act on the first messages in a state, node by node."""
-    counts = await _counts(session, target, nodes, arguments.state)
+    """Act on the first messages in a state that meet the filters, node by node."""
+    _, done, asked = target.action(arguments)
+    own = {name: str(value) for name, value in asked.items() if name not in ("state", "count")}
+    work = BulkWork(session.direct, [], target.path, target.end(arguments.action), target.states[arguments.state], own,
+                    filters)  # fmt: skip
+    counts = await _counts(session, target, nodes, arguments.state, work.filters)
+    work.nodes = [node for node in nodes if counts[node]]
     total = sum(counts.values())
     wanted = total if arguments.all else min(arguments.count, total)
     on = f"{len(+counts)} node{'' if len(+counts) == 1 else 's'}"
@@ -277,15 +311,13 @@ async def _act_on_first(
         )
         if not is_confirmed(arguments, what):
             return ExitCode.DONE if arguments.dry_run else ExitCode.FAILED
-    _, _, asked = target.action(arguments)
-    own = {name: str(value) for name, value in asked.items() if name not in ("state", "count")}
-    work = BulkWork(session.direct, [node for node in nodes if counts[node]], target.path, target.end(arguments.action),
-                    target.states[arguments.state], own)  # fmt: skip
     acted = 0
     try:
-        while acted < wanted and (step := await work.step(min(PAGE, wanted - acted))) != 0:
+        while acted < wanted and (step := await work.step(min(PAGE, arguments.rate, wanted - acted))) != 0:
             acted += step or 0
             _progress(acted, wanted)
+            if acted < wanted:
+                await asyncio.sleep((step or 0) / arguments.rate)
     except UpstreamError:
         pass  # `work.errors` has the failures, of the nodes one by one
     _progress(acted, wanted, is_over=True)
@@ -304,19 +336,35 @@ def _progress(acted: int, wanted: int, *, is_over: bool = False) -> None:
         print(f"\r{acted:,} of {wanted:,}", end="\n" if is_over else "", file=sys.stderr, flush=True)
 
 
-async def _counts(session: Session, target: Target, nodes: list[str], state: str) -> Counter[str]:
-    """Return the number of messages that each node has in a state."""
-    asked = target.listing(state) | {"limit": "0"}
-    found = await session.direct.objects_of(nodes, target.path, asked)
+def _filters(session: Session, target: Target, arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the filters of a command as nodes are asked. Raises WrongArguments."""
+    filters = Filters(arguments.grep, arguments.header, before=arguments.older, reason=arguments.buried_for)
+    if filters and (target.ids == "id" or arguments.state is None):
+        raise WrongArguments("filters are for messages of a channel in a --state, not for jobs of a queue")
+    try:
+        return filters.asked(session.clock())
+    except HttpError as error:
+        raise WrongArguments(f"--older: {error.text}") from None
+
+
+async def _counts(
+    session: Session, target: Target, nodes: list[str], state: str, filters: dict[str, str]
+) -> Counter[str]:
+    """Return the number of messages that each node has in a state, and that meet the filters."""
+    asked = target.listing(state) | filters
+
+    async def count(node: str) -> int:
+        if filters:
+            pages = _pages(session, node, target, asked | {"preview": "0"}, sys.maxsize)
+            return sum([len(page) async for page in pages])
+        answer = await session.direct.get_object(node, target.path, asked | {"limit": "0"})
+        return number(fields(answer.get("counts")).get(state) if "counts" in answer else answer.get("total"))
+
+    found = await session.direct.all_of(nodes, count)
     _note(session, found.errors, target)
     if not found.answers:
         raise CommandError(f"{target.name} was not found")
-    return Counter(
-        {
-            node: number(fields(answer.get("counts")).get(state) if "counts" in answer else answer.get("total"))
-            for node, answer in found.answers.items()
-        }
-    )
+    return Counter(found.answers)
 
 
 async def _nodes(session: Session, target: Target, node: str | None) -> list[str]:

@@ -9,6 +9,7 @@ import argparse
 from dataclasses import dataclass
 from typing import Any
 
+from admin.messages.bulk import route_of
 from admin.terminal.arguments import name_of
 from shared.terminal.commands import WrongArguments
 
@@ -22,6 +23,7 @@ _OF_MESSAGES = {
     "finish": ("finish", "finished"),
     "requeue": ("requeue", "requeued"),
     "move": ("move", "moved"),
+    "redrive": ("redrive", "moved"),
     **_OF_BOTH,
 }
 _OF_JOBS = {"finish": ("delete", "deleted"), "requeue": ("release", "released"), **_OF_BOTH}
@@ -74,7 +76,7 @@ class Target:
         if self.ids == "id" and given:
             raise WrongTarget(f"{name}: --{next(iter(given))} is for messages of a channel, not for jobs of a queue")
         end, done = self.actions[name]
-        return f"{self.path}/{end}", done, chosen | given
+        return route_of(self.path, end), done, chosen | given
 
 
 def add_target(command: argparse.ArgumentParser) -> None:

@@ -99,6 +99,7 @@ ACTIONS: dict[str, tuple[Verb, ...]] = {
     **dict.fromkeys(("pause", "unpause", "requeue", "kick", "bury", "release"), (Verb.ACT,)),
     **dict.fromkeys(("disconnect", "cancel", "snooze"), (Verb.ACT,)),
     "move": (Verb.ACT,),  # and PUBLISH on the topic to which messages are moved
+    "redrive": (Verb.ACT, Verb.PUBLISH),  # PUBLISH on all topics
     **dict.fromkeys(("empty", "delete"), (Verb.DELETE,)),
     "tombstone": (Verb.ADMIN, Verb.DELETE),
     **dict.fromkeys(("drain", "undrain", "forget", "promote", "dismiss", "set-alarms"), (Verb.ADMIN,)),

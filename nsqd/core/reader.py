@@ -20,9 +20,9 @@ from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda, AgendaReader
 from nsqd.core.timing.deferred import Message
 from shared.retry import Retry
-from shared.topic_config import OnBury, OnExpire, Ordering, Overflow, TopicConfig
+from shared.topic_config import NO_TOPIC, OnBury, OnExpire, Ordering, Overflow, TopicConfig
 
-_AS_CONFIGURED = "retry", "concurrency", "rate", "ttl", "on_expire", "ordering", "on_bury"
+_AS_CONFIGURED = "retry", "concurrency", "rate", "ttl", "on_expire", "ordering", "on_bury", "dead_letter"
 
 
 class ReaderKind(IntEnum):
@@ -44,6 +44,7 @@ class ReaderSettings:
     on_expire: OnExpire = OnExpire.DROP
     ordering: Ordering = Ordering.NONE
     on_bury: OnBury = OnBury.SKIP
+    dead_letter: str = NO_TOPIC  # the topic to which a channel sends messages that failed too often
     most_kept: int = 0  # messages that are not buried: a channel drops the oldest ready ones beyond that; 0: any number
 
     @classmethod

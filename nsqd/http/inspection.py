@@ -14,7 +14,7 @@ from typing import Any
 
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import HEADER_SIZE
-from nsqd.core.retention.history import Plan
+from nsqd.core.retention.history import Plan, read_messages
 from nsqd.core.topic import Topic
 from nsqd.http.node import Node
 from nsqd.http.offsets import OffsetFinder
@@ -71,17 +71,13 @@ class FrameLookup:
         Raises MessagesGone, OSError, and HttpError 413 if that is too much at once.
         """
         room = MOST_READ
-        for plan in plans:
-            for batch in plan.read()[0]:
-                for ordinal, frame in batch.messages():
-                    if ordinal not in self.frames:
-                        continue
-                    self.frames[ordinal] = frame
-                    if batch.packed and self._with_attributes:
-                        self.attributes[ordinal] = batch.attributes.behind(ordinal - batch.first)
-                    room -= len(frame)
-                    if room < 0:
-                        raise HttpError(413, "TOO_MUCH_AT_ONCE")
+        for ordinal, frame, attributes in read_messages(plans, self.frames):
+            self.frames[ordinal] = frame
+            if attributes and self._with_attributes:
+                self.attributes[ordinal] = attributes
+            room -= len(frame)
+            if room < 0:
+                raise HttpError(413, "TOO_MUCH_AT_ONCE")
 
 
 class Bodies:

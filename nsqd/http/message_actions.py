@@ -4,8 +4,12 @@
     POST /channel/messages/requeue?...[&delay=MS]                    make them ready again, after a delay if one is given
     POST /channel/messages/kick?...                                  make them ready as if they had never been delivered
     POST /channel/messages/bury?...[&reason=TEXT]                    deliver none of them until kicked or finished
-    POST /channel/messages/move?...&to=TOPIC                         publish them to another topic, and finish them here;
+    POST /channel/messages/move?...[&to=TOPIC]                       publish them to another topic, and finish them here;
                                                                      headers go with them, a key or a sequence does not
+
+Without `to` each dead letter goes back to the topic that it comes from, as its headers say (a redrive), if that topic exists;
+other messages are not moved. That needs the right to publish to all topics. In a topic from which it once came a message
+begins afresh: the headers of a dead letter do not go there.
 
 Offsets are those in the answers of /channel/messages. Instead of `offset`, `state=S&count=N` takes the first N in that state.
 The answer is {"finished": N} (requeued, kicked, buried, moved): how many of them the channel had, once that is as durable as
@@ -23,6 +27,7 @@ from starlette.responses import Response
 from nsqd.core.channel import actions
 from nsqd.core.channel.actions import ChosenMessage
 from nsqd.core.channel.channel import Channel
+from nsqd.core.channel.dead_letters import dead_letter_sources, without_dead_letter
 from nsqd.core.channel.listing import MessageState, list_messages
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.frame import HEADER_SIZE, message_id
@@ -71,8 +76,8 @@ class MessageActions:
             Route("POST /channel/messages/bury", self._handler("buried", self._bury), on_channel(Verb.ACT),
                   (*CHOICE, short_text("reason", MOST_REASON, BY_HAND)), "Bury them"),
             Route("POST /channel/messages/move", self._handler("moved", self._move),
-                  Need(Verb.ACT, "topic", "channel", target="to"), (*CHOICE, legal_name("to")),
-                  "Publish them to another topic, and finish them here"),
+                  Need(Verb.ACT, "topic", "channel", target="to"), (*CHOICE, legal_name("to", "")),
+                  "Publish them to another topic, or dead letters to the topic that they come from, and finish them here"),
         ]  # fmt: skip
 
     def _handler(self, done: str, prepare: Callable[..., Act]) -> Callable[..., Awaitable[Response]]:
@@ -144,31 +149,45 @@ class MessageActions:
 
     def _move(self, request: Request, to: str) -> Act:
         def move(source: Topic, channel: Channel, chosen: list[ChosenMessage], look: FrameLookup) -> int:
-            copied = [message for message in chosen if not look.is_held(message.ordinal)]
-            if not copied:
+            names = self._targets(chosen, look, to)
+            if not names:
                 return 0
-            topic = topic_to_publish_to(self._node, request, to)
+            topics = {name: topic_to_publish_to(self._node, request, name) for name in set(names.values())}
 
             def publish(ordinals: list[int]) -> None:
-                """Publish the messages as records of bounded size, in their order, and seal them here (see acting.move)."""
-                size, wall = 0, self._node.broker.wall
-                for ordinal in ordinals:
-                    body = look.frames[ordinal][HEADER_SIZE:]
-                    headers = look.attributes.get(ordinal, NONE).headers
-                    if size > RECORD or (headers and size):
-                        topic.seal(wall)
-                        size = 0
-                    if headers:
-                        topic.intake.publish_with([body], Attributes(headers))
-                        topic.seal(wall)
-                    else:
-                        topic.publish([body], len(body))
-                        size += len(body)
-                topic.seal(wall)
+                for name, topic in topics.items():
+                    self._publish(topic, [ordinal for ordinal in ordinals if names[ordinal] == name], look)
 
-            return actions.move(source.distribution, channel, copied, publish)
+            return actions.move(source.distribution, channel, [one for one in chosen if one.ordinal in names], publish)
 
         return move
+
+    def _targets(self, chosen: list[ChosenMessage], look: FrameLookup, to: str) -> dict[int, str]:
+        """Return the topics to which messages are to be moved, by ordinal. `to`: all of them; "": where each comes from."""
+        copied = [message.ordinal for message in chosen if not look.is_held(message.ordinal)]
+        if to:
+            return dict.fromkeys(copied, to)
+        sources = {one: dead_letter_sources(look.attributes.get(one, NONE).headers) for one in copied}
+        return {one: of[-1] for one, of in sources.items() if of and of[-1] in self._node.broker.topics}
+
+    def _publish(self, topic: Topic, ordinals: list[int], look: FrameLookup) -> None:
+        """Publish the messages as records of bounded size, in their order, and seal them here (see actions.move)."""
+        size, wall = 0, self._node.broker.wall
+        for ordinal in ordinals:
+            body = look.frames[ordinal][HEADER_SIZE:]
+            headers = look.attributes.get(ordinal, NONE).headers
+            if topic.name in dead_letter_sources(headers):
+                headers = without_dead_letter(headers)
+            if size > RECORD or (headers and size):
+                topic.seal(wall)
+                size = 0
+            if headers:
+                topic.intake.publish_with([body], Attributes(headers))
+                topic.seal(wall)
+            else:
+                topic.publish([body], len(body))
+                size += len(body)
+        topic.seal(wall)
 
 
 def _at(parts: list[tuple[Topic, Channel]], place: int) -> tuple[Topic, Channel]:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from nsqd.core.limits import Limits
 from nsqd.core.topic import Topic
-from nsqd.http.arguments import ANY_TOPIC, TOPIC, existing_topic
+from nsqd.http.arguments import ANY_TOPIC, TOPIC, existing_topic, require
 from nsqd.http.node import Node
 from penstock.protocol.names import is_ephemeral
 from shared.auth.verbs import Verb
@@ -21,7 +21,7 @@ from shared.http.api import empty_response, json_response
 from shared.http.argument import Argument, legal_name
 from shared.http.errors import HttpError
 from shared.http.route import Route, on_topic
-from shared.topic_config import AS_NODE, OF_CHANNELS, SETTINGS, Setting, TopicConfig
+from shared.topic_config import AS_NODE, NO_TOPIC, OF_CHANNELS, SETTINGS, Setting, TopicConfig
 
 Change = Callable[[TopicConfig], TopicConfig]
 CHANNEL = legal_name("channel", "")
@@ -63,9 +63,17 @@ class TopicConfigRoutes:
         change = change_to(topic, settings, bool(self._node.options.cluster_address), channel)
         if change is None:
             raise HttpError(400, "MISSING_ARG_SETTING")
+        check_dead_letter(request, settings)
         broker = self._node.broker
         await self._node.bridge.call(lambda: configure(self._node, existing_topic(broker, topic), change))
         return empty_response()
+
+
+def check_dead_letter(request: Request, settings: dict[str, Any]) -> None:
+    """Raise HttpError 403 if the settings have messages published to a topic to which the sender may not publish."""
+    target = settings["dead_letter"]
+    if target not in (UNCHANGED, None, NO_TOPIC):
+        require(request, Verb.PUBLISH, target)
 
 
 def configure(node: Node, topic: Topic, change: Change) -> None:
@@ -97,6 +105,8 @@ def change_to(topic: str, settings: dict[str, Any], in_cluster: bool, channel: s
         raise HttpError(400, "INVALID_REPLICATE")  # nothing could ever be published
     if is_ephemeral(topic):
         raise HttpError(400, "EPHEMERAL_TOPIC")  # it is in memory only, whatever the request asks for
+    if changes.get("dead_letter") == topic:
+        raise HttpError(400, "DEAD_LETTER_TO_ITSELF")
     if not channel:
         return lambda config: replace(config, **changes)
     if not changes.keys() <= set(OF_CHANNELS):

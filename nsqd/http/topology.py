@@ -30,7 +30,7 @@ from nsqd.http.logs import ReplicaReader, topic_and_window
 from nsqd.http.node import Node
 from nsqd.http.offsets import OffsetArgument, OffsetFinder, check_offset, place
 from nsqd.http.pauses import BY, UNTIL, check_end
-from nsqd.http.topic_config import SETTINGS_ARGUMENTS, change_to, changes_what_is_there, configure
+from nsqd.http.topic_config import SETTINGS_ARGUMENTS, change_to, changes_what_is_there, check_dead_letter, configure
 from shared.auth.verbs import Verb
 from shared.http.api import empty_response
 from shared.http.errors import HttpError
@@ -73,6 +73,7 @@ class Topology:
         The right to create a topic includes the settings of a new one. Changes of settings need the right to configure.
         """
         change = change_to(topic, settings, bool(self._node.options.cluster_address))
+        check_dead_letter(request, settings)
 
         def create() -> bool:
             if change is not None and changes_what_is_there(self._node, topic, change):

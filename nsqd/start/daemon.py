@@ -47,6 +47,7 @@ from nsqd.start.opening import Opened, clocks, sync_by_time
 from nsqd.start.signals import reload_files, until_over
 from nsqd.storage.directory import DataDirectory, DirectoryError
 from nsqd.storage.saver import Health, Saver
+from nsqd.tasks.dead_letter_topics import DeadLetterTopics
 from nsqd.tasks.pause_expiry import end_pauses
 from nsqd.tasks.rights_task import watch_rights
 from nsqd.tasks.series_task import note_series
@@ -328,6 +329,7 @@ class Daemon:
             self._saver.topology_changed()
         start(note_series, self._broker, self._series)
         start(end_pauses, self._broker, wake)
+        start(DeadLetterTopics(self._broker, self._options.node_number(), wake).run)
         start(self.reactor.run)
         start(sync_by_time, self._options, self._opened.log, wake)
         self._audit.publish_from(self._trio_thread.run_soon)

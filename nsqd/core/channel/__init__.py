@@ -6,6 +6,7 @@ or deferred (nsqd/core/timing/deferred.py).
 * `failures`: which deliveries have failed, so that a message is buried after too many.
 * `dispatch`: whose turn it is under RDY; `consumer`: a window, its counts and its sink; `window`: the same over shards.
 * `actions` and `listing`: what operators do to single messages, and see of them.
+* `dead_letters`: the headers of a message that goes to a dead-letter topic.
 * `groups`: the backlog of a channel that delivers messages of a group one at a time.
 * `expiry`: messages that are too old to be delivered.
 * `unfinished`: the messages of an emptied channel, released bit by bit.

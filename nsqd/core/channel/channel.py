@@ -17,6 +17,8 @@ See docs/contributing/design/channel.md#states-of-a-message-in-a-channel.
 
 from __future__ import annotations
 
+from collections import deque
+
 from nsqd.core.channel import expiry, failures
 from nsqd.core.channel.backlog import LOST_AT_ONCE, Backlog, ReadyMessages
 from nsqd.core.channel.buried import Buried, DeadLetter
@@ -36,7 +38,7 @@ from nsqd.core.timing.deferred import Deferred, Message
 from nsqd.core.timing.pause import Pause
 from nsqd.core.timing.throttle import Throttle
 from penstock.protocol.names import is_ephemeral
-from shared.topic_config import OnBury, OnExpire, Ordering
+from shared.topic_config import NO_TOPIC, OnBury, OnExpire, Ordering
 
 
 class Channel:
@@ -161,6 +163,8 @@ class Channel:
             self._drop_oldest()
         self.expire_at = None
         self._watch_expiry(self._agenda.now)
+        if settings.dead_letter != old.dead_letter:
+            self.forward_dead_letters()
         if (settings.ordering is Ordering.GROUP) != self.backlog.is_grouped:
             self._set_ordering()
         elif settings.on_bury is OnBury.SKIP and old.on_bury is OnBury.HOLD:
@@ -179,6 +183,7 @@ class Channel:
 
     def revived(self, now: int) -> None:
         """Take account of the messages that a restart has given the channel. `now`: monotonic ns."""
+        self.forward_dead_letters()
         self._expect_heads()
         self._watch_expiry(now)
 
@@ -230,8 +235,18 @@ class Channel:
         self.journal.bury(ordinal, message_id, attempts, failed, reason)
         self.count_outcome(BURIED, ordinal, message_id, attempts)
         self.buried.add(message_id, DeadLetter(ordinal, attempts, reason, self._agenda.wall, failed))
+        if self.settings.dead_letter != NO_TOPIC and reason in failures.REASONS:
+            self._agenda.dead_letters.setdefault(self, deque()).append(message_id)
         if self.settings.on_bury is OnBury.SKIP:
             self.ended(ordinal, 1)
+
+    def forward_dead_letters(self) -> None:
+        """Have all messages that failed too often go to the dead-letter topic, if the settings name one."""
+        self._agenda.dead_letters.pop(self, None)
+        if self.settings.dead_letter != NO_TOPIC:
+            failed = deque(name for name, letter in self.buried.items() if letter.reason in failures.REASONS)
+            if failed:
+                self._agenda.dead_letters[self] = failed
 
     def count_outcome(self, what: str, ordinal: int, message_id: bytes, attempts: int) -> None:
         """Count an outcome of a message if the channel is measured. `what`: REQUEUED, TIMED_OUT or BURIED of outcomes.py."""
@@ -471,6 +486,7 @@ class Channel:
 
     def move(self, agenda: Agenda) -> None:
         self._agenda = agenda
+        self.forward_dead_letters()
         if self.measures is not None:
             self.measures = Measures(self.latency, self.outcomes, agenda)
         due = self.next_due()

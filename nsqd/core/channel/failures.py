@@ -23,6 +23,7 @@ _ALL = 1 << 63  # above every ordinal
 # why messages come back, as the reasons of burials
 REQUEUED, TIMED_OUT, LOST = "requeued", "timed out", "connection lost"
 LOWERED = "max_attempts was lowered"  # a message that had failed so often before
+REASONS = frozenset((REQUEUED, TIMED_OUT, LOST, LOWERED))
 
 
 def note_lost(in_flight: InFlight, consumer: Consumer) -> None:

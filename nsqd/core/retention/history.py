@@ -4,11 +4,11 @@ An offset is a message's place in its topic's sequence on this node: dense, asce
 from `first` on can be read, except messages that are not durable yet. Reading changes nothing.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from nsqd.core.message.attributes import Attributes, unpack
+from nsqd.core.message.attributes import NONE, Attributes, unpack
 from nsqd.core.message.frame import cut, split
 from nsqd.core.retention.cursors import Cursor
 
@@ -77,6 +77,18 @@ class Plan(Protocol):
 
         Messages before that offset that are not among them are corrupt. Raises MessagesGone, OSError.
         """
+
+
+def read_messages(plans: Iterable[Plan], ordinals: Container[int]) -> Iterator[tuple[int, bytes, Attributes]]:
+    """Read plans, and yield the ordinal, the frame and the attributes of each of these messages that is not corrupt.
+
+    Raises MessagesGone, OSError.
+    """
+    for plan in plans:
+        for batch in plan.read()[0]:
+            for ordinal, frame in batch.messages():
+                if ordinal in ordinals:
+                    yield ordinal, frame, batch.attributes.behind(ordinal - batch.first) if batch.packed else NONE
 
 
 class History(Protocol):

@@ -52,7 +52,7 @@ class Agenda:
     """The agenda of one broker: the time of this turn, and what is to be done in it or later."""
 
     __slots__ = (
-        "_held", "awake", "index", "is_held", "is_stopping", "longest_gap", "now", "reclaimer", "scan_at",
+        "_held", "awake", "dead_letters", "index", "is_held", "is_stopping", "longest_gap", "now", "reclaimer", "scan_at",
         "stood_still_at", "unsealed", "unsealed_puts", "wall",
     )  # fmt: skip
 
@@ -67,6 +67,8 @@ class Agenda:
         self._held: dict[Server, None] = {}  # readers that were awake while deliveries were held
         self.is_stopping = False  # connections end because the node stops: what clients have in flight has not failed
         self.awake: dict[Server, None] = {}  # readers that may have messages for a consumer with room
+        # ids of messages that failed too often and are to go to another topic, the first buried first, by their channel
+        self.dead_letters: dict[Server, deque[bytes]] = {}
         self.unsealed: list[Source] = []  # topics with messages published in this turn
         self.unsealed_puts: list[Source] = []  # topics with jobs put in this turn
         self.index: DueQueue[ScanQueue] = DueQueue()  # queues by a lower bound of the earliest due time of each
@@ -139,6 +141,7 @@ class Agenda:
         self.cancel_scan(reader)
         self.awake.pop(reader, None)
         self._held.pop(reader, None)
+        self.dead_letters.pop(reader, None)
 
     def __repr__(self) -> str:
         return f"<Agenda: {len(self.awake)} awake, {len(self.index)} watched>"

@@ -39,5 +39,7 @@ async def test_messages_are_moved_only_to_where_the_user_may_publish(tmp_path: P
         form = {"action": "move", "state": "ready", "count": "5", "per_second": "1", "to": to}
         assert (await ask(tmp_path, "repair", "/messages/t/c", form)).status_code == status, to
         assert (await ask(tmp_path, "viewer", "/messages/t/c", form)).status_code == 403
+    form = {"action": "redrive", "state": "ready", "count": "5", "per_second": "1"}
+    assert (await ask(tmp_path, "repair", "/messages/t/c", form)).status_code == 403  # it may not publish to all topics
     for asked in ("state=dead", "state=ready&many=kick", "state=buried&many=requeue"):  # there are no such ones
         assert (await ask(tmp_path, "body-viewer", f"/messages/t/c?{asked}")).status_code == 400

@@ -44,6 +44,12 @@ def test_one_total_over_all_nodes_one_after_the_other() -> None:
     assert nodes["a"].acted == [0, 1, 2]
 
 
+def test_a_redrive_moves_messages_with_the_header_and_names_no_topic() -> None:
+    nodes = {"a": node(30)}
+    assert done_by(work_of(nodes, "redrive", contains="2"), 100) == sum("2" in str(one) for one in range(30))
+    assert {one["header"] for one in nodes["a"].asked} == {"dead-letter-topic"}
+
+
 def test_only_messages_that_match_a_filter() -> None:
     nodes = {"a": node(2500), "b": node(30)}
     matches = sum("7" in str(one) for one in [*range(2500), *range(30)])

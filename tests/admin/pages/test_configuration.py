@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 
 from admin.pages.configuration import limit_text
-from tests.admin.asking import visiting
+from tests.admin.asking import auth_file, bearer, visiting
 from tests.admin.conftest import json_answer
 from tests.admin.near_nodes import near
 from tests.async_tests import on_asyncio
@@ -149,6 +149,19 @@ async def test_what_one_node_refuses_is_said(tmp_path: Path) -> None:
         assert partly.status_code == 502
         assert "Done on some nodes only. 127.0.0.1:" in partly.text
         assert "cannot keep that many copies (INVALID_REPLICATE)" in partly.text
+
+
+@on_asyncio
+async def test_a_dead_letter_topic_needs_the_right_to_publish_to_it(tmp_path: Path) -> None:
+    roles = (
+        '[[role]]\nname = "own"\nrules = [{ verbs = ["stats", "configure", "publish"], topics = ["t", "t-dead"] }]\n'
+    )
+    node = Node()
+    with at(node, auth_file=auth_file(tmp_path, roles, robot=["own"])) as client:
+        client.headers.update(bearer("robot"))
+        for target, status in (("foreign", 403), ("t-dead", 303), ("none", 303), ("default", 303)):
+            form = hidden((await client.get(f"/configuration/t?dead_letter={target}")).text)
+            assert (await client.post("/configuration/t", data=form)).status_code == status, target
 
 
 @on_asyncio

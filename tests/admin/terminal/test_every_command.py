@@ -33,6 +33,7 @@ LINES = {
     "show": f"show t c {OFFSET} --node {FIRST}",
     "peek": "peek t c", "finish": "finish t c --state ready", "requeue": "requeue t c --state buried --count 9",
     "kick": "kick t c --state buried --all --yes", "bury": "bury t c --state ready", "move": "move t c --state ready --to u",
+    "redrive": "redrive t c --state ready --all --yes",
     "create": "create t/d", "delete": "delete t/d --yes", "empty": "empty t/c --yes", "pause": "pause t/c",
     "unpause": "unpause t/c", "config": "config t retention=1h", "drain": f"drain {FIRST} --yes", "undrain": f"undrain {FIRST}",
     "disconnect": f"disconnect t c {CLIENT} --yes", "request": "request GET /stats",

@@ -67,6 +67,22 @@ def test_an_action_on_a_state_takes_the_first_of_all_nodes(channel: list[LocalNo
     assert terminal("peek", "t", "c") == (0, "", "")
 
 
+def test_dead_letters_are_redriven_by_filters_at_a_rate(channel: list[LocalNode], terminal: Terminal) -> None:
+    for node, bodies in zip(channel, (("x1", "x2", "y1"), ("x3",)), strict=True):
+        for body in bodies:
+            sent = {"X-Nsq-Header-dead-letter-topic": "t", "X-Nsq-Header-why": body[0]}
+            node.client.post("/pub?topic=dead", content=body, headers=sent).raise_for_status()
+        post(node, "/pub", "no dead letter", topic="dead")
+        post(node, "/channel/create", topic="dead", channel="c")
+    redrive = ("redrive", "dead", "c", "--state", "ready", "--all")
+    assert terminal(*redrive, "--dry-run")[2] == "would redrive 4 of 4 ready in dead/c on 2 nodes\n"
+    for filters, count in ((("--grep", "x"), 3), (("--header", "why=y"), 1), (("--older", "1h"), 0)):
+        assert f"would redrive {count} of {count} ready" in terminal(*redrive, *filters, "--dry-run")[2]
+    assert terminal(*redrive, "--header", "why=x", "--rate", "100", "--yes")[:2] == (0, "3 moved\n")
+    assert sorted(terminal("peek", "t", "c", "-n", "20")[1].split()) == ["a", "b", "c", "d", "x1", "x2", "x3"]
+    assert sorted(terminal("peek", "dead", "c")[1].split("\n")) == ["", "no dead letter", "no dead letter", "y1"]
+
+
 def test_an_offset_belongs_to_a_node(channel: list[LocalNode], terminal: Terminal) -> None:
     code, out, error = terminal("finish", "t", "c", "--offset", "0")
     assert (code, out, f"give --node, one of {FIRST}, {SECOND}" in error) == (2, "", True)
@@ -104,6 +120,9 @@ def test_jobs_of_a_queue(nodes: list[LocalNode], terminal: Terminal) -> None:
     (("peek", "t", "c", "--queue", "q"), 2, "name either TOPIC and CHANNEL, or --queue"),
     (("peek", "t", "c", "--state", "gone"), 2, "expected ready, in_flight, deferred or buried"),
     (("move", "--queue", "q", "--to", "t", "--state", "ready"), 2, "only messages of a channel"),
+    (("kick", "--queue", "q", "--state", "buried", "--grep", "x"), 2, "filters are for messages of a channel"),
+    (("kick", "t", "c", "--offset", "1", "--grep", "x"), 2, "filters are for messages of a channel"),
+    (("kick", "t", "c", "--state", "buried", "--older", "soon"), 2, "Invalid time 'soon'"),
     (("finish", "--queue", "q", "--offset", "1"), 2, "--offset names messages of a channel, and --id jobs"),
     (("finish", "t", "c", "--id", "1"), 2, "--offset names messages of a channel, and --id jobs"),
     (("finish", "--queue", "q"), 2, "give either --id or --state"),

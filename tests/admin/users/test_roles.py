@@ -64,7 +64,7 @@ FORMS = {
     "publish": "/topics/t", "pause": "/topics/t", "unpause": "/topics/t/c", "empty": "/topics/t/c", "delete": "/topics/t",
     "create": "/lookup", "finish": "/messages/t/c", "finish-many": "/messages/t/c", "requeue": "/messages/t/c",
     "kick": "/messages/t/c",
-    "bury": "/messages/t/c", "move": "/messages/t/c", "disconnect": "/messages/t/c",
+    "bury": "/messages/t/c", "move": "/messages/t/c", "redrive": "/messages/t/c", "disconnect": "/messages/t/c",
     "release": "/tube", "drain": "/nodes/127.0.0.1:1", "undrain": "/nodes/127.0.0.1:1", "tombstone": "/nodes/127.0.0.1:1",
     "cancel": "/tasks/1", "configure": "/configuration/t", "forget": "/cluster", "promote": "/cluster", "snooze": "/alarms",
     "set-alarms": "/alarms/rules", "dismiss": "/nodes/127.0.0.1:1",

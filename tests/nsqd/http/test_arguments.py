@@ -50,6 +50,7 @@ BAD = {  # by what the reference says that values must be; the groups are bounds
     r"names of columns": lambda: ("nope", "depth,", ",", "drain"),
     r"TOPIC/NAME or TOPIC/NAME/LOG": lambda: ("", "t"),
     r"up to \d+ times": lambda: (),
+    r"the name of a topic .*, or default": lambda: ("", "no name!", "t#ephemeral", "x" * MANY),
     r".*, or default": lambda: ("", "nope", "-1", "DEFAULT", "1" * 20, "9" * MANY),
     r"(?:[a-z_, ]+ or )?[a-z_]+": lambda: ("", "nope", "READY", "ready "),
     "": lambda: (),

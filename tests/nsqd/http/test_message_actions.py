@@ -56,6 +56,22 @@ def test_they_are_moved_and_survive_a_kill() -> None:
     assert sorted(drained(node, "to", "c", 4)) == [b"buried", b"deferred", b"in_flight", b"ready"]
 
 
+def test_dead_letters_go_back_to_where_they_come_from_and_begin_afresh(node: LocalNode) -> None:
+    publish(node, "origin")
+    headers = {"dead-letter-topic": "before,origin", "dead-letter-reason": "timed out", "own": "x"}
+    for changed in ({}, {"dead-letter-topic": "gone"}, {"dead-letter-topic": "before"}, {"dead-letter-topic": ""}, {}):
+        sent = {f"X-Nsq-Header-{name}": value for name, value in (headers | changed).items()}
+        node.client.post("/pub?topic=failed", content=b"m", headers=sent).raise_for_status()
+    publish(node, "failed", b"no headers")
+    assert act(node, "move", "failed", state="ready", count=1000) == {"moved": 2}
+    assert [one["headers"] for one in look(node, "origin", "ready")["messages"]] == [{"own": "x"}] * 2
+    assert act(node, "move", "failed", state="ready", count=1, to="elsewhere") == {"moved": 1}
+    publish(node, "elsewhere")
+    (found,) = look(node, "elsewhere", "ready")["messages"]
+    assert found["headers"] == headers | {"dead-letter-topic": "gone"}
+    assert counts(node, "failed") == (3, 0, 0, 0)
+
+
 @each("what, arguments, error", [
     ("finish", {}, (400, "MISSING_ARG_OFFSET")),
     ("finish", {"state": "ready"}, (400, "MISSING_ARG_COUNT")),

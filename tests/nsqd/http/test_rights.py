@@ -21,7 +21,7 @@ WRONG = {"Authorization": "Bearer pst_" + "x" * 43}
 
 class Guarded:
     def __init__(self, file: Path) -> None:
-        write(file, "orders", "creator", "keeper", *BUILT_IN)
+        write(file, "orders", "creator", "keeper", "owner", *BUILT_IN)
         self.client = LocalNode("-auth-file", str(file)).client
 
     def ask(self, method: str, path: str, name: str = "", **headers: str) -> httpx.Response:
@@ -74,6 +74,19 @@ def test_a_backup_needs_the_right_to_read_everything(guarded: Guarded) -> None:
     assert guarded.ask("GET", "/backup", "keeper").status_code == 403
     assert guarded.ask("GET", "/config/log_level", "keeper").status_code == 200
     assert guarded.ask("GET", "/backup", "admin").status_code == 200
+
+
+def test_a_dead_letter_topic_and_a_redrive_need_the_right_to_publish(guarded: Guarded) -> None:
+    for topic in ("owned", "foreign"):
+        assert guarded.ask("POST", f"/topic/create?topic={topic}", "admin").status_code == 200
+    assert guarded.ask("POST", "/channel/create?topic=owned&channel=c", "admin").status_code == 200
+    for path in ("/topic/config?topic=owned&", "/topic/config?topic=owned&channel=c&", "/topic/create?topic=owned-2&"):
+        for target, status in (("foreign", 403), ("owned-dead", 200), ("none", 200), ("default", 200)):
+            assert guarded.ask("POST", f"{path}dead_letter={target}", "owner").status_code == status
+    move = "/channel/messages/move?topic=owned&channel=c&state=ready&count=1"
+    for target, status in (("", 403), ("&to=", 403), ("&to=foreign", 403), ("&to=owned-dead", 200)):
+        assert guarded.ask("POST", move + target, "owner").status_code == status
+    assert guarded.ask("POST", move, "admin").status_code == 200
 
 
 def test_who_may_create_a_topic_does_not_configure_one_that_is_there(guarded: Guarded) -> None:

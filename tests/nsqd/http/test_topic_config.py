@@ -14,7 +14,7 @@ NODES_OWN = {
     "durability": "always", "retention": "0s", "retention_bytes": 0, "replicate": 1, "max_attempts": 0,
     "retry": "none", "concurrency": 0, "rate": 0, "ttl": "0s", "on_expire": "drop", "max_length": 0,
     "overflow": "refuse", "ordering": "none",
-    "on_bury": "skip", "of_its_own": [], "channels": [],
+    "on_bury": "skip", "dead_letter": "none", "of_its_own": [], "channels": [],
 }  # fmt: skip
 
 
@@ -53,7 +53,8 @@ def test_a_topic_is_made_with_its_config_and_making_it_again_changes_only_what_i
     ({"retention": "99999999999h"}, "INVALID_RETENTION"), ({"retention": "1h<script>"}, "INVALID_RETENTION"),
     ({"retention_bytes": "1k"}, "INVALID_RETENTION_BYTES"), ({"replicate": "0"}, "INVALID_REPLICATE"),
     ({"replicate": "2"}, "INVALID_REPLICATE"), ({"max_attempts": "65536"}, "INVALID_MAX_ATTEMPTS"),
-    ({"durability": "os", "retention": "x"}, "INVALID_RETENTION"),
+    ({"durability": "os", "retention": "x"}, "INVALID_RETENTION"), ({"dead_letter": "x#ephemeral"}, "INVALID_DEAD_LETTER"),
+    ({"dead_letter": "no topic"}, "INVALID_DEAD_LETTER"),
 ])  # fmt: skip
 @each("path", ["/topic/config", "/topic/create"])
 def test_bad_values_change_nothing(node: LocalNode, path: str, arguments: dict[str, str], error: str) -> None:
@@ -67,6 +68,8 @@ def test_bad_values_change_nothing(node: LocalNode, path: str, arguments: dict[s
     ({"topic": "nowhere", "durability": "os"}, 404, "TOPIC_NOT_FOUND"),
     ({"topic": "nowhere"}, 400, "MISSING_ARG_SETTING"),
     ({"topic": "e#ephemeral", "durability": "os"}, 400, "EPHEMERAL_TOPIC"),
+    ({"topic": "t", "dead_letter": "t"}, 400, "DEAD_LETTER_TO_ITSELF"),
+    ({"topic": "t", "channel": "c", "dead_letter": "t"}, 400, "DEAD_LETTER_TO_ITSELF"),
 ])  # fmt: skip
 def test_what_cannot_be_configured(node: LocalNode, arguments: dict[str, str], status: int, error: str) -> None:
     assert refused(node, "/topic/config", **arguments) == (status, error)
@@ -78,7 +81,8 @@ def test_a_channel_has_settings_of_its_own_over_a_kill_too(node: LocalNode) -> N
     post(node, "/topic/config", topic="t", channel="c", concurrency="2")
     node = node.killed()
     assert get(node, "/topic/config", topic="t", channel="c") == {
-        "topic": "t", "channel": "c", "ordering": "none", "on_bury": "skip", "of_its_own": ["concurrency"],
+        "topic": "t", "channel": "c", "ordering": "none", "on_bury": "skip", "dead_letter": "none",
+        "of_its_own": ["concurrency"],
     } | of_the_channel  # fmt: skip
     assert (reply_of(node, "t")["channels"], reply_of(node, "t")["concurrency"]) == (["c"], 0)
     post(node, "/topic/config", topic="t", channel="c", concurrency="default")
