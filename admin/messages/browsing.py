@@ -241,6 +241,7 @@ def _tube_row(node: str, data: JsonObject) -> JsonObject:
         "waiting_count": max(0, counts["waiting_count"] - disque - nodes),
         "disque_waiting_count": disque, "node_waiting_count": nodes,
         "queue_paused": paused if paused in QUEUE_PAUSES else "none", "pause_left": number(data.get("pause_left")),
+        "oldest": number(data.get("oldest")), "oldest_job": number(data.get("oldest_job")),
     }  # fmt: skip
 
 

@@ -84,8 +84,10 @@ PUBLISHERS: Table[Publisher] = Table((
 ), "publishers", has_own_order=True)  # fmt: skip
 TUBES: Table[JsonObject] = Table((
     *_columns(_item, is_text=True, tube_name="Tube", node="Node"),
+    *_columns(_item, ready_count="Ready"),
+    Column("oldest", "Oldest ready", lambda row: age_of(row.get("oldest", 0))),
     *_columns(
-        _item, ready_count="Ready", urgent_count="Urgent", reserved_count="Reserved", delayed_count="Delayed",
+        _item, urgent_count="Urgent", reserved_count="Reserved", delayed_count="Delayed",
         buried_count="Buried", job_count="Total jobs", using_count="beanstalkd: using", watching_count="watching",
         waiting_count="waiting", disque_waiting_count="Disque: waiting", node_waiting_count="Nodes waiting",
     ),

@@ -31,16 +31,20 @@ class ChannelCounts(Struct, rename=NAMES):
     requeued: Count = 0
     timed_out: Count = 0
     messages: Count = 0
+    oldest: Count = (
+        0  # when the next message was published, ns since the epoch; 0: nothing is ready, or the nsqd is NSQ's
+    )
     paused: bool = False
 
     def add(self, other: ChannelCounts) -> None:
-        """Add the counts of the same channel at another node."""
+        """Add the same channel at another node."""
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.oldest = min(self.oldest or other.oldest, other.oldest or self.oldest)
         self.paused |= other.paused
 
 
-_COUNTS = tuple(name for name in ChannelCounts.__struct_fields__ if name not in ("channel", "paused"))
+_COUNTS = tuple(name for name in ChannelCounts.__struct_fields__ if name not in ("channel", "oldest", "paused"))
 
 
 class TopicCounts(Struct, rename={"name": "topic_name"}):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -13,12 +14,15 @@ from admin.nodes.cluster import WITHOUT_CLIENTS
 from admin.nodes.merge import LONGEST_NAME
 from admin.nodes.overview import MOST_NAMES
 from admin.nodes.upstreams import Gathered
+from admin.nodes.views import duration
 from admin.terminal.arguments import add_command, name_of
 from admin.terminal.channel_counts import StatsAnswer, summed
 from admin.terminal.session import Session
+from admin.times import UNKNOWN
 from shared.json_fields import JsonObject, number, objects, text
 from shared.terminal.commands import CommandError, Commands, WrongArguments, whole_number
 from shared.terminal.output import Column, Row, numbers, print_rows
+from shared.values import SECOND
 
 COUNTS = ("channels", "clients", "depth", "in_flight", "deferred", "buried", "messages")
 PAGE, MOST_TUBES = 1000, 100_000  # tubes in one answer, and of a node
@@ -32,22 +36,33 @@ def _is_in_trouble(row: Row) -> str:
     return "red" if row.get("buried") else ""
 
 
+def _duration(seconds: float | None) -> str:
+    return UNKNOWN if seconds is None else duration(seconds * SECOND)
+
+
+def _age(oldest: int) -> float | None:
+    """Return the age in s of a message that was published at `oldest` (ns since the epoch); None for 0."""
+    return round(max(0, time.time_ns() - oldest) / SECOND, 3) if oldest else None
+
+
 def _paused(row: Row) -> str:
     return "yellow" if row.get("paused") not in (False, None, "none", "") else ""
 
 
+OLDEST = Column("oldest", text=_duration, is_number=True)  # in JSON: s
 TOPICS = (
     Column("topic"), *numbers("channels", "clients", "depth", "in_flight", "deferred"),
     Column("buried", is_number=True, style=_is_in_trouble), *numbers("messages"), Column("paused", style=_paused),
 )  # fmt: skip
 CHANNELS = (
-    Column("topic"), Column("channel"), *numbers("clients", "depth", "in_flight", "deferred"),
+    Column("topic"), Column("channel"), *numbers("clients", "depth"), OLDEST, *numbers("in_flight", "deferred"),
     Column("buried", is_number=True, style=_is_in_trouble), *numbers("requeued", "timed_out", "messages"),
     Column("paused", style=_paused),
 )  # fmt: skip
 TUBES = (
-    Column("tube"), *numbers("ready", "reserved", "delayed"), Column("buried", is_number=True, style=_is_in_trouble),
-    *numbers("waiting", "using", "watching", "jobs"), Column("paused", style=_paused),
+    Column("tube"), *numbers("ready"), OLDEST, *numbers("reserved", "delayed"),
+    Column("buried", is_number=True, style=_is_in_trouble), *numbers("waiting", "using", "watching", "jobs"),
+    Column("paused", style=_paused),
 )  # fmt: skip
 CLIENTS = (
     Column("topic"), Column("channel"), Column("client_id", "CLIENT"), Column("remote_address", "ADDRESS"),
@@ -141,7 +156,10 @@ async def _channels(session: Session, arguments: argparse.Namespace) -> int:
     addresses = [one.address for one in await session.producers(arguments.topic)]
     asked = WITHOUT_CLIENTS | ({"topic": arguments.topic} if arguments.topic else {})
     answers = await session.decoded(addresses, "/stats", asked, StatsAnswer)
-    rows = [{"topic": topic, **asdict(counts)} for (topic, _), counts in summed(answers.values()).items()]
+    rows = [
+        {"topic": topic, **asdict(counts), "oldest": _age(counts.oldest)}
+        for (topic, _), counts in summed(answers.values()).items()
+    ]
     return _print(rows, CHANNELS, arguments, "no channels")
 
 
@@ -156,9 +174,12 @@ async def _tubes(session: Session, arguments: argparse.Namespace) -> int:
     session.note(gathered.errors)
     sums: dict[str, Counter[str]] = {}
     paused: dict[str, str] = {}
+    oldest: dict[str, int] = {}
     for one in (one for listed in gathered.answers.values() for one in listed):
         name = text(one.get("tube_name"))[:LONGEST_NAME]
         sums.setdefault(name, Counter()).update({key: number(one.get(f"{key}_count")) for key in (*_TUBES, "job")})
+        if since := number(one.get("oldest")):
+            oldest[name] = min(since, oldest.get(name, since))
         state = text(one.get("queue_paused")) or "none"
         paused[name] = (
             state
@@ -168,10 +189,13 @@ async def _tubes(session: Session, arguments: argparse.Namespace) -> int:
             else paused.get(name, "none")
         )
     rows = [
-        {"tube": name, **{key: counts[key] for key in _TUBES}, "jobs": counts["job"], "paused": paused[name]}
+        {
+            "tube": name, **{key: counts[key] for key in _TUBES}, "oldest": _age(oldest.get(name, 0)),
+            "jobs": counts["job"], "paused": paused[name],
+        }
         for name, counts in sorted(sums.items())
         if not arguments.names or name in arguments.names
-    ]
+    ]  # fmt: skip
     _print(rows, TUBES, arguments, "no tubes")
     if absent := set(arguments.names) - sums.keys():
         raise CommandError(f"tube {min(absent)} was not found")

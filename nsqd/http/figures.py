@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from nsqd.core.broker import Broker
 from nsqd.core.channel.channel import Channel
-from nsqd.core.observation.sums import channel_sums, topic_depth
+from nsqd.core.observation.sums import channel_sums, oldest_of_channel, oldest_of_topic, oldest_of_tube, topic_depth
 from nsqd.core.reader import ReaderKind
 from nsqd.core.sequence.store import LogFigures
 from nsqd.core.timing.scan import ScanStatistics
@@ -38,13 +38,16 @@ class FigureRow(NamedTuple):
     key: tuple[str, ...]  # (topic,) or (topic, channel); (tube,); (topic, cursor)
     gauges: tuple[int, ...]
     counters: tuple[int, ...]
+    ages: tuple[int, ...] = ()  # ns since the oldest of its messages were published; 0: there are none
 
 
 TOPIC_GAUGES, TOPIC_COUNTERS = ("depth",), ("messages", "message_bytes", "dropped", "duplicates")
+TOPIC_AGES = CHANNEL_AGES = ("oldest",)
 CHANNEL_GAUGES = ("depth", "in_flight", "deferred", "buried", "clients")
 CHANNEL_COUNTERS = ("messages", "requeued", "timed_out", "dropped")
 CURSOR_GAUGES, CURSOR_COUNTERS = ("lag",), ("read",)
 TUBE_GAUGES, TUBE_COUNTERS = ("ready", "reserved", "delayed", "buried", "urgent", "waiting"), ("jobs",)
+TUBE_AGES = ("oldest", "oldest_job")
 
 
 class RowChoice:
@@ -76,7 +79,8 @@ class RowChoice:
             return None
         # for a sum of no rows: zeros, at least as many as any kind has
         gauges = add([row.gauges for row in others]) or (0,) * len(TUBE_GAUGES)
-        return FigureRow((), gauges, self._total)
+        ages = tuple(map(max, zip(*(row.ages for row in others), strict=True))) or (0,) * len(TUBE_AGES)
+        return FigureRow((), gauges, self._total, ages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +120,15 @@ def _walk(broker: Broker) -> Iterator[tuple[str, FigureRow]]:
 
     The iterator may be advanced only in the trio thread.
     """
+    wall = broker.wall
     for topic in list(broker.topics.values()):
         if topic.deleted:
             continue
-        yield "topics", _topic(topic)
+        yield "topics", _topic(topic, wall)
         for reader in list(topic.readers.values()):
             if not reader.deleted:
                 rows, row_of = _ROWS[reader.kind]
-                yield rows, row_of(reader)
+                yield rows, row_of(reader, wall)
         for name, cursor in list(topic.cursors.items()):
             yield (
                 "cursors",
@@ -131,27 +136,34 @@ def _walk(broker: Broker) -> Iterator[tuple[str, FigureRow]]:
             )
 
 
-def _topic(topic: Topic) -> FigureRow:
-    intake = topic.intake
+def _topic(topic: Topic, wall: int) -> FigureRow:
+    intake, depth = topic.intake, topic_depth(topic)
     counters = intake.message_count, intake.message_bytes, intake.dropped_count, intake.duplicate_count
-    return FigureRow((topic.name,), (topic_depth(topic),), counters)
+    return FigureRow((topic.name,), (depth,), counters, _ages(wall, oldest_of_topic(topic) if depth else 0))
 
 
-def _channel(channel: Channel) -> FigureRow:
+def _channel(channel: Channel, wall: int) -> FigureRow:
     sums = channel_sums(channel)
     gauges = sums.depth, sums.in_flight, sums.deferred, sums.buried, len(channel.consumers)
     counters = sums.messages, sums.requeued, sums.timed_out, sums.dropped
-    return FigureRow((channel.topic_name, channel.name), gauges, counters)
+    ages = _ages(wall, oldest_of_channel(channel) if sums.depth else 0)
+    return FigureRow((channel.topic_name, channel.name), gauges, counters, ages)
 
 
-def _tube(tube: Tube) -> FigureRow:
+def _tube(tube: Tube, wall: int) -> FigureRow:
     parts = [(*one.counts(), one.table.urgent, one.total) for one in tube.shards]
     *gauges, total = map(sum, zip(*parts, strict=True))
-    return FigureRow((tube.topic_name,), (*gauges, tube.waiters.count_at(tube.topic_name)), (total,))
+    gauges.append(tube.waiters.count_at(tube.topic_name))
+    return FigureRow((tube.topic_name,), tuple(gauges), (total,), _ages(wall, *oldest_of_tube(tube.shards)))
 
 
-# For each kind of reader: the field of NodeFigures for its rows, and the function that makes a row.
-_ROWS: dict[ReaderKind, tuple[str, Callable[[Any], FigureRow]]] = {
+def _ages(wall: int, *oldest: int) -> tuple[int, ...]:
+    """Return the ages at `wall` of messages that were published at these times, all in ns; 0 for those that do not exist."""
+    return tuple(max(0, wall - time) if time else 0 for time in oldest)
+
+
+# For each kind of reader: the field of NodeFigures for its rows, and the function that makes a row at `wall`.
+_ROWS: dict[ReaderKind, tuple[str, Callable[[Any, int], FigureRow]]] = {
     ReaderKind.CHANNEL: ("channels", _channel),
     ReaderKind.WORK_QUEUE: ("tubes", _tube),
 }

@@ -14,12 +14,15 @@ from nsqd.core.timing.scan import ScanStatistics
 from nsqd.http.cluster_metrics import cluster_families
 from nsqd.http.coalescing import Coalescing
 from nsqd.http.figures import (
+    CHANNEL_AGES,
     CHANNEL_COUNTERS,
     CHANNEL_GAUGES,
     CURSOR_COUNTERS,
     CURSOR_GAUGES,
+    TOPIC_AGES,
     TOPIC_COUNTERS,
     TOPIC_GAUGES,
+    TUBE_AGES,
     TUBE_COUNTERS,
     TUBE_GAUGES,
     FigureRow,
@@ -34,6 +37,7 @@ from shared.audit.trail import TrailFigures
 from shared.budget import BudgetFigures
 from shared.histogram import Histogram
 from shared.http.process_metrics import process_families
+from shared.values import SECOND
 
 SLOW = 0.5  # s: an answer that took longer to make is reused for a while
 OTHER = "(other)"  # topic and channel of the sum over all that have no series of their own; no name can be this
@@ -59,10 +63,15 @@ _HELP = {
     "urgent": "Ready jobs with a priority below 1024",
     "waiting": "Workers that wait for a job",
     "jobs": "Jobs that came",
+    "oldest": "Age of the next message to be delivered, or 0",
     "lag": "Messages that the owner of a cursor has not read yet",
     "read": "Messages before the cursor",
 }
-_TUBE_HELP = {"buried": "Jobs buried until they are kicked"}
+_TUBE_HELP = {
+    "buried": "Jobs buried until they are kicked",
+    "oldest": "Age of the oldest ready job, or 0",
+    "oldest_job": "Age of the oldest job in any state, or 0",
+}
 
 
 class MetricsRoute:
@@ -107,10 +116,12 @@ class MetricsRoute:
             *_log(figures.log),
             *_buffers(figures.buffers),
             *(_audit(self._node.audit.figures()) if self._node.audit is not None else ()),
-            *_labelled("topic", TOPIC_GAUGES, TOPIC_COUNTERS, *self._topics.choose(figures.topics)),
-            *_labelled("channel", CHANNEL_GAUGES, CHANNEL_COUNTERS, *self._channels.choose(figures.channels)),
-            *_labelled("tube", TUBE_GAUGES, TUBE_COUNTERS, *self._tubes.choose(figures.tubes)),
-            *_labelled("cursor", CURSOR_GAUGES, CURSOR_COUNTERS, *self._cursors.choose(figures.cursors)),
+            *_labelled("topic", TOPIC_GAUGES, TOPIC_COUNTERS, TOPIC_AGES, *self._topics.choose(figures.topics)),
+            *_labelled(
+                "channel", CHANNEL_GAUGES, CHANNEL_COUNTERS, CHANNEL_AGES, *self._channels.choose(figures.channels)
+            ),
+            *_labelled("tube", TUBE_GAUGES, TUBE_COUNTERS, TUBE_AGES, *self._tubes.choose(figures.tubes)),
+            *_labelled("cursor", CURSOR_GAUGES, CURSOR_COUNTERS, (), *self._cursors.choose(figures.cursors)),
             *(() if identities is None else identity_families(*self._identities.choose(identities), OTHER)),
             *_latency(figures.latency),
             *process_families("nsqd", self._node.dates),
@@ -228,9 +239,17 @@ def _scan(scan: ScanStatistics) -> Iterator[Metric]:
 
 
 def _labelled(
-    kind: str, gauges: Sequence[str], counters: Sequence[str], chosen: Sequence[FigureRow], rest: FigureRow | None
+    kind: str,
+    gauges: Sequence[str],
+    counters: Sequence[str],
+    ages: Sequence[str],
+    chosen: Sequence[FigureRow],
+    rest: FigureRow | None,
 ) -> Iterator[Metric]:
-    """Yield series for topics, channels, tubes or cursors, one for each chosen row, and one for the sum of the rest."""
+    """Yield series for topics, channels, tubes or cursors: one for each chosen row, and one for the rest.
+
+    That of the rest is the sum, or the greatest age.
+    """
     labels = ["topic", kind] if kind in ("channel", "cursor") else [kind]
     texts = _HELP | _TUBE_HELP if kind == "tube" else _HELP
     rows = [*chosen, rest._replace(key=(OTHER,) * len(labels))] if rest else chosen
@@ -244,6 +263,11 @@ def _labelled(
         for row in rows:
             counter.add_metric(row.key, row.counters[place])
         yield counter
+    for place, name in enumerate(ages):
+        age = GaugeMetricFamily(f"nsqd_{kind}_{name}_age_seconds", f"{texts[name]}, by {kind}", labels=labels)
+        for row in rows:
+            age.add_metric(row.key, row.ages[place] / SECOND)
+        yield age
 
 
 def _latency(latency: Histogram | None) -> Iterator[Metric]:

@@ -5,6 +5,8 @@ found, and the answer is written, in the HTTP thread, topic by topic, because on
 thread run. A picture of more than one topic is taken once at a time: requests that come meanwhile share the next one. The
 reactor asks for a small picture of one topic itself, and answers it in the turn.
 
+With `X-Nsq-Extensions: true` topics and channels have one more key: `oldest`, as in /topic/ages.
+
 See docs/contributing/design/nsq-http.md#statistics.
 """
 
@@ -23,6 +25,8 @@ from nsqd.core.observation.sums import (
     channel_sums,
     deliveries_by_distance,
     is_paused,
+    oldest_of_channel,
+    oldest_of_topic,
     topic_backend_depth,
     topic_depth,
 )
@@ -195,15 +199,17 @@ def _listed(value: Any) -> str:
 
 def _topic(topic: Topic, wanted: StatsArguments, owners: dict[Any, Peer], now: int) -> dict[str, Any]:
     channels = [topic.channels[name] for name in sorted(topic.channels) if wanted.channel in ("", name)]
+    depth = topic_depth(topic)
     return {
         "topic_name": topic.name,
         "channels": [_channel(channel, wanted, owners, now) for channel in channels],
-        "depth": topic_depth(topic),
+        "depth": depth,
         "backend_depth": topic_backend_depth(topic),
         "message_count": topic.intake.message_count,
         "message_bytes": topic.intake.message_bytes,
         "paused": is_paused(topic),
         LATENCY: [_latency(channel, now) for channel in topic.channels.values()],
+        **({"oldest": oldest_of_topic(topic) if depth else 0} if wanted.extended else {}),
     }
 
 
@@ -226,6 +232,7 @@ def _channel(channel: Channel, wanted: StatsArguments, owners: dict[Any, Peer], 
         "clients": _clients(peers, wanted) if wanted.clients else None,
         "paused": sums.paused,
         LATENCY: [_latency(channel, now)],
+        **({"oldest": oldest_of_channel(channel) if sums.depth else 0} if wanted.extended else {}),
     }
 
 

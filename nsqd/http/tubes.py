@@ -10,8 +10,9 @@
 Each tube has `tube_name`, `urgent_count`, `ready_count`, `reserved_count`, `delayed_count`, `buried_count`, `job_count` (all
 jobs that ever came), `using_count` and `watching_count` (clients; those of Disque watch while they wait), `waiting_count`
 (clients and other nodes that wait for a job), of which `disque_waiting_count` are clients of Disque and `node_waiting_count`
-other nodes of the cluster, `queue_paused` (in, out, all or none: the pause of the queue), and `pause_left` in s; 4294967295 if
-the queue is paused until that is ended. /stats has the same about a topic that is a tube. For the jobs in tubes see
+other nodes of the cluster, `queue_paused` (in, out, all or none: the pause of the queue), `pause_left` in s (4294967295: until
+the pause is ended), and `oldest` and `oldest_job`: when the oldest ready job, and the oldest in any state, were put, ns since
+the epoch; 0: there is none. /stats has the same about a topic that is a tube. For the jobs in tubes see
 nsqd/http/jobs.py.
 """
 
@@ -23,6 +24,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from nsqd.core.observation.sums import oldest_of_tube
 from nsqd.core.timing.pause import Pause
 from nsqd.core.tubes import Tubes
 from nsqd.core.work_queue.job import JobState
@@ -91,6 +93,7 @@ def tube_figures(tubes: Tubes, name: str, now: int) -> dict[str, Any]:
     """Count a tube's jobs in each state, all jobs that ever came, and its clients; `pause_left` is in s."""
     tube, users = tubes.tube(name), tubes.listed.users.get(name)
     everywhere, waiting = tubes.everywhere(name), tubes.waiters.kinds_at(name)
+    oldest, oldest_job = oldest_of_tube(everywhere)
     counts = {state: sum(one.table.counts[state] for one in everywhere) for state in JobState}
     return {
         "urgent_count": sum(one.table.urgent for one in everywhere),
@@ -106,6 +109,8 @@ def tube_figures(tubes: Tubes, name: str, now: int) -> dict[str, Any]:
         "node_waiting_count": waiting.nodes,
         "pause_left": tube.pause_left(now) if tube is not None else 0,
         "queue_paused": _ways(everywhere),
+        "oldest": oldest,
+        "oldest_job": oldest_job,
     }
 
 

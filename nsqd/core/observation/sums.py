@@ -1,5 +1,6 @@
 """Sums over all logs that the node leads, its own and promoted ones: the messages and counts of a topic or a channel."""
 
+from collections.abc import Sequence
 from operator import add
 from typing import NamedTuple
 
@@ -7,6 +8,7 @@ from nsqd.core.channel.channel import Channel
 from nsqd.core.measurement.outcomes import Outcome
 from nsqd.core.observation import backlog_age
 from nsqd.core.topic import Topic
+from nsqd.core.work_queue.tube import Tube
 
 
 class ChannelSums(NamedTuple):
@@ -96,6 +98,13 @@ def oldest_of_channel(channel: Channel) -> int:
         return backlog_age.oldest_of_channel(channel)
     times = (backlog_age.oldest_of_channel(one) for one in channel.shards if one.depth)
     return min((time for time in times if time), default=0)
+
+
+def oldest_of_tube(shards: Sequence[Tube]) -> tuple[int, int]:
+    """Return when the oldest ready job and the oldest in any state were put, the earliest of all logs: see JobTable.oldest."""
+    times = [one.table.oldest() for one in shards]
+    ready = min((time for time, _ in times if time), default=0)
+    return ready, min((time for _, time in times if time), default=0)
 
 
 class Totals(NamedTuple):

@@ -14,6 +14,7 @@ from nsqd.core.work_queue.job import (
     BRIEF,
     DUE,
     DUE_AT,
+    LIFE,
     OUTLINE,
     RESERVATION,
     ROW,
@@ -32,7 +33,7 @@ PAGE = 64  # jobs: the memory of a page is released when the last of its jobs is
 MOST_BATCHES = 8  # in a page: twice as many would take nearly what the rows do
 _ROW_SIZE = ROW.size
 _ABSENT = bytes(_ROW_SIZE)
-_RESERVED = int(JobState.RESERVED)
+_READY, _RESERVED = int(JobState.READY), int(JobState.RESERVED)
 
 Brief = tuple[int, int, int, int]  # id, priority, due, state
 # index of the first row, number of jobs, id of the first, and their rows without the id
@@ -330,6 +331,26 @@ class JobPages:
         first, rows = pages[place] * PAGE, self.page(pages[place])
         older = [at for at in range(PAGE) if rows[at * ROW.size + STATE_AT] and _sequence(rows, at) <= sequence]
         return first + older[-1] + 1 if older else first
+
+    def oldest(self, most: int) -> tuple[int, int]:
+        """Return when the first ready job and the first in any state were created (ns since the epoch); 0: there is none.
+
+        The ready one is looked for in the first `most` pages.
+        """
+        pages = self.pages()[:most]
+        if not pages:
+            return 0, 0
+        first = self._states(pages[0])
+        of_all = self._created(pages[0], len(first) - len(first.lstrip(b"\0")))
+        for page in pages:
+            index = self._states(page).find(_READY)
+            if index >= 0:
+                return self._created(page, index), of_all
+        return 0, of_all
+
+    def _created(self, page: int, index: int) -> int:
+        created, _ = LIFE.unpack_from(self.page(page), index * _ROW_SIZE)
+        return int(created)
 
     def _last_sequence(self, page: int) -> int:
         rows = self.page(page)

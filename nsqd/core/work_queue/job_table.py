@@ -17,6 +17,7 @@ from nsqd.core.work_queue.job import Job, JobState, Outline, expiry
 from nsqd.core.work_queue.job_pages import Brief, JobPages
 from nsqd.core.work_queue.lifetimes import Lifetimes
 
+SEARCHED_PAGES = 256  # of 64 jobs: 0.1 ms
 FREED_AT_ONCE = 1000  # runs of entries, or buried jobs: 0.1 ms
 URGENT = 1024  # priorities below this one are urgent
 _BITS = 48  # low bits of an entry, which are the ordinal
@@ -271,6 +272,16 @@ class JobTable:
     def first(self, state: JobState) -> Job | None:
         """Return the next job in any state: like `head`, or the one that was buried first."""
         return next(iter(self.first_buried()), None) if state is _BURIED else self.head(state)
+
+    def oldest(self) -> tuple[int, int]:
+        """Return when the oldest ready job and the oldest in any state were created (ns since the epoch); 0: there is none.
+
+        If the SEARCHED_PAGES pages with the oldest jobs have no ready one, the ready job that is next counts as the oldest.
+        """
+        ready, of_all = self.jobs.oldest(SEARCHED_PAGES)
+        if not ready and self.counts[_READY] and (job := self.head()) is not None:
+            ready = job.created
+        return ready, of_all
 
     def next_due(self) -> int | None:
         """Return the end of the next delay or reservation (ns), or None if there is none."""

@@ -194,7 +194,7 @@ class Operator(Borrower):
         if name not in tubes.listed.counters:
             self.fail(NOT_FOUND)
         else:
-            self.reply(stats.dictionary(stats.tube_stats(tubes, name, tubes.tube(name), self.now)))
+            self.reply(stats.dictionary(stats.tube_stats(tubes, name, tubes.tube(name), self.now, tubes.wall)))
 
     def _list_tubes(self) -> None:
         self._count("list-tubes")

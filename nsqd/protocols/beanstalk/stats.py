@@ -6,6 +6,7 @@ See docs/contributing/design/beanstalkd.md#statistics.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from nsqd.core.observation.sums import oldest_of_tube
 from nsqd.core.tubes import Tubes
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
@@ -99,12 +100,16 @@ def node_stats(tubes: Tubes, figures: ServerFigures, draining: bool) -> dict[str
     }
 
 
-def tube_stats(tubes: Tubes, name: str, tube: Tube | None, now: int) -> dict[str, object]:
-    """Return the statistics of `stats-tube` for a listed tube; `tube` may be None if it is only used or watched."""
+def tube_stats(tubes: Tubes, name: str, tube: Tube | None, now: int, wall: int) -> dict[str, object]:
+    """Return the statistics of `stats-tube` for a listed tube; `tube` may be None if it is only used or watched.
+
+    `now` is monotonic ns, `wall` ns since the epoch.
+    """
     users, counters = tubes.listed.users.get(name, _NOBODY), tubes.listed.counters[name]
     everywhere = tubes.everywhere(name)
     counts = {state: sum(one.table.counts[state] for one in everywhere) for state in JobState}
     left = max(0, tube.pause_until - now) if tube is not None else 0
+    oldest, _ = oldest_of_tube(everywhere)
     return {
         "name": quoted(name),
         "current-jobs-urgent": sum(one.table.urgent for one in everywhere),
@@ -120,6 +125,7 @@ def tube_stats(tubes: Tubes, name: str, tube: Tube | None, now: int) -> dict[str
         "cmd-pause-tube": counters["pause-tube"],
         "pause": tube.pause_asked // SECOND if tube is not None and left else 0,
         "pause-time-left": left // SECOND,
+        "oldest-ready-age": max(0, wall - oldest) // SECOND if oldest else 0,  # not in the original
     }
 
 

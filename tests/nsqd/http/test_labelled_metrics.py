@@ -3,6 +3,7 @@
 import re
 
 from nsqd.http.figures import LABELLED
+from shared.values import SECOND
 from tests.local_node import LocalNode
 from tests.nsqd.http.asking import drained, post
 
@@ -14,6 +15,7 @@ def test_metrics_of_topics_and_channels() -> None:
     post(node, "/mpub", b"x\nx\nx", topic="t")
     drained(node, "t", "ch", 3)
     post(node, "/mpub", b"four\nmore\n", topic="t")
+    node.advance(3 * SECOND)
     text = node.client.get("/metrics").text
     for line in (
         'nsqd_topic_messages_total{topic="t"} 5.0',
@@ -26,12 +28,14 @@ def test_metrics_of_topics_and_channels() -> None:
         'nsqd_channel_deferred{channel="ch",topic="t"} 0.0',
         'nsqd_channel_requeued_total{channel="ch",topic="t"} 0.0',
         'nsqd_channel_timed_out_total{channel="ch",topic="t"} 0.0',
+        'nsqd_topic_oldest_age_seconds{topic="t"} 0.0',
         "nsqd_depth 2.0",
         "nsqd_messages_total 5.0",
         "nsqd_topics 1.0",
         "nsqd_channels 1.0",
     ):
         assert f"{line}\n" in text, line
+    assert re.search(r'^nsqd_channel_oldest_age_seconds\{channel="ch",topic="t"\} 3\.\d+$', text, re.MULTILINE)
     assert "(other)" not in text
     assert "e2e_processing" not in text
 

@@ -7,6 +7,7 @@ import pytest
 
 from tests.daemons import OK, Conversation, sized
 from tests.local_node import LocalNode
+from tests.nsqd.http.asking import get
 from tests.nsqd.http.raw import JSON, ask, busy_node, channel_of, is_ok, stats
 
 CLIENT = [
@@ -59,6 +60,17 @@ def test_all_that_a_node_reports(busy: LocalNode) -> None:
     for producer in root["producers"]:
         assert list(producer) == [*CLIENT, "pub_counts", *TLS]
     assert (root["producers"][1]["client_id"], root["producers"][1]["hostname"]) == ("127.0.0.1", "127.0.0.1")
+
+
+def test_the_extensions_have_the_oldest_message(busy: LocalNode) -> None:
+    root = busy.client.get("/stats?format=json", headers={"X-Nsq-Extensions": "true"}).json()
+    for topic in root["topics"]:
+        ages = get(busy, "/topic/ages", topic=topic["topic_name"])
+        assert topic["oldest"] == ages["topic"]
+        assert {channel["channel_name"]: channel["oldest"] for channel in topic["channels"]} == ages["channels"]
+    alpha, beta = root["topics"]
+    assert alpha["oldest"] > beta["oldest"] == 0 == beta["channels"][0]["oldest"]
+    assert beta["channels"][1]["oldest"] > 0
 
 
 def test_filters_and_what_is_null(busy: LocalNode) -> None:

@@ -4,6 +4,7 @@ import base64
 import re
 from typing import Any
 
+from shared.values import SECOND
 from tests.disque_client import Client as Disque
 from tests.local_node import LocalNode
 from tests.nsqd.http.asking import get, post
@@ -107,6 +108,30 @@ def test_operators_act_and_workers_get_errors() -> None:
     metrics = node.client.get("/metrics").text
     for name, value in (("ready", 1), ("buried", 2), ("delayed", 0), ("jobs_total", 4)):
         assert f'nsqd_tube_{name}{{tube="acts"}} {value}.0\n' in metrics
+
+
+def test_the_oldest_job_is_known_everywhere_also_after_a_kill() -> None:
+    node = LocalNode()
+    worker = Worker(node, "t")
+    worker.put(b"waits", delay=900)
+    node.advance(4 * SECOND)
+    worker.put(b"first", 9)
+    node.advance(3 * SECOND)
+    worker.put(b"urgent")
+    node = node.killed()
+    (tube,) = get(node, "/tubes")["tubes"][-1:]
+    (stats,) = get(node, "/stats", format="json")["topics"]
+    assert 4 * SECOND <= tube["oldest"] - tube["oldest_job"] < 5 * SECOND
+    assert stats["tube"] | {"tube_name": "t"} == tube
+    metrics = node.client.get("/metrics").text
+    ready, all_ = (
+        float(re.search(rf'^nsqd_tube_{name}_age_seconds{{tube="t"}} (.*)$', metrics, re.MULTILINE)[1])
+        for name in ("oldest", "oldest_job")
+    )
+    assert (3 <= ready < 4, 7 <= all_ < 8) == (True, True)
+    assert int(Worker(node, "t").stats("stats-tube t")["oldest-ready-age"]) == int(ready)
+    post(node, "/tube/jobs/delete", tube="t", state="ready", count=2)
+    assert [get(node, "/tubes")["tubes"][-1][name] > 0 for name in ("oldest", "oldest_job")] == [False, True]
 
 
 def test_what_was_answered_survives_a_kill() -> None:

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job, JobState, unpack
-from nsqd.core.work_queue.job_table import URGENT, JobTable
+from nsqd.core.work_queue.job_pages import PAGE
+from nsqd.core.work_queue.job_table import SEARCHED_PAGES, URGENT, JobTable
 from tests.cases import each
 from tests.effort import tries
 
@@ -31,6 +32,7 @@ class Model:
     def __init__(self) -> None:
         self.table = JobTable()
         self.jobs: dict[int, tuple[JobState, int, int]] = {}
+        self.created: dict[int, int] = {}  # by ordinal
         self.next = self.burials = 0
 
     def do(self, what: str | int, state: JobState | None, priority: int, due: int) -> None:
@@ -75,14 +77,15 @@ class Model:
         self.jobs[ordinal] = RESERVED, priority, due
 
     def add(self, how: str, state: JobState, priority: int, due: int) -> None:
-        count = 1 if how == "add" else 3
+        count, created = 1 if how == "add" else 3, 7 + self.next
         if how == "add":
-            job = Job(self.next, 100 + self.next, priority, 0, 60, 7, due, state=state)
+            job = Job(self.next, 100 + self.next, priority, 0, 60, created, due, state=state)
             assert unpack(self.next, self.table.add(job)) == job
         else:
             ids = [100 + self.next + index for index in range(3)]
-            self.table.add_together(self.next, ids, JobOptions(priority, 60, 0, due, True), 7, state)
+            self.table.add_together(self.next, ids, JobOptions(priority, 60, 0, due, True), created, state)
         self.jobs.update(dict.fromkeys(range(self.next, self.next + count), (state, priority, due)))
+        self.created.update(dict.fromkeys(range(self.next, self.next + count), created))
         self.next += count
 
     def in_order(self, state: JobState) -> list[int]:
@@ -104,6 +107,8 @@ class Model:
             assert [job.ordinal for job in held if job is not None] == order
         ready = [priority for state, priority, _ in self.jobs.values() if state is READY]
         assert table.urgent == sum(priority < URGENT for priority in ready)
+        oldest = [min((self.created[one] for one in jobs), default=0) for jobs in (self.in_order(READY), self.jobs)]
+        assert table.oldest() == tuple(oldest)
         waiting = [due for state, _, due in self.jobs.values() if state in (DELAYED, RESERVED)]
         assert table.next_due() == min(waiting, default=None)
         for state in JobState:
@@ -121,6 +126,18 @@ def test_a_table_is_a_list_of_jobs(moves: list[tuple[str | int, JobState | None,
     for move in moves:
         model.do(*move)
         model.check(model.table)
+
+
+def test_the_search_for_the_oldest_ready_job_is_bounded() -> None:
+    table, count = JobTable(), SEARCHED_PAGES * PAGE
+    table.add_together(0, list(range(count)), JobOptions(9, 60, 5, 5, True), 1, DELAYED)
+    for created, priority in ((2, 9), (3, 8)):
+        table.add(Job(count + created, count + created, priority, 0, 60, created))
+    assert table.oldest() == (3, 1)  # the one that is next
+    table.remove(0, DELAYED, 9)
+    for ordinal in range(1, PAGE):
+        table.remove(ordinal, DELAYED, 9)
+    assert table.oldest() == (2, 1)
 
 
 @settings(max_examples=tries(20), deadline=None)

@@ -350,7 +350,7 @@ def test_statistics_have_beanstalkds_keys_in_its_order(wire: Wire) -> None:
     assert list(facts(wire.ask(b"stats-job 1\r\n"))) == [*JOB, "buries", "kicks"]
     assert facts(wire.ask(b"stats-job 1\r\n"))["tube"] == '"default"'
     expected = facts(wire.ask(b"stats-tube default\r\n"))
-    assert list(expected) == TUBE
+    assert list(expected) == [*TUBE, "oldest-ready-age"]
     assert expected == expected | {
         "name": '"default"', "current-jobs-urgent": "1", "current-jobs-ready": "1", "current-jobs-reserved": "1",
         "current-jobs-delayed": "1", "current-jobs-buried": "0", "total-jobs": "3", "current-using": "1",
