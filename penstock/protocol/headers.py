@@ -15,6 +15,9 @@ from typing import TypeAlias
 Headers: TypeAlias = tuple[tuple[str, str], ...]  # names and values
 
 GROUP = "group"  # messages with an equal value are a group, which a channel may deliver in order
+PRIORITY = "priority"  # 0, the most urgent, to 9: a channel may deliver messages by it; any other value: USUAL_PRIORITY
+MOST_PRIORITY = 9
+USUAL_PRIORITY = 5
 MOST_HEADERS = 32
 MOST_HEADER_BYTES = 8 * 1024  # of names and values in UTF-8, together
 # 11: msgpack's heads of a pair and its texts, 5: of the array
