@@ -132,7 +132,7 @@ def test_the_most_urgent_message_comes_first_however_its_priority_came_also_over
     post(node.client, "/pub?topic=t&priority=0", b"first")
     for _ in range(2):
         with Conversation(node, hello() + b"SUB t c\nRDY 6\n") as client:
-            frames = [frame[1] for _ in range(7) if (frame := client.frame()) is not None and frame[0] != RESPONSE]
+            frames = [frame[1] for _ in range(8) if (frame := client.frame()) is not None and frame[0] != RESPONSE]
         order = [b"first", b"second", b"usual", b"also usual", b"no priority", b"last"]
         assert [frame[26:] for frame in frames] == order
         node = node.killed()
