@@ -38,10 +38,11 @@ class Durability(Enum):
 
 
 class Ordering(Enum):
-    """In which order a channel delivers messages of one group: those with an equal header `group`."""
+    """In which order a channel delivers its messages."""
 
     NONE = "none"  # as its consumers can take them
-    GROUP = "group"  # as they were published, one at a time
+    GROUP = "group"  # those with an equal header `group` one at a time, as they were published
+    PRIORITY = "priority"  # the most urgent first, as the header `priority` says
 
 
 class OnBury(Enum):
@@ -71,7 +72,7 @@ class Setting:
 
     label: str  # its name in nsqadmin
     about: str  # what it does, in a sentence without a period
-    expected: str  # what a value must be, after "must be"
+    expected: str  # the values it may have, after "must be"
     least: int = 0
     most: int = MOST
     is_duration: bool = False  # a number of ns, typed and shown as a duration
@@ -178,8 +179,8 @@ class TopicConfig:
         "refuse or drop-oldest", choices=Overflow, default=Overflow.REFUSE,
     )  # fmt: skip
     ordering: Ordering | None = _row(
-        "Ordering", "Whether a channel delivers messages with an equal header `group` one at a time, as they were published",
-        "none or group", choices=Ordering, default=Ordering.NONE, of_channels=True,
+        "Ordering", "Whether messages of a `group` are delivered one at a time, or those of the most urgent `priority` first",
+        "none, group or priority", choices=Ordering, default=Ordering.NONE, of_channels=True,
     )  # fmt: skip
     on_bury: OnBury | None = _row(
         "Burial in a group", "Whether an ordered group continues when one of its messages is buried (skip) or waits (hold)",

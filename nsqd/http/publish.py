@@ -4,6 +4,7 @@ In addition to NSQ's arguments both take the following, for all messages of the 
 
     X-Nsq-Header-NAME: VALUE     headers of the messages: for consumers that ask for them, and where messages are listed
     group=G                      the same as the header `group`: a channel may deliver messages of a group in order
+    priority=P                   the same as the header `priority`: 0, the most urgent, to 9; 5 without one
     key=K                        not published again under the same key (/mpub: all of them together)
     producer=P&sequence=N        not published again if P has published N already; the messages of /mpub are N, N+1, ...
     channel=C                    for this channel alone: the topic's others never see them. 404 CHANNEL_NOT_FOUND if it does
@@ -13,9 +14,9 @@ In addition to NSQ's arguments both take the following, for all messages of the 
 was published before, or that an ephemeral topic had no room for, has none.
 
 A repeated message is answered as the first one was, once that is as durable as the topic promises, and X-Nsq-Duplicates
-counts the request's messages that were repeated. 400 for INVALID_KEY, INVALID_GROUP, INVALID_PRODUCER, INVALID_SEQUENCE,
-INVALID_HEADER, TOO_MANY_HEADERS. 503 DRAINING while the node drains (drain.py), DISK_FULL and the reason while it cannot
-write to its disk.
+counts the request's messages that were repeated. 400 for INVALID_KEY, INVALID_GROUP, INVALID_PRIORITY, INVALID_PRODUCER,
+INVALID_SEQUENCE, INVALID_HEADER, TOO_MANY_HEADERS. 503 DRAINING while the node drains (drain.py), DISK_FULL and the reason
+while it cannot write to its disk.
 
 See docs/contributing/design/nsq-http.md#publishing.
 """
@@ -35,7 +36,7 @@ from nsqd.http.node import Node
 from nsqd.protocols.nsq.batch import MpubBatch
 from nsqd.protocols.nsq.commands import INT32
 from nsqd.protocols.nsq.fast import equal_bodies
-from penstock.protocol.headers import GROUP, Headers, TooManyHeaders, check_headers
+from penstock.protocol.headers import GROUP, MOST_PRIORITY, PRIORITY, Headers, TooManyHeaders, check_headers
 from shared.auth.verbs import Verb
 from shared.http.api import V1_HEADERS, query, read_body
 from shared.http.argument import Argument, any_text, bounded, flag, values_in
@@ -87,6 +88,7 @@ _ATTRIBUTES = (
     _word("producer"),
     bounded("sequence", MOST_SEQUENCE, None, invalid="INVALID_SEQUENCE"),
     _word("group"),
+    bounded("priority", MOST_PRIORITY, None, invalid="INVALID_PRIORITY"),
 )
 
 
@@ -340,11 +342,18 @@ def _answer(duplicates: int, message_id: bytes = b"") -> Response:
 
 
 def _attributes(
-    headers: Headers, key: str | None, producer: str | None, sequence: int | None, group: str | None
+    headers: Headers,
+    key: str | None,
+    producer: str | None,
+    sequence: int | None,
+    group: str | None,
+    priority: int | None,
 ) -> Attributes:
     """Return the attributes that a request gives its messages. Raises HttpError 400."""
     if group is not None:
         headers = _checked((*headers, (GROUP, group)))
+    if priority is not None:
+        headers = _checked((*headers, (PRIORITY, str(priority))))
     if key is not None and producer is not None:
         raise HttpError(400, "INVALID_KEY")
     if (producer is None) != (sequence is None):

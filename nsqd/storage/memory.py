@@ -26,6 +26,9 @@ class RetainedExtents:
     def extents(self, first: int, end: int) -> Iterable[tuple[int, int, bool]]:
         return self.sequence.kinds(first, end)
 
+    def next_with_headers(self, first: int, end: int) -> int:
+        return self.sequence.next_with_headers(first, end)
+
     def published_before(self, first: int, end: int, oldest: int) -> int:
         return self.sequence.published_before(first, end, oldest)
 

@@ -179,6 +179,13 @@ class Sequence:
             self._unsorted = False
         return merge(_from(self.retained, first, end), _from(self.extents, first, end), key=_first)
 
+    def next_with_headers(self, first: int, end: int) -> int:
+        """Return the first of first..end whose extent may have headers: see Extents."""
+        for stored, start, _ in self._present(first, end):
+            if stored.extent.headers if stored.extent is not None else stored.attributed:
+                return stored.first + start
+        return end
+
     def published_before(self, first: int, end: int, oldest: int) -> int:
         """Return an ordinal before which all messages were published before `oldest`: see Extents."""
         stamp = oldest.to_bytes(8, "big")

@@ -17,6 +17,9 @@ Headers: TypeAlias = tuple[tuple[str, str], ...]  # names and values
 GROUP = "group"  # messages with an equal value are a group, which a channel may deliver in order
 DEAD_LETTER = "dead-letter-"  # begins the names of headers of messages that failed too often in another topic
 DEAD_LETTER_TOPIC = DEAD_LETTER + "topic"  # the topics that such a message comes from, with commas, the last one last
+PRIORITY = "priority"  # 0, the most urgent, to 9: a channel may deliver messages by it; any other value: USUAL_PRIORITY
+MOST_PRIORITY = 9
+USUAL_PRIORITY = 5
 MOST_HEADERS = 32
 MOST_HEADER_BYTES = 8 * 1024  # of names and values in UTF-8, together
 # 11: msgpack's heads of a pair and its texts, 5: of the array

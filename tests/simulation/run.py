@@ -137,7 +137,7 @@ def _configure(random: Random) -> Callable[[Broker], None]:
         retry=random.choice((None, Retry(SECOND // 2, SECOND // 2), Retry(MS, SECOND))),
         concurrency=random.choice((None, 1, 7)),
         rate=random.choice((None, 500)),
-        ordering=random.choice((None, Ordering.GROUP)),
+        ordering=random.choice((None, Ordering.GROUP, Ordering.PRIORITY)),
     )
 
     def act(broker: Broker) -> None:

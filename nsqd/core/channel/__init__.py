@@ -8,6 +8,7 @@ or deferred (nsqd/core/timing/deferred.py).
 * `actions` and `listing`: what operators do to single messages, and see of them.
 * `dead_letters`: the headers of a message that goes to a dead-letter topic.
 * `groups`: the backlog of a channel that delivers messages of a group one at a time.
+* `priorities`: the backlog of a channel that delivers the most urgent messages first.
 * `expiry`: messages that are too old to be delivered.
 * `unfinished`: the messages of an emptied channel, released bit by bit.
 * `state`: what survives a restart.

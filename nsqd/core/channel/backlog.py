@@ -22,6 +22,7 @@ from nsqd.core.sequence.journal import Extents
 from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.sequence.spans import without
 from nsqd.core.timing.deferred import Message
+from shared.topic_config import Ordering
 
 END_OF_ALL = 1 << 63  # higher than any ordinal
 LOST_AT_ONCE = 100  # lost messages of the retry queue passed over before other work gets its turn: about 1 ms
@@ -33,7 +34,9 @@ class Backlog:
     """The ready messages of one channel."""
 
     is_grouped = False  # True: groups.py
+    ordering = Ordering.NONE
     held_count = 0  # of the ready messages, those that wait until another one of their group has ended
+    queued_count = 0  # of the ready messages, those in queues of groups or priorities
 
     __slots__ = ("_extent", "_holes", "_mem_queue_size", "_offsets", "cursor", "extents", "passed", "reading", "retry")
 
@@ -44,7 +47,7 @@ class Backlog:
         self._mem_queue_size = mem_queue_size  # messages
         # ordinal of the next message that was never taken; at most the distributed offset
         self.cursor = offsets.distributed
-        # of the messages that `ordinary` counts, those before the cursor or in a hole that are not held back
+        # of the messages that `ordinary` counts, those before the cursor or in a hole that are not queued
         self.passed = offsets.ordinary
         self.retry: deque[tuple[int, Message]] = deque()  # (cursor at which it is taken, message); cursors ascend
         self.reading = False  # True: the next message is being read from disk; nothing is taken meanwhile
@@ -62,6 +65,10 @@ class Backlog:
         for name in Backlog.__slots__:
             setattr(self, name, getattr(other, name))
         self.retry = deque((self.cursor, message) for _, message in self.retry)
+
+    def plain(self) -> Backlog:
+        """Return a backlog that delivers in no special order, in place of this one. Queued messages come next."""
+        return self
 
     # putting messages in
 
@@ -89,7 +96,7 @@ class Backlog:
         lost = 0
         while self.retry or self.cursor < self._offsets.distributed:
             if self.retry and self.retry[0][0] <= self.cursor:
-                taken = self._pop_retry()
+                taken = self._pop_first(self.retry)
                 if taken is not None or self.reading:
                     return taken
                 lost += 1
@@ -117,9 +124,8 @@ class Backlog:
             lost += 1
             if lost == LOST_AT_ONCE:
                 return None
-        self.passed = (
-            self._offsets.ordinary - self.held_count
-        )  # messages that were counted and did not come are corrupt on disk
+        # messages that were counted and did not come are corrupt on disk
+        self.passed = self._offsets.ordinary - self.queued_count
         return None
 
     def _limit(self) -> int:
@@ -145,14 +151,14 @@ class Backlog:
         self.cursor -= count
         self.passed -= count
 
-    def _pop_retry(self) -> ReadyMessages | None:
-        """Take the first message of the retry queue. Return None if it must be read first, is corrupt on disk, or held back."""
-        message = self.retry[0][1]
+    def _pop_first(self, queue: deque[tuple[int, Message]]) -> ReadyMessages | None:
+        """Take the first message of a queue. Return None if it must be read first, is corrupt on disk, or held back."""
+        message = queue[0][1]
         extent = self.extents.read(message.ordinal)
         if extent is None:
             self.reading = True
             return None
-        self.retry.popleft()
+        queue.popleft()
         index = message.ordinal - extent.first
         if index < 0:
             return None
@@ -190,11 +196,13 @@ class Backlog:
         Return their spans (first, end), ascending.
         """
         end = self.extents.published_before(self.cursor, self._offsets.distributed, oldest)
-        return (
-            self.drop_oldest(sum(stretch for _, stretch in self.ahead(self.cursor, end))) if end > self.cursor else []
-        )
+        return self._drop_next(sum(stretch for _, stretch in self.ahead(self.cursor, end))) if end > self.cursor else []
 
     def drop_oldest(self, count: int) -> list[tuple[int, int]]:
+        """Drop up to `count` ready messages, but none of the retry queue. Return their spans (first, end)."""
+        return self._drop_next(count)
+
+    def _drop_next(self, count: int) -> list[tuple[int, int]]:
         """Move the cursor past up to `count` messages. Return their spans (first, end), ascending."""
         spans: list[tuple[int, int]] = []
         for first, stretch in list(self._next_stretches(count)):

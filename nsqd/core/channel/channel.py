@@ -26,6 +26,7 @@ from nsqd.core.channel.consumer import CLOSED_SINK, ELSEWHERE, Consumer, Consume
 from nsqd.core.channel.dispatch import Dispatch
 from nsqd.core.channel.groups import GroupedBacklog
 from nsqd.core.channel.inflight import DeliveryOwner, InFlight, Run
+from nsqd.core.channel.priorities import PriorityBacklog
 from nsqd.core.channel.unfinished import Unfinished, release_all
 from nsqd.core.measurement.latency import Latency
 from nsqd.core.measurement.measures import Measures
@@ -49,7 +50,7 @@ class Channel:
     pending_count = 0  # none: `counts` covers all distributed messages
 
     __slots__ = (
-        "_agenda", "_bounded", "_limits", "_messages_before", "_random_below", "backlog", "buried", "consumers",
+        "_agenda", "_bounded", "_examines", "_limits", "_messages_before", "_random_below", "backlog", "buried", "consumers",
         "deferred", "delayed", "deleted", "dispatch", "dropped_count", "ephemeral", "expire_at", "in_flight", "journal", "key",
         "latency", "lost_consumers", "measures", "name", "number", "offsets", "outcomes", "paused", "requeue_count",
         "scan_entry", "settings", "shards", "start", "throttle", "timeout_count", "topic_name",
@@ -77,6 +78,7 @@ class Channel:
         self._limits = parts.limits
         self._random_below = parts.random_below
         self._bounded = self.ephemeral or is_ephemeral(parts.topic)  # True: it is in memory only
+        self._examines = self._bounded  # True: `_examine` looks at each batch
         self.start = parts.offsets.distributed  # messages before it are not for this channel
         self.backlog = Backlog(parts.offsets, parts.extents, parts.limits.mem_queue_size)
         self.in_flight = InFlight()
@@ -165,26 +167,29 @@ class Channel:
         self._watch_expiry(self._agenda.now)
         if settings.dead_letter != old.dead_letter:
             self.forward_dead_letters()
-        if (settings.ordering is Ordering.GROUP) != self.backlog.is_grouped:
+        if settings.ordering is not self.backlog.ordering:
             self._set_ordering()
         elif settings.on_bury is OnBury.SKIP and old.on_bury is OnBury.HOLD:
             for letter in self.buried.values():
                 self.ended(letter.ordinal, 1)
 
     def _set_ordering(self) -> None:
-        """Order groups from now on, or no longer: messages that are in flight already are not affected."""
-        backlog = self.backlog
-        if isinstance(backlog, GroupedBacklog):
-            self.backlog = backlog.plain()
-        else:
-            self.backlog = GroupedBacklog(backlog, self.journal)
+        """Deliver in another order from now on: messages that are in flight already are not affected."""
+        ordering, self.backlog = self.settings.ordering, self.backlog.plain()
+        if ordering is Ordering.GROUP:
+            self.backlog = GroupedBacklog(self.backlog, self.journal)
             self._expect_heads()
+        elif ordering is Ordering.PRIORITY:
+            self.backlog = PriorityBacklog(self.backlog, self.journal)
+        self._examines = self._bounded or ordering is Ordering.PRIORITY
         self.wake()
 
     def revived(self, now: int) -> None:
         """Take account of the messages that a restart has given the channel. `now`: monotonic ns."""
         self.forward_dead_letters()
         self._expect_heads()
+        if isinstance(self.backlog, PriorityBacklog):
+            self.backlog.revived()
         self._watch_expiry(now)
 
     def _expect_heads(self) -> None:
@@ -323,8 +328,8 @@ class Channel:
         """
         if batch.delayed:
             self.delayed += batch.delayed
-        if self._bounded:
-            self._drop_excess(batch)
+        if self._examines:
+            self._examine(batch)
         if self.settings.most_kept:
             self._drop_oldest()
         if self.settings.ttl:
@@ -332,8 +337,11 @@ class Channel:
         if self.dispatch.ready:
             self.wake()
 
-    def _drop_excess(self, batch: DistributedBatch) -> None:
-        self._drop(self.backlog.bound(batch))
+    def _examine(self, batch: DistributedBatch) -> None:
+        if self._bounded:
+            self._drop(self.backlog.bound(batch))
+        if isinstance(self.backlog, PriorityBacklog):
+            self.backlog.look_ahead()
 
     def _drop_oldest(self) -> None:
         """Drop the oldest messages of the sequence if the channel has more than its settings allow."""

@@ -21,6 +21,7 @@ from nsqd.core.sequence.ahead import Ahead
 from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.journal import ReaderJournal
 from nsqd.core.timing.deferred import Message
+from shared.topic_config import Ordering
 
 MOST_HELD = 20_000  # messages held back at a channel: as many as SQS looks ahead in a queue with groups
 
@@ -29,8 +30,9 @@ class GroupedBacklog(Backlog):
     """The ready messages of a channel whose groups are ordered."""
 
     is_grouped = True
+    ordering = Ordering.GROUP
 
-    __slots__ = ("_behind", "_heads", "_journal", "_unknown", "held_count")
+    __slots__ = ("_behind", "_heads", "_journal", "_unknown", "queued_count")
 
     def __init__(self, plain: Backlog, journal: ReaderJournal) -> None:
         """Take over the messages of a backlog without groups."""
@@ -40,10 +42,13 @@ class GroupedBacklog(Backlog):
         self._heads: dict[int, bytes] = {}  # the group of each head, by ordinal
         # for each group with a head, the messages that are held back
         self._behind: dict[bytes, deque[Message] | None] = {}
-        self.held_count = 0
+        self.queued_count = 0
+
+    @property
+    def held_count(self) -> int:  # type: ignore[override]
+        return self.queued_count
 
     def plain(self) -> Backlog:
-        """Return a backlog without groups, in place of this one. All that was held back comes next."""
         self._release_all()
         return Backlog.taking_over(self)
 
@@ -53,7 +58,7 @@ class GroupedBacklog(Backlog):
     def pop_ready(self, count: int, room: int) -> ReadyMessages | None:
         if self._unknown and not self._find_heads():
             return None
-        if self.held_count >= MOST_HELD and not self.retry:
+        if self.queued_count >= MOST_HELD and not self.retry:
             self.reading = True  # until a group continues
             return None
         return super().pop_ready(count, room)
@@ -100,8 +105,8 @@ class GroupedBacklog(Backlog):
             return None
         return taken
 
-    def _pop_retry(self) -> ReadyMessages | None:
-        taken = super()._pop_retry()
+    def _pop_first(self, queue: deque[tuple[int, Message]]) -> ReadyMessages | None:
+        taken = super()._pop_first(queue)
         if taken is None or taken[0] is None:
             return taken
         message, extent = taken[0], taken[4]
@@ -116,12 +121,12 @@ class GroupedBacklog(Backlog):
         if behind is None:
             behind = self._behind[group] = deque()
         behind.append(message)
-        self.held_count += 1
+        self.queued_count += 1
         self.passed -= 1
 
     def ended(self, first: int, count: int) -> bool:
         """Let the groups continue of those of `count` messages from `first` on that are heads. Return True if any can."""
-        before = self.held_count
+        before = self.queued_count
         for ordinal in range(first, first + count):
             group = self._heads.pop(ordinal, None)
             if group is None:
@@ -133,11 +138,11 @@ class GroupedBacklog(Backlog):
             message = behind.popleft()
             self._heads[message.ordinal] = group
             self._release(message)
-        return self.held_count < before
+        return self.queued_count < before
 
     def _release(self, message: Message) -> None:
         """Make a message that is held back the next one of the retry queue."""
-        self.held_count -= 1
+        self.queued_count -= 1
         self.passed += 1
         self.reading = False
         self.retry.appendleft((self.retry[0][0] if self.retry else self.cursor, message))
@@ -158,7 +163,7 @@ class GroupedBacklog(Backlog):
             found = [message for message in behind or () if message.ordinal in ordinals]
             if found:
                 self._behind[group] = deque(one for one in behind or () if one.ordinal not in ordinals)
-                self.held_count -= len(found)
+                self.queued_count -= len(found)
                 self.passed += len(found)
                 taken += found
         return taken
@@ -173,8 +178,8 @@ class GroupedBacklog(Backlog):
 
     def check(self) -> None:
         super().check()
-        assert self.held_count == sum(1 for _ in self._held())
+        assert self.queued_count == sum(1 for _ in self._held())
         assert set(self._heads.values()) == self._behind.keys()
 
     def __repr__(self) -> str:
-        return f"<GroupedBacklog from {self.cursor}, {len(self._heads)} heads, {self.held_count} held back>"
+        return f"<GroupedBacklog from {self.cursor}, {len(self._heads)} heads, {self.queued_count} held back>"

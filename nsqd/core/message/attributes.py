@@ -16,7 +16,7 @@ from typing import Any
 
 import msgpack
 
-from penstock.protocol.headers import GROUP, Headers
+from penstock.protocol.headers import GROUP, MOST_PRIORITY, PRIORITY, USUAL_PRIORITY, Headers
 
 MOST_WORD = 128  # characters of a key, or of a producer's name
 MOST_SEQUENCE = (1 << 62) - 1
@@ -24,6 +24,8 @@ _WORD = frozenset(map(chr, range(0x21, 0x7F)))
 _GROUP_FIRST: bytes = b"\x92" + msgpack.packb(GROUP)  # in msgpack: the beginning of a pair with that name
 _GROUP_AT = 2 + len(_GROUP_FIRST)  # the byte of packed attributes that has the size of such a value
 _SHORT, _SHORT_SIZES = 0xA0, 32  # that byte for a text of no bytes; from how many bytes on a size takes more
+_PRIORITY_NAME: bytes = msgpack.packb(PRIORITY)
+_PRIORITIES = {str(number): number for number in range(MOST_PRIORITY + 1)}  # by the text of a header
 _NO_HEADERS: int = msgpack.packb(())[0]  # the second byte of packed attributes that have none
 
 
@@ -83,6 +85,13 @@ def group_in(packed: bytes) -> bytes:
     if packed.startswith(_GROUP_FIRST, 2) and 0 <= (size := packed[_GROUP_AT] - _SHORT) < _SHORT_SIZES:
         return packed[_GROUP_AT + 1 : _GROUP_AT + 1 + size]  # a third of the cost, if it is the first header, and short
     return dict(_unpacked(packed).headers).get(GROUP, "").encode()
+
+
+def priority_in(packed: bytes) -> int:
+    """Return the priority of messages with these packed attributes, which have headers."""
+    if _PRIORITY_NAME not in packed:
+        return USUAL_PRIORITY
+    return _PRIORITIES.get(dict(_unpacked(packed).headers).get(PRIORITY, ""), USUAL_PRIORITY)
 
 
 @lru_cache(maxsize=1024)

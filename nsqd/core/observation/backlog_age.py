@@ -21,7 +21,7 @@ def oldest_of_channel(channel: Channel) -> int:
     """Return the time of the next message of the retry queue or of the sequence, whichever was published first."""
     first = next(channel.backlog.returned(), None)
     returned = channel.backlog.extents.published(first.ordinal) if first is not None else 0
-    if channel.offsets.ordinary <= channel.backlog.passed + channel.backlog.held_count:
+    if channel.offsets.ordinary <= channel.backlog.passed + channel.backlog.queued_count:
         return returned
     following = _following(channel)
     return min(returned, following) if returned and following else returned or following

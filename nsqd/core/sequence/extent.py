@@ -1,12 +1,13 @@
 """Extents: stretches of a topic's sequence, as storage hands them to readers."""
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from itertools import islice
 from operator import itemgetter
 
-from nsqd.core.message.attributes import group_in, unpack
+from nsqd.core.message.attributes import group_in, priority_in, unpack
 from nsqd.core.message.frame import with_headers
-from penstock.protocol.headers import pack_headers
+from penstock.protocol.headers import USUAL_PRIORITY, pack_headers
 
 _start = itemgetter(0)
 
@@ -56,6 +57,20 @@ class Extent:
             return b""
         _, end, packed = self.headers[place]
         return group_in(packed) if ordinal < end else b""
+
+    def priorities(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """Yield (first, end, priority) of the messages first..end whose priority is not the usual one, ascending."""
+        for start, stop, packed in islice(
+            self.headers, max(0, bisect_right(self.headers, first, key=_start) - 1), None
+        ):
+            if start >= end:
+                return
+            if stop > first and (priority := priority_in(packed)) != USUAL_PRIORITY:
+                yield max(start, first), min(stop, end), priority
+
+    def priority_of(self, ordinal: int) -> int:
+        """Return the priority of a message."""
+        return next((priority for _, _, priority in self.priorities(ordinal, ordinal + 1)), USUAL_PRIORITY)
 
     @property
     def end(self) -> int:

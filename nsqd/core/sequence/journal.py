@@ -32,6 +32,9 @@ class Extents(Protocol):
         The sequence is examined during the iteration, so nothing may change meanwhile.
         """
 
+    def next_with_headers(self, first: int, end: int) -> int:
+        """Return the first of first..end whose extent may have headers, in memory or not; `end` if there is none."""
+
     def published_before(self, first: int, end: int, oldest: int) -> int:
         """Return an ordinal of first..end before which all messages were published before `oldest` (ns since the epoch).
 

@@ -84,6 +84,8 @@ def header(name: str, value: bytes = b"x") -> tuple[str, bytes]:
     ({}, [header("a", b"\xff")], "INVALID_HEADER"), ({"group": ""}, [], "INVALID_GROUP"),
     ({"group": "g" * 129}, [], "INVALID_GROUP"), ({"group": "g"}, [header("Group", b"h")], "INVALID_HEADER"),
     ({"group": "g"}, [header(str(number)) for number in range(32)], "TOO_MANY_HEADERS"),
+    *(({"priority": bad}, [], "INVALID_PRIORITY") for bad in ("", "10", "-1", "high", "0" * 99 + "x")),
+    ({"priority": "1"}, [header("Priority", b"1")], "INVALID_HEADER"),
 ])  # fmt: skip
 def test_attributes_that_are_refused(
     client: httpx.Client, path: str, arguments: dict[str, str], headers: list[tuple[str, bytes]], message: str
@@ -116,6 +118,23 @@ def test_a_group_is_in_order_for_consumers_that_see_no_headers_also_over_a_kill(
             client.send(b"".join(b"FIN %s\n" % frame[10:26] for frame in frames if frame[26:] == body))
             client.send(b"CLS\n")
             assert client.frame() is not None
+        node = node.killed()
+
+
+def test_the_most_urgent_message_comes_first_however_its_priority_came_also_over_a_kill() -> None:
+    node = LocalNode()
+    post(node.client, "/topic/create?topic=t&ordering=priority")
+    post(node.client, "/channel/create?topic=t&channel=c")
+    post(node.client, "/mpub?topic=t", b"usual\nalso usual")
+    post(node.client, "/mpub?topic=t&priority=9", b"last")
+    post(node.client, "/pub?topic=t", b"second", headers=[header("Priority", b"1")])
+    post(node.client, "/pub?topic=t", b"no priority", headers=[header("Priority", b"urgent")])
+    post(node.client, "/pub?topic=t&priority=0", b"first")
+    for _ in range(2):
+        with Conversation(node, hello() + b"SUB t c\nRDY 6\n") as client:
+            frames = [frame[1] for _ in range(8) if (frame := client.frame()) is not None and frame[0] != RESPONSE]
+        order = [b"first", b"second", b"usual", b"also usual", b"no priority", b"last"]
+        assert [frame[26:] for frame in frames] == order
         node = node.killed()
 
 

@@ -1,0 +1,291 @@
+"""Priorities: a channel delivers its most urgent message first, and those of one priority as they became ready.
+
+The priority of a message is its header `priority`, from 0, the most urgent, to 9, as beanstalkd and Oban count; USUAL_PRIORITY
+without one. Usual messages stay in the sequence and cost nothing. Others leave it, into a queue for each priority: urgent ones
+when the topic distributes them, ahead of the cursor, and the rest when the cursor comes to them. Each has a record in the log,
+as one that came back without a delivery, so a restart finds all of them, and their priorities again in their headers.
+
+One delivery in SHARE is that of the message that has been ready longest, so nothing starves. A message that comes back keeps
+its priority, and counts as ready since then.
+
+There are bounds. With MOST_URGENT urgent messages in the queues, the channel looks no further ahead until some are delivered.
+With MOST_LATE others in their queues, the first of those is delivered for each that the cursor comes to. Extents with headers
+that are on disk only (the setting was turned on with such a backlog) are read ahead bit by bit, between deliveries; these wait
+only if no more than MOST_AWAITED messages are left to look at.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from collections.abc import Collection, Iterator
+from itertools import chain
+from operator import itemgetter
+
+from nsqd.core.channel.backlog import Backlog, ReadyMessages
+from nsqd.core.message.frame import ID_SIZE
+from nsqd.core.sequence.ahead import Ahead
+from nsqd.core.sequence.extent import Extent
+from nsqd.core.sequence.journal import ReaderJournal
+from nsqd.core.timing.deferred import Message
+from penstock.protocol.headers import MOST_PRIORITY, USUAL_PRIORITY
+from shared.topic_config import Ordering
+
+SHARE = 16
+MOST_URGENT = MOST_LATE = MOST_AWAITED = 20_000  # messages
+EXTENTS_AT_ONCE = 4  # with headers, that a look ahead reads: 1 ms each if all headers differ
+MESSAGES_AT_ONCE = 1 << 20  # that it passes over
+
+Queue = deque[
+    tuple[int, Message]
+]  # (position, which is the distributed offset when it became ready; message), ascending
+_position = itemgetter(0)
+
+
+class PriorityBacklog(Backlog):
+    """The ready messages of a channel that delivers by priority."""
+
+    ordering = Ordering.PRIORITY
+
+    __slots__ = ("_journal", "_looked", "_queues", "_run", "_unsorted", "queued_count")
+
+    def __init__(self, plain: Backlog, journal: ReaderJournal) -> None:
+        """Take over the messages of a backlog without priorities."""
+        self._take_over(plain)
+        self._journal = journal
+        self._queues: list[Queue] = [deque() for _ in range(MOST_PRIORITY + 1)]  # that of USUAL_PRIORITY stays empty
+        # (True if it was there before a restart, message) of messages that came back, whose headers are still to be read
+        self._unsorted: deque[tuple[bool, Message]] = deque()
+        self._looked = self.cursor  # ordinal up to which no urgent message is in the sequence
+        self._run = 0  # deliveries since the last one to the message that had been ready longest
+        self.queued_count = 0
+        retry, self.retry = self.retry, deque()
+        for _, message in retry:
+            self.put_first(message)
+
+    def plain(self) -> Backlog:
+        self._release_all()
+        return Backlog.taking_over(self)
+
+    def _release_all(self) -> None:
+        """Move all messages of the queues to the beginning of the retry queue."""
+        queued = list(self._queued())
+        at = self.retry[0][0] if self.retry else self.cursor
+        self.retry.extendleft((at, message) for message in reversed(queued))
+        self._unsorted.clear()
+        for queue in self._queues:
+            queue.clear()
+        self._dequeued(len(queued))
+        self.reading = False
+
+    def _dequeued(self, count: int) -> None:
+        self.queued_count -= count
+        self.passed += count
+
+    # putting messages in
+
+    def put_back(self, message: Message) -> None:
+        self._unsorted.append((False, message))
+        self._dequeued(-1)
+
+    def put_first(self, message: Message) -> None:
+        self._unsorted.append((True, message))
+        self._dequeued(-1)
+
+    def resume(self, cursor: int, ready: int) -> None:
+        super().resume(cursor, ready)
+        self._looked = cursor
+
+    def revived(self) -> None:
+        """Look ahead from where the channel was before the restart: from its last hole on."""
+        if self._holes:
+            self._looked = self._holes[-1][1]
+
+    def _sort(self) -> bool:
+        """Put messages that came back into the queues of their priorities. Return False if one must be read first."""
+        while self._unsorted:
+            is_first, message = self._unsorted[0]
+            extent = self.extents.read(message.ordinal)
+            if extent is None:
+                self.reading = True
+                return False
+            self._unsorted.popleft()
+            priority = extent.priority_of(message.ordinal)
+            if priority != USUAL_PRIORITY:
+                self._append(priority, message.ordinal if is_first else self._offsets.distributed, message)
+                continue
+            self._dequeued(1)
+            (super().put_first if is_first else super().put_back)(message)
+        return True
+
+    def _append(self, priority: int, position: int, message: Message) -> None:
+        queue = self._queues[priority]
+        if not queue or queue[-1][0] <= position:
+            queue.append((position, message))  # nearly always
+        else:
+            insort(queue, (position, message), key=_position)
+
+    def look_ahead(self) -> None:
+        """Take urgent messages out of the sequence, some of those that the channel has not looked at yet."""
+        if not self._sort():
+            return  # those that were there before come first
+        self._looked = max(self._looked, self.cursor)
+        end = min(self._offsets.distributed, self._looked + MESSAGES_AT_ONCE)
+        for _ in range(EXTENTS_AT_ONCE):
+            if sum(map(len, self._queues[:USUAL_PRIORITY])) >= MOST_URGENT:
+                return
+            self._looked = self.extents.next_with_headers(self._looked, end)
+            if self._looked == end:
+                return
+            extent = self.extents.read(self._looked)
+            if extent is None:
+                self.reading = self._offsets.distributed - self._looked <= MOST_AWAITED
+                return  # the next call finds it
+            stop = min(max(self._looked, extent.end), end)
+            for first, count in [] if extent.delayed else self._unlooked(stop):
+                for start, last, priority in extent.priorities(first, first + count):
+                    if priority < USUAL_PRIORITY:
+                        self._leave_sequence(start, last)
+                        self._enqueue(start, last, priority)
+            self._looked = stop
+
+    def _unlooked(self, stop: int) -> list[tuple[int, int]]:
+        if not self._holes or self._holes[-1][1] <= self._looked:
+            return [(self._looked, stop - self._looked)]  # nearly always
+        return list(self.ahead(self._looked, stop))
+
+    def _leave_sequence(self, first: int, end: int) -> None:
+        if not self._holes or self._holes[-1][1] <= first:
+            self.skip(first, end, end - first)
+        else:
+            insort(self._holes, (first, end))
+            self.passed += end - first
+
+    def _enqueue(self, first: int, end: int, priority: int) -> None:
+        """Record that messages first..end have left the sequence, and append them to their queue."""
+        for ordinal in range(first, end):
+            self._journal.requeue(ordinal, 0, 0, 0)
+            self._append(priority, ordinal, Message(ordinal, 0))
+        self._dequeued(first - end)
+
+    # taking messages out
+
+    def pop_ready(self, count: int, room: int) -> ReadyMessages | None:
+        if not self._sort():
+            return None
+        if self._looked < self._offsets.distributed:
+            self.look_ahead()
+        if self.reading:
+            return None
+        if not self.queued_count:
+            self._run = 0
+            return self._pop_most_urgent(count, room)
+        if self._run == SHARE - 1:
+            taken = self._pop_oldest(room)
+            self._run = 0 if taken is not None else self._run
+            return taken
+        taken = self._pop_most_urgent(min(count, SHARE - 1 - self._run), room)
+        self._run += len(taken[2]) if taken is not None else 0
+        return taken
+
+    @property
+    def _has_usual(self) -> bool:
+        return bool(self.retry) or self.cursor < self._offsets.distributed
+
+    def _pop_most_urgent(self, count: int, room: int) -> ReadyMessages | None:
+        for queue in self._queues[:USUAL_PRIORITY]:
+            if queue:
+                return self._pop_first(queue)
+        if self._has_usual:
+            taken = super().pop_ready(count, room)
+            if taken is not None or self.reading or self._has_usual:
+                return taken
+        return self._pop_late()
+
+    def _pop_late(self) -> ReadyMessages | None:
+        for queue in self._queues[USUAL_PRIORITY:]:
+            if queue:
+                return self._pop_first(queue)
+        return None
+
+    def _pop_oldest(self, room: int) -> ReadyMessages | None:
+        """Take the message that has been ready longest: the next one of the sequence, or the first of a queue."""
+        oldest = min((queue for queue in self._queues if queue), key=lambda queue: queue[0][0])
+        if self._has_usual and self.cursor <= oldest[0][0]:
+            return super().pop_ready(1, room)
+        return self._pop_first(oldest)
+
+    def _pop_first(self, queue: Queue) -> ReadyMessages | None:
+        before = len(queue)
+        taken = super()._pop_first(queue)
+        if queue is not self.retry:
+            self._dequeued(before - len(queue))
+        return taken
+
+    def _pop_stretch(self, extent: Extent, count: int) -> ReadyMessages | None:
+        taken = super()._pop_stretch(extent, count)
+        assert taken is not None
+        _, first, frames, ids, _ = taken
+        end = first + len(frames)
+        other = next(extent.priorities(first, end), None)
+        if other is None:
+            return taken
+        start, stop, priority = other
+        if start > first:
+            self.untake(end - start)
+            return None, first, frames[: start - first], ids[: (start - first) * ID_SIZE], extent
+        self.untake(end - stop)
+        self._enqueue(first, stop, priority)
+        if priority < USUAL_PRIORITY or self._run == SHARE - 1:  # it was not looked at in time, or is the oldest
+            return self._pop_first(self._queues[priority])
+        return self._pop_late() if sum(map(len, self._queues[USUAL_PRIORITY:])) > MOST_LATE else None
+
+    def drop_oldest(self, count: int) -> list[tuple[int, int]]:
+        """Drop up to `count` messages: the least urgent, and of those the oldest. See Backlog."""
+        late = self._drop_first(self._queues[USUAL_PRIORITY:], count)
+        usual = self._drop_next(count - len(late))
+        left = count - len(late) - sum(end - first for first, end in usual)
+        return late + usual + self._drop_first(self._queues[:USUAL_PRIORITY], left)
+
+    def _drop_first(self, queues: list[Queue], count: int) -> list[tuple[int, int]]:
+        """Drop up to `count` messages of these queues, the last queue first. Return their spans."""
+        dropped: list[int] = []
+        for queue in reversed(queues):
+            dropped += [queue.popleft()[1].ordinal for _ in range(min(len(queue), count - len(dropped)))]
+        self._dequeued(len(dropped))
+        return [(ordinal, ordinal + 1) for ordinal in dropped]
+
+    def remove_retried(self, ordinals: Collection[int]) -> list[Message]:
+        taken = super().remove_retried(ordinals)
+        queued = [message for message in self._queued() if message.ordinal in ordinals]
+        if queued:
+            self._unsorted = deque(entry for entry in self._unsorted if entry[1].ordinal not in ordinals)
+            self._queues = [
+                deque(entry for entry in queue if entry[1].ordinal not in ordinals) for queue in self._queues
+            ]
+            self._dequeued(len(queued))
+        return taken + queued
+
+    def give_up(self) -> tuple[Ahead, Queue]:
+        self._release_all()
+        given_up = super().give_up()
+        self._looked = self.cursor
+        return given_up
+
+    # queries
+
+    def _queued(self) -> Iterator[Message]:
+        return (message for _, message in chain(self._unsorted, *self._queues))
+
+    def returned(self) -> Iterator[Message]:
+        urgent, late = self._queues[:USUAL_PRIORITY], self._queues[USUAL_PRIORITY:]
+        return (message for _, message in chain(self._unsorted, *urgent, self.retry, *late))
+
+    def check(self) -> None:
+        super().check()
+        assert self.queued_count == sum(1 for _ in self._queued())
+        assert not self._queues[USUAL_PRIORITY]
+        assert all(sorted(map(_position, queue)) == list(map(_position, queue)) for queue in self._queues)
+
+    def __repr__(self) -> str:
+        return f"<PriorityBacklog from {self.cursor}, {list(map(len, self._queues))} queued>"
