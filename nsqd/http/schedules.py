@@ -9,7 +9,7 @@
 
 The first three add a schedule, or replace the topic's one of that name. They take `missed=skip|once|all`, and the headers
 X-Nsq-Header-NAME as /pub does. Every change is durable before the answer, which is empty; 503 SCHEDULES_NOT_WRITTEN if the file
-could not be written: the change holds, and the node tries again to write it. Whoever adds a schedule needs PUBLISH, too.
+could not be written: the change holds, and the node tries again to write it. To add a schedule needs PUBLISH, too.
 
     {"topic": "t", "name": "n", "cron": "30 6 * * MON", "timezone": "Europe/Berlin", "missed": "once", "paused": false,
      "next": S, "body_size": 12, "headers": {}}

@@ -24,7 +24,7 @@ Key = tuple[str, str]  # topic and name
 
 
 class Missed(Enum):
-    """What is published for missed ticks: nothing, one message for all of them together, or one for each."""
+    """How many messages are published for missed ticks: none, one for all of them together, or one for each."""
 
     SKIP = "skip"
     ONCE = "once"
