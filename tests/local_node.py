@@ -103,10 +103,11 @@ class LocalNode(WholeNode):
         if options.statistics_topic:
             deliveries = Deliveries(self.broker, options.statistics_topic, options.node_number(), self._wake)
             self._tasks.append(lambda: deliveries._publish(trio.run(deliveries.collect, self.clock.wall // SECOND - 1)))
-        self.files = files if files is not None else {}
-        schedule_files, self.schedules = _ScheduleFiles(self.files), Schedules()
-        self.schedules.restore(*schedule_files.read())
-        self._schedule_task = ScheduleTask(self.broker, self.schedules, schedule_files, self._when_sent, self._wake)
+        self.schedule_files, self.schedules = _ScheduleFiles(files or {}), Schedules()
+        self.schedules.restore(*self.schedule_files.read())
+        self._schedule_task = ScheduleTask(
+            self.broker, self.schedules, self.schedule_files, self._when_sent, self._wake
+        )
         self._tasks.append(self._publish_schedules)
         self._next_second = clock.now + SECOND
         self.keyring = None
@@ -135,7 +136,7 @@ class LocalNode(WholeNode):
     def killed(self, *flags: str, down: int = 0) -> LocalNode:
         """Return the node that starts `down` ns later on what `kill -9` has left of this one, with other flags if need be."""
         clock = self.clock.after(down, 1000 * SECOND, rebooted=False)
-        return LocalNode(*flags, disk=self.disk.kill(), clock=clock, files=dict(self.files))
+        return LocalNode(*flags, disk=self.disk.kill(), clock=clock, files=dict(self.schedule_files.content))
 
     # What clients use: the same as of tests.daemons.Daemon
 
@@ -228,10 +229,10 @@ class LocalNode(WholeNode):
     def _publish_schedules(self) -> None:
         while self._schedule_task.publish_batch(self.clock.wall // SECOND):
             pass
-        self._schedule_task.prepare_write()()
+        self._schedule_task.write_now()
 
     def _keep_schedules(self, then: Callable[[bool], None]) -> None:
-        then(self._schedule_task.prepare_write()())
+        then(self._schedule_task.write_now())
 
     def _when_sent(self, marks: tuple[Mark, ...], then: Callable[[], None]) -> None:
         assert self.reactor is not None
@@ -294,15 +295,15 @@ class _ScheduleFiles(ScheduleFiles):
 
     def __init__(self, files: dict[str, bytes]) -> None:
         super().__init__(Path())
-        self._files = files
+        self.content = files
 
     def _read(self, name: str) -> bytes:
-        if name not in self._files:
+        if name not in self.content:
             raise FileNotFoundError(name)
-        return self._files[name]
+        return self.content[name]
 
     def _write(self, name: str, content: bytes) -> None:
-        self._files[name] = content
+        self.content[name] = content
 
 
 class _Loop(asyncio.BaseEventLoop):

@@ -96,18 +96,19 @@ class ScheduleTask:
             self._is_wanted, self._is_asked = trio.Event(), trio.Event()
             waiting, self._waiting = self._waiting, []
             began = trio.current_time()
-            is_written = await trio.to_thread.run_sync(self.prepare_write())
+            is_written = self._settle(await trio.to_thread.run_sync(self._prepare_write()))
             for then in waiting:
                 then(is_written)
             if waiting:
                 self._wake()
-            if not is_written:
-                self._schedules.has_changed = self._schedules.has_new_notes = True
-                self._is_wanted.set()
             with trio.move_on_after((trio.current_time() - began) * REST if is_written else RETRY):
                 await self._is_asked.wait()  # ticks can wait, requests cannot
 
-    def prepare_write(self) -> Callable[[], bool]:
+    def write_now(self) -> bool:
+        """Write what has changed. Return False if that fails."""
+        return self._settle(self._prepare_write()())
+
+    def _prepare_write(self) -> Callable[[], bool]:
         """Return a function for any thread that writes what has changed by now. It returns False if that fails."""
         schedules, files = self._schedules, self._files
         known = list(schedules.known.values()) if schedules.has_changed else None
@@ -127,7 +128,13 @@ class ScheduleTask:
 
         return write
 
+    def _settle(self, is_written: bool) -> bool:
+        if not is_written:
+            self._schedules.has_changed = self._schedules.has_new_notes = True
+            self._is_wanted.set()
+        return is_written
+
     def close(self) -> None:
         """Write the files for the last time. The log is closed."""
         self._schedules.note_all()
-        self.prepare_write()()
+        self.write_now()

@@ -8,7 +8,7 @@ hours with `*` follows real time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class Cron:
 
     expression: str
     timezone: str
+    zone: tzinfo = field(compare=False, repr=False)  # of that name: read once, whatever becomes of its file
 
     def next_after(self, after: int) -> int | None:
         """Return the first tick later than `after`; None: there is none within 50 years."""
@@ -54,7 +55,7 @@ class Cron:
 
         from cronsim import CronSim
 
-        for found in CronSim(self.expression, datetime.fromtimestamp(after, find_zone(self.timezone))):
+        for found in CronSim(self.expression, datetime.fromtimestamp(after, self.zone)):
             if (
                 tick := int(found.timestamp())
             ) > after:  # in the second of two equal hours, cronsim begins in the first
@@ -63,7 +64,6 @@ class Cron:
 
 
 Recurrence = At | Every | Cron
-_KINDS: dict[str, type[Recurrence]] = {"at": At, "every": Every, "cron": Cron}
 
 
 def find_zone(name: str) -> tzinfo:
@@ -92,16 +92,27 @@ def read_cron(expression: str, timezone: str) -> Cron:
         CronSim(expression, datetime.fromtimestamp(0, zone))
     except CronSimError as error:
         raise ValueError(str(error)) from None
-    return Cron(" ".join(fields), timezone)
+    return Cron(" ".join(fields), timezone, zone)
 
 
 def pack_recurrence(recurrence: Recurrence) -> list[Any]:
     """Return a recurrence as JSON can hold it."""
-    kind = next(name for name, one in _KINDS.items() if isinstance(recurrence, one))
-    return [kind, *(getattr(recurrence, name) for name in recurrence.__slots__)]
+    match recurrence:
+        case At(time):
+            return ["at", time]
+        case Every(period, start):
+            return ["every", period, start]
+        case Cron(expression, timezone):
+            return ["cron", expression, timezone]
 
 
 def unpack_recurrence(packed: list[Any]) -> Recurrence:
-    """Return the recurrence that `pack_recurrence` packed. Raises KeyError, TypeError, ValueError."""
-    kind, *fields = packed
-    return read_cron(*fields) if kind == "cron" else _KINDS[kind](*fields)
+    """Return the recurrence that `pack_recurrence` packed. Raises ValueError."""
+    match packed:
+        case ["at", int(time)]:
+            return At(time)
+        case ["every", int(period), int(start)] if period > 0:
+            return Every(period, start)
+        case ["cron", str(expression), str(timezone)]:
+            return read_cron(expression, timezone)
+    raise ValueError("a schedule is never due")
