@@ -1,7 +1,7 @@
 """The work of a node between its turns, each a task of trio.
 
-* `pause_expiry`, `queue_expiry` (idle queues of Disque), `rights_task` (the auth file), `series_task`, `deliveries` (the
-  statistics topic), `topology_log` (lines about topics and channels). `time_slices` divides long loops.
+* `pause_expiry`, `queue_expiry` (idle queues of Disque), `schedule_task`, `rights_task` (the auth file), `series_task`,
+  `deliveries` (the statistics topic), `topology_log` (lines about topics and channels). `time_slices` divides long loops.
 
 It imports the core and the daemons' common parts.
 """
