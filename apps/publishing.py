@@ -130,12 +130,7 @@ def _pub(arguments: argparse.Namespace) -> int:
 
 def _pub_over_http(arguments: argparse.Namespace) -> int:
     """Publish with what NSQ's protocol lacks: keys and headers; a request for each message."""
-    headers = {}
-    for one in arguments.header:
-        name, equals, value = one.partition("=")
-        if not name or not equals:
-            raise WrongArguments(f"--header expects NAME=VALUE, not {one[:100]!r}")
-        headers[f"X-Nsq-Header-{name}"] = value
+    headers = message_headers(arguments.header)
     given = {"defer": arguments.delay or None, "key": arguments.key}
     query = {"topic": arguments.topic} | {name: value for name, value in given.items() if value}
     count = 0
@@ -147,6 +142,17 @@ def _pub_over_http(arguments: argparse.Namespace) -> int:
             count += 1
     _report(arguments, count, "published")
     return ExitCode.DONE
+
+
+def message_headers(given: list[str]) -> dict[str, str]:
+    """Return the HTTP headers by which nsqd gives a message its headers. Raises WrongArguments."""
+    headers = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not name or not equals:
+            raise WrongArguments(f"--header expects NAME=VALUE, not {one[:100]!r}")
+        headers[f"X-Nsq-Header-{name}"] = value
+    return headers
 
 
 def _post(client: httpx.Client, query: dict[str, str], headers: dict[str, str], body: bytes, address: str) -> None:

@@ -242,6 +242,7 @@ class NsqdOptions(TlsOptions):
     )
     max_topics: int = option(50_000, "maximum topic count", check=at_least(1))
     max_channels: int = option(100_000, "maximum channel count, for all topics together", check=at_least(1))
+    max_schedules: int = option(5_000, "maximum schedule count, for all topics together", check=at_least(0))
     queue_scan_worker_pool_max: int = option(
         4, "max number of workers for checking in-flight and deferred message timeouts", check=at_least(1)
     )

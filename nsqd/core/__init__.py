@@ -8,6 +8,7 @@ Read from the bottom up. Each line may import only the lines above it, and names
 
 * `message`, `timing`: frames, ids and attributes; queues by due time, the agenda of a turn, the scan.
 * `retention`; then `measurement`; then `sequence`: what a topic's messages are, what storage does for them.
+* `scheduling`: messages that are published again and again.
 * `pauses`, `limits`, `records`, `cluster_view`: which pauses end; the options; what each record of the log says; what HTTP
   asks of a cluster.
 * `registry`, `reader`, `written_chunks`: numbers, limits and changes of the node; what a topic asks of a reader; the part of a

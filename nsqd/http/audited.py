@@ -22,7 +22,7 @@ from shared.http.route import Need, Route
 _CHANGES = (Verb.ACT, Verb.CREATE, Verb.CONFIGURE, Verb.DELETE)
 _COUNTED = (Verb.ACT, Verb.DELETE)
 _REFUSALS = {401: Outcome.REFUSED, 403: Outcome.REFUSED, 429: Outcome.THROTTLED}
-_NAMES = ("to", "id", "offset", "node", "log", "client")  # other arguments that say what a request is about
+_NAMES = ("name", "to", "id", "offset", "node", "log", "client")  # other arguments that say what a request is about
 MOST_COUNT = 100  # bytes of an answer such as {"deleted": 3}
 
 

@@ -118,7 +118,7 @@ class Publishing:
         if not body:
             raise HttpError(400, "MSG_EMPTY")
         arguments = query(request)
-        topic, headers = TOPIC.value_in(arguments), _read_headers(request)
+        topic, headers = TOPIC.value_in(arguments), read_headers(request)
         if headers or len(arguments) > 1:
             return await self._pub_otherwise(request, body, headers, **values_in(arguments, self._arguments_of_pub))
 
@@ -211,7 +211,7 @@ class Publishing:
         body = await read_body(request, self._max_body_size, "BODY_TOO_BIG")
         values = values_in(query(request), self._arguments_of_mpub)
         topic, binary, channel, copies = (values.pop(name) for name in ("topic", "binary", "channel", "replicate"))
-        attributes = _attributes(_read_headers(request), **values)
+        attributes = _attributes(read_headers(request), **values)
         try:
             bodies = binary_bodies(body, self._max_msg_size, self._max_body_size) if binary else self._lines(body)
         except HttpError:
@@ -361,7 +361,7 @@ def _attributes(
     return Attributes(headers, key or "", producer or "", sequence or 0)
 
 
-def _read_headers(request: Request) -> Headers:
+def read_headers(request: Request) -> Headers:
     """Return the request's headers for messages: names in lower case, as HTTP has them, and values. Raises HttpError 400."""
     raw = [(name, value) for name, value in request.scope["headers"] if name.startswith(_HEADER)]
     if not raw:

@@ -29,6 +29,7 @@ from nsqd.http.pauses import PausesRoute
 from nsqd.http.publish import Publishing
 from nsqd.http.read_back import ReadBack
 from nsqd.http.receive import Receiving
+from nsqd.http.schedules import ScheduleRoutes
 from nsqd.http.series import SeriesRoute
 from nsqd.http.stats import Stats
 from nsqd.http.storage import StorageRoute
@@ -75,6 +76,7 @@ def _declared(node: Node) -> list[Route]:
         *MessageActions(node).routes(),
         *ClientActions(node).routes(),
         *PausesRoute(node).routes(),
+        *ScheduleRoutes(node).routes(),
         *Drain(node).routes(),
         *SeriesRoute(node).routes(),
         *StorageRoute(node).routes(),

@@ -19,6 +19,8 @@ import trio
 from nsqd.core.limits import MAY_BE_DELIVERED
 from nsqd.core.observation.series import Series
 from nsqd.core.registry import Change
+from nsqd.core.scheduling.schedules import Schedules
+from nsqd.core.sequence.mark import Mark
 from nsqd.discovery.lookupds import PING_INTERVAL, Lookupds, ping_interval
 from nsqd.http.node import Node
 from nsqd.net.promised import HttpReplies
@@ -47,9 +49,11 @@ from nsqd.start.opening import Opened, clocks, sync_by_time
 from nsqd.start.signals import reload_files, until_over
 from nsqd.storage.directory import DataDirectory, DirectoryError
 from nsqd.storage.saver import Health, Saver
+from nsqd.storage.schedule_files import ScheduleFiles
 from nsqd.tasks.dead_letter_topics import DeadLetterTopics
 from nsqd.tasks.pause_expiry import end_pauses
 from nsqd.tasks.rights_task import watch_rights
+from nsqd.tasks.schedule_task import ScheduleTask
 from nsqd.tasks.series_task import note_series
 from nsqd.tasks.topology_log import log_changes
 from shared.budget import Budget
@@ -186,6 +190,9 @@ class Daemon:
         self._audit = NodeAudit(trail, broker, options.audit_topic, opened.wake)
         self.context.audit = self._audit.note
         admission = make_admission(options, listeners, broker.refused, self._budget)
+        files, self._schedules = ScheduleFiles(directory.path), Schedules()
+        self._schedules.restore(*files.read())
+        self._schedule_task = ScheduleTask(broker, self._schedules, files, self._when_sent, opened.wake)
         self.reactor = Reactor(broker, clocks, self._answer_http_requests, self._report_changes, admission)
         opened.wake.reactor = self.reactor
         self.ports = ClientPorts(broker)
@@ -330,6 +337,8 @@ class Daemon:
         start(note_series, self._broker, self._series)
         start(end_pauses, self._broker, wake)
         start(DeadLetterTopics(self._broker, self._options.node_number(), wake).run)
+        start(self._schedule_task.publish)
+        start(self._schedule_task.write)
         start(self.reactor.run)
         start(sync_by_time, self._options, self._opened.log, wake)
         self._audit.publish_from(self._trio_thread.run_soon)
@@ -399,6 +408,8 @@ class Daemon:
         self._saver.save(self._saver.current_topology())
         self._broker.commit()
         self._opened.log.close()
+        if not self.is_fenced.is_set():
+            self._schedule_task.close()
 
     def _node(self) -> Node:
         broker, opened, reactor = self._broker, self._opened.log, self.reactor
@@ -428,6 +439,8 @@ class Daemon:
             audit=self._audit.trail,
             dates=self._listeners.dates,
             accounts=self._accounts,
+            schedules=self._schedules,
+            keep_schedules=self._schedule_task.keep,
             are_ports_open=lambda: self.ports.are_open,
             until_ports_open=self.ports.until_open,
         )
@@ -452,6 +465,10 @@ class Daemon:
         calls = self._bridge.serve()
         refuse = partial(self._bridge.refuse, calls)
         return HttpReplies(partial(self._bridge.deliver, calls), refuse, partial(refuse, MAY_BE_DELIVERED))
+
+    def _when_sent(self, marks: tuple[Mark, ...], then: Callable[[], None]) -> None:
+        """Call `then` once the messages that the next turn publishes are as safe as their topic promises."""
+        self.reactor.when_sent(marks, HttpReplies(then, lambda: None))
 
     def _report_changes(self, changes: list[Change]) -> None:
         """Report topics and channels that were created, deleted or paused to the log, nsqlookupd and nsqd.dat."""

@@ -89,7 +89,7 @@ NOT_FOR_HTTP = {
 }  # fmt: skip
 NOT_FOR_NSQD = {
     "nsqd.protocols.disque.context", "shared.http.debug", "tracemalloc", "nsqd.http.trace", "nsqd.http.cuts",
-    "nsqd.http.identities", "nsqd.protocols.beanstalk.stats", "tarfile",
+    "nsqd.http.identities", "nsqd.protocols.beanstalk.stats", "tarfile", "cronsim",
 }  # fmt: skip
 # Modules that only some options, pages or answers of nsqadmin need. Half a second of CPU.
 LATER = {

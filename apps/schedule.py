@@ -1,0 +1,146 @@
+"""`penstock schedule`: messages that a node publishes by a cron expression, every so often, or at a time."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from apps.node_client import add_address, open_client, why_refused
+from apps.publishing import message_headers
+from shared.log import escape
+from shared.terminal.commands import CommandError, Commands, Parser, WrongArguments, make_command
+
+PAGE = 1000  # schedules asked for at a time
+ADVICE = {
+    "INVALID_ARG_CRON": "a cron expression has five fields, such as '30 6 * * MON', and must match some day",
+    "INVALID_ARG_TIMEZONE": "the node knows no such time zone: give one such as Europe/Berlin, with --cron",
+    "INVALID_ARG_EVERY": "--every is a whole number of seconds, such as 90s or 10m, and at most ten years",
+    "INVALID_ARG_AT": "--at is a time in the future with an offset, such as 2027-01-01T00:00:00Z",
+    "SCHEDULE_NOT_FOUND": "the topic has no such schedule: see `penstock schedule list`",
+    "TOO_MANY_SCHEDULES": "the node has -max-schedules schedules, or 64 MiB of them",
+    "SCHEDULES_NOT_WRITTEN": "the change holds, but would be lost with the node: its disk takes no writes",
+}
+WHAT = "publish messages again and again, or at a time"
+DETAILS = """
+The node at the address keeps the schedule, and publishes while it runs. Another one does not take its schedules over.
+
+examples:
+  penstock schedule add reports monday '{"week": true}' --cron '30 6 * * MON' --timezone Europe/Berlin
+  penstock schedule add metrics poll poll --every 10m --missed skip
+  penstock schedule list
+  penstock schedule pause reports monday
+"""
+
+
+def add_command(commands: Commands) -> None:
+    """Add the command `schedule`, with its subcommands, to the parser."""
+    schedule = commands.add_parser("schedule", help=WHAT, description=WHAT, epilog=DETAILS)
+    below = schedule.add_subparsers(required=True, metavar="command")
+    add = _command(below, "add", _add, "add a schedule, or replace the topic's one of that name")
+    add.add_argument("body", nargs="?", metavar="BODY", help="body of the message")
+    add.add_argument("--file", metavar="FILE", help="the file's content is the body")
+    when = add.add_mutually_exclusive_group(required=True)
+    when.add_argument(
+        "--cron", metavar="EXPRESSION", help="minute, hour, day, month and weekday, such as '0 6 * * MON'"
+    )
+    when.add_argument("--every", metavar="DURATION", help="such as 10m, counted from now")
+    when.add_argument("--at", metavar="TIME", help="once, at a time such as 2027-01-01T00:00:00Z")
+    add.add_argument("--timezone", metavar="ZONE", help="time zone of --cron (default: UTC)")
+    add.add_argument(
+        "--missed", choices=("skip", "once", "all"), help="messages for the times that the node missed (default: once)"
+    )
+    add.add_argument("--header", action="append", default=[], metavar="NAME=VALUE", help="header of the message")
+    listed = make_command(below, "list", _list, "list the schedules of a topic, or of all")
+    listed.add_argument("topic", nargs="?", metavar="TOPIC")
+    listed.add_argument("--json", action="store_true", help="print a JSON object for each schedule")
+    add_address(listed)
+    _command(below, "show", _show, "print a schedule as a JSON object, with its body in base64")
+    for name, what in (("delete", "delete a schedule"), ("pause", "publish nothing by a schedule"),
+                       ("unpause", "publish by a schedule again, from its next time on")):  # fmt: skip
+        _command(below, name, _change, what).set_defaults(change=name)
+
+
+def _command(below: Commands, name: str, main: Callable[[argparse.Namespace], int], what: str) -> Parser:
+    command = make_command(below, name, main, what)
+    command.add_argument("topic", metavar="TOPIC")
+    command.add_argument("name", metavar="NAME")
+    add_address(command)
+    return command
+
+
+def _add(arguments: argparse.Namespace) -> int:
+    if (arguments.body is None) == (arguments.file is None):
+        raise WrongArguments("schedule add: give either BODY or --file")
+    try:
+        body = (
+            Path(arguments.file).read_bytes() if arguments.file else arguments.body.encode("utf-8", "surrogateescape")
+        )
+    except OSError as error:
+        raise CommandError(f"{error.filename}: {error.strerror}") from None
+    when = {name: getattr(arguments, name) for name in ("cron", "timezone", "every", "at", "missed")}
+    headers = message_headers(arguments.header)
+    try:
+        _request(arguments, "POST", "/schedule", _named(arguments) | when, content=body, headers=headers)
+    except UnicodeError as error:  # of a header that HTTP cannot carry
+        raise WrongArguments(str(error)) from None
+    return 0
+
+
+def _change(arguments: argparse.Namespace) -> int:
+    _request(arguments, "POST", f"/schedule/{arguments.change}", _named(arguments))
+    return 0
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    print(json.dumps(_request(arguments, "GET", "/schedule", _named(arguments) | {"body": "true"}).json()))
+    return 0
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    found = list(_schedules(arguments))
+    if arguments.json:
+        sys.stdout.writelines(f"{json.dumps(one)}\n" for one in found)
+        return 0
+    rows = [("TOPIC", "NAME", "WHEN", "NEXT", "MISSED"), *map(_row, found)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print(escape("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()))
+    return 0
+
+
+def _schedules(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    after: str | None = None
+    while after != "":
+        query = {"topic": arguments.topic, "limit": PAGE, "after": after}
+        answer = _request(arguments, "GET", "/schedules", query).json()
+        yield from answer["schedules"]
+        after = answer["after"]
+
+
+def _row(one: dict[str, Any]) -> tuple[str, ...]:
+    when = one.get("at") or (f"every {one['every']}" if "every" in one else f"{one['cron']} {one['timezone']}")
+    following = "paused" if one["paused"] else datetime.fromtimestamp(one["next"], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return one["topic"], one["name"], when, following, one["missed"]
+
+
+def _named(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {"topic": arguments.topic, "name": arguments.name}
+
+
+def _request(
+    arguments: argparse.Namespace, method: str, path: str, query: dict[str, Any], **more: Any
+) -> httpx.Response:
+    """Return the answer to a request, whose arguments that are None are left out. Raises CommandError, httpx.HTTPError."""
+    given = {name: value for name, value in query.items() if value is not None}
+    with open_client(arguments) as client:
+        answer = client.request(method, path, params=given, **more)
+    if answer.status_code != 200:
+        raise CommandError(why_refused(answer, ADVICE, arguments.nsqd_http_address))
+    return answer

@@ -1,0 +1,118 @@
+"""When a schedule is due: at one time, every so often, or by a cron expression in a time zone.
+
+Each of the three computes its first tick after a time, in whole seconds since the epoch. Where a time zone leaves out an
+hour or repeats one, a cron expression means what it does in Debian's cron, as cronsim implements it. One with a fixed hour and
+minute is due once: at the first minute after a gap, or in the first of two equal hours. One that begins a field for minutes or
+hours with `*` follows real time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+MOST_EXPRESSION = 200  # characters of a cron expression, or of the name of a time zone
+CRON_FIELDS = 5  # cronsim would take a sixth, for seconds
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Due once."""
+
+    time: int
+
+    def next_after(self, after: int) -> int | None:
+        """Return the first tick later than `after`; None: there is none."""
+        return self.time if self.time > after else None
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """Due every `period` seconds, counted from `start`."""
+
+    period: int
+    start: int
+
+    def next_after(self, after: int) -> int | None:
+        """Return the first tick later than `after`."""
+        return self.start + self.period * max(1, (after - self.start) // self.period + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """Due when the clock of a time zone matches a cron expression."""
+
+    expression: str
+    timezone: str
+    zone: tzinfo = field(compare=False, repr=False)  # of that name: read once, whatever becomes of its file
+
+    def next_after(self, after: int) -> int | None:
+        """Return the first tick later than `after`; None: there is none within 50 years."""
+        from datetime import datetime
+
+        from cronsim import CronSim
+
+        for found in CronSim(self.expression, datetime.fromtimestamp(after, self.zone)):
+            if (
+                tick := int(found.timestamp())
+            ) > after:  # in the second of two equal hours, cronsim begins in the first
+                return tick
+        return None
+
+
+Recurrence = At | Every | Cron
+
+
+def find_zone(name: str) -> tzinfo:
+    """Return the time zone of that name, as this machine knows it. Raises ValueError."""
+    from datetime import UTC
+    from zoneinfo import ZoneInfo
+
+    if name == "UTC":
+        return UTC  # cronsim computes three times as fast with it
+    try:
+        return ZoneInfo(name if len(name) <= MOST_EXPRESSION else "")
+    except (KeyError, OSError, ValueError):
+        raise ValueError(f"{name[:100]!r} is no time zone of this machine") from None
+
+
+def read_cron(expression: str, timezone: str) -> Cron:
+    """Return the recurrence of a cron expression. Raises ValueError for a wrong expression or time zone."""
+    from datetime import datetime
+
+    from cronsim import CronSim, CronSimError
+
+    zone, fields = find_zone(timezone), expression.split()
+    if len(expression) > MOST_EXPRESSION or len(fields) != CRON_FIELDS or not expression.isascii():
+        raise ValueError("expected five fields, such as 30 6 * * MON")
+    try:
+        CronSim(expression, datetime.fromtimestamp(0, zone))
+    except CronSimError as error:
+        raise ValueError(str(error)) from None
+    return Cron(" ".join(fields), timezone, zone)
+
+
+def pack_recurrence(recurrence: Recurrence) -> list[Any]:
+    """Return a recurrence as JSON can hold it."""
+    match recurrence:
+        case At(time):
+            return ["at", time]
+        case Every(period, start):
+            return ["every", period, start]
+        case Cron(expression, timezone):
+            return ["cron", expression, timezone]
+
+
+def unpack_recurrence(packed: list[Any]) -> Recurrence:
+    """Return the recurrence that `pack_recurrence` packed. Raises ValueError."""
+    match packed:
+        case ["at", int(time)]:
+            return At(time)
+        case ["every", int(period), int(start)] if period > 0:
+            return Every(period, start)
+        case ["cron", str(expression), str(timezone)]:
+            return read_cron(expression, timezone)
+    raise ValueError("a schedule is never due")

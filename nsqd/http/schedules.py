@@ -1,0 +1,227 @@
+"""/schedule and /schedules: messages that a node publishes again and again, or once at a time (nsqd/core/scheduling).
+
+    POST /schedule?topic=t&name=n&cron=30+6+*+*+MON[&timezone=Europe/Berlin]   the body is the message's
+    POST /schedule?topic=t&name=n&every=10m                                    counted from this request
+    POST /schedule?topic=t&name=n&at=2027-01-01T00:00:00Z                      once; then the schedule is gone
+    GET  /schedule?topic=t&name=n[&body=true]
+    POST /schedule/delete?topic=t&name=n                                       and /schedule/pause, /schedule/unpause
+    GET  /schedules[?topic=t][&limit=100][&after=PLACE]
+
+The first three add a schedule, or replace the topic's one of that name. They take `missed=skip|once|all`, and the headers
+X-Nsq-Header-NAME as /pub does. Every change is durable before the answer, which is empty; 503 SCHEDULES_NOT_WRITTEN if the file
+could not be written: the change holds, and the node tries again to write it. To add a schedule needs PUBLISH, too.
+
+    {"topic": "t", "name": "n", "cron": "30 6 * * MON", "timezone": "Europe/Berlin", "missed": "once", "paused": false,
+     "next": S, "body_size": 12, "headers": {}}
+
+`next` is the next tick, in s since the epoch; 0: the schedule is paused. `every` and `at` are shown as they are given. The list
+is sorted by topic and name; its `after` is the place of the next page, "" on the last one.
+
+400 INVALID_ARG_CRON also for an expression that matches no day of the next 50 years, INVALID_ARG_AT for a time that is over.
+404 SCHEDULE_NOT_FOUND. 503 TOO_MANY_SCHEDULES beyond -max-schedules, or MOST_BYTES for all bodies and headers together.
+"""
+
+import base64
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from heapq import nsmallest
+from math import ceil
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nsqd.core.scheduling.recurrence import At, Every, Recurrence, find_zone, read_cron
+from nsqd.core.scheduling.schedules import Key, Missed, Schedule
+from nsqd.http.arguments import ANY_TOPIC, TOPIC, topic_to_publish_to
+from nsqd.http.node import Node
+from nsqd.http.publish import read_headers
+from shared.auth.verbs import Verb
+from shared.http.api import empty_response, json_response, read_body
+from shared.http.argument import Argument, any_text, bounded, choice, duration, flag, legal_name
+from shared.http.errors import HttpError
+from shared.http.route import Need, Route, on_topic
+from shared.values import SECOND, format_duration
+
+LIMIT, MOST = 100, 1000  # schedules in an answer: without `limit`, and at most
+MOST_BYTES = 64 << 20  # of the bodies and headers of all schedules, which are in memory and in one file
+LONGEST = 3660 * 24 * 3600  # s: ten years
+NAME = legal_name("name")
+
+
+def _read_at(text: str) -> int:
+    """Return the time in s since the epoch, rounded up. Raises ValueError."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None or not 1970 < moment.year < 9999:
+        raise ValueError("expected a time with an offset")
+    return ceil(moment.timestamp())
+
+
+WHEN = (
+    any_text("cron", None),
+    any_text("timezone", None),
+    duration("every", None, SECOND, LONGEST * SECOND),
+    Argument("at", _read_at, None, "a time as in RFC 3339"),
+)
+MISSED = choice("missed", {one.value: one for one in Missed}, Missed.ONCE)
+
+
+class ScheduleRoutes:
+    """The routes that change and show schedules."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def routes(self) -> list[Route]:
+        change, show = on_topic(Verb.CONFIGURE), Need(Verb.STATS, "topic", reading=("body",))
+        return [
+            Route("POST /schedule", self.put, Need(Verb.CONFIGURE, "topic", target="topic"), (TOPIC, NAME, *WHEN, MISSED),
+                  "Publish the body by `cron`, `every` so often, or `at` a time"),
+            Route("GET /schedule", self.show, show, (ANY_TOPIC, NAME, flag("body", ("true", "1"))), "Return a schedule"),
+            Route("POST /schedule/delete", self.delete, change, (ANY_TOPIC, NAME), "Delete a schedule"),
+            Route("POST /schedule/pause", self._pausing(True), change, (ANY_TOPIC, NAME), "Publish nothing by a schedule"),
+            Route("POST /schedule/unpause", self._pausing(False), change, (ANY_TOPIC, NAME),
+                  "Publish by a schedule again, from its next tick on"),
+            Route("GET /schedules", self.list, on_topic(Verb.STATS),
+                  (any_text("topic", ""), bounded("limit", MOST, LIMIT, 1), any_text("after", "")),
+                  "List the schedules of a topic, or of all"),
+        ]  # fmt: skip
+
+    async def put(self, request: Request, topic: str, name: str, missed: Missed, **when: Any) -> Response:
+        """Add or replace a schedule."""
+        body = await read_body(request, self._node.options.max_msg_size, "MSG_TOO_BIG")
+        if not body:
+            raise HttpError(400, "MSG_EMPTY")
+        headers, schedules = read_headers(request), self._node.schedules
+        now = await self._node.bridge.observe(self._now)
+        recurrence = _recurrence(now, **when)
+        schedule = Schedule(topic, name, recurrence, missed, body, headers, now)
+
+        def act() -> bool:
+            before = schedules.known.get(schedule.key)
+            size = schedules.size + schedule.size - (before.size if before is not None else 0)
+            if size > MOST_BYTES or (before is None and len(schedules.known) >= self._node.options.max_schedules):
+                raise HttpError(503, "TOO_MANY_SCHEDULES")
+            to = topic_to_publish_to(self._node, request, topic)
+            schedules.put(schedule)
+            return to.starting
+
+        await self._node.until_started()
+        if await self._node.bridge.call(act):
+            await self._node.registered(topic)
+        return await self._kept()
+
+    async def delete(self, request: Request, topic: str, name: str) -> Response:
+        """Delete a schedule."""
+        await self._node.bridge.call(lambda: self._node.schedules.remove(self._existing(topic, name).key))
+        return await self._kept()
+
+    def _pausing(self, paused: bool) -> Callable[..., Awaitable[Response]]:
+        async def handler(request: Request, topic: str, name: str) -> Response:
+            def act() -> None:
+                schedule = self._existing(topic, name)
+                if schedule.paused != paused:
+                    self._node.schedules.put(replace(schedule, paused=paused, since=self._now()))
+
+            await self._node.bridge.call(act)
+            return await self._kept()
+
+        return handler
+
+    async def show(self, request: Request, topic: str, name: str, body: bool) -> Response:
+        """Answer one schedule."""
+        found = await self._node.bridge.observe(lambda: self._describe(self._existing(topic, name), body))
+        return json_response(found)
+
+    async def list(self, request: Request, topic: str, limit: int, after: str) -> Response:
+        """Answer a page of schedules."""
+        first: Key = (after.partition("/")[0], after.partition("/")[2])
+
+        def find() -> tuple[list[dict[str, Any]], int, str]:
+            known = self._node.schedules.known
+            keys = [key for key in known if not topic or key[0] == topic]
+            page = nsmallest(limit + 1, (key for key in keys if key > first))
+            following = "/".join(page[limit - 1]) if len(page) > limit else ""
+            return [self._describe(known[key]) for key in page[:limit]], len(keys), following
+
+        found, count, following = await self._node.bridge.observe(find)
+        return json_response({"schedules": found, "count": count, "after": following})
+
+    async def _kept(self) -> Response:
+        """Return an empty answer once the schedules are durable. Raises HttpError 503 if they cannot be written."""
+        results: list[bool] = []
+
+        def begin(done: Callable[[], None]) -> None:
+            def then(is_durable: bool) -> None:
+                results.append(is_durable)
+                done()
+
+            self._node.keep_schedules(then)
+
+        await self._node.bridge.wait(begin)
+        if not all(results):
+            raise HttpError(503, "SCHEDULES_NOT_WRITTEN")
+        return empty_response()
+
+    def _now(self) -> int:
+        return self._node.broker.wall // SECOND
+
+    def _existing(self, topic: str, name: str) -> Schedule:
+        schedule = self._node.schedules.known.get((topic, name))
+        if schedule is None:
+            raise HttpError(404, "SCHEDULE_NOT_FOUND")
+        return schedule
+
+    def _describe(self, schedule: Schedule, with_body: bool = False) -> dict[str, Any]:
+        found = {
+            "topic": schedule.topic,
+            "name": schedule.name,
+            **_describe_recurrence(schedule.recurrence),
+            "missed": schedule.missed.value,
+            "paused": schedule.paused,
+            "next": self._node.schedules.next_tick(schedule.key),
+            "body_size": len(schedule.body),
+            "headers": dict(schedule.headers),
+        }
+        return found | ({"body": base64.b64encode(schedule.body).decode()} if with_body else {})
+
+
+def _recurrence(now: int, cron: str | None, timezone: str | None, every: int | None, at: int | None) -> Recurrence:
+    """Return the recurrence that a request at `now` asks for. Raises HttpError 400."""
+    given = [one for one in (cron, every, at) if one is not None]
+    if len(given) != 1:
+        raise HttpError(400, "CRON_EVERY_OR_AT" if given else "MISSING_ARG_CRON")
+    if timezone is not None and cron is None:
+        raise HttpError(400, "INVALID_ARG_TIMEZONE")
+    if at is not None:
+        return _due(At(at), now, "INVALID_ARG_AT")
+    if every is not None:
+        if every % SECOND:
+            raise HttpError(400, "INVALID_ARG_EVERY")
+        return Every(every // SECOND, now)
+    assert cron is not None
+    zone = timezone if timezone is not None else "UTC"
+    try:
+        find_zone(zone)
+    except ValueError:
+        raise HttpError(400, "INVALID_ARG_TIMEZONE") from None
+    try:
+        return _due(read_cron(cron, zone), now, "INVALID_ARG_CRON")
+    except ValueError:
+        raise HttpError(400, "INVALID_ARG_CRON") from None
+
+
+def _due(recurrence: Recurrence, now: int, error: str) -> Recurrence:
+    """Return the recurrence. Raises HttpError 400 if it is never due."""
+    if recurrence.next_after(now) is None:
+        raise HttpError(400, error)
+    return recurrence
+
+
+def _describe_recurrence(recurrence: Recurrence) -> dict[str, str]:
+    if isinstance(recurrence, At):
+        return {"at": datetime.fromtimestamp(recurrence.time, UTC).isoformat().replace("+00:00", "Z")}
+    if isinstance(recurrence, Every):
+        return {"every": format_duration(recurrence.period * SECOND)}
+    return {"cron": recurrence.expression, "timezone": recurrence.timezone}
