@@ -164,6 +164,10 @@ TRIED_BY = {
         "penstock.jobs.aio", "penstock.jobs.client", "penstock.jobs.commands", "penstock.jobs.errors", "penstock.jobs.job",
         "penstock.jobs.settings",
     ),
+    "penstock/django/test_backend_process.py": (
+        "penstock.django.apps", "penstock.django.backend", "penstock.django.execution",
+        "penstock.django.management.commands.penstock_worker", "penstock.django.tasks", "penstock.django.worker",
+    ),
     "penstock/dramatiq/test_broker_process.py": (
         "penstock.dramatiq.broker", "penstock.dramatiq.consumer", "penstock.jobs.shared",
     ),
