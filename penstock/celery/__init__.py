@@ -5,7 +5,7 @@ Tasks are jobs in tubes; broadcasts (control commands, events) are messages of e
 * `entry`: loaded by kombu's entry points where the package is installed, so that the URL works without an import.
 * `transport`: the transport and the channel that kombu calls. `outlet`: everything that is sent, over one connection to each
   server.
-* `holder`: a thread that reserves, touches, deletes and releases jobs. `subscription`: a thread that receives broadcasts.
+* `subscription`: a thread that receives broadcasts; the one that holds jobs is penstock.jobs.holder.
 * `address`, `names`, `envelope`: the URL, names of tubes and topics, and bodies; pure.
 
 This package imports no room and not `shared`; only `transport` and `entry` import kombu.

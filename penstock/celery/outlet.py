@@ -6,16 +6,14 @@ An outlet may be called from any thread, and after a fork: each process gets con
 import os
 import threading
 from collections.abc import Callable
-from typing import TypeVar
 
 from penstock.celery import names
 from penstock.celery.address import BrokerUrl
 from penstock.celery.envelope import Payload, delay_of, pack_job, priority_of
 from penstock.client import Producer
-from penstock.jobs import Jobs, JobsSettings, NotFound, Unsupported
+from penstock.jobs import Jobs, JobsSettings
+from penstock.jobs.shared import SharedJobs
 from penstock.telemetry import JOBS, telemetry
-
-T = TypeVar("T")
 
 
 class Outlet:
@@ -26,7 +24,7 @@ class Outlet:
         self._wall = wall  # s since the epoch
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._jobs = self.new_jobs()
+        self._jobs = SharedJobs(self.new_jobs())
         self._producer: Producer | None = None
 
     def new_jobs(self) -> Jobs:
@@ -57,26 +55,19 @@ class Outlet:
     def _put(self, queue: str, key: str, message: Payload) -> None:
         body = pack_job(queue, self._endpoint.ttr_s, message)
         tube, priority, delay = self.tube_of(queue), priority_of(message), delay_of(message, self._wall())
-
-        def send(jobs: Jobs) -> None:
-            try:
-                jobs.put_unique(key, body, priority, delay, self._endpoint.ttr_s, tube)
-            except Unsupported:  # the original beanstalkd
-                jobs.put(body, priority, delay, self._endpoint.ttr_s, tube)
-
-        self._ask(send)
+        self._jobs.put_once(tube, body, priority, delay, self._endpoint.ttr_s, key)
 
     def ready_count(self, queue: str) -> int:
         """Return the number of ready jobs of the queue; 0 if it does not exist."""
-        return self._ask_or_zero(lambda jobs: int(jobs.stats_tube(self.tube_of(queue)).get("current-jobs-ready", 0)))
+        return int(self._jobs.stats_tube(self.tube_of(queue)).get("current-jobs-ready", 0))
 
     def clear(self, queue: str) -> int:
         """Delete the jobs of the queue that no worker has; return how many."""
-        return self._ask_or_zero(lambda jobs: jobs.clear_tube(self.tube_of(queue)))
+        return self._jobs.clear(self.tube_of(queue))
 
     def verify(self) -> None:
         """Raise JobsError unless the server answers."""
-        self._ask(lambda jobs: jobs.peek(0))
+        self._jobs.ask(lambda jobs: jobs.peek(0))
 
     def publish(self, exchange: str, body: bytes) -> None:
         """Publish to the exchange's topic; without an nsqd, do nothing. Raises penstock.client.ClientError."""
@@ -89,8 +80,8 @@ class Outlet:
 
     def close(self) -> None:
         """Close the connections of this process."""
+        self._jobs.close()
         with self._own():
-            self._jobs.close()
             if self._producer is not None:
                 self._producer.close()
 
@@ -98,15 +89,5 @@ class Outlet:
         """Return the lock of this process. After a fork the parent's sockets and lock are left alone."""
         if self._pid != os.getpid():
             self._pid, self._lock = os.getpid(), threading.Lock()
-            self._jobs, self._producer = self.new_jobs(), None
+            self._producer = None
         return self._lock
-
-    def _ask(self, request: Callable[[Jobs], T]) -> T:
-        with self._own():
-            return request(self._jobs)
-
-    def _ask_or_zero(self, request: Callable[[Jobs], int]) -> int:
-        try:
-            return self._ask(request)
-        except NotFound:
-            return 0

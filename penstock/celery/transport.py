@@ -24,12 +24,12 @@ from kombu.transport.virtual.exchange import DirectExchange, FanoutExchange, Top
 from penstock import __version__
 from penstock.celery import names
 from penstock.celery.address import JOBS_PORT, read_url
-from penstock.celery.envelope import Broadcast, Payload, pack_broadcast
-from penstock.celery.holder import HeldJob, JobHolder
+from penstock.celery.envelope import Broadcast, Envelope, Payload, pack_broadcast, read_job
 from penstock.celery.outlet import Outlet
 from penstock.celery.subscription import BroadcastSubscription
 from penstock.client import ClientError
 from penstock.jobs import ConnectionLost, Draining, OutOfMemory, Refused
+from penstock.jobs.holder import HeldJob, JobHolder
 from penstock.telemetry import JOBS, Operation, activated, telemetry
 
 logger = logging.getLogger("penstock.celery")
@@ -92,7 +92,7 @@ class JobsChannel(virtual.Channel):
 
     def __init__(self, connection: "Transport", **options: object) -> None:
         super().__init__(connection, **options)
-        self._holder: JobHolder | None = None
+        self._holder: JobHolder[Envelope] | None = None
         self.operations: dict[str, Operation] = {}  # spans of tasks that are not acknowledged, by delivery tag
 
     # consuming
@@ -150,21 +150,22 @@ class JobsChannel(virtual.Channel):
         queues = [name for name in self._active_queues if not connection.is_broadcast(name)]
         self._holding().consume(tuple(dict.fromkeys(map(connection.outlet.tube_of, queues))))
 
-    def _holding(self) -> JobHolder:
+    def _holding(self) -> JobHolder[Envelope]:
         if self._holder is None or self._holder.is_inherited:
             transport = self.connection
             self._holder = JobHolder(
                 transport.outlet.new_jobs(),
-                lambda held: transport.enqueue(self, held.envelope.queue, self.payload_of(held)),
+                read_job,
+                lambda held: transport.enqueue(self, held.content.queue, self.payload_of(held)),
                 transport.enqueue_error,
                 self.qos.prefetch_count,
             )
         return self._holder
 
     @staticmethod
-    def payload_of(held: HeldJob) -> Payload:
+    def payload_of(held: HeldJob[Envelope]) -> Payload:
         """Return kombu's payload of a job, with the job's id as its delivery tag."""
-        payload = held.envelope.message
+        payload = held.content.message
         payload["properties"]["delivery_tag"] = str(held.job.id)
         return payload
 

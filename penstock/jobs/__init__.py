@@ -13,6 +13,7 @@
   the methods of both.
 * `job`: Job and AsyncJob. `settings`, `errors`: times and limits; what can fail.
 * `session`: the pure core that both clients execute, over `calls`: each command, and how to read its reply.
+* `holder`, `shared`: for Celery, Dramatiq and Django: a thread that holds jobs for other threads; one client for all of them.
 * `retries`: when a failed job is tried again, and when a job at work is touched; pure.
 
 The server may be nsqd, the program beanstalkd of this project, or the original beanstalkd; the extensions of

@@ -4,6 +4,7 @@ import asyncio
 import os
 
 from penstock.taskiq import PenstockBroker
+from tests.processes.task_workers import note
 
 broker = PenstockBroker(os.environ["BROKER"], "work", concurrency=4)
 
@@ -14,9 +15,3 @@ async def slow(number: int, seconds: float) -> None:
     note(f"begin {number}")
     await asyncio.sleep(seconds)
     note(str(number))
-
-
-def note(line: str) -> None:
-    """Append a line to the file; one write of a line is one piece."""
-    with open(os.environ["DONE"], "a") as file:
-        file.write(f"{line}\n")

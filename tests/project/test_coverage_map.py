@@ -158,13 +158,20 @@ TRIED_BY = {
         "penstock.aio.waiter",
     ),
     "penstock/aio/test_reader_process.py": ("penstock.aio.reader",),
-    "penstock/celery/test_holder_process.py": ("penstock.celery.holder",),
     "penstock/celery/test_pure.py": ("penstock.celery.address", "penstock.celery.envelope", "penstock.celery.names",),
     "penstock/client/test_slow_names_process.py": ("penstock.client.consumer",),
     "penstock/jobs/test_examples_process.py": (
         "penstock.jobs.aio", "penstock.jobs.client", "penstock.jobs.commands", "penstock.jobs.errors", "penstock.jobs.job",
         "penstock.jobs.settings",
     ),
+    "penstock/django/test_backend_process.py": (
+        "penstock.django.apps", "penstock.django.backend", "penstock.django.execution",
+        "penstock.django.management.commands.penstock_worker", "penstock.django.tasks", "penstock.django.worker",
+    ),
+    "penstock/dramatiq/test_broker_process.py": (
+        "penstock.dramatiq.broker", "penstock.dramatiq.consumer", "penstock.jobs.shared",
+    ),
+    "penstock/jobs/test_holder_process.py": ("penstock.jobs.holder",),
     "penstock/jobs/test_session.py": ("penstock.jobs.retries",),
     "penstock/sansio/test_conversations.py": (
         "penstock.sansio.consumer", "penstock.sansio.message", "penstock.sansio.publisher", "penstock.sansio.session",

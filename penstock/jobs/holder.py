@@ -1,8 +1,9 @@
-"""A thread that holds the jobs of one kombu channel: it reserves, touches, deletes and releases them over one connection.
+"""A thread that holds jobs for other threads: it reserves, touches, deletes, releases and buries them over one connection.
 
 Invariants:
-* A job is deleted only after `acknowledge`. All others are released by `stop`, or by the server when the connection ends.
-* While a job is held, its time to run does not end, whatever the worker's main thread does.
+* A job is deleted only after `acknowledge`, and buried only after `bury` or if `read` refuses its body. All others are released
+  by `stop`, or by the server when the connection ends.
+* While a job is held, its time to run does not end, whatever the other threads do.
 * After a lost connection, held jobs that no other worker has got meanwhile are reserved again and not delivered twice.
 """
 
@@ -12,61 +13,84 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from math import inf
 from time import monotonic, sleep
+from typing import Generic, Protocol, TypeVar
 
-from penstock.celery.envelope import Envelope, read_job
-from penstock.jobs import (
+from penstock.jobs.client import Jobs
+from penstock.jobs.errors import (
     AnswerLost,
     ConnectionLost,
     DeadlineSoon,
-    Job,
-    Jobs,
     JobsError,
     NotFound,
     Refused,
     ReservationLost,
 )
+from penstock.jobs.job import Job
 
-logger = logging.getLogger("penstock.celery")
-MAX_HELD = 1000  # jobs, for a channel without a prefetch limit
+logger = logging.getLogger("penstock.jobs")
+MAX_HELD = 1000  # jobs, for a holder without a limit
 RESERVE_S = 1  # s of waiting on the server, during which acknowledgements wait, too
 TOUCH_SHARE = 3  # a job is touched after a third of its time to run
 PAUSE_S = 0.5  # s before an answer is sent again that a lost connection may have kept from the server
 STOP_S = 15.0  # s to delete and release all jobs at the end
 
 
-class HeldJob:
-    """A job that is held: its envelope, and when it is touched next (s, monotonic)."""
+class Content(Protocol):
+    """The content of a job, as its application reads it."""
 
-    __slots__ = ("envelope", "is_reserved", "job", "touch_at")
+    @property
+    def ttr_s(self) -> float: ...  # the time to run of its job
+    @property
+    def priority(self) -> int: ...  # that of its job
 
-    def __init__(self, job: Job, envelope: Envelope, now: float) -> None:
+
+C = TypeVar("C", bound=Content)
+
+
+class HeldJob(Generic[C]):
+    """A job that is held: its content, and when it is touched next (s, monotonic)."""
+
+    __slots__ = ("content", "is_reserved", "job", "touch_at")
+
+    def __init__(self, job: Job, content: C, now: float) -> None:
         self.job = job
-        self.envelope = envelope
+        self.content = content
         self.is_reserved = True  # False: the reservation was lost, and another worker may have the job
         self.plan_touch(now)
 
     def plan_touch(self, now: float) -> None:
         """Plan the next touch, a part of the job's time to run after `now` (s, monotonic)."""
-        self.touch_at = now + self.envelope.ttr_s / TOUCH_SHARE
+        self.touch_at = now + self.content.ttr_s / TOUCH_SHARE
 
 
-class JobHolder:
-    """The jobs of one channel. `deliver` is called in the thread with each job; `fail` with an error that ends the thread."""
+class JobHolder(Generic[C]):
+    """The jobs of one application.
+
+    `read` returns the content of a job's body, or raises ValueError: then the job is buried. `deliver` is called in the thread
+    with each job; `fail` with an error that ends the thread.
+    """
 
     def __init__(
-        self, jobs: Jobs, deliver: Callable[[HeldJob], None], fail: Callable[[Exception], None], limit: int = 0
+        self,
+        jobs: Jobs,
+        read: Callable[[bytes], C],
+        deliver: Callable[[HeldJob[C]], None],
+        fail: Callable[[Exception], None],
+        limit: int = 0,
     ) -> None:
         self.limit = limit  # jobs to hold at most; 0: MAX_HELD
         self._jobs = jobs
+        self._read = read
         self._deliver = deliver
         self._fail = fail
         self.tubes: tuple[str, ...] = ()  # tubes to reserve from
-        self._held: dict[int, HeldJob] = {}
-        # to be sent: deletes and releases
-        self._answers: deque[tuple[int, Callable[[HeldJob], None], HeldJob]] = deque()
-        self._fetches: deque[tuple[str, Future[HeldJob | None]]] = deque()
+        self._held: dict[int, HeldJob[C]] = {}
+        # to be sent: deletes, releases and burials
+        self._answers: deque[tuple[int, Callable[[HeldJob[C]], None], HeldJob[C]]] = deque()
+        self._fetches: deque[tuple[str, Future[HeldJob[C] | None]]] = deque()
         self._lock = threading.Lock()  # guards _held and _answers
         self._wake = threading.Event()
         self._stopping = False
@@ -87,14 +111,21 @@ class JobHolder:
         """Delete the job. An unknown id does nothing. Raises ReservationLost after a fork."""
         self._answer(job_id, self._delete)
 
-    def release(self, job_id: int) -> None:
-        """Make the job ready again. An unknown id does nothing. Raises ReservationLost after a fork."""
-        self._answer(job_id, self._release)
+    def release(self, job_id: int, delay_s: float = 0) -> None:
+        """Make the job ready again, after a delay. An unknown id does nothing. Raises ReservationLost after a fork."""
+        if delay_s:
+            self._answer(job_id, partial(self._settle, lambda held: held.job.release(held.content.priority, delay_s)))
+        else:
+            self._answer(job_id, self._release)
 
-    def fetch(self, tube: str, seconds: float) -> HeldJob | None:
+    def bury(self, job_id: int) -> None:
+        """Keep the job from all workers until it is kicked. An unknown id does nothing. Raises ReservationLost after a fork."""
+        self._answer(job_id, partial(self._settle, lambda held: held.job.bury(held.content.priority)))
+
+    def fetch(self, tube: str, seconds: float) -> HeldJob[C] | None:
         """Return the next ready job of the tube, or None. Raises JobsError, TimeoutError."""
         self._require_own()
-        result: Future[HeldJob | None] = Future()
+        result: Future[HeldJob[C] | None] = Future()
         self._fetches.append((tube, result))
         self._wake.set()
         return result.result(seconds)
@@ -116,7 +147,7 @@ class JobHolder:
         if self.is_inherited:
             raise ReservationLost("the jobs are reserved by the process that forked this one: only it can answer them")
 
-    def _answer(self, job_id: int, send: Callable[[HeldJob], None]) -> None:
+    def _answer(self, job_id: int, send: Callable[[HeldJob[C]], None]) -> None:
         self._require_own()
         with self._lock:
             held = self._held.pop(job_id, None)
@@ -171,7 +202,7 @@ class JobHolder:
         for held in left:
             self._release(held)
 
-    def _hold(self, job: Job) -> HeldJob | None:
+    def _hold(self, job: Job) -> HeldJob[C] | None:
         """Hold the job; None if it was held before, or if no task is in it: then it is buried."""
         with self._lock:
             known = self._held.get(job.id)
@@ -179,11 +210,13 @@ class JobHolder:
                 known.job, known.is_reserved = job, True
                 known.plan_touch(monotonic())
                 return None
-        if any(job.id == job_id for job_id, _, _ in self._answers):  # acknowledged while the connection was lost
-            self._epoch = 0
-            return None
+        for job_id, _, answered in self._answers:
+            if job_id == job.id:  # answered while the connection was lost
+                answered.job = job
+                self._epoch = 0
+                return None
         try:
-            held = HeldJob(job, read_job(job.body), monotonic())
+            held = HeldJob(job, self._read(job.body), monotonic())
         except ValueError as error:
             logger.error("job %d is buried: %s", job.id, error)
             job.bury()
@@ -206,19 +239,33 @@ class JobHolder:
             with self._lock:
                 self._answers.popleft()
 
-    def _delete(self, held: HeldJob) -> None:
+    def _delete(self, held: HeldJob[C]) -> None:
         try:
             self._jobs.delete(held.job.id)
         except NotFound:
             logger.warning("job %d was done, but its reservation had ended: it may be done twice", held.job.id)
 
-    def _release(self, held: HeldJob) -> None:
+    def _release(self, held: HeldJob[C]) -> None:
         try:
-            held.job.release(held.envelope.priority)
+            held.job.release(held.content.priority)
         except ConnectionLost:
             raise
         except JobsError as error:  # the server has released it already
             logger.info("job %d needed no release: %s", held.job.id, error)
+
+    def _settle(self, answer: Callable[[HeldJob[C]], object], held: HeldJob[C]) -> None:
+        """Send the answer; if the job's connection was lost, reserve it again before, unless another worker has it."""
+        try:
+            answer(held)
+        except ReservationLost:
+            job = self._jobs.reserve_job(held.job.id)
+            if job is None:
+                logger.warning("job %d was lost with its connection: another worker may do it, too", held.job.id)
+                return
+            held.job = job
+            answer(held)
+        except NotFound:
+            logger.warning("job %d is no longer reserved: it may be done twice", held.job.id)
 
     def _reclaim(self) -> None:
         """After a new connection, reserve the held jobs again, before other workers do."""
@@ -243,7 +290,7 @@ class JobHolder:
             if held.is_reserved and held.touch_at <= until:
                 self._touch(held)
 
-    def _touch(self, held: HeldJob) -> None:
+    def _touch(self, held: HeldJob[C]) -> None:
         try:
             held.job.touch()
             held.plan_touch(monotonic())

@@ -1,4 +1,4 @@
-"""The thread that holds a channel's jobs: over kill -9 of the node nothing is lost, and nothing is delivered twice."""
+"""The thread that holds jobs: over kill -9 of the node nothing is lost, and nothing is delivered twice."""
 
 import time
 from collections.abc import Iterator
@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from penstock.celery.envelope import pack_job
-from penstock.celery.holder import HeldJob, JobHolder
+from penstock.celery.envelope import Envelope, pack_job, read_job
 from penstock.jobs import ConnectionLost, Jobs, JobsSettings
+from penstock.jobs.holder import HeldJob, JobHolder
 from tests.daemons import Daemon, eventually
 from tests.processes.test_jobs_client import beanstalk_node
 
@@ -20,10 +20,10 @@ pytestmark = pytest.mark.process
 @contextmanager
 def holding(
     address: str, limit: int = 0, retry_s: float = 30
-) -> Iterator[tuple[JobHolder, list[HeldJob], list[Exception]]]:
-    delivered: list[HeldJob] = []
+) -> Iterator[tuple[JobHolder[Envelope], list[HeldJob[Envelope]], list[Exception]]]:
+    delivered: list[HeldJob[Envelope]] = []
     failures: list[Exception] = []
-    holder = JobHolder(Jobs(address, JobsSettings(retry_s=retry_s)), delivered.append, failures.append, limit)
+    holder = JobHolder(Jobs(address, JobsSettings(retry_s=retry_s)), read_job, delivered.append, failures.append, limit)
     holder.consume(("t",))
     try:
         yield holder, delivered, failures
@@ -71,6 +71,21 @@ def test_held_jobs_over_kill_9_of_the_node(node: Daemon, address: str, tmp_path:
             assert counts(address)["current-jobs-ready"] == 1  # the third was given back
 
 
+def test_a_job_that_failed_while_no_node_was_there_is_delayed_or_buried(
+    node: Daemon, address: str, tmp_path: Path
+) -> None:
+    put(address, "a", "b")
+    with holding(address) as (holder, delivered, failures):
+        eventually(lambda: len(delivered) == 2)
+        node.kill()
+        holder.bury(delivered[0].job.id)
+        holder.release(delivered[1].job.id, delay_s=3600)
+        with beanstalk_node(tmp_path, address):
+            eventually(lambda: counts(address)["current-jobs-buried"] == counts(address)["current-jobs-delayed"] == 1)
+            assert (len(delivered), failures) == (2, [])
+            holder.stop()
+
+
 def test_a_job_is_touched_as_long_as_it_is_held(address: str) -> None:
     put(address, "a", ttr=2)
     with holding(address, limit=1) as (holder, delivered, _):
@@ -100,7 +115,7 @@ def test_the_limit_is_kept_and_fetch_takes_one_from_any_tube(address: str) -> No
         eventually(lambda: len(delivered) == 2)
         found = holder.fetch("other", 10)
         assert found is not None
-        assert found.envelope.queue == "other"
+        assert found.content.queue == "other"
         assert holder.fetch("nothing", 10) is None
         assert len(delivered) == 2
         for held in (found, *delivered[:2]):

@@ -1,0 +1,10 @@
+"""A broker for Dramatiq whose messages are jobs of tubes: install the extra `dramatiq`. See docs/how-to/dramatiq.md.
+
+* `broker`: PenstockBroker, the sending side. `consumer`: the consumer of one queue, which Dramatiq's worker asks for messages.
+
+This package imports no room and not `shared`; only it imports dramatiq.
+"""
+
+from penstock.dramatiq.broker import PenstockBroker
+
+__all__ = ["PenstockBroker"]

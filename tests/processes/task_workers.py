@@ -1,0 +1,60 @@
+"""Workers of frameworks over tubes, and the file in which their tasks note that they are done."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from penstock.jobs import Jobs, NotFound
+from tests.daemons import ROOT
+
+PATIENCE = 60.0  # s
+
+
+@contextmanager
+def worker(directory: Path, address: str, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a module of Python with the node's address as BROKER, and kill its processes at the end."""
+    environ = {**os.environ, "BROKER": address, "DONE": str(directory / "done"), "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", *command], env=environ, cwd=ROOT, start_new_session=True, stderr=subprocess.DEVNULL
+    )
+    try:
+        yield process
+    finally:
+        kill(process)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill the process and its children; again is allowed."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        assert process.poll() is not None
+    process.wait()
+
+
+def note(line: str) -> None:
+    """Append a line to the worker's file; one write of a line is one piece."""
+    with open(os.environ["DONE"], "a") as file:
+        file.write(f"{line}\n")
+
+
+def lines(directory: Path) -> list[str]:
+    """Return the lines that the workers have noted."""
+    done = directory / "done"
+    return done.read_text().splitlines() if done.exists() else []
+
+
+def is_empty(address: str, tube: str) -> bool:
+    """Return whether the tube has no jobs."""
+    with Jobs(address) as jobs:
+        try:
+            stats = jobs.stats_tube(tube)
+        except NotFound:
+            return True
+    return not any(stats[f"current-jobs-{state}"] for state in ("ready", "reserved", "delayed", "buried"))
