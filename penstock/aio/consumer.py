@@ -362,7 +362,10 @@ class Consumer:
         while subscription in self._links:
             try:
                 data = await streams.receive(link.stream, subscription.address)
+                before = subscription.state
                 self._ready.extend(self._core.receive(subscription, data))
+                if subscription.state is not before:
+                    self._wake.set()  # other nsqds may have got a lower RDY, which settles before the next tick
             except ConnectionLost as error:
                 self._core.lose(subscription, error)
             except ConsumerError as error:

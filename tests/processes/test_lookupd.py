@@ -10,6 +10,7 @@ import socket
 import struct
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -83,11 +84,15 @@ def test_a_producer_comes_and_goes(lookupd: Daemon) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_with_clients_connected(number: int) -> None:
-    with Daemon("nsqlookupd") as daemon, Client(daemon) as nsqd:
+    with Daemon("nsqlookupd") as daemon, Client(daemon) as nsqd, ThreadPoolExecutor(1) as pool:
         nsqd.send(IDENTIFY)
         assert nsqd.reply()
+        unknown = get(daemon, "/lookup?topic=t&wait=0s")
+        poll = pool.submit(get, daemon, f"/lookup?topic=t&wait=60s&version={unknown.json()['version']}")
+        eventually(lambda: "nsqlookupd_long_polls 1.0" in get(daemon, "/metrics").text)
         assert daemon.stop(number) == 0
         assert nsqd.reply() == b""
+        assert (poll.result().status_code, poll.result().text) == (404, unknown.text)
 
 
 def test_out_of_file_descriptors() -> None:
