@@ -1,5 +1,6 @@
 """Dead-letter topics on a whole node: what goes there and how, what stays, kills between all steps, loops, and refusals."""
 
+import errno
 from collections.abc import Callable
 from contextlib import suppress
 from random import Random
@@ -8,7 +9,12 @@ from typing import Any
 import pytest
 import trio
 
+from nsqd.core.channel import failures
 from nsqd.core.retention.history import OffsetRange
+from nsqd.core.timing.deferred import Message
+from nsqd.core.topic import Topic
+from nsqd.storage.log.journal import LogTopic
+from nsqd.tasks import dead_letter_topics
 from nsqd.tasks.dead_letter_topics import DeadLetterTopics
 from shared.topic_config import TopicConfig
 from tests.cases import each
@@ -16,7 +22,7 @@ from tests.effort import seeds
 from tests.local_node import SECOND, LocalNode
 from tests.nsqd.core.node import Node
 from tests.nsqd.core.node import bodies as bodies_of
-from tests.nsqd.core.promoted import promote
+from tests.nsqd.core.promoted import PromotedLog, promote
 from tests.nsqd.http.asking import consumer, post
 from tests.nsqd.http.test_messages import act, look, publish
 from tests.nsqd.storage.sim_disk import PowerCut
@@ -143,7 +149,7 @@ def test_a_loop_ends() -> None:
     assert headers["dead-letter-topic"] == "t,dead"
 
 
-def test_they_wait_while_the_dead_letter_topic_takes_none() -> None:
+def test_the_dead_letter_topic_is_filled_up_to_its_greatest_length() -> None:
     node = configured()
     post(node, "/topic/config", topic="dead", max_length="2")
     publish(node, "t", b"1", b"2", b"3")
@@ -151,26 +157,66 @@ def test_they_wait_while_the_dead_letter_topic_takes_none() -> None:
     node.advance(3 * SECOND)
     assert (bodies(node, "t", "buried"), bodies(node, "dead")) == (["3"], ["1", "2"])
     assert act(node, "finish", "dead", state="ready", count=1) == {"finished": 1}
-    node.broker.drain(True)
+    node.advance(2 * SECOND)
+    assert (bodies(node, "t", "buried"), bodies(node, "dead")) == ([], ["2", "3"])
+
+
+@each("why", ["drained", "held", "too few copies", "not copied", "unreadable"])
+def test_they_wait_while_they_cannot_be_moved(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    node = configured()
+    publish_with(node, "t", b"m", own="x")
+    fail(node, "t", 1)
+
+    def begin_or_end(begins: bool) -> None:
+        if why == "drained":
+            node.broker.drain(begins)
+        elif why == "held":  # the process was paused: other nodes may have promoted the log
+            node.broker.agenda.is_held = begins
+        elif why == "too few copies":
+            node.broker.topics["dead"].configure(TopicConfig(replicate=2 if begins else 1))
+        elif why == "not copied":
+            monkeypatch.setattr(LogTopic, "copied_end", lambda topic: 0) if begins else monkeypatch.undo()
+        elif begins:
+            node.disk.fail("read", 1, errno.EIO, 100)
+        else:
+            node.disk.repair()
+
+    begin_or_end(True)
     node.advance(3 * SECOND)
-    assert bodies(node, "t", "buried") == ["3"]
-    node.broker.drain(False)
-    node.advance(3 * SECOND)
-    assert bodies(node, "dead") == ["2", "3"]
+    assert len(node.broker.topics["t"].channels["c"].buried) == 1
+    begin_or_end(False)
+    node.advance(2 * SECOND)
+    assert bodies(node, "dead") == ["m"]
 
 
 def test_what_is_taken_away_meanwhile_is_not_moved() -> None:
     node = configured()
-    publish(node, "t", b"kicked", b"by hand", b"finished", b"failed")
-    fail(node, "t", 4)
+    publish(node, "t", b"again", b"kicked", b"by hand", b"finished", b"failed")
+    fail(node, "t", 5)
     assert act(node, "kick", "t", offset=0) == {"kicked": 1}
-    assert act(node, "bury", "t", offset=1) == {"buried": 1}
-    assert act(node, "finish", "t", offset=2) == {"finished": 1}
+    fail(node, "t", 1)  # it waits twice now, and is moved once
+    assert act(node, "kick", "t", offset=1) == {"kicked": 1}
+    assert act(node, "bury", "t", offset=2) == {"buried": 1}
+    assert act(node, "finish", "t", offset=3) == {"finished": 1}
     node.advance(3 * SECOND)
     found = bodies(node, "t"), bodies(node, "t", "buried"), bodies(node, "dead")
-    assert found == (["kicked"], ["by hand"], ["failed"])
-    post(node, "/channel/delete", topic="t", channel="c")
+    assert found == (["kicked"], ["by hand"], ["again", "failed"])
+
+
+def test_a_channel_that_is_deleted_while_its_messages_are_read_moves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    node, read = configured(), dead_letter_topics._read
+    publish(node, "t", b"m")
+    fail(node, "t", 1)
+
+    async def read_and_delete(topic: Topic, ordinals: list[int]) -> dead_letter_topics.Messages:
+        found = await read(topic, ordinals)
+        node.broker.delete_topic("t")
+        assert not node.broker.agenda.dead_letters
+        return found
+
+    monkeypatch.setattr(dead_letter_topics, "_read", read_and_delete)
     node.advance(2 * SECOND)
+    assert (bodies(node, "dead"), "t" in node.broker.topics) == ([], False)
 
 
 class DurableLater:
@@ -213,3 +259,18 @@ def test_a_message_of_a_promoted_log_is_finished_when_the_node_has_it_durably(
     trio.run(task.forward)
     assert not node.broker.agenda.dead_letters
     node.broker.check()
+
+
+def test_messages_that_were_buried_before_their_log_was_promoted_are_moved() -> None:
+    node = Node()
+    log = PromotedLog(node, 8)
+    log.channels("t", "c")
+    log.publish("t", b"their")
+    log.broker.topics["t"].configure(TopicConfig(max_attempts=1, dead_letter="dead"))
+    shard = log.broker.topics["t"].channels["c"]
+    assert shard.backlog.pull(0)
+    shard.fail(b"1" * 16, Message(0, 1, 1), failures.REQUEUED, node.now)
+    log.attach()
+    trio.run(DeadLetterTopics(node.broker, 7, lambda: None).forward)
+    node.turn()
+    assert (bodies_of(node.subscribe("dead", "c", 9)[1].take()), len(shard.buried)) == ([b"their"], 0)
