@@ -3,7 +3,7 @@
 from __future__ import annotations  # Django's own TaskResult is not generic, that of django-tasks is
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -69,7 +69,7 @@ class PenstockBackend(BaseTaskBackend):
             self._options = options = Options(**{name.lower(): value for name, value in self.options.items()})
             self.retries = Retries(options.max_attempts, options.first_delay_s, options.max_delay_s)
             self._settings = JobsSettings(retry_s=options.retry_s)
-            self.jobs = SharedJobs(self.new_jobs())
+            self.jobs = SharedJobs(Jobs(options.address, self._settings))
         except (TypeError, ValueError) as error:
             raise ImproperlyConfigured(f"OPTIONS of the tasks' backend {alias!r}: {error}") from error
 
@@ -78,9 +78,9 @@ class PenstockBackend(BaseTaskBackend):
         """Return the address of the node's beanstalkd port."""
         return self._options.address
 
-    def new_jobs(self) -> Jobs:
-        """Return a client of jobs with the backend's settings."""
-        return Jobs(self._options.address, self._settings)
+    def new_worker_jobs(self) -> Jobs:
+        """Return a client for a worker. It has no spans: they would begin before the task does."""
+        return Jobs(self.address, replace(self._settings, telemetry=False))
 
     def tube_of(self, queue_name: str) -> str:
         """Return the tube of a queue."""
@@ -146,7 +146,7 @@ def read_task(body: bytes, alias: str) -> StoredTask:
         task = found.using(priority=fields["priority"], queue_name=fields["queue_name"], backend=alias)
         enqueued_at = datetime.fromtimestamp(fields["enqueued_at"], UTC if timezone.now().tzinfo else None)
         result = new_result(task, str(fields["id"]), enqueued_at, fields["args"], dict(fields["kwargs"]), alias)
-        return StoredTask(result, max(1.0, float(fields["ttr_s"])), _job_priority(task))
+        return StoredTask(result, float(fields["ttr_s"]), _job_priority(task))
     except Exception as error:  # importing the task's module may raise anything
         raise ValueError(f"not a task: {error!r}") from error
 

@@ -58,7 +58,7 @@ class Worker:
             self._deliveries.put((holder, held))
 
         read = partial(read_task, alias=self._backend.alias)
-        holder = JobHolder(self._backend.new_jobs(), read, deliver, self._ends.put, self._count)
+        holder = JobHolder(self._backend.new_worker_jobs(), read, deliver, self._ends.put, self._count)
         holder.consume(self._tubes)
         return holder
 

@@ -1,6 +1,7 @@
 """PenstockBroker: messages are put into the tube of their queue once, and wait there until they are due."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from dramatiq import Broker, Message, Middleware, QueueJoinTimeout, QueueNotFound
@@ -46,13 +47,13 @@ class PenstockBroker(Broker):
         middleware: list[Middleware] | None = None,
     ) -> None:
         super().__init__(middleware)
-        self._address, self._settings = address, settings
+        self._address, self._settings = address, settings or JobsSettings()
         self._prefix, self._ttr_s = prefix, ttr_s
-        self._jobs = SharedJobs(self.new_jobs())
+        self._jobs = SharedJobs(Jobs(address, self._settings))
 
-    def new_jobs(self) -> Jobs:
-        """Return a client of jobs with the broker's settings."""
-        return Jobs(self._address, self._settings)
+    def new_worker_jobs(self) -> Jobs:
+        """Return a client for a consumer. It has no spans: they would begin when a message is prefetched."""
+        return Jobs(self._address, replace(self._settings, telemetry=False))
 
     def tube_of(self, queue_name: str) -> str:
         """Return the tube of a queue."""

@@ -23,7 +23,7 @@ TTR_OPTION = "penstock_ttr_s"  # the option of a stored message with the time to
 class SourceBroker(Protocol):
     """The broker of a consumer: PenstockBroker."""
 
-    def new_jobs(self) -> Jobs: ...
+    def new_worker_jobs(self) -> Jobs: ...
     def tube_of(self, queue_name: str) -> str: ...
     def priority_of(self, actor_name: str) -> int: ...
 
@@ -53,7 +53,7 @@ class PenstockConsumer(Consumer):
         self._queue_name = queue_name
         self._timeout_s = timeout / 1000
         self._inbox: SimpleQueue[HeldJob[StoredMessage] | Exception] = SimpleQueue()
-        self._holder = JobHolder(broker.new_jobs(), self._read, self._inbox.put, self._inbox.put, prefetch)
+        self._holder = JobHolder(broker.new_worker_jobs(), self._read, self._inbox.put, self._inbox.put, prefetch)
         self._holder.consume((broker.tube_of(queue_name),))
 
     def __next__(self) -> MessageProxy | None:
@@ -87,10 +87,11 @@ class PenstockConsumer(Consumer):
         """Read the body of a job. Raises ValueError for a body that is no message of this queue."""
         try:
             message = Message.decode(body)
+            message.options.pop("eta", None)  # it has come: with one, the worker would put the message again
             ttr_s = float(message.options.pop(TTR_OPTION, DEFAULT_TTR_S))
+            priority = self._broker.priority_of(message.actor_name)
         except (DecodeError, AttributeError, TypeError) as error:
             raise ValueError(f"not a message of Dramatiq: {error}") from error
         if message.queue_name != self._queue_name:
             raise ValueError(f"a message of the queue {message.queue_name!r}")
-        message.options.pop("eta", None)  # it has come: with one, the worker would put the message again
-        return StoredMessage(message, max(1.0, ttr_s), self._broker.priority_of(message.actor_name))
+        return StoredMessage(message, ttr_s, priority)

@@ -18,6 +18,7 @@ from math import inf
 from time import monotonic, sleep
 from typing import Generic, Protocol, TypeVar
 
+from penstock.jobs.calls import MAX_U32
 from penstock.jobs.client import Jobs
 from penstock.jobs.errors import (
     AnswerLost,
@@ -63,7 +64,8 @@ class HeldJob(Generic[C]):
 
     def plan_touch(self, now: float) -> None:
         """Plan the next touch, a part of the job's time to run after `now` (s, monotonic)."""
-        self.touch_at = now + self.content.ttr_s / TOUCH_SHARE
+        ttr_s = min(max(1.0, self.content.ttr_s), MAX_U32)  # whatever the body says, a thread can wait for it
+        self.touch_at = now + ttr_s / TOUCH_SHARE
 
 
 class JobHolder(Generic[C]):

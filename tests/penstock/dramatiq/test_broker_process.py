@@ -119,14 +119,16 @@ def test_a_job_without_a_message_of_the_queue_is_buried(broker: PenstockBroker, 
     done: list[str] = []
     task = actor(broker, done.append)
     other = Message(queue_name="other", actor_name="task", args=("x",), kwargs={}, options={})
+    endless = other.copy(queue_name="work", args=("b",), options={"penstock_ttr_s": 1e300})
+    nameless = other.copy(queue_name="work", actor_name=[])
     with Jobs(address, use=broker.tube_of("work")) as jobs:
-        for body in (b"\xff", b"[]", b'{"args": 7}', other.encode()):
+        for body in (b"\xff", b"[]", b'{"args": 7}', other.encode(), nameless.encode(), endless.encode()):
             jobs.put(body)
     task.send("a")
-    worker = work(broker)
+    worker = work(broker, threads=1)
     broker.join("work", timeout=30_000)
     worker.stop()
-    assert (done, counts(broker, address)) == (["a"], (0, 0, 0, 4))
+    assert (done, counts(broker, address)) == (["b", "a"], (0, 0, 0, 5))
 
 
 def test_dramatiq_gets_its_own_errors(broker: PenstockBroker) -> None:
