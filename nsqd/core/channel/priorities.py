@@ -33,11 +33,9 @@ from shared.topic_config import Ordering
 
 SHARE = 16
 MOST_URGENT = MOST_LATE = MOST_AWAITED = 20_000  # messages
-AHEAD_AT_ONCE = (
-    4096  # messages with headers of a batch that are looked at when the topic distributes it: 10 ms if all leave
-)
-AHEAD_AT_DELIVERY = 64  # and with each delivery, if some are left
-PASSED_AT_ONCE = 1 << 20  # messages without headers that a look passes
+# messages with headers that a look ahead examines: of a batch that the topic distributes (10 ms if all leave), at a delivery
+AHEAD_AT_ONCE, AHEAD_AT_DELIVERY = 4096, 64
+PASSED_AT_ONCE = 1 << 20  # messages without headers that it passes
 
 # (position, message), ascending: the position is the distributed offset when the message became ready
 Queue = deque[tuple[int, Message]]
