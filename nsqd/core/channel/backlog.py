@@ -242,6 +242,10 @@ class Backlog:
         """Yield the messages of the retry queue in its order, and then those that are held back."""
         return (message for _, message in self.retry)
 
+    def oldest_returned(self) -> Message | None:
+        """Return the message that came back and is delivered next, or the oldest that other ones pass."""
+        return next(self.returned(), None)
+
     def give_up(self) -> tuple[Ahead, deque[tuple[int, Message]]]:
         """Forget all ready messages and move the cursor to the distributed offset.
 

@@ -26,7 +26,7 @@ from nsqd.core.channel.consumer import CLOSED_SINK, ELSEWHERE, Consumer, Consume
 from nsqd.core.channel.dispatch import Dispatch
 from nsqd.core.channel.groups import GroupedBacklog
 from nsqd.core.channel.inflight import DeliveryOwner, InFlight, Run
-from nsqd.core.channel.priorities import PriorityBacklog
+from nsqd.core.channel.priorities import AHEAD_AT_ONCE, PriorityBacklog
 from nsqd.core.channel.unfinished import Unfinished, release_all
 from nsqd.core.measurement.latency import Latency
 from nsqd.core.measurement.measures import Measures
@@ -341,7 +341,7 @@ class Channel:
         if self._bounded:
             self._drop(self.backlog.bound(batch))
         if isinstance(self.backlog, PriorityBacklog):
-            self.backlog.look_ahead()
+            self.backlog.look_ahead(AHEAD_AT_ONCE)
 
     def _drop_oldest(self) -> None:
         """Drop the oldest messages of the sequence if the channel has more than its settings allow."""

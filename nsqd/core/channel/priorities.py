@@ -19,7 +19,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from collections.abc import Collection, Iterator
-from itertools import chain
+from itertools import chain, islice
 from operator import itemgetter
 
 from nsqd.core.channel.backlog import Backlog, ReadyMessages
@@ -33,12 +33,12 @@ from shared.topic_config import Ordering
 
 SHARE = 16
 MOST_URGENT = MOST_LATE = MOST_AWAITED = 20_000  # messages
-EXTENTS_AT_ONCE = 4  # with headers, that a look ahead reads: 1 ms each if all headers differ
-MESSAGES_AT_ONCE = 1 << 20  # that it passes over
+# messages with headers that a look ahead examines: of a batch that the topic distributes (10 ms if all leave), at a delivery
+AHEAD_AT_ONCE, AHEAD_AT_DELIVERY = 4096, 64
+PASSED_AT_ONCE = 1 << 20  # messages without headers that it passes
 
-Queue = deque[
-    tuple[int, Message]
-]  # (position, which is the distributed offset when it became ready; message), ascending
+# (position, message), ascending: the position is the distributed offset when the message became ready
+Queue = deque[tuple[int, Message]]
 _position = itemgetter(0)
 
 
@@ -101,6 +101,11 @@ class PriorityBacklog(Backlog):
         if self._holes:
             self._looked = self._holes[-1][1]
 
+    def skip(self, first: int, end: int, ordinary: int) -> None:
+        super().skip(first, end, ordinary)
+        if self._looked == first:
+            self._looked = end
+
     def _sort(self) -> bool:
         """Put messages that came back into the queues of their priorities. Return False if one must be read first."""
         while self._unsorted:
@@ -125,23 +130,23 @@ class PriorityBacklog(Backlog):
         else:
             insort(queue, (position, message), key=_position)
 
-    def look_ahead(self) -> None:
-        """Take urgent messages out of the sequence, some of those that the channel has not looked at yet."""
+    def look_ahead(self, most: int) -> None:
+        """Take urgent messages out of the sequence: look at the next `most`, of extents with headers."""
         if not self._sort():
             return  # those that were there before come first
         self._looked = max(self._looked, self.cursor)
-        end = min(self._offsets.distributed, self._looked + MESSAGES_AT_ONCE)
-        for _ in range(EXTENTS_AT_ONCE):
-            if sum(map(len, self._queues[:USUAL_PRIORITY])) >= MOST_URGENT:
-                return
+        end = min(self._offsets.distributed, self._looked + PASSED_AT_ONCE)
+        while most > 0:
             self._looked = self.extents.next_with_headers(self._looked, end)
-            if self._looked == end:
+            if self._looked == end or sum(map(len, self._queues[:USUAL_PRIORITY])) >= MOST_URGENT:
                 return
             extent = self.extents.read(self._looked)
             if extent is None:
-                self.reading = self._offsets.distributed - self._looked <= MOST_AWAITED
-                return  # the next call finds it
-            stop = min(max(self._looked, extent.end), end)
+                if self._offsets.distributed - self._looked <= MOST_AWAITED:
+                    self.reading = True
+                return
+            stop = min(max(self._looked, extent.end), end, self._looked + most)
+            most -= stop - self._looked
             for first, count in [] if extent.delayed else self._unlooked(stop):
                 for start, last, priority in extent.priorities(first, first + count):
                     if priority < USUAL_PRIORITY:
@@ -174,7 +179,7 @@ class PriorityBacklog(Backlog):
         if not self._sort():
             return None
         if self._looked < self._offsets.distributed:
-            self.look_ahead()
+            self.look_ahead(AHEAD_AT_DELIVERY)
         if self.reading:
             return None
         if not self.queued_count:
@@ -276,6 +281,11 @@ class PriorityBacklog(Backlog):
 
     def _queued(self) -> Iterator[Message]:
         return (message for _, message in chain(self._unsorted, *self._queues))
+
+    def oldest_returned(self) -> Message | None:
+        heads = [queue[0][1] for queue in (*self._queues, self.retry) if queue]
+        heads += [message for _, message in islice(self._unsorted, 1)]
+        return min(heads, key=lambda message: message.ordinal, default=None)
 
     def returned(self) -> Iterator[Message]:
         urgent, late = self._queues[:USUAL_PRIORITY], self._queues[USUAL_PRIORITY:]

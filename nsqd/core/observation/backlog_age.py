@@ -19,7 +19,7 @@ def oldest_of_topic(topic: Topic) -> int:
 
 def oldest_of_channel(channel: Channel) -> int:
     """Return the time of the next message of the retry queue or of the sequence, whichever was published first."""
-    first = next(channel.backlog.returned(), None)
+    first = channel.backlog.oldest_returned()
     returned = channel.backlog.extents.published(first.ordinal) if first is not None else 0
     if channel.offsets.ordinary <= channel.backlog.passed + channel.backlog.queued_count:
         return returned

@@ -5,15 +5,18 @@ from random import Random
 import pytest
 
 from nsqd.core.channel import actions, priorities
-from nsqd.core.channel.priorities import SHARE, PriorityBacklog
+from nsqd.core.channel.priorities import AHEAD_AT_DELIVERY, SHARE, PriorityBacklog
+from nsqd.core.limits import Limits
 from nsqd.core.message.attributes import Attributes
+from nsqd.core.observation.backlog_age import oldest_of_channel
 from penstock.protocol.headers import USUAL_PRIORITY
 from shared.retry import Retry
 from shared.topic_config import Durability, OnExpire, Ordering, Overflow, TopicConfig
 from tests.cases import each
 from tests.effort import seeds
 from tests.nsqd.core.client import Client
-from tests.nsqd.core.node import MS, SECOND, Delivery, Inbox, Node, ids
+from tests.nsqd.core.node import MS, SECOND, Delivery, Inbox, Node, bodies, ids
+from tests.nsqd.core.promoted import PromotedLog
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
 
@@ -175,6 +178,65 @@ def test_messages_are_dropped_from_the_queues_too(config: TopicConfig, left: lis
     node.turn()
     assert client.channel.counts()[0] == 0
     node.broker.check()
+
+
+@each("headers", ["none", "others", "urgent last", "urgent far apart"])
+def test_a_backlog_from_before_the_setting_is_searched_while_it_is_delivered(headers: str) -> None:
+    node = filled(config=TopicConfig())
+    topic = node.broker.topics["t"]
+    other = Attributes(headers=(("other", "x"),))
+    for number in range(20):
+        batch = [b"%d" % (number * 300 + place) for place in range(300)]
+        topic.intake.publish_with(batch, other if headers != "none" else Attributes())
+        node.turn()
+        if headers == "urgent far apart" and number % 4 == 3:
+            publish(node, "0a")
+    if headers == "urgent last":
+        publish(node, "0b")
+    topic.configure(BY_PRIORITY)
+    order = drain(node)
+    urgent = [place for place, body in enumerate(order) if body in ("0a", "0b")]
+    assert len(urgent) == {"urgent last": 1, "urgent far apart": 5}.get(headers, 0)
+    assert max(urgent, default=0) <= 6000 // AHEAD_AT_DELIVERY
+    assert [body for body in order if body not in ("0a", "0b")] == [str(number) for number in range(6000)]
+
+
+def test_the_age_of_the_backlog_is_that_of_the_oldest_message_also_if_urgent_ones_pass_it() -> None:
+    node = filled("9a", "a")
+    client, inbox = node.subscribe("t", "c", 1)
+    inbox.take()
+    node.now += SECOND
+    publish(node, "0a")
+    channel = client.channel
+    assert oldest_of_channel(channel) == channel.backlog.extents.published(0)
+
+
+def test_a_bounded_channel_drops_the_newest_and_one_that_a_publish_leaves_out_never_gets_it() -> None:
+    node = Node(Limits(mem_queue_size=3))
+    topic = node.broker.topic("t")
+    topic.configure(BY_PRIORITY)
+    channel, other = topic.channel("c#ephemeral"), topic.channel("c")
+    publish(node, "9a", "0a", "b")
+    topic.publish_to(other, [b"0c"], of_priority("0"))
+    publish(node, "0d", "1e")
+    assert (channel.counts(), channel.dropped_count) == ((3, 0, 0, 0), 2)
+    client, inbox = node.subscribe("t", "c#ephemeral", 10)
+    assert bodies(inbox.take()) == [b"0a", b"b", b"9a"]
+    node.broker.check()
+    client.leave(node.broker)
+    assert drain(node) == ["0a", "0c", "0d", "1e", "b", "9a"]
+
+
+def test_a_shard_delivers_by_priority_too() -> None:
+    node = filled()
+    log = PromotedLog(node, 2)
+    log.channels("t", "c")
+    log.broker.topics["t"].configure(BY_PRIORITY)
+    for priority in ("9", "", "0"):
+        log.broker.topics["t"].intake.publish_with([f"{priority}a".encode()], of_priority(priority))
+        log.publish("t", b"-")
+    log.attach()
+    assert [body for body in drain(node) if body != "-"] == ["0a", "a", "9a"]
 
 
 class Life:
