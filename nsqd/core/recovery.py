@@ -66,7 +66,8 @@ class Recovery:
         topic = broker.directory.promote(state.name, state.number, state.config)
         topic.cursors.update(state.cursors)
         keys = {key: stamp - offset for key, stamp in state.publishers.keys.items()}
-        topic.intake.dedup.restore(keys, state.publishers.producers, now)
+        pending = {key: known for key, known in state.publishers.pending.items() if known[0] < state.end}
+        topic.intake.dedup.restore(keys, state.publishers.producers, pending, now)
         delayed = ((ordinal, max(now, due - offset) if due else 0) for ordinal, due in state.delayed.items())
         topic.resume(state.end, state.distributed, state.paused, delayed, now)
         kinds = topic.journal.extents(0, state.distributed)

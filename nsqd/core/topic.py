@@ -83,14 +83,66 @@ class Topic:
 
         The topic must be neither paused nor starting. Returns how many of the first messages are duplicates.
         """
+        if attributes.while_pending:
+            found = self.publish_unless_pending(attributes.key, lambda: self._publish_to(only, bodies, attributes))
+            return 1 if found is None else found
         known = self.intake.admit(attributes, len(bodies))
         self.journal.promise()
         if known < len(bodies):
-            fresh = bodies[known:]
-            self.intake.count(fresh)
-            wall = self.context.agenda.wall
-            self.append_past([(wall, body) for body in fresh], only, attributes.behind(known))
+            self._publish_to(only, bodies[known:], attributes.behind(known))
         return known
+
+    def _publish_to(self, only: Channel, bodies: list[bytes], attributes: Attributes) -> int:
+        """Append messages for one channel. Returns the number of duplicates, which is 0."""
+        self.intake.count(bodies)
+        wall = self.context.agenda.wall
+        self.append_past([(wall, body) for body in bodies], only, attributes)
+        return 0
+
+    def publish_with(self, bodies: list[bytes], attributes: Attributes, due: int = 0) -> int:
+        """Take messages as `Intake.publish_with` does, or one message whose key is unique while it is pending."""
+
+        def publish() -> int:
+            return self.intake.publish_with(bodies, attributes, due)
+
+        if not attributes.while_pending:
+            return publish()
+        found = self.publish_unless_pending(attributes.key, publish)
+        return 1 if found is None else found
+
+    def publish_unless_pending(self, key: str, publish: Callable[[], int]) -> int | None:
+        """Return the result of `publish`, which publishes one message or job with this key. Appends that at once.
+
+        Returns None, and publishes nothing, if one is pending. A reply about that waits for this turn's promise.
+        """
+        if self.pending_id(key):
+            self.intake.duplicate_count += 1
+            self.journal.promise()
+            return None
+        self._seal_all()
+        first, number = self.offsets.end, self.context.ids.id_number(self.context.ids.next)
+        result = publish()
+        self._seal_all()
+        if first < self.offsets.end:  # else an ephemeral topic had no room for it
+            self.intake.dedup.note_pending(key, first, number, self.journal.is_pending)
+        return result
+
+    def pending_id(self, key: str) -> int:
+        """Return the id of the message that was published as unique with this key, in any log, and is pending; 0: none is.
+
+        A message is pending until every reader has finished it: while it is ready, in flight, deferred, buried, or still the
+        topic's own.
+        """
+        for shard in self.shards:
+            ordinal, message_id = shard.intake.dedup.pending.get(key, (0, 0))
+            if message_id and shard.journal.is_pending(ordinal):
+                return message_id
+        return 0
+
+    def _seal_all(self) -> None:
+        """Append what was put and published in this turn."""
+        self.seal_puts()
+        self.seal(self.context.agenda.wall)
 
     def append_past(
         self, messages: list[tuple[int, bytes]], only: Channel | None, attributes: Attributes = NONE

@@ -9,7 +9,8 @@ offset, delayed, readers, config, cursors]:
 * cursors: (name, offset, owner, hold, hold_bytes, updated).
 
 SEEN records follow with what the topic remembers of publishers (nsqd/core/sequence/dedup.py). After the topic's number each
-has in msgpack [keys, published at, producers, numbers], which are two pairs of parallel lists. Newer publishes than the array
+has in msgpack [keys, published at, producers, numbers, keys that are unique while pending, ordinals, ids], which are parallel
+lists: two, two and three. Newer publishes than the array
 may be in the log before these records.
 """
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgpack
 
@@ -40,6 +41,7 @@ from nsqd.core.written_chunks import WORTH_IT, WrittenChunks
 from shared.topic_config import TopicConfig, dump, load
 
 READERS: dict[ReaderKind, type[ReaderState]] = {state.kind: state for state in (ChannelState, TubeState)}
+T = TypeVar("T")
 PUBLISHERS_AT_ONCE = 2000  # keys in one record, which takes a fifth of a millisecond
 
 
@@ -49,10 +51,12 @@ class Publishers:
 
     keys: dict[str, int] = field(default_factory=dict)  # key -> when it was published, by the state's clock
     producers: dict[str, int] = field(default_factory=dict)  # producer -> the number of its last message
+    # key that is unique while pending -> ordinal and id of the last message that has it
+    pending: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def remember(self, attributes: Attributes, count: int, stamp: int) -> None:
         """Remember `count` messages that were published together at `stamp`."""
-        if attributes.key:
+        if attributes.key and not attributes.while_pending:
             self.keys.pop(attributes.key, None)
             self.keys[attributes.key] = stamp
         elif attributes.producer:
@@ -61,7 +65,11 @@ class Publishers:
 
     def over(self, before: Publishers) -> Publishers:
         """Return both together, with `before` as the older one."""
-        return Publishers(_newest(before.keys, self.keys), _newest(before.producers, self.producers))
+        return Publishers(
+            _newest(before.keys, self.keys),
+            _newest(before.producers, self.producers),
+            _newest(before.pending, self.pending),
+        )
 
 
 @dataclass(slots=True)
@@ -108,9 +116,11 @@ class TopicState:
         elif kind is RecordKind.CONFIG:
             _, self.config = records.unpack_config(content)
         elif kind is RecordKind.SEEN:
-            keys, stamps, producers, numbers = msgpack.unpackb(memoryview(content)[records.SEEN.size :])
+            columns = msgpack.unpackb(memoryview(content)[records.SEEN.size :])
+            keys, stamps, producers, numbers, pending, ordinals, ids = columns
             self.publishers_before.keys.update(zip(keys, stamps, strict=True))
             self.publishers_before.producers.update(zip(producers, numbers, strict=True))
+            self.publishers_before.pending.update(zip(pending, zip(ordinals, ids, strict=True), strict=True))
         else:
             return self._apply_to_reader(kind, content)
         return ()
@@ -138,6 +148,8 @@ class TopicState:
         """
         _, first, count, due, largest, flags = records.PUBLISH.unpack_from(content)
         self.publishers.remember(attributes, count, stamp)
+        if attributes.while_pending:
+            self.publishers.pending[attributes.key] = first, numbers_of(content, at, count, largest)[0]
         distributed = bool(flags & records.DISTRIBUTED)
         if due and not (distributed and attributes.job is not None and self._readers_have_times):
             self.delayed.update(dict.fromkeys(range(first, first + count), due))
@@ -238,12 +250,17 @@ class TopicState:
 
     def details(self, offset: int) -> Iterator[tuple[RecordKind, bytes]]:
         """Yield the records that follow the array. `offset`: ns from the state's clock to the log's."""
-        known, keys, producers = self.publishers, list(self.publishers.keys), list(self.publishers.producers)
-        for first in range(0, max(len(keys), len(producers)), PUBLISHERS_AT_ONCE):
+        known = self.publishers
+        keys, producers, pending = list(known.keys), list(known.producers), list(known.pending)
+        for first in range(0, max(len(keys), len(producers), len(pending)), PUBLISHERS_AT_ONCE):
             part = slice(first, first + PUBLISHERS_AT_ONCE)
             stamps = {key: known.keys[key] + offset for key in keys[part] if key in known.keys}
             numbers = {name: known.producers[name] for name in producers[part] if name in known.producers}
-            columns = [list(stamps), list(stamps.values()), list(numbers), list(numbers.values())]
+            places = {key: known.pending[key] for key in pending[part] if key in known.pending}
+            ordinals, ids = zip(*places.values(), strict=True) if places else ((), ())
+            columns = [
+                list(stamps), list(stamps.values()), list(numbers), list(numbers.values()), list(places), ordinals, ids,
+            ]  # fmt: skip
             yield RecordKind.SEEN, records.SEEN.pack(self.number) + msgpack.packb(columns)
         for reader in self.readers.values():
             yield from reader.details(self.number, offset)
@@ -307,10 +324,10 @@ def state_of(topic: Topic, now: int, written: WrittenChunks | None = None) -> To
         readers={reader.number: reader for reader in readers},
         chunks=[in_heap, *pages, *(pack(message.ordinal, 0, 0) for message in offsets.delay_queue.overdue)],
         written=numbers,
-        publishers=Publishers(dedup.keys, dedup.producers),
+        publishers=Publishers(dedup.keys, dedup.producers, dedup.pending),
     )
 
 
-def _newest(before: dict[str, int], since: dict[str, int]) -> dict[str, int]:
+def _newest(before: dict[str, T], since: dict[str, T]) -> dict[str, T]:
     """Return both together, the oldest first; `since` replaces what `before` has of the same name."""
     return {name: value for name, value in before.items() if name not in since} | since

@@ -377,19 +377,26 @@ class Tubes:
         """
         return self._topic(name).ask_for_copies(count, has_limit)
 
-    def put_unique(self, worker: Worker, body: bytes, options: JobOptions, key: str) -> int:
-        """Put a job into the tube that the worker uses, unless the topic still remembers one with this key.
+    def put_unique(self, worker: Worker, body: bytes, options: JobOptions, identity: Attributes) -> int:
+        """Put a job into the tube that the worker uses, unless the topic remembers one with the key of this identity.
 
         Returns the job's client id, or 0 if none was put. Raises TooMany.
         """
         topic = self._topic(worker.using)
-        if topic.intake.admit(Attributes(key=key), 1):
+        if identity.while_pending:
+            found = topic.publish_unless_pending(identity.key, lambda: topic.intake.put([body], options, identity))
+        else:
+            found = None if topic.intake.admit(identity, 1) else topic.intake.put([body], options, identity)
+        if found is None:
             return 0
         self.total += 1
-        job_id = topic.intake.put([body], options, key)
         if self.waiters.count:
             self.match()
-        return self.index.client_id(job_id)
+        return self.index.client_id(found)
+
+    def pending_id(self, name: str, key: str) -> int:
+        """Return the client id of the job of the tube of that name that is pending with this key: see Topic.pending_id."""
+        return self.index.client_id(self.topics[name].pending_id(key))
 
     def put_to(self, name: str, body: bytes, options: JobOptions) -> int:
         """Put a job into a tube so that it exists at once. Returns the job's number. Raises TooMany."""

@@ -7,6 +7,9 @@ In addition to NSQ's arguments both take the following, for all messages of the 
     priority=P                   the same as the header `priority`: 0, the most urgent, to 9; 5 without one
     key=K                        not published again under the same key (/mpub: all of them together)
     producer=P&sequence=N        not published again if P has published N already; the messages of /mpub are N, N+1, ...
+    unique=pending               with a key, /pub only: not published while a message that was published so under the same key
+                                 is pending (Topic.pending_id), instead of for some time; the answer's X-Nsq-Message-Id is
+                                 the id of that message then
     channel=C                    for this channel alone: the topic's others never see them. 404 CHANNEL_NOT_FOUND if it does
                                  not exist, 409 TOPIC_PAUSED while the topic holds messages back; not with defer
 
@@ -23,6 +26,7 @@ See docs/contributing/design/nsq-http.md#publishing.
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -39,7 +43,7 @@ from nsqd.protocols.nsq.fast import equal_bodies
 from penstock.protocol.headers import GROUP, MOST_PRIORITY, PRIORITY, Headers, TooManyHeaders, check_headers
 from shared.auth.verbs import Verb
 from shared.http.api import V1_HEADERS, query, read_body
-from shared.http.argument import Argument, any_text, bounded, flag, values_in
+from shared.http.argument import Argument, any_text, bounded, choice, flag, values_in
 from shared.http.errors import HttpError
 from shared.http.route import Route, on_topic
 from shared.values import MILLISECOND, SECOND
@@ -91,6 +95,8 @@ _ATTRIBUTES = (
     bounded("priority", MOST_PRIORITY, None, invalid="INVALID_PRIORITY"),
 )
 
+_UNIQUE = choice("unique", {"pending": True}, False)
+
 
 class Publishing:
     """The two routes that publish messages."""
@@ -99,8 +105,13 @@ class Publishing:
         self._node = node
         most_copies = node.options.most_copies()
         common = (*_ATTRIBUTES, any_text("channel", None), bounded("replicate", most_copies, 0, 1, "INVALID_REPLICATE"))
-        self._arguments_of_pub = (TOPIC, any_text("defer", None), flag("id", ("true", "1")), *common)
-        self._arguments_of_mpub = (TOPIC, Argument("binary", lambda text: text not in ("false", "0"), False), *common)
+        self._arguments_of_pub = (TOPIC, any_text("defer", None), flag("id", ("true", "1")), _UNIQUE, *common)
+        self._arguments_of_mpub = (
+            TOPIC,
+            Argument("binary", lambda text: text not in ("false", "0"), False),
+            _UNIQUE,
+            *common,
+        )
         self._max_msg_size = node.options.max_msg_size
         self._max_body_size = node.options.max_body_size
 
@@ -155,12 +166,16 @@ class Publishing:
         topic: str,
         defer: str | None,
         id_: bool,
+        unique: bool,
         channel: str | None,
         replicate: int,
         **identity: Any,
     ) -> Response:
         """Publish one message with attributes, a delay, a channel, or a request for its id."""
         attributes = _attributes(headers, **identity)
+        if unique and not attributes.key:
+            raise HttpError(400, "MISSING_ARG_KEY")
+        attributes = replace(attributes, while_pending=unique)
         if defer is not None and channel is not None:
             raise HttpError(400, "INVALID_DEFER")
 
@@ -171,9 +186,13 @@ class Publishing:
                 return self._publish_deferred(request, topic, body, defer, attributes)
             return self._publish_now(request, topic, [body], len(body), attributes, channel)
 
-        if id_:
-            return _answer(*await self._call(topic, lambda: self._apart(topic, publish)))
-        return _answer(await self._call(topic, publish))
+        def act() -> tuple[int, bytes]:
+            duplicates, message_id = self._apart(topic, publish) if id_ else (publish(), b"")
+            if duplicates and unique:
+                message_id = b"%016x" % self._node.broker.topics[topic].pending_id(attributes.key)
+            return duplicates, message_id
+
+        return _answer(*await self._call(topic, act))
 
     async def _call(self, name: str, publish: Callable[[], T]) -> T:
         """Run `publish` in the trio thread, and return its result; for a new topic, once nsqlookupd knows it."""
@@ -211,6 +230,8 @@ class Publishing:
         body = await read_body(request, self._max_body_size, "BODY_TOO_BIG")
         values = values_in(query(request), self._arguments_of_mpub)
         topic, binary, channel, copies = (values.pop(name) for name in ("topic", "binary", "channel", "replicate"))
+        if values.pop("unique"):
+            raise HttpError(400, "INVALID_ARG_UNIQUE")
         attributes = _attributes(read_headers(request), **values)
         try:
             bodies = binary_bodies(body, self._max_msg_size, self._max_body_size) if binary else self._lines(body)
@@ -262,7 +283,7 @@ class Publishing:
             return self._publish_to(request, name, channel, bodies, attributes)
         topic = topic_to_publish_to(self._node, request, name)
         if bodies and attributes:
-            return topic.intake.publish_with(bodies, attributes)
+            return topic.publish_with(bodies, attributes)
         if bodies:
             topic.publish(bodies, size)
         return 0
@@ -291,7 +312,7 @@ class Publishing:
         if not 0 <= delay <= longest:
             raise HttpError(400, "INVALID_DEFER")
         if attributes:
-            return topic.intake.publish_with([body], attributes, broker.now + delay * MILLISECOND if delay else 0)
+            return topic.publish_with([body], attributes, broker.now + delay * MILLISECOND if delay else 0)
         if delay:
             topic.intake.publish_deferred(body, broker.now + delay * MILLISECOND)
         else:
@@ -334,10 +355,12 @@ def binary_bodies(body: bytes, max_msg_size: int, max_body_size: int) -> list[by
 
 
 def _answer(duplicates: int, message_id: bytes = b"") -> Response:
-    """Return OK, with the number of messages that had been published before, or with the id of the message if wanted."""
+    """Return OK, with the number of messages that had been published before, and with the id of a message unless it is b""."""
     if not duplicates and not message_id:
         return OK
-    headers = {"X-Nsq-Duplicates": str(duplicates)} if duplicates else {"X-Nsq-Message-Id": message_id.decode()}
+    headers = {"X-Nsq-Duplicates": str(duplicates)} if duplicates else {}
+    if message_id:
+        headers["X-Nsq-Message-Id"] = message_id.decode()
     return Response("OK", headers=V1_HEADERS | headers, media_type="text/plain")
 
 

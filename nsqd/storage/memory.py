@@ -52,6 +52,9 @@ class RetainedExtents:
         stored = self.sequence.next_plain(ordinal)
         return stored.published_at(max(0, ordinal - stored.first)) if stored is not None else 0
 
+    def is_pending(self, ordinal: int) -> bool:
+        return self.sequence.is_pending(ordinal)
+
     def file_number(self, ordinal: int) -> int:
         return 0
 

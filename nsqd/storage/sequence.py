@@ -261,6 +261,11 @@ class Sequence:
         place = self.index_of(ordinal)
         return self.extents[place] if place < len(self.extents) and self.extents[place].first <= ordinal else None
 
+    def is_pending(self, ordinal: int) -> bool:
+        """Return True if a reader references the message, or the distributed offset has not passed it."""
+        stored = self.extent_of(ordinal)
+        return stored is not None and (ordinal >= self.distributed or stored.is_referenced(ordinal - stored.first))
+
     def next_plain(self, ordinal: int) -> StoredExtent | None:
         """Return the first live extent, at or after `ordinal`, of messages without a delay; None if there is none."""
         for place in range(self.index_of(ordinal), len(self.extents)):

@@ -4,7 +4,7 @@ Reading back and listing show them. Consumers over TCP see headers if they asked
 because NSQ's frame has no room for them. Messages that were published together have their attributes in common. The log has
 them before the messages, packed as
 
-    [headers, key, producer, sequence minus the ordinal of the first message]
+    [headers, key, producer, sequence minus the ordinal of the first message; of a key: 1 if it is unique while pending]
 
 so that any part of the messages keeps the same bytes. Jobs (nsqd/core/work_queue/tube.py) have a fifth element,
 [priority, ttr, delay], or [priority, ttr, delay, ttl, copies].
@@ -38,6 +38,7 @@ class Attributes:
     producer: str = ""
     sequence: int = 0  # the producer's number for the first message; the others have the numbers after it
     job: tuple[int, ...] | None = None  # priority, time to run and delay (s), and perhaps time to live (s) and copies
+    while_pending: bool = False  # True: the key is unique while the message is pending; False: for the window
 
     def __bool__(self) -> bool:
         return bool(self.headers or self.key or self.producer or self.job)
@@ -48,7 +49,9 @@ class Attributes:
 
     def pack(self, ordinal: int) -> bytes:
         """Return the packed attributes, for messages of which the first has that ordinal."""
-        difference = self.sequence - ordinal if self.producer else 0  # so that equal attributes have equal bytes
+        difference = (
+            self.sequence - ordinal if self.producer else int(self.while_pending)
+        )  # so that equal attributes have equal bytes
         job = () if self.job is None else (self.job,)
         packed: bytes = msgpack.packb([self.headers, self.key, self.producer, difference, *job])
         return packed
@@ -60,6 +63,8 @@ class Attributes:
             fields["headers"] = dict(self.headers)
         if self.key:
             fields["key"] = self.key
+        if self.while_pending:
+            fields["unique"] = "pending"
         if self.producer:
             fields |= {"producer": self.producer, "sequence": self.sequence}
         if self.job is not None:
@@ -100,6 +105,8 @@ def _unpacked(packed: bytes) -> Attributes:
     headers, key, producer, difference, *job = msgpack.unpackb(packed)
     pairs = tuple((name, value) for name, value in headers)
     options = tuple(job[0]) if job else None
+    if key:
+        return Attributes(pairs, key, job=options, while_pending=bool(difference))
     return Attributes(pairs, key, producer, difference, options)
 
 

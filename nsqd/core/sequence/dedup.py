@@ -5,19 +5,25 @@ last number of each producer, however old. The node limits the number of keys an
 own oldest for each new one. Everything is restored from the messages' attributes in the log and from checkpoints, so a retry
 after a kill is recognized, too.
 
+A key may also be unique while its message is pending, instead of for some time: until every reader has finished it. The two
+kinds of keys know nothing of each other. See Topic.pending_id.
+
 See docs/contributing/design/channel.md#deduplication.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the options need the limits, but not msgpack
     from nsqd.core.message.attributes import Attributes
 
+CHECKED_AT_ONCE = (
+    2  # keys of messages that may be finished, with each new one: they never are many more than pending messages
+)
 MOST_FORGOTTEN = 200  # expired keys to forget with each message, so that no turn is spent on a hundred thousand
 
 
@@ -41,16 +47,23 @@ class Remembered:
 class Dedup:
     """The keys and producers that one topic remembers."""
 
-    __slots__ = ("_limits", "_total", "keys", "producers")
+    __slots__ = ("_limits", "_total", "keys", "pending", "producers")
 
     def __init__(self, limits: DedupLimits, total: Remembered) -> None:
         self._limits = limits
         self._total = total
         self.keys: OrderedDict[str, int] = OrderedDict()  # key -> when it was published (monotonic ns), oldest first
+        # key -> ordinal and id of a message that may be pending, in the order in which they were checked last
+        self.pending: OrderedDict[str, tuple[int, int]] = OrderedDict()
         self.producers: OrderedDict[str, int] = OrderedDict()  # producer -> its last number, latest last
 
     def admit(self, attributes: Attributes, count: int, now: int) -> int:
-        """Return the number of the first of `count` messages that were published before, and remember the others."""
+        """Return the number of the first of `count` messages that were published before, and remember the others.
+
+        A key that is unique while pending is the caller's matter.
+        """
+        if attributes.while_pending:
+            return 0
         if attributes.key:
             return count if self._is_known(attributes.key, now) else 0
         if not attributes.producer:
@@ -79,6 +92,23 @@ class Dedup:
         if self._total.keys > self._limits.keys:
             self._forget_first()
 
+    def note_pending(self, key: str, ordinal: int, message_id: int, is_pending: Callable[[int], bool]) -> None:
+        """Remember that the message with this ordinal and id has the key. Forget keys whose messages are not pending."""
+        for _ in range(min(CHECKED_AT_ONCE, len(self.pending))):
+            first, (checked, _) = next(iter(self.pending.items()))
+            if is_pending(checked):
+                self.pending.move_to_end(first)
+            else:
+                del self.pending[first]
+                self._total.keys -= 1
+        self._remember_pending(key, ordinal, message_id)
+
+    def _remember_pending(self, key: str, ordinal: int, message_id: int) -> None:
+        self._total.keys += key not in self.pending
+        self.pending[key] = ordinal, message_id
+        if self._total.keys > self._limits.keys:
+            self._forget_first()
+
     def _note_producer(self, producer: str, last: int) -> None:
         self._total.producers += producer not in self.producers
         self.producers[producer] = last
@@ -95,23 +125,32 @@ class Dedup:
             most -= 1
 
     def _forget_first(self) -> None:
-        self.keys.popitem(last=False)
+        (self.keys or self.pending).popitem(last=False)
         self._total.keys -= 1
 
     def clear(self) -> None:
         """Forget all keys and producers of the topic."""
-        self._total.keys -= len(self.keys)
+        self._total.keys -= len(self.keys) + len(self.pending)
         self._total.producers -= len(self.producers)
         self.keys.clear()
+        self.pending.clear()
         self.producers.clear()
 
-    def restore(self, keys: Mapping[str, int], producers: Mapping[str, int], now: int) -> None:
+    def restore(
+        self,
+        keys: Mapping[str, int],
+        producers: Mapping[str, int],
+        pending: Mapping[str, tuple[int, int]],
+        now: int,
+    ) -> None:
         """Remember, after a restart, what was known before it, the oldest first, and forget keys that are too old."""
         for key, stamp in keys.items():
             self._note_key(key, stamp)
+        for key, (ordinal, message_id) in pending.items():
+            self._remember_pending(key, ordinal, message_id)
         for producer, last in producers.items():
             self._note_producer(producer, last)
         self.expire_keys(now)
 
     def __repr__(self) -> str:
-        return f"<Seen: {len(self.keys)} keys, {len(self.producers)} producers>"
+        return f"<Seen: {len(self.keys)} + {len(self.pending)} keys, {len(self.producers)} producers>"

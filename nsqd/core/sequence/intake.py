@@ -5,6 +5,7 @@ publisher sends again, and does not take it again.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from nsqd.core.measurement.outcomes import Producers
@@ -129,16 +130,16 @@ class Intake:
 
     # jobs
 
-    def put(self, bodies: list[bytes], options: JobOptions, key: str = "") -> int:
+    def put(self, bodies: list[bytes], options: JobOptions, identity: Attributes | None = None) -> int:
         """Take jobs, which exist from Broker.seal_puts on. Returns the id of the first as a number; the others follow it.
 
-        `key`: the key of a single job, as in Attributes; "": none.
+        `identity`: has the key of a single job; None: it has none.
         """
         put_batch = self._put_batches[-1] if self._put_batches else None
-        if put_batch is None or put_batch.options != options or put_batch.key or key:
+        if put_batch is None or put_batch.options != options or put_batch.identity or identity:
             if put_batch is None:
                 self._agenda.unsealed_puts.append(self._topic)
-            put_batch = PutBatch(options, self._agenda.wall, key)
+            put_batch = PutBatch(options, self._agenda.wall, identity)
             self._put_batches.append(put_batch)
             self.most_urgent = min(self.most_urgent, options.priority)
         return put_batch.add(bodies, self._ids)
@@ -230,8 +231,8 @@ class Intake:
         put_batch.first = first
         self.count(put_batch.bodies)
         self._pack(NONE, first)
-        if put_batch.key:
-            packed = Attributes(key=put_batch.key, job=options.packed).pack(first)
+        if put_batch.identity is not None:
+            packed = replace(put_batch.identity, job=options.packed).pack(first)
         else:
             packed = pack_job(options.packed)
         frames, ids, largest = put_batch.encode()

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import HEADER_SIZE, encode, encode_one
 from nsqd.core.message.ids import IdSource, ids_from
 
@@ -36,12 +37,12 @@ USUAL = JobOptions()
 class PutBatch:
     """Consecutive jobs of a topic with the same options, which become one record of the log."""
 
-    __slots__ = ("bodies", "created", "first", "key", "numbers", "options")
+    __slots__ = ("bodies", "created", "first", "identity", "numbers", "options")
 
-    def __init__(self, options: JobOptions, created: int, key: str = "") -> None:
+    def __init__(self, options: JobOptions, created: int, identity: Attributes | None = None) -> None:
         self.options = options
         self.created = created  # ns since the epoch
-        self.key = key  # recognizes a second put of the same job; "": none
+        self.identity = identity  # has the key that recognizes a second put of the same job; None: it has none
         self.first = -1  # ordinal of the first job, once the jobs are sealed
         self.numbers: list[int] = []  # their ids, as numbers, ascending
         self.bodies: list[bytes] = []

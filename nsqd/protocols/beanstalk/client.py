@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from nsqd.core.broker import Broker
 from nsqd.core.limits import TooMany
+from nsqd.core.message.attributes import Attributes
 from nsqd.core.sequence.mark import Mark
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job
@@ -85,7 +86,7 @@ class Put:
 
     options: tuple[int, int, int]  # priority, delay, ttr
     size: int  # bytes
-    key: str = ""  # the key of a put-unique; "": there is none
+    identity: Attributes | None = None  # has the key of a put-unique or put-unless-pending; None: there is none
     copies: int = 0  # that a put-replicated asks for; 0: as many as the topic does
 
 

@@ -232,6 +232,7 @@ _READ, _ON_JOB = Need(Verb.READ, About.USED), Need(Verb.CONSUME, About.JOB)
 VERBS: dict[bytes, tuple[ArgumentReader, Need]] = {
     b"put ": (_put, _PUBLISH),
     b"put-unique ": (_put_unique, _PUBLISH),
+    b"put-unless-pending ": (_put_unique, _PUBLISH),
     b"put-replicated ": (_put_replicated, _PUBLISH),
     b"peek ": (_id, Need(Verb.READ, About.JOB)),
     b"peek-ready": (_nothing, _READ),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nsqd.core.limits import TooFewCopies, TooMany
+from nsqd.core.message.attributes import Attributes
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
@@ -109,9 +110,17 @@ class Peer(Operator):
         return end
 
     def _begin_put(
-        self, priority: int, delay: int, ttr: int, size: int, trailing: bool, *, key: str = "", copies: int = 0
+        self,
+        priority: int,
+        delay: int,
+        ttr: int,
+        size: int,
+        trailing: bool,
+        *,
+        identity: Attributes | None = None,
+        copies: int = 0,
     ) -> None:
-        """Wait for the body of a put. `key`: as put-unique; `copies`: as put-replicated, whose reply waits for these copies."""
+        """Wait for the body of a put. `identity`: see Put; `copies`: as put-replicated, whose reply waits for these copies."""
         self._count("put")
         if size > self.context.max_job_size:
             self._discard_body(size + 2, JOB_TOO_BIG)
@@ -119,7 +128,7 @@ class Peer(Operator):
         if trailing:
             raise BadFormat
         self.worker.produces = True
-        self._put = Put((priority, delay, ttr), size, key, copies)
+        self._put = Put((priority, delay, ttr), size, identity, copies)
         self._needed = size + 2
 
     def _body(self, put: Put, data: bytes, at: int) -> int:
@@ -153,8 +162,8 @@ class Peer(Operator):
                     self.make_tube(self.worker.using)
                 if put.copies:
                     self.outbox.wait_for(tubes.ask_for_copies(self.worker.using, put.copies))
-                if put.key:
-                    number = tubes.put_unique(self.worker, body, options, put.key)
+                if put.identity is not None:
+                    number = tubes.put_unique(self.worker, body, options, put.identity)
                 else:
                     number = tubes.put(self.worker, [body], options)
             except TooFewCopies:
@@ -165,10 +174,17 @@ class Peer(Operator):
             else:
                 self.count_published(min(number, 1), len(body))  # 0: it was put before
                 self.promise(self.worker.using)
-                self.reply(b"INSERTED %d\r\n" % number if number else b"DUPLICATE\r\n")
+                self.reply(b"INSERTED %d\r\n" % number if number else self._duplicate(put))
                 if self.broker.topics[self.worker.using].starting:
                     self.wait_for_start(self.worker.using)
         return end
+
+    def _duplicate(self, put: Put) -> bytes:
+        """Return the reply to a put that was a duplicate: with the id of the job if that is pending."""
+        assert put.identity is not None
+        if not put.identity.while_pending:
+            return b"DUPLICATE\r\n"
+        return b"DUPLICATE %d\r\n" % self.broker.tubes.pending_id(self.worker.using, put.identity.key)
 
     def _use(self, name: str) -> None:
         self._count("use")
@@ -347,13 +363,16 @@ def _on_tube(handler: Callable[..., None], at: int = 0) -> Callable[..., None]:
     return on_tube
 
 
-_PUTS = (b"put ", b"put-unique ", b"put-replicated ")  # these look at no jobs
+_PUTS = (b"put ", b"put-unique ", b"put-unless-pending ", b"put-replicated ")  # these look at no jobs
 _UNMATCHED = frozenset(
     (*_PUTS, b"delete ", b"reserve", b"reserve-with-timeout ")
 )  # these do without, or call `match` themselves
 _HANDLERS: dict[bytes, Callable[..., None]] = {
     b"put ": Peer._begin_put,
-    b"put-unique ": lambda peer, key, *put: peer._begin_put(*put, key=key),
+    b"put-unique ": lambda peer, key, *put: peer._begin_put(*put, identity=Attributes(key=key)),
+    b"put-unless-pending ": lambda peer, key, *put: peer._begin_put(
+        *put, identity=Attributes(key=key, while_pending=True)
+    ),
     b"put-replicated ": lambda peer, copies, *put: peer._begin_put(*put, copies=copies),
     b"peek ": Peer._peek,
     b"peek-ready": lambda peer: peer._peek_first("peek-ready", JobState.READY),

@@ -8,6 +8,7 @@ from nsqd.core.channel.consumer import ELSEWHERE, SAME_ZONE
 from nsqd.core.channel.inflight import NOT_IN_FLIGHT, NOT_OWNER
 from nsqd.core.channel.window import BATCH, TURN
 from nsqd.core.limits import Limits
+from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.ids import NoIds
 from nsqd.core.registry import Change, ChangeKind
 from nsqd.core.sequence.mark import Mark, Promise
@@ -17,6 +18,20 @@ from shared.topic_config import TopicConfig
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import SECOND, Inbox, Node, bodies, ids
 from tests.nsqd.core.promoted import PromotedLog, promote
+
+
+def test_a_key_stays_unique_while_its_message_is_pending_in_a_promoted_log(node: Node) -> None:
+    log, unique = PromotedLog(node, 9), Attributes(key="k", while_pending=True)
+    log.channels("t", "c")
+    log.publish("t")
+    assert log.broker.topics["t"].publish_with([b"x"], unique) == 0
+    log.broker.commit()
+    log.attach()
+    consumer, inbox = node.subscribe("t", "c", ready=1)
+    topic = node.broker.topics["t"]
+    assert topic.publish_with([b"y"], unique) == 1
+    consumer.finish(ids(inbox.take()))
+    assert [topic.publish_with([b"z"], unique) for _ in "12"] == [0, 1]
 
 
 def test_a_log_that_delivers_many_messages_at_once_keeps_its_turn_for_a_short_time(node: Node) -> None:

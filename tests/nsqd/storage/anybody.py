@@ -80,7 +80,8 @@ class Anybody:
     def publish_apart(self) -> None:
         random = self._random
         if random.random() < 0.5:
-            self._topic().intake.publish_with([b"keyed"], Attributes(key=f"k{random.randrange(20)}"), self._due())
+            number, due = random.randrange(20), self._due()
+            self._topic().publish_with([b"keyed"], Attributes(key=f"k{number}", while_pending=number % 4 == 0), due)
         else:
             self._topic().intake.publish_with(
                 [b"numbered"] * 3, Attributes(producer="p", sequence=random.randrange(40))

@@ -45,6 +45,7 @@ class NormalTopic:
     readers: dict[int, NormalChannel | NormalTube]
     keys: dict[str, int]
     producers: dict[str, int]
+    pending: dict[str, tuple[int, int]]
     owed: dict[int, int]  # number of readers, of unfinished messages
 
 
@@ -55,6 +56,9 @@ def normal(state: TopicState, sequence: Sequence, now: int, ephemeral: bool) -> 
         cursors=state.cursors, delayed={ordinal: due if due > now else 0 for ordinal, due in state.delayed.items()},
         readers={number: _reader(reader, state.distributed, sequence, now) for number, reader in state.readers.items()},
         keys=dict(state.publishers.keys), producers=dict(state.publishers.producers),
+        pending={} if ephemeral else {
+            key: one for key, one in state.publishers.pending.items() if sequence.is_pending(one[0])
+        },
         owed={} if ephemeral or not state.readers else _owed(sequence, state.distributed),
     )  # fmt: skip
 

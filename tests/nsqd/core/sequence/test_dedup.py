@@ -31,7 +31,7 @@ def test_a_key_is_known_for_the_window_and_no_more_keys_and_producers_than_allow
         seen.admit(by(name, 1), 1, 0)
     assert list(seen.producers) == ["p", "r"], "the one that was silent for longest goes"
     seen = Dedup(LIMITS, Remembered())
-    seen.restore({"a": 80, "b": 95, "c": 96, "d": 97, "e": 98}, {"p": 1, "q": 2, "r": 3}, 100)
+    seen.restore({"a": 80, "b": 95, "c": 96, "d": 97, "e": 98}, {"p": 1, "q": 2, "r": 3}, {}, 100)
     assert (list(seen.keys), dict(seen.producers)) == (["c", "d", "e"], {"q": 2, "r": 3})
 
 
@@ -99,6 +99,9 @@ def test_a_part_of_the_messages_keeps_the_bytes_of_the_attributes() -> None:
     assert unpack(packed, 1003) == attributes.behind(3)
     assert attributes.behind(3).as_dict() == {"headers": {"a": "ä", "b": ""}, "producer": "p", "sequence": 8}
     assert unpack(key("k").pack(9), 11) == key("k")
+    pending = Attributes(key="k", while_pending=True)
+    assert unpack(pending.pack(9), 11) == pending
+    assert pending.as_dict() == {"key": "k", "unique": "pending"}
     assert not unpack(b"", 5)
     assert Attributes().as_dict() == {}
 

@@ -442,6 +442,23 @@ def test_a_unique_job_is_put_once(wire: Wire) -> None:
         assert wire.ask(b"put-unique %s\r\n" % words.encode()) == b"BAD_FORMAT\r\n", words
 
 
+def test_a_job_is_put_once_while_it_is_pending(wire: Wire) -> None:
+    one = b"put-unless-pending k 5 0 60 1\r\nx\r\n"
+    assert wire.ask(one + one) == b"INSERTED 1\r\nDUPLICATE 1\r\n"
+    for command in (b"reserve", b"bury 1 5", b"kick 1", b"reserve", b"release 1 5 60"):
+        wire.ask(command + b"\r\n")
+        assert wire.ask(one) == b"DUPLICATE 1\r\n", command
+    assert wire.ask(b"use other\r\n" + one) == b"USING other\r\nINSERTED 2\r\n"
+    assert (
+        wire.ask(b"use default\r\nput-unique k 5 0 60 1\r\nx\r\n") == b"USING default\r\nINSERTED 3\r\n"
+    )  # another kind
+    assert wire.ask(b"delete 1\r\n" + one + one) == b"DELETED\r\nINSERTED 4\r\nDUPLICATE 4\r\n"
+    assert wire.ask(put(b"before") + one + b"delete 4\r\n" + put(b"before") + one) == (
+        b"INSERTED 5\r\nDUPLICATE 4\r\nDELETED\r\nINSERTED 6\r\nINSERTED 7\r\n"
+    )
+    assert facts(wire.ask(b"stats-tube default\r\n"))["total-jobs"] == "6"
+
+
 def due_between_two_scans(wire: Wire, command: bytes) -> None:
     """A job of 1 s delay, after which `command` is said at once; a scan runs a millisecond before the second is over."""
     wire.ask(b"use other\r\n" + put(b"", delay=1) + b"use default\r\n")

@@ -65,7 +65,7 @@ def test_what_asks_for_copies_later_in_a_turn_does_not_show_what_asked_before() 
     def publish() -> None:
         for _ in range(3):
             node.topic.ask_for_copies(3)
-            node.topic.intake.put([b"x"], JobOptions(), "")
+            node.topic.intake.put([b"x"], JobOptions())
             node.topic.seal_puts()
 
     node.node.turn(publish)
