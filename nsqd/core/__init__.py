@@ -7,7 +7,7 @@ are counted by ordinals, dense and from 0.
 Read from the bottom up. Each line may import only the lines above it, and names on one line do not import each other:
 
 * `message`, `timing`: frames, ids and attributes; queues by due time, the agenda of a turn, the scan.
-* `retention`; then `measurement`; then `sequence`: what a topic's messages are, what storage does for them.
+* `retention`; then `measurement`; then `sequence`: the messages of a topic, and the services of its storage.
 * `scheduling`: messages that are published again and again.
 * `pauses`, `limits`, `records`, `cluster_view`: which pauses end; the options; what each record of the log says; what HTTP
   asks of a cluster.

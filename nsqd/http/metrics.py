@@ -167,6 +167,15 @@ def _totals(figures: NodeFigures) -> Iterator[Metric]:
     for state, count in figures.receives.items():
         receives.add_metric([state], count)
     yield receives
+    yield GaugeMetricFamily("nsqd_schedules", "Schedules, also paused ones", figures.schedules)
+    ticks = CounterMetricFamily(
+        "nsqd_schedule_ticks",
+        "Ticks of schedules that were published, skipped, or refused until later",
+        labels=["outcome"],
+    )
+    for outcome, count in figures.schedule_ticks.items():
+        ticks.add_metric([outcome], count)
+    yield ticks
     yield CounterMetricFamily("nsqd_turns", "Passes of the reactor", figures.turns.count)
     yield _histogram("nsqd_turn_seconds", "Duration of a pass of the reactor", figures.turns, TURN_BOUNDS)
     longest = figures.turns.max / 1e9

@@ -131,22 +131,25 @@ class ScheduleRoutes:
 
     async def show(self, request: Request, topic: str, name: str, body: bool) -> Response:
         """Answer one schedule."""
-        found = await self._node.bridge.observe(lambda: self._describe(self._existing(topic, name), body))
-        return json_response(found)
+        schedules = self._node.schedules
+        found = await self._node.bridge.observe(
+            lambda: (self._existing(topic, name), schedules.next_tick((topic, name)))
+        )
+        return json_response(_describe(*found, with_body=body))
 
     async def list(self, request: Request, topic: str, limit: int, after: str) -> Response:
         """Answer a page of schedules."""
         first: Key = (after.partition("/")[0], after.partition("/")[2])
+        schedules, bridge = self._node.schedules, self._node.bridge
+        keys = [key for key in await bridge.observe(lambda: list(schedules.known)) if not topic or key[0] == topic]
+        page = nsmallest(limit + 1, (key for key in keys if key > first))
+        following = "/".join(page[limit - 1]) if len(page) > limit else ""
 
-        def find() -> tuple[list[dict[str, Any]], int, str]:
-            known = self._node.schedules.known
-            keys = [key for key in known if not topic or key[0] == topic]
-            page = nsmallest(limit + 1, (key for key in keys if key > first))
-            following = "/".join(page[limit - 1]) if len(page) > limit else ""
-            return [self._describe(known[key]) for key in page[:limit]], len(keys), following
+        def find() -> list[tuple[Schedule, int]]:
+            return [(schedules.known[key], schedules.next_tick(key)) for key in page[:limit] if key in schedules.known]
 
-        found, count, following = await self._node.bridge.observe(find)
-        return json_response({"schedules": found, "count": count, "after": following})
+        found = [_describe(*one) for one in await bridge.observe(find)]
+        return json_response({"schedules": found, "count": len(keys), "after": following})
 
     async def _kept(self) -> Response:
         """Return an empty answer once the schedules are durable. Raises HttpError 503 if they cannot be written."""
@@ -172,19 +175,6 @@ class ScheduleRoutes:
         if schedule is None:
             raise HttpError(404, "SCHEDULE_NOT_FOUND")
         return schedule
-
-    def _describe(self, schedule: Schedule, with_body: bool = False) -> dict[str, Any]:
-        found = {
-            "topic": schedule.topic,
-            "name": schedule.name,
-            **_describe_recurrence(schedule.recurrence),
-            "missed": schedule.missed.value,
-            "paused": schedule.paused,
-            "next": self._node.schedules.next_tick(schedule.key),
-            "body_size": len(schedule.body),
-            "headers": dict(schedule.headers),
-        }
-        return found | ({"body": base64.b64encode(schedule.body).decode()} if with_body else {})
 
 
 def _recurrence(now: int, cron: str | None, timezone: str | None, every: int | None, at: int | None) -> Recurrence:
@@ -217,6 +207,20 @@ def _due(recurrence: Recurrence, now: int, error: str) -> Recurrence:
     if recurrence.next_after(now) is None:
         raise HttpError(400, error)
     return recurrence
+
+
+def _describe(schedule: Schedule, following: int, with_body: bool = False) -> dict[str, Any]:
+    found = {
+        "topic": schedule.topic,
+        "name": schedule.name,
+        **_describe_recurrence(schedule.recurrence),
+        "missed": schedule.missed.value,
+        "paused": schedule.paused,
+        "next": following,
+        "body_size": len(schedule.body),
+        "headers": dict(schedule.headers),
+    }
+    return found | ({"body": base64.b64encode(schedule.body).decode()} if with_body else {})
 
 
 def _describe_recurrence(recurrence: Recurrence) -> dict[str, str]:

@@ -408,7 +408,7 @@ class Daemon:
         self._saver.save(self._saver.current_topology())
         self._broker.commit()
         self._opened.log.close()
-        if not self.is_fenced.is_set():
+        if not self.is_fenced.is_set() and not self._broker.store.refusal:  # every message is safe
             self._schedule_task.close()
 
     def _node(self) -> Node:

@@ -20,7 +20,7 @@ from lookupd.options import LookupdOptions
 from shared.process.daemon import broadcast_address
 from shared.process.listen import Listener
 from tests.cases import each
-from tests.daemons import Daemon
+from tests.daemons import Daemon, eventually
 
 pytestmark = pytest.mark.process
 

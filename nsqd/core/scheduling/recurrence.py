@@ -76,7 +76,7 @@ def find_zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name if len(name) <= MOST_EXPRESSION else "")
     except (KeyError, OSError, ValueError):
-        raise ValueError(f"{name[:100]!r} is no time zone of this machine") from None
+        raise ValueError(f"this machine does not know the time zone {name[:100]!r}") from None
 
 
 def read_cron(expression: str, timezone: str) -> Cron:

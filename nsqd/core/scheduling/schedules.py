@@ -9,6 +9,7 @@ a full disk. `Missed` says how often the message is published then.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -79,6 +80,8 @@ class Schedules:
         self._handles: dict[Key, tuple[int, int]] = {}  # their entries in _due, and their next ticks
         # for the file: `over` of ticks whose messages are safe, also of removed schedules whose last message is not safe yet
         self.noted: dict[Key, int] = {}
+        # since the start: ticks published or skipped, and how often one was refused
+        self.outcomes = Counter(published=0, skipped=0, refused=0)
         self.has_changed = False  # True: the file of the schedules is older than `known`
         self.has_new_notes = False  # True: the file of the ticks is older than `noted`
 
@@ -129,10 +132,12 @@ class Schedules:
 
     def retry(self, tick: Tick, at: int) -> None:
         """Put off a tick that could not be published."""
+        self.outcomes["refused"] += 1
         self._wait(tick.schedule.key, at, tick.at)
 
     def finish(self, tick: Tick) -> None:
         """Continue after a tick. A schedule that is never due again is removed."""
+        self.outcomes["published" if tick.is_published else "skipped"] += 1
         self._advance(tick.schedule, tick.over)
 
     def note(self, tick: Tick) -> None:

@@ -136,6 +136,9 @@ def test_a_tick_waits_until_the_node_takes_messages(node: LocalNode, caplog: pyt
     post(node, "/node/drain")
     node.advance(90 * SECOND)
     assert keys(node) == []
+    metrics = node.client.get("/metrics").text
+    assert "nsqd_schedules 1.0\n" in metrics
+    assert 'nsqd_schedule_ticks_total{outcome="refused"} 7.0\n' in metrics
     assert caplog.messages.count("SCHEDULE: cannot publish n to t: DRAINING") == 1
     node.broker.drain(False)
     node.advance(RETRY * SECOND)

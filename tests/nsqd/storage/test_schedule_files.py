@@ -1,4 +1,4 @@
-"""The files of schedules: what is written is read again, and a corrupt file is refused."""
+"""The files of schedules: they are read as they were written, and a corrupt one is refused."""
 
 from pathlib import Path
 

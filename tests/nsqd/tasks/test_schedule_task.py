@@ -52,6 +52,11 @@ class World:
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     clock: Any = type("Clock", (), {"time": staticmethod(lambda: START + 0.25 + trio.current_time())})
     monkeypatch.setattr(schedule_task, "time", clock)
+
+    async def run_at_once(function: Callable[[], bool]) -> bool:
+        return function()
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", run_at_once)
     return World()
 
 

@@ -32,7 +32,7 @@ BERLIN, HAVANA, LORD_HOWE = "Europe/Berlin", "America/Havana", "Australia/Lord_H
 
 
 @each("expression, zone, start, expected", [
-    # in Berlin, 02:00 to 03:00 is missing on 29 March 2026, and comes twice on 25 October
+    # in Berlin, 02:00 to 03:00 is missing on 29 March 2026, and is repeated on 25 October
     ("30 2 * * *", BERLIN, "2026-03-28 00:00", ["28 02:30+0100", "29 03:00+0200", "30 02:30+0200"]),
     ("0,30 2 * * *", BERLIN, "2026-03-28 12:00", ["29 03:00+0200", "30 02:00+0200"]),
     ("0 */2 * * *", BERLIN, "2026-03-29 00:00", ["29 04:00+0200", "29 06:00+0200"]),
