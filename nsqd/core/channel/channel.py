@@ -463,11 +463,15 @@ class Channel:
 
     def _watch_expiry(self, now: int) -> None:
         """See to it that the scan looks for messages that have expired."""
-        if self.settings.ttl and self.expire_at is None and self.backlog.cursor < self.offsets.distributed:
+        if self.settings.ttl and self.expire_at is None and self._may_expire:
             published = self.backlog.extents.published_plain(self.backlog.cursor) or self._agenda.wall
             left = published + self.settings.ttl - self._agenda.wall
             self.expire_at = now + max(left, expiry.EVERY)
             self.schedule_scan(self.expire_at)
+
+    @property
+    def _may_expire(self) -> bool:
+        return self.backlog.cursor < self.offsets.distributed or self.backlog.queued_count > self.backlog.held_count
 
     def finish_undelivered(self, consumer: Consumer, message_id: bytes) -> None:
         """Finish a message that was just taken for the consumer, instead of delivering it: see Supply.finish_undelivered."""

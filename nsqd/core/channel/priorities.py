@@ -19,7 +19,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from collections.abc import Collection, Iterator
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from operator import itemgetter
 
 from nsqd.core.channel.backlog import Backlog, ReadyMessages
@@ -35,6 +35,7 @@ SHARE = 16
 MOST_URGENT = MOST_LATE = MOST_AWAITED = 20_000  # messages
 # messages with headers that a look ahead examines: of a batch that the topic distributes (10 ms if all leave), at a delivery
 AHEAD_AT_ONCE, AHEAD_AT_DELIVERY = 4096, 64
+DROPPED_AT_ONCE = 500  # messages of a queue that are too old: 1 ms
 PASSED_AT_ONCE = 1 << 20  # messages without headers that it passes
 
 # (position, message), ascending: the position is the distributed offset when the message became ready
@@ -244,6 +245,19 @@ class PriorityBacklog(Backlog):
         if priority < USUAL_PRIORITY or self._run == SHARE - 1:  # it was not looked at in time, or is the oldest
             return self._pop_first(self._queues[priority])
         return self._pop_late() if sum(map(len, self._queues[USUAL_PRIORITY:])) > MOST_LATE else None
+
+    def drop_published_before(self, oldest: int) -> list[tuple[int, int]]:
+        """Drop messages of the sequence and at the heads of the queues that were published before `oldest`: see Backlog."""
+        spans = super().drop_published_before(oldest)
+        for queue in self._queues:
+            heads = [message.ordinal for _, message in islice(queue, DROPPED_AT_ONCE)]
+            count = sum(1 for _ in takewhile(lambda ordinal: self._is_older(ordinal, oldest), heads))
+            spans += self._drop_first([queue], count)
+        return spans
+
+    def _is_older(self, ordinal: int, oldest: int) -> bool:
+        is_known = self.extents.published(ordinal) > 0
+        return is_known and self.extents.published_before(ordinal, ordinal + 1, oldest) > ordinal
 
     def drop_oldest(self, count: int) -> list[tuple[int, int]]:
         """Drop up to `count` messages: the least urgent, and of those the oldest. See Backlog."""
