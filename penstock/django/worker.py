@@ -80,7 +80,7 @@ class Worker:
             holder.release(held.job.id, delay_s)
 
     def _attempts(self, job_id: int) -> int:
-        """Return how often the job was reserved; 1 if the node does not answer."""
+        """Return the number of times the job was reserved; 1 if the node does not answer."""
         try:
             return max(1, whole_stat(self._backend.jobs.ask(lambda jobs: jobs.stats_job(job_id)), "reserves"))
         except JobsError:

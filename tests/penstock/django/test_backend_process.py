@@ -57,7 +57,7 @@ def working(backend: PenstockBackend, *queues: str, threads: int = 1) -> Iterato
 
 
 def counts(backend: PenstockBackend, queue: str = "default") -> tuple[object, ...]:
-    """Return how many jobs of the queue are ready, reserved, delayed and buried."""
+    """Return the numbers of ready, reserved, delayed and buried jobs of the queue."""
     stats = backend.jobs.stats_tube(backend.tube_of(queue))
     return tuple(stats.get(f"current-jobs-{state}", 0) for state in ("ready", "reserved", "delayed", "buried"))
 

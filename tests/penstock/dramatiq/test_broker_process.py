@@ -44,7 +44,7 @@ def actor(broker: PenstockBroker, function: Callable[..., Any], **options: Any) 
 
 
 def counts(broker: PenstockBroker, address: str, queue: str = "work") -> tuple[object, ...]:
-    """Return how many jobs of the queue are ready, reserved, delayed and buried."""
+    """Return the numbers of ready, reserved, delayed and buried jobs of the queue."""
     with Jobs(address) as jobs:
         stats = jobs.stats_tube(broker.tube_of(queue))
     return tuple(stats[f"current-jobs-{state}"] for state in ("ready", "reserved", "delayed", "buried"))
