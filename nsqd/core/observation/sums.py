@@ -101,7 +101,7 @@ def oldest_of_channel(channel: Channel) -> int:
 
 
 def oldest_of_tube(shards: Sequence[Tube]) -> tuple[int, int]:
-    """Return the times at which the oldest ready job and the oldest of all were put, the earliest of all logs: see JobTable.oldest."""
+    """Return when the oldest ready job and the oldest of all were put, by the earliest of all logs: see JobTable.oldest."""
     times = [one.table.oldest() for one in shards]
     ready = min((time for time, _ in times if time), default=0)
     return ready, min((time for _, time in times if time), default=0)
