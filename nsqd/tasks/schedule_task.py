@@ -38,6 +38,7 @@ class ScheduleTask:
         self._broker, self._schedules, self._files = broker, schedules, files
         self._when_sent, self._wake = when_sent, wake
         self._refused: set[Key] = set()  # schedules whose last tick was refused: that is logged once
+        self._is_stopped = False  # True: the log takes nothing more
         self._waiting: list[Callable[[bool], None]] = []  # see `keep`
         self._is_wanted = trio.Event()  # set: there is something to write
         self._is_asked = trio.Event()  # set: a request waits for that
@@ -52,12 +53,18 @@ class ScheduleTask:
 
     def publish_batch(self, now: int) -> bool:
         """Publish at most AT_ONCE ticks that are due at `now` (s since the epoch). Return whether there were any."""
+        if self._is_stopped:
+            return False
         ticks = self._schedules.fetch_due(now, AT_ONCE)
         for tick in ticks:
             self._publish(tick, now)
         if ticks:
             self._wake()
         return bool(ticks)
+
+    def stop_publishing(self) -> None:
+        """Leave the ticks that follow to the task of another log."""
+        self._is_stopped = True
 
     def _publish(self, tick: Tick, now: int) -> None:
         schedule = tick.schedule
@@ -99,8 +106,6 @@ class ScheduleTask:
             is_written = self._settle(await trio.to_thread.run_sync(self._prepare_write()))
             for then in waiting:
                 then(is_written)
-            if waiting:
-                self._wake()
             with trio.move_on_after((trio.current_time() - began) * REST if is_written else RETRY):
                 await self._is_asked.wait()  # ticks can wait, requests cannot
 

@@ -81,6 +81,8 @@ def test_a_tick_is_noted_when_its_message_is_safe(world: World) -> None:
     for then in world.unsent:
         then()
     assert (world.task.write_now(), world.files.written) == (True, ["schedule_ticks.json"])
+    world.task.stop_publishing()
+    assert not world.task.publish_batch(START + 20)
 
 
 async def test_requests_are_answered_when_the_file_is_written_and_a_full_disk_is_tried_again(
