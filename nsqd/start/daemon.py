@@ -312,6 +312,7 @@ class Daemon:
         in_flight = count_in_flight(self._broker)
         self._bridge.close()
         self._audit.stop_publishing()
+        self._schedule_task.stop_publishing()
         self.reactor.hang_up()
         return Fence(self._opened.log.identity.log_id, self._fencing_epoch, again(self._listeners), in_flight)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import trio
@@ -17,7 +18,7 @@ from nsqd.tasks.time_slices import TimeSlice
 from shared.log import log
 
 EVERY = 1.0  # s: ticks are published as a second of the clock begins
-AT_ONCE = 20  # ticks in a row
+AT_ONCE = 10  # ticks in a row: each takes about 100 us with a cron expression
 RETRY = 5  # s until a tick that was refused, or a file that could not be written, is tried again
 REST = 9  # the pause after a write of the ticks is this many times as long as the write
 
@@ -38,6 +39,7 @@ class ScheduleTask:
         self._broker, self._schedules, self._files = broker, schedules, files
         self._when_sent, self._wake = when_sent, wake
         self._refused: set[Key] = set()  # schedules whose last tick was refused: that is logged once
+        self._is_stopped = False  # True: the log takes nothing more
         self._waiting: list[Callable[[bool], None]] = []  # see `keep`
         self._is_wanted = trio.Event()  # set: there is something to write
         self._is_asked = trio.Event()  # set: a request waits for that
@@ -52,20 +54,34 @@ class ScheduleTask:
 
     def publish_batch(self, now: int) -> bool:
         """Publish at most AT_ONCE ticks that are due at `now` (s since the epoch). Return whether there were any."""
+        if self._is_stopped:
+            return False
         ticks = self._schedules.fetch_due(now, AT_ONCE)
+        published: dict[tuple[Mark, ...], list[Tick]] = {}
         for tick in ticks:
-            self._publish(tick, now)
+            if not tick.is_published:
+                self._skip(tick)
+            elif (marks := self._publish(tick, now)) is not None:
+                published.setdefault(marks, []).append(tick)
+        for marks, done in published.items():
+            self._when_sent(marks, partial(self._note, done))
         if ticks:
             self._wake()
         return bool(ticks)
 
-    def _publish(self, tick: Tick, now: int) -> None:
+    def stop_publishing(self) -> None:
+        """Leave the ticks that follow to the task of another log."""
+        self._is_stopped = True
+
+    def _skip(self, tick: Tick) -> None:
         schedule = tick.schedule
-        if not tick.is_published:
-            log.warning("SCHEDULE: skipped %s of %s, missed since %d", schedule.name, schedule.topic, tick.at)
-            self._schedules.finish(tick)
-            self._note(tick)
-            return
+        log.warning("SCHEDULE: skipped %s of %s, missed since %d", schedule.name, schedule.topic, tick.at)
+        self._schedules.finish(tick)
+        self._note([tick])
+
+    def _publish(self, tick: Tick, now: int) -> tuple[Mark, ...] | None:
+        """Publish a tick. Returns the marks that its message has to reach; None: it was refused, and is tried again."""
+        schedule = tick.schedule
         try:
             topic = self._broker.admit(schedule.topic)
         except TooMany as refusal:
@@ -73,14 +89,15 @@ class ScheduleTask:
                 log.warning("SCHEDULE: cannot publish %s to %s: %s", schedule.name, schedule.topic, refusal)
             self._refused.add(schedule.key)
             self._schedules.retry(tick, now + RETRY)
-            return
+            return None
         self._refused.discard(schedule.key)
         topic.intake.publish_with([schedule.body], schedule.attributes(tick.at))
         self._schedules.finish(tick)
-        self._when_sent(topic.marks, lambda: self._note(tick))
+        return topic.marks
 
-    def _note(self, tick: Tick) -> None:
-        self._schedules.note(tick)
+    def _note(self, ticks: list[Tick]) -> None:
+        for tick in ticks:
+            self._schedules.note(tick)
         self._is_wanted.set()
 
     def keep(self, then: Callable[[bool], None]) -> None:
@@ -99,8 +116,6 @@ class ScheduleTask:
             is_written = self._settle(await trio.to_thread.run_sync(self._prepare_write()))
             for then in waiting:
                 then(is_written)
-            if waiting:
-                self._wake()
             with trio.move_on_after((trio.current_time() - began) * REST if is_written else RETRY):
                 await self._is_asked.wait()  # ticks can wait, requests cannot
 

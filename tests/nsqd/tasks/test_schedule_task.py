@@ -12,7 +12,7 @@ from nsqd.core.scheduling.recurrence import Every
 from nsqd.core.scheduling.schedules import Missed, Schedule, Schedules
 from nsqd.storage.schedule_files import ScheduleFiles
 from nsqd.tasks import schedule_task
-from nsqd.tasks.schedule_task import RETRY, ScheduleTask
+from nsqd.tasks.schedule_task import AT_ONCE, RETRY, ScheduleTask
 from tests.nsqd.core.node import Node
 
 START = 1_800_000_000  # s since the epoch
@@ -69,7 +69,7 @@ async def test_what_is_due_is_published_as_a_second_begins(world: World, autojum
         assert (world.wakes, world.node.broker.topics) == (0, {})
         await trio.sleep(0.3)
         assert world.node.broker.topics["t"].intake.message_count == 50
-        assert world.wakes == 3
+        assert world.wakes == 50 // AT_ONCE
         nursery.cancel_scope.cancel()
 
 
@@ -81,6 +81,8 @@ def test_a_tick_is_noted_when_its_message_is_safe(world: World) -> None:
     for then in world.unsent:
         then()
     assert (world.task.write_now(), world.files.written) == (True, ["schedule_ticks.json"])
+    world.task.stop_publishing()
+    assert not world.task.publish_batch(START + 20)
 
 
 async def test_requests_are_answered_when_the_file_is_written_and_a_full_disk_is_tried_again(
