@@ -32,7 +32,7 @@ DETAILS = """
 The node at the address keeps the schedule, and publishes while it runs. Another one does not take its schedules over.
 
 examples:
-  penstock schedule add reports monday '{"week": true}' --cron '30 6 * * MON' --timezone Europe/Berlin
+  penstock schedule add jobs week go --cron '0 6 * * MON' --timezone Asia/Tokyo
   penstock schedule add metrics poll poll --every 10m --missed skip
   penstock schedule list
   penstock schedule pause reports monday

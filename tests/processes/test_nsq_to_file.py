@@ -16,7 +16,7 @@ import pytest
 from tests.daemons import Daemon, eventually, nsqd, publish
 from tests.originals import original
 from tests.processes.test_cluster_chaos import small_disk
-from tests.processes.to_file import OURS, QUICK, content, lines, make_channel, numbers, waiting
+from tests.processes.to_file import OURS, QUICK, consumers, content, lines, make_channel, numbers, waiting
 from tests.tools import Tool
 
 pytestmark = pytest.mark.process
@@ -92,6 +92,7 @@ def test_every_message_is_in_a_file_over_kills_of_tool_nsqd_and_nsqlookupd(
         wait_for_progress()
         node.kill()
         publisher.node = node = start_nsqd()
+        eventually(lambda: consumers(node) == 1)
         wait_for_progress()
         lookupd.kill()
         wait_for_progress()
@@ -147,6 +148,7 @@ def test_sighup_closes_the_file_and_the_next_message_opens_another(tmp_path: Pat
             eventually(lambda: lines(out) == ["one", "two"])
             tool.process.send_signal(signal.SIGHUP)
             eventually(lambda: publish(node, "t", "three") or (out / "t.log").exists())
+            eventually(lambda: waiting(node) == 0)
             assert tool.stop(signal.SIGINT) == 0
         assert waiting(node) == 0
     assert {*(out / "t.log").read_text().splitlines()} == {"three"}

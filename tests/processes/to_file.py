@@ -37,10 +37,18 @@ def content(path: Path) -> bytes:
 
 def waiting(node: Daemon, topic: str = "t", channel: str = "nsq_to_file") -> int:
     """How many messages the channel still has."""
+    return _count(node, topic, channel, "depth", "in_flight_count", "deferred_count")
+
+
+def consumers(node: Daemon, topic: str = "t", channel: str = "nsq_to_file") -> int:
+    return _count(node, topic, channel, "client_count")
+
+
+def _count(node: Daemon, topic: str, channel: str, *names: str) -> int:
     arguments = f"format=json&topic={topic}&channel={channel}&include_clients=false"
     topics = httpx.get(f"http://{node.http}/stats?{arguments}").json()["topics"]
     channels = topics[0]["channels"] if topics else []
-    return sum(one[name] for one in channels for name in ("depth", "in_flight_count", "deferred_count"))
+    return sum(one[name] for one in channels for name in names)
 
 
 def make_channel(node: Daemon, *channels: str, topic: str = "t") -> None:
