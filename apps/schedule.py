@@ -65,6 +65,8 @@ def add_command(commands: Commands) -> None:
     for name, what in (("delete", "delete a schedule"), ("pause", "publish nothing by a schedule"),
                        ("unpause", "publish by a schedule again, from its next time on")):  # fmt: skip
         _command(below, name, _change, what).set_defaults(change=name)
+    for command in below.choices.values():
+        command.epilog = "`penstock schedule --help` has examples."
 
 
 def _command(below: Commands, name: str, main: Callable[[argparse.Namespace], int], what: str) -> Parser:
