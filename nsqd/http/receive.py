@@ -234,7 +234,7 @@ def _fields(frame: bytes, token: str) -> tuple[dict[str, Any], bytes]:
 
 
 def _packed(frames: list[bytes], token: str) -> bytes:
-    """Return the answer as msgpack."""
+    """Return the answer in msgpack, which has each body as bytes instead of text or base64."""
     messages = [fields | {"body": body} for fields, body in (_fields(frame, token) for frame in frames)]
     packed: bytes = msgpack.packb({"messages": messages})
     return packed

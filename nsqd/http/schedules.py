@@ -89,7 +89,7 @@ class ScheduleRoutes:
         ]  # fmt: skip
 
     async def put(self, request: Request, topic: str, name: str, missed: Missed, **when: Any) -> Response:
-        """Add or replace a schedule."""
+        """Add a schedule, or replace the topic's one of that name; answer when that is durable."""
         body = await read_body(request, self._node.options.max_msg_size, "MSG_TOO_BIG")
         if not body:
             raise HttpError(400, "MSG_EMPTY")
@@ -113,7 +113,7 @@ class ScheduleRoutes:
         return await self._kept()
 
     async def delete(self, request: Request, topic: str, name: str) -> Response:
-        """Delete a schedule."""
+        """Delete a schedule, and answer when that is durable."""
         await self._node.bridge.call(lambda: self._node.schedules.remove(self._existing(topic, name).key))
         return await self._kept()
 
@@ -130,7 +130,7 @@ class ScheduleRoutes:
         return handler
 
     async def show(self, request: Request, topic: str, name: str, body: bool) -> Response:
-        """Answer one schedule."""
+        """Answer one schedule as a JSON object, with its body if that is asked for."""
         schedules = self._node.schedules
         found = await self._node.bridge.observe(
             lambda: (self._existing(topic, name), schedules.next_tick((topic, name)))
@@ -138,7 +138,7 @@ class ScheduleRoutes:
         return json_response(_describe(*found, with_body=body))
 
     async def list(self, request: Request, topic: str, limit: int, after: str) -> Response:
-        """Answer a page of schedules."""
+        """Answer a page of the schedules of one topic, or of all topics."""
         first: Key = (after.partition("/")[0], after.partition("/")[2])
         schedules, bridge = self._node.schedules, self._node.bridge
         keys = [key for key in await bridge.observe(lambda: list(schedules.known)) if not topic or key[0] == topic]

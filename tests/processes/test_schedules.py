@@ -1,4 +1,4 @@
-"""Schedules of a real nsqd: over a stop and a start, each tick is published once."""
+"""Schedules of a real nsqd: over a stop and a start, no tick is published twice, and none is left out."""
 
 import time
 from pathlib import Path

@@ -60,7 +60,7 @@ class Visits:
 
 
 class Visit:
-    """One visit. Implements Receiver."""
+    """The exchange over one connection, in blocking calls. Implements Receiver."""
 
     def __init__(self, visits: Visits, sock: socket.socket, receiver: Receiver | None = None) -> None:
         """Begin over a new connection. `receiver` answers; None: this node has dialed, and asks."""

@@ -37,7 +37,7 @@ from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Deferred, Message
 from nsqd.core.timing.pause import Pause
-from nsqd.core.timing.throttle import Throttle
+from nsqd.core.timing.throttle import Throttle, limit
 from penstock.protocol.names import is_ephemeral
 from shared.topic_config import NO_TOPIC, OnBury, OnExpire, Ordering
 
@@ -157,10 +157,7 @@ class Channel:
         old, self.settings = self.settings, settings
         limits = settings.concurrency, settings.rate
         if limits != (old.concurrency, old.rate) and self.dispatch.leads(self):
-            throttle = Throttle.of(self, *limits, self._agenda.now)
-            for shard in self.shards:
-                shard.throttle = throttle
-                shard.wake()
+            limit(self, *limits, self._agenda.now)
         if settings.most_kept:
             self._drop_oldest()
         self.expire_at = None

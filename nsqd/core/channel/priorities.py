@@ -33,7 +33,7 @@ from shared.topic_config import Ordering
 
 SHARE = 16
 MOST_URGENT = MOST_LATE = MOST_AWAITED = 20_000  # messages
-# messages with headers that a look ahead examines: of a batch that the topic distributes (10 ms if all leave), at a delivery
+# messages with headers that are examined ahead: of a batch that the topic distributes (10 ms if all leave), at a delivery
 AHEAD_AT_ONCE, AHEAD_AT_DELIVERY = 4096, 64
 DROPPED_AT_ONCE = 500  # messages of a queue that are too old: 1 ms
 PASSED_AT_ONCE = 1 << 20  # messages without headers that it passes

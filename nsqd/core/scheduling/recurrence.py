@@ -20,7 +20,7 @@ CRON_FIELDS = 5  # cronsim would take a sixth, for seconds
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Due once."""
+    """The recurrence of a schedule that is due once, at `time` (s since the epoch)."""
 
     time: int
 

@@ -3,8 +3,8 @@
 A *tick* is a time at which a schedule is due. The schedule's `over` is the time up to which its ticks are done with; the next
 tick is the first one after that, whatever the clock says. So a clock that is set back repeats no tick.
 
-A tick is missed if nobody published it before a later one was due, or within GRACE: because the node was down, drained, or had
-a full disk. `Missed` says how often the message is published then.
+A tick is missed if the node did not publish it before a later one was due, or within GRACE: because it was down, drained, or
+had a full disk. `Missed` says how often the message is published then.
 """
 
 from __future__ import annotations

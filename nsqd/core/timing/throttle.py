@@ -19,6 +19,8 @@ BURST = SECOND // 10  # ns
 class Throttled(Protocol):
     """The part of a channel or tube that a throttle needs."""
 
+    throttle: Throttle | None  # of the reader and its shards; None: nothing limits it
+
     @property
     def shards(self) -> Sequence[Throttled]:
         """Return the readers of this name in all logs."""
@@ -48,11 +50,6 @@ class Throttle:
         self._refilled = now  # when `_credit` was right (monotonic ns)
         self.due: int | None = None  # when the rate allows the next message (monotonic ns); None: none waits for it
 
-    @classmethod
-    def of(cls, reader: Throttled, concurrency: int, rate: int, now: int) -> Throttle | None:
-        """Return the throttle of a reader with these limits; None: nothing limits it."""
-        return cls(reader, concurrency, rate, now) if concurrency or rate else None
-
     def free(self, now: int) -> int:
         """Return the number of messages that may be delivered at `now` (monotonic ns)."""
         free = UNLIMITED
@@ -75,7 +72,7 @@ class Throttle:
         return False
 
     def spend(self, count: int) -> None:
-        """Note that so many messages have been delivered."""
+        """Note that `count` messages have been delivered."""
         if self._rate:
             self._credit -= count * SECOND
 
@@ -92,3 +89,11 @@ class Throttle:
 
     def __repr__(self) -> str:
         return f"<Throttle: {self._concurrency} in flight, {self._rate} per second>"
+
+
+def limit(reader: Throttled, concurrency: int, rate: int, now: int) -> None:
+    """Limit a reader and its shards from now on, in place of earlier limits; 0: any number. `now`: monotonic ns."""
+    throttle = Throttle(reader, concurrency, rate, now) if concurrency or rate else None
+    for one in reader.shards:
+        one.throttle = throttle
+        one.wake()

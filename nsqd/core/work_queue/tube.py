@@ -19,7 +19,7 @@ from nsqd.core.sequence.put_batch import USUAL, JobOptions, PutBatch
 from nsqd.core.sequence.spans import runs
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Message
-from nsqd.core.timing.throttle import Throttle
+from nsqd.core.timing.throttle import Throttle, limit
 from nsqd.core.work_queue.arrivals import Arrivals
 from nsqd.core.work_queue.job import STATES, Job, JobState, is_over
 from nsqd.core.work_queue.job_index import JobIndex
@@ -99,10 +99,7 @@ class Tube(Pausable):
         old, self.settings = self.settings, settings
         limits = settings.concurrency, settings.rate
         if limits != (old.concurrency, old.rate) and self.key > 0:
-            throttle = Throttle.of(self, *limits, self.agenda.now)
-            for shard in self.shards:
-                shard.throttle = throttle
-                shard.wake()
+            limit(self, *limits, self.agenda.now)
 
     def wake(self) -> None:
         """Make jobs of the messages that have come and can be read, and offer ready jobs to waiting workers."""

@@ -106,7 +106,7 @@ class SteppedWork:
 
 
 class FakeMembers:
-    """What a LeaderSide asks of a Cluster."""
+    """The part of a Cluster that a LeaderSide asks."""
 
     def __init__(self, own: NodeIdentity, *others: NodeIdentity) -> None:
         self.links: dict[int, Link] = {}
