@@ -6,7 +6,8 @@
 
 Topic t has channel c on node n; topic quiet has nothing. `depth(second)` messages wait in c, a number that is true in that
 second only, so that a test knows of each number on a page how old it is. Requests are answered at once, or fail at once if the
-daemon is in `dead`.
+daemon is in `dead` (it refuses connections) or `hung`. `channel`, `storage` and `attention` are fields that the node's answers
+have besides, or instead.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ def depth(second: int) -> int:
 
 
 class Incident:
-    """See above. `second`: since the start; `frees`: percent of the disk that are free."""
+    """See above. `second`: since the start; `free`: percent of the disk that are free."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.second, self.dead, self.free = 0, set[str](), 60
+        self.second, self.dead, self.hung, self.free = 0, set[str](), set[str](), 60
+        self.channel, self.storage, self.attention = dict[str, Any](), dict[str, Any](), dict[str, Any]()
         clock = SimpleNamespace(
             time_ns=self.now, monotonic=lambda: 1000.0 + self.second, time=lambda: self.now() / SECOND
         )
@@ -75,6 +77,8 @@ class Incident:
 
     async def _get_object(self, address: str, path: str, arguments: Any = None) -> Answer:
         if address in self.dead:
+            raise UpstreamError(f"{address}{path} cannot be reached: connection refused")
+        if address in self.hung:
             raise UpstreamError(f"{address}{path} {TIMED_OUT} 5 s")
         answers = self._of_lookupd() if address == LOOKUPD else self._of_node()
         if path not in answers:
@@ -82,7 +86,7 @@ class Incident:
         return Answer(answers[path], 100)
 
     def _of_lookupd(self) -> dict[str, dict[str, Any]]:
-        named = [] if NODE in self.dead else [
+        named = [] if NODE in self.dead | self.hung else [
             {"hostname": "n", "broadcast_address": "n", "http_port": 4151, "tcp_port": 4150, "version": "1.3.0",
              "remote_address": "n:1", "topics": ["t"], "tombstones": [False], "capabilities": ["log"]}
         ]  # fmt: skip
@@ -95,11 +99,14 @@ class Incident:
         now, ready = self.now(), depth(self.second)
         zeros = dict.fromkeys(("in_flight", "deferred", "buried", "clients", "requeued", "timed_out", "jobs"), 0)
         counts = {"depth": ready, "messages": ready, **zeros}
-        channel = {"channel_name": "c", "depth": ready, "message_count": ready}
+        channel = {"channel_name": "c", "depth": ready, "message_count": ready, "paused": "paused_at" in self.channel}
         row = {"topic_name": "t", "held": ready, "channels": 1, "oldest": now - SECOND, **counts}
         return {
             "/ping": {}, "/node/drain": {"draining": False, **counts},
-            "/channels/attention": {"channels": [{"topic": "t", "channel": "c", "oldest": now, **counts}], "now": now},
+            "/channels/attention": {
+                "channels": [{"topic": "t", "channel": "c", "oldest": now, **counts, **self.channel}], "now": now,
+                **self.attention,
+            },
             "/topics/figures": {
                 "totals": {"topics": 2, "channels": 1, **counts}, "names": ["quiet", "t"],
                 "columns": {name: [0, value] for name, value in {**counts, "held": ready, "channels": 1}.items()},
@@ -110,6 +117,6 @@ class Incident:
                 "producers": [{"hostname": "web", "pub_counts": [{"topic": "t", "count": ready}]}],
             },
             "/topic/ages": {"topic": 0, "channels": {"c": now - SECOND}, "buried": {}},
-            "/storage": {"disk_free": self.free * 10**9, "disk_total": 100 * 10**9, "refusal": ""},
+            "/storage": {"disk_free": self.free * 10**9, "disk_total": 100 * 10**9, "refusal": "", **self.storage},
             "/cursors": {"cursors": []},
         }  # fmt: skip
