@@ -14,9 +14,9 @@ from contextlib import AbstractContextManager, nullcontext
 
 from deltalake.exceptions import DeltaError
 
-from penstock.lake.location import Lake, LakeError, lake_at
+from penstock.lake.location import Lake, LakeError, StoreError, lake_at, one_line
 from penstock.lake.schema import MOST_TOPICS
-from penstock.lake.table import MessageTable, first_line
+from penstock.lake.table import MessageTable
 from penstock.lake.task import Outcome, Work
 from penstock.spark.ask import Asker, Refused, Unreachable
 from penstock.spark.follower import Follower
@@ -27,7 +27,7 @@ from pipeline.saying import say
 from pipeline.session import GATEWAY, cause, spark_errors, spark_runner
 
 LONGEST_WAIT = 60.0  # s before an archive starts again
-_FAILURES = (Unreachable, NoAnswer, Refused, DeltaError, OSError)  # of nodes and stores, which may end
+_FAILURES = (Unreachable, NoAnswer, Refused, DeltaError, OSError, StoreError)  # of nodes and stores, which may end
 
 
 def run(given: argparse.Namespace) -> int:
@@ -59,7 +59,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _line(error: Exception) -> str:
-    return cause(str(error)) or first_line(error)
+    return cause(str(error)) or one_line(error)
 
 
 def archiver_of(lake: Lake, options: ReadOptions, asker: Asker, run_tasks: Runner, most: int) -> Archiver:

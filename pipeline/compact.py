@@ -9,8 +9,8 @@ from typing import Any
 from deltalake import WriterProperties
 from deltalake.exceptions import DeltaError
 
-from penstock.lake.location import MESSAGES, LakeError, lake_at
-from penstock.lake.table import first_line, open_table
+from penstock.lake.location import MESSAGES, LakeError, lake_at, one_line
+from penstock.lake.table import open_table
 from pipeline.saying import say
 
 MEGABYTE = 1 << 20
@@ -27,7 +27,7 @@ def run(given: argparse.Namespace) -> int:
     try:
         done = table.optimize.z_order(["timestamp"], **how) if given.by_time else table.optimize.compact(**how)
     except DeltaError as error:
-        raise LakeError(f"cannot compact {lake.url}: {first_line(error)}; nothing was changed") from None
+        raise LakeError(f"cannot compact {lake.url}: {one_line(error)}; nothing was changed") from None
     if lake.is_directory:
         os.sync()  # Delta's library leaves that to the operating system, and the old files may be removed later
     say(f"compacted {done['numFilesRemoved']:,} files into {done['numFilesAdded']:,}; vacuum removes the old ones")

@@ -12,13 +12,20 @@ import shutil
 import sys
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.synchronize import Barrier
+from threading import BrokenBarrierError
 
-from penstock.lake.location import Lake, LakeError, lake_at
+from penstock.lake.location import Lake, LakeError, lake_at, one_line
 from pipeline.session import OLDEST_JAVA, Missing, find_java
 
 FILES = 1024  # open files that a daemon wants
 DAEMONS, ARCHIVE, SPARK = "the daemons", "penstock archive", "Spark"
+ROUNDS, PATIENCE = 10, 60.0  # commits of each of two writers; s to wait for the other one
 Check = tuple[bool, str]
+STEPS = ("write a file", "refuse the second of two commits at a time", "list files", "delete files")  # of an archive
 
 
 def main() -> int:
@@ -84,53 +91,81 @@ def _lake(url: str) -> Iterator[Check]:
     except (LakeError, ImportError) as error:
         yield False, str(error)
         return
-    step = "write"
-    try:
-        for step in _steps(lake, f"penstock-doctor-{uuid.uuid4().hex}"):
-            yield True, step
-    except (DeltaError, OSError, ValueError, LakeError) as error:
-        yield False, f"after {step}: {(str(error).splitlines() or [type(error).__name__])[0]}"
+    steps = _steps(lake, f"penstock-doctor-{uuid.uuid4().hex}")
+    for step in STEPS:
+        try:
+            next(steps)
+        except (DeltaError, OSError, ValueError, LakeError) as error:
+            yield False, f"{step}: {one_line(error)}"
+            return
+        yield True, step
 
 
-def _steps(lake: Lake, name: str) -> Iterator[str]:
-    """Make a table with one file, and remove it. Yields what has worked."""
+def _steps(lake: Lake, name: str) -> Iterator[None]:
+    """Make a table with one file, and remove it. Yields after each of STEPS."""
+    import pyarrow as pa
     from pyarrow.fs import FileSelector
+    from pyarrow.parquet import write_table
 
     from penstock.lake.files import create, file_system
 
     system = file_system(lake, name)
     with create(lake, name, "probe/file") as file:
-        file.write(b"x")
-    yield "write a file"
-    _commit_twice(lake, name)
-    yield "refuse the second of two equal commits"
+        write_table(pa.table({"probe": [1]}), file)  # not bytes: only Parquet files go through Delta's stores
+    yield
+    _commit_together(lake, name)
+    yield
     found = [one.path for one in system.get_file_info(FileSelector("", recursive=True)) if one.is_file]
     if not any(path.endswith("probe/file") for path in found):
         raise LakeError("the file that was written is not listed")
-    yield "list files"
+    yield
     for path in found:
         system.delete_file(path)
     if lake.is_directory:
         shutil.rmtree(lake.table(name))
-    yield "delete files"
+    yield
 
 
-def _commit_twice(lake: Lake, name: str) -> None:
-    """Let two writers commit to one table. Raises LakeError unless the second one fails."""
+def _commit_together(lake: Lake, name: str) -> None:
+    """Let two processes commit to one table at the same times. Raises LakeError if a commit was put over another one."""
     import pyarrow as pa
-    from deltalake import CommitProperties, DeltaTable, Schema, Transaction
-    from deltalake.exceptions import CommitFailedError
+    from deltalake import DeltaTable, Schema
 
-    schema = Schema.from_arrow(pa.schema([("probe", pa.int64())]))
-    DeltaTable.create(lake.table(name), schema)
-    first, second = DeltaTable(lake.table(name)), DeltaTable(lake.table(name))
-    properties = CommitProperties(max_commit_retries=0, app_transactions=[Transaction("probe", 1)])
-    first.create_write_transaction([], "append", schema, commit_properties=properties)
+    url = lake.table(name)
+    DeltaTable.create(url, Schema.from_arrow(pa.schema([("probe", pa.int64())])))
+    context = get_context("spawn")
+    with ProcessPoolExecutor(2, context, _meet, (context.Barrier(2),)) as pool:
+        made = sum(pool.map(_commits, (url, url)))
+    if made > DeltaTable(url).version():
+        raise LakeError("two writers have made the same commit: the store puts a file over another one")
+
+
+_meeting: list[Barrier] = []  # in each of the two processes
+
+
+def _meet(barrier: Barrier) -> None:
+    _meeting.append(barrier)
+
+
+def _commits(url: str) -> int:
+    """Commit ROUNDS times, together with the other process, and return how many commits were made. Raises LakeError."""
+    from deltalake import CommitProperties, DeltaTable
+    from deltalake.exceptions import CommitFailedError, DeltaError
+
+    (barrier,), made = _meeting, 0
     try:
-        second.create_write_transaction([], "append", schema, commit_properties=properties)
-    except CommitFailedError:
-        return
-    raise LakeError("two writers have made the same commit: the store puts a file over another one")
+        for _ in range(ROUNDS):
+            table = DeltaTable(url)
+            barrier.wait(PATIENCE)
+            with suppress(CommitFailedError):
+                table.create_write_transaction(
+                    [], "append", table.schema(), commit_properties=CommitProperties(None, 0)
+                )
+                made += 1
+    except (DeltaError, OSError, BrokenBarrierError) as error:
+        barrier.abort()
+        raise LakeError(one_line(error)) from None
+    return made
 
 
 _CHECKS = (

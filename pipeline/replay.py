@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from penstock.lake.location import MESSAGES, LakeError, lake_at
-from penstock.lake.table import first_line, open_table
+from penstock.lake.location import MESSAGES, LakeError, lake_at, one_line
+from penstock.lake.table import open_table
 from penstock.spark.ask import Asker
 from penstock.spark.chunks import Chunker
 from penstock.spark.nodes import NoAnswer, Nodes
@@ -92,7 +92,7 @@ def _query(table: DeltaTable, columns: str, condition: str, rest: str) -> pa.Tab
     try:
         return pa.table(QueryBuilder().register("messages", table).execute(sql))
     except (DeltaError, ValueError, OSError) as error:
-        raise LakeError(f"the messages cannot be selected: {first_line(error)}") from None
+        raise LakeError(f"the messages cannot be selected: {one_line(error)}") from None
 
 
 def _name(given: argparse.Namespace) -> str:
@@ -121,7 +121,7 @@ class Progress:
                 [], "append", self.table.schema(), partitions, commit_properties=properties
             )
         except CommitFailedError as error:
-            raise LakeError(f"the same replay runs twice: {first_line(error)}") from None
+            raise LakeError(f"the same replay runs twice: {one_line(error)}") from None
 
     def _id(self, node: str, log: str) -> str:
         return f"penstock/replay/{self.name}/{node}/{log}"

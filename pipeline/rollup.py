@@ -22,8 +22,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from penstock.lake.files import file_system
-from penstock.lake.location import DELIVERIES, MESSAGES, ROLLUP, Lake, LakeError, lake_at
-from penstock.lake.table import dataset_of, first_line, open_table
+from penstock.lake.location import DELIVERIES, MESSAGES, ROLLUP, Lake, LakeError, lake_at, one_line
+from penstock.lake.table import dataset_of, open_table
 from pipeline import counts
 from pipeline.counts import AT, COUNTED, GRAINS, Counts, Kind, added, stored
 from pipeline.saying import say
@@ -183,9 +183,9 @@ def _store(lake: Lake, name: str, kind: Kind, made: Counts | None, version: int)
     try:
         write_deltalake(lake.table(name), table, partition_by=["grain", "dt"], commit_properties=properties, **how)
     except CommitFailedError as error:
-        raise LakeError(f"another rollup runs at the same time: {first_line(error)}") from None
+        raise LakeError(f"another rollup runs at the same time: {one_line(error)}") from None
     except DeltaError as error:
-        raise LakeError(f"cannot write {lake.table(name)}: {first_line(error)}") from None
+        raise LakeError(f"cannot write {lake.table(name)}: {one_line(error)}") from None
 
 
 def _with_stored(lake: Lake, name: str, by_grain: dict[str, Counts], days: list[str]) -> dict[str, Counts]:

@@ -11,8 +11,8 @@ import argparse
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from penstock.lake.location import DELIVERIES, MESSAGES, ROLLUP, LakeError, lake_at
-from penstock.lake.table import first_line, open_table
+from penstock.lake.location import DELIVERIES, MESSAGES, ROLLUP, LakeError, lake_at, one_line
+from penstock.lake.table import open_table
 from pipeline.saying import say
 
 
@@ -26,6 +26,6 @@ def run(given: argparse.Namespace) -> int:
         try:
             files = table.vacuum(given.hours, dry_run=given.dry_run, enforce_retention_duration=False, full=True)
         except DeltaError as error:
-            raise LakeError(f"cannot vacuum {table.table_uri}: {first_line(error)}") from None
+            raise LakeError(f"cannot vacuum {table.table_uri}: {one_line(error)}") from None
         say(f"{name}: {'would remove' if given.dry_run else 'removed'} {len(files):,} files")
     return 0

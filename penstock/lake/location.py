@@ -16,8 +16,25 @@ MESSAGES, ROLLUP, DELIVERIES = "messages", "rollup", "deliveries"  # tables
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/{1,2}(.*)")
 
 
+# Errors of Delta's library are trees of lines with colors, arrows, XML of a store, and queries of URLs, which may be signed.
+_DECORATION = re.compile(r"\x1b\[[\d;]*m|↳|(?<=\S)\?[\w-]+=\S*|, max_retries\n.*\n.*?(?= - )")
+_REFUSED = re.compile(r"<\?xml.*?<Code>([^<]*)</Code>(?:\s*<Message>([^<]*)</Message>)?.*", re.DOTALL)
+_LONGEST = 500  # characters of a reason
+
+
 class LakeError(Exception):
     """One line that says what is wrong, and what to do."""
+
+
+class StoreError(LakeError):
+    """The store of a lake does not answer, or refuses, which may end by itself."""
+
+
+def one_line(error: BaseException) -> str:
+    """Return the text of an error of Delta's library or of a store in one line."""
+    text = _REFUSED.sub(r"\1 \2", _DECORATION.sub("", str(error)))
+    parts = (" ".join(line.split()) for line in text.splitlines())
+    return ": ".join(part for part in parts if part)[:_LONGEST] or type(error).__name__
 
 
 @dataclass(frozen=True, slots=True)

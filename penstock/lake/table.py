@@ -15,7 +15,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction, Transaction
 
 from penstock.lake.files import DataFile, file_system, sync_directory
-from penstock.lake.location import MESSAGES, Lake, LakeError
+from penstock.lake.location import MESSAGES, Lake, LakeError, StoreError, one_line
 from penstock.lake.progress import KNOWN, Advance, is_done, log_id, place_id
 from penstock.lake.schema import BY_DAY, BY_TOPIC, COLUMNS, MEASURED
 from penstock.spark.offsets import LogPosition, NodeTopic, TopicRange
@@ -30,7 +30,7 @@ _SETTINGS = {
 
 
 def open_table(lake: Lake, name: str, at: int | datetime | None = None) -> DeltaTable:
-    """Open a table of a lake, as it was at a version or a time. Raises LakeError."""
+    """Open a table of a lake, as it was at a version or a time. Raises LakeError, StoreError."""
     try:
         table = DeltaTable(lake.table(name))
         if at is not None:
@@ -38,7 +38,7 @@ def open_table(lake: Lake, name: str, at: int | datetime | None = None) -> Delta
     except TableNotFoundError:
         raise LakeError(f"{lake.url} has no table {name}: create it with penstock archive --lake") from None
     except (DeltaError, OSError, ValueError) as error:
-        raise LakeError(f"cannot open {lake.table(name)}: {first_line(error)}") from None
+        raise StoreError(f"cannot open {lake.table(name)}: {one_line(error)}") from None
     return table
 
 
@@ -49,11 +49,6 @@ def dataset_of(lake: Lake, name: str, table: DeltaTable, pruning: list[tuple[str
     """
     system = file_system(lake, name) if lake.is_directory else None
     return table.to_pyarrow_dataset(filesystem=system, file_pruning_predicate=pruning)
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 @dataclass(slots=True)
@@ -80,7 +75,7 @@ class MessageTable:
                     lake.table(MESSAGES), _SCHEMA, mode="ignore", partition_by=partition_by, configuration=_SETTINGS
                 )
         except (DeltaError, OSError, ValueError) as error:
-            raise LakeError(f"cannot create a lake in {lake.url}: {first_line(error)}") from None
+            raise StoreError(f"cannot create a lake in {lake.url}: {one_line(error)}") from None
         found = cls(lake, open_table(lake, MESSAGES))
         found._check_columns()
         return found

@@ -164,7 +164,7 @@ def test_the_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert check(str(tmp_path / "lake")) == 0
     said = capsys.readouterr().out
     assert said.count("ok ") == 10
-    assert "refuse the second of two equal commits" in said
+    assert "refuse the second of two commits at a time" in said
     assert not list((tmp_path / "lake").iterdir())
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("JAVA_HOME", raising=False)
