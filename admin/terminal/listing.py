@@ -255,7 +255,7 @@ async def _producers(session: Session, arguments: argparse.Namespace) -> int:
     gathered = await session.gather(addresses, "/stats", asked)
     rows = [row for node, answer in gathered.answers.items() for row in _publishers(node, answer, arguments.topic)]
     rows.sort(key=lambda row: (-row["messages"], row["topic"], row["remote_address"]))
-    return _print(rows, PRODUCERS, arguments, "no connection has published: requests of HTTP are not listed")
+    return _print(rows, PRODUCERS, arguments, "no connection has published")
 
 
 def _publishers(node: str, answer: JsonObject, topic: str) -> Iterator[dict[str, Any]]:

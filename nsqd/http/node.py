@@ -17,6 +17,7 @@ from nsqd.core.topology import TopologySnapshot
 from nsqd.options import NsqdOptions
 from nsqd.protocols.account import Accounts
 from nsqd.protocols.disque.ids import JobIds
+from nsqd.protocols.http.publishers import HttpPublishers
 from nsqd.protocols.nsq.peer import Peer
 from shared.budget import BudgetFigures
 from shared.histogram import Histogram
@@ -75,6 +76,7 @@ class Node:
     schedules: Schedules = field(default_factory=Schedules)  # trio thread
     # trio thread; takes a function to call when the schedules are durable (True), or cannot be written
     keep_schedules: Callable[[Callable[[bool], None]], None] = lambda then: then(True)
+    publishers: HttpPublishers = field(default_factory=HttpPublishers)  # trio thread
     accounts: Accounts | None = None  # trio thread; of those who are in the auth file; None: there is none
 
     @property

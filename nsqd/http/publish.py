@@ -137,6 +137,7 @@ class Publishing:
             self._admit(request, 1, len(body))
             to = topic_to_publish_to(self._node, request, topic)
             to.publish([body], len(body))
+            self._note(request, topic, 1)
             return to.starting
 
         await self._node.until_started()
@@ -157,6 +158,11 @@ class Publishing:
         if wait:
             account.refused += 1
             raise HttpError(429, "TOO_MANY_MESSAGES", {"Retry-After": str(-(-wait // SECOND))})
+
+    def _note(self, request: Request, topic: str, messages: int) -> None:
+        """Count messages that are published for the address of their sender. Runs in the trio thread."""
+        address = request.client.host if request.client is not None else ""
+        self._node.publishers.note(address, topic, messages, self._node.broker.wall)
 
     async def _pub_otherwise(
         self,
@@ -183,8 +189,11 @@ class Publishing:
             self._admit(request, 1, len(body))
             self._ask_for_copies(request, topic, replicate)
             if defer is not None:
-                return self._publish_deferred(request, topic, body, defer, attributes)
-            return self._publish_now(request, topic, [body], len(body), attributes, channel)
+                duplicates = self._publish_deferred(request, topic, body, defer, attributes)
+            else:
+                duplicates = self._publish_now(request, topic, [body], len(body), attributes, channel)
+            self._note(request, topic, 1 - duplicates)
+            return duplicates
 
         def act() -> tuple[int, bytes]:
             duplicates, message_id = self._apart(topic, publish) if id_ else (publish(), b"")
@@ -273,7 +282,9 @@ class Publishing:
         if known:
             return known
         bodies, attributes = batch.next_portion()
-        return self._publish_now(request, name, bodies, sum(map(len, bodies)), attributes, channel)
+        duplicates = self._publish_now(request, name, bodies, sum(map(len, bodies)), attributes, channel)
+        self._note(request, name, len(bodies) - duplicates)
+        return duplicates
 
     def _publish_now(
         self, request: Request, name: str, bodies: list[bytes], size: int, attributes: Attributes, channel: str | None

@@ -5,7 +5,8 @@ found, and the answer is written, in the HTTP thread, topic by topic, because on
 thread run. A picture of more than one topic is taken once at a time: requests that come meanwhile share the next one. The
 reactor asks for a small picture of one topic itself, and answers it in the turn.
 
-With `X-Nsq-Extensions: true` topics and channels have one more key: `oldest`, as in /topic/ages.
+With `X-Nsq-Extensions: true` topics and channels have one more key: `oldest`, as in /topic/ages; and `producers` lists the
+addresses that publish over HTTP, too.
 
 See docs/contributing/design/nsq-http.md#statistics.
 """
@@ -34,7 +35,7 @@ from nsqd.core.reader import ReaderKind
 from nsqd.core.topic import Topic
 from nsqd.http.coalescing import Coalescing
 from nsqd.http.node import Node
-from nsqd.http.stats_client import client
+from nsqd.http.stats_client import client, http_publisher
 from nsqd.http.stats_text import render
 from nsqd.http.tubes import tube_figures
 from nsqd.protocols.nsq.peer import Peer
@@ -158,12 +159,14 @@ class Stats:
         return {word: figures(self._node.broker, reader, now) for word, figures, reader in found}
 
     async def _producers(self, wanted: StatsArguments) -> list[dict[str, Any]]:
-        """Return the connections that have published, whichever topic was asked for."""
+        """Return the connections that have published, whichever topic was asked for; and if extended, who uses HTTP."""
         call, found = self._node.bridge.call, []
         producers = await call(lambda: [peer for peer in self._node.peers() if peer.pub_counts])
         for start in range(0, len(producers), BATCH):
             batch = producers[start : start + BATCH]
             found += await call(partial(_clients, batch, wanted))
+        if wanted.extended:
+            found += map(http_publisher, await call(lambda: list(self._node.publishers.all())))
         return found
 
 

@@ -6,6 +6,7 @@ See docs/contributing/design/nsq-http.md#clients-in-the-statistics.
 from typing import Any
 
 from nsqd.core.channel.consumer import Consumer
+from nsqd.protocols.http.publishers import HttpPublisher
 from nsqd.protocols.nsq.peer import Peer
 from shared.values import SECOND
 
@@ -38,6 +39,19 @@ def client(peer: Peer, topic: str, extended: bool = False) -> dict[str, Any]:
         **_published(peer, topic),
         **_tls(peer),
         **({"error_count": peer.errors} if extended else {}),
+    }
+
+
+def http_publisher(one: HttpPublisher) -> dict[str, Any]:
+    """Return an address that publishes over HTTP, in the form of a connection; for those who ask for extensions."""
+    return {
+        "client_id": "HTTP",
+        "hostname": "",
+        "version": "HTTP",
+        "remote_address": one.address or "@",
+        "user_agent": "",
+        "connect_ts": one.since,
+        "pub_counts": [{"topic": one.topic, "count": one.messages}],
     }
 
 

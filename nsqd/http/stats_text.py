@@ -85,7 +85,7 @@ def _who(client: dict[str, Any]) -> str:
     port = client["remote_address"].rpartition(":")[2]
     # the words of a peer must not begin lines of their own
     name = escape(f"{client['hostname']}:{port} {client['user_agent']}")
-    return f"[V2 {name:<21}]"
+    return f"[{client['version']} {name:<21}]"
 
 
 def _connected(client: dict[str, Any], now: int) -> str:

@@ -66,6 +66,7 @@ class HttpFrontEnd:
             is_healthy=lambda: node.health() == "OK",
             stats=lambda *_: None,
             answered=lambda *_: None,
+            publishers=node.publishers,
             proofs=listeners.keyring,
             accounts=node.accounts,
         )

@@ -21,6 +21,7 @@ from nsqd.protocols.account import Accounts
 from nsqd.protocols.conversation import PlainPeer
 from nsqd.protocols.credential import Proofs
 from nsqd.protocols.http.head import MAX_HEAD, Request, Route, may_become, read_head
+from nsqd.protocols.http.publishers import HttpPublishers
 from nsqd.protocols.outbox import Outbox
 from nsqd.protocols.transport import NEVER, Transport
 from shared.auth.verbs import Verb
@@ -69,6 +70,7 @@ class Context:
     # called for each response with the request, the client's address and port, when its last bytes came (monotonic ns), and the
     # marks that the response waits for
     answered: Callable[[Request, str, str, int, tuple[Mark, ...]], None]
+    publishers: HttpPublishers
     proofs: Proofs | None = None  # the auth file; None: every client has all rights
     accounts: Accounts | None = None  # of the identities in the auth file
     known: dict[bytes, Request] = field(default_factory=dict)  # by head
@@ -206,6 +208,7 @@ class HttpPeer(PlainPeer):
         if context.proofs is not None and not context.takes(request, self._user, 1, request.length, now):
             return False
         topic.publish([data[body_at:]], request.length)
+        context.publishers.note(self.remote_ip, topic.name, 1, broker.wall)
         self.outbox.reply(context.ok(NSQ_HEADERS), topic.marks)
         self._due = now + KEEP_ALIVE
         context.answered(request, self.remote_ip, self.port, now, self.outbox.marks)
@@ -275,6 +278,7 @@ class HttpPeer(PlainPeer):
         if context.proofs is not None and not context.takes(request, self._user, len(bodies), size, now):
             return False
         topic.publish(bodies, size)
+        context.publishers.note(self.remote_ip, topic.name, len(bodies), context.broker.wall)
         self._units += len(bodies) // MESSAGES_OF_A_UNIT
         self.outbox.reply(context.ok(NSQ_HEADERS), topic.marks)
         return True

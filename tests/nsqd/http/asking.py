@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.broker import Broker
+from nsqd.protocols.http.publishers import HttpPublishers
 from shared.http.api import Handler
 from tests.daemons import OK, Conversation
 from tests.local_node import LocalNode
@@ -73,7 +74,7 @@ class Bridge:
 def http_node(broker: Broker, **more: Any) -> Any:
     """Return a node of which handlers see the broker, and what is named."""
     parts: dict[str, Any] = {"info": SimpleNamespace(version="1", start_time=2), "peers": list, "health": lambda: "OK"}
-    parts |= {"memory": lambda: {"heap_objects": 3}, "history": None, "accounts": None}
+    parts |= {"memory": lambda: {"heap_objects": 3}, "history": None, "accounts": None, "publishers": HttpPublishers()}
     return SimpleNamespace(broker=broker, bridge=Bridge(), **parts | more)
 
 

@@ -62,6 +62,22 @@ def test_all_that_a_node_reports(busy: LocalNode) -> None:
     assert (root["producers"][1]["client_id"], root["producers"][1]["hostname"]) == ("127.0.0.1", "127.0.0.1")
 
 
+def test_the_extensions_have_who_publishes_over_http() -> None:
+    node = busy_node()
+    for _ in range(2):
+        node.client.post("/pub?topic=web", content=b"x")
+        node.client.post("/mpub?topic=web&key=k", content=b"a\nb")  # the other server: and once, by its key
+    node.client.post("/pub?topic=web&defer=1000", content=b"x")
+    node.client.post("/pub?topic=web&channel=none", content=b"x")  # refused
+    asked = {"headers": {"X-Nsq-Extensions": "true"}, "params": {"format": "json", "topic": "web"}}
+    producers = node.client.get("/stats", **asked).json()["producers"]
+    (one,) = (each for each in producers if each["version"] == "HTTP")
+    assert (one["remote_address"], one["pub_counts"]) == ("127.0.0.1", [{"topic": "web", "count": 5}])
+    text = node.client.get("/stats", headers=asked["headers"]).text
+    assert re.search(r"\[HTTP :127.0.0.1 *\] msgs: 5 +topics: web=5 connected: ", text)
+    assert "HTTP" not in node.client.get("/stats").text
+
+
 def test_the_extensions_have_the_oldest_message(busy: LocalNode) -> None:
     root = busy.client.get("/stats?format=json", headers={"X-Nsq-Extensions": "true"}).json()
     for topic in root["topics"]:

@@ -21,6 +21,7 @@ from nsqd.protocols.http.peer import (
     Context,
     HttpPeer,
 )
+from nsqd.protocols.http.publishers import HttpPublishers
 from nsqd.protocols.transport import NEVER
 from shared.budget import FREE
 from shared.process.unix_sockets import NOBODY
@@ -57,6 +58,7 @@ class Wire(StillTransport):
         self.healthy = True
         self.stats: bytes | None = b'{"topics":[]}'
         self.answered: Counter[bytes] = Counter()
+        self.publishers = HttpPublishers()
         self.context = Context(
             self.node.broker,
             1000,
@@ -66,6 +68,7 @@ class Wire(StillTransport):
             lambda: self.healthy,
             lambda *_: self.stats,
             self._answered,
+            self.publishers,
             proofs,
         )
         self.head_due = NEVER
