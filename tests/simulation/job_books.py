@@ -141,6 +141,15 @@ class JobBooks:
         if how == "kept":
             self._keep(job, borrower)
 
+    def placed(self, borrower: JobNode, loan: Loan) -> None:
+        """Note that a job that has come before is in a queue of the borrower now."""
+        job = self.jobs[number_of(loan.body)]
+        for delivery in job.deliveries:
+            if delivery.borrower is borrower and delivery.how == "not placed yet":
+                delivery.how = "kept"
+                self.count("loans kept later")
+                self._keep(job, borrower)
+
     def _keep(self, job: Job, borrower: JobNode) -> None:
         """A job that is delivered once at most is the borrower's now, alone."""
         publish = job.publish

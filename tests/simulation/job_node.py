@@ -153,15 +153,28 @@ class _WatchedJobs(LentJobs):
         super().__init__(broker, watcher.cluster, watcher.node.flush, context)
         self._watcher = watcher
 
+    def turn(self) -> None:
+        unplaced = self.lending._unplaced
+        super().turn()
+        self._note_placed(unplaced)
+
+    def _note_placed(self, unplaced: list[Loan]) -> None:
+        """Note which of the jobs that no queue took before are in one now. `unplaced`: those."""
+        for loan in unplaced:
+            if not any(one is loan for one in self.lending._unplaced):
+                self._watcher.placed(loan)
+
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         lending = self.lending
-        before = lending.borrowed, lending.returned
+        before, unplaced = (lending.borrowed, lending.returned), lending._unplaced[:]
         super().receive(link, kind, content, now)
+        self._note_placed(unplaced)
         if kind is FrameKind.LOAN:
             done = lending.borrowed - before[0], lending.returned - before[1]
             how = {(1, 0): "borrowed", (0, 1): "returned", (0, 0): "kept"}[done]
-            how = "not placed yet" if how == "kept" and lending._unplaced else how
-            self._watcher.came(link, unpack_loan(content, b""), how)
+            loan = unpack_loan(content, b"")
+            how = "not placed yet" if how == "kept" and loan in lending._unplaced else how
+            self._watcher.came(link, loan, how)
 
 
 class JobNode:
@@ -187,6 +200,9 @@ class JobNode:
 
     def came(self, link: Link, loan: Loan, how: str) -> None:
         self._jobs.books.came(self, link, loan, how)
+
+    def placed(self, loan: Loan) -> None:
+        self._jobs.books.placed(self, loan)
 
     def connect(self) -> Connection:
         connection = Connection(self)

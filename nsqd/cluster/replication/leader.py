@@ -354,7 +354,16 @@ class LeaderSide:
         if not follower.is_resyncing and file.generation:
             raise FileNotFoundError("the segment was rewritten before it was reached")
         if follower.at == 0:
-            self._send(link, encode(FrameKind.SEGMENT, source.header(file)))
+            try:
+                header = source.header(file)
+            except FileNotFoundError:
+                if following is None:
+                    raise
+                follower.is_reading = True
+                restore = partial(source.restore, follower.base, file, source.file_end(follower.base, following))
+                self._work.run(restore, partial(self._restored, follower, follower.base))
+                return False
+            self._send(link, encode(FrameKind.SEGMENT, header))
             follower.file, follower.at = file, HEADER_SIZE
         if follower.file is not None and follower.file != file:
             raise FileNotFoundError("the segment was rewritten meanwhile")
@@ -410,6 +419,18 @@ class LeaderSide:
             self._send_bytes(follower, file, result)
         else:  # the file was cut, and no node has the rest
             self.source.note_cut(follower.base, at)
+        self.pump()
+
+    def _restored(self, follower: Follower, base: int, result: bool | OSError) -> None:
+        """Continue with the segment at `base`, whose file was gone, or without it, after other nodes were asked for it."""
+        follower.is_reading = False
+        if isinstance(result, OSError):
+            log.error("CLUSTER: cannot read the log for node %d: %s", follower.number, result)
+        elif not result:
+            log.error("CLUSTER: the segment at %d is missing here, and no other node has it", base)
+            self.source.forget(base)
+        if result is not True and self.followers.get(follower.number) is follower and not follower.is_asked:
+            self._ask_again(follower)
         self.pump()
 
     def _send_bytes(self, follower: Follower, file: SegmentFile, found: tuple[bytes, int]) -> None:

@@ -90,5 +90,4 @@ def read_replica(disk: Disk, manifest: Manifest, end: int, interrupt: Callable[[
         reading = LogReading(frozen, end, interrupt)
     except (ReplicaRefused, LogError) as error:
         raise OSError(str(error)) from None
-    reading.replay.conclude()
     return ReplicaPast(frozen, durable, reading)

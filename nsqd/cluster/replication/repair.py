@@ -64,9 +64,10 @@ class LogRepair:
             return False  # replicas have such a segment as it was before
         with self._lock:
             now, place = self._clock(), (file.name, start)
-            if now - self._failed.get(place, -TRY_AGAIN) < TRY_AGAIN or now - self._late_at < TRY_AGAIN:
+            if now - self._failed.get(place, -TRY_AGAIN) < TRY_AGAIN:
                 return False
-            if self._thread is not None and self._thread.is_alive():
+            if now - self._late_at < TRY_AGAIN or (self._thread is not None and self._thread.is_alive()):
+                self._note(place, None)
                 return False
             found: list[bool | None] = []
             asking = partial(self._ask, found, (base, file.name, file.seed), start, stop)
@@ -126,17 +127,56 @@ def replace_damage(
     each replica holds the same as the log.
     """
     replaced = left = 0
+    identity, seeds = records.files.identity, {segment.name: segment.header.seed for segment in records.segments}
+    assert identity is not None
     for name, start, stop in records.damage.spots:
-        header = next(segment.header for segment in records.segments if segment.name == name)
-        if header.generation:
+        base, generation = map(int, name.split(".")[:2])
+        if generation:
             continue  # replicas have such a segment as it was before
-        offers = [offer for offer, end in common.items() if header.base + stop - HEADER_SIZE <= end]
-        segment = header.base, name, header.seed
-        if replace_bytes(disk, replicas, offers, header.log_id, segment, start, stop):
-            replaced += 1
+        end = base + stop - HEADER_SIZE
+        offers, log_id = [offer for offer, common_end in common.items() if end <= common_end], identity.log_id
+        if name in seeds:
+            is_replaced = bool(replace_bytes(disk, replicas, offers, log_id, (base, name, seeds[name]), start, stop))
         else:
-            left += 1
+            is_replaced = restore_missing(disk, replicas, offers, log_id, base, end)
+        replaced, left = replaced + is_replaced, left + (not is_replaced)
     return replaced, left
+
+
+def restore_missing(
+    disk: Disk, replicas: NodeReplicas, offers: Iterable[Offer], log_id: bytes, first: int, end: int
+) -> bool:
+    """Write the segments between two positions again, durably, as a replica has them, rewritten or not. Raises OSError."""
+    for offer in offers:
+        try:
+            missing = _fetch_whole_segments(replicas, offer, log_id, first, end)
+        except TransferError as error:
+            log.error("CLUSTER: cannot fetch a missing segment from %s: %s", offer.address, error)
+            continue
+        if missing:
+            names = disk.names()  # others were written with a range before
+            _restore_segments(disk, [one for one in missing if one[0] not in names], offer)
+            return True
+    return False
+
+
+def _fetch_whole_segments(
+    replicas: NodeReplicas, offer: Offer, log_id: bytes, first: int, end: int
+) -> list[tuple[str, bytes]]:
+    """Return the segments of a replica that begin between two positions, by file name; none if one is not intact.
+
+    Raises TransferError.
+    """
+    found: list[tuple[str, bytes]] = []
+    for name, parts in groupby(replicas.fetch(offer, log_id, first), lambda fetched: fetched.segment):
+        base, generation = map(int, name.split(".")[:2])
+        if base >= end or (not found and base != first and first):
+            break
+        data = b"".join(fetched.data for fetched in parts)
+        if _end_of(data, log_id, base, generation) != len(data):
+            return []
+        found.append((name, data))
+    return found
 
 
 def _wrong_ranges(data: bytes, start: int, stop: int, seed: int) -> Iterator[tuple[int, int]]:
@@ -234,13 +274,13 @@ def _fetch_segments(
     return []
 
 
-def _end_of(data: bytes, log_id: bytes, base: int) -> int:
+def _end_of(data: bytes, log_id: bytes, base: int, generation: int = 0) -> int:
     """Return the offset at which the records of a segment end; 0 if it is not that of the log, or has none."""
     try:
         header = decode_header(data)
     except (NotASegment, WrongVersion):
         return 0
-    if (header.log_id, header.base, header.generation) != (log_id, base, 0):
+    if (header.log_id, header.base, header.generation) != (log_id, base, generation):
         return 0
     end = HEADER_SIZE
     while after := decode(data, end, header.seed):

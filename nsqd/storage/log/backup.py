@@ -51,7 +51,8 @@ class LogBackup:
         if not self._syncer.sync_all():
             raise OSError("the log cannot be synced")
         self._tidying.note_segments()
-        parts = [self._part(base) for base in dict.fromkeys([*self._tidying.segments, self._writer.base])]
+        names, bases = set(self._disk.names()), dict.fromkeys([*self._tidying.segments, self._writer.base])
+        parts = [self._part(base) for base in bases if self._tidying.file_name(base) in names]
         parts = [part for part in parts if part.size > HEADER_SIZE]
         self._number += 1
         self.keep_alive(self._number)

@@ -20,7 +20,7 @@ from nsqd.core.message.attributes import has_headers
 from nsqd.core.sequence.extent import Extent
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.files import SegmentFiles
-from nsqd.storage.log.locations import FoundFrames, read_frames, read_frames_cached
+from nsqd.storage.log.locations import FoundFrames, collect_frames, no_frames, read_frames, read_frames_cached
 from nsqd.storage.sequence import Sequence
 from nsqd.storage.stored_extent import Location, StoredExtent
 from shared.log import log
@@ -170,17 +170,31 @@ class Cache:
     def _do(self, read: ReadRequest) -> None:
         """Read one extent from its locations, and set `found` or `failure`. Any thread may call this."""
         try:
-            if read.restores and self._files.repair is not None:
-                for base, _, start, end in read.locations:
-                    self._files.repair(base, self._files.at(base), start, end)
-            read.found = read_frames(self._disk, self._files, read.topic, read.stored, read.locations)
+            if read.restores:
+                read.found = self._restore(read)
+            else:
+                read.found = read_frames(self._disk, self._files, read.topic, read.stored, read.locations)
         except OSError as error:
             read.failure = error
-            is_tried_again = read.restores or not isinstance(error, FileNotFoundError)
+            is_tried_again = not isinstance(error, FileNotFoundError)
         else:
             is_tried_again = not all(read.found.frames) and self._is_awaited(read)
         if is_tried_again:
             time.sleep(PAUSE)
+
+    def _restore(self, read: ReadRequest) -> FoundFrames:
+        """Read an extent one of whose files is missing: from that of another node, or without it. Raises OSError."""
+        repair, found = self._files.repair, no_frames(read.stored.first, read.stored.count)
+        for location in read.locations:
+            base, _, start, end = location
+            try:
+                file = self._files.at(base)
+                if repair is not None:
+                    repair(base, file, start, end)
+                collect_frames(self._disk, file, location, read.topic, found)
+            except FileNotFoundError as error:
+                read.failure = error
+        return found
 
     def collect(self) -> list[ReadRequest]:
         """Install the extents that the thread has read. Returns the reads with `lost` messages: corrupt or missing."""
@@ -192,7 +206,7 @@ class Cache:
             stored = read.stored
             is_live = not read.sequence.is_dropped and stored.released < stored.count and stored.extent is None
             may_succeed_later = self._may_succeed_later(read)
-            restores = is_live and not may_succeed_later and self._may_be_restored(read)
+            restores = is_live and not may_succeed_later and _lacks_a_file(read)
             read.lost = _lost(read) if is_live and not may_succeed_later else set()
             if may_succeed_later or restores or (read.lost and self._is_awaited(read)):
                 self._request(read.topic, read.sequence, stored, restores)
@@ -221,10 +235,6 @@ class Cache:
         if self.retries % RETRIES_PER_LINE == 1 and read.failure.errno not in OUT_OF_RESOURCES:
             log.error("LOG: cannot read %d messages, retrying: %s", read.stored.count, read.failure)
         return True
-
-    def _may_be_restored(self, read: ReadRequest) -> bool:
-        """Return True if the file of a segment is missing that the log did not remove, and other nodes were not asked yet."""
-        return isinstance(read.failure, FileNotFoundError) and not read.restores and self._files.repair is not None
 
     def _is_awaited(self, read: ReadRequest) -> bool:
         """Return True if another node may have the corrupt bytes, and could not be reached yet. Any thread may ask."""
@@ -256,6 +266,11 @@ class Cache:
         if self._thread is not None:
             self._start(None)
             self._thread.join()
+
+
+def _lacks_a_file(read: ReadRequest) -> bool:
+    """Return True if the file of a segment is missing that the log did not remove, and other nodes were not asked yet."""
+    return isinstance(read.failure, FileNotFoundError) and not read.restores
 
 
 def _distributed_and_released(read: ReadRequest) -> Iterator[int]:

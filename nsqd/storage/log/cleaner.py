@@ -58,7 +58,7 @@ class RewriteJob:
     header: SegmentHeader  # of the new file
     parts: list[RewritePart]
     failure: str = ""
-    is_corrupt: bool = False  # True: the segment is corrupt, and another try would fail as well
+    is_corrupt: bool = False  # True: the segment is corrupt or missing, and another try would fail as well
     size: int = 0  # bytes of the new file
     records: int = 0  # number of records in the new file
     done: threading.Event = field(default_factory=threading.Event)
@@ -107,7 +107,7 @@ class Cleaner:
         try:
             self._rewrite(job)
         except (OSError, LogError) as error:  # no space or no descriptor, for example: the next checkpoint tries again
-            job.failure, job.is_corrupt = str(error), isinstance(error, LogError)
+            job.failure, job.is_corrupt = str(error), isinstance(error, (LogError, FileNotFoundError))
             with suppress(OSError):  # there is no such file, or the next start removes it
                 self._disk.remove(f"{file_of(job.header).name}.tmp")
         job.done.set()

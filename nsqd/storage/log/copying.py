@@ -142,6 +142,23 @@ class LogSource:
             raise OSError(f"{file.name} is shorter than it was")
         return data, wrong
 
+    def restore(self, base: int, file: SegmentFile, end: int) -> bool:
+        """Write a segment whose file is gone again, up to the offset `end`. Any thread may call it, and it may take seconds.
+
+        Returns False if no other node has it. Raises OSError, also while one that may have it cannot be reached.
+        """
+        repair = self._writer.files.repair
+        if repair is None or repair(base, file, HEADER_SIZE, end):
+            return repair is not None
+        if file.generation or repair.is_awaited(file, HEADER_SIZE):
+            raise OSError(f"{file.name} is missing, and a node that may have it cannot be reached")
+        return False
+
+    def forget(self, base: int) -> None:
+        """Forget a segment whose file is gone and that no other node has, unless that was removed meanwhile."""
+        if base in self._tidying.segments:
+            self._tidying.forget(base)
+
     def hold(self, node: int, ns: int, first: int = 0, last: int | None = None) -> None:
         """Hold the segments from the base `first` to `last` (None: to the end) for a node, for `ns` nanoseconds; 0: release."""
         self._tidying.hold_for(f"node {node}", ns, first, EVERY if last is None else last)

@@ -46,8 +46,11 @@ def _ends(store: LogStore, files: SegmentFiles, topic: int) -> dict[int, tuple[L
 
 
 def _ids_in(disk: Disk, files: SegmentFiles, topic: int, location: Location) -> list[int]:
-    """Return the sequences of the topic's messages in a location; none if they are corrupt. Raises OSError."""
-    data, found = read_publishes(disk, files.at(location[0]), location, topic)
+    """Return the sequences of the topic's messages in a location; none if they are corrupt or missing. Raises OSError."""
+    try:
+        data, found = read_publishes(disk, files.at(location[0]), location, topic)
+    except FileNotFoundError:
+        return []
     return [
         int(message_id(frame), 16) & SEQUENCE
         for published in found

@@ -217,7 +217,7 @@ def open_log(
     if snapshot is not None:
         store.note_created(snapshot.numbers())
     cleaner = parts.cleaner(disk, identity, writer.files, wake)
-    tidying = Tidying(store, writer, syncer, disk, cleaner, reading.bases, parts.clocks.monotonic)
+    tidying = Tidying(store, writer, syncer, disk, cleaner, reading.bases, reading.missing, parts.clocks.monotonic)
     tail = replace(parts.tail, cheap=min(parts.tail.cheap, most))
     opened = OpenLog(
         disk, identity, clock, writer, syncer, cache, store, tidying, reading.start_results, tail, wake, snapshot

@@ -8,9 +8,10 @@ from nsqd.core.recovery import LogSnapshot
 from nsqd.storage.log.clocks import Anchor, LogClock
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.epochs import Epoch
+from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.identity import StoredIdentity
 from nsqd.storage.log.reader import Damage, LogRecords, Record
-from nsqd.storage.log.records import SegmentHeader
+from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader
 from nsqd.storage.log.replay import Replay
 from shared.log import log
 
@@ -41,10 +42,14 @@ class LogReading:
         began = time.perf_counter()
         self.log_records = LogRecords(disk, durable)
         self.replay, root = replayed(self.log_records, interrupt)
-        for header in self.headers:  # the record that began an epoch may be corrupt, or its segment rewritten
-            if not header.generation:
-                self.replay.epochs.begin(header.epoch, header.base)
+        # the record that began an epoch may be corrupt, or its segment rewritten
+        for segment in self.log_records.segments:
+            if not segment.header.generation:
+                self.replay.epochs.begin(segment.header.epoch, segment.base)
+        self.replay.conclude()
         self.messages = self.replay.sequences  # sequences by the topic's number
+        self.missing = missing_segments(self.log_records, self.replay)
+        self.log_records.damage.spots += missing_spots(self.log_records, self.replay)
         seconds = time.perf_counter() - began
         roots = [root] if self.replay.complete else []
         first, found = first_id(self.log_records, self.replay), self.log_records
@@ -57,13 +62,17 @@ class LogReading:
 
     @property
     def bases(self) -> list[int]:
-        """Return the log positions at which the segments begin."""
-        return [segment.base for segment in self.log_records.segments]
+        """Return the log positions at which the segments begin, also those of missing ones."""
+        return [header.base for header in self.headers]
 
     @property
     def headers(self) -> list[SegmentHeader]:
-        """Return the headers of the segments."""
-        return [segment.header for segment in self.log_records.segments]
+        """Return the headers of the segments. A missing one has that with which a replica may have it."""
+        found, identity, epochs = self.log_records, self.identity, self.replay.epochs
+        headers = [segment.header for segment in found.segments]
+        if identity is not None:
+            headers += [SegmentHeader(identity.node, 0, identity.log_id, one, epochs.at(one)) for one in self.missing]
+        return sorted(headers, key=lambda header: header.base)
 
     @property
     def epochs(self) -> list[Epoch]:
@@ -84,9 +93,7 @@ class LogReading:
             clock.resume(self.replay.anchor, self.replay.last, noted)
         if not self.log_records.end:  # a log that was only begun holds no state
             return None
-        replay = self.replay
-        replay.conclude()
-        return LogSnapshot(list(replay.topics.values()), replay.highest + 1, clock.offset)
+        return LogSnapshot(list(self.replay.topics.values()), self.replay.highest + 1, clock.offset)
 
     def report(self) -> None:
         """Log the results: messages read, and what was repaired and lost."""
@@ -106,6 +113,28 @@ class LogReading:
         for name, start, end in reader.damage.spots:
             line = "LOG: DAMAGE in %s: %d bytes from %d on cannot be read; all other messages are served; %s"
             log.error(line, name, end - start, start, notes.get((name, start), MISSING))
+
+
+def missing_segments(reader: LogRecords, replay: Replay) -> dict[int, int]:
+    """Return the segments with live messages whose files are gone, by base, with their size: as far as messages are in them.
+
+    They are before the one with which replay began, so no gap shows.
+    """
+    found, sizes = {segment.base for segment in reader.segments}, dict[int, int]()
+    for sequence in replay.sequences.values():
+        for stored in (*sequence.live(), *sequence.all_retained()):
+            for base, _, _, end in stored.locations:
+                if base not in found:
+                    sizes[base] = max(end, sizes.get(base, 0))
+    return sizes
+
+
+def missing_spots(reader: LogRecords, replay: Replay) -> list[tuple[str, int, int]]:
+    """Return the missing segments as damage; without a complete checkpoint, also all that was before the first segment."""
+    sizes = missing_segments(reader, replay)
+    if reader.segments and reader.segments[0].base and not replay.complete:
+        sizes[0] = HEADER_SIZE + reader.segments[0].base
+    return [(segment_name(base, 0), HEADER_SIZE, size) for base, size in sorted(sizes.items())]
 
 
 def interruptible(records: Iterator[Record], interrupt: Callable[[], None]) -> Iterator[Record]:

@@ -7,7 +7,7 @@ is complete, and from time to time while the node is quiet.
 See docs/contributing/design/log.md#tidying-and-cleaning.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from nsqd.storage.log.cleaner import Cleaner, LiveExtent
@@ -61,9 +61,10 @@ class Tidying:
 
     def __init__(
         self, store: LogStore, writer: Writer, syncer: Syncer, disk: Disk, cleaner: Cleaner, segments: list[int],
-        monotonic: Callable[[], int],
+        missing: Mapping[int, int], monotonic: Callable[[], int],
     ) -> None:  # fmt: skip
-        self.segments = segments  # bases
+        """`segments`: bases; `missing`: the bytes, at least, of those whose files are gone."""
+        self.segments = segments  # bases, also of missing segments: another node may have these
         self.live_bytes = 0  # live bytes of all segments at the last scan
         self.live_recent = 0  # live bytes of segments that are not old, at the last scan
         self.finished = 0  # other bytes of segments that are not old, at the last scan; 0 while a checkpoint is written
@@ -76,7 +77,8 @@ class Tidying:
         self._oldest_root = 0  # segments before this base are old
         self._decided = 0  # position that must be durable before anything is removed; 0: nothing is to be removed
         self._unneeded: list[int] = []  # bases of segments to be removed then
-        self.sizes = {base: self._file_size(base) for base in segments}  # bytes of each segment's file, by base
+        # bytes of each segment's file, by base
+        self.sizes = {base: missing.get(base) or self._file_size(base) for base in segments}
         self._dense: dict[int, float] = {}  # density of each cleaned segment in the first scan after the cleaning
 
     @property
@@ -245,6 +247,10 @@ class Tidying:
         except OSError as error:
             log.error("LOG: cannot remove a segment: %s", error)
             return
+        self.forget(base)
+
+    def forget(self, base: int) -> None:
+        """Forget a segment whose file is gone."""
         self.segments.remove(base)
         self._files.drop(base)
         self.sizes.pop(base, None)

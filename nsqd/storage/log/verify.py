@@ -14,7 +14,7 @@ from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.files import file_of
 from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.reader import LogRecords
-from nsqd.storage.log.reading import replayed
+from nsqd.storage.log.reading import missing_spots, replayed
 from nsqd.storage.log.records import HEADER_SIZE, decode
 from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.scan import resume
@@ -82,7 +82,7 @@ def verify(disk: Disk, progress: Callable[[int, int], None]) -> Findings:
             end = min([reader.end, *(later.base for later in segments[place + 1 : place + 2])])
             findings.damage += [spot for spot in _spots(frozen, segment, end) if spot not in findings.damage]
     progress(len(segments), len(segments))
-    findings.damage += _cut_off(frozen, segments, replay)
+    findings.damage += [*missing_spots(reader, replay), *_cut_off(frozen, segments, replay)]
     findings.topics = [_topic_findings(topic, replay.sequences[number]) for number, topic in replay.topics.items()]
     return findings
 

@@ -32,6 +32,7 @@ class LogOfTest:
         self.log = log
         self.table = [(FIRST.pack(), 0)]
         self.log_id = node(NODE).log_id
+        self.gone: dict[int, bool | OSError] = {}  # segments whose files are gone: what `restore` returns or raises
 
     @property
     def end(self) -> int:
@@ -60,7 +61,20 @@ class LogOfTest:
         return len(self.log.files[base])
 
     def header(self, file: SegmentFile) -> bytes:
+        if int(file.name[:20]) in self.gone:
+            raise FileNotFoundError
         return self.log.files[int(file.name[:20])][:HEADER_SIZE]
+
+    def restore(self, base: int, file: SegmentFile, end: int) -> bool:
+        result = self.gone[base]
+        if isinstance(result, OSError):
+            raise result
+        if result:
+            del self.gone[base]
+        return result
+
+    def forget(self, base: int) -> None:
+        del self.log.files[base]
 
     def read(self, file: SegmentFile, at: int, end: int, size: int) -> tuple[bytes, int]:
         return self.log.files[int(file.name[:20])][at:end], 0
@@ -233,6 +247,20 @@ def test_a_segment_that_was_rewritten_before_it_was_reached_begins_a_new_exchang
     assert side.sent() == []
     side.leader_side.tick(leader_module.ASK_AFTER)
     assert side.sent() == [(FrameKind.FOLLOW, stream.pack_follow(2)[5:])]
+
+
+@each("result, first", [(True, 0), (False, 1), (OSError("no answer"), 0)])
+def test_a_segment_whose_file_is_gone_comes_from_another_node(result: bool | OSError, first: int) -> None:
+    """While a node that may have it cannot be reached, the follower waits: its own copy may be the only one."""
+    log, second = two_segments()
+    side = Side(log)
+    side.source.gone[0] = result
+    have = stream.Have(0, [], {})
+    assert (FrameKind.SWITCH in dict(side.have(have))) is (result is True)
+    assert side.source.bases() == [0, second][first:]
+    if result is not True:
+        side.leader_side.tick(leader_module.ASK_AFTER)
+        assert [kind for kind, _ in side.sent()] == [FrameKind.FOLLOW]
 
 
 def test_a_follower_that_is_far_behind_is_sent_no_more_than_the_rate_allows(monkeypatch: pytest.MonkeyPatch) -> None:

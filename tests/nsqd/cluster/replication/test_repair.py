@@ -18,6 +18,7 @@ from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.records import HEADER_SIZE
 from tests.nsqd.storage.log.test_damage import open_node
+from tests.nsqd.storage.log.test_tidying import clean_up
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import SimNode
 
@@ -47,9 +48,11 @@ class OneReplica:
     def fetch(self, offer: Offer, log_id: bytes, start: int) -> Iterator[Fetched]:
         if not self.is_reachable:
             raise TransferError("no answer")
-        bases = sorted(int(name[:20]) for name in self.disk.names() if name.endswith(".0.log"))
-        for base in bases:
-            name = segment_name(base, 0)
+        names = [name for name in self.disk.names() if name.endswith(".log")]
+        bases = [int(name[:20]) for name in names]
+        for name, base, following in zip(names, bases, [*bases[1:], END], strict=True):
+            if following <= start:
+                continue
             content = self.disk.content(name)
             at = 0 if start <= base else HEADER_SIZE + start - base
             for offset in range(at, len(content), FETCHED):
@@ -172,6 +175,9 @@ def test_no_read_waits_for_long_for_nodes_that_do_not_reply(world: World, monkey
     for _ in range(3):
         assert BODIES[1] not in world.read()
     assert len(asked) == 1
+    repair, file = world.node.log.writer.files.repair, world.node.log.writer.files.at(0)
+    assert not repair(0, file, HEADER_SIZE, place_of_the_topic(world))
+    assert repair.is_awaited(file, HEADER_SIZE)  # no node was asked for these bytes yet
     answers.set()
 
 
@@ -270,6 +276,43 @@ def test_a_start_fetches_a_segment_that_is_missing(world: World) -> None:
     assert world.replace_damage(disk) == (1, 0)
     restored = disk.content(name)
     assert restored == content[: len(restored)]
+    assert not LogReading(disk, END).log_records.damage.spots
+
+
+@pytest.mark.parametrize("is_rewritten", [False, True])
+def test_a_start_fetches_an_old_segment_in_which_only_live_messages_count(world: World, is_rewritten: bool) -> None:
+    """Replay begins after it, so the gap does not show, and messages were lost that followers have, who would remove them."""
+    world.grow()
+    if is_rewritten:
+        consumer, inbox = world.node.subscribe("t", "c")
+        world.node.turn()
+        for message in inbox.take()[1:]:
+            consumer.finish(message.id)
+    bases = clean_up(world.node)
+    world.other = OneReplica(world.node.disk.kill(), world.node.log.writer.written.position)
+    disk = world.node.disk.kill()
+    name = disk.segments()[0]
+    assert name == segment_name(bases[0], 1 if is_rewritten else 0)
+    content = disk.content(name)
+    disk.vanish(name)
+    node = open_node(disk.kill())
+    assert node.log.figures().damage
+    assert node.log.backup().begin()
+    assert node.log.held_ids(1)
+    assert bases[0] in LogSource(node.disk, node.log.writer, node.syncer, node.log.tidying).bases(), "followers keep it"
+    assert world.replace_damage(disk) == (1, 0)
+    assert disk.content(name) == content
+    assert not LogReading(disk, END).log_records.damage.spots
+
+
+def test_a_start_fetches_the_beginning_of_a_log(world: World) -> None:
+    disk = world.grow()
+    first, second, *_ = disk.segments()
+    contents = [disk.content(first), disk.content(second)]
+    disk.vanish(first)
+    disk.vanish(second)
+    assert world.replace_damage(disk) == (1, 0)
+    assert [disk.content(first), disk.content(second)] == contents
     assert not LogReading(disk, END).log_records.damage.spots
 
 

@@ -153,6 +153,23 @@ def test_damaged_messages_wait_for_a_node_that_may_have_them(
     assert node.cache.failures == (0 if is_reached else 10)
 
 
+def test_of_an_extent_in_two_files_one_of_which_is_missing_the_other_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "PAUSE", 0)
+    node = SimNode(None, Durability.OS, segment_size=2000)
+    node.broker.topic("a").channel("c")
+    for _ in range(10):
+        node.publish(1, "a", BODY)
+    node.log.close()
+    node = SimNode(node.disk.kill(), Durability.OS)
+    _, inbox = node.subscribe("a", "c")
+    first, *others = [name for name in node.disk.names() if BODY in node.disk.content(name)]
+    assert others
+    left = sum(node.disk.content(name).count(BODY) for name in others)
+    node.disk.vanish(first)
+    read(node, 6)
+    assert (len(inbox.take()), node.cache.failures) == (left, 10 - left)
+
+
 def test_what_waits_for_a_time_takes_from_the_budget_but_not_all_of_it() -> None:
     node = new_node()
     names = [f"a{number}" for number in range(10)]

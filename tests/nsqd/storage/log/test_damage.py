@@ -192,6 +192,8 @@ def test_verify_reports_a_segment_that_ends_too_early_also_before_the_checkpoint
         spoiled.put(segment.name, disk.content(segment.name)[: stands[0].end])  # after a whole record
         reported = [spot for spot in verify(spoiled, lambda done, total: None).damage if spot[0] == segment.name]
         assert reported == ([(segment.name, stands[0].end, last)] if last else [])
+        spoiled.vanish(segment.name)
+        assert verify(spoiled, lambda done, total: None).damage == ([(segment.name, HEADER_SIZE, last)] if last else [])
         found += len(reported)
     assert found > 2
     assert verify(disk.kill(), lambda done, total: None).damage == []
