@@ -501,7 +501,7 @@ class Cluster:
                 link.give_up("no heartbeat from the node")
         for link in (*self.strangers, *self.links.values()):
             link.tick(now)
-        settled = self.disputes.settled()
+        settled = self.disputes.settled(now)
         self._forward_leaders(None, [log_id for log_id, epoch in settled if self.leaders.learn(log_id, epoch)])
         if not self.configs.is_complete and self._is_first():
             self.configs.complete()
