@@ -198,6 +198,7 @@ class ClusterRun:
             machine.clock.advance(ns)
         for machine in self.machines:
             self._run(machine)
+        self.departures.forget_lost()
         self.wires.sweep()
         self._bounded()
 

@@ -9,6 +9,7 @@ See docs/contributing/design/cluster-protocol.md#leaving and docs/contributing/d
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ class Departures:
         self._ends: dict[Machine, tuple[int, bool]] = {}  # when the process ends, true ns; whether the node has left
         self._doomed: Machine | None = None  # it is down, and an operator wants it to be forgotten
         self._is_being_kept = False  # a node writes that it is forgotten
+        self.lost: set[int] = set()  # numbers of nodes whose logs are gone, and whose machines have other numbers now
         # by log that is forgotten with its node: which machine has said so to an operator, and when, true ns
         self.forgotten: dict[bytes, tuple[int, int]] = {}
 
@@ -145,6 +147,16 @@ class Departures:
 
         node.facts_file.keep(kept)
         node.events()
+
+    def forget_lost(self) -> None:
+        """Have nodes that will not come back forgotten, at any node that suspects them (docs/troubleshooting/lost-node.md)."""
+        for machine in self._run.members:
+            node = machine.node
+            for number in list(self.lost) if node is not None and machine.runs else ():
+                with suppress(KeyError, ValueError):
+                    node.cluster.forget(number, node.clock.now)
+                    node.facts_file.keep(lambda is_kept, number=number: self.lost.discard(number) if is_kept else None)
+                    node.events()
 
     def note_forgotten(self, asked: Machine, machine: Machine) -> None:
         """Note that a machine's node has reported to an operator that another node is forgotten, with the log it knew of."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nsqd.cluster.wire.link import Link
+from nsqd.core.broker import Broker
 from nsqd.core.work_queue.loan import Loan
 from shared.topic_config import Durability
 from tests.nsqd.core.node import SECOND
@@ -72,7 +73,7 @@ class Kept:
 
     at: int
     job: Job
-    owners: frozenset[int]  # machines that had the job then
+    owners: frozenset[int]  # machines that had the job then, or got it with a log that they have promoted since
 
 
 class JobBooks:
@@ -191,6 +192,12 @@ class JobBooks:
         assert job is not None, "an acknowledgement is kept of a job that no client has added"
         self._kept[keeper, ordinal] = Kept(self._run.now, job, self.owners_of(job))
         self.count("acknowledgements kept")
+
+    def attached(self, owner: JobNode, broker: Broker) -> None:
+        """Note the jobs of a log that a node has promoted: it may be sent an acknowledgement that another node keeps."""
+        for kept in self._kept.values():
+            if broker.tubes.find(broker.tubes.index.client_id(kept.job.message_id)) is not None:
+                kept.owners |= {owner.node.machine.name}
 
     def kept_no_more(self, keeper: JobNode, ordinal: int, job_id: bytes) -> None:
         """Note that a node has applied an acknowledgement, or notified the owner, or that no node has the job."""

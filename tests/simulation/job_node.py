@@ -197,6 +197,7 @@ class JobNode:
 
     def attach(self, broker: Broker) -> None:
         self._attached[broker] = self.node.machine.run.now
+        self._jobs.books.attached(self, broker)
 
     def came(self, link: Link, loan: Loan, how: str) -> None:
         self._jobs.books.came(self, link, loan, how)

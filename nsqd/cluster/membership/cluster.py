@@ -135,6 +135,11 @@ class Cluster:
         members = {number for number in list(self.membership.records) if self.membership.is_member(number)}
         return not members <= {self.own.number, *list(self.links)}
 
+    @property
+    def has_unserved_log(self) -> bool:
+        """Return True if this node has a copy of a log that it may serve later: messages in it are not found yet."""
+        return any(part.has_unserved_log() for part in self.parts)
+
     def take_due(self, now: int) -> str | None:
         """Return an address to dial now, or None. `dialed` or `dial_failed` must follow."""
         if self.membership.records[self.own.number].standing is not Standing.MEMBER:
@@ -224,11 +229,7 @@ class Cluster:
     def members_to_keep(self) -> list[Member]:
         """Return the member records for the next run of this node: only of nodes that proved their identity."""
         proved = self.membership.proved_members()
-        return [
-            record
-            for record in self.members()
-            if record.standing is not Standing.MEMBER or record.node.number in proved
-        ]
+        return [one for one in self.members() if one.standing is not Standing.MEMBER or one.node.number in proved]
 
     def proved(self, link: Link, peer: NodeIdentity, now: int) -> None:
         self._check(peer)
@@ -501,7 +502,7 @@ class Cluster:
                 link.give_up("no heartbeat from the node")
         for link in (*self.strangers, *self.links.values()):
             link.tick(now)
-        settled = self.disputes.settled()
+        settled = self.disputes.settled(now)
         self._forward_leaders(None, [log_id for log_id, epoch in settled if self.leaders.learn(log_id, epoch)])
         if not self.configs.is_complete and self._is_first():
             self.configs.complete()

@@ -7,7 +7,8 @@ for that number accepts the update at once, and so does a node that has voted fo
 one: the leader may have started again since, in a greater epoch. So one false update changes no leader while the others are
 connected.
 
-If the reported leader has left or was forgotten, other nodes that are no longer members may have voted for it as well.
+Nodes that have left or were forgotten may have voted as well, as long as a member may report a leader that they elected: until
+this node was connected to all members at a time.
 
 If the leader is not connected, or does not report that it leads the log, the update is accepted.
 
@@ -26,6 +27,8 @@ from nsqd.cluster.membership.members import Membership
 from nsqd.cluster.wire.link import Link
 from nsqd.core.message.epoch import Epoch
 
+# ns after which a connected node has reported the leaders that it knew when the connection began
+REPORTED_WITHIN = 10_000_000_000
 MOST_STEP = 1 << 20  # by which the number of an epoch may exceed the greatest that is known: ten thousand failovers
 
 
@@ -40,6 +43,7 @@ class Disputes:
         self._own = membership.own.number
         # by log id: the latest refused epoch that each node has reported, by its number
         self.refuted: dict[bytes, dict[int, Epoch]] = {}
+        self._departed = membership.departed()  # whose votes all members would have reported by now
 
     def believes(self, number: int, log_id: bytes, epoch: Epoch, is_publisher: bool = False) -> bool:
         """Return True if the update of the node `number` about the leader of a log is to be accepted, or changes nothing.
@@ -70,10 +74,7 @@ class Disputes:
         leaders, own = self._leaders, self._own
         if known.node == own and not leaders.holds(log_id):
             return False  # this node has stepped down, or has not opened the log
-        members = self._membership.proved_members()
-        departed = self._membership.departed()
-        if epoch.node in departed:
-            members |= departed
+        members = self._membership.proved_members() | (self._membership.departed() - self._departed)
         tellers = {number for number, records in self.refuted.get(log_id, {}).items() if records >= epoch}
         voted = leaders.votes.get(log_id)
         if known.node != own and voted is not None:
@@ -104,8 +105,11 @@ class Disputes:
             return True
         return self._leaders.said(known.node, record.node.incarnation, log_id) is Hold.STEPPED_DOWN
 
-    def settled(self) -> list[tuple[bytes, Epoch]]:
-        """Return the updates that are accepted by now, each with the log, and forget those that are void."""
+    def settled(self, now: int) -> list[tuple[bytes, Epoch]]:
+        """Return the updates that are accepted at `now` (monotonic ns), each with the log, and forget those that are void."""
+        links, others = self._links, self._membership.proved_members() - {self._own}
+        if all(number in links and now - links[number].begun >= REPORTED_WITHIN for number in others):
+            self._departed = self._membership.departed()
         found = []
         for log_id, records in list(self.refuted.items()):
             known = self._leaders.leader(log_id)

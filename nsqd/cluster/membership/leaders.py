@@ -36,9 +36,7 @@ class Leaders:
         """`known`, `votes` and `closed`: the facts of an earlier run of this node, and its votes."""
         self.epochs: dict[bytes, Epoch] = dict(known)  # by log id, at most MOST_LOGS
         self.votes: dict[bytes, Vote] = dict(votes)  # by log id, at most MOST_LOGS
-        self.closed: dict[bytes, Closed] = {
-            record.log_id: record for record in closed
-        }  # by log id, at most MOST_CLOSED
+        self.closed = {record.log_id: record for record in closed}  # by log id, at most MOST_CLOSED
         self.held: dict[bytes, Epoch] = {}  # the logs that this node leads in this run, or of which it has stepped down
         # those of which it has stepped down, each with the number of the node that it asked to lead it; None: any
         self.stepped_down: dict[bytes, int | None] = {}
@@ -117,10 +115,8 @@ class Leaders:
 
         It has stepped down, or has named its logs without this one: its disk was replaced.
         """
-        return self._said.get(number, (-1, {}))[0] == incarnation and self.said(number, incarnation, log_id) in (
-            None,
-            Hold.STEPPED_DOWN,
-        )
+        has_said = self._said.get(number, (-1, {}))[0] == incarnation
+        return has_said and self.said(number, incarnation, log_id) in (None, Hold.STEPPED_DOWN)
 
     def leaderships(self) -> list[Leadership]:
         """Return all updates for a newly connected node."""

@@ -122,10 +122,8 @@ class Membership:
 
     def drop_unproved(self, now: int) -> None:
         """Forget members that only others have reported, and with which this node had no contact for too long."""
-        proved = self.proved_members()
-        for number in [
-            one for one in self._suspected if one not in proved and now - self._contacts[one] >= UNPROVED_FOR
-        ]:
+        unproved = self._suspected - self.proved_members()
+        for number in [one for one in unproved if now - self._contacts[one] >= UNPROVED_FOR]:
             del self.records[number], self._contacts[number]
             self._suspected.discard(number)
 

@@ -23,9 +23,7 @@ class SalvagedTail(NamedTuple):
     node: int  # number of the node that has salvaged it
     start: int  # position in the log
     end: int
-    epochs: tuple[
-        tuple[Epoch, int], ...
-    ]  # of which the tail has bytes, with the position at which each begins in the copy
+    epochs: tuple[tuple[Epoch, int], ...]  # of its bytes, with the position at which each begins in the copy
 
 
 def tail_of(log_id: bytes, node: int, start: int, end: int, epochs: tuple[tuple[Epoch, int], ...]) -> SalvagedTail:

@@ -151,13 +151,13 @@ class Elections(Part):
 
     def leaderless(self) -> list[bytes]:
         """Return the logs of which this node has a whole replica, and that have no leader: none has promoted them."""
-        cases, own, closed = self.cases.by_log.values(), self._cluster.own.number, self._leaders.closed
-        lost = [case for case in cases if case.lost_since is not None and case.epoch.node != own]
-        return [
-            one.log_id
-            for one in lost
-            if one.replica is not None and one.replica.is_complete and one.log_id not in closed
-        ]
+        cases, own, closed = self.cases.by_log, self._cluster.own.number, self._leaders.closed
+        left = [cases[one] for one in cases.keys() - closed.keys()]
+        lost = [one for one in left if one.lost_since is not None and one.epoch.node != own]
+        return [one.log_id for one in lost if one.replica is not None and one.replica.is_complete]
+
+    def has_unserved_log(self) -> bool:
+        return bool(self.leaderless())
 
     def figures(self) -> dict[str, Any]:
         """Return the leaders of logs and the elections, for /cluster. A closed log needs no leader."""

@@ -31,9 +31,8 @@ class PromotionHost:
     cache: Cache  # that of the node's own log
     budget: int  # bytes of memory for the messages of all logs
     node: int  # number of this node
-    open: Callable[
-        [Disk, Promoted, Extend | None], OpenLog
-    ]  # opens a log, see nsqd.start.opening.open_promoted; any thread
+    # opens a log, see nsqd.start.opening.open_promoted; any thread
+    open: Callable[[Disk, Promoted, Extend | None], OpenLog]
     make_broker: Callable[[OpenLog], Broker]  # returns an empty broker for a log; any thread
     copy: Callable[[OpenLog], None]  # begins to send the log to its followers
     end_copying: Callable[[bytes], None]
@@ -45,9 +44,7 @@ class PromotionHost:
     attach: Callable[[Broker, Deletions | None], Callable[[], bool]]
     detach: Callable[[Broker], Callable[[], bool]]  # ends that, in slices, too
     watch: Callable[[], Deletions]  # records deletions from now on
-    noted: Callable[
-        [bytes], Anchor | None
-    ]  # returns the latest recorded time of a log from its leader, or None; any thread
+    noted: Callable[[bytes], Anchor | None]  # returns the latest recorded time of a log from its leader; any thread
     is_closed: Callable[[bytes], bool]
     failed: Callable[[bytes, str], None]  # a log cannot be promoted after a won election; it is a replica again
     # Returns True if another node has promoted a log with these epochs and in-sync followers since. Called at a start, in a

@@ -400,6 +400,9 @@ class Promotions(Part):
         """Return True if this node has promoted a log, or is promoting it: it keeps no replica of it."""
         return log_id in self.logs
 
+    def has_unserved_log(self) -> bool:
+        return any(led.state not in (SERVING, CLOSED) for led in self.logs.values())
+
     def figures(self) -> list[dict[str, Any]]:
         """Return the state of each promoted log, for /cluster."""
         return [

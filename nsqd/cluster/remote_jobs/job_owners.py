@@ -48,6 +48,8 @@ SENT_AT_ONCE = 100  # kept acknowledgements that are sent in a turn
 SEND_EVERY = SECOND  # ns
 LOW = (1 << 32) - 1  # the bits of a message id that are stored in place of the retry time
 ACKNOWLEDGES = (b"ackjob", b"fastack")
+NO_JOB = b":0\r\n"  # reply to an acknowledgement
+NOT_OPEN = b"-NOTOPEN the job may be in a log that this node does not serve yet\r\n"
 NO_PERMISSION = b"-NOPERM "  # begin of the reply of an owner that has checked the rights of the client
 _COUNT = re.compile(rb":[0-9]{1,9}\r\n")
 ALLOWED = frozenset(  # of other nodes
@@ -82,6 +84,10 @@ class JobOwners:
         """Return True if any of these nodes can be asked."""
         return any(number in self._cluster.links for number in numbers)
 
+    def checked(self, reply: bytes) -> bytes:
+        """Return a reply to another node, or NOT_OPEN instead of a reply that no job was found, if it may be found later."""
+        return NOT_OPEN if reply in (NO_JOB, NOT_FOUND) and self._cluster.has_unserved_log else reply
+
     # commands
 
     def count(self, command: bytes, job_ids: list[bytes], rights: bytes, then: Callable[[int | None], None]) -> bool:
@@ -101,7 +107,8 @@ class JobOwners:
         def answered(asked: list[tuple[bytes, int]], nodes: int, replies: list[bytes]) -> None:
             counts = [int(reply[1:]) for reply in replies if _COUNT.fullmatch(reply)]  # an error does not count
             refused = [reply for reply in replies if reply.startswith(NO_PERMISSION)]
-            if command in ACKNOWLEDGES and sum(counts) < len(asked) and len(counts) < nodes and not refused:
+            is_known = len(counts) == nodes and not self._cluster.has_unserved_log
+            if command in ACKNOWLEDGES and sum(counts) < len(asked) and not is_known and not refused:
                 self.keep_all(asked, rights)
             totals.append(sum(counts))
             refusals.extend(refused)
@@ -148,7 +155,7 @@ class JobOwners:
     # kept acknowledgements
 
     def keep_all(self, asked: list[tuple[bytes, int]], rights: bytes) -> None:
-        """Keep acknowledgements if not all were done, and not all possible owners have responded."""
+        """Keep acknowledgements if not all were done, and a possible owner has not responded, or has logs to open."""
         for job_id, message_id in asked:
             self._keep(job_id, message_id, rights)
 
@@ -216,22 +223,18 @@ class JobOwners:
                 self._queues.acknowledge(own)
             tube.finish(job)
             return
-        numbers = self.owners(message_id >> 48)
-        if not self.reachable(numbers):
-            tube.table.move(job, JobState.READY, job.priority + 1, 0)  # others come first next time
-            return
+        numbers = set(self._cluster.links)  # any of them may have a copy of a log without a leader
         self._asked.add(job.id)
 
         def then(replies: list[bytes]) -> None:
             self._asked.discard(job.id)
             found = self._queues.find(job.id)
             is_refused = any(reply.startswith(NO_PERMISSION) for reply in replies)
-            # a member that was not asked may lead a log with the job, unknown to this node until they are connected
-            others = self.owners(message_id >> 48) - numbers
-            is_nowhere = len(replies) == len(numbers) and not others and not self._cluster.is_any_member_away
+            is_asked = not self._cluster.is_any_member_away and numbers >= self._cluster.links.keys()
+            is_nowhere = is_asked and replies == [NO_JOB] * len(numbers) and not self._cluster.has_unserved_log
             if found is not None and (b":1\r\n" in replies or is_refused or is_nowhere):
                 self._queues.acknowledge(found)
-            elif found is not None:
+            elif found is not None:  # others come first next time
                 tube.table.move(found[1], JobState.READY, found[1].priority + 1, 0)
 
         job_id = self._ids.encode(message_id, job.ttl - 60, retry=1)
@@ -311,7 +314,7 @@ class TubeOwners:
             found = (OUT_OF_MEMORY if one == TOO_LARGE else one for one in replies)
             answers = [one for one in found if not one.startswith(b"-")]  # other errors say nothing of the job
             reply = next((one for one in answers if one != NOT_FOUND), NOT_FOUND)
-            if reply == NOT_FOUND and len(answers) < len(numbers):
+            if reply == NOT_FOUND and (len(answers) < len(numbers) or self._owners.checked(reply) != reply):
                 self._owners.keep_all(kept, rights)
             then(reply)
 

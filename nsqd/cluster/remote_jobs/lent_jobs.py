@@ -97,7 +97,7 @@ class LentJobs(Part):
     def _execute(self, rights: bytes, request: bytes, then: Callable[[bytes], None]) -> None:
         """Do a command of a client of another node, if the client has the right on the tube of the job."""
         begin = self._begin_disque if request.startswith(b"*") else self._begin_beanstalk
-        asked: _Asked[Any] | None = begin(rights, request, then)
+        asked: _Asked[Any] | None = begin(rights, request, lambda reply: then(self.owners.checked(reply)))
         if asked is None:
             then(NOT_ALLOWED)
         elif not asked.answered():

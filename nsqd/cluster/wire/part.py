@@ -62,6 +62,10 @@ class Part:
     def detached(self, broker: Broker) -> None:
         """Note that a promoted log leaves the node's topics."""
 
+    def has_unserved_log(self) -> bool:
+        """Return True if this node has a copy of a log that it may serve later: messages in it are not found yet."""
+        return False
+
     def figures(self) -> object:
         """Return its value in the answer to /cluster, which JSON can encode."""
 

@@ -54,7 +54,8 @@ class Station:
         )
         self.links: dict[int, End] = {}
         self.cluster = SimpleNamespace(
-            own=self.identity, links=self.links, is_any_member_away=False, lease=number << 48 | 1 << 40, leases={},
+            own=self.identity, links=self.links, is_any_member_away=False, has_unserved_log=False, leases={},
+            lease=number << 48 | 1 << 40,
             membership=SimpleNamespace(members=[], is_awaited=lambda number: True), leaders=SimpleNamespace(epochs={}),
         )  # fmt: skip
         self.cluster.add = lambda part: None
@@ -77,6 +78,10 @@ class Station:
         elif replies is not None and self.held is not None:
             self.held.append(replies)
 
+    def note_members(self, members: list[Any]) -> None:
+        self.cluster.membership.members = members
+        self.cluster.is_any_member_away = not {one.number for one in members} <= {self.number, *self.links}
+
     def client(self) -> Wire:
         return Wire(self.node, self.context)
 
@@ -90,8 +95,7 @@ class Cluster:
         self.readers: dict[tuple[int, int], FrameReader] = {}
         self.kinds: list[FrameKind] = []  # of all frames that were carried
         self.holds: Callable[[int, int, FrameKind], bool] = lambda source, target, kind: False  # frames that get lost
-        for station in self.stations:
-            station.cluster.membership.members[:] = [other.identity for other in self.stations]
+        self._note_members()
         for one, other in combinations(self.stations, 2):
             self._connect(one, other)
         self.settle()
@@ -103,9 +107,12 @@ class Cluster:
     def restart(self, number: int) -> Station:
         """Let a node of two begin its next run, with nothing of what it had. It is not connected yet."""
         one = self.stations[number - 1] = Station(number, incarnation=2)
-        for station in self.stations:
-            station.cluster.membership.members[:] = [other.identity for other in self.stations]
+        self._note_members()
         return one
+
+    def _note_members(self) -> None:
+        for station in self.stations:
+            station.note_members([other.identity for other in self.stations])
 
     def _connect(self, one: Station, other: Station) -> None:
         for here, there in ((one, other), (other, one)):
@@ -113,6 +120,7 @@ class Cluster:
             reader = self.readers[here.number, there.number] = FrameReader()
             reader.limit = 1 << 20
             here.cluster.leases[there.number] = 1 << 40
+            here.note_members(here.cluster.membership.members)
         for here, there in ((one, other), (other, one)):
             here.jobs.admitted(here.links[there.number])
 
@@ -121,6 +129,7 @@ class Cluster:
             link = here.links.pop(there.number, None)
             if link is not None:
                 here.jobs.closed(link)
+            here.note_members(here.cluster.membership.members)
 
     def settle(self) -> None:
         """Run turns and deliver frames until nothing is on its way, and check all brokers."""

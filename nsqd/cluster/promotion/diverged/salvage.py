@@ -218,11 +218,7 @@ class Salvage(Part):
         An unreachable leader may have all unfinished messages, so it is waited for. A replica here may still be promoted.
         """
         cluster, leaders, membership = self._cluster, self._cluster.leaders, self._cluster.membership
-        if (
-            log_id in self._copying.replicas.kept
-            or self._promotions.leads(log_id)
-            or log_id in self._copying.leader_sides
-        ):
+        if log_id in {*self._copying.replicas.kept, *self._copying.leader_sides} or self._promotions.leads(log_id):
             return False
         leader = leaders.leader(log_id)
         if leader is None or leader.node == cluster.own.number:
@@ -300,6 +296,9 @@ class Salvage(Part):
             return
         self.copies.pop(copy.name, None)
         log.info("CLUSTER: removed %s: everything in it is elsewhere", copy.name)
+
+    def has_unserved_log(self) -> bool:
+        return any(not (copy.note or copy.agreed or copy.failure) for copy in self.copies.values())
 
     def figures(self) -> list[dict[str, Any]]:
         """Return the diverged copies, and the logs made of them, for /cluster."""

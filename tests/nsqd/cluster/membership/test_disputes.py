@@ -17,7 +17,7 @@ from nsqd.core.message.epoch import Epoch
 from shared.topic_config import TopicConfig
 from tests.cases import each
 from tests.nsqd.cluster.network import SECOND, Network
-from tests.nsqd.cluster.ownership.election_run import ElectionRun
+from tests.nsqd.cluster.ownership.election_run import ElectionNode, ElectionRun
 from tests.nsqd.cluster.ownership.test_elections import LOG, leader, started
 from tests.nsqd.cluster.wire.identities import HEAD
 
@@ -73,23 +73,59 @@ def test_an_update_is_accepted_when_the_nodes_without_it_have_no_majority() -> N
     assert run.fences == 1
 
 
-def test_nodes_that_were_forgotten_since_may_have_voted_for_one_of_them() -> None:
+def without_forgotten(absent: int | None) -> tuple[ElectionRun, list[ElectionNode]]:
+    """Nodes 0, 1 and 2 of five: the others were forgotten, while one of the three was partitioned from the other two."""
     run, nodes = started(size=5)
-    taken = Epoch(101, 3, b"\x01" * 8)
     for node in nodes[3:]:
         run.kill(node)
+    pairs = [(nodes[absent].address, one.address) for one in nodes] if absent is not None else []
+    run.network.cut = {*pairs, *(pair[::-1] for pair in pairs)}
     run.advance(10)
     for number in (3, 4):
         nodes[0].cluster.forget(number, nodes[0].now)
     run.size = 3
     run.network.collect(nodes[0])
-    run.advance(5)
-    say(run, 1, Leadership(LOG, taken), 0, 2)
+    run.advance(30)
+    run.network.cut = set()
+    return connected(run)
+
+
+def connected(run: ElectionRun) -> tuple[ElectionRun, list[ElectionNode]]:
+    """Wait until nodes 0, 1 and 2 are connected to each other: it may be another run of a node that had lost its log."""
+    for _ in range(240):
+        run.advance(0.25)
+        nodes = [run.nodes[number] for number in range(3)]
+        if all({0, 1, 2} <= {*one.cluster.links, one.own.number} for one in nodes):
+            return run, nodes
+    raise AssertionError("a node has no connection")
+
+
+@each("number, hold", [(3, Hold.KNOWS), (1, Hold.LEADS)])
+def test_nodes_that_were_forgotten_during_a_partition_may_have_voted(number: int, hold: Hold) -> None:
+    run, nodes = without_forgotten(absent=1)
+    taken = Epoch(1001, number, b"\x01" * 8)
+    say(run, 1, Leadership(LOG, taken, hold), 0, 2)
     run.begun.add((LOG, taken))
     run.advance(3)
     assert nodes[0].cluster.leaders.epochs[LOG] >= taken
     run.advance(60)
     assert leader(run) in (0, 1, 2), "the log has a leader again"
+
+
+@each("absent, restarted", [(None, None), (1, None), (None, 2)])
+def test_nodes_that_were_forgotten_have_not_voted_for_leaders_that_no_member_reports(
+    absent: int | None, restarted: int | None
+) -> None:
+    run, nodes = without_forgotten(absent)
+    run.advance(15)
+    if restarted is not None:
+        run.kill(nodes[restarted])
+        run.start(restarted)
+        run, nodes = connected(run)
+    before = nodes[0].cluster.leaders.epochs[LOG]
+    say(run, 1, Leadership(LOG, Epoch(1001, 3, b"\x01" * 8)), 0, 2)
+    run.advance(20)
+    assert nodes[0].cluster.leaders.epochs[LOG] == nodes[2].cluster.leaders.epochs[LOG] == before
 
 
 @pytest.mark.parametrize(("voted_for", "is_believed"), [(1, True), (4, False)])

@@ -291,7 +291,9 @@ def test_leaderless_logs_of_dead_nodes_are_named() -> None:
     leaver.run.kill(leaver.nodes[2])
     leaver.advance(10, in_flight=1)
     assert leaver.leaving.figures()["leaderless"] == [other_log.hex()]
+    assert leaver.node.elections.has_unserved_log()
     leaver.nodes[1].elections.promote(other_log)
     leaver.advance(10, in_flight=1)
     assert leaver.nodes[1].cluster.leaders.epochs[other_log].node == 1
     assert leaver.leaving.figures()["leaderless"] == []
+    assert not leaver.node.elections.has_unserved_log()

@@ -63,8 +63,10 @@ def test_a_log_is_served_and_copied_from_its_directory_and_no_replica_of_it_is_k
     node, log_id = new_leader()
     node.promotions.won(log_id, 70)
     assert node.promotions.leads(log_id)
+    assert node.promotions.has_unserved_log()
     assert log_id in node.replicas.promoted
     node.run()
+    assert not node.promotions.has_unserved_log()
     (figures,) = node.promotions.figures()
     assert (figures["state"], figures["node"], figures["topics"], figures["failure"]) == (SERVING, NODE, 1, "")
     assert numbers(node) == [70]

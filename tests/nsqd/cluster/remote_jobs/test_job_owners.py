@@ -188,6 +188,17 @@ def test_an_unreachable_leader_is_sent_a_deletion_later(cluster: Cluster) -> Non
     assert not kept.jobs.count
 
 
+@pytest.mark.parametrize("opener", [0, 1])
+def test_a_deletion_is_kept_if_a_node_has_a_log_that_it_does_not_serve_yet(cluster: Cluster, opener: int) -> None:
+    client, number = borrowed(cluster)
+    a, b = cluster.stations
+    cluster.cut(a, b)
+    cluster.connect(cluster.restart(1), b)
+    cluster.stations[opener].cluster.has_unserved_log = True
+    assert ask(cluster, client, b"delete %d\r\n" % number) == b"NOT_FOUND\r\n"
+    assert b.node.broker.tubes.tube(KEPT).jobs.count == 1
+
+
 def test_a_loan_of_which_the_confirmation_was_lost_goes_on(cluster: Cluster) -> None:
     a, b = cluster.stations
     client = waiting(cluster, b)

@@ -137,7 +137,9 @@ def test_the_leader_is_asked_and_what_it_lacks_is_salvaged_before_the_copy_goes(
 ) -> None:
     holder = asking()
     assert holder.request()[1:] == (LOG, 900, HELD.epochs, None, False)
+    assert holder.salvage.has_unserved_log()
     holder.answer(Decision.SALVAGE, 500)
+    assert not holder.salvage.has_unserved_log(), "promotions.py has the log now"
     assert (holder.directory.deeds, holder.salvaged) == (["read", 500], [MADE])
     assert "salvaged 3 unfinished messages of the log" in caplog.text
     holder.look()
@@ -309,6 +311,7 @@ def test_a_copy_that_cannot_be_read_is_kept_reported_once_and_tried_again(caplog
         holder.look(RETRY_AFTER)
     assert caplog.text.count("the replica is empty; trying again") == 1
     assert holder.salvage.figures()[0]["failure"] == "the replica is empty"
+    assert not holder.salvage.has_unserved_log()
     holder.directory.error = None
     holder.look(RETRY_AFTER)
     assert holder.request().log_id == LOG
