@@ -79,7 +79,7 @@ def test_any_two_of_three_are_killed_at_once(cluster: FailoverCluster, random: R
 
 @played(*BOTH)
 def test_a_partition_that_comes_and_goes_every_three_seconds(cluster: FailoverCluster, random: Random) -> None:
-    for alone in random.choices(NODES, k=4 if LONG else 2):
+    for alone in random.choices(NODES, k=4 if LONG else 1):
         cluster.cut({alone}, {*NODES} - {alone})
         cluster.let_pass(FLAP)
         cluster.heal()
