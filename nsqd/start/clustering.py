@@ -256,6 +256,8 @@ class Leading:
         """Begin to copy a log to its followers, and to repair it from their replicas."""
         source = LogSource(opened.disk, opened.writer, opened.syncer, opened.tidying)
         options, copies = self._options, opened.store.copies
+        agenda = self._opened.broker.agenda
+        copies.is_paused = lambda: agenda.stood_still_at > 0
         limits = options.replicas, options.rereplicate_after, options.replication_rate
         leader_side = LeaderSide(self._port.cluster, source, copies, self._threads, *limits)
         source.tap(leader_side)

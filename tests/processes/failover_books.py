@@ -18,7 +18,8 @@ from tests.daemons import Daemon
 from tests.processes.cluster_load import Books, Client, http_client, jobs_of
 
 LAG = 3.0  # s before a node was lost in which a finish at this node may not have reached the others
-KILL, RESTART, RETURN = "a kill", "a restart", "a return"
+KILL, RESTART, RETURN, PAUSE = "a kill", "a restart", "a return", "a pause"
+ANY_NODE = -1  # the leader of a job that a client of Disque got by way of its own node
 COUNTED, NOT_COUNTED = "counted", "not counted"  # duplicates
 _PAUSE = 0.3  # s between two looks at the counts of a node
 
@@ -34,14 +35,16 @@ class Disturbance:
 
     def explains(self, node: int, at: float) -> bool:
         """Return True if others may not know what a node finished then, or the node did not read it before it stopped."""
-        return node in self.nodes and self.at - LAG <= at < self.until
+        return (node in self.nodes or node == ANY_NODE) and self.at - LAG <= at < self.until
 
     def explains_again(self, node: int, at: float) -> bool:
         """Return True if a partitioned node may have delivered messages then, before it knew the new leader.
 
-        A node that returns may be in that case, too, if its log is promoted when it has asked others, and is about to serve.
+        A node that returns may be in that case, too, if its log is promoted when it has asked others, and is about to serve. A
+        node that was paused asks them before it delivers.
         """
-        return self.kind not in (KILL, RESTART) and node in self.nodes and self.at <= at < self.until
+        is_near = node in self.nodes or node == ANY_NODE
+        return self.kind not in (KILL, RESTART, PAUSE) and is_near and self.at <= at < self.until
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Delivery:
 
     node: int
     at: float  # s, monotonic
-    is_finished: bool = True  # False: the worker got no DELETED
+    is_finished: bool = True  # False: the worker got no DELETED, or not 1 for its ACKJOB
 
 
 @dataclass(frozen=True)

@@ -6,20 +6,25 @@ delivered, and each message that was delivered twice was finished at a node that
 
 from __future__ import annotations
 
+import json
+import shutil
+import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import httpx
 
-from tests.daemons import Daemon
+from tests.daemons import Daemon, run
 from tests.namespaces import Network
-from tests.processes.cluster_load import LIVE, TOPICS, Client, HttpPublisher, JobPublisher, Publisher
+from tests.processes.cluster_load import CHANNEL, LIVE, TOPICS, Client, HttpPublisher, JobPublisher, Publisher
 from tests.processes.failover_books import (
     KILL,
     LAG,
+    PAUSE,
     RESTART,
     RETURN,
     Counts,
@@ -27,10 +32,11 @@ from tests.processes.failover_books import (
     Disturbance,
     DuplicateBooks,
 )
-from tests.processes.failover_load import LatePublisher, NamedPublisher, NotingConsumer, Worker, jobs_left
+from tests.processes.failover_load import DisqueWorker, LatePublisher, NamedPublisher, NotingConsumer, Worker, jobs_left
 from tests.processes.networked_cluster import NODES, Clusters, NetworkedCluster
 
 ANSWER = 30.0  # s in which a node that serves must answer /stats and /cluster
+PARTITION = "a partition"
 
 
 class FailoverCluster(NetworkedCluster):
@@ -55,6 +61,7 @@ class FailoverCluster(NetworkedCluster):
             *(kind(number, daemon, self.books, life) for kind in kinds),
             *(NotingConsumer(number, daemon, self.books, topic) for topic in TOPICS),
             Worker([number, *others], lambda each: self.nodes[each], self.books),
+            DisqueWorker(number, daemon, self.books),
             CountsReader(number, daemon, self.possible),
         ]
 
@@ -76,6 +83,13 @@ class FailoverCluster(NetworkedCluster):
         """Note what explains duplicates of messages that these nodes have delivered."""
         self.disturbances.append(Disturbance(kind, frozenset(nodes), time.monotonic()))
 
+    def _over(self, kind: str) -> None:
+        """Note that nodes know of each other again, in a moment."""
+        until = time.monotonic() + LAG
+        self.disturbances = [
+            replace(one, until=min(one.until, until)) if one.kind == kind else one for one in self.disturbances
+        ]
+
     def kill(self, *numbers: int) -> None:
         self._count(*numbers)
         at = time.monotonic()
@@ -89,8 +103,39 @@ class FailoverCluster(NetworkedCluster):
         self.disturbances.append(Disturbance(RETURN, frozenset({number}), began, time.monotonic() + LAG))
 
     def cut(self, *sides: set[int]) -> None:
-        self.disturbed("a partition", *set[int]().union(*sides))
+        self.disturbed(PARTITION, *set[int]().union(*sides))
         super().cut(*sides)
+
+    def heal(self) -> None:
+        super().heal()
+        self._over(PARTITION)
+
+    def stand_still(self, number: int) -> None:
+        self.disturbed(PAUSE, number)
+        super().stand_still(number)
+
+    def resume(self, number: int) -> None:
+        """Continue the process of a node that was paused."""
+        self.nodes[number].process.send_signal(signal.SIGCONT)
+        self._over(PAUSE)
+
+    def leave(self, number: int) -> None:
+        """Have a node leave. No message is delivered twice for that."""
+        self._count(number)
+        done = run("penstock", "leave", "--nsqd-http-address", self.nodes[number].http, timeout=ANSWER * 3)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert self.nodes[number].wait() == 0, self.nodes[number].stderr
+        self.counts["leaves"] += 1
+
+    def join(self, number: int, is_empty: bool) -> None:
+        """Start a node that has left; `is_empty`: on an empty disk, with the names of topics and channels."""
+        if is_empty:
+            shutil.rmtree(self.directory(number))
+            self.directory(number).mkdir()
+            channels = [{"name": name, "paused": False} for name in (CHANNEL, LIVE)]
+            topics = [{"name": name, "paused": False, "channels": channels} for name in TOPICS]
+            (self.directory(number) / "nsqd.dat").write_text(json.dumps({"version": "1.3.0", "topics": topics}))
+        super().start(number)
 
     def restart(self, number: int) -> None:
         """Stop a node, which says that it is back soon, and start it again."""
@@ -220,8 +265,9 @@ class FailoverCluster(NetworkedCluster):
         assert not lost, f"{len(lost)} acknowledged messages came to no live client: {lost[:20]}"
         self._count()
         found, wrong = self.books.explained(self.disturbances, self.possible.counted)
-        self.counts.update({f"duplicates ({kind})": count for kind, count in found.items()})
-        assert not wrong, f"{len(wrong)} duplicates are not explained: {wrong[:20]}; {self.disturbances}; {found}"
+        self.counts.update({f"duplicates ({kind})": count for kind, count in found.items() if kind})
+        self.counts.update(undone=len(wrong))
+        assert not wrong, f"{len(wrong)} finishes are undone: {wrong[:20]}; {self.disturbances}; {found}"
 
     def summary(self) -> dict[str, int]:
         return {**super().summary(), "retries of named publishers": self.books.retries}

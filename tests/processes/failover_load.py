@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from binascii import a2b_base64
 from collections.abc import Callable
 from typing import BinaryIO
 
+from tests import disque_client
 from tests.daemons import Daemon
 from tests.processes.cluster_load import (
     ANSWER,
@@ -19,7 +21,7 @@ from tests.processes.cluster_load import (
     http_client,
     http_outcome,
 )
-from tests.processes.failover_books import DuplicateBooks
+from tests.processes.failover_books import ANY_NODE, DuplicateBooks
 
 _AWAY = 3.0  # s for which a worker stays at another node than its own
 
@@ -125,6 +127,29 @@ class Worker(Client):
             is_deleted = answers.readline() == b"DELETED\r\n"
         finally:
             self._books.worked_at(node, words[1], content, is_deleted)
+
+
+class DisqueWorker(Client):
+    """Fetches jobs at its own node, also those of other nodes, and acknowledges them."""
+
+    def __init__(self, node: int, daemon: Callable[[], Daemon], books: DuplicateBooks) -> None:
+        super().__init__(node, daemon)
+        self._books = books
+
+    def talk(self) -> None:
+        host, _, port = self.daemon_of().addresses["DISQUE"].rpartition(":")
+        with disque_client.Client((host, int(port))) as client:
+            while not self.stopped.is_set():
+                jobs = client.do("GETJOB", "TIMEOUT", 1000, "FROM", TUBE) or []
+                if not isinstance(jobs, list):
+                    raise EOFError(jobs)  # the node leaves
+                for _, job_id, content in jobs:
+                    is_acknowledged = False
+                    try:
+                        is_acknowledged = client.do("ACKJOB", job_id) == 1
+                    finally:
+                        number = int.from_bytes(a2b_base64(job_id[23:35])[1:], "big")
+                        self._books.worked_at(ANY_NODE, b"%d" % number, content, is_acknowledged)
 
 
 def jobs_left(daemon: Daemon) -> int:

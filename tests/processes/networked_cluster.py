@@ -26,7 +26,7 @@ from bench.crash import volume
 from bench.crash.process import CrashError
 from bench.crash.volume import Cut, LoopDevice
 from tests.daemons import START_TIMEOUT, Daemon, eventually, run
-from tests.effort import EFFORT, tries
+from tests.effort import EFFORT, seeds
 from tests.namespaces import Network
 from tests.processes.cluster_load import (
     Books,
@@ -44,12 +44,11 @@ from tests.processes.test_cluster import SECRET
 from tests.processes.test_cluster_tls import certificates, tls
 from tests.requirements import require
 
-ROUNDS = tries(1)
 LONG = EFFORT >= 5
 NODES = (0, 1, 2)
 AGAIN = 120.0  # s: after a long silence a node is dialed every 30 s, and a replica that failed is tried every 10 s
-LISTENS = ("TCP", "HTTP", "CLUSTER", "BEANSTALK")
-_PORTS = {"cluster": 7000, "tcp": 4150, "http": 4151, "beanstalk": 11300}
+LISTENS = ("TCP", "HTTP", "CLUSTER", "BEANSTALK", "DISQUE")
+_PORTS = {"cluster": 7000, "tcp": 4150, "http": 4151, "beanstalk": 11300, "disque": 7711}
 
 
 class NetworkedCluster:
@@ -342,7 +341,7 @@ def rounds(clusters: Clusters, request: pytest.FixtureRequest) -> Play:
         cluster = clusters.of_mode(mode)
         before = cluster.summary()
         try:
-            for number in range(ROUNDS):
+            for number in seeds(1):
                 random = Random(f"{request.node.name} {number}")
                 cluster.load()
                 cluster.goes_on(NODES, 2, 3)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from tests.cases import each
 from tests.processes.cluster_load import Books, Outcome
 from tests.processes.failover_books import (
+    ANY_NODE,
     COUNTED,
     KILL,
     NOT_COUNTED,
+    PAUSE,
     RESTART,
     RETURN,
     Counts,
@@ -56,6 +58,9 @@ BACK = at(RETURN, 0, 108, 112)
     (0, FIRST, THERE, [at(KILL, 1, 105, 115)], ""), (0, FIRST, THERE, [], ""),
     # a node that returns may not know of its new leader yet
     (0, MOMENT, HERE, [BACK], COUNTED), (0, MOMENT, HERE, [], ""), (0, MOMENT, HERE, [at(RETURN, 0, 90, 95)], ""),
+    # one that was paused does; a job that any node may have lent
+    (0, MOMENT, HERE, [at(PAUSE, 0, 108, 112)], ""), (0, FIRST, THERE, [at(PAUSE, 0, 100)], COUNTED),
+    (2, Delivery(ANY_NODE, 99), THERE, [STOPPED], NOT_COUNTED), (2, Delivery(ANY_NODE, 90), THERE, [STOPPED], ""),
 ])  # fmt: skip
 def test_why_a_message_came_twice(
     publisher: int, before: Delivery, now: Delivery, disturbances: list[Disturbance], kind: str

@@ -1,4 +1,4 @@
-"""Bad nights of nodes that take over the logs of lost ones, under load: kills, partitions, restarts.
+"""Bad nights of nodes that take over the logs of lost ones, under load: kills, lost disks, pauses, partitions, leaves.
 
 After each round each log has exactly one leader. Everything that was acknowledged was delivered to live consumers and workers,
 and comes once more to those who drain all at the end. Publishers that name themselves have exactly one copy of each message
@@ -79,12 +79,48 @@ def test_any_two_of_three_are_killed_at_once(cluster: FailoverCluster, random: R
 
 @played(*BOTH)
 def test_a_partition_that_comes_and_goes_every_three_seconds(cluster: FailoverCluster, random: Random) -> None:
-    for alone in random.choices(NODES, k=4 if LONG else 2):
+    for alone in random.choices(NODES, k=4 if LONG else 1):
         cluster.cut({alone}, {*NODES} - {alone})
         cluster.let_pass(FLAP)
         cluster.heal()
         cluster.let_pass(FLAP)
     cluster.answer(*NODES)
+
+
+@pytest.mark.campaign
+@played(*BOTH)
+def test_a_node_is_paused(cluster: FailoverCluster, random: Random) -> None:
+    paused, *others = random.sample(NODES, 3)
+    log_id = cluster.own_log(paused)
+    cluster.stand_still(paused)
+    if random.random() < 0.7:
+        cluster.new_leader(log_id, *others)
+    cluster.let_pass(random.uniform(0, 5))
+    cluster.resume(paused)
+
+
+# lost disks, and nodes that leave
+
+
+@pytest.mark.campaign
+@played(*BOTH)
+def test_a_disk_is_lost_and_recovered(cluster: FailoverCluster, random: Random) -> None:
+    lost, *others = random.sample(NODES, 3)
+    log_id = cluster.own_log(lost)
+    cluster.kill(lost)
+    if random.random() < 0.5:
+        cluster.new_leader(log_id, *others)
+    cluster.lose_disk(lost, others[0])
+    cluster.start(lost)
+
+
+@played(*BOTH)
+def test_a_node_leaves_and_joins_again(cluster: FailoverCluster, random: Random) -> None:
+    gone, *others = random.sample(NODES, 3)
+    cluster.leave(gone)
+    cluster.goes_on(others, 2)
+    cluster.delivers(*others)
+    cluster.join(gone, is_empty=random.random() < 0.5)
 
 
 # announced restarts

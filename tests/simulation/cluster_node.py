@@ -283,6 +283,7 @@ class ClusterNode(SimNode):
         self.source = LogSource(log.disk, log.writer, log.syncer, log.tidying)
         log.writer.files.repair = SimRepair(machine, log)
         copies = log.store.copies
+        copies.is_paused = lambda: self.broker.agenda.stood_still_at > 0
         self.leader_side = LeaderSide(
             cluster, self.source, copies, self.work, sizes.replicas, sizes.replace_after, sizes.rate
         )

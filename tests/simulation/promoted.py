@@ -160,6 +160,7 @@ class PromotedLogs:
         one.archive.opened(one)
         source = LogSource(opened.disk, opened.writer, opened.syncer, opened.tidying)
         sizes, copies = node.sizes, opened.store.copies
+        copies.is_paused = lambda: node.broker.agenda.stood_still_at > 0
         one.leader_side = leader_side = LeaderSide(
             node.cluster, source, copies, node.work, sizes.replicas, sizes.replace_after, sizes.rate
         )

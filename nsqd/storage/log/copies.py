@@ -41,6 +41,7 @@ class Copies:
         self.available = 1  # copies that are possible now, this node's included
         self.configured = 1  # the most copies that a topic was configured with since the start
         self.on_available: Callable[[int], None] = lambda available: None
+        self.is_paused: Callable[[], bool] = lambda: False  # True: another node may lead the log, so no message leaves
 
     def _of(self, n: int, is_durable: bool) -> _Marks:
         marks = self._marks.get((n, is_durable))
@@ -107,9 +108,13 @@ class Copies:
         if len(best) >= n - 1 and n >= self._fewest:
             position = best[n - 2]
             marks.limited.position = marks.copied.position = max(marks.copied.position, position)
-            marks.leaving.position = max(marks.leaving.position, position)
+        self._let_leave(marks)
         while marks.waiting and marks.waiting[0][1] <= marks.copied.position:
             marks.waiting.popleft()
+
+    def _let_leave(self, marks: _Marks) -> None:
+        if not self.is_paused():
+            marks.leaving.position = max(marks.leaving.position, marks.copied.position, marks.copied.given_up)
 
     def set_available(self, available: int) -> None:
         """Set the number of copies that are possible now."""
@@ -124,8 +129,8 @@ class Copies:
             while self.patience and marks.waiting and marks.waiting[0][0] <= now:
                 _, position, is_given_up = marks.waiting.popleft()
                 marks.copied.given_up = max(marks.copied.given_up, position)
-                marks.leaving.position = max(marks.leaving.position, position)
                 self._given_up += is_given_up
                 expired = True
+            self._let_leave(marks)
             marks.leaving.release_reached(now)
         return expired

@@ -35,3 +35,16 @@ def test_replies_with_a_limit_of_their_own_are_not_given_up_here() -> None:
     assert mark.position == 170
     mark.in_vain += 3
     assert copies.given_up == 3
+
+
+def test_after_a_pause_no_message_leaves_until_the_node_knows_who_leads_its_log() -> None:
+    copies, is_paused = Copies(100), [True]
+    copies.patience, copies.is_paused = 10, lambda: is_paused[0]
+    leaving = copies.leaving(2, False)
+    copies.update([(150, 150)])
+    copies.wait({leaving}, 200, 0)
+    copies.expire(10)
+    assert (leaving.position, copies.copied(2, False).position) == (100, 150)
+    is_paused[0] = False
+    copies.expire(20)
+    assert leaving.position == 200
