@@ -4,8 +4,6 @@ A round is: load on all nodes, a fault, healing. Then each log has exactly one l
 delivered, and each message that was delivered twice was finished at a node that was lost or cut off then, or shortly after.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,16 +15,7 @@ import httpx
 from tests.daemons import Daemon
 from tests.namespaces import Network
 from tests.processes.cluster_load import LIVE, TOPICS, Client, HttpPublisher, JobPublisher, Publisher
-from tests.processes.failover_books import (
-    KILL,
-    LAG,
-    RESTART,
-    RETURN,
-    Counts,
-    CountsReader,
-    Disturbance,
-    DuplicateBooks,
-)
+from tests.processes.failover_books import KILL, LAG, RESTART, RETURN, Counts, CountsReader, Disturbance, DuplicateBooks
 from tests.processes.failover_load import LatePublisher, NamedPublisher, NotingConsumer, Worker, jobs_left
 from tests.processes.networked_cluster import NODES, Clusters, NetworkedCluster
 
