@@ -9,8 +9,6 @@ second only, so that a test knows of each number on a page how old it is. Reques
 daemon is in `dead`.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 
