@@ -1,7 +1,5 @@
 """Tests that are async functions: each gets an event loop of its own, of asyncio or of both kinds."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """Auth files in which each token has the name of its only role."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from shared.auth.tokens import digest

@@ -7,8 +7,6 @@
 The mood may be changed at any time.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import ssl

@@ -4,8 +4,6 @@ A stage is a command that runs several times, each time with other seeds. build/
 run: the same command resumes where it was interrupted, as long as the commit is the same.
 """
 
-from __future__ import annotations
-
 import argparse
 import html
 import json

@@ -1,7 +1,5 @@
 """An authority for tests, the files a daemon reads, and clients that trust it. Nothing is stored."""
 
-from __future__ import annotations
-
 import ssl
 import warnings
 from datetime import UTC, datetime, timedelta

@@ -6,8 +6,6 @@
 hook ends a test that does it nevertheless. An event loop's own pair of sockets is allowed, because it leads nowhere.
 """
 
-from __future__ import annotations
-
 import functools
 import gc
 import os

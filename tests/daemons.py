@@ -1,12 +1,10 @@
-"""Real daemons for tests: started on loopback and free ports, waited for, stopped, and held to their exit code.
+"""Real daemons and tools for tests: started on loopback and free ports, waited for, stopped, and held to their exit code.
 
     with Daemon("nsqlookupd") as lookupd, Daemon("nsqd", "-lookupd-tcp-address", lookupd.tcp) as nsqd:
         httpx.get(f"http://{nsqd.http}/ping")
 
 Leaving the block sends SIGTERM and asserts exit code 0 and no traceback on standard error.
 """
-
-from __future__ import annotations
 
 import os
 import re
@@ -20,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import httpx
 
@@ -30,51 +28,43 @@ from tests.forkserver import LAUNCH, ROOT, Popen
 
 START_TIMEOUT = 60.0  # s; a start takes 0.3 s, but CI machines sleep at times, and other tests run beside this one
 STOP_TIMEOUT = 60.0  # s
-_LISTENING = re.compile(r"INFO: (\w+): listening on (\S+)")
+_LISTENING = re.compile(r"INFO: (?:(\w+): )?listening on (\S+)")
 
 
-class Daemon:
-    """One process of this project. `flags` follow, and so override, port 0 on loopback for TCP, HTTP and HTTPS."""
+def our_command(program: str) -> list[str]:
+    """Return the command that starts a program of this project."""
+    return [*LAUNCH, program]
+
+
+class Tool:
+    """A process, ours or an original. Leaving the block sends SIGTERM, and asserts the exit code and no traceback."""
+
+    ends_with: int | None = 0  # the exit code after SIGTERM; None: it is killed
 
     def __init__(
-        self,
-        program: str,
-        *flags: str,
-        listens: Sequence[str] = ("TCP", "HTTP"),
-        command: Sequence[str] = (),
-        cwd: Path | None = None,
-        preexec: Callable[[], None] | None = None,
-        tracebacks: bool = False,
+        self, command: Sequence[str], *flags: str, listens: Sequence[str] = (), tracebacks: bool = False, **options: Any
     ) -> None:
-        self.program = program
-        self.addresses: dict[str, str] = {}  # "TCP" -> "127.0.0.1:54321", as the log says
-        self.lines: list[str] = []  # standard error so far
-        self._command = [*(command or (*LAUNCH, program))]
-        if not any(flag.startswith("-tcp-address") for flag in flags):  # it may be given several times
-            self._command += ["-tcp-address", "127.0.0.1:0"]
-        if any(flag.startswith("-tls-cert") for flag in flags):  # by default it would listen at a port that all have
-            self._command += ["-https-address", "127.0.0.1:0"]
-        self._command += ["-http-address", "127.0.0.1:0", *flags]
-        self._listens = set(listens)  # the names that must have said "listening on" before the block is entered
-        self._cwd = cwd
-        self._preexec = preexec
-        self._tracebacks = tracebacks  # True: the test provokes one
+        """`listens`: names that say "listening on" before the block is entered; `tracebacks`: the test provokes one."""
+        self.addresses: dict[str, str] = {}  # "TCP" -> "127.0.0.1:54321", as the log says; "": without a name
+        self.out: list[str] = []  # lines of standard output so far
+        self.lines: list[str] = []  # of standard error
+        self._command, self._listens, self._tracebacks = [*command, *flags], {*listens}, tracebacks
+        self._options = {"env": {**os.environ, "PYTHONPATH": str(ROOT)}, **options}  # of Popen
         self._changed = threading.Condition()  # guards lines, addresses and _ended
         self._ended = False  # standard error is closed
 
-    def __enter__(self) -> Daemon:
-        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    def __enter__(self) -> Self:
         self.process = Popen(
             self._command,
+            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             errors="backslashreplace",  # the log quotes what peers sent: an odd byte must not stop our reading it
-            cwd=self._cwd,
-            env=environ,
-            preexec_fn=self._preexec,
+            **self._options,
         )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        self._readers = [threading.Thread(target=read, daemon=True) for read in (self._read_output, self._read_errors)]
+        for reader in self._readers:
+            reader.start()
         try:
             self.wait_until(lambda: self._listens <= self.addresses.keys(), START_TIMEOUT)
         except BaseException:
@@ -84,12 +74,12 @@ class Daemon:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         try:
-            if error is None and self.process.poll() is None:
-                assert self.stop() == 0, self.stderr
+            if error is None and self.ends_with is not None and self.process.poll() is None:
+                assert self.stop() == self.ends_with, self.stderr
         finally:
             self.kill()
         if error is not None:  # the test has failed already: its error is the one to show, with the log beside it
-            error.add_note(f"--- {self.program} ---\n{self.stderr}")
+            error.add_note(f"--- {self._command} ---\n{self.stderr}")
         elif not self._tracebacks:
             assert "Traceback" not in self.stderr, self.stderr
 
@@ -101,28 +91,29 @@ class Daemon:
         return self.wait()
 
     def wait(self) -> int:
-        """Wait for the end of the process and of its standard error; return the exit code."""
+        """Wait for the end of the process and of its output; return the exit code."""
         code = self.process.wait(STOP_TIMEOUT)
-        self._reader.join(STOP_TIMEOUT)
+        for reader in self._readers:
+            reader.join(STOP_TIMEOUT)
         return code
 
     def kill(self) -> None:
         """End the process whatever its state, and tidy up. May be called twice."""
         self.process.kill()
         self.wait()
-        if self.process.stderr is not None:
-            self.process.stderr.close()
+        self.process.stdout.close()
+        self.process.stderr.close()
 
-    def wait_for_line(self, part: str, timeout: float = START_TIMEOUT) -> str:
-        """The first line on standard error that contains `part`."""
-        self.wait_until(lambda: any(part in line for line in self.lines), timeout)
+    def wait_for_line(self, part: str, timeout: float = START_TIMEOUT, times: int = 1) -> str:
+        """Wait until `times` lines of standard error contain `part`, and return the first of them."""
+        self.wait_until(lambda: sum(part in line for line in self.lines) >= times, timeout)
         return next(line for line in self.lines if part in line)
 
     def wait_until(self, done: Callable[[], bool], timeout: float) -> None:
         """Wait for standard error to make `done` true. AssertionError if it ends or time runs out before."""
         with self._changed:
             self._changed.wait_for(lambda: done() or self._ended, timeout)
-            assert done(), f"{self.program} did not say what was awaited; it said:\n" + "".join(self.lines)
+            assert done(), f"{self._command} did not say what was awaited; it said:\n" + "".join(self.lines)
 
     def connect(self, name: str = "TCP") -> socket.socket:
         """A new connection to one of its addresses."""
@@ -153,17 +144,39 @@ class Daemon:
         with self._changed:
             return "".join(self.lines)
 
-    def _read(self) -> None:
-        assert self.process.stderr is not None
+    def _read_output(self) -> None:
+        self.out.extend(self.process.stdout)
+
+    def _read_errors(self) -> None:
         for line in self.process.stderr:
             with self._changed:
                 self.lines.append(line)
                 if match := _LISTENING.search(line):
-                    self.addresses[match[1]] = match[2]
+                    self.addresses[match[1] or ""] = match[2]
                 self._changed.notify_all()
         with self._changed:
             self._ended = True
             self._changed.notify_all()
+
+
+class Daemon(Tool):
+    """One daemon of NSQ's. `flags` follow, and so override, port 0 on loopback for TCP, HTTP and HTTPS."""
+
+    def __init__(
+        self,
+        program: str,
+        *flags: str,
+        listens: Sequence[str] = ("TCP", "HTTP"),
+        command: Sequence[str] = (),
+        **options: Any,
+    ) -> None:
+        self.program = program
+        words = [*(command or our_command(program))]
+        if not any(flag.startswith("-tcp-address") for flag in flags):  # it may be given several times
+            words += ["-tcp-address", "127.0.0.1:0"]
+        if any(flag.startswith("-tls-cert") for flag in flags):  # by default it would listen at a port that all have
+            words += ["-https-address", "127.0.0.1:0"]
+        super().__init__(words, "-http-address", "127.0.0.1:0", *flags, listens=listens, **options)
 
 
 def run(
@@ -219,14 +232,6 @@ def eventually(done: Callable[[], object], timeout: float = START_TIMEOUT, what:
         time.sleep(min(0.1, 0.02 + waited / 6))
 
 
-def status_of(ask: Callable[[], httpx.Response]) -> int:
-    """Return the status of the answer, or 0 if there is none: a request in progress is cut off when its right ends."""
-    try:
-        return ask().status_code
-    except httpx.TransportError:
-        return 0
-
-
 MOST_HEARTBEATS = 20  # in a row: in virtual time they come as quickly as they are answered
 RESPONSE, ERROR, MESSAGE = 0, 1, 2  # frame types
 OK = (RESPONSE, b"OK")
@@ -253,7 +258,7 @@ class Conversation:
         self._file = self.socket.makefile("rb")
         self.send(data)
 
-    def __enter__(self) -> Conversation:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

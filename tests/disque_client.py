@@ -14,7 +14,6 @@ class Client:
     """A connection to an address, or by a socket that is connected."""
 
     def __init__(self, where: tuple[str, int] | str | MemorySocket) -> None:
-        self._socket: socket.socket | MemorySocket
         if isinstance(where, MemorySocket):
             self._socket = where
         else:

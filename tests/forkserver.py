@@ -6,8 +6,6 @@ Such a process is as if that command had started it, but that its modules are th
 starts to show (tests/project/test_start.py). PENSTOCK_TESTS_EXEC=1 makes all starts real ones.
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import gc

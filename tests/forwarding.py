@@ -1,7 +1,5 @@
 """What tests of nsq_to_nsq and nsq_to_http share: flags, and what is in a topic."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 

@@ -125,7 +125,6 @@ class LocalNode(WholeNode):
             cast(Any, SimpleNamespace(report=self.bugs.append)),
             Budget(),
         )
-        assert self.reactor is not None
         front_end.accept(self.reactor)
         server = front_end.build()
         server.serve_within(self.loop)
@@ -152,9 +151,7 @@ class LocalNode(WholeNode):
 
     def _open_port(self, name: str) -> net.Listener:
         """Accept clients of beanstalkd or of Disque."""
-        assert self.reactor is not None
         listener, peers = net.Listener(self.network), partial(all_peers, self.reactor)
-        front_end: Beanstalk | Disque
         if name == "BEANSTALK":
             front_end = Beanstalk(self.broker, self.options.max_job_size, peers, self.log.files)
         else:
@@ -237,7 +234,6 @@ class LocalNode(WholeNode):
         then(self._schedule_task.write_now())
 
     def _when_sent(self, marks: tuple[Mark, ...], then: Callable[[], None]) -> None:
-        assert self.reactor is not None
         self.reactor.when_sent(marks, HttpReplies(then, lambda: None))
 
     def _note_series(self) -> None:
@@ -249,8 +245,6 @@ class LocalNode(WholeNode):
             trio.run(self.dead_letter_topics.forward)
 
     def _watch_rights(self) -> None:
-        assert self.keyring is not None
-        assert self.reactor is not None
         if self.keyring.reload_if_changed():
             for peer in all_peers(self.reactor):
                 peer.rights_changed()

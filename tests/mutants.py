@@ -6,8 +6,6 @@ code of the function and runs the tests that execute the line until one fails. N
 build/mutants keeps what is known, so that an interrupted run continues; remove it when the code has changed.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import gc

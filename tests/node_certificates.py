@@ -1,7 +1,5 @@
 """The certificates of a small cluster, as `penstock cluster certs` makes them, for tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from apps.certificate_authority import Authority

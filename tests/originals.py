@@ -1,7 +1,5 @@
 """NSQ's own programs, for tests that compare ours with them. PENSTOCK_NSQ=DIRECTORY names where they are."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

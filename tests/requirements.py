@@ -4,8 +4,6 @@ Without them the rest still runs: the test is skipped, and pytest prints why (-r
 variable REQUIRE what it has promised to have (REQUIRE=java,node,nginx,chromium,root,namespaces): there the same is a failure.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -13,8 +13,6 @@ Only files of the product count; the simulated disk, network and clock do not. T
 queue scan falls into them: that comes with time, not with a message.
 """
 
-from __future__ import annotations
-
 import struct
 import sys
 from dataclasses import dataclass, field
@@ -204,7 +202,6 @@ def _settle(node: WholeNode, clock: Clock, consumer: Any) -> bytes:
     """A turn, and what the consumer has got after it."""
     clock.advance(10_000_000)
     node.network.move()
-    assert node.reactor is not None
     node.reactor.turn(node.reactor._epoll.poll(0, 512))
     return _read(node, clock, consumer)
 
@@ -222,7 +219,6 @@ def _trace(node: WholeNode, clock: Clock, consumer: Any) -> tuple[Walk, bytes]:
     """The next turn, and what the consumer has got after it."""
     clock.advance(STEP)
     node.network.move()
-    assert node.reactor is not None
     events = node.reactor._epoll.poll(0, 512)
     before = node.log.writer.records
     with Tracer() as walk:

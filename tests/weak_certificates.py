@@ -1,7 +1,5 @@
 """Certificates as old private authorities issue them: RSA keys of 1024 bits, SHA-1. trustme makes only good ones."""
 
-from __future__ import annotations
-
 import datetime
 import ssl
 from functools import cache

@@ -15,8 +15,6 @@ RULES, with an example to docs/contributing/style.md.
 
 # ruff: noqa: E501 (a rule is one line)
 
-from __future__ import annotations
-
 import argparse
 import ast
 import re

@@ -10,8 +10,6 @@ daemon is in `dead` (it refuses connections) or `hung`. `channel`, `storage` and
 have besides, or instead.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

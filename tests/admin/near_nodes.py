@@ -1,7 +1,5 @@
 """Servers in the test's process, which nsqadmin's HTTP client reaches without a socket."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -90,10 +90,7 @@ def test_a_chart_draws_its_lines_and_survives_updates(page: Page, url: str, node
 
 
 def test_a_phone_shows_notices_in_one_line_that_unfolds_and_stays_so(page: Page, tmp_path: Path) -> None:
-    with (
-        nsqd(tmp_path) as own,
-        nsqadmin("-nsqd-http-address", own.http, "-nsqd-http-address", "127.0.0.1:1") as admin,
-    ):
+    with nsqd(tmp_path) as own, nsqadmin("-nsqd-http-address", own.http, "-nsqd-http-address", "127.0.0.1:1") as admin:
         publish(own, "clicks", "x")
         post(own, "/topic/pause", topic="clicks")
         page.set_viewport_size({"width": 390, "height": 800})

@@ -87,9 +87,7 @@ async def test_each_user_by_name_and_each_request_as_it_is_sent(tmp_path: Path) 
 
 
 @on_asyncio
-async def test_work_in_the_background_has_the_name_of_its_user(
-    tmp_path: Path,
-) -> None:
+async def test_work_in_the_background_has_the_name_of_its_user(tmp_path: Path) -> None:
     with node() as (address, requests):
         file = auth_file(tmp_path, robot=["operator"], other=["operator"])
         client = visiting(address, auth_file=file, audit_topic="audit")

@@ -5,8 +5,6 @@ and `POOR` opens a topic that nobody here asks for. All others it refuses. Of an
 code, which gnsq keeps to itself.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

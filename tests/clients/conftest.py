@@ -1,7 +1,5 @@
 """One nsqlookupd and three nodes for all clients, a node with a certificate, and one that wants AUTH."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 

@@ -11,8 +11,6 @@ attempt, `touch...` is touched every 0.25 s and finished after 4.25 s, all else 
 the timeout though the machine stops for seconds at a time.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import operator

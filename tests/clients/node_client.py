@@ -28,13 +28,10 @@ class NodeClient:
         self._process.kill()
         self._process.wait(STOP_TIMEOUT)
         for stream in (self._process.stdin, self._process.stdout):
-            assert stream is not None
             stream.close()
 
     def send(self, call: dict[str, object]) -> Any:
         """What the call came to. Raises Refused."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(call) + "\n")
         answer = json.loads(self._process.stdout.readline())
         if "error" in answer:

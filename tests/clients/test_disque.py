@@ -4,8 +4,6 @@ redis-py 8 speaks RESP3 unless it is told otherwise. With `protocol=2` it opens 
 beside it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Unchanged clients go on when a node dies: consumers find what it owed, and producers go on at other nodes."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """gnsq, the gevent client. In a process of its own: gevent patches the standard library for everybody in its process."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """nsqjs, NSQ's client for Node, runs unchanged against our daemons."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

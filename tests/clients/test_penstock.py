@@ -1,7 +1,5 @@
 """Penstock's own client, where it speaks of more than plain NSQ."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """pynsq, NSQ's own Python client (tornado)."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

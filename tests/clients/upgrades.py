@@ -9,8 +9,6 @@ The clients of contract.py have a third command here:
 and deflate. Messages go both ways through what was negotiated, which is read from /stats while the client is still there.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
@@ -92,7 +90,6 @@ class Exchanging:
         """Have the client do it to the end. AssertionError, with what it said, if it does not."""
         with self.running(secure, upgrades, secret) as client:
             hand_over(client, bodies)
-            assert client.stdout is not None
             digests = client.stdout.readline()
             consumer = consumer_of(secure.node, self.topic(upgrades)) if digests else {}
             _, stderr = client.communicate()

@@ -81,7 +81,6 @@ def async_jobs(address: str) -> None:
     async def peek(job_id: int, body: bytes) -> None:
         for _ in range(ROUNDS):
             found = await client.peek(job_id)
-            assert found is not None
             assert found.body == body
 
     async def parent() -> None:

@@ -4,8 +4,6 @@ Each message has a content of its own, so a duplicate differs from two messages.
 without a response may be there or not.
 """
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

@@ -1,7 +1,5 @@
 """The nsqd that the tests of a file share, and a summary of what clusters went through."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

@@ -5,8 +5,6 @@ disturbance near the node that finished it. Nodes count all that are possible, e
 docs/explanation/guarantees.md#counts-of-possible-duplicates says are not counted, so there are no more than they have counted.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

@@ -4,8 +4,6 @@ A round is: load on all nodes, a fault, healing. Then each log has exactly one l
 delivered, and each message that was delivered twice was finished at a node that was lost or cut off then, or shortly after.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Further clients for nodes that take over each other's logs: live consumers of all topics, workers, a producer with a name."""
 
-from __future__ import annotations
-
 import time
 from binascii import a2b_base64
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Workers of frameworks over tubes, and the file in which their tasks note that they are done."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Clients that send a whole request before they read: they get the answer that came meanwhile, and never a reset."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 

@@ -3,8 +3,6 @@
 tests/nsqd/http/test_audited.py and tests/nsqd/protocols/rights/test_recording.py test what is recorded of which command.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

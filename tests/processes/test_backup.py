@@ -1,7 +1,5 @@
 """`penstock backup`: a running node copied while it is published to; the copy is whole, with what was acknowledged before."""
 
-from __future__ import annotations
-
 import json
 import tarfile
 import threading

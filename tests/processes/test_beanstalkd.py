@@ -1,65 +1,36 @@
 """`beanstalkd` as supervisors and its clients know it: greenstalk and pystalk unchanged, kill -9, flags, NSQ beside it."""
 
-from __future__ import annotations
-
-import os
-import re
 import signal
-import socket
-import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import greenstalk
 import pystalk
 import pytest
 
-from tests import daemons, forkserver
-from tests.daemons import ROOT, STOP_TIMEOUT, Daemon, drained, eventually, nsqd, post
-from tests.forkserver import LAUNCH
+from tests import daemons
+from tests.daemons import Daemon, Tool, drained, eventually, nsqd, our_command, post
 
 pytestmark = pytest.mark.process
 
 
-class Beanstalkd:
+class Beanstalkd(Tool):
     """A running beanstalkd of ours, on a free port."""
 
+    ends_with = -signal.SIGTERM  # as the original
+
     def __init__(self, *flags: str) -> None:
-        command = [*LAUNCH, "beanstalkd", "-V", *flags]
-        if not any(flag.startswith("-l") for flag in flags):
-            command += ["-l", "127.0.0.1", "-p", "0"]
-        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-        self.process = forkserver.Popen(command, stderr=subprocess.PIPE, text=True, env=environ)
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            if match := re.search(r"listening on (\S+)", line):
-                host, _, port = match[1].rpartition(":")
-                self.address = (host, int(port)) if host else match[1]
-                break
-        else:
-            raise AssertionError(f"it ended with {self.process.wait()}")
-        threading.Thread(target=self.process.stderr.read, daemon=True).start()
+        where = () if any(flag.startswith("-l") for flag in flags) else ("-l", "127.0.0.1", "-p", "0")
+        super().__init__(our_command("beanstalkd"), "-V", *flags, *where, listens=("",))
 
-    def __enter__(self) -> Beanstalkd:
-        return self
+    @property
+    def address(self) -> tuple[str, int] | str:
+        host, _, port = self.addresses[""].rpartition(":")
+        return (host, int(port)) if host else self.addresses[""]
 
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self, number: int) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(STOP_TIMEOUT)
-
-    def client(self, **options: object) -> greenstalk.Client:
-        return greenstalk.Client(self.address, **options)  # type: ignore[arg-type]
-
-    def raw(self) -> socket.socket:
-        sock = socket.socket(socket.AF_INET if isinstance(self.address, tuple) else socket.AF_UNIX)
-        sock.settimeout(STOP_TIMEOUT)
-        sock.connect(self.address)
-        return sock
+    def client(self, **options: Any) -> greenstalk.Client:
+        return greenstalk.Client(self.address, **options)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +60,7 @@ def test_a_worker_written_with_greenstalk_over_a_restart(how: int, sync: str, tm
         assert client.kick(1) == 1  # the buried one
         client.bury(fourth)
         before = client.stats_job(third)
-        with daemon.raw() as raw:
+        with daemon.connect("") as raw:
             raw.sendall(b"use unique\r\nput-unique once 0 0 60 1\r\nx\r\nquit\r\n")
             assert raw.makefile("rb").read().startswith(b"USING unique\r\nINSERTED ")
         assert daemon.stop(how) == -how
@@ -103,7 +74,7 @@ def test_a_worker_written_with_greenstalk_over_a_restart(how: int, sync: str, tm
         assert [client.reserve(timeout=0).id for _ in range(4)] == [3, 6, 4, 2]
         with pytest.raises(greenstalk.TimedOutError):
             client.reserve(timeout=0)
-        with daemon.raw() as raw:
+        with daemon.connect("") as raw:
             raw.sendall(b"use unique\r\nput-unique once 0 0 60 1\r\nx\r\nquit\r\n")
             assert raw.makefile("rb").read() == b"USING unique\r\nDUPLICATE\r\n"
         assert client.put("new") > late
@@ -111,7 +82,6 @@ def test_a_worker_written_with_greenstalk_over_a_restart(how: int, sync: str, tm
 
 
 def test_pystalk(shared: Beanstalkd) -> None:
-    assert isinstance(shared.address, tuple)
     client = pystalk.BeanstalkClient(*shared.address)
     with client.using("stalk") as inserter:
         inserter.put_job("one", pri=5)
@@ -140,9 +110,7 @@ def test_drain_mode(tmp_path: Path) -> None:
 
 
 def run(*flags: str) -> tuple[int, str, str]:
-    command = [*LAUNCH, "beanstalkd", *flags]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = forkserver.run(command, capture_output=True, text=True, timeout=30, env=environ, check=False)
+    done = daemons.run("beanstalkd", *flags)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -153,7 +121,6 @@ def test_flags_and_exit_codes(shared: Beanstalkd, tmp_path: Path) -> None:
     assert error.startswith("Use: beanstalkd")
     for flags in (("-x",), ("-z",), ("-zabc",), ("extra",), ("-p", "1x")):
         assert run(*flags)[0] == 5, flags
-    assert isinstance(shared.address, tuple)
     assert run("-l", "127.0.0.1", f"-p{shared.address[1]}")[0] == 111
     assert run("-b", str(tmp_path / "nowhere"), "-l127.0.0.1", "-p0")[0] == 10
     assert run("-u", "no-such-user", "-l127.0.0.1", "-p0")[0] == 32

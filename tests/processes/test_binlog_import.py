@@ -3,8 +3,6 @@
 PENSTOCK_BEANSTALKD=PATH names that beanstalkd.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

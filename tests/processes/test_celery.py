@@ -1,16 +1,13 @@
 """A real worker of Celery over penstock://, solo and prefork: every task is done at least once, whatever is killed."""
 
-from __future__ import annotations
-
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from unittest.mock import patch
 
 import pytest
@@ -18,7 +15,7 @@ from celery import Celery
 
 from penstock.celery import install
 from penstock.jobs import Jobs
-from tests.daemons import ROOT, Daemon, eventually, nsqd
+from tests.daemons import ROOT, Daemon, Tool, eventually, nsqd
 from tests.effort import tries
 
 pytestmark = pytest.mark.process
@@ -66,17 +63,6 @@ class Bench:
             for name, *arguments in tasks:
                 app.send_task(f"tests.processes.celery_app.{name}", arguments, **options)
 
-    @contextmanager
-    def worker(self, pool: str, *flags: str, name: str = "w1") -> Iterator[Worker]:
-        worker = Worker(self, pool, flags, name)
-        try:
-            yield worker
-        except BaseException as error:
-            error.add_note("".join(worker.lines))
-            raise
-        finally:
-            worker.kill()
-
     def lines(self) -> list[str]:
         return self.done.read_text().split("\n")[:-1]
 
@@ -84,45 +70,27 @@ class Bench:
         return {int(line) for line in self.lines() if line.isdigit()}
 
 
-class Worker:
+class Worker(Tool):
     """A worker process of Celery, in a process group of its own."""
 
-    def __init__(self, bench: Bench, pool: str, flags: tuple[str, ...], name: str) -> None:
+    ends_with = None
+
+    def __init__(self, bench: Bench, pool: str, *flags: str, name: str = "w1") -> None:
         command = [sys.executable, "-m", "celery", "-A", "tests.processes.celery_app", "worker", "-P", pool, "-c", "2"]
         command += ["-l", "INFO", "-n", f"{name}@test", *flags]
-        self.process = subprocess.Popen(
-            command, env={**os.environ, **bench.environ()}, cwd=ROOT, text=True, start_new_session=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        self.lines: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        eventually(lambda: self.says("ready.") or self.process.poll() is not None)
-        assert self.says("ready."), "".join(self.lines)
+        environ = {**os.environ, **bench.environ()}
+        super().__init__(command, env=environ, cwd=ROOT, start_new_session=True, tracebacks=True)
 
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line)
-
-    def says(self, text: str) -> bool:
-        return any(text in line for line in self.lines)
-
-    def stop(self) -> int:
-        """Ask for a warm shutdown."""
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(PATIENCE)
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self.wait_for_line("ready.")
+        return self
 
     def kill(self) -> None:
         """Kill the worker with its children."""
-        try:
+        with suppress(ProcessLookupError):  # ended already
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # ended already
-        self.process.wait()
-        self._reader.join(10)
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        super().kill()
 
 
 @pytest.fixture
@@ -153,7 +121,7 @@ def test_tasks_retries_etas_priorities_and_control_commands(bench: Bench, pool: 
         bench.publish(*(("add", number) for number in range(50)), ("flaky", 100))
         bench.publish(("add", 101), countdown=3)
         assert figures(bench)["current-jobs-delayed"] == 1  # it waits on the node, not in a worker
-        with bench.worker(pool) as worker:
+        with Worker(bench, pool) as worker:
             eventually(lambda: bench.numbers() == {*range(50), 100, 101}, PATIENCE)
             eventually(lambda: left(bench) == 0)
             assert answering(app, "w1@test") == {"w1@test"}
@@ -168,10 +136,10 @@ def test_kill_9_of_the_worker(bench: Bench, pool: str) -> None:
         bench.publish(*(("slow", number, 0.1) for number in range(30)))
         for _ in range(tries(1)):
             before = len(bench.numbers())
-            with bench.worker(pool) as worker:
+            with Worker(bench, pool) as worker:
                 eventually(lambda before=before: len(bench.numbers()) >= before + 3, PATIENCE)
                 worker.kill()
-        with bench.worker(pool):
+        with Worker(bench, pool):
             eventually(lambda: bench.numbers() == set(range(30)) and left(bench) == 0, PATIENCE)
 
 
@@ -179,7 +147,7 @@ def test_kill_9_of_the_worker(bench: Bench, pool: str) -> None:
 def test_kill_9_of_the_node(bench: Bench, pool: str) -> None:
     with bench.running() as node:
         bench.publish(*(("slow", number, 0.1) for number in range(60)))
-        with bench.worker(pool) as worker:
+        with Worker(bench, pool) as worker:
             eventually(lambda: len(bench.numbers()) >= 5, PATIENCE)
             node.kill()
             begun = len(bench.lines())
@@ -198,7 +166,7 @@ def test_a_long_task_is_touched_and_a_warm_shutdown_gives_back_what_was_prefetch
     bench.ttr = 3
     with bench.running():
         bench.publish(*(("slow", number, 4.5) for number in range(10)))  # longer than the ttr
-        with bench.worker(pool) as worker:
+        with Worker(bench, pool) as worker:
             eventually(lambda: "begin 0" in bench.lines())
             eventually(lambda: figures(bench)["current-jobs-reserved"] > 2)  # prefetched
             eventually(lambda: 0 in bench.numbers(), PATIENCE)
@@ -223,7 +191,7 @@ def test_a_producer_waits_for_a_node_that_restarts(bench: Bench) -> None:
 
 
 def test_a_child_that_is_killed_loses_no_task(bench: Bench) -> None:
-    with bench.running(), bench.worker("prefork") as worker:
+    with bench.running(), Worker(bench, "prefork") as worker:
         bench.publish(*(("slow", number, 2) for number in range(4)))
         eventually(lambda: len(bench.lines()) >= 2, PATIENCE)
         pid = worker.process.pid
@@ -233,7 +201,12 @@ def test_a_child_that_is_killed_loses_no_task(bench: Bench) -> None:
 
 
 def test_each_worker_gets_each_control_command_and_events_reach_a_monitor(bench: Bench) -> None:
-    with bench.running(), bench.worker("solo", "-E") as one, bench.worker("solo", name="w2") as two, bench.app() as app:
+    with (
+        bench.running(),
+        Worker(bench, "solo", "-E") as one,
+        Worker(bench, "solo", name="w2") as two,
+        bench.app() as app,
+    ):
         assert answering(app, "w1@test", "w2@test") == {"w1@test", "w2@test"}
         app.control.shutdown(["w2@test"])
         assert two.process.wait(PATIENCE) == 0

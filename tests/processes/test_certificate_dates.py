@@ -1,7 +1,5 @@
 """Certificates that expire soon: the logs and metrics of all daemons, nsqadmin's alarm, and a reload that ends it."""
 
-from __future__ import annotations
-
 import signal
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The programs of the client against an nsqd that wants TLS, a certificate and AUTH."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass

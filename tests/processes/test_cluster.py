@@ -1,7 +1,5 @@
 """Real nodes that form a cluster: they forget nodes, keep copies, and a lost node is rebuilt from one."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

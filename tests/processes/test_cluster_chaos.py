@@ -4,8 +4,6 @@ After each of them everything that was acknowledged is delivered. test_cluster_d
 tests/simulation have more of them.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

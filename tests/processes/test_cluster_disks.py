@@ -8,8 +8,6 @@ It needs root, network namespaces (tests/namespaces.py) and loop devices (bench/
 reason.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

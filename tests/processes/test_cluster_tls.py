@@ -1,7 +1,5 @@
 """Real nodes that speak TLS to each other, with certificates of `penstock cluster certs`, and strangers without."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Configuration of real processes: files, --check-config, and reading again."""
 
-from __future__ import annotations
-
 import signal
 import socket
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`penstock verify` on right, damaged and other directories; a start says damage at ERROR, counts it and keeps a copy."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -3,8 +3,6 @@
 Needs root and mount, for a tmpfs of 8 MB. Else skipped, with the reason.
 """
 
-from __future__ import annotations
-
 import contextlib
 import signal
 from pathlib import Path

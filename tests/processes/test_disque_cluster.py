@@ -1,7 +1,5 @@
 """Clients of Disque and of beanstalkd, and three real nodes: lending, kills, failovers and restarts."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Iterator

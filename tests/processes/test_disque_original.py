@@ -4,8 +4,6 @@ Replies are compared when ids and times are masked. What differs is in DIFFERENT
 docs/reference/compatibility-disque.md lists it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

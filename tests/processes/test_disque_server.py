@@ -3,79 +3,54 @@
 PENSTOCK_DISQUE=PATH names a real disque-server, whose file is imported.
 """
 
-from __future__ import annotations
-
 import json
-import os
 import re
 import signal
 import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 import pytest
 
 from nsqd.storage.disque_aof import FILE, read_aof
 from nsqd.storage.disque_import import ASIDE, MARKER
-from tests import daemons, forkserver
-from tests.daemons import ROOT, STOP_TIMEOUT, eventually
+from tests import daemons
+from tests.daemons import Tool, eventually, our_command
 from tests.disque_client import Client
-from tests.forkserver import LAUNCH
 from tests.nsqd.storage.test_disque_aof import ACTIVE, disque, load, original
 
 pytestmark = pytest.mark.process
 
 SECOND = 1_000_000_000
-COMMAND = [*LAUNCH, "disque-server"]
-ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-class Server:
+class Server(Tool):
     """A running disque-server of ours. `words`: its command line, to which a free port of loopback is added."""
 
-    def __init__(self, *words: str, listeners: int = 1, log: Path | None = None, text: bytes = b"") -> None:
-        command = [*COMMAND, *words]
-        if "--port" not in words:
-            command += ["--port", "0", "--bind", "127.0.0.1"]
-        self.process = forkserver.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRON)
-        assert self.process.stdin is not None
-        self.process.stdin.write(text)
+    def __init__(self, *words: str, listeners: int = 1, log: Path | None = None, text: str = "") -> None:
+        where = () if "--port" in words else ("--port", "0", "--bind", "127.0.0.1")
+        super().__init__(our_command("disque-server"), *words, *where, stdin=subprocess.PIPE)
+        self._listeners, self._log, self._text = listeners, log, text
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self.process.stdin.write(self._text)
         self.process.stdin.close()
-        self.lines: list[str] = []
-        self.addresses: list[tuple[str, int] | str] = []
-        if log is not None:
-            eventually(lambda: log.exists() and log.read_text().count("listening on") >= listeners)
-            for line in log.read_text().splitlines():
-                self._read(line)
-        while len(self.addresses) < listeners:
-            assert self.process.stderr is not None
-            line = self.process.stderr.readline().decode()
-            assert line, (self.lines, self.process.wait())
-            self._read(line.rstrip())
-
-    def _read(self, line: str) -> None:
-        self.lines.append(line)
-        if match := re.search(r"listening on (.+)", line):
-            host, _, port = match[1].rpartition(":")
-            self.addresses.append((host, int(port)) if host else match[1])
-
-    def __enter__(self) -> Server:
+        eventually(lambda: len(self.places) >= self._listeners or self.process.poll() is not None)
+        assert len(self.places) >= self._listeners, self.stderr
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.wait()
-        assert self.process.stderr is not None
-        assert b"Traceback" not in self.process.stderr.read()
-        self.process.stderr.close()
+    @property
+    def places(self) -> list[tuple[str, int] | str]:
+        """Return where it listens, as its log says."""
+        log = self.stderr if self._log is None else self._log.read_text() if self._log.exists() else ""
+        found = [address.rpartition(":") for address in re.findall("listening on (.+)\n", log)]
+        return [(host, int(port)) if host else port for host, _, port in found]
 
     def client(self, place: int = 0) -> Client:
-        return Client(self.addresses[place])
-
-    def stop(self, number: int = signal.SIGTERM) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(STOP_TIMEOUT)
+        return Client(self.places[place])
 
 
 def kept(path: Path, *words: str) -> Server:
@@ -83,10 +58,8 @@ def kept(path: Path, *words: str) -> Server:
     return Server("--dir", str(path), "--appendonly", "yes", "--appendfsync", "always", *words)
 
 
-def run(*words: str, cwd: Path | None = None) -> tuple[int, str, str]:
-    done = forkserver.run(
-        [*COMMAND, *words], capture_output=True, text=True, timeout=60, env=ENVIRON, check=False, cwd=cwd
-    )
+def run(*words: str) -> tuple[int, str, str]:
+    done = daemons.run("disque-server", *words)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -157,8 +130,7 @@ hz 1000
             assert client.do("AUTH", "secret") == "OK"
             assert client.do("CONFIG", "REWRITE") == "OK"
         assert server.stop() == 0
-        assert server.process.stderr is not None
-        said = server.process.stderr.read().decode()
+        said = server.stderr
     assert "disque-server: maxmemory has no effect" in said
     assert "disque-server: timeout has no effect" in said
     assert not (tmp_path / "data/pid").exists()
@@ -172,13 +144,13 @@ hz 1000
 
 
 def test_a_configuration_from_standard_input_and_several_addresses() -> None:
-    text = b"bind 127.0.0.1 127.0.0.1\nport 0\n"
+    text = "bind 127.0.0.1 127.0.0.1\nport 0\n"
     with (
         Server("-", "--port", "0", "--enable-debug-command", "yes", text=text, listeners=2) as server,
         server.client(0) as one,
         server.client(1) as other,
     ):
-        assert server.addresses[0] != server.addresses[1]
+        assert server.places[0] != server.places[1]
         one.do("ADDJOB", "q", "x", 0)
         assert other.get("q") == [b"x"]
         assert one.do("CONFIG", "REWRITE") == "-ERR The server is running without a config file"
@@ -247,7 +219,7 @@ def compose(path: Path) -> bytes:
 def test_a_file_of_disque_is_imported_at_the_first_start(tmp_path: Path) -> None:
     data = compose(tmp_path)
     with kept(tmp_path) as server:
-        said = "\n".join(server.lines)
+        said = server.stderr
         assert "imported 3 jobs of Disque, with new ids; 1 more had expired" in said
         assert "not imported: 1 jobs with retry 0, which may have been delivered" in said
         assert "disque.aof: skipped 13 bytes from" in said

@@ -1,7 +1,5 @@
 """manage.py penstock_worker: every task is done at least once over kills of node and worker; SIGTERM lets tasks end."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A real worker of Dramatiq over a tube: every message is done at least once over kills of node and worker."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import dramatiq

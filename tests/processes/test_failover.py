@@ -4,8 +4,6 @@ tests/simulation/test_cluster_histories.py plays more of such histories, and tes
 under load.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """The books of rounds of failovers find losses, and duplicates without an explanation."""
 
-from __future__ import annotations
-
 from tests.cases import each
 from tests.processes.cluster_load import Books, Outcome
 from tests.processes.failover_books import (

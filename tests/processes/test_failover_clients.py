@@ -1,7 +1,5 @@
 """A producer of penstock.aio continues when a node dies and another one takes its log over."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable
 from contextlib import ExitStack

@@ -10,8 +10,6 @@ PENSTOCK_EFFORT says how many rounds of each kind are run; below 5 they are shor
 It needs root and network namespaces (tests/namespaces.py); else it is skipped, with the reason.
 """
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

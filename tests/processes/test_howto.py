@@ -1,7 +1,5 @@
 """Code in `sh` and `python` on the pages for users runs, page by page: README.md, the start, and docs/how-to."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

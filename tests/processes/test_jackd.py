@@ -3,8 +3,6 @@
 Except for pauseTube: this version of it sends no end of line, and waits indefinitely with any server.
 """
 
-from __future__ import annotations
-
 import base64
 import signal
 from pathlib import Path

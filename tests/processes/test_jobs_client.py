@@ -1,7 +1,5 @@
 """penstock.jobs against real servers: kill -9, silence and lies, many workers, TLS; asyncio and trio."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
@@ -165,7 +163,6 @@ def test_tls_for_both_clients(tmp_path: Path) -> None:
         async def main() -> None:
             async with AsyncJobs(address, settings) as other:
                 job = await other.reserve(5)
-                assert job is not None
                 await job.delete()
 
         for backend in ("asyncio", "trio"):
@@ -198,11 +195,9 @@ def test_the_original_server_has_all_but_the_extensions(tmp_path: Path) -> None:
                 with pytest.raises(Unsupported):
                     extension()
             job = jobs.reserve(1)
-            assert job is not None
             assert job.stats()["state"] == "reserved"
             job.release()
             job = jobs.reserve(0)
-            assert job is not None
             job.touch()
             job.bury()
             assert jobs.kick(5) == 1

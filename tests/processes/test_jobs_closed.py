@@ -1,7 +1,5 @@
 """What becomes of the calls of other tasks when an AsyncJobs is closed; real sockets, asyncio and trio."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator

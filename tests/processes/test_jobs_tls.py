@@ -1,7 +1,5 @@
 """Clients of beanstalkd and of Disque over TLS are known by their certificate, and others are refused."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 from pathlib import Path

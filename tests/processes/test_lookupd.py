@@ -99,7 +99,7 @@ def test_out_of_file_descriptors() -> None:
     def few() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (48, 48))
 
-    with Daemon("nsqlookupd", preexec=few) as daemon:
+    with Daemon("nsqlookupd", preexec_fn=few) as daemon:
         crowd = [daemon.connect() for _ in range(80)]
         daemon.wait_for_line("temporary Accept() failure")
         for peer in crowd:

@@ -3,8 +3,6 @@
 PENSTOCK_NSQD=PATH names that nsqd.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """nsq_stat as a process: the original's bytes (PENSTOCK_NSQ=DIRECTORY), signals."""
 
-from __future__ import annotations
-
 import signal
 import socket
 from collections.abc import Iterator
@@ -9,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemons import Conversation, Daemon, nsqd, post, publish
+from tests.daemons import Conversation, Daemon, Tool, nsqd, our_command, post, publish
 from tests.originals import original
-from tests.tools import Tool, our_command
 
 pytestmark = pytest.mark.process
 
@@ -28,7 +25,7 @@ def make_channel(*nodes: Daemon) -> None:
 def run(command: list[str], *flags: str) -> tuple[int, str, str]:
     with Tool(command, *NAMES, *flags) as tool:
         code = tool.wait()
-    return code, "".join(tool.out), "".join(tool.err)
+    return code, "".join(tool.out), "".join(tool.lines)
 
 
 @pytest.fixture
@@ -81,4 +78,4 @@ def test_a_reader_that_goes_away_ends_it(tmp_path: Path) -> None:
         with Tool(["sh", "-c", 'exec "$@" | head -n 1', "sh", *OURS], *NAMES, "-nsqd-http-address", node.http) as tool:
             assert tool.wait() == 0
         assert len(tool.out) == 1
-        assert tool.err == []
+        assert tool.lines == []

@@ -1,7 +1,5 @@
 """nsq_to_file as a process: kills of each process, full disks, signals; and the names and contents of the original."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import signal
@@ -13,11 +11,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.daemons import Daemon, eventually, nsqd, publish
+from tests.daemons import Daemon, Tool, eventually, nsqd, publish
 from tests.originals import original
 from tests.processes.test_cluster_chaos import small_disk
 from tests.processes.to_file import OURS, QUICK, consumers, content, lines, make_channel, numbers, waiting
-from tests.tools import Tool
 
 pytestmark = pytest.mark.process
 
@@ -130,8 +127,8 @@ def test_on_a_full_disk_nothing_is_finished_and_each_line_is_written_once(
             others.unlink()
             eventually(lambda: waiting(node) == 0)
             assert tool.stop() == 0
-            assert sum("cannot write" in line for line in tool.err) == 1
-            assert sum("writing works again" in line for line in tool.err) == 1
+            assert sum("cannot write" in line for line in tool.lines) == 1
+            assert sum("writing works again" in line for line in tool.lines) == 1
         assert lines(out) == bodies
 
 
@@ -179,7 +176,7 @@ def test_topics_are_found_by_their_pattern_and_new_ones_later(tmp_path: Path) ->
                 publish(node, "orders.b", "b")
                 eventually(lambda: lines(out) == ["a", "b"])
                 assert tool.stop() == 0
-            assert sum("skipping topic" in line for line in tool.err) == 1
+            assert sum("skipping topic" in line for line in tool.lines) == 1
     assert sorted(path.name for path in out.iterdir()) == ["orders.a", "orders.b"]
 
 

@@ -1,17 +1,14 @@
 """nsq_to_http as a process: a long request over a signal, and the requests of the original."""
 
-from __future__ import annotations
-
 import signal
 import threading
 
 import pytest
 
-from tests.daemons import Daemon, eventually, publish
+from tests.daemons import Daemon, Tool, eventually, our_command, publish
 from tests.forwarding import SOON, drained, make_channel, state
 from tests.http_endpoint import OK, Endpoint, Request, always, status
 from tests.originals import original
-from tests.tools import Tool, our_command
 
 pytestmark = pytest.mark.process
 

@@ -1,7 +1,5 @@
 """nsq_to_nsq as a process between real daemons: kills, a destination that hangs, beside the original."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Iterator
@@ -11,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from penstock.client import Producer, PublishError
-from tests.daemons import Daemon, eventually, nsqd, publish
+from tests.daemons import Daemon, Tool, eventually, nsqd, our_command, publish
 from tests.forwarding import SOON, consume, drained, make_channel, state
 from tests.originals import original
-from tests.tools import Tool, our_command
 
 pytestmark = pytest.mark.process
 
@@ -46,7 +43,7 @@ def test_a_signal_while_the_destination_hangs_gives_the_messages_back(nodes: tup
             assert running.stop(signal.SIGINT) == 0
         finally:
             destination.process.send_signal(signal.SIGCONT)
-        assert any("no answer for 50 messages, requeued" in line for line in running.err)
+        assert any("no answer for 50 messages, requeued" in line for line in running.lines)
     assert state(source, "hangs", CHANNEL) == (500, 0, 0)
 
 

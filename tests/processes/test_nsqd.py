@@ -1,7 +1,5 @@
 """nsqd as a process, alone and beside nsqlookupd: listeners, flags, exit codes, data directory, signals, SIGHUP, discovery."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket

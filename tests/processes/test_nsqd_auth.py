@@ -3,8 +3,6 @@
 See docs/contributing/design/nsq-protocol.md#auth.
 """
 
-from __future__ import annotations
-
 import json
 import ssl
 import struct

@@ -137,7 +137,7 @@ def test_out_of_file_descriptors(tmp_path: Path) -> None:
     def few() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 
-    with nsqd(tmp_path, preexec=few) as daemon, Witness(daemon) as witness:
+    with nsqd(tmp_path, preexec_fn=few) as daemon, Witness(daemon) as witness:
         for name in ("TCP", "HTTP"):
             crowd_out(daemon, witness, name)
 

@@ -1,7 +1,5 @@
 """Commands read back messages of a dead node, and back them up, on the node that has promoted its log."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

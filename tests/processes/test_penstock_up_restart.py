@@ -1,7 +1,5 @@
 """`penstock up --restart` with real processes: a killed daemon comes back, and a rolling restart loses nothing."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -11,9 +9,8 @@ import httpx
 import pytest
 
 from penstock.client import Consumer, Producer, PublishError
-from tests.daemons import STOP_TIMEOUT, eventually
+from tests.daemons import STOP_TIMEOUT, Tool, eventually, our_command
 from tests.processes.test_penstock_up import child, free_offset
-from tests.tools import Tool, our_command
 
 pytestmark = pytest.mark.process
 
@@ -50,7 +47,7 @@ def test_kills_and_a_rolling_restart_lose_nothing_that_was_acknowledged(tmp_path
     with Tool([*our_command("penstock"), "up", *flags, "--port-offset", str(offset)]) as up:
 
         def wait_for(text: str) -> None:
-            eventually(lambda: any(text in line for line in [*up.out, *up.err]), 120)
+            eventually(lambda: any(text in line for line in [*up.out, *up.lines]), 120)
 
         wait_for("Press Ctrl-C to stop all daemons.")
         for port in (4151 + offset, 4251 + offset):

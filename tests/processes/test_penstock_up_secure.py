@@ -1,7 +1,5 @@
 """`penstock up --secure DIR`: a set that speaks TLS on every port, and requires a token."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

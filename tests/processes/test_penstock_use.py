@@ -3,11 +3,8 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -15,7 +12,7 @@ import pytest
 from apps.load import Result, lines_of
 from apps.penstock import main
 from tests.cases import each
-from tests.daemons import ROOT, Daemon, nsqd, post
+from tests.daemons import Daemon, Tool, eventually, nsqd, our_command, post
 
 pytestmark = pytest.mark.process
 
@@ -118,43 +115,17 @@ def test_bench(user: User) -> None:
     assert 0 < found["latency_ms"]["p50"] <= found["latency_ms"]["max"]
 
 
-@contextmanager
-def started(node: Daemon, *words: str, **streams: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command in a process of its own, until the end of the block."""
-    line = [
-        sys.executable,
-        "-m",
-        "penstock.launch",
-        "penstock",
-        *words,
-        "--nsqd-http-address",
-        node.http,
-    ]
-    environ = {**os.environ, "XDG_CONFIG_HOME": "/nonexistent", "XDG_STATE_HOME": "/nonexistent"}
-    with subprocess.Popen(line, cwd=ROOT, env=environ, stderr=subprocess.PIPE, **streams) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def interrupted(process: subprocess.Popen[bytes]) -> tuple[int, bytes]:
-    """Press Ctrl-C. Returns the exit code, and the rest of standard error."""
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate()
-    return process.returncode, error
-
-
 @pytest.mark.parametrize("words", [("sub", "keys", "c"), ("read", "keys", "-f"), ("reserve", "keys")])
-def test_ctrl_c_ends_what_waits_for_more(user: User, words: tuple[str, ...]) -> None:
+def test_ctrl_c_ends_what_waits_for_more(user: User, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, "/nonexistent")
     post(user.node, "/topic/create", topic="keys", retention="1h")
     post(user.node, "/channel/create", topic="keys", channel="c")
     jobs = ("--job-address", user.jobs) if words[0] == "reserve" else ()
     user("put" if jobs else "pub", "keys", "x")
-    with started(user.node, *words, *jobs, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"x\n"
-        assert interrupted(process) == (130, b"")
+    with Tool(our_command("penstock"), *words, *jobs, "--nsqd-http-address", user.node.http) as tool:
+        eventually(lambda: tool.out)
+        assert (tool.stop(signal.SIGINT), tool.out[0], tool.lines) == (130, "x\n", [])
 
 
 def test_the_histogram_has_a_row_for_each_doubling() -> None:

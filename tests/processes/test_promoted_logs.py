@@ -1,7 +1,5 @@
 """Logs that another node leads than the one that published them: verified, promoted by an operator, handed over."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from contextlib import ExitStack
@@ -16,16 +14,7 @@ from tests.daemons import OK, Conversation, Daemon, eventually, nsqd, publish, r
 from tests.processes.test_cluster import node as node  # the fixture
 from tests.processes.test_cluster import nodes_of
 from tests.processes.test_cluster_chaos import again, create
-from tests.processes.test_failover import (
-    NodeMaker,
-    cluster_of,
-    figures,
-    log_of,
-    new_leader,
-    numbered,
-    received,
-    taken,
-)
+from tests.processes.test_failover import NodeMaker, cluster_of, figures, log_of, new_leader, numbered, received, taken
 
 pytestmark = pytest.mark.process
 

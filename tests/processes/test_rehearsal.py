@@ -1,7 +1,5 @@
 """docs/tutorials/failover.md is true: a node loses its disk, and has all messages again."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,16 +1,13 @@
 """docs/tutorials/failover.md is true: a node dies, one hangs, one is partitioned, and consumers get everything once."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 
 import pytest
 
-from tests.daemons import ROOT, eventually
+from tests.daemons import ROOT, Tool, eventually, our_command
 from tests.processes.test_penstock_up import free_offset
 from tests.processes.test_rehearsal import BLOCK, shell
-from tests.tools import Tool, our_command
 
 pytestmark = [pytest.mark.process, pytest.mark.campaign]
 

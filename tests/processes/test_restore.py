@@ -1,7 +1,5 @@
 """`penstock restore`: a data directory from a backup, with a log of its own that continues the old one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

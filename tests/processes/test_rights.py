@@ -1,7 +1,5 @@
 """nsqlookupd with an auth file. The rights of each HTTP route of nsqd are in tests/nsqd/http/test_rights.py."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from pathlib import Path
 

@@ -4,8 +4,6 @@ They may be in the files in which they were given, and on the command line on wh
 answers, statistics, options, debug routes, /proc, nor in what the daemons write.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import signal

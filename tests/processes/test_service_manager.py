@@ -1,7 +1,5 @@
 """The daemons report to the service manager that has started them."""
 
-from __future__ import annotations
-
 import signal
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A real worker of taskiq over a tube: every task is done at least once, whatever is killed."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 
@@ -46,7 +44,6 @@ def test_every_task_is_done_over_kills_of_the_worker_and_of_the_beanstalk_node(t
         with Jobs(address, watch=["work"]) as jobs:
             for _ in range(4):  # those that were at work are ready again: without them the others have a place
                 job = jobs.reserve(timeout_s=20)
-                assert job is not None
                 assert b"3600" in job.body
                 job.delete()
         with worker(tmp_path, address, *TASKIQ):

@@ -4,8 +4,6 @@ tests/nsqd/net/test_layers.py and tests/shared/http/test_secure.py test what is 
 tests/processes/test_nsqd.py tests the reload.
 """
 
-from __future__ import annotations
-
 import socket
 import ssl
 import struct

@@ -1,7 +1,5 @@
 """Real daemons on unix sockets: the requested files, their permissions, and clients known by the machine's user alone."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,15 +1,12 @@
 """Helpers for the tests of nsq_to_file as a process."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 from pathlib import Path
 
 import httpx
 
-from tests.daemons import Daemon, post
-from tests.tools import our_command
+from tests.daemons import Daemon, our_command, post
 
 OURS = our_command("nsq_to_file")
 QUICK = ("-sync-interval", "200ms")

@@ -73,7 +73,6 @@ def imported_at(main: str, place: str, *flags: str, lines: int = 1) -> list[set[
         [sys.executable, "-c", WATCHED.format(*place.split(":"), main), *flags],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
     ) as process:  # fmt: skip
-        assert process.stdout is not None
         found = [process.stdout.readline() for _ in range(lines)]
         process.kill()
     assert all(line.startswith("imported ") for line in found)
@@ -155,7 +154,7 @@ def test_the_server_is_imported_although_clients_have_taken_all_descriptors_they
     monkeypatch.setenv("LATE", str(late))
     command, few = [sys.executable, "-c", LATE_SERVER], lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
     with ExitStack() as stack:
-        node = stack.enter_context(nsqd(tmp_path / "data", command=command, preexec=few))
+        node = stack.enter_context(nsqd(tmp_path / "data", command=command, preexec_fn=few))
         client = stack.enter_context(node.connect("HTTP"))
         for _ in range(100):
             with suppress(ConnectionError):

@@ -23,7 +23,6 @@ def walked() -> dict[str, Walk]:
 def documented() -> dict[str, tuple[int, int, int, int]]:
     """Calls, files, crossings and bytecodes by command, as ARCHITECTURE.md has them."""
     table = TABLE.search((ROOT / "ARCHITECTURE.md").read_text())
-    assert table is not None
     names, calls, bytecodes = (row.removeprefix("| ").split(" | ") for row in table.groups())
     found = {}
     for name, cell, count in zip(names, calls, bytecodes, strict=True):

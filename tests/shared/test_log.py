@@ -124,7 +124,6 @@ def test_the_next_line_is_preceded_by_what_was_left_out(stream: io.StringIO, now
 
 
 def test_the_timer_and_the_end_report_lines_left_out(stream: io.StringIO, now: Now, flooded: LimitedHandler) -> None:
-    assert flooded._timer is not None
     assert flooded._timer.daemon
     flooded._timer.cancel()
     now.time = WINDOW

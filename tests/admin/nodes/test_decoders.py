@@ -67,7 +67,6 @@ def test_the_tree_has_keys_values_and_kinds() -> None:
 def test_msgpack_has_more_kinds_of_values() -> None:
     packed = msgpack.packb({1: b"\xff\0", "t": msgpack.Timestamp(7, 5), "e": msgpack.ExtType(3, b"abc")})
     found = decode(packed)
-    assert found.tree is not None
     assert {node.key: node.value for node in found.tree.children} == {
         "1": "2 bytes: ff 00", "t": "time 7.000000005 s", "e": "extension 3, 3 bytes: 61 62 63",
     }  # fmt: skip

@@ -19,8 +19,6 @@ from tests.cases import each
 
 pytestmark = pytest.mark.process
 
-ORDERS = '[[role]]\nname = "orders"\nrules = [{ verbs = ["stats", "act"], topics = ["orders.*"] }]\n'
-
 
 @pytest.fixture
 def provider() -> Iterator[FakeProvider]:

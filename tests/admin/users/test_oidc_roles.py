@@ -53,7 +53,6 @@ def test_an_identity_may_what_its_roles_allow_together(tmp_path: Path) -> None:
 def test_a_role_and_a_task_of_a_user_change_with_the_file(tmp_path: Path) -> None:
     users = keyring(tmp_path, ORDERS)
     access = Access(AdminOptions(oidc_issuer="https://x", oidc_role=("a=orders",)), users)
-    assert access.oidc is not None
     began = access.oidc.identity("ann", ("orders",))
     assert began is not None
     for text, allowed in (

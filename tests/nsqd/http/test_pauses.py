@@ -17,12 +17,6 @@ def pauses(node: LocalNode) -> dict[str, Any]:
     return get(node, "/pauses")
 
 
-def is_paused(node: LocalNode, channel: str = "") -> bool:
-    (topic,) = get(node, "/stats", format="json", topic="t")["topics"]
-    found = next(one for one in topic["channels"] if one["channel_name"] == channel) if channel else topic
-    return bool(found["paused"])
-
-
 def wall(node: LocalNode) -> int:
     return node.clock.wall // SECOND
 

@@ -5,8 +5,6 @@ import pytest
 from tests.local_node import LocalNode
 from tests.nsqd.http.asking import get, post
 
-SECOND = 1_000_000_000
-
 
 def test_what_the_log_holds() -> None:
     node = LocalNode("-data-path", "/data")

@@ -23,7 +23,6 @@ class HttpBench(Bench):
         super().__init__(Node(store=SlowStore))
         broker = self.node.broker
         self.topic = broker.topic("t")
-        assert isinstance(broker.store, SlowStore)
         self.store = broker.store
         context = Context(
             broker, 1000, 5000, lambda body: None, lambda host: True, lambda: True, lambda *_: None, lambda *_: None

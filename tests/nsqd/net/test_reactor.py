@@ -10,7 +10,6 @@ import trio
 
 from nsqd.net.acceptor import ACCEPT_PAUSE
 from nsqd.net.connection import DRAIN_TIME, Connection
-from nsqd.net.promised import HttpReplies
 from nsqd.net.reactor import MAX_RECEIVED, READ_SIZE
 from nsqd.protocols.nsq.settings import Settings
 from nsqd.storage.memory import MemoryReader, MemoryStore, MemoryTopic
@@ -72,16 +71,6 @@ def test_emfile_pauses_accepting_and_keeps_what_there_is(bench: Bench) -> None:
 def slow_bench() -> tuple[Bench, SlowStore]:
     bench = Bench(Node(store=SlowStore))
     return bench, bench.node.store
-
-
-def call(bench: Bench, outcomes: list[str], name: str) -> None:
-    """Have a call over HTTP publish. Its outcome is appended to `outcomes`."""
-    bench.http.append(
-        HttpReplies(lambda: outcomes.append(f"{name}: done"), lambda: outcomes.append(f"{name}: refused"))
-    )
-    bench.node.broker.topic("t").publish([b"y"], 1)
-    bench.reactor.wake()
-    bench.turn()
 
 
 def test_a_reply_waits_for_its_own_commit_and_not_for_later_ones() -> None:

@@ -200,8 +200,6 @@ class SimNode:
             least_epoch=least_epoch,
         )
         self.end = self.log.writer.written.position  # where the log ended
-        assert isinstance(self.log.syncer, SteppedSyncer)
-        assert isinstance(self.log.cache, SteppedCache)
         self.syncer, self.cache = self.log.syncer, self.log.cache
         self.syncer.random, self.store = random, self.log.store
         ids = IdSource(number, max(first_id, self.log.start_results.lease, least_id()), self.store.lease)
@@ -220,11 +218,7 @@ class SimNode:
             recover(self.broker, picture, clock.now)
         self.broker.commit()
         self.log.serve(self.broker)
-        cleaner = self.log.tidying._cleaner
-        assert isinstance(cleaner, SteppedCleaner)
-        self.cleaner, spare = cleaner, self.log.writer._spare
-        assert isinstance(spare, SteppedSpare)
-        self.spare = spare
+        self.cleaner, self.spare = self.log.tidying._cleaner, self.log.writer._spare
 
     def _wake(self) -> None:
         self.woken = True

@@ -14,11 +14,7 @@ settings.configure(
         "default": {
             "BACKEND": "penstock.django.backend.PenstockBackend",
             "QUEUES": ["default", "mail"],
-            "OPTIONS": {
-                "ADDRESS": os.environ.get("BROKER", "127.0.0.1:11300"),
-                "MAX_ATTEMPTS": 2,
-                "FIRST_DELAY_S": 0,
-            },
+            "OPTIONS": {"ADDRESS": os.environ.get("BROKER", "127.0.0.1:11300"), "MAX_ATTEMPTS": 2, "FIRST_DELAY_S": 0},
         },
         "other": {"BACKEND": "django_tasks.backends.dummy.DummyBackend"},
         "wrong": {"BACKEND": "penstock.django.backend.PenstockBackend", "OPTIONS": {"ADDRES": "x"}},

@@ -121,13 +121,7 @@ def test_jobs_without_a_task_are_buried(backend: PenstockBackend, node: Daemon) 
     assert site.DONE == ["a task"]
 
 
-@each(
-    "arguments, error",
-    [
-        (("--backend", "other"), "is not"),
-        (("--threads", "0"), "at least 1"),
-    ],
-)
+@each("arguments, error", [(("--backend", "other"), "is not"), (("--threads", "0"), "at least 1")])
 def test_flags_that_do_not_fit_are_refused(arguments: tuple[str, ...], error: str, backend: PenstockBackend) -> None:
     with pytest.raises(CommandError, match=error):
         call_command("penstock_worker", *arguments)

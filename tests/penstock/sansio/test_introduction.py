@@ -266,7 +266,6 @@ def test_a_context_only_for_tls_and_the_least_version(authority: Authority, capl
     assert "without tls_v1 connections are not encrypted" in caplog.text
     for version, least in (("", "TLSv1_2"), ("tls1.0", "TLSv1_2"), ("tls1.2", "TLSv1_2"), ("tls1.3", "TLSv1_3")):
         context = client_context(Settings(tls_v1=True, tls_min_version=version))
-        assert context is not None
         assert (context.minimum_version.name, context.verify_mode) == (least, ssl.CERT_REQUIRED)
         assert context.check_hostname
 

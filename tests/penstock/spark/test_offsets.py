@@ -126,7 +126,6 @@ def test_a_reader_finishes_the_old_log_before_it_goes_on_in_the_new_one() -> Non
     assert old_log(drained, None, [AT_NEW_LEADER]) is None
     longer = TopicRange("third", "old", 0, 24, (), REPLICA)
     left = old_log(before, RETURNED, [longer])
-    assert left is not None
     assert left.next == 20, "what follows is the new log's"
 
 

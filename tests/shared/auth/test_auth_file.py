@@ -170,7 +170,6 @@ def test_names_that_differ_in_case_only_are_found() -> None:
     found = parse(text + '[[certificate]]\nname = "BOB"\nsubject = "CN=b"\nroles = ["viewer"]\n')
     assert found.twins() == [("ann", "Ann"), ("bob", "BOB")]
     twin = found.twin("bOb")
-    assert twin is not None
     assert (twin.name, twin.kind) == ("bob", "token")
     assert found.twin("bobby") is None
 

@@ -112,7 +112,6 @@ def test_users_certificates_and_sockets(tmp_path: Path) -> None:
     )
     keyring = world.keyring
     found = keyring.user("ann")
-    assert found is not None
     assert found[1] == "$argon2id$x"
     assert keyring.user("bob") is None
     assert keyring.with_certificate("CN=c", []) == keyring.named("c", "certificate")

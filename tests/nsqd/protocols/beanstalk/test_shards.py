@@ -72,7 +72,6 @@ def test_release_bury_kick_and_peek_act_on_the_log_of_the_job(wire: Wire) -> Non
     assert wire.ask(b"peek-delayed\r\n") == b"FOUND %d 3\r\njob\r\n" % number
     assert wire.ask(b"kick-job %d\r\n" % number) == b"KICKED\r\n"
     tube = log.broker.tubes.tube("default")
-    assert tube is not None
     assert tube.counts() == (1, 0, 0, 0)
     assert wire.ask(b"move-job %d elsewhere\r\n" % number) == b"MOVED %d\r\n" % (OWN + 1)
     assert tube.counts() == (0, 0, 0, 0)

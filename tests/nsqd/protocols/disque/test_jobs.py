@@ -34,7 +34,6 @@ def test_an_id_contains_ttl_and_retry(wire: Wire, options: tuple[str | int, ...]
     job_id = wire.add("q", b"", *options)
     assert job_id.endswith("-" + suffix)
     shown = wire.show(job_id)
-    assert shown is not None
     assert shown["retry"] == retry
 
 
@@ -46,7 +45,6 @@ def test_a_wait_ends_when_its_time_is_over_and_a_delay_is_waited_for(wire: Wire)
     assert wire.node.broker.tubes.waiters.count == 0
     job_id = wire.add("q", b"x", "DELAY", 3)
     shown = wire.show(job_id)
-    assert shown is not None
     assert (shown["state"], shown["delay"], shown["next-requeue-within"]) == (b"active", 3, 3000)
     assert wire.do("QLEN", "q") == 0
     wire.replies(request("GETJOB", "TIMEOUT", 3000, "FROM", "q"))

@@ -80,7 +80,6 @@ def test_a_stranger_is_refused_every_command(secret: bytes) -> None:
         assert not secret or wire.ask(secret) == REFUSED
         assert wire.ask(line_of(verb)) == REFUSED, verb
     tube = node.broker.tubes.tube("work")
-    assert tube is not None
     assert tube.jobs.count == 1
     assert Wire().ask(secret) == b"UNKNOWN_COMMAND\r\n" * bool(secret), "without an auth file the command is not known"
 

@@ -66,6 +66,20 @@ def test_what_is_read_back_keeps_to_the_budget_though_nothing_is_published() -> 
     assert BUDGET // 2 < most <= BUDGET + 2 * 1024 * 300  # and what one turn brings
 
 
+def test_a_turn_reads_few_extents_and_none_that_the_thread_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "MOST_INLINE", 2)
+    node = new_node()
+    node.broker.topic("a").channel("slow")
+    for _ in range(20):
+        node.publish(500, "a", BODY)
+    node = restarted(node)
+    node.disk.cached, journal = 1.0, node.broker.topics["a"].journal
+    first, second, third, *_ = (one.first for one in journal.sequence.extents)
+    assert [journal.read(one) is not None for one in (first, second, third)] == [True, True, False]
+    node.turn()
+    assert journal.read(third) is None  # the thread reads it
+
+
 def test_what_could_not_be_written_yet_is_never_given_up() -> None:
     node = new_node()
     node.publish(1, "slow", BODY)

@@ -67,8 +67,8 @@ class Backlog:
 def test_a_finished_backlog_goes_though_nothing_is_written_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tidying, "SLICE", 0)  # a scan counts one topic a turn
     node = new_node()
-    for name in ("u", "v", "w"):
-        node.broker.topic(name)
+    for number in range(200):  # two checkpoints of them are larger than CHEAP
+        node.broker.topic(f"another{number}")
     backlog = Backlog(node, 1000)
     rest(node, 60)
     assert files(node) > 500_000

@@ -12,16 +12,7 @@ from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.writer import Writer
 from tests.cases import each
 from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.small_log import (
-    EPOCH,
-    LOG_ID,
-    frozen_clock,
-    log_of,
-    new_disk,
-    new_writer,
-    read,
-    write,
-)
+from tests.nsqd.storage.small_log import EPOCH, LOG_ID, frozen_clock, log_of, new_disk, new_writer, read, write
 
 ONLY = segment_name(0, 0)
 
