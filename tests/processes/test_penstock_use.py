@@ -34,8 +34,6 @@ class User:
         sock = node.connect("BEANSTALK")
         self.jobs = "{}:{}".format(*sock.getpeername())
         sock.close()
-        for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
-            monkeypatch.setenv(name, "/nonexistent")
 
     def __call__(self, *words: str, stdin: bytes = b"", code: int = 0) -> tuple[str, str]:
         """Return standard output and standard error."""
@@ -130,8 +128,7 @@ def started(node: Daemon, *words: str, **streams: Any) -> Iterator[subprocess.Po
         "--nsqd-http-address",
         node.http,
     ]
-    environ = {**os.environ, "XDG_CONFIG_HOME": "/nonexistent", "XDG_STATE_HOME": "/nonexistent"}
-    with subprocess.Popen(line, cwd=ROOT, env=environ, stderr=subprocess.PIPE, **streams) as process:
+    with subprocess.Popen(line, cwd=ROOT, stderr=subprocess.PIPE, **streams) as process:
         try:
             yield process
         finally:
