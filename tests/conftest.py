@@ -14,7 +14,6 @@ import os
 import re
 import ssl
 import sys
-import tempfile
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -37,11 +36,6 @@ settings.register_profile(
 )
 # Now: conftest.py files of the directories that are named import tests before pytest_configure.
 settings.load_profile("penstock")
-
-# Commands find no contexts of the user who runs the tests, and note none there.
-_home = tempfile.TemporaryDirectory()
-os.environ |= {"XDG_CONFIG_HOME": f"{_home.name}/config", "XDG_STATE_HOME": f"{_home.name}/state"}
-os.environ.pop("PENSTOCK_CONTEXT", None)
 
 # httpx.get makes a client, and a client an SSL context with all authorities of the world: 30 ms of CPU, ten times what a
 # request to a daemon takes. Clients that want nothing special share one.
