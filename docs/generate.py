@@ -21,7 +21,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -288,12 +288,14 @@ def _need(need: Need) -> str:
     return need.verb.name.lower() if need.verb is not None else "" if need.is_open else "any"
 
 
-def _arguments(declared: Iterable[Argument]) -> str:
+def _arguments(declared: Sequence[Argument]) -> str:
     """Return the arguments of a route: their names, which of them may be left out, and what values must be."""
-    return ", ".join(
+    cells = [
         f"`{one.name}`{'' if one.default is REQUIRED else '?'}{f' ({one.expected})' if one.expected else ''}"
         for one in declared
-    )
+        if one.name not in SETTINGS
+    ]
+    return ", ".join([*cells, "[settings](#topicconfig)"] if len(cells) < len(declared) else cells)
 
 
 def _words(arguments: str) -> str:
