@@ -10,14 +10,13 @@ import os
 import re
 import sys
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, cast
 
 import httpx
 
 from apps.node_client import add_address, open_client, why_refused
-from shared.chunks import ChunkReader
 from shared.files import sync_directory
 from shared.terminal.commands import CommandError, Commands, make_command
 
@@ -123,6 +122,27 @@ def unpack(answer: httpx.Response, target: Path) -> tuple[int, int]:
     sync_directory(target / "log")
     sync_directory(target)
     return count, size
+
+
+class ChunkReader:
+    """The body of a response as the file object that tarfile reads in its mode `r|`."""
+
+    def __init__(self, chunks: Iterable[bytes], progress: Callable[[int], None] | None = None) -> None:
+        """`chunks`: only the last may be empty. `progress` is called after each read with the number of bytes so far."""
+        self.count = 0  # bytes that were read
+        self._chunks = iter(chunks)
+        self._held = b""
+        self._progress = progress
+
+    def read(self, size: int) -> bytes:
+        """Return the next `size` bytes, or fewer at the end. Raises what the chunks raise."""
+        while len(self._held) < size and (chunk := next(self._chunks, b"")):
+            self._held += chunk
+        part, self._held = self._held[:size], self._held[size:]
+        self.count += len(part)
+        if self._progress is not None:
+            self._progress(self.count)
+        return part
 
 
 def _progress(total: int) -> Callable[[int], None] | None:

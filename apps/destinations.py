@@ -69,7 +69,7 @@ class RoundRobin:
 
 @dataclass(slots=True)
 class _Host:
-    """One destination of a HostPool."""
+    """A destination of a HostPool: whether requests to it work, and how long they took."""
 
     name: str
     dead: bool = False

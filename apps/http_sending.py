@@ -98,7 +98,7 @@ class Form:
 
 
 class Sender:
-    """The connections of one thread."""
+    """Sends requests for one thread, over connections that are kept for the next ones."""
 
     def __init__(self, form: Form) -> None:
         self._form = form
@@ -250,7 +250,7 @@ class Stream:
 
 
 class _Answer(io.RawIOBase):
-    """The bytes of one answer."""
+    """A response as a file, for http.client. A read after the deadline of the stream raises TimeoutError."""
 
     def __init__(self, stream: Stream) -> None:
         super().__init__()

@@ -26,7 +26,7 @@ class Sends(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """One message and its request."""
+    """A message that waits for its request to be sent and answered."""
 
     message: Message
     since: float  # when the message was received or touched, in monotonic s
@@ -36,7 +36,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of one request."""
+    """The result of the request of a message: how long it took, and the error."""
 
     item: Item
     seconds: float
@@ -44,7 +44,7 @@ class Result:
 
 
 class Requester:
-    """The worker of one thread."""
+    """Sends the requests of messages, one after the other, in a thread of its own."""
 
     def __init__(self, sender: Sends, errors: type[Exception], is_get: bool) -> None:
         self._sender = sender
@@ -117,7 +117,7 @@ class Requesting:
                 message.finish()
 
     def dispatch(self, now: float) -> None:
-        """Give messages to free threads."""
+        """Give each waiting message to a free thread, with an address, until no thread is free."""
         while self._waiting and self._workers.free > 0:
             address = self._choice.choose(now, self._names)
             assert address is not None, "no address is ever busy"

@@ -21,7 +21,7 @@ IDLE_S = 5.0  # how long a thread waits for a job before it calls `idle`; a hear
 
 
 class Worker(Protocol[J, R]):
-    """The work of one thread."""
+    """The part of a thread that does jobs, one after the other."""
 
     def work(self, job: J) -> R:
         """Do one job. It may wait, and raises nothing that the job or a peer can cause."""

@@ -109,18 +109,13 @@ def _head() -> str:
 
 
 def _executed() -> Iterator[str]:
-    """Yield the parts with executed examples."""
+    """Yield the parts with executed examples: a table of the commands, and one session in which all are used."""
     about = _abouts(terminal_parser())
     with _terminal() as terminal:
         for group, lines in EXAMPLES.items():
-            yield f"## {group}\n"
-            seen = ""
-            for line in lines:
-                name = line.split()[0]
-                if name != seen:
-                    yield f"### {name}\n\n{about[name]}.\n"
-                seen = name
-                yield _run(terminal, line)
+            yield f"## {group}\n\n| command | what it does |\n|---|---|"
+            yield from (f"| `{name}` | {about[name]} |" for name in dict.fromkeys(line.split()[0] for line in lines))
+            yield "\n```console\n" + "\n".join([_run(terminal, line) for line in lines]) + "```\n"
             if group == ACT:
                 yield from _shown()
 
@@ -152,7 +147,7 @@ def _abouts(parser: argparse.ArgumentParser) -> dict[str, str]:
 
 
 def _run(terminal: Terminal, line: str) -> str:
-    """Return a command and its output as a block, standard error last, and its exit code if it is not 0."""
+    """Return a command and its output, standard error last, and its exit code if it is not 0."""
     words = line.split()
     if CLIENT in words:
         [client] = terminal.rows("clients", "orders")
@@ -160,7 +155,7 @@ def _run(terminal: Terminal, line: str) -> str:
     code, out, error = terminal(*words)
     lines = [*out.splitlines(), *error.splitlines(), *([f"(exit code {code})"] if code else [])]
     printed = "".join(f"{one}\n" if len(one) <= WIDTH else f"{one[: WIDTH - 3]}...\n" for one in lines)
-    return f"```console\n$ penstock {' '.join(words)}\n{printed}```\n"
+    return f"$ penstock {' '.join(words)}\n{printed}"
 
 
 class _Output:

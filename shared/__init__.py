@@ -14,8 +14,8 @@ The packages, each of which imports only those below it:
 
 Further modules: the log (`log` over `repeats` and `lossy_stream`); `files` (writes that survive a power cut) and `sealed_json`
 (with a checksum); bounds and statistics (`budget`, `connection_limiter`, `histogram`); `text`, and `json_fields` of answers;
-`topic_config` (the settings of topics, one row each) over `retry`; `chunks` (an HTTP response as a file object); `foreign`
-(clients of other protocols at the wrong port); `version`.
+`topic_config` (the settings of topics, one row each) over `retry`; `foreign` (clients of other protocols at
+the wrong port); `version`.
 
 This package imports no room, and neither penstock.client nor penstock.launch.
 """

@@ -84,7 +84,7 @@ class Budget:
         return self._used >= self._limit
 
     def figures(self) -> BudgetFigures:
-        """Return a snapshot."""
+        """Return the limit, the bytes in use, the most that were in use, and the number of refusals."""
         with self._lock:
             return BudgetFigures(self._limit, self._used, self._peak, self._refused)
 

@@ -18,9 +18,8 @@ from admin.nodes.views import Row, absent_row, drain_rank, topic_row, with_rates
 from shared.json_fields import JsonObject, number, numbers, text
 
 TOTALS = ("channels", "depth", "in_flight", "deferred", "buried", "clients", "messages")
-COLUMNS: dict[str, tuple[str, ...]] = {  # the columns that an order needs
+_NEEDED: dict[str, tuple[str, ...]] = {  # the columns that an order needs, unless it is the column of its name
     "name": (),
-    **{name: (name,) for name in (*TOTALS, "requeued", "timed_out", "oldest")},
     "rate_in": ("messages",),
     "rate_out": ("messages", "held", "buried", "channels"),
     "drain": ("depth", "held", "drain"),
@@ -30,6 +29,11 @@ _COUNTS = ("messages", "held", "buried")  # that the rates of a row are made of
 MOST_NAMES = 100  # names shown of paused topics and channels
 
 Values = dict[str, int]  # by topic
+
+
+def columns_for(order: str) -> tuple[str, ...]:
+    """Return the columns to ask nodes for, to list topics in an order: see nsqd/http/overview.py."""
+    return _NEEDED.get(order, (order,))
 
 
 @dataclass(slots=True)
@@ -140,7 +144,7 @@ def _is_comparable(now: Overview, before: Overview, seconds: float, sort: str) -
     """Return whether rates can be computed: the same nodes answered both times, with the columns that are needed."""
     if seconds <= 0 or now.answered != before.answered:
         return False
-    return all(column in before.columns and column in now.columns for column in COLUMNS[sort] if column != "drain")
+    return all(column in before.columns and column in now.columns for column in columns_for(sort) if column != "drain")
 
 
 def _ranks(now: Overview, before: Overview | None, seconds: float, sort: str) -> Mapping[str, float]:

@@ -17,7 +17,7 @@ from admin.alarms.subject import Place
 from admin.nodes.cluster import AllFailed, Producer
 from admin.nodes.inventory import NodeRecord, NodeState
 from admin.nodes.loads import NodeLoad
-from admin.nodes.overview import COLUMNS, Overview, ordered, overview_of
+from admin.nodes.overview import Overview, columns_for, ordered, overview_of
 from admin.nodes.queries import SELDOM
 from admin.nodes.upstreams import UpstreamError
 from admin.nodes.views import (
@@ -186,7 +186,7 @@ class NodePages:
         producer = await queries.node(address)
         penstock_nodes = await queries.penstock_nodes([producer])
         having, order = asked.get("q", "")[:64], tables.NODE_TOPICS.order(asked)
-        overview, totals = await self._of_node(producer, COLUMNS[order.key], is_penstock=bool(penstock_nodes))
+        overview, totals = await self._of_node(producer, columns_for(order.key), is_penstock=bool(penstock_nodes))
         visible = who.visible(overview.names)
         names = ordered(visible, overview, None, 0.0, having, order.key, order.is_descending)
         shown, page, pages = page_of(names, whole(asked.get("page", "1")))

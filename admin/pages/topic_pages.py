@@ -14,7 +14,7 @@ from admin.alarms.pages import AlarmPages
 from admin.alarms.rules import Severity
 from admin.nodes.cluster import AllFailed, Stats
 from admin.nodes.merge import merged_topic
-from admin.nodes.overview import COLUMNS, RATES, Overview, ordered, rated, rates
+from admin.nodes.overview import RATES, Overview, columns_for, ordered, rated, rates
 from admin.nodes.response_cache import CachedAnswer
 from admin.nodes.upstreams import UpstreamError
 from admin.nodes.views import Row, age, channel_row, count, left_out, page_of, reader_rows, whole, with_rate, with_rates
@@ -52,7 +52,7 @@ class TopicPages:
         registered = await self._registered()
         # With the names from nsqlookupd not every node has to be asked; unless it is down, or was just restarted.
         has_names = sort == "name" and bool(registered) and queries.is_all_registered()
-        columns = None if has_names else COLUMNS[sort]
+        columns = None if has_names else columns_for(sort)
         overview = await queries.overview_or_stale(columns)
         is_pending = overview is None and has_names  # names and rows are known; sums follow with the next refresh
         cached = overview or (CachedAnswer(Overview()) if is_pending else await queries.overview(columns))

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from admin.nodes.merge import LONGEST_NAME
-from admin.nodes.overview import COLUMNS as NEEDED
-from admin.nodes.overview import TOTALS, ordered, rated
+from admin.nodes.overview import TOTALS, columns_for, ordered, rated
 from admin.nodes.views import Row, count, rate
 from admin.terminal.arguments import add_command, duration
 from admin.terminal.session import Session
@@ -115,7 +114,7 @@ async def _round(session: Session, view: View, most: int) -> tuple[list[Row], di
     """Return the first rows of a view, with rates once there was a round before, and the sums of all topics."""
     session.missing.clear()
     order = view.order
-    columns = tuple(dict.fromkeys((*ALL, *NEEDED[order])))
+    columns = tuple(dict.fromkeys((*ALL, *columns_for(order))))
     cached = await session.queries.overview(columns)
     session.take(cached.now)
     names = ordered(cached.now.names, cached.now, cached.before, cached.seconds, view.pattern, order, order != "name")

@@ -15,7 +15,7 @@ from shared.auth.auth_file import NAME, parse
 from shared.auth.edit import Value, changed, patterns_of, removed
 from shared.auth.tokens import digest, new_token
 from shared.files import replace_text
-from shared.terminal.commands import Parser
+from shared.terminal.commands import Parser, run_on_file
 
 LEAST_PASSWORD = 8  # characters
 _ROLES = ", ".join(ROLES[1:])
@@ -23,13 +23,7 @@ _ROLES = ", ".join(ROLES[1:])
 
 def main() -> int:
     """Run the command and return the exit code: 0, 1 if the file cannot be used, 2 for wrong arguments."""
-    arguments = _parser().parse_args()
-    try:
-        found: int = arguments.run(arguments)
-    except (OSError, ValueError) as error:
-        print(f"penstock users: {arguments.file}: {getattr(error, 'strerror', None) or error}", file=sys.stderr)
-        return 1
-    return found
+    return run_on_file(_parser())
 
 
 def _parser() -> argparse.ArgumentParser:

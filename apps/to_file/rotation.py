@@ -9,7 +9,7 @@ from shared.values import SECOND, format_duration
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one file."""
+    """The size and the age at which a file ends and the next one begins."""
 
     size: int = 0  # bytes before compression, -rotate-size; 0 or less: no limit
     interval: float = 0.0  # seconds since it was opened, -rotate-interval; 0 or less: no limit

@@ -122,7 +122,7 @@ class _TracedJournal:
 
 
 class _TracedTopic(_TracedJournal):
-    """A TopicJournal."""
+    """A TopicJournal that adds to the trace of a message each verb that is about it."""
 
     def publish(
         self,
@@ -164,7 +164,7 @@ class _TracedTopic(_TracedJournal):
 
 
 class _TracedReader(_TracedJournal):
-    """A ReaderJournal."""
+    """A ReaderJournal that does the same for one reader of the topic."""
 
     def __init__(self, journal: ReaderJournal, trace: Trace, topic: int, where: str, start: int) -> None:
         super().__init__(journal, trace, topic, where)

@@ -27,7 +27,7 @@ MOST_COUNT = 100  # bytes of an answer such as {"deleted": 3}
 
 
 def audited(routes: Iterable[Route], note: Note) -> list[Route]:
-    """Return the routes, each recorded."""
+    """Return the routes with handlers that note the requests and refusals in the audit trail."""
     return [replace(route, handler=_audited(route, note)) for route in routes]
 
 

@@ -4,13 +4,13 @@
     POST /topic/cursor?topic=t&name=n[&to=PLACE][&owner=o][&hold=24h][&hold_bytes=N][&log=ID]    make it, or change it
     POST /topic/cursor/delete?topic=t&name=n[&owner=o][&log=ID]
 
-A PLACE is one of those in read_back.py; a new cursor is at the earliest message unless `to` says otherwise. Messages that a
+A PLACE is as for /topic/read; a new cursor is at the earliest message unless `to` says otherwise. Messages that a
 cursor has not passed are retained for `hold` after their publish, and within the newest `hold_bytes`, even when the topic's
 retention has passed them: within both bounds if both are given. So an abandoned cursor does not fill the disk. A cursor with an
 owner is moved and deleted only by requests that name that owner: 403 OTHER_OWNER. 409 NOT_RETAINED if the topic retains
 nothing, 429 TOO_MANY_CURSORS beyond 100 in a topic.
 
-`log` is as in read_back.py. A promoted log has the cursors that it had at its node, and they hold its messages here. Those of a
+`log` is as for /topic/read. A promoted log has the cursors that it had at its node, and they hold its messages here. Those of a
 replica can be listed, and not be changed: 409 READ_ONLY_LOG.
 """
 

@@ -9,8 +9,9 @@
 `pause_left` is how many s the tube stays paused, and `tube` is its row in /tubes; `id` is beanstalkd's, and `disque_id`
 that of Disque's clients; `age`, `ttr`, `ttl_left` of jobs that have a time to live and, for jobs that are reserved or delayed,
 `time_left` are in s. `ttr` 0: the job is delivered once at most. `total` counts all jobs in that state; `next` is present if
-there are more: give it as `after`. The order of the jobs is described in nsqd/core/work_queue/listing.py, and their bodies in
-nsqd/http/inspection.py. A job that cannot be read has no body_size.
+there are more: give it as `after`. Ready jobs come in the order in which they would be reserved, delayed and reserved ones in
+that of their due times, buried ones in that in which they would be kicked; of more than 2,000 jobs the others come by age. A
+body that does not fit into the answer is left out. A job that cannot be read has no body_size.
 
     POST /tube/jobs/delete?tube=NAME&id=1,2,3     delete jobs, in whatever state they are; ids of Disque are taken, too
     POST /tube/jobs/kick?...                      make buried and delayed jobs ready

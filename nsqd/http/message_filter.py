@@ -1,12 +1,4 @@
-"""Filters of a listing of messages: which of them a request asks for. Pure.
-
-    [&min_attempts=N][&published_before=NS][&published_after=NS][&reason=TEXT][&header=NAME or NAME=VALUE][&contains=TEXT]
-
-Times are ns since the epoch. `reason` is a part of the reason for which a message is buried, `contains` a part of the id, of
-the key, of the first 64 KiB of the body, or of a header, both in any case of letters. `header` is the name of a header, in
-any case, and perhaps its exact value. A message that cannot be read meets no condition about its time or content, and one
-that waits for its copies meets none about its content.
-"""
+"""Filters of a listing of messages, as messages.py describes them. Pure."""
 
 from __future__ import annotations
 

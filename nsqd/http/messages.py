@@ -13,8 +13,11 @@ flight to a client that is still connected have "client": {"client_id", "hostnam
 /stats. A message that cannot be read has no id. In a cluster, a message that waits for its copies is listed with
 `waiting_for_copies`: true, without body and headers.
 
-With a filter (nsqd/http/message_filter.py) the answer has only those of the `limit` messages that match, and "scanned": how
-many it looked at. `header` and `contains` ask about contents: they need the right to read, as a preview does.
+With filters the answer has only those of the `limit` messages that meet all of them, and "scanned": how many it looked at.
+Times are ns since the epoch. `reason` is a part of the reason for which a message is buried, `contains` a part of the id, of
+the key, of the first 64 KiB of the body, or of a header, both in any case of letters. `header` is NAME or NAME=VALUE: the name
+in any case, the value as a whole. A message that cannot be read meets no condition about its time or content, and one that
+waits for its copies meets none about its content. `header` and `contains` need the right to read, as a preview does.
 
     GET /channel/message?topic=t&channel=c&offset=7[&format=json]    the body of one message, as application/octet-stream
 

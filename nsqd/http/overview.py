@@ -31,8 +31,7 @@ change. Channel "" has the messages of the topic that no channel was given.
 
 The ages are when the message that is next to be delivered was published, ns since the epoch; 0: nothing is ready. `buried`
 counts the messages that are buried, in channels that have any; `changes`, of all channels of which it is known, the `change`
-and `seconds` of /topics/rows. nsqd/core/observation/backlog_age.py says how exact the ages
-are. 404 TOPIC_NOT_FOUND.
+and `seconds` of /topics/rows. The age of a message that is on disk only is an estimate. 404 TOPIC_NOT_FOUND.
 
 The trio thread looks at a limited number of topics and channels in a row, so that ten thousand stall no turn; the HTTP thread
 does the rest.

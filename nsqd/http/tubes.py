@@ -12,8 +12,7 @@ jobs that ever came), `using_count` and `watching_count` (clients; those of Disq
 (clients and other nodes that wait for a job), of which `disque_waiting_count` are clients of Disque and `node_waiting_count`
 other nodes of the cluster, `queue_paused` (in, out, all or none: the pause of the queue), `pause_left` in s (4294967295: until
 the pause is ended), and `oldest` and `oldest_job`: when the oldest ready job, and the oldest in any state, were put, ns since
-the epoch; 0: there is none. /stats has the same about a topic that is a tube. For the jobs in tubes see
-nsqd/http/jobs.py.
+the epoch; 0: there is none. /stats has the same about a topic that is a tube, /tube/jobs the jobs in it.
 """
 
 import time

@@ -309,7 +309,7 @@ class JobHolder(Generic[C]):
         return max(0.0, nearest - monotonic())
 
     def _watch(self, tubes: tuple[str, ...]) -> None:
-        """Watch exactly these tubes."""
+        """Watch `tubes` and ignore all others."""
         for tube in tubes:
             if tube not in self._jobs.watching:
                 self._jobs.watch(tube)

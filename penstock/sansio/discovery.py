@@ -27,7 +27,7 @@ SILENT_S = 10.0  # between two requests to a nsqlookupd that does not answer; 0.
 
 @dataclass(frozen=True, slots=True)
 class LookupAnswer:
-    """The content of a response."""
+    """The addresses that a nsqlookupd names for a topic."""
 
     addresses: frozenset[str]  # of the nsqds that have the topic
     version: str = ""  # to be sent with a long poll; "" if the nsqlookupd answers none
@@ -37,18 +37,9 @@ class Discovery:
     """The polls of one client, which asks its `count` nsqlookupds one after another. Times are in s, by the caller's clock."""
 
     __slots__ = (
-        "_answers",
-        "_ask_at",
-        "_frequent",
-        "_gap",
-        "_next_at",
-        "_polled_at",
-        "_random",
-        "_settings",
-        "_silent",
-        "_watch_at",
-        "_watch_gaps",
-    )
+        "_answers", "_ask_at", "_frequent", "_gap", "_next_at", "_polled_at", "_random", "_settings", "_silent",
+        "_watch_at", "_watch_gaps",
+    )  # fmt: skip
 
     def __init__(self, settings: Settings, random: Random, count: int) -> None:
         self._settings = settings

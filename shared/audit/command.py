@@ -43,14 +43,16 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="penstock audit", description="Check and show audit files." + EXPLANATION)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    verify = commands.add_parser("verify", help="check that the lines of one or several files form one chain")
-    show = commands.add_parser("show", help="print the records as a table, without a check")
-    for command, run in ((verify, _verify), (show, _show)):
+    for name, run, text in (
+        ("verify", _verify, "check that the lines of one or several files form one chain"),
+        ("show", _show, "print the records as a table, without a check"),
+    ):
+        command = commands.add_parser(name, help=text, description=text)
         command.add_argument("file", nargs="+", type=Path, help="the oldest file first; .gz is unpacked")
         command.set_defaults(run=run)
-    show.add_argument("--who", default="*", help="only of this identity or user; * and ? stand for any characters")
-    show.add_argument("--action", default="*", help="only this action, such as 'topic/*' or CONFIG*")
-    show.add_argument("--since", default="", help="only from this time on, in UTC, such as 2026-11-26T03:04")
+    command.add_argument("--who", default="*", help="only of this identity or user; * and ? stand for any characters")
+    command.add_argument("--action", default="*", help="only this action, such as 'topic/*' or CONFIG*")
+    command.add_argument("--since", default="", help="only from this time on, in UTC, such as 2026-11-26T03:04")
     return parser
 
 

@@ -116,7 +116,7 @@ class Trail:
             self._unpublished += count
 
     def figures(self) -> TrailFigures:
-        """Return the counts."""
+        """Return how many events were recorded, left out, and not published."""
         with self._changed:
             return TrailFigures(self._records, self._left_out, self._unpublished)
 

@@ -16,7 +16,7 @@ from shared.auth.rules import ANY
 from shared.auth.tokens import digest, new_token
 from shared.auth.verbs import BUILT_IN, Verb
 from shared.files import replace_text
-from shared.terminal.commands import Parser
+from shared.terminal.commands import Parser, run_on_file
 
 _DAYS = re.compile(r"([1-9][0-9]{0,4})d")
 EXPLANATION = """
@@ -27,13 +27,7 @@ connections of a token that is revoked. See docs/reference/security.md.
 
 def main() -> int:
     """Run the command and return the exit code: 0, 1 if the file cannot be used or the answer is no, 2 for wrong arguments."""
-    arguments = _parser().parse_args()
-    try:
-        found: int = arguments.run(arguments)
-    except (OSError, ValueError) as error:
-        print(f"penstock auth: {arguments.file}: {getattr(error, 'strerror', None) or error}", file=sys.stderr)
-        return 1
-    return found
+    return run_on_file(_parser())
 
 
 def _parser() -> argparse.ArgumentParser:

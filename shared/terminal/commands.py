@@ -100,6 +100,17 @@ def make_command(
     return command
 
 
+def run_on_file(parser: argparse.ArgumentParser) -> int:
+    """Run the command of sys.argv on its `file`. Returns its exit code, or 1 if the file cannot be used."""
+    arguments = parser.parse_args()
+    try:
+        found: int = arguments.run(arguments)
+    except (OSError, ValueError) as error:
+        print(f"{parser.prog}: {arguments.file}: {getattr(error, 'strerror', None) or error}", file=sys.stderr)
+        return 1
+    return found
+
+
 def run_command_line(
     parser: Callable[[str], argparse.ArgumentParser],
     command_line: Sequence[str] | None,

@@ -26,7 +26,7 @@ class ClientCertificates:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """The context in use."""
+        """Return the context with the files loaded last."""
         if self._context is None:
             self._context = self._load()
         return self._context

@@ -26,7 +26,7 @@ _CHECKED_EVERY = 3600.0  # s
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A certificate of a daemon."""
+    """The period in which a certificate of a daemon is valid, in s since the epoch."""
 
     option: str  # that names the file, such as tls-cert
     path: str

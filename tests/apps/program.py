@@ -33,8 +33,6 @@ def penstock(
         out, error = capsysbinary.readouterr()
         return code, out, error.decode()
 
-    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):  # no contexts of the user who runs the tests
-        monkeypatch.setenv(name, "/nonexistent")
     for module in (read, node_client, schedule):
         monkeypatch.setattr(module, "open_client", open_client)
     return run

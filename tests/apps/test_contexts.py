@@ -12,7 +12,6 @@ from tests.cases import each
 def _home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(name, str(tmp_path))
-    monkeypatch.delenv("PENSTOCK_CONTEXT", raising=False)
 
 
 def context(*words: str) -> int:

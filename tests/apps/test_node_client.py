@@ -20,12 +20,6 @@ def arguments(*flags: str) -> argparse.Namespace:
     return parsed
 
 
-@pytest.fixture(autouse=True)
-def _no_contexts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
-        monkeypatch.setenv(name, str(tmp_path))
-
-
 def test_a_token_is_shown_as_a_bearer_token_if_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_client(arguments()) as client:
         assert "Authorization" not in client.headers

@@ -31,8 +31,6 @@ class User:
         sock = node.connect("BEANSTALK")
         self.jobs = "{}:{}".format(*sock.getpeername())
         sock.close()
-        for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
-            monkeypatch.setenv(name, "/nonexistent")
 
     def __call__(self, *words: str, stdin: bytes = b"", code: int = 0) -> tuple[str, str]:
         """Return standard output and standard error."""
@@ -116,9 +114,7 @@ def test_bench(user: User) -> None:
 
 
 @pytest.mark.parametrize("words", [("sub", "keys", "c"), ("read", "keys", "-f"), ("reserve", "keys")])
-def test_ctrl_c_ends_what_waits_for_more(user: User, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
-        monkeypatch.setenv(name, "/nonexistent")
+def test_ctrl_c_ends_what_waits_for_more(user: User, words: tuple[str, ...]) -> None:
     post(user.node, "/topic/create", topic="keys", retention="1h")
     post(user.node, "/channel/create", topic="keys", channel="c")
     jobs = ("--job-address", user.jobs) if words[0] == "reserve" else ()

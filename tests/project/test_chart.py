@@ -11,7 +11,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from docs.generate import OPTIONS
+from docs.flags_page import OPTIONS
 from penstock import __version__
 from shared.configuration import parse
 from tests.cases import each

@@ -136,7 +136,7 @@ TRIED_BY = {
         "nsqd.storage.log.frozen", "nsqd.storage.log.locations", "nsqd.storage.log.parent",
     ),
     "nsqd/storage/log/test_retention.py": (
-        "nsqd.storage.log.journal", "nsqd.storage.log.recorder",
+        "nsqd.storage.log.journal",
     ),
     "nsqd/storage/log/test_state.py": (
         "nsqd.core.retention.cursors", "nsqd.core.topic_state", "nsqd.core.work_queue.state",
@@ -223,7 +223,7 @@ TRIED_BY = {
     "processes/test_penstock_up.py": ("apps.signal_queue",),
     "processes/test_tls.py": ("shared.tls.any_certificate",),
     "project/test_deploy.py": ("pipeline.command_line",),
-    "project/test_runbooks.py": ("apps.backup", "lookupd.options", "nsqd.commands.restore_command",),
+    "project/test_runbooks.py": ("lookupd.options", "nsqd.commands.restore_command",),
     "project/test_start.py": ("shared.version",),
     "shared/audit/test_chain.py": ("shared.audit.event",),
     "shared/auth/test_limits.py": ("shared.auth.tokens",),

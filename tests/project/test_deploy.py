@@ -17,7 +17,8 @@ import yaml
 
 from bench.ports import lease_port
 from docs.dashboards import DASHBOARDS
-from docs.generate import DAEMONS, GRAFANA, OPTIONS
+from docs.flags_page import DAEMONS, OPTIONS
+from docs.generate import GRAFANA
 from pipeline.command_line import parser
 from shared.options import specs
 from shared.print_config import example

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from docs.generate import ALERTS, OPTIONS, PAGES, REFERENCE, nsqadmin_alerts, penstock_parser
+from docs.flags_page import OPTIONS, penstock_parser
+from docs.generate import ALERTS, PAGES, REFERENCE, nsqadmin_alerts
 from docs.route_table import NSQADMIN
 from shared.options import specs
 from shared.topic_config import SETTINGS

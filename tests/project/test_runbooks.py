@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from admin.terminal.main import NAMES
-from docs.generate import OPTIONS, PARSERS, penstock_parser, terminal_parser
+from docs.flags_page import OPTIONS, PARSERS, penstock_parser, terminal_parser
 from shared.options import specs
 from tests.cases import each
 from tests.daemons import ROOT

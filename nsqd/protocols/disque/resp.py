@@ -22,12 +22,12 @@ _NUMBER = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 _OWN = (None, Foreign.RESP, Foreign.PING, Foreign.BEANSTALK)  # protocols that an inline command may seem to be
 # A word of an inline request, and a quoted part at which it ends; a space or nothing must follow the closing quote.
 _WORD = re.compile(
-    rb"""\s*([^ \t\n\r"']*)"""
+    rb"""([^ \t\n\r"']*)"""
     rb"""(?:"([^"\\]*(?:\\.[^"\\]*)*)"(?!\S)|'([^'\\]*(?:\\(?:'|(?!'))[^'\\]*)*)'(?!\S))?""",
     re.DOTALL,
 )
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.DOTALL)
-_ESCAPED = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"a": b"\a"}
+ESCAPED = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"a": b"\a"}
 _NEWLINES = bytes.maketrans(b"\r\n", b"  ")
 
 
@@ -132,34 +132,35 @@ def _read_inline(data: bytes, at: int) -> tuple[list[bytes], int] | int:
     line = data[at:line_end]
     if recognize_line(line) not in _OWN:
         raise ForeignRequest
-    return _split_words(line), newline + 1
+    words = split_words(line)
+    if words is None:
+        raise ProtocolError(b"unbalanced quotes in request")
+    if len(words) > MOST_ARGUMENTS:
+        raise ProtocolError(b"too big inline request")
+    return [word for word in words if word], newline + 1
 
 
-def _split_words(line: bytes) -> list[bytes]:
-    """Return the words of an inline request, without quotes and escapes. Empty words are left out. Raises ProtocolError."""
+def split_words(line: bytes) -> list[bytes] | None:
+    """Return the words of a line, without quotes and escapes; None: quotes are unbalanced, or followed by no space."""
     words, at = list[bytes](), 0
+    line = line.strip()
     while at < len(line):
         match = _WORD.match(line, at)
         assert match is not None  # every part of the pattern may be empty
         at = match.end()
         if line.startswith((b'"', b"'"), at):
-            raise ProtocolError(b"unbalanced quotes in request")
+            return None
         word, double, single = match.groups(b"")
-        if double:
-            word += _ESCAPE.sub(_unescape, double)
-        elif single:
-            word += single.replace(b"\\'", b"'")
-        if word:
-            words.append(word)
-        if len(words) > MOST_ARGUMENTS:
-            raise ProtocolError(b"too big inline request")
+        words.append(word + _ESCAPE.sub(_unescape, double) + single.replace(b"\\'", b"'"))
+        while line[at : at + 1].isspace():
+            at += 1
     return words
 
 
 def _unescape(match: re.Match[bytes]) -> bytes:
     if match[1] is not None:
         return bytes((int(match[1], 16),))
-    return _ESCAPED.get(match[2], match[2])
+    return ESCAPED.get(match[2], match[2])
 
 
 def status(text: bytes) -> bytes:

@@ -1,7 +1,7 @@
 """The commit log: everything that must survive a restart, as one sequence of records over segment files.
 
 Read `records` (the bytes on disk), `disk` (the system calls; nothing else touches the log's files), `writer` (groups, segments,
-the durable mark), `syncer` (when and by which thread it is synced), `store` (the turn), `journal` over `recorder` (verbs to
+the durable mark), `syncer` (when and by which thread it is synced), `store` (the turn), `journal` (verbs to
 records).
 
 * A start: `opening`, `reading`, `reader` over `scan` (segments back into records), `replay` (records back into states),

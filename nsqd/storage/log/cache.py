@@ -12,7 +12,7 @@ See docs/contributing/design/log.md#memory.
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 
@@ -20,7 +20,7 @@ from nsqd.core.message.attributes import has_headers
 from nsqd.core.sequence.extent import Extent
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.files import SegmentFiles
-from nsqd.storage.log.locations import FoundFrames, collect_frames, no_frames, read_frames, read_frames_cached
+from nsqd.storage.log.locations import OVERHEAD, FoundFrames, collect_frames, no_frames, read_frames, read_frames_cached
 from nsqd.storage.sequence import Sequence
 from nsqd.storage.stored_extent import Location, StoredExtent
 from shared.log import log
@@ -60,6 +60,8 @@ class Cache:
         self.just_read: list[StoredExtent] = []  # extents read back in this turn; if there are any, call `evict`
         self.done: deque[ReadRequest] = deque()  # filled by the thread; if there are any, call `collect`
         self.inline = 0  # extents read in this turn; the code that begins a turn sets it to 0
+        # (messages, extents) of each PUBLISH that is not written yet: these messages exist only in memory
+        self.unplaced: list[tuple[int, list[StoredExtent]]] = []
         self.failures = 0  # number of messages that were found corrupt or missing
         self.retries = 0  # number of reads that failed and were tried again
         self._disk, self._files, self._wake = disk, files, wake
@@ -76,11 +78,21 @@ class Cache:
 
     # What enters and leaves the memory
 
-    def added(self, stored: StoredExtent, size: int) -> None:
-        """Note that the newest extent of some topic has `size` bytes more of frames in memory."""
-        self.cached_bytes += size
-        self._new_bytes += size
-        self._new[stored] = self._new.get(stored, 0) + size
+    def place(self, places: list[tuple[int, int, int]], wall: int, logged: int) -> None:
+        """Note where messages are in the groups just written, and empty `places`. From now on their frames may be evicted.
+
+        `places`: (segment, start, end) of PUBLISH records; `wall`: ns since the epoch; `logged`: the same in the log's time.
+        """
+        for (count, extents), (segment, start, end) in zip(self.unplaced, places, strict=False):
+            size = (end - start + count * OVERHEAD) // len(extents)
+            for stored in extents:
+                stored.note_location(segment, start, end, size, wall, logged)
+                if stored.extent is not None:  # None: all readers finished it in the turn in which it was published
+                    self.cached_bytes += size
+                    self._new_bytes += size
+                    self._new[stored] = self._new.get(stored, 0) + size
+        del self.unplaced[: len(places)]
+        places.clear()
         if self._new_bytes > self.limit // KEPT_NEW:
             self._age()
 
@@ -105,13 +117,13 @@ class Cache:
         self._old.pop(stored, None)
         self._read_back.pop(stored, None)
 
-    def evict(self, unwritten: Container[StoredExtent]) -> None:
+    def evict(self) -> None:
         """Evict extents until there is some room again, or nothing more can be evicted.
 
-        Call this at the end of a turn if `cached_bytes` exceeds `limit`, or if extents are in `just_read`. Extents in
-        `unwritten` have messages that exist only in memory: they stay.
+        Call this at the end of a turn if `cached_bytes` exceeds `limit`, or if extents are in `just_read`.
         """
         if self.cached_bytes > self.limit:
+            unwritten = {stored for _, extents in self.unplaced for stored in extents}
             room = self.limit - self.limit // EVICTED_AT_ONCE
             while self.cached_bytes > room and self._read_back:
                 self._evict(self._read_back.popitem(last=False)[0], unwritten)
@@ -121,7 +133,7 @@ class Cache:
             self._read_back.update((stored, None) for stored in self.just_read if stored.extent is not None)
             self.just_read.clear()
 
-    def _evict(self, stored: StoredExtent, unwritten: Container[StoredExtent]) -> None:
+    def _evict(self, stored: StoredExtent, unwritten: set[StoredExtent]) -> None:
         if stored.extent is None or not stored.locations or stored.released == stored.count or stored in unwritten:
             return
         stored.extent = None  # a channel that reads the extent keeps its own reference

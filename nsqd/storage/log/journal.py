@@ -5,7 +5,7 @@ promise waits for: a sync in the mode `always`, otherwise the write. Ephemeral t
 instead of this module.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Protocol
 
 from nsqd.core import records
@@ -17,8 +17,10 @@ from nsqd.core.sequence.gate import NOT_WRITTEN, Gate
 from nsqd.core.sequence.mark import Mark
 from nsqd.core.timing.pause import Pause
 from nsqd.core.work_queue.job import delayed_by
-from nsqd.storage.log.recorder import Recorder
+from nsqd.storage.log.cache import Cache
+from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.retention import DurableEnds, Retained, Retention
+from nsqd.storage.log.writer import Writer
 from nsqd.storage.memory import MemoryReader, RetainedExtents
 from nsqd.storage.sequence import Sequence
 from penstock.protocol.names import is_ephemeral
@@ -44,6 +46,38 @@ class Modes(Protocol):
 
     def leaving(self, mode: Durability, replicate: int) -> Mark:
         """Return the mark up to which messages may leave that ask for `replicate` copies, 2 or more."""
+
+
+class Recorder:
+    """The records of the current turn of one log, and the promises that they must keep."""
+
+    __slots__ = (
+        "append", "awaited", "cache", "clock", "collecting", "created", "interval", "shut", "wall", "writer",
+    )  # fmt: skip
+
+    def __init__(self, writer: Writer, clock: LogClock, cache: Cache) -> None:
+        self.writer = writer
+        self.append = writer.group.append  # appends a record to the turn's group
+        self.clock = clock
+        self.wall = 0  # time of the turn, ns since the epoch
+        self.cache = cache
+        self.awaited: list[tuple[Mark, ...]] = []  # marks that replies of this turn wait for
+        self.interval = 0  # messages of this turn in topics of the mode `interval`
+        self.collecting: list[Callable[[], None]] = []  # `flush` of each reader that collects changes in this turn
+        # `note_written` of each topic with publishes that need copies and are not written yet: called with the log's end
+        self.shut: list[Callable[[int], None]] = []
+        self.created: set[int] = set()  # numbers of topics and readers whose creation is in the log
+
+    def promise(self, marks: tuple[Mark, ...]) -> None:
+        """Note that a reply waits until these marks reach the turn's records."""
+        if not self.awaited or self.awaited[-1] is not marks:
+            self.awaited.append(marks)
+
+    def flush(self) -> None:
+        """Turn all collected changes into records."""
+        collecting, self.collecting = self.collecting, []
+        for flush in collecting:
+            flush()
 
 
 class LogTopic(RetainedExtents):
@@ -118,7 +152,7 @@ class LogTopic(RetainedExtents):
             owners = [one for one in owners if one in self._logged]
         head = records.pack_publish(self.number, first, count, due, largest, references > 0, attributes, owners)
         recorder.append((RecordKind.PUBLISH, head, frames[0] if count == 1 else b"".join(frames)))
-        recorder.unplaced.append((count, touched))
+        recorder.cache.unplaced.append((count, touched))
         if self._retained is not None:
             self._retention.grown.add(self.number)
         gate = self.gate

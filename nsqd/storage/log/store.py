@@ -14,8 +14,7 @@ from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.storage.log.cache import Cache, ReadRequest
 from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.copies import Copies
-from nsqd.storage.log.journal import LogTopic
-from nsqd.storage.log.recorder import Recorder
+from nsqd.storage.log.journal import LogTopic, Recorder
 from nsqd.storage.log.retention import Retention
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.writer import Writer
@@ -95,11 +94,11 @@ class LogStore:
         position = writer.write()
         is_written = not writer.group
         if writer.places:
-            recorder.place(self._now)
+            cache.place(writer.places, recorder.wall, self._now + self._clock.offset)
         if self.retention.grown and is_written:
             self.retention.written(position)
         if cache.cached_bytes > cache.limit or cache.just_read:
-            cache.evict(recorder.unwritten())
+            cache.evict()
         awaited = set[Mark]().union(*recorder.awaited)
         recorder.awaited.clear()
         if recorder.shut and is_written:

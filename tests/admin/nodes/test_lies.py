@@ -14,10 +14,11 @@ from admin.nodes.inventory import Inventory, NodeState
 from admin.nodes.loads import loads_of
 from admin.nodes.merge import merged_channel, merged_topic, topic_of
 from admin.nodes.observations import observation_of
-from admin.nodes.overview import COLUMNS, ordered, overview_of, rows_of
+from admin.nodes.overview import columns_for, ordered, overview_of, rows_of
 from admin.nodes.publishers import publishers_of, with_publish_rates
 from admin.nodes.snapshot import Snapshot, facts_of
 from admin.nodes.views import top_talkers
+from admin.output.tables import TOPICS
 from admin.output.topic_settings import differences, may_remove, node_settings
 from admin.pages.storage import drain_view, storage_view
 from admin.users.roles import Who, of_role
@@ -85,8 +86,8 @@ def read_backlogs(one: Any, other: Any) -> None:
 
 
 def read_overview(one: Any, other: Any) -> None:
-    for columns in COLUMNS.values():
-        found = overview_of({"a:1": one, "b:1": other}, [], columns)
+    for column in TOPICS.columns:
+        found = overview_of({"a:1": one, "b:1": other}, [], columns_for(column.key))
         ordered(found.names, found, found, 1.0, "", "depth")
     rows_of([one, other], [])
 

@@ -111,8 +111,6 @@ class Terminal:
     ) -> None:
         self.network = Network(nodes)
         self._output = output
-        for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):  # no contexts of the user who runs the tests
-            monkeypatch.setenv(name, "/nonexistent")
         clock = SimpleNamespace(time_ns=lambda: nodes[0].clock.wall)
         monkeypatch.setattr("admin.terminal.session.time", clock)
         monkeypatch.setattr("asyncio.open_connection", self.network.open_connection)

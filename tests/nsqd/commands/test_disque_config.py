@@ -16,9 +16,9 @@ from nsqd.commands.disque_config import (
     quoted,
     read_config,
     rewritten,
-    split_words,
 )
 from nsqd.protocols.disque.config import DEFAULTS
+from nsqd.protocols.disque.resp import split_words
 from tests.cases import each
 
 
@@ -43,7 +43,7 @@ def refused(text: bytes | str) -> str:
 WORDS = {
     b"": [], b"  a\t b\r c  ": [b"a", b"b", b"c"], b"a \"\" ''": [b"a", b"", b""], b"\"a b\" 'c d'": [b"a b", b"c d"],
     rb'"\x41\xfF\n\r\t\b\a\"\\\q\x4"': [b'A\xff\n\r\t\b\a"\\qx4'], rb"'\'\n\x41'": [rb"'\n\x41"],
-    b'a"b c"': [b"ab c"], b'"a" "b"': [b"a", b"b"], b"a\0b": [b"a", b"b"], b'"a"b': None, b'"a""b"': None,
+    b'a"b c"': [b"ab c"], b'"a" "b"': [b"a", b"b"], b'"a"b': None, b'"a""b"': None,
     b"'a'b": None, b'"a': None, b"'a": None, b"a'": None, b'"a\\"': None, b"'a\\'": None,
 }  # fmt: skip
 

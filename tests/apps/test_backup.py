@@ -1,6 +1,6 @@
-"""Chunks as a file object."""
+"""The body of a backup as a file object."""
 
-from shared.chunks import ChunkReader
+from apps.backup import ChunkReader
 
 
 def test_reads_cross_chunks_end_with_what_is_left_and_are_reported() -> None:
