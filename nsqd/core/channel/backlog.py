@@ -22,7 +22,6 @@ from nsqd.core.sequence.journal import Extents
 from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.sequence.spans import without
 from nsqd.core.timing.deferred import Message
-from shared.topic_config import Ordering
 
 END_OF_ALL = 1 << 63  # higher than any ordinal
 LOST_AT_ONCE = 100  # lost messages of the retry queue passed over before other work gets its turn: about 1 ms
@@ -34,7 +33,6 @@ class Backlog:
     """The ready messages of one channel."""
 
     is_grouped = False  # True: groups.py
-    ordering = Ordering.NONE
     held_count = 0  # of the ready messages, those that wait until another one of their group has ended
     queued_count = 0  # of the ready messages, those in queues of groups or priorities
 
@@ -83,6 +81,21 @@ class Backlog:
     def resume(self, cursor: int, ready: int) -> None:
         """Move the cursor to `cursor` after a restart; `ready` messages are from there to the distributed offset."""
         self.cursor, self.passed = cursor, self._offsets.ordinary - ready
+
+    def revived(self) -> None:
+        """Take account of the holes that a restart has made."""
+
+    def extended(self) -> None:
+        """Look at the messages that the distributed offset has just passed."""
+
+    # groups, which a plain backlog does not know
+
+    def expect_heads(self, ordinals: Iterable[int]) -> None:
+        """Take these messages as heads of their groups: they are out already, or wait for a time, or are buried."""
+
+    def ended(self, first: int, count: int) -> bool:
+        """Let the groups continue of those of `count` messages from `first` on that are heads. Return True if any can."""
+        return False
 
     # taking messages out
 
@@ -258,6 +271,11 @@ class Backlog:
         return given_up
 
     # queries
+
+    @property
+    def can_deliver(self) -> bool:
+        """Return True if a message is ready that is not held back."""
+        return self.cursor < self._offsets.distributed or self.queued_count > self.held_count
 
     @property
     def cold(self) -> int:
