@@ -64,6 +64,7 @@ class Overflow(Enum):
 
     REFUSE = "refuse"  # it is not taken
     DROP_OLDEST = "drop-oldest"  # the oldest ready messages of each channel go instead
+    BURY = "bury"  # each full channel buries it
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +175,13 @@ class TopicConfig:
         "Most messages", "How many messages the fullest channel has at most, or how many jobs there are; 0: any number",
         "a whole number, or 0 for no limit", default=0,
     )  # fmt: skip
+    max_bytes: int | None = _row(
+        "Most bytes", "About how many bytes the messages of the fullest channel take at most, or the jobs; 0: any number",
+        "a whole number of bytes, or 0 for no limit", default=0,
+    )  # fmt: skip
     overflow: Overflow | None = _row(
-        "When full", "Whether further messages are refused, or the oldest ready ones of a channel are dropped",
-        "refuse or drop-oldest", choices=Overflow, default=Overflow.REFUSE,
+        "When full", "Whether further messages are refused, the oldest ready ones of a channel dropped, or further ones buried",
+        "refuse, drop-oldest or bury", choices=Overflow, default=Overflow.REFUSE,
     )  # fmt: skip
     ordering: Ordering | None = _row(
         "Ordering", "Whether messages of a `group` are delivered one at a time, or those of the most urgent `priority` first",

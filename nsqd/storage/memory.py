@@ -35,6 +35,9 @@ class RetainedExtents:
     def cold(self, first: int, end: int) -> int:
         return self.sequence.cold(first, end)
 
+    def mean_size(self) -> int:
+        return self.sequence.mean_size()
+
     def frame_in_memory(self, ordinal: int, attributes: bool = True) -> bytes:
         stored = self.sequence.extent_of(ordinal)
         if stored is None or stored.extent is None or (attributes and stored.attributed):

@@ -186,12 +186,17 @@ class Backlog:
         else:
             self._holes.append((first, end))
 
-    def bound(self, batch: DistributedBatch) -> list[tuple[int, int]]:
-        """Drop the newest messages if more than mem-queue-size are ready, but only messages of `batch` without a delay.
+    @property
+    def excess(self) -> int:
+        """Return the number of ready messages beyond mem-queue-size, if it is positive."""
+        return self._offsets.ordinary - self.passed + len(self.retry) - self._mem_queue_size
 
-        The distributed offset has just passed the batch. Return the spans (first, end) that were dropped, ascending.
+    def drop_newest(self, batch: DistributedBatch, count: int) -> list[tuple[int, int]]:
+        """Drop up to `count` messages, the newest of `batch` without a delay, which the distributed offset has just passed.
+
+        Return their spans (first, end), ascending.
         """
-        excess = min(batch.ordinary, self._offsets.ordinary - self.passed + len(self.retry) - self._mem_queue_size)
+        excess = min(batch.ordinary, count)
         if excess <= 0:
             return []
         spans = [(batch.end - excess, batch.end)]

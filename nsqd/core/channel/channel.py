@@ -21,17 +21,17 @@ from collections import deque
 
 from nsqd.core.channel import failures
 from nsqd.core.channel.backlog import LOST_AT_ONCE, Backlog, ReadyMessages
-from nsqd.core.channel.buried import Buried, DeadLetter
+from nsqd.core.channel.buried import EXPIRED, OVERFLOW, Buried, DeadLetter
 from nsqd.core.channel.consumer import CLOSED_SINK, ELSEWHERE, Consumer, ConsumerSink
 from nsqd.core.channel.dispatch import Dispatch
-from nsqd.core.channel.expiry import EXPIRED, Expiry
+from nsqd.core.channel.expiry import Expiry
 from nsqd.core.channel.inflight import DeliveryOwner, InFlight, Run
 from nsqd.core.channel.ordering import ordered
 from nsqd.core.channel.unfinished import Unfinished, release_all
 from nsqd.core.measurement.latency import Latency
 from nsqd.core.measurement.measures import Measures
 from nsqd.core.measurement.outcomes import BURIED, REQUEUED, TIMED_OUT, Outcomes
-from nsqd.core.message.frame import ID_SIZE, STAMP, with_attempts
+from nsqd.core.message.frame import ID_SIZE, STAMP, message_id, with_attempts
 from nsqd.core.reader import Counts, DistributedBatch, Parts, ReaderKind, ReaderSettings
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.agenda import Agenda
@@ -39,7 +39,9 @@ from nsqd.core.timing.deferred import Deferred, Message
 from nsqd.core.timing.pause import Pause
 from nsqd.core.timing.throttle import Throttle, limit
 from penstock.protocol.names import is_ephemeral
-from shared.topic_config import NO_TOPIC, OnBury, OnExpire, Ordering
+from shared.topic_config import NO_TOPIC, OnBury, OnExpire, Ordering, Overflow
+
+BURIED_AT_ONCE = 1000  # messages of a batch that a full channel buries: 5 ms
 
 
 class Channel:
@@ -160,7 +162,7 @@ class Channel:
             limit(self, *limits, self._agenda.now)
         self.expiry = Expiry(settings.ttl) if settings.ttl else None
         self._examines = (
-            self._bounded or settings.most_kept > 0 or settings.ttl > 0 or settings.ordering is Ordering.PRIORITY
+            self._bounded or settings.overflows or settings.ttl > 0 or settings.ordering is Ordering.PRIORITY
         )
         if self._examines:
             self._keep_bounds()
@@ -235,11 +237,11 @@ class Channel:
             self.ended(ordinal, 1)
 
     def forwards(self, reason: str) -> bool:
-        """Return True if messages that were buried with this reason go to the dead-letter topic: those that failed."""
-        return self.settings.dead_letter != NO_TOPIC and reason in failures.REASONS
+        """Return True if messages that were buried with this reason go to the dead-letter topic."""
+        return self.settings.dead_letter != NO_TOPIC and (reason in failures.REASONS or reason == OVERFLOW)
 
     def forward_dead_letters(self) -> None:
-        """Have all messages that failed too often go to the dead-letter topic, if the settings name one."""
+        """Have all messages that are buried, but not by an operator, go to the dead-letter topic, if the settings name one."""
         failed = deque(name for name, letter in self.buried.items() if self.forwards(letter.reason))
         self._agenda.dead_letters.pop(self, None)
         if failed:
@@ -322,23 +324,32 @@ class Channel:
             self.delayed += batch.delayed
         if self._examines:
             if self._bounded:
-                self._drop(self.backlog.bound(batch))
+                self._drop(self.backlog.drop_newest(batch, self.backlog.excess))
+            if self.settings.overflow is Overflow.BURY:
+                self._bury_newest(batch)
             self.backlog.extended()
             self._keep_bounds()
         if self.dispatch.ready:
             self.wake()
 
     def _keep_bounds(self) -> None:
-        """Keep within the length and the age that the settings allow."""
-        if self.settings.most_kept:
-            self._drop_oldest()
+        """Drop messages beyond the length that the settings allow, and watch the age of the others."""
+        if self.settings.overflow is Overflow.DROP_OLDEST and (excess := self._excess):
+            self._drop_from_sequence(self.backlog.drop_oldest(excess))
         self._watch_expiry(self._agenda.now)
 
-    def _drop_oldest(self) -> None:
-        """Drop the oldest messages of the sequence if the channel has more than its settings allow."""
-        excess = sum(self.counts()[:3]) - self.settings.most_kept
-        if excess > 0:
-            self._drop_from_sequence(self.backlog.drop_oldest(excess))
+    @property
+    def _excess(self) -> int:
+        """Return the number of messages beyond the limits of the settings."""
+        return self.settings.excess(sum(self.counts()[:3]), self.backlog.extents.mean_size)
+
+    def _bury_newest(self, batch: DistributedBatch) -> None:
+        """Bury messages of `batch` beyond the limits of the settings. Those that are on disk only stay ready."""
+        excess, extents = self._excess, self.backlog.extents
+        if excess and not extents.cold(batch.first, batch.end):
+            for first, end in self.backlog.drop_newest(batch, min(excess, BURIED_AT_ONCE)):
+                for ordinal in range(first, end):
+                    self.bury(message_id(extents.frame_in_memory(ordinal, False)), Message(ordinal, 0), OVERFLOW)
 
     def _drop_from_sequence(self, spans: list[tuple[int, int]]) -> None:
         self._drop(spans)

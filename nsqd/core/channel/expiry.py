@@ -7,7 +7,6 @@ from a channel without consumers. It reads nothing from disk: messages that are 
 from nsqd.core.channel.backlog import Backlog, ReadyMessages
 from nsqd.core.message.frame import ID_SIZE, STAMP
 
-EXPIRED = "expired"  # why a message is buried
 EVERY = 1_000_000_000  # ns between two looks of the scan at one channel, at least
 
 
@@ -38,7 +37,7 @@ class Expiry:
         return backlog.drop_published_before(wall - self._ttl)
 
     def watch(self, backlog: Backlog, now: int, wall: int) -> int | None:
-        """Return when the scan is to look (monotonic ns), if that was not known and a ready message may expire."""
+        """Return the time at which the scan is to look (monotonic ns), if that was not known and a ready message may expire."""
         if self.due is not None or not backlog.can_deliver:
             return None
         published = backlog.extents.published_plain(backlog.cursor) or wall

@@ -44,6 +44,9 @@ class Extents(Protocol):
     def cold(self, first: int, end: int) -> int:
         """Return the number of messages first..end that are on disk only."""
 
+    def mean_size(self) -> int:
+        """Return about how many bytes a message takes that is not released; 0: there is none."""
+
     def frame_in_memory(self, ordinal: int, attributes: bool = True) -> bytes:
         """Return the message's frame if it is in memory, else b"". Reads nothing from disk.
 

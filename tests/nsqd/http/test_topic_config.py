@@ -13,7 +13,7 @@ from tests.nsqd.http.asking import get, post
 NODES_OWN = {
     "durability": "always", "retention": "0s", "retention_bytes": 0, "replicate": 1, "max_attempts": 0,
     "retry": "none", "concurrency": 0, "rate": 0, "ttl": "0s", "on_expire": "drop", "max_length": 0,
-    "overflow": "refuse", "ordering": "none",
+    "max_bytes": 0, "overflow": "refuse", "ordering": "none",
     "on_bury": "skip", "dead_letter": "none", "of_its_own": [], "channels": [],
 }  # fmt: skip
 

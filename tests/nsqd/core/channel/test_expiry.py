@@ -1,7 +1,7 @@
 """Messages that are too old: never delivered, dropped or buried, with and without consumers, over restarts."""
 
 from nsqd.core.channel import expiry
-from nsqd.core.channel.expiry import EXPIRED
+from nsqd.core.channel.buried import EXPIRED
 from nsqd.storage import stored_extent
 from shared.retry import Retry
 from shared.topic_config import OnExpire, Ordering, TopicConfig
