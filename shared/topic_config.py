@@ -57,6 +57,7 @@ class OnExpire(Enum):
 
     DROP = "drop"
     BURY = "bury"
+    FORWARD = "forward"  # to the dead-letter topic; without one it is buried
 
 
 class Overflow(Enum):
@@ -168,8 +169,8 @@ class TopicConfig:
         "a duration such as 36h, 90m or 0s", is_duration=True, default=0, of_channels=True,
     )  # fmt: skip
     on_expire: OnExpire | None = _row(
-        "After that time", "Whether a message that is too old is dropped or buried",
-        "drop or bury", choices=OnExpire, default=OnExpire.DROP, of_channels=True,
+        "After that time", "Whether a message that is too old is dropped, buried, or sent to the dead-letter topic",
+        "drop, bury or forward", choices=OnExpire, default=OnExpire.DROP, of_channels=True,
     )  # fmt: skip
     max_length: int | None = _row(
         "Most messages", "How many messages the fullest channel has at most, or how many jobs there are; 0: any number",

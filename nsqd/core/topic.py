@@ -15,7 +15,7 @@ from nsqd.core.channel.channel import Channel
 from nsqd.core.distribution import Distribution, R
 from nsqd.core.limits import TooFewCopies, TopicFull
 from nsqd.core.measurement.outcomes import Producers
-from nsqd.core.message.attributes import NONE, Attributes
+from nsqd.core.message.attributes import NONE, Attributes, may_have_ttl
 from nsqd.core.node_context import NodeContext
 from nsqd.core.reader import Parts, ReaderKind
 from nsqd.core.retention.cursors import Cursor
@@ -255,6 +255,8 @@ class Topic:
         offsets, frames, due = self.offsets, sealed.frames, sealed.due
         first, offsets.end = offsets.end, offsets.end + len(frames)
         references = len(self.readers) if self._is_open else 0
+        if sealed.attributes and may_have_ttl(sealed.attributes):
+            self.distribution.expect_ttl()
         if due:
             self._append_delayed(first, len(frames), due, put_batch)
         owners = None if only is None else (only.number,)

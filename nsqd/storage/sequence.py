@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from heapq import merge
 from operator import attrgetter
 
-from nsqd.core.message.frame import ID_SIZE, STAMP
+from nsqd.core.message.frame import ID_SIZE
 from nsqd.core.retention.policy import StoragePolicy
 from nsqd.core.sequence.extent import Extent
 from nsqd.storage.stored_extent import EXTENT_MESSAGES, StoredExtent, messages_of
@@ -189,16 +189,16 @@ class Sequence:
                 return stored.first + start
         return end
 
-    def published_before(self, first: int, end: int, oldest: int) -> int:
-        """Return an ordinal before which all messages were published before `oldest`: see Extents."""
-        stamp = oldest.to_bytes(8, "big")
+    def expired_before(self, first: int, end: int, wall: int, ttl: int) -> int:
+        """Return an ordinal before which all messages have expired: see Extents."""
         for stored, start, stop in self._present(first, end):
-            if stored.extent is None and not 0 < stored.newest < oldest:
-                return stored.first + start
-            frames = stored.extent.frames[start:stop] if stored.extent is not None else ()
-            for index, frame in enumerate(frames, start):
-                if frame and frame[STAMP] >= stamp:
-                    return stored.first + index
+            if stored.extent is None:
+                if not ttl or not 0 < stored.newest < wall - ttl:
+                    return stored.first + start
+                continue
+            count, expired = stored.extent.leading(stored.first + start, stored.first + stop, wall, ttl)
+            if not expired or count < stop - start:
+                return stored.first + start + count * expired
         return end
 
     def cold(self, first: int, end: int) -> int:

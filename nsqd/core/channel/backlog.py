@@ -208,12 +208,12 @@ class Backlog:
             self.skip(first, end, end - first)
         return spans
 
-    def drop_published_before(self, oldest: int) -> list[tuple[int, int]]:
-        """Move the cursor past the messages before the first that was not published before `oldest` (ns since the epoch).
+    def drop_expired(self, wall: int, ttl: int, end: int = END_OF_ALL) -> list[tuple[int, int]]:
+        """Move the cursor past the messages before `end` and the first that has not expired at `wall` (see Extent.leading).
 
         Return their spans (first, end), ascending.
         """
-        end = self.extents.published_before(self.cursor, self._offsets.distributed, oldest)
+        end = self.extents.expired_before(self.cursor, min(end, self._offsets.distributed), wall, ttl)
         return self._drop_next(sum(stretch for _, stretch in self.ahead(self.cursor, end))) if end > self.cursor else []
 
     def drop_oldest(self, count: int) -> list[tuple[int, int]]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import deque
 
 from nsqd.core.channel import failures
-from nsqd.core.channel.backlog import LOST_AT_ONCE, Backlog, ReadyMessages
+from nsqd.core.channel.backlog import LOST_AT_ONCE, Backlog
 from nsqd.core.channel.buried import EXPIRED, OVERFLOW, Buried, DeadLetter
 from nsqd.core.channel.consumer import CLOSED_SINK, ELSEWHERE, Consumer, ConsumerSink
 from nsqd.core.channel.dispatch import Dispatch
@@ -160,13 +160,10 @@ class Channel:
         limits = settings.concurrency, settings.rate
         if limits != (old.concurrency, old.rate) and self.dispatch.leads(self):
             limit(self, *limits, self._agenda.now)
-        self.expiry = Expiry(settings.ttl) if settings.ttl else None
-        self._examines = (
-            self._bounded or settings.overflows or settings.ttl > 0 or settings.ordering is Ordering.PRIORITY
-        )
+        self._begin_expiry(self.expiry is not None and self.expiry.is_mixed)
         if self._examines:
             self._keep_bounds()
-        if settings.dead_letter != old.dead_letter:
+        if (settings.dead_letter, settings.on_expire) != (old.dead_letter, old.on_expire):
             self.forward_dead_letters()
         if settings.ordering is not old.ordering:  # messages that are in flight already are not affected
             self.backlog = ordered(self.backlog, settings, self.journal)
@@ -181,6 +178,11 @@ class Channel:
         self.forward_dead_letters()
         self._expect_heads()
         self.backlog.revived()
+        if (
+            self.backlog.extents.next_with_headers(self.backlog.cursor, self.offsets.distributed)
+            < self.offsets.distributed
+        ):
+            self.expect_ttl()
         self._watch_expiry(now)
 
     def _expect_heads(self) -> None:
@@ -238,7 +240,10 @@ class Channel:
 
     def forwards(self, reason: str) -> bool:
         """Return True if messages that were buried with this reason go to the dead-letter topic."""
-        return self.settings.dead_letter != NO_TOPIC and (reason in failures.REASONS or reason == OVERFLOW)
+        if self.settings.dead_letter == NO_TOPIC:
+            return False
+        expires = reason == EXPIRED and self.settings.on_expire is OnExpire.FORWARD
+        return expires or reason == OVERFLOW or reason in failures.REASONS
 
     def forward_dead_letters(self) -> None:
         """Have all messages that are buried, but not by an operator, go to the dead-letter topic, if the settings name one."""
@@ -411,10 +416,10 @@ class Channel:
             taken = self.backlog.pop_ready(count, room)
             if taken is None:
                 return []
-            if self.expiry is not None:
-                taken, is_expired = self.expiry.cut(self.backlog, taken, self._agenda.wall)
+            if self.expiry is not None or taken[4].has_ttl:
+                taken, is_expired = (self.expiry or self.expect_ttl()).cut(self.backlog, taken, self._agenda.wall)
                 if is_expired:
-                    self._end_expired(taken)
+                    self._end_expired(taken[0], taken[1], taken[3])
                     continue
             message, first, frames, ids, extent = taken
             deadline = now + consumer.msg_timeout
@@ -435,16 +440,6 @@ class Channel:
             return extent.with_headers(first, frames) if consumer.takes_headers else frames
         return []
 
-    def _end_expired(self, taken: ReadyMessages) -> None:
-        """Drop or bury messages that were taken out of the backlog and are too old."""
-        message, first, frames, ids, _ = taken
-        if self.settings.on_expire is OnExpire.DROP:
-            self._drop([(first, first + len(frames))])
-            return
-        for ordinal in range(first, first + len(frames)):
-            at = (ordinal - first) * ID_SIZE
-            self.bury(ids[at : at + ID_SIZE], message or Message(ordinal, 0), EXPIRED)
-
     def _drop(self, spans: list[tuple[int, int]]) -> None:
         """Finish messages that left the backlog without a delivery, and count them as dropped."""
         for first, end in spans:
@@ -452,13 +447,22 @@ class Channel:
             self.journal.finish(first, end - first)
             self.ended(first, end - first)
 
-    def _scan_expired(self, expiry: Expiry, now: int) -> None:
-        """Drop ready messages that are too old, and look again when the next may be."""
-        if self.settings.on_expire is OnExpire.DROP:
-            self._drop_from_sequence(expiry.drop(self.backlog, self._agenda.wall))
-            self._watch_expiry(now)
-        else:
-            expiry.due = None
+    # messages that are too old
+
+    def _begin_expiry(self, is_mixed: bool) -> None:
+        """Watch the age of messages if any has an end. `is_mixed`: some may have a ttl of their own."""
+        settings = self.settings
+        self.expiry = Expiry(settings.ttl, is_mixed) if settings.ttl or is_mixed else None
+        is_by_priority = settings.ordering is Ordering.PRIORITY
+        self._examines = self._bounded or settings.overflows or self.expiry is not None or is_by_priority
+
+    def expect_ttl(self) -> Expiry:
+        """Note that messages may have a ttl of their own. Return the watch over the age of messages."""
+        if self.expiry is None or not self.expiry.is_mixed:
+            self._begin_expiry(True)
+            self._watch_expiry(self._agenda.now)
+        assert self.expiry is not None
+        return self.expiry
 
     def _watch_expiry(self, now: int) -> None:
         """See to it that the scan looks for messages that have expired."""
@@ -466,6 +470,31 @@ class Channel:
             due = self.expiry.watch(self.backlog, now, self._agenda.wall)
             if due is not None:
                 self.schedule_scan(due)
+
+    def _scan_expired(self, expiry: Expiry, now: int) -> None:
+        """End ready messages that are too old, and look again when the next may be."""
+        extents, wall = self.backlog.extents, self._agenda.wall
+        if self.settings.on_expire is OnExpire.DROP:
+            self._drop_from_sequence(expiry.drop(self.backlog, wall))
+        elif self.settings.ordering is not Ordering.NONE:  # they are buried when a consumer takes them
+            expiry.due = None
+            return
+        else:
+            for first, end in expiry.drop_in_memory(self.backlog, now, wall, BURIED_AT_ONCE):
+                ids = [message_id(extents.frame_in_memory(ordinal, False)) for ordinal in range(first, end)]
+                self._end_expired(None, first, b"".join(ids))
+                self.journal.advance(self.backlog.cursor)
+        self._watch_expiry(now)
+
+    def _end_expired(self, message: Message | None, first: int, ids: bytes) -> None:
+        """Drop or bury messages that were taken out of the backlog and are too old. For the arguments see Backlog.pop_ready."""
+        count = len(ids) // ID_SIZE
+        if self.settings.on_expire is OnExpire.DROP:
+            self._drop([(first, first + count)])
+            return
+        for index in range(count):
+            one = message or Message(first + index, 0)
+            self.bury(ids[index * ID_SIZE : (index + 1) * ID_SIZE], one, EXPIRED)
 
     def finish_undelivered(self, consumer: Consumer, message_id: bytes) -> None:
         """Finish a message that was just taken for the consumer, instead of delivering it: see Supply.finish_undelivered."""

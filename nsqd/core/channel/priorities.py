@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain, islice, takewhile
 from operator import itemgetter
 
-from nsqd.core.channel.backlog import Backlog, ReadyMessages
+from nsqd.core.channel.backlog import END_OF_ALL, Backlog, ReadyMessages
 from nsqd.core.channel.queued import QueuedBacklog
 from nsqd.core.message.frame import ID_SIZE
 from nsqd.core.sequence.ahead import Ahead
@@ -224,18 +224,18 @@ class PriorityBacklog(QueuedBacklog):
             return self._pop_first(self._queues[priority])
         return self._pop_late() if sum(map(len, self._queues[USUAL_PRIORITY:])) > MOST_LATE else None
 
-    def drop_published_before(self, oldest: int) -> list[tuple[int, int]]:
-        """Drop messages of the sequence and at the heads of the queues that were published before `oldest`: see Backlog."""
-        spans = super().drop_published_before(oldest)
+    def drop_expired(self, wall: int, ttl: int, end: int = END_OF_ALL) -> list[tuple[int, int]]:
+        """Drop messages of the sequence and at the heads of the queues that have expired at `wall`: see Backlog."""
+        spans = super().drop_expired(wall, ttl, end)
         for queue in self._queues:
             heads = [message.ordinal for _, message in islice(queue, DROPPED_AT_ONCE)]
-            count = sum(1 for _ in takewhile(lambda ordinal: self._is_older(ordinal, oldest), heads))
+            count = sum(1 for _ in takewhile(lambda ordinal: self._has_expired(ordinal, wall, ttl), heads))
             spans += self._drop_first([queue], count)
         return spans
 
-    def _is_older(self, ordinal: int, oldest: int) -> bool:
+    def _has_expired(self, ordinal: int, wall: int, ttl: int) -> bool:
         is_known = self.extents.published(ordinal) > 0
-        return is_known and self.extents.published_before(ordinal, ordinal + 1, oldest) > ordinal
+        return is_known and self.extents.expired_before(ordinal, ordinal + 1, wall, ttl) > ordinal
 
     def drop_oldest(self, count: int) -> list[tuple[int, int]]:
         """Drop up to `count` messages: the least urgent, and of those the oldest. See Backlog."""

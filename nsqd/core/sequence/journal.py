@@ -35,8 +35,8 @@ class Extents(Protocol):
     def next_with_headers(self, first: int, end: int) -> int:
         """Return the first of first..end whose extent may have headers, in memory or not; `end` if there is none."""
 
-    def published_before(self, first: int, end: int, oldest: int) -> int:
-        """Return an ordinal of first..end before which all messages were published before `oldest` (ns since the epoch).
+    def expired_before(self, first: int, end: int, wall: int, ttl: int) -> int:
+        """Return an ordinal of first..end before which all messages have expired at `wall` (see Extent.leading).
 
         It is the greatest, unless messages are on disk only, of which just whole extents are looked at.
         """
