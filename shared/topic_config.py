@@ -68,6 +68,13 @@ class Overflow(Enum):
     BURY = "bury"  # each full channel buries it
 
 
+class Switch(Enum):
+    """Whether something is done."""
+
+    OFF = "off"
+    ON = "on"
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One setting. Its values are whole numbers, members of an Enum, or of a class with `parse` and `str`."""
@@ -163,6 +170,18 @@ class TopicConfig:
     rate: int | None = _row(
         "Most per second", "How many messages a channel delivers in a second at most; 0: any number",
         f"a whole number from 1 to {MOST_RATE}, or 0 for no limit", 0, MOST_RATE, default=0, of_channels=True,
+    )  # fmt: skip
+    group_concurrency: int | None = _row(
+        "Most in flight of a group", "How many messages of a `group` are in flight at most; 0: any number",
+        "a whole number, or 0 for no limit", default=0, of_channels=True,
+    )  # fmt: skip
+    group_rate: int | None = _row(
+        "Most per second of a group", "How many messages of a `group` a channel delivers in a second at most; 0: any number",
+        f"a whole number from 1 to {MOST_RATE}, or 0 for no limit", 0, MOST_RATE, default=0, of_channels=True,
+    )  # fmt: skip
+    fair: Switch | None = _row(
+        "Fair", "Whether messages of a `group` with more than a tenth of all in flight, and 30, wait behind others",
+        "off or on", choices=Switch, default=Switch.OFF, of_channels=True,
     )  # fmt: skip
     ttl: int | None = _row(
         "Time to live", "How long after its publish a message may be delivered; 0: at any time",

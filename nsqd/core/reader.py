@@ -20,11 +20,11 @@ from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda, AgendaReader
 from nsqd.core.timing.deferred import Message
 from shared.retry import Retry
-from shared.topic_config import NO_TOPIC, OnBury, OnExpire, Ordering, Overflow, TopicConfig
+from shared.topic_config import NO_TOPIC, OnBury, OnExpire, Ordering, Overflow, Switch, TopicConfig
 
 _AS_CONFIGURED = (
-    "retry", "concurrency", "rate", "ttl", "on_expire", "max_length", "max_bytes", "overflow", "ordering", "on_bury",
-    "dead_letter",
+    "retry", "concurrency", "rate", "group_concurrency", "group_rate", "fair", "ttl", "on_expire", "max_length",
+    "max_bytes", "overflow", "ordering", "on_bury", "dead_letter",
 )  # fmt: skip
 
 
@@ -43,6 +43,9 @@ class ReaderSettings:
     retry: Retry = field(default_factory=Retry)
     concurrency: int = 0  # messages in flight at most; 0: any number
     rate: int = 0  # messages delivered in a second at most; 0: any number
+    group_concurrency: int = 0  # the same two for messages of one group
+    group_rate: int = 0
+    fair: Switch = Switch.OFF
     ttl: int = 0  # ns after its publish in which a message may be delivered; 0: any number
     on_expire: OnExpire = OnExpire.DROP
     max_length: int = 0  # messages that are not buried; 0: any number
@@ -57,6 +60,11 @@ class ReaderSettings:
         """Return the settings in a configuration. `usual_attempts`: `max_attempts` if it has none."""
         attempts = usual_attempts if config.max_attempts is None else config.max_attempts
         return cls(attempts, **{name: config.value(name) for name in _AS_CONFIGURED})
+
+    @property
+    def order(self) -> tuple[Ordering, int, int, Switch]:
+        """Return the settings that decide which backlog a channel has."""
+        return self.ordering, self.group_concurrency, self.group_rate, self.fair
 
     @property
     def overflows(self) -> bool:

@@ -32,7 +32,9 @@ ReadyMessages = tuple[Message | None, int, list[bytes], bytes, Extent]  # see Ba
 class Backlog:
     """The ready messages of one channel."""
 
-    is_grouped = False  # True: groups.py
+    is_grouped = False  # True: groups.py or group_limits.py
+    is_ordered = False  # True: a message that comes back holds its group back
+    due: int | None = None  # when to call `release_due` (monotonic ns)
     held_count = 0  # of the ready messages, those that wait until another one of their group has ended
     queued_count = 0  # of the ready messages, those in queues of groups or priorities
 
@@ -90,12 +92,19 @@ class Backlog:
 
     # groups, which a plain backlog does not know
 
-    def expect_heads(self, ordinals: Iterable[int]) -> None:
-        """Take these messages as heads of their groups: they are out already, or wait for a time, or are buried."""
+    def expect_heads(self, out: Iterable[int], waiting: Iterable[int]) -> None:
+        """Take these messages as heads of their groups: they are in flight already, or they wait for a time or are buried."""
 
     def ended(self, first: int, count: int) -> bool:
         """Let the groups continue of those of `count` messages from `first` on that are heads. Return True if any can."""
         return False
+
+    def came_back(self, ordinal: int) -> bool:
+        """Let the group of a message continue that is in flight no longer, unless groups are ordered. Return True if it can."""
+        return False
+
+    def release_due(self, now: int) -> None:
+        """Let the groups continue whose rate allows that at `now` (monotonic ns)."""
 
     # taking messages out
 
@@ -172,9 +181,11 @@ class Backlog:
             self.reading = True
             return None
         queue.popleft()
+        return self._taken(message, extent) if extent.first <= message.ordinal else None
+
+    def _taken(self, message: Message, extent: Extent) -> ReadyMessages:
+        """Return a message of a queue as `pop_ready` does."""
         index = message.ordinal - extent.first
-        if index < 0:
-            return None
         ids = bytes(extent.ids[index * ID_SIZE : (index + 1) * ID_SIZE])
         return message, message.ordinal, [extent.frames[index]], ids, extent
 

@@ -41,6 +41,7 @@ from nsqd.core.timing.throttle import Throttle, limit
 from penstock.protocol.names import is_ephemeral
 from shared.topic_config import NO_TOPIC, OnBury, OnExpire, Ordering, Overflow
 
+NO_ORDER = ReaderSettings().order
 BURIED_AT_ONCE = 1000  # messages of a batch that a full channel buries: 5 ms
 
 
@@ -165,8 +166,8 @@ class Channel:
             self._keep_bounds()
         if (settings.dead_letter, settings.on_expire) != (old.dead_letter, old.on_expire):
             self.forward_dead_letters()
-        if settings.ordering is not old.ordering:  # messages that are in flight already are not affected
-            self.backlog = ordered(self.backlog, settings, self.journal)
+        if settings.order != old.order:  # messages that are in flight already are not affected
+            self.backlog = ordered(self.backlog, settings, self.journal, lambda: self._agenda.now, self.schedule_scan)
             self._expect_heads()
             self.wake()
         elif settings.on_bury is OnBury.SKIP and old.on_bury is OnBury.HOLD:
@@ -186,16 +187,16 @@ class Channel:
         self._watch_expiry(now)
 
     def _expect_heads(self) -> None:
-        """If groups are ordered, note for which messages other ones of their group wait: the channel was not ordered before."""
+        """If groups matter, note for which messages other ones of their group wait: the channel did not look at them before."""
         if not self.backlog.is_grouped:
             return
         waiting = [message.ordinal for _, message in self.deferred.items() if message.attempts]
         in_flight = [ordinal for first, count in self.in_flight.spans() for ordinal in range(first, first + count)]
         held = self.buried.ordinals() if self.settings.on_bury is OnBury.HOLD else ()
-        self.backlog.expect_heads([*waiting, *in_flight, *held])
+        self.backlog.expect_heads(in_flight, [*waiting, *held])
 
     def ended(self, first: int, count: int) -> None:
-        """Let the groups of `count` messages from `first` on continue, if groups are ordered: the messages are finished."""
+        """Let the groups of `count` messages from `first` on continue, if groups matter: the messages are finished."""
         if self.backlog.is_grouped and self.backlog.ended(first, count):
             self.wake()
 
@@ -204,6 +205,8 @@ class Channel:
     def come_back(self, message: Message, due: int, now: int) -> None:
         """Record that a message came back, and defer it until `due` (monotonic ns); 0: make it ready at once."""
         self.journal.requeue(message.ordinal, message.attempts, message.failures, due)
+        if self.backlog.is_grouped and self.backlog.came_back(message.ordinal):
+            self.wake()
         self.wait(message, due, now)
 
     def put_back(self, message: Message) -> None:
@@ -235,7 +238,7 @@ class Channel:
         self.buried.add(message_id, DeadLetter(ordinal, attempts, reason, self._agenda.wall, failed))
         if self.forwards(reason):
             self._agenda.dead_letters.setdefault(self, deque()).append(message_id)
-        if self.settings.on_bury is OnBury.SKIP:
+        if self.settings.on_bury is OnBury.SKIP or not self.backlog.is_ordered:
             self.ended(ordinal, 1)
 
     def forwards(self, reason: str) -> bool:
@@ -476,7 +479,7 @@ class Channel:
         extents, wall = self.backlog.extents, self._agenda.wall
         if self.settings.on_expire is OnExpire.DROP:
             self._drop_from_sequence(expiry.drop(self.backlog, wall))
-        elif self.settings.ordering is not Ordering.NONE:  # they are buried when a consumer takes them
+        elif self.settings.order != NO_ORDER:  # they are buried when a consumer takes them
             expiry.due = None
             return
         else:
@@ -558,6 +561,9 @@ class Channel:
             self.put_back(message)
         if self.throttle is not None:
             self.throttle.scan(now)
+        if self.backlog.due is not None and self.backlog.due <= now:
+            self.backlog.release_due(now)
+            self.wake()
         if self.expiry is not None and self.expiry.due is not None and self.expiry.due <= now:
             self._scan_expired(self.expiry, now)
         return served + len(released)
@@ -576,7 +582,7 @@ class Channel:
         deferred = self.deferred.wake_at() if self.deferred.count else None
         throttled = self.throttle.due if self.throttle is not None else None
         expiring = self.expiry.due if self.expiry is not None else None
-        times = in_flight, deferred, throttled, expiring
+        times = in_flight, deferred, throttled, expiring, self.backlog.due
         return min((due for due in times if due is not None), default=None)
 
     def _return(self, run: Run, limit: int, what: str, reason: str, now: int) -> int:

@@ -27,7 +27,7 @@ MOST_HELD = 20_000  # messages held back at a channel: as many as SQS looks ahea
 class GroupedBacklog(QueuedBacklog):
     """The ready messages of a channel whose groups are ordered."""
 
-    is_grouped = True
+    is_grouped = is_ordered = True
 
     __slots__ = ("_behind", "_heads", "_unknown")
 
@@ -48,13 +48,17 @@ class GroupedBacklog(QueuedBacklog):
     def pop_ready(self, count: int, room: int) -> ReadyMessages | None:
         if self._unknown and not self._find_heads():
             return None
-        if self.queued_count >= MOST_HELD and not self.retry:
-            self.reading = True  # until a group continues
+        if is_full(self) and not self.retry:
+            self._wait_for_groups()
             return None
         return super().pop_ready(count, room)
 
-    def expect_heads(self, ordinals: Iterable[int]) -> None:
-        self._unknown = sorted(ordinals, reverse=True)
+    def _wait_for_groups(self) -> None:
+        """Deliver nothing until a group continues."""
+        self.reading = True
+
+    def expect_heads(self, out: Iterable[int], waiting: Iterable[int]) -> None:
+        self._unknown = sorted((*out, *waiting), reverse=True)
 
     def _find_heads(self) -> bool:
         """Read the groups of the heads that are to be expected. Return False if one must be read from disk first."""
@@ -65,8 +69,11 @@ class GroupedBacklog(QueuedBacklog):
                 return False
             ordinal = self._unknown.pop()
             if extent.first <= ordinal:
-                self._becomes_head(extent.group_of(ordinal), ordinal)
+                self._expect_head(extent.group_of(ordinal), ordinal)
         return True
+
+    def _expect_head(self, group: bytes, ordinal: int) -> None:
+        self._becomes_head(group, ordinal)
 
     def _becomes_head(self, group: bytes, ordinal: int) -> bool:
         """Return True if a message may be delivered: it has no group, or is the head of its group now."""
@@ -114,6 +121,7 @@ class GroupedBacklog(QueuedBacklog):
 
     def ended(self, first: int, count: int) -> bool:
         before = self.queued_count
+        self._unexpect(first, count)
         for ordinal in range(first, first + count):
             group = self._heads.pop(ordinal, None)
             if group is None:
@@ -126,6 +134,11 @@ class GroupedBacklog(QueuedBacklog):
             self._heads[message.ordinal] = group
             self._release(message)
         return self.queued_count < before
+
+    def _unexpect(self, first: int, count: int) -> None:
+        """Expect none of `count` messages from `first` on as heads: they ended before their groups were read."""
+        if self._unknown:
+            self._unknown = [ordinal for ordinal in self._unknown if not first <= ordinal < first + count]
 
     def _release(self, message: Message) -> None:
         """Make a message that is held back the next one of the retry queue."""
@@ -151,3 +164,8 @@ class GroupedBacklog(QueuedBacklog):
 
     def __repr__(self) -> str:
         return f"<GroupedBacklog from {self.cursor}, {len(self._heads)} heads, {self.queued_count} held back>"
+
+
+def is_full(backlog: Backlog) -> bool:
+    """Return True if a backlog is not to look further in the sequence, because it holds so many messages back."""
+    return backlog.queued_count >= MOST_HELD
