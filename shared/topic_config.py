@@ -57,6 +57,7 @@ class OnExpire(Enum):
 
     DROP = "drop"
     BURY = "bury"
+    FORWARD = "forward"  # to the dead-letter topic; without one it is buried
 
 
 class Overflow(Enum):
@@ -64,6 +65,14 @@ class Overflow(Enum):
 
     REFUSE = "refuse"  # it is not taken
     DROP_OLDEST = "drop-oldest"  # the oldest ready messages of each channel go instead
+    BURY = "bury"  # each full channel buries it
+
+
+class Switch(Enum):
+    """Whether something is done."""
+
+    OFF = "off"
+    ON = "on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,21 +171,37 @@ class TopicConfig:
         "Most per second", "How many messages a channel delivers in a second at most; 0: any number",
         f"a whole number from 1 to {MOST_RATE}, or 0 for no limit", 0, MOST_RATE, default=0, of_channels=True,
     )  # fmt: skip
+    group_concurrency: int | None = _row(
+        "Most in flight of a group", "How many messages of a `group` are in flight at most; 0: any number",
+        "a whole number, or 0 for no limit", default=0, of_channels=True,
+    )  # fmt: skip
+    group_rate: int | None = _row(
+        "Most per second of a group", "How many messages of a `group` a channel delivers in a second at most; 0: any number",
+        f"a whole number from 1 to {MOST_RATE}, or 0 for no limit", 0, MOST_RATE, default=0, of_channels=True,
+    )  # fmt: skip
+    fair: Switch | None = _row(
+        "Fair", "Whether messages of a `group` with more than a tenth of all in flight, and 30, wait behind others",
+        "off or on", choices=Switch, default=Switch.OFF, of_channels=True,
+    )  # fmt: skip
     ttl: int | None = _row(
         "Time to live", "How long after its publish a message may be delivered; 0: at any time",
         "a duration such as 36h, 90m or 0s", is_duration=True, default=0, of_channels=True,
     )  # fmt: skip
     on_expire: OnExpire | None = _row(
-        "After that time", "Whether a message that is too old is dropped or buried",
-        "drop or bury", choices=OnExpire, default=OnExpire.DROP, of_channels=True,
+        "After that time", "Whether a message that is too old is dropped, buried, or sent to the dead-letter topic",
+        "drop, bury or forward", choices=OnExpire, default=OnExpire.DROP, of_channels=True,
     )  # fmt: skip
     max_length: int | None = _row(
         "Most messages", "How many messages the fullest channel has at most, or how many jobs there are; 0: any number",
         "a whole number, or 0 for no limit", default=0,
     )  # fmt: skip
+    max_bytes: int | None = _row(
+        "Most bytes", "About how many bytes the messages of the fullest channel take at most, or the jobs; 0: any number",
+        "a whole number of bytes, or 0 for no limit", default=0,
+    )  # fmt: skip
     overflow: Overflow | None = _row(
-        "When full", "Whether further messages are refused, or the oldest ready ones of a channel are dropped",
-        "refuse or drop-oldest", choices=Overflow, default=Overflow.REFUSE,
+        "When full", "Whether further messages are refused, the oldest ready ones of a channel dropped, or further ones buried",
+        "refuse, drop-oldest or bury", choices=Overflow, default=Overflow.REFUSE,
     )  # fmt: skip
     ordering: Ordering | None = _row(
         "Ordering", "Whether messages of a `group` are delivered one at a time, or those of the most urgent `priority` first",

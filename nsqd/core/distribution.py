@@ -25,7 +25,7 @@ class Distribution:
     """All readers of one topic, of every kind. Implements ScanQueue for the topic's delay queue."""
 
     __slots__ = (
-        "_config", "_context", "_journal", "_offsets", "_producers", "_topic", "all", "channels",
+        "_config", "_context", "_has_ttl", "_journal", "_offsets", "_producers", "_topic", "all", "channels",
         "scan_entry",
     )  # fmt: skip
 
@@ -45,6 +45,7 @@ class Distribution:
         self._producers = producers
         self.scan_entry: tuple[int, int] | None = None  # (due, handle) of the delay queue's entry in the agenda
         self._config = TopicConfig()
+        self._has_ttl = False  # True: messages with a ttl of their own were published since the start
         self.all: dict[int, Reader] = {}  # by number
         self.channels: dict[str, Channel] = {}  # the readers that are channels, by name
 
@@ -64,6 +65,8 @@ class Distribution:
         parts = self._parts(number, name, ReaderKind.CHANNEL, start)
         channel = Channel(name, parts, latency, outcomes)
         self.channels[name] = channel
+        if self._has_ttl:
+            channel.expect_ttl()
         self._add(channel)
         context.registry.channel_created(self._topic, name)
         return channel
@@ -95,6 +98,12 @@ class Distribution:
         self._config = config
         for reader in self.all.values():
             reader.configure(self._settings_of(reader.name))
+
+    def expect_ttl(self) -> None:
+        """Note that a message with a ttl of its own is published."""
+        self._has_ttl = True
+        for channel in self.channels.values():
+            channel.expect_ttl()
 
     def _add(self, reader: Reader) -> None:
         self.all[reader.number] = reader

@@ -41,7 +41,9 @@ class NotTaken(TooMany):
 
 
 class TopicFull(TooMany):
-    """A topic has as many messages as its setting max_length allows, and refuses more."""
+    """A topic has as many messages as its settings allow, and refuses more, or is to bury further jobs."""
+
+    buries = False
 
 
 MAY_BE_DELIVERED = "NOREPL_MAY_BE_DELIVERED"  # how HTTP names a publish whose copies did not come in time

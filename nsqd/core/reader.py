@@ -20,9 +20,12 @@ from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda, AgendaReader
 from nsqd.core.timing.deferred import Message
 from shared.retry import Retry
-from shared.topic_config import NO_TOPIC, OnBury, OnExpire, Ordering, Overflow, TopicConfig
+from shared.topic_config import NO_TOPIC, OnBury, OnExpire, Ordering, Overflow, Switch, TopicConfig
 
-_AS_CONFIGURED = "retry", "concurrency", "rate", "ttl", "on_expire", "ordering", "on_bury", "dead_letter"
+_AS_CONFIGURED = (
+    "retry", "concurrency", "rate", "group_concurrency", "group_rate", "fair", "ttl", "on_expire", "max_length",
+    "max_bytes", "overflow", "ordering", "on_bury", "dead_letter",
+)  # fmt: skip
 
 
 class ReaderKind(IntEnum):
@@ -40,20 +43,38 @@ class ReaderSettings:
     retry: Retry = field(default_factory=Retry)
     concurrency: int = 0  # messages in flight at most; 0: any number
     rate: int = 0  # messages delivered in a second at most; 0: any number
+    group_concurrency: int = 0  # the same two for messages of one group
+    group_rate: int = 0
+    fair: Switch = Switch.OFF
     ttl: int = 0  # ns after its publish in which a message may be delivered; 0: any number
     on_expire: OnExpire = OnExpire.DROP
+    max_length: int = 0  # messages that are not buried; 0: any number
+    max_bytes: int = 0  # of these messages; 0: any number
+    overflow: Overflow = Overflow.REFUSE
     ordering: Ordering = Ordering.NONE
     on_bury: OnBury = OnBury.SKIP
     dead_letter: str = NO_TOPIC  # the topic to which a channel sends messages that failed too often
-    most_kept: int = 0  # messages that are not buried: a channel drops the oldest ready ones beyond that; 0: any number
 
     @classmethod
     def of(cls, config: TopicConfig, usual_attempts: int) -> ReaderSettings:
         """Return the settings in a configuration. `usual_attempts`: `max_attempts` if it has none."""
         attempts = usual_attempts if config.max_attempts is None else config.max_attempts
-        most_kept = config.value("max_length") if config.value("overflow") is Overflow.DROP_OLDEST else 0
-        others = {name: config.value(name) for name in _AS_CONFIGURED}
-        return cls(attempts, most_kept=most_kept, **others)
+        return cls(attempts, **{name: config.value(name) for name in _AS_CONFIGURED})
+
+    @property
+    def order(self) -> tuple[Ordering, int, int, Switch]:
+        """Return the settings that decide which backlog a channel has."""
+        return self.ordering, self.group_concurrency, self.group_rate, self.fair
+
+    @property
+    def overflows(self) -> bool:
+        """Return True if a channel drops or buries messages beyond a limit; else the topic refuses them, or there is none."""
+        return bool(self.max_length or self.max_bytes) and self.overflow is not Overflow.REFUSE
+
+    def excess(self, count: int, size: Callable[[], int]) -> int:
+        """Return the number of `count` messages that exceed the limits. `size` returns the mean bytes of one."""
+        most = min(count, self.max_length or count)
+        return count - min(most, self.max_bytes // max(1, size()) if self.max_bytes else most)
 
     def is_given_up(self, failures: int) -> bool:
         """Return True if a message that failed so often is to be buried instead of delivered again."""

@@ -9,13 +9,13 @@ See docs/contributing/design/channel.md#positions.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Protocol, cast
 
 from nsqd.core.channel.channel import Channel
 from nsqd.core.distribution import Distribution, R
 from nsqd.core.limits import TooFewCopies, TopicFull
 from nsqd.core.measurement.outcomes import Producers
-from nsqd.core.message.attributes import NONE, Attributes
+from nsqd.core.message.attributes import NONE, Attributes, may_have_ttl
 from nsqd.core.node_context import NodeContext
 from nsqd.core.reader import Parts, ReaderKind
 from nsqd.core.retention.cursors import Cursor
@@ -175,18 +175,32 @@ class Topic:
         """Return the number of nodes that must have each message, this one included."""
         return self.config.replicate or self.context.limits.policy.replicate
 
-    def check_open(self) -> None:
-        """Raise TooFewCopies or TopicFull, and count that, if nothing can be published to the topic now."""
+    def check_open(self, as_jobs: bool = False) -> None:
+        """Raise TooFewCopies or TopicFull, and count that, if nothing can be published to the topic now.
+
+        `as_jobs`: also if a job would have to be buried.
+        """
         if self.lacks_copies:
             raise self._too_few_copies(self.usual_copies)
-        most = self.config.value("max_length")
-        if self._may_refuse and self.length >= most:
-            self.context.registry.refused["topic_full"] += 1
-            raise TopicFull(f"TOPIC_FULL: the topic has {most} messages, its max_length")
+        buries = self.overflow is Overflow.BURY
+        if (as_jobs if buries else self.overflow is Overflow.REFUSE) and (why := self._full()):
+            self.context.registry.refused["topic_full"] += not buries
+            full = TopicFull(f"TOPIC_FULL: the topic has {why}")
+            full.buries = buries
+            raise full
 
     @property
-    def _may_refuse(self) -> bool:
-        return bool(self.config.max_length) and self.config.value("overflow") is Overflow.REFUSE
+    def overflow(self) -> Overflow | None:
+        """Return the treatment of messages beyond the limits of the topic; None: it has none."""
+        is_bounded = self.config.max_length or self.config.max_bytes
+        return cast(Overflow, self.config.value("overflow")) if is_bounded else None
+
+    def _full(self) -> str:
+        """Return the limit that the messages have reached; "": none."""
+        length, messages, size = self.length, self.config.max_length, self.config.max_bytes
+        if messages and length >= messages:
+            return f"{messages} messages, its max_length"
+        return f"about {size} bytes, its max_bytes" if size and length * self.journal.mean_size() >= size else ""
 
     @property
     def length(self) -> int:
@@ -241,6 +255,8 @@ class Topic:
         offsets, frames, due = self.offsets, sealed.frames, sealed.due
         first, offsets.end = offsets.end, offsets.end + len(frames)
         references = len(self.readers) if self._is_open else 0
+        if sealed.attributes and may_have_ttl(sealed.attributes):
+            self.distribution.expect_ttl()
         if due:
             self._append_delayed(first, len(frames), due, put_batch)
         owners = None if only is None else (only.number,)
@@ -276,7 +292,12 @@ class Topic:
 
     def update_shut(self) -> None:
         """Set `shut` again: the node takes messages or takes none, or the settings or the possible copies have changed."""
-        self.shut = self.deleted or bool(self.context.refusal) or self.lacks_copies or self._may_refuse
+        self.shut = (
+            self.deleted
+            or bool(self.context.refusal)
+            or self.lacks_copies
+            or self.overflow in (Overflow.REFUSE, Overflow.BURY)
+        )
 
     @property
     def lacks_copies(self) -> bool:

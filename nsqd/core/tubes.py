@@ -370,6 +370,16 @@ class Tubes:
             self.match()
         return job_id
 
+    def put_buried(self, worker: Worker, body: bytes, options: JobOptions) -> int:
+        """Put a job into the tube that the worker uses, which is full and buries it. Returns the client id."""
+        topic = self.topics[worker.using]
+        client_id = self.index.client_id(topic.intake.put([body], options))
+        self.total += 1
+        found = self.find(client_id)
+        assert found is not None
+        found[0].bury(found[1], options.priority)
+        return client_id
+
     def ask_for_copies(self, name: str, count: int, has_limit: bool = False) -> tuple[Mark, ...]:
         """Have the jobs that are put in this turn into the tube of that name wait for `count` copies.
 
@@ -411,7 +421,7 @@ class Tubes:
             self.made(name)
         topic = self.topics[name]
         if topic.shut:
-            topic.check_open()
+            topic.check_open(as_jobs=True)
         return topic
 
     def burn_id(self) -> None:

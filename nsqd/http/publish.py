@@ -5,6 +5,7 @@ In addition to NSQ's arguments both take the following, for all messages of the 
     X-Nsq-Header-NAME: VALUE     headers of the messages: for consumers that ask for them, and where messages are listed
     group=G                      the same as the header `group`: a channel may deliver messages of a group in order
     priority=P                   the same as the header `priority`: 0, the most urgent, to 9; 5 without one
+    ttl=T                        the same as the header `ttl`: not delivered later than T (30s, 1h30m) after the publish
     key=K                        not published again under the same key (/mpub: all of them together)
     producer=P&sequence=N        not published again if P has published N already; the messages of /mpub are N, N+1, ...
     unique=pending               with a key, /pub only: not published while a message that was published so under the same key
@@ -17,9 +18,9 @@ In addition to NSQ's arguments both take the following, for all messages of the 
 was published before, or that an ephemeral topic had no room for, has none.
 
 A repeated message is answered as the first one was, once that is as durable as the topic promises, and X-Nsq-Duplicates
-counts the request's messages that were repeated. 400 for INVALID_KEY, INVALID_GROUP, INVALID_PRIORITY, INVALID_PRODUCER,
-INVALID_SEQUENCE, INVALID_HEADER, TOO_MANY_HEADERS. 503 DRAINING while the node drains (drain.py), DISK_FULL and the reason
-while it cannot write to its disk.
+counts the request's messages that were repeated. 400 for INVALID_KEY, INVALID_GROUP, INVALID_PRIORITY, INVALID_TTL,
+INVALID_PRODUCER, INVALID_SEQUENCE, INVALID_HEADER, TOO_MANY_HEADERS. 503 DRAINING while the node drains (drain.py), DISK_FULL
+and the reason while it cannot write to its disk.
 
 See docs/contributing/design/nsq-http.md#publishing.
 """
@@ -34,13 +35,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from nsqd.core.limits import TooFewCopies
-from nsqd.core.message.attributes import MOST_SEQUENCE, MOST_WORD, NONE, Attributes, is_word
+from nsqd.core.message.attributes import MOST_SEQUENCE, MOST_WORD, NONE, Attributes, is_word, read_ttl
 from nsqd.http.arguments import TOPIC, check_open, existing_channel, topic_to_publish_to
 from nsqd.http.node import Node
 from nsqd.protocols.nsq.batch import MpubBatch
 from nsqd.protocols.nsq.commands import INT32
 from nsqd.protocols.nsq.fast import equal_bodies
-from penstock.protocol.headers import GROUP, MOST_PRIORITY, PRIORITY, Headers, TooManyHeaders, check_headers
+from penstock.protocol.headers import GROUP, MOST_PRIORITY, PRIORITY, TTL, Headers, TooManyHeaders, check_headers
 from shared.auth.verbs import Verb
 from shared.http.api import V1_HEADERS, query, read_body
 from shared.http.argument import Argument, any_text, bounded, choice, flag, values_in
@@ -78,6 +79,11 @@ class _Ok(Response):
 OK = _Ok()
 
 
+def _ttl(text: str) -> str:
+    read_ttl(text)
+    return text
+
+
 def _word(name: str) -> Argument:
     def read(text: str) -> str:
         if not is_word(text):
@@ -93,6 +99,7 @@ _ATTRIBUTES = (
     bounded("sequence", MOST_SEQUENCE, None, invalid="INVALID_SEQUENCE"),
     _word("group"),
     bounded("priority", MOST_PRIORITY, None, invalid="INVALID_PRIORITY"),
+    Argument("ttl", _ttl, None, "a duration such as 30s or 1h30m", "INVALID_TTL"),
 )
 
 _UNIQUE = choice("unique", {"pending": True}, False)
@@ -382,12 +389,12 @@ def _attributes(
     sequence: int | None,
     group: str | None,
     priority: int | None,
+    ttl: str | None,
 ) -> Attributes:
     """Return the attributes that a request gives its messages. Raises HttpError 400."""
-    if group is not None:
-        headers = _checked((*headers, (GROUP, group)))
-    if priority is not None:
-        headers = _checked((*headers, (PRIORITY, str(priority))))
+    for name, value in ((GROUP, group), (PRIORITY, priority), (TTL, ttl)):
+        if value is not None:
+            headers = _checked((*headers, (name, str(value))))
     if key is not None and producer is not None:
         raise HttpError(400, "INVALID_KEY")
     if (producer is None) != (sequence is None):

@@ -29,11 +29,14 @@ class RetainedExtents:
     def next_with_headers(self, first: int, end: int) -> int:
         return self.sequence.next_with_headers(first, end)
 
-    def published_before(self, first: int, end: int, oldest: int) -> int:
-        return self.sequence.published_before(first, end, oldest)
+    def expired_before(self, first: int, end: int, wall: int, ttl: int) -> int:
+        return self.sequence.expired_before(first, end, wall, ttl)
 
     def cold(self, first: int, end: int) -> int:
         return self.sequence.cold(first, end)
+
+    def mean_size(self) -> int:
+        return self.sequence.mean_size()
 
     def frame_in_memory(self, ordinal: int, attributes: bool = True) -> bytes:
         stored = self.sequence.extent_of(ordinal)

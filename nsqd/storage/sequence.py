@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from heapq import merge
 from operator import attrgetter
 
-from nsqd.core.message.frame import ID_SIZE, STAMP
+from nsqd.core.message.frame import ID_SIZE
 from nsqd.core.retention.policy import StoragePolicy
 from nsqd.core.sequence.extent import Extent
 from nsqd.storage.stored_extent import EXTENT_MESSAGES, StoredExtent, messages_of
@@ -13,6 +13,7 @@ from nsqd.storage.stored_extent import EXTENT_MESSAGES, StoredExtent, messages_o
 RUN_BYTES = 16 * 1024 * 1024  # bytes: neighboring extents that are only retained are joined into one up to this size
 GRAINS = 16  # such an extent is at most one part in this many of the topic's retention, in time and bytes
 FOREVER = 1 << 62  # ns
+MEAN_OF = 8  # extents
 TAKEN_APART_AT_ONCE = 2  # extents: 2,048 messages in memory are freed in 0.1 ms
 
 _first, _end = attrgetter("first"), attrgetter("end")
@@ -22,8 +23,8 @@ class Sequence:
     """The extents of one topic, ascending by ordinal."""
 
     __slots__ = (
-        "_firsts", "_grain", "_released_count", "_unsorted", "distributed", "end", "extents", "first", "is_dropped",
-        "on_released", "retained",
+        "_firsts", "_grain", "_mean_known_for", "_mean_size", "_released_count", "_unsorted", "distributed", "end",
+        "extents", "first", "is_dropped", "on_released", "retained",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -35,6 +36,8 @@ class Sequence:
         self._grain = 0, 0  # ns and bytes that an extent joined from neighbors may span
         self._firsts: list[int] = []  # `first` of each extent in `extents`
         self.end = 0  # ordinal after the last message
+        self._mean_size = 0  # bytes, see `mean_size`
+        self._mean_known_for = 0  # calls
         self.is_dropped = False  # True: the topic was deleted
         # number of extents in `extents` whose messages are all released; `sweep` removes them once they are half
         self._released_count = 0
@@ -186,22 +189,32 @@ class Sequence:
                 return stored.first + start
         return end
 
-    def published_before(self, first: int, end: int, oldest: int) -> int:
-        """Return an ordinal before which all messages were published before `oldest`: see Extents."""
-        stamp = oldest.to_bytes(8, "big")
+    def expired_before(self, first: int, end: int, wall: int, ttl: int) -> int:
+        """Return an ordinal before which all messages have expired: see Extents."""
         for stored, start, stop in self._present(first, end):
-            if stored.extent is None and not 0 < stored.newest < oldest:
-                return stored.first + start
-            frames = stored.extent.frames[start:stop] if stored.extent is not None else ()
-            for index, frame in enumerate(frames, start):
-                if frame and frame[STAMP] >= stamp:
-                    return stored.first + index
+            if stored.extent is None:
+                if not ttl or not 0 < stored.newest < wall - ttl:
+                    return stored.first + start
+                continue
+            count, expired = stored.extent.leading(stored.first + start, stored.first + stop, wall, ttl)
+            if not expired or count < stop - start:
+                return stored.first + start + count * expired
         return end
 
     def cold(self, first: int, end: int) -> int:
         """Return the number of messages of first..end that are on disk only."""
         spans = self._present(first, end)
         return sum(stop - start for one, start, stop in spans if one.extent is None and one.released < one.count)
+
+    def mean_size(self) -> int:
+        """Return about how many bytes a message takes that is not released. Each call looks at about MEAN_OF extents."""
+        self._mean_known_for -= 1
+        if self._mean_known_for < 0:
+            live = [(one.count - one.released, one.size or one.bulk, one.count) for one in self.live()]
+            size = sum(left * size // count for left, size, count in live)
+            self._mean_size = size // max(1, sum(left for left, _, _ in live))
+            self._mean_known_for = len(live) // MEAN_OF
+        return self._mean_size
 
     def count_released(self) -> None:
         """Recount the released messages of all extents: those before the distributed offset that no channel references."""

@@ -17,7 +17,6 @@ from nsqd.core.channel import actions
 from nsqd.core.channel.buried import DeadLetter
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.dead_letters import forwarded_headers
-from nsqd.core.channel.failures import REASONS
 from nsqd.core.limits import TooMany
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.frame import HEADER_SIZE
@@ -162,7 +161,7 @@ class DeadLetterTopics:
 def _failed(channel: Channel, message_id: bytes) -> DeadLetter | None:
     """Return the dead letter with that id; None: it is buried no longer, or by an operator."""
     letter = channel.buried.get(message_id)
-    return letter if letter is not None and letter.reason in REASONS else None
+    return letter if letter is not None and channel.forwards(letter.reason) else None
 
 
 async def _read(topic: Topic, ordinals: list[int]) -> Messages:

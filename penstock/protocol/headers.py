@@ -18,6 +18,7 @@ GROUP = "group"  # messages with an equal value are a group, which a channel may
 DEAD_LETTER = "dead-letter-"  # begins the names of headers of messages that failed too often in another topic
 DEAD_LETTER_TOPIC = DEAD_LETTER + "topic"  # the topics that such a message comes from, with commas, the last one last
 PRIORITY = "priority"  # 0, the most urgent, to 9: a channel may deliver messages by it; any other value: USUAL_PRIORITY
+TTL = "ttl"  # how long after its publish a message may be delivered, such as 30s or 1h30m; any other value: at any time
 MOST_PRIORITY = 9
 USUAL_PRIORITY = 5
 MOST_HEADERS = 32

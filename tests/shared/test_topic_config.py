@@ -15,6 +15,7 @@ from shared.topic_config import (
     OnExpire,
     Ordering,
     Overflow,
+    Switch,
     TopicConfig,
     dump,
     load,
@@ -22,7 +23,8 @@ from shared.topic_config import (
 from tests.cases import each
 
 ALL = TopicConfig(
-    Durability.OS, 90_000_000_000, 5, 3, 0, Retry.parse("fixed(5s)"), 4, 7, 60, OnExpire.DROP, 9, Overflow.REFUSE,
+    Durability.OS, 90_000_000_000, 5, 3, 0, Retry.parse("fixed(5s)"), 4, 7, 2, 3, Switch.ON, 60, OnExpire.DROP, 9, 8,
+    Overflow.REFUSE,
     Ordering.GROUP, OnBury.HOLD, "dead",
 )  # fmt: skip
 OF_A_CHANNEL = TopicConfig(rate=2).with_channel("c", TopicConfig(max_attempts=0, retry=Retry()))

@@ -22,7 +22,6 @@ from nsqd.core.sequence.journal import Extents
 from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.sequence.spans import without
 from nsqd.core.timing.deferred import Message
-from shared.topic_config import Ordering
 
 END_OF_ALL = 1 << 63  # higher than any ordinal
 LOST_AT_ONCE = 100  # lost messages of the retry queue passed over before other work gets its turn: about 1 ms
@@ -33,8 +32,9 @@ ReadyMessages = tuple[Message | None, int, list[bytes], bytes, Extent]  # see Ba
 class Backlog:
     """The ready messages of one channel."""
 
-    is_grouped = False  # True: groups.py
-    ordering = Ordering.NONE
+    is_grouped = False  # True: groups.py or group_limits.py
+    is_ordered = False  # True: a message that comes back holds its group back
+    due: int | None = None  # when to call `release_due` (monotonic ns)
     held_count = 0  # of the ready messages, those that wait until another one of their group has ended
     queued_count = 0  # of the ready messages, those in queues of groups or priorities
 
@@ -83,6 +83,28 @@ class Backlog:
     def resume(self, cursor: int, ready: int) -> None:
         """Move the cursor to `cursor` after a restart; `ready` messages are from there to the distributed offset."""
         self.cursor, self.passed = cursor, self._offsets.ordinary - ready
+
+    def revived(self) -> None:
+        """Take account of the holes that a restart has made."""
+
+    def extended(self) -> None:
+        """Look at the messages that the distributed offset has just passed."""
+
+    # groups, which a plain backlog does not know
+
+    def expect_heads(self, out: Iterable[int], waiting: Iterable[int]) -> None:
+        """Take these messages as heads of their groups: they are in flight already, or they wait for a time or are buried."""
+
+    def ended(self, first: int, count: int) -> bool:
+        """Let the groups continue of those of `count` messages from `first` on that are heads. Return True if any can."""
+        return False
+
+    def came_back(self, ordinal: int) -> bool:
+        """Let the group of a message continue that is in flight no longer, unless groups are ordered. Return True if it can."""
+        return False
+
+    def release_due(self, now: int) -> None:
+        """Let the groups continue whose rate allows that at `now` (monotonic ns)."""
 
     # taking messages out
 
@@ -159,9 +181,11 @@ class Backlog:
             self.reading = True
             return None
         queue.popleft()
+        return self._taken(message, extent) if extent.first <= message.ordinal else None
+
+    def _taken(self, message: Message, extent: Extent) -> ReadyMessages:
+        """Return a message of a queue as `pop_ready` does."""
         index = message.ordinal - extent.first
-        if index < 0:
-            return None
         ids = bytes(extent.ids[index * ID_SIZE : (index + 1) * ID_SIZE])
         return message, message.ordinal, [extent.frames[index]], ids, extent
 
@@ -173,12 +197,17 @@ class Backlog:
         else:
             self._holes.append((first, end))
 
-    def bound(self, batch: DistributedBatch) -> list[tuple[int, int]]:
-        """Drop the newest messages if more than mem-queue-size are ready, but only messages of `batch` without a delay.
+    @property
+    def excess(self) -> int:
+        """Return the number of ready messages beyond mem-queue-size, if it is positive."""
+        return self._offsets.ordinary - self.passed + len(self.retry) - self._mem_queue_size
 
-        The distributed offset has just passed the batch. Return the spans (first, end) that were dropped, ascending.
+    def drop_newest(self, batch: DistributedBatch, count: int) -> list[tuple[int, int]]:
+        """Drop up to `count` messages, the newest of `batch` without a delay, which the distributed offset has just passed.
+
+        Return their spans (first, end), ascending.
         """
-        excess = min(batch.ordinary, self._offsets.ordinary - self.passed + len(self.retry) - self._mem_queue_size)
+        excess = min(batch.ordinary, count)
         if excess <= 0:
             return []
         spans = [(batch.end - excess, batch.end)]
@@ -190,12 +219,12 @@ class Backlog:
             self.skip(first, end, end - first)
         return spans
 
-    def drop_published_before(self, oldest: int) -> list[tuple[int, int]]:
-        """Move the cursor past the messages before the first that was not published before `oldest` (ns since the epoch).
+    def drop_expired(self, wall: int, ttl: int, end: int = END_OF_ALL) -> list[tuple[int, int]]:
+        """Move the cursor past the messages before `end` and the first that has not expired at `wall` (see Extent.leading).
 
         Return their spans (first, end), ascending.
         """
-        end = self.extents.published_before(self.cursor, self._offsets.distributed, oldest)
+        end = self.extents.expired_before(self.cursor, min(end, self._offsets.distributed), wall, ttl)
         return self._drop_next(sum(stretch for _, stretch in self.ahead(self.cursor, end))) if end > self.cursor else []
 
     def drop_oldest(self, count: int) -> list[tuple[int, int]]:
@@ -258,6 +287,11 @@ class Backlog:
         return given_up
 
     # queries
+
+    @property
+    def can_deliver(self) -> bool:
+        """Return True if a message is ready that is not held back."""
+        return self.cursor < self._offsets.distributed or self.queued_count > self.held_count
 
     @property
     def cold(self) -> int:

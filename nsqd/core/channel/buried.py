@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+EXPIRED, OVERFLOW = "expired", "overflow"  # reasons other than failures (failures.py) and those of operators
+
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:

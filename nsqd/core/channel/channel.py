@@ -19,19 +19,19 @@ from __future__ import annotations
 
 from collections import deque
 
-from nsqd.core.channel import expiry, failures
-from nsqd.core.channel.backlog import LOST_AT_ONCE, Backlog, ReadyMessages
-from nsqd.core.channel.buried import Buried, DeadLetter
+from nsqd.core.channel import failures
+from nsqd.core.channel.backlog import LOST_AT_ONCE, Backlog
+from nsqd.core.channel.buried import EXPIRED, OVERFLOW, Buried, DeadLetter
 from nsqd.core.channel.consumer import CLOSED_SINK, ELSEWHERE, Consumer, ConsumerSink
 from nsqd.core.channel.dispatch import Dispatch
-from nsqd.core.channel.groups import GroupedBacklog
+from nsqd.core.channel.expiry import Expiry
 from nsqd.core.channel.inflight import DeliveryOwner, InFlight, Run
-from nsqd.core.channel.priorities import AHEAD_AT_ONCE, PriorityBacklog
+from nsqd.core.channel.ordering import ordered
 from nsqd.core.channel.unfinished import Unfinished, release_all
 from nsqd.core.measurement.latency import Latency
 from nsqd.core.measurement.measures import Measures
 from nsqd.core.measurement.outcomes import BURIED, REQUEUED, TIMED_OUT, Outcomes
-from nsqd.core.message.frame import ID_SIZE, STAMP, with_attempts
+from nsqd.core.message.frame import ID_SIZE, STAMP, message_id, with_attempts
 from nsqd.core.reader import Counts, DistributedBatch, Parts, ReaderKind, ReaderSettings
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.agenda import Agenda
@@ -39,7 +39,10 @@ from nsqd.core.timing.deferred import Deferred, Message
 from nsqd.core.timing.pause import Pause
 from nsqd.core.timing.throttle import Throttle, limit
 from penstock.protocol.names import is_ephemeral
-from shared.topic_config import NO_TOPIC, OnBury, OnExpire, Ordering
+from shared.topic_config import NO_TOPIC, OnBury, OnExpire, Ordering, Overflow
+
+NO_ORDER = ReaderSettings().order
+BURIED_AT_ONCE = 1000  # messages of a batch that a full channel buries: 5 ms
 
 
 class Channel:
@@ -51,7 +54,7 @@ class Channel:
 
     __slots__ = (
         "_agenda", "_bounded", "_examines", "_limits", "_messages_before", "_random_below", "backlog", "buried", "consumers",
-        "deferred", "delayed", "deleted", "dispatch", "dropped_count", "ephemeral", "expire_at", "in_flight", "journal", "key",
+        "deferred", "delayed", "deleted", "dispatch", "dropped_count", "ephemeral", "expiry", "in_flight", "journal", "key",
         "latency", "lost_consumers", "measures", "name", "number", "offsets", "outcomes", "paused", "requeue_count",
         "scan_entry", "settings", "shards", "start", "throttle", "timeout_count", "topic_name",
     )  # fmt: skip
@@ -97,7 +100,7 @@ class Channel:
         self.lost_consumers = 0  # that disconnected with messages in flight
         self.dropped_count = 0  # messages that a bounded channel had no room for
         self._messages_before = parts.offsets.put_count
-        self.expire_at: int | None = None  # when the scan looks for messages that are too old (monotonic ns)
+        self.expiry: Expiry | None = None  # of messages that are too old; None: they have no end
         self.settings = ReaderSettings()
         self.configure(parts.settings)
 
@@ -158,49 +161,43 @@ class Channel:
         limits = settings.concurrency, settings.rate
         if limits != (old.concurrency, old.rate) and self.dispatch.leads(self):
             limit(self, *limits, self._agenda.now)
-        if settings.most_kept:
-            self._drop_oldest()
-        self.expire_at = None
-        self._watch_expiry(self._agenda.now)
-        if settings.dead_letter != old.dead_letter:
+        self._begin_expiry(self.expiry is not None and self.expiry.is_mixed)
+        if self._examines:
+            self._keep_bounds()
+        if (settings.dead_letter, settings.on_expire) != (old.dead_letter, old.on_expire):
             self.forward_dead_letters()
-        if settings.ordering is not self.backlog.ordering:
-            self._set_ordering()
+        if settings.order != old.order:  # messages that are in flight already are not affected
+            self.backlog = ordered(self.backlog, settings, self.journal, lambda: self._agenda.now, self.schedule_scan)
+            self._expect_heads()
+            self.wake()
         elif settings.on_bury is OnBury.SKIP and old.on_bury is OnBury.HOLD:
             for letter in self.buried.values():
                 self.ended(letter.ordinal, 1)
-
-    def _set_ordering(self) -> None:
-        """Deliver in another order from now on: messages that are in flight already are not affected."""
-        ordering, self.backlog = self.settings.ordering, self.backlog.plain()
-        if ordering is Ordering.GROUP:
-            self.backlog = GroupedBacklog(self.backlog, self.journal)
-            self._expect_heads()
-        elif ordering is Ordering.PRIORITY:
-            self.backlog = PriorityBacklog(self.backlog, self.journal)
-        self._examines = self._bounded or ordering is Ordering.PRIORITY
-        self.wake()
 
     def revived(self, now: int) -> None:
         """Take account of the messages that a restart has given the channel. `now`: monotonic ns."""
         self.forward_dead_letters()
         self._expect_heads()
-        if isinstance(self.backlog, PriorityBacklog):
-            self.backlog.revived()
+        self.backlog.revived()
+        if (
+            self.backlog.extents.next_with_headers(self.backlog.cursor, self.offsets.distributed)
+            < self.offsets.distributed
+        ):
+            self.expect_ttl()
         self._watch_expiry(now)
 
     def _expect_heads(self) -> None:
-        """If groups are ordered, note for which messages other ones of their group wait: the channel was not ordered before."""
-        if not isinstance(self.backlog, GroupedBacklog):
+        """If groups matter, note for which messages other ones of their group wait: the channel did not look at them before."""
+        if not self.backlog.is_grouped:
             return
         waiting = [message.ordinal for _, message in self.deferred.items() if message.attempts]
         in_flight = [ordinal for first, count in self.in_flight.spans() for ordinal in range(first, first + count)]
         held = self.buried.ordinals() if self.settings.on_bury is OnBury.HOLD else ()
-        self.backlog.expect_heads([*waiting, *in_flight, *held])
+        self.backlog.expect_heads(in_flight, [*waiting, *held])
 
     def ended(self, first: int, count: int) -> None:
-        """Let the groups of `count` messages from `first` on continue, if groups are ordered: the messages are finished."""
-        if isinstance(self.backlog, GroupedBacklog) and self.backlog.ended(first, count):
+        """Let the groups of `count` messages from `first` on continue, if groups matter: the messages are finished."""
+        if self.backlog.is_grouped and self.backlog.ended(first, count):
             self.wake()
 
     # messages that were taken out of one state and enter another
@@ -208,6 +205,8 @@ class Channel:
     def come_back(self, message: Message, due: int, now: int) -> None:
         """Record that a message came back, and defer it until `due` (monotonic ns); 0: make it ready at once."""
         self.journal.requeue(message.ordinal, message.attempts, message.failures, due)
+        if self.backlog.is_grouped and self.backlog.came_back(message.ordinal):
+            self.wake()
         self.wait(message, due, now)
 
     def put_back(self, message: Message) -> None:
@@ -237,18 +236,24 @@ class Channel:
         self.journal.bury(ordinal, message_id, attempts, failed, reason)
         self.count_outcome(BURIED, ordinal, message_id, attempts)
         self.buried.add(message_id, DeadLetter(ordinal, attempts, reason, self._agenda.wall, failed))
-        if self.settings.dead_letter != NO_TOPIC and reason in failures.REASONS:
+        if self.forwards(reason):
             self._agenda.dead_letters.setdefault(self, deque()).append(message_id)
-        if self.settings.on_bury is OnBury.SKIP:
+        if self.settings.on_bury is OnBury.SKIP or not self.backlog.is_ordered:
             self.ended(ordinal, 1)
 
+    def forwards(self, reason: str) -> bool:
+        """Return True if messages that were buried with this reason go to the dead-letter topic."""
+        if self.settings.dead_letter == NO_TOPIC:
+            return False
+        expires = reason == EXPIRED and self.settings.on_expire is OnExpire.FORWARD
+        return expires or reason == OVERFLOW or reason in failures.REASONS
+
     def forward_dead_letters(self) -> None:
-        """Have all messages that failed too often go to the dead-letter topic, if the settings name one."""
+        """Have all messages that are buried, but not by an operator, go to the dead-letter topic, if the settings name one."""
+        failed = deque(name for name, letter in self.buried.items() if self.forwards(letter.reason))
         self._agenda.dead_letters.pop(self, None)
-        if self.settings.dead_letter != NO_TOPIC:
-            failed = deque(name for name, letter in self.buried.items() if letter.reason in failures.REASONS)
-            if failed:
-                self._agenda.dead_letters[self] = failed
+        if failed:
+            self._agenda.dead_letters[self] = failed
 
     def count_outcome(self, what: str, ordinal: int, message_id: bytes, attempts: int) -> None:
         """Count an outcome of a message if the channel is measured. `what`: REQUEUED, TIMED_OUT or BURIED of outcomes.py."""
@@ -326,25 +331,33 @@ class Channel:
         if batch.delayed:
             self.delayed += batch.delayed
         if self._examines:
-            self._examine(batch)
-        if self.settings.most_kept:
-            self._drop_oldest()
-        if self.settings.ttl:
-            self._watch_expiry(self._agenda.now)
+            if self._bounded:
+                self._drop(self.backlog.drop_newest(batch, self.backlog.excess))
+            if self.settings.overflow is Overflow.BURY:
+                self._bury_newest(batch)
+            self.backlog.extended()
+            self._keep_bounds()
         if self.dispatch.ready:
             self.wake()
 
-    def _examine(self, batch: DistributedBatch) -> None:
-        if self._bounded:
-            self._drop(self.backlog.bound(batch))
-        if isinstance(self.backlog, PriorityBacklog):
-            self.backlog.look_ahead(AHEAD_AT_ONCE)
-
-    def _drop_oldest(self) -> None:
-        """Drop the oldest messages of the sequence if the channel has more than its settings allow."""
-        excess = sum(self.counts()[:3]) - self.settings.most_kept
-        if excess > 0:
+    def _keep_bounds(self) -> None:
+        """Drop messages beyond the length that the settings allow, and watch the age of the others."""
+        if self.settings.overflow is Overflow.DROP_OLDEST and (excess := self._excess):
             self._drop_from_sequence(self.backlog.drop_oldest(excess))
+        self._watch_expiry(self._agenda.now)
+
+    @property
+    def _excess(self) -> int:
+        """Return the number of messages beyond the limits of the settings."""
+        return self.settings.excess(sum(self.counts()[:3]), self.backlog.extents.mean_size)
+
+    def _bury_newest(self, batch: DistributedBatch) -> None:
+        """Bury messages of `batch` beyond the limits of the settings. Those that are on disk only stay ready."""
+        excess, extents = self._excess, self.backlog.extents
+        if excess and not extents.cold(batch.first, batch.end):
+            for first, end in self.backlog.drop_newest(batch, min(excess, BURIED_AT_ONCE)):
+                for ordinal in range(first, end):
+                    self.bury(message_id(extents.frame_in_memory(ordinal, False)), Message(ordinal, 0), OVERFLOW)
 
     def _drop_from_sequence(self, spans: list[tuple[int, int]]) -> None:
         self._drop(spans)
@@ -406,9 +419,10 @@ class Channel:
             taken = self.backlog.pop_ready(count, room)
             if taken is None:
                 return []
-            if self.settings.ttl:
-                taken = self._not_expired(taken)
-                if taken is None:
+            if self.expiry is not None or taken[4].has_ttl:
+                taken, is_expired = (self.expiry or self.expect_ttl()).cut(self.backlog, taken, self._agenda.wall)
+                if is_expired:
+                    self._end_expired(taken[0], taken[1], taken[3])
                     continue
             message, first, frames, ids, extent = taken
             deadline = now + consumer.msg_timeout
@@ -429,20 +443,6 @@ class Channel:
             return extent.with_headers(first, frames) if consumer.takes_headers else frames
         return []
 
-    def _not_expired(self, taken: ReadyMessages) -> ReadyMessages | None:
-        """Return of these messages the first that may be delivered, or None if the first ones are too old: those are ended."""
-        count, is_expired = expiry.leading(taken[2], self._agenda.wall - self.settings.ttl)
-        taken = message, first, _, ids, _ = expiry.cut(self.backlog, taken, count)
-        if not is_expired:
-            return taken
-        if self.settings.on_expire is OnExpire.BURY:
-            for ordinal in range(first, first + count):
-                at = (ordinal - first) * ID_SIZE
-                self.bury(ids[at : at + ID_SIZE], message or Message(ordinal, 0), expiry.EXPIRED)
-        else:
-            self._drop([(first, first + count)])
-        return None
-
     def _drop(self, spans: list[tuple[int, int]]) -> None:
         """Finish messages that left the backlog without a delivery, and count them as dropped."""
         for first, end in spans:
@@ -450,25 +450,54 @@ class Channel:
             self.journal.finish(first, end - first)
             self.ended(first, end - first)
 
-    def _drop_expired(self, now: int) -> None:
-        """Drop ready messages that are too old, and look again when the next may be."""
-        ttl, self.expire_at = self.settings.ttl, None
-        if ttl and self.settings.on_expire is OnExpire.DROP:
-            oldest = self._agenda.wall - ttl
-            self._drop_from_sequence(self.backlog.drop_published_before(oldest))
-            self._watch_expiry(now)
+    # messages that are too old
+
+    def _begin_expiry(self, is_mixed: bool) -> None:
+        """Watch the age of messages if any has an end. `is_mixed`: some may have a ttl of their own."""
+        settings = self.settings
+        self.expiry = Expiry(settings.ttl, is_mixed) if settings.ttl or is_mixed else None
+        is_by_priority = settings.ordering is Ordering.PRIORITY
+        self._examines = self._bounded or settings.overflows or self.expiry is not None or is_by_priority
+
+    def expect_ttl(self) -> Expiry:
+        """Note that messages may have a ttl of their own. Return the watch over the age of messages."""
+        if self.expiry is None or not self.expiry.is_mixed:
+            self._begin_expiry(True)
+            self._watch_expiry(self._agenda.now)
+        assert self.expiry is not None
+        return self.expiry
 
     def _watch_expiry(self, now: int) -> None:
         """See to it that the scan looks for messages that have expired."""
-        if self.settings.ttl and self.expire_at is None and self._may_expire:
-            published = self.backlog.extents.published_plain(self.backlog.cursor) or self._agenda.wall
-            left = published + self.settings.ttl - self._agenda.wall
-            self.expire_at = now + max(left, expiry.EVERY)
-            self.schedule_scan(self.expire_at)
+        if self.expiry is not None:
+            due = self.expiry.watch(self.backlog, now, self._agenda.wall)
+            if due is not None:
+                self.schedule_scan(due)
 
-    @property
-    def _may_expire(self) -> bool:
-        return self.backlog.cursor < self.offsets.distributed or self.backlog.queued_count > self.backlog.held_count
+    def _scan_expired(self, expiry: Expiry, now: int) -> None:
+        """End ready messages that are too old, and look again when the next may be."""
+        extents, wall = self.backlog.extents, self._agenda.wall
+        if self.settings.on_expire is OnExpire.DROP:
+            self._drop_from_sequence(expiry.drop(self.backlog, wall))
+        elif self.settings.order != NO_ORDER:  # they are buried when a consumer takes them
+            expiry.due = None
+            return
+        else:
+            for first, end in expiry.drop_in_memory(self.backlog, now, wall, BURIED_AT_ONCE):
+                ids = [message_id(extents.frame_in_memory(ordinal, False)) for ordinal in range(first, end)]
+                self._end_expired(None, first, b"".join(ids))
+                self.journal.advance(self.backlog.cursor)
+        self._watch_expiry(now)
+
+    def _end_expired(self, message: Message | None, first: int, ids: bytes) -> None:
+        """Drop or bury messages that were taken out of the backlog and are too old. For the arguments see Backlog.pop_ready."""
+        count = len(ids) // ID_SIZE
+        if self.settings.on_expire is OnExpire.DROP:
+            self._drop([(first, first + count)])
+            return
+        for index in range(count):
+            one = message or Message(first + index, 0)
+            self.bury(ids[index * ID_SIZE : (index + 1) * ID_SIZE], one, EXPIRED)
 
     def finish_undelivered(self, consumer: Consumer, message_id: bytes) -> None:
         """Finish a message that was just taken for the consumer, instead of delivering it: see Supply.finish_undelivered."""
@@ -532,8 +561,11 @@ class Channel:
             self.put_back(message)
         if self.throttle is not None:
             self.throttle.scan(now)
-        if self.expire_at is not None and self.expire_at <= now:
-            self._drop_expired(now)
+        if self.backlog.due is not None and self.backlog.due <= now:
+            self.backlog.release_due(now)
+            self.wake()
+        if self.expiry is not None and self.expiry.due is not None and self.expiry.due <= now:
+            self._scan_expired(self.expiry, now)
         return served + len(released)
 
     def _deadline(self, run: Run, consumer: Consumer, now: int) -> int:
@@ -549,7 +581,8 @@ class Channel:
         in_flight = self.in_flight.next_due() if self.in_flight.count else None
         deferred = self.deferred.wake_at() if self.deferred.count else None
         throttled = self.throttle.due if self.throttle is not None else None
-        times = in_flight, deferred, throttled, self.expire_at
+        expiring = self.expiry.due if self.expiry is not None else None
+        times = in_flight, deferred, throttled, expiring, self.backlog.due
         return min((due for due in times if due is not None), default=None)
 
     def _return(self, run: Run, limit: int, what: str, reason: str, now: int) -> int:

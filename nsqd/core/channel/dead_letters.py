@@ -1,4 +1,4 @@
-"""The headers of a message that failed too often in a channel and goes to a dead-letter topic: why, when and where from.
+"""The headers of a message that a channel sends to a dead-letter topic: why, when and where from.
 
     dead-letter-topic: orders          the topics that it comes from, with commas, the last one last
     dead-letter-reason: timed out      as of a burial
@@ -8,15 +8,16 @@
     dead-letter-id: 0f...              the id that it had there
     dead-letter-node: 3                the number of the node that moved it
 
-The message keeps its own headers. If together they would be more than a message may have, the last of these are left out. One
-without room even for the first is not moved, because that one ends a loop of topics: a message never leaves a topic twice.
+The message keeps its own headers, except for `ttl`: it would expire there again. If together they would be more than a message
+may have, the last of these are left out. One without room even for the first is not moved, because that one ends a loop of
+topics: a message never leaves a topic twice.
 """
 
 from datetime import UTC, datetime
 
 from nsqd.core.channel.buried import DeadLetter
 from nsqd.core.channel.channel import Channel
-from penstock.protocol.headers import DEAD_LETTER, DEAD_LETTER_TOPIC, Headers, TooManyHeaders, check_headers
+from penstock.protocol.headers import DEAD_LETTER, DEAD_LETTER_TOPIC, TTL, Headers, TooManyHeaders, check_headers
 from shared.values import SECOND
 
 
@@ -27,7 +28,7 @@ def forwarded_headers(
     sources = dead_letter_sources(headers)
     if channel.topic_name in sources:
         return None
-    own = without_dead_letter(headers)
+    own = tuple((name, value) for name, value in without_dead_letter(headers) if name != TTL)
     added = {
         "topic": ",".join([*sources, channel.topic_name]),
         "reason": letter.reason,

@@ -1,32 +1,61 @@
-"""Messages that are older than the setting `ttl` of their topic: they are never delivered.
+"""Messages that are older than the setting `ttl` of their topic, or than their header `ttl`: they are never delivered.
 
-A channel looks at what leaves its backlog, so none is delivered late. The scan drops ready messages that have expired, also
-from a channel without consumers. It reads nothing from disk: messages that are there only go when their extent has expired.
+A channel looks at what leaves its backlog, so none is delivered late. The scan ends the next messages of the sequence that have
+expired, also in a channel without consumers. To drop messages it reads nothing from disk: those that are there only go when
+their extent has expired, or are dropped when they are taken for a consumer. So are messages with a shorter ttl behind others.
 """
 
 from nsqd.core.channel.backlog import Backlog, ReadyMessages
-from nsqd.core.message.frame import ID_SIZE, STAMP
+from nsqd.core.message.frame import ID_SIZE
 
-EXPIRED = "expired"  # why a message is buried
 EVERY = 1_000_000_000  # ns between two looks of the scan at one channel, at least
+AGAIN = EVERY // 20  # ns until the next look if more is to be buried, or must be read first
 
 
-def leading(frames: list[bytes], oldest: int) -> tuple[int, int]:
-    """Return the number of frames before the first that was not, or else was, published before `oldest`, and which of both.
+class Expiry:
+    """Which messages of one channel have expired, and when the scan looks for them."""
 
-    The second number is 1 if the leading frames have expired, else 0. `oldest`: ns since the epoch.
-    """
-    stamp = oldest.to_bytes(8, "big")
-    is_expired = frames[0][STAMP] < stamp
-    for count, frame in enumerate(frames):
-        if (frame[STAMP] < stamp) != is_expired:
-            return count, is_expired
-    return len(frames), is_expired
+    __slots__ = ("_ttl", "due", "is_mixed")
 
+    def __init__(self, ttl: int, is_mixed: bool) -> None:
+        """`ttl`: ns after its publish in which a message may be delivered; 0: any number. `is_mixed`: some have their own."""
+        self._ttl = ttl
+        self.is_mixed = is_mixed
+        self.due: int | None = None  # when the scan looks (monotonic ns); None: nothing is ready
 
-def cut(backlog: Backlog, taken: ReadyMessages, count: int) -> ReadyMessages:
-    """Return the first `count` of the messages that were just taken from the sequence, and give the others back."""
-    message, first, frames, ids, extent = taken
-    if count < len(frames):
-        backlog.untake(len(frames) - count)
-    return message, first, frames[:count], ids[: count * ID_SIZE], extent
+    def cut(self, backlog: Backlog, taken: ReadyMessages, wall: int) -> tuple[ReadyMessages, bool]:
+        """Return the first of the messages that were just taken, and True if they have expired at `wall` (ns since the epoch).
+
+        It is all up to the first message for which the answer differs. The others go back into the backlog.
+        """
+        message, first, frames, ids, extent = taken
+        count, expired = extent.leading(first, first + len(frames), wall, self._ttl)
+        if count < len(frames):
+            backlog.untake(len(frames) - count)
+        return (message, first, frames[:count], ids[: count * ID_SIZE], extent), expired
+
+    def drop(self, backlog: Backlog, wall: int) -> list[tuple[int, int]]:
+        """Take the next messages of the backlog out of it that have expired at `wall`. Return their spans."""
+        self.due = None
+        return backlog.drop_expired(wall, self._ttl)
+
+    def drop_in_memory(self, backlog: Backlog, now: int, wall: int, most: int) -> list[tuple[int, int]]:
+        """Do the same with up to `most` messages that are in memory, and look again soon if there may be more."""
+        self.due = None
+        found = next(backlog.ahead(backlog.cursor), None)
+        if found is None:
+            return []
+        first, _ = found
+        extent = backlog.extents.read(first)
+        spans = [] if extent is None else backlog.drop_expired(wall, self._ttl, min(first + most, extent.end))
+        if extent is None or spans:
+            self.due = now + AGAIN
+        return spans
+
+    def watch(self, backlog: Backlog, now: int, wall: int) -> int | None:
+        """Return the time at which the scan is to look (monotonic ns), if that was not known and a ready message may expire."""
+        if self.due is not None or not backlog.can_deliver:
+            return None
+        published = backlog.extents.published_plain(backlog.cursor) or wall
+        self.due = now + (EVERY if self.is_mixed else max(published + self._ttl - wall, EVERY))
+        return self.due

@@ -6,51 +6,41 @@ later message of the group is *held back*: it left the sequence, counts as ready
 head that is requeued, times out or waits for a retry remains the head.
 
 Messages of other groups pass those that are held back, until MOST_HELD are. Then the channel looks no further in the sequence.
-A held message has a record in the log, as one that came back without a delivery, so a restart finds all of them; the heads
-follow from what waits for a time or is buried.
+A restart finds those that are held back in the log; the heads follow from what waits for a time or is buried.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from nsqd.core.channel.backlog import Backlog, ReadyMessages
+from nsqd.core.channel.queued import QueuedBacklog
 from nsqd.core.message.frame import ID_SIZE
-from nsqd.core.sequence.ahead import Ahead
 from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.journal import ReaderJournal
 from nsqd.core.timing.deferred import Message
-from shared.topic_config import Ordering
 
 MOST_HELD = 20_000  # messages held back at a channel: as many as SQS looks ahead in a queue with groups
 
 
-class GroupedBacklog(Backlog):
+class GroupedBacklog(QueuedBacklog):
     """The ready messages of a channel whose groups are ordered."""
 
-    is_grouped = True
-    ordering = Ordering.GROUP
+    is_grouped = is_ordered = True
 
-    __slots__ = ("_behind", "_heads", "_journal", "_unknown", "queued_count")
+    __slots__ = ("_behind", "_heads", "_unknown")
 
     def __init__(self, plain: Backlog, journal: ReaderJournal) -> None:
-        """Take over the messages of a backlog without groups."""
-        self._take_over(plain)
-        self._journal = journal
+        super().__init__(plain, journal)
         self._unknown: list[int] = []  # ordinals of heads whose groups are still to be read, descending
         self._heads: dict[int, bytes] = {}  # the group of each head, by ordinal
         # for each group with a head, the messages that are held back
         self._behind: dict[bytes, deque[Message] | None] = {}
-        self.queued_count = 0
 
     @property
     def held_count(self) -> int:  # type: ignore[override]
         return self.queued_count
-
-    def plain(self) -> Backlog:
-        self._release_all()
-        return Backlog.taking_over(self)
 
     def put_back(self, message: Message) -> None:
         self.put_first(message)  # in any case before the rest of the sequence: its group waits for it
@@ -58,14 +48,17 @@ class GroupedBacklog(Backlog):
     def pop_ready(self, count: int, room: int) -> ReadyMessages | None:
         if self._unknown and not self._find_heads():
             return None
-        if self.queued_count >= MOST_HELD and not self.retry:
-            self.reading = True  # until a group continues
+        if is_full(self) and not self.retry:
+            self._wait_for_groups()
             return None
         return super().pop_ready(count, room)
 
-    def expect_heads(self, ordinals: Iterable[int]) -> None:
-        """Take these messages as heads of their groups: they are out already, or wait for a time, or are buried."""
-        self._unknown = sorted(ordinals, reverse=True)
+    def _wait_for_groups(self) -> None:
+        """Deliver nothing until a group continues."""
+        self.reading = True
+
+    def expect_heads(self, out: Iterable[int], waiting: Iterable[int]) -> None:
+        self._unknown = sorted((*out, *waiting), reverse=True)
 
     def _find_heads(self) -> bool:
         """Read the groups of the heads that are to be expected. Return False if one must be read from disk first."""
@@ -76,8 +69,11 @@ class GroupedBacklog(Backlog):
                 return False
             ordinal = self._unknown.pop()
             if extent.first <= ordinal:
-                self._becomes_head(extent.group_of(ordinal), ordinal)
+                self._expect_head(extent.group_of(ordinal), ordinal)
         return True
+
+    def _expect_head(self, group: bytes, ordinal: int) -> None:
+        self._becomes_head(group, ordinal)
 
     def _becomes_head(self, group: bytes, ordinal: int) -> bool:
         """Return True if a message may be delivered: it has no group, or is the head of its group now."""
@@ -121,12 +117,11 @@ class GroupedBacklog(Backlog):
         if behind is None:
             behind = self._behind[group] = deque()
         behind.append(message)
-        self.queued_count += 1
-        self.passed -= 1
+        self._note_queued(1)
 
     def ended(self, first: int, count: int) -> bool:
-        """Let the groups continue of those of `count` messages from `first` on that are heads. Return True if any can."""
         before = self.queued_count
+        self._unexpect(first, count)
         for ordinal in range(first, first + count):
             group = self._heads.pop(ordinal, None)
             if group is None:
@@ -140,46 +135,37 @@ class GroupedBacklog(Backlog):
             self._release(message)
         return self.queued_count < before
 
+    def _unexpect(self, first: int, count: int) -> None:
+        """Expect none of `count` messages from `first` on as heads: they ended before their groups were read."""
+        if self._unknown:
+            self._unknown = [ordinal for ordinal in self._unknown if not first <= ordinal < first + count]
+
     def _release(self, message: Message) -> None:
         """Make a message that is held back the next one of the retry queue."""
-        self.queued_count -= 1
-        self.passed += 1
+        self._note_queued(-1)
         self.reading = False
         self.retry.appendleft((self.retry[0][0] if self.retry else self.cursor, message))
 
     def _release_all(self) -> None:
         """Release all messages that are held back, the first published first, and know no heads."""
-        held = sorted(self._held(), key=lambda message: message.ordinal, reverse=True)
+        super()._release_all()
         self._heads, self._behind, self._unknown = {}, {}, []
-        for message in held:
-            self._release(message)
 
-    def _held(self) -> Iterator[Message]:
-        return (message for behind in self._behind.values() for message in behind or ())
+    def _queued(self) -> Iterator[Message]:
+        held = (message for behind in self._behind.values() for message in behind or ())
+        return iter(sorted(held, key=lambda message: message.ordinal))
 
-    def remove_retried(self, ordinals: Collection[int]) -> list[Message]:
-        taken = super().remove_retried(ordinals)
-        for group, behind in self._behind.items():
-            found = [message for message in behind or () if message.ordinal in ordinals]
-            if found:
-                self._behind[group] = deque(one for one in behind or () if one.ordinal not in ordinals)
-                self.queued_count -= len(found)
-                self.passed += len(found)
-                taken += found
-        return taken
-
-    def give_up(self) -> tuple[Ahead, deque[tuple[int, Message]]]:
-        self._release_all()
-        return super().give_up()
-
-    def returned(self) -> Iterator[Message]:
-        yield from super().returned()
-        yield from self._held()
+    def _keep_queued(self, keep: Callable[[Message], bool]) -> None:
+        self._behind = {group: behind and deque(filter(keep, behind)) for group, behind in self._behind.items()}
 
     def check(self) -> None:
         super().check()
-        assert self.queued_count == sum(1 for _ in self._held())
         assert set(self._heads.values()) == self._behind.keys()
 
     def __repr__(self) -> str:
         return f"<GroupedBacklog from {self.cursor}, {len(self._heads)} heads, {self.queued_count} held back>"
+
+
+def is_full(backlog: Backlog) -> bool:
+    """Return True if a backlog is not to look further in the sequence, because it holds so many messages back."""
+    return backlog.queued_count >= MOST_HELD

@@ -2,8 +2,8 @@
 
 The priority of a message is its header `priority`, from 0, the most urgent, to 9, as beanstalkd and Oban count; USUAL_PRIORITY
 without one. Usual messages stay in the sequence and cost nothing. Others leave it, into a queue for each priority: urgent ones
-when the topic distributes them, ahead of the cursor, and the rest when the cursor comes to them. Each has a record in the log,
-as one that came back without a delivery, so a restart finds all of them, and their priorities again in their headers.
+when the topic distributes them, ahead of the cursor, and the rest when the cursor comes to them. A restart finds all of them in
+the log, and their priorities again in their headers.
 
 One delivery in SHARE is that of the message that has been ready longest, so nothing starves. A message that comes back keeps
 its priority, and counts as ready since then.
@@ -18,18 +18,18 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, islice, takewhile
 from operator import itemgetter
 
-from nsqd.core.channel.backlog import Backlog, ReadyMessages
+from nsqd.core.channel.backlog import END_OF_ALL, Backlog, ReadyMessages
+from nsqd.core.channel.queued import QueuedBacklog
 from nsqd.core.message.frame import ID_SIZE
 from nsqd.core.sequence.ahead import Ahead
 from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.journal import ReaderJournal
 from nsqd.core.timing.deferred import Message
 from penstock.protocol.headers import MOST_PRIORITY, USUAL_PRIORITY
-from shared.topic_config import Ordering
 
 SHARE = 16
 MOST_URGENT = MOST_LATE = MOST_AWAITED = 20_000  # messages
@@ -43,62 +43,37 @@ Queue = deque[tuple[int, Message]]
 _position = itemgetter(0)
 
 
-class PriorityBacklog(Backlog):
+class PriorityBacklog(QueuedBacklog):
     """The ready messages of a channel that delivers by priority."""
 
-    ordering = Ordering.PRIORITY
-
-    __slots__ = ("_journal", "_looked", "_queues", "_run", "_unsorted", "queued_count")
+    __slots__ = ("_looked", "_queues", "_run", "_unsorted")
 
     def __init__(self, plain: Backlog, journal: ReaderJournal) -> None:
-        """Take over the messages of a backlog without priorities."""
-        self._take_over(plain)
-        self._journal = journal
+        super().__init__(plain, journal)
         self._queues: list[Queue] = [deque() for _ in range(MOST_PRIORITY + 1)]  # that of USUAL_PRIORITY stays empty
         # (True if it was there before a restart, message) of messages that came back, whose headers are still to be read
         self._unsorted: deque[tuple[bool, Message]] = deque()
         self._looked = self.cursor  # ordinal up to which no urgent message is in the sequence
         self._run = 0  # deliveries since the last one to the message that had been ready longest
-        self.queued_count = 0
         retry, self.retry = self.retry, deque()
         for _, message in retry:
             self.put_first(message)
-
-    def plain(self) -> Backlog:
-        self._release_all()
-        return Backlog.taking_over(self)
-
-    def _release_all(self) -> None:
-        """Move all messages of the queues to the beginning of the retry queue."""
-        queued = list(self._queued())
-        at = self.retry[0][0] if self.retry else self.cursor
-        self.retry.extendleft((at, message) for message in reversed(queued))
-        self._unsorted.clear()
-        for queue in self._queues:
-            queue.clear()
-        self._dequeued(len(queued))
-        self.reading = False
-
-    def _dequeued(self, count: int) -> None:
-        self.queued_count -= count
-        self.passed += count
 
     # putting messages in
 
     def put_back(self, message: Message) -> None:
         self._unsorted.append((False, message))
-        self._dequeued(-1)
+        self._note_queued(1)
 
     def put_first(self, message: Message) -> None:
         self._unsorted.append((True, message))
-        self._dequeued(-1)
+        self._note_queued(1)
 
     def resume(self, cursor: int, ready: int) -> None:
         super().resume(cursor, ready)
         self._looked = cursor
 
     def revived(self) -> None:
-        """Look ahead from where the channel was before the restart: from its last hole on."""
         if self._holes:
             self._looked = self._holes[-1][1]
 
@@ -120,7 +95,7 @@ class PriorityBacklog(Backlog):
             if priority != USUAL_PRIORITY:
                 self._append(priority, message.ordinal if is_first else self._offsets.distributed, message)
                 continue
-            self._dequeued(1)
+            self._note_queued(-1)
             (super().put_first if is_first else super().put_back)(message)
         return True
 
@@ -130,6 +105,9 @@ class PriorityBacklog(Backlog):
             queue.append((position, message))  # nearly always
         else:
             insort(queue, (position, message), key=_position)
+
+    def extended(self) -> None:
+        self.look_ahead(AHEAD_AT_ONCE)
 
     def look_ahead(self, most: int) -> None:
         """Take urgent messages out of the sequence: look at the next `most`, of extents with headers."""
@@ -172,7 +150,7 @@ class PriorityBacklog(Backlog):
         for ordinal in range(first, end):
             self._journal.requeue(ordinal, 0, 0, 0)
             self._append(priority, ordinal, Message(ordinal, 0))
-        self._dequeued(first - end)
+        self._note_queued(end - first)
 
     # taking messages out
 
@@ -225,7 +203,7 @@ class PriorityBacklog(Backlog):
         before = len(queue)
         taken = super()._pop_first(queue)
         if queue is not self.retry:
-            self._dequeued(before - len(queue))
+            self._note_queued(len(queue) - before)
         return taken
 
     def _pop_stretch(self, extent: Extent, count: int) -> ReadyMessages | None:
@@ -246,18 +224,18 @@ class PriorityBacklog(Backlog):
             return self._pop_first(self._queues[priority])
         return self._pop_late() if sum(map(len, self._queues[USUAL_PRIORITY:])) > MOST_LATE else None
 
-    def drop_published_before(self, oldest: int) -> list[tuple[int, int]]:
-        """Drop messages of the sequence and at the heads of the queues that were published before `oldest`: see Backlog."""
-        spans = super().drop_published_before(oldest)
+    def drop_expired(self, wall: int, ttl: int, end: int = END_OF_ALL) -> list[tuple[int, int]]:
+        """Drop messages of the sequence and at the heads of the queues that have expired at `wall`: see Backlog."""
+        spans = super().drop_expired(wall, ttl, end)
         for queue in self._queues:
             heads = [message.ordinal for _, message in islice(queue, DROPPED_AT_ONCE)]
-            count = sum(1 for _ in takewhile(lambda ordinal: self._is_older(ordinal, oldest), heads))
+            count = sum(1 for _ in takewhile(lambda ordinal: self._has_expired(ordinal, wall, ttl), heads))
             spans += self._drop_first([queue], count)
         return spans
 
-    def _is_older(self, ordinal: int, oldest: int) -> bool:
+    def _has_expired(self, ordinal: int, wall: int, ttl: int) -> bool:
         is_known = self.extents.published(ordinal) > 0
-        return is_known and self.extents.published_before(ordinal, ordinal + 1, oldest) > ordinal
+        return is_known and self.extents.expired_before(ordinal, ordinal + 1, wall, ttl) > ordinal
 
     def drop_oldest(self, count: int) -> list[tuple[int, int]]:
         """Drop up to `count` messages: the least urgent, and of those the oldest. See Backlog."""
@@ -271,22 +249,10 @@ class PriorityBacklog(Backlog):
         dropped: list[int] = []
         for queue in reversed(queues):
             dropped += [queue.popleft()[1].ordinal for _ in range(min(len(queue), count - len(dropped)))]
-        self._dequeued(len(dropped))
+        self._note_queued(-len(dropped))
         return [(ordinal, ordinal + 1) for ordinal in dropped]
 
-    def remove_retried(self, ordinals: Collection[int]) -> list[Message]:
-        taken = super().remove_retried(ordinals)
-        queued = [message for message in self._queued() if message.ordinal in ordinals]
-        if queued:
-            self._unsorted = deque(entry for entry in self._unsorted if entry[1].ordinal not in ordinals)
-            self._queues = [
-                deque(entry for entry in queue if entry[1].ordinal not in ordinals) for queue in self._queues
-            ]
-            self._dequeued(len(queued))
-        return taken + queued
-
     def give_up(self) -> tuple[Ahead, Queue]:
-        self._release_all()
         given_up = super().give_up()
         self._looked = self.cursor
         return given_up
@@ -295,6 +261,10 @@ class PriorityBacklog(Backlog):
 
     def _queued(self) -> Iterator[Message]:
         return (message for _, message in chain(self._unsorted, *self._queues))
+
+    def _keep_queued(self, keep: Callable[[Message], bool]) -> None:
+        self._unsorted = deque(entry for entry in self._unsorted if keep(entry[1]))
+        self._queues = [deque(entry for entry in queue if keep(entry[1])) for queue in self._queues]
 
     def oldest_returned(self) -> Message | None:
         heads = [queue[0][1] for queue in (*self._queues, self.retry) if queue]
@@ -307,7 +277,6 @@ class PriorityBacklog(Backlog):
 
     def check(self) -> None:
         super().check()
-        assert self.queued_count == sum(1 for _ in self._queued())
         assert not self._queues[USUAL_PRIORITY]
         assert all(sorted(map(_position, queue)) == list(map(_position, queue)) for queue in self._queues)
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import msgpack
 
-from penstock.protocol.headers import GROUP, MOST_PRIORITY, PRIORITY, USUAL_PRIORITY, Headers
+from penstock.protocol.headers import GROUP, MOST_PRIORITY, PRIORITY, TTL, USUAL_PRIORITY, Headers
+from shared.values import parse_duration
 
 MOST_WORD = 128  # characters of a key, or of a producer's name
 MOST_SEQUENCE = (1 << 62) - 1
@@ -26,6 +27,8 @@ _GROUP_AT = 2 + len(_GROUP_FIRST)  # the byte of packed attributes that has the 
 _SHORT, _SHORT_SIZES = 0xA0, 32  # that byte for a text of no bytes; from how many bytes on a size takes more
 _PRIORITY_NAME: bytes = msgpack.packb(PRIORITY)
 _PRIORITIES = {str(number): number for number in range(MOST_PRIORITY + 1)}  # by the text of a header
+_TTL_NAME: bytes = msgpack.packb(TTL)
+_MOST_TTL = 32  # characters of its value
 _NO_HEADERS: int = msgpack.packb(())[0]  # the second byte of packed attributes that have none
 
 
@@ -97,6 +100,27 @@ def priority_in(packed: bytes) -> int:
     if _PRIORITY_NAME not in packed:
         return USUAL_PRIORITY
     return _PRIORITIES.get(dict(_unpacked(packed).headers).get(PRIORITY, ""), USUAL_PRIORITY)
+
+
+def may_have_ttl(packed: bytes) -> bool:
+    """Return False if packed attributes certainly have no ttl."""
+    return _TTL_NAME in packed
+
+
+def ttl_in(packed: bytes) -> int:
+    """Return the ns for which messages with these packed attributes, which have headers, may be delivered; 0: at any time."""
+    text = dict(_unpacked(packed).headers).get(TTL, "") if may_have_ttl(packed) else ""
+    try:
+        return read_ttl(text) if text else 0
+    except ValueError:
+        return 0
+
+
+def read_ttl(text: str) -> int:
+    """Return the ns of a time to live, at least 1, that a text means. Raises ValueError."""
+    if len(text) > _MOST_TTL or (ns := parse_duration(text)) <= 0:
+        raise ValueError("expected a duration such as 30s or 1h30m")
+    return ns
 
 
 @lru_cache(maxsize=1024)

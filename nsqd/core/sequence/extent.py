@@ -5,11 +5,16 @@ from collections.abc import Iterator
 from itertools import islice
 from operator import itemgetter
 
-from nsqd.core.message.attributes import group_in, priority_in, unpack
-from nsqd.core.message.frame import with_headers
+from nsqd.core.message.attributes import group_in, may_have_ttl, priority_in, ttl_in, unpack
+from nsqd.core.message.frame import STAMP, with_headers
 from penstock.protocol.headers import USUAL_PRIORITY, pack_headers
 
 _start = itemgetter(0)
+
+
+def _stamp(wall: int, ttl: int) -> bytes:
+    """Return the bytes in a frame of the time `ttl` ns before `wall` (ns since the epoch); 0: of the earliest time."""
+    return max(0, wall - ttl).to_bytes(8, "big") if ttl else bytes(8)
 
 
 class Extent:
@@ -18,7 +23,7 @@ class Extent:
     It only grows at its end. The store may replace a frame that no channel references now by b"", to free its memory.
     """
 
-    __slots__ = ("delayed", "first", "frames", "headers", "ids", "largest", "longest_headers")
+    __slots__ = ("delayed", "first", "frames", "has_ttl", "headers", "ids", "largest", "longest_headers")
 
     def __init__(self, first: int, delayed: bool) -> None:
         self.first = first  # ordinal of frames[0]
@@ -31,22 +36,31 @@ class Extent:
         # (first, end, packed attributes) of the messages that have headers, ascending and disjoint
         self.headers: list[tuple[int, int, bytes]] = []
         self.longest_headers = 0  # bytes of the longest packed attributes in `headers`
+        self.has_ttl = False  # True: some messages may have a ttl of their own
 
     def keep_headers(self, first: int, end: int, packed: bytes) -> None:
         """Keep the packed attributes, which have headers, of messages first..end, which follow those kept before."""
         self.headers.append((first, end, packed))
         self.longest_headers = max(self.longest_headers, len(packed))
+        self.has_ttl = self.has_ttl or may_have_ttl(packed)
+
+    def attributed(self, first: int, end: int) -> Iterator[tuple[int, int, bytes]]:
+        """Yield (first, end, packed attributes) of the messages first..end that have headers, ascending."""
+        at = max(0, bisect_right(self.headers, first, key=_start) - 1)
+        for start, stop, packed in islice(self.headers, at, None):
+            if start >= end:
+                return
+            if stop > first:
+                yield max(start, first), min(stop, end), packed
 
     def with_headers(self, first: int, frames: list[bytes]) -> list[bytes]:
         """Return the frames of messages from `first` on, with the headers of those that have any."""
         if not self.headers:
             return frames
-        frames, stop = list(frames), first + len(frames)
-        for start, end, packed in islice(self.headers, max(0, bisect_right(self.headers, first, key=_start) - 1), None):
-            if start >= stop:
-                break
+        frames = list(frames)
+        for start, end, packed in self.attributed(first, first + len(frames)):
             headers = pack_headers(unpack(packed, start).headers)
-            for index in range(max(start, first) - first, min(end, stop) - first):
+            for index in range(start - first, end - first):
                 frames[index] = with_headers(frames[index], headers)
         return frames
 
@@ -60,17 +74,27 @@ class Extent:
 
     def priorities(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
         """Yield (first, end, priority) of the messages first..end whose priority is not the usual one, ascending."""
-        for start, stop, packed in islice(
-            self.headers, max(0, bisect_right(self.headers, first, key=_start) - 1), None
-        ):
-            if start >= end:
-                return
-            if stop > first and (priority := priority_in(packed)) != USUAL_PRIORITY:
-                yield max(start, first), min(stop, end), priority
+        for start, stop, packed in self.attributed(first, end):
+            if (priority := priority_in(packed)) != USUAL_PRIORITY:
+                yield start, stop, priority
 
     def priority_of(self, ordinal: int) -> int:
         """Return the priority of a message."""
         return next((priority for _, _, priority in self.priorities(ordinal, ordinal + 1)), USUAL_PRIORITY)
+
+    def leading(self, first: int, end: int, wall: int, ttl: int) -> tuple[int, bool]:
+        """Return (count, True) if the first `count` of the messages first..end have expired at `wall`, else (count, False).
+
+        A message expires `ttl` ns (0: never) after its publish, or earlier if it has a ttl of its own. A frame that is gone
+        has expired. `wall`: ns since the epoch.
+        """
+        frames, limit = self.frames[first - self.first : end - self.first], _stamp(wall, ttl)
+        limits = [limit] * len(frames)
+        for start, stop, packed in self.attributed(first, end) if self.has_ttl else ():
+            if own := ttl_in(packed):
+                limits[start - first : stop - first] = [max(limit, _stamp(wall, own))] * (stop - start)
+        expired = [frame[STAMP] < limit for frame, limit in zip(frames, limits, strict=True)]
+        return (expired.index(not expired[0]) if (not expired[0]) in expired else len(expired)), expired[0]
 
     @property
     def end(self) -> int:

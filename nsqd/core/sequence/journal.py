@@ -35,14 +35,17 @@ class Extents(Protocol):
     def next_with_headers(self, first: int, end: int) -> int:
         """Return the first of first..end whose extent may have headers, in memory or not; `end` if there is none."""
 
-    def published_before(self, first: int, end: int, oldest: int) -> int:
-        """Return an ordinal of first..end before which all messages were published before `oldest` (ns since the epoch).
+    def expired_before(self, first: int, end: int, wall: int, ttl: int) -> int:
+        """Return an ordinal of first..end before which all messages have expired at `wall` (see Extent.leading).
 
         It is the greatest, unless messages are on disk only, of which just whole extents are looked at.
         """
 
     def cold(self, first: int, end: int) -> int:
         """Return the number of messages first..end that are on disk only."""
+
+    def mean_size(self) -> int:
+        """Return about how many bytes a message takes that is not released; 0: there is none."""
 
     def frame_in_memory(self, ordinal: int, attributes: bool = True) -> bytes:
         """Return the message's frame if it is in memory, else b"". Reads nothing from disk.

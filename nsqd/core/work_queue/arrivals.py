@@ -8,10 +8,12 @@ A hole is a span of messages that the tube leaves out.
 from bisect import insort
 from collections import deque
 
+from nsqd.core.message.attributes import ttl_in
 from nsqd.core.sequence.ahead import Ahead
 from nsqd.core.sequence.journal import Extents
 from nsqd.core.sequence.offsets import TopicOffsets
-from nsqd.core.sequence.put_batch import JobOptions
+from nsqd.core.sequence.put_batch import USUAL, JobOptions
+from shared.values import SECOND
 
 
 class Arrivals:
@@ -55,8 +57,8 @@ class Arrivals:
         """Move the position over up to `most` messages that can be read together.
 
         The position must be before the distributed offset. Return the ordinal of the first, and the frames; b"" stands for a
-        message that is gone. Return no frames after moving over messages that are left out or gone. Return None, without
-        moving, if the messages must be read from disk first.
+        message that is gone. The caller takes their `options`. Return no frames after moving over messages that are left out or
+        gone. Return None, without moving, if the messages must be read from disk first.
         """
         holes, first = self.holes, self.position
         if holes and holes[0][0] <= first:
@@ -71,6 +73,10 @@ class Arrivals:
             self._forget_options(first, self.position)
             return first, []
         self.position = min(extent.end, limit, first + most)
+        for start, end, packed in extent.attributed(first, self.position) if extent.has_ttl else ():
+            ttl = -(-ttl_in(packed) // SECOND)
+            for ordinal in range(start, end) if ttl else ():
+                self.options[ordinal] = self.options.get(ordinal, USUAL)._replace(ttl=ttl)
         return first, extent.frames[first - extent.first : self.position - extent.first]
 
     def give_up(self) -> Ahead:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from nsqd.core.limits import TooFewCopies, TooMany
+from nsqd.core.limits import TooFewCopies, TooMany, TopicFull
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job, JobState
@@ -169,15 +169,23 @@ class Peer(Operator):
             except TooFewCopies:
                 tubes.burn_id()
                 self.fail(DRAINING)
-            except TooMany:
-                self.fail(OUT_OF_MEMORY)
-            else:
-                self.count_published(min(number, 1), len(body))  # 0: it was put before
-                self.promise(self.worker.using)
-                self.reply(b"INSERTED %d\r\n" % number if number else self._duplicate(put))
-                if self.broker.topics[self.worker.using].starting:
-                    self.wait_for_start(self.worker.using)
+            except TooMany as full:
+                if put.identity is None and isinstance(full, TopicFull) and full.buries:
+                    number = tubes.put_buried(self.worker, body, options)
+                    self._finish_put(number, body, b"BURIED %d\r\n" % number)
+                else:
+                    self.fail(OUT_OF_MEMORY)
+            else:  # 0: it was put before
+                self._finish_put(number, body, b"INSERTED %d\r\n" % number if number else self._duplicate(put))
         return end
+
+    def _finish_put(self, number: int, body: bytes, reply: bytes) -> None:
+        """Answer a put whose job has that number, 0 if it was a duplicate."""
+        self.count_published(min(number, 1), len(body))
+        self.promise(self.worker.using)
+        self.reply(reply)
+        if self.broker.topics[self.worker.using].starting:
+            self.wait_for_start(self.worker.using)
 
     def _duplicate(self, put: Put) -> bytes:
         """Return the reply to a put that was a duplicate: with the id of the job if that is pending."""

@@ -1,12 +1,23 @@
 """The greatest length of a topic: what each protocol answers at it, and which messages go instead."""
 
+from contextlib import suppress
+
+import pytest
+
+from nsqd.core.channel import actions
+from nsqd.core.channel.buried import OVERFLOW
 from nsqd.core.limits import TopicFull
-from shared.topic_config import Ordering, Overflow, TopicConfig
+from nsqd.core.message.attributes import Attributes
+from nsqd.core.message.frame import HEADER_SIZE
+from nsqd.core.reader import ReaderSettings
+from shared.topic_config import Durability, Ordering, Overflow, TopicConfig
 from tests.cases import each
 from tests.daemons import OK, Conversation, sized
 from tests.local_node import LocalNode
 from tests.nsqd.core.node import MS, SECOND, Node, bodies, ids
 from tests.nsqd.http.asking import post
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import SimNode
 
 DROPPING = TopicConfig(max_length=3, overflow=Overflow.DROP_OLDEST)
 
@@ -70,6 +81,97 @@ def test_room_comes_with_what_is_finished_and_buried_messages_need_none() -> Non
         client.finish(first.id)
         client.requeue(second.id, 0, node.now)
     assert len(client.channel.buried) == 4
+
+
+@each("size, most", [(50, 12), (218, 4), (2000, 0)])
+@each("overflow", [*Overflow])
+def test_the_bytes_of_messages_are_bounded_by_their_mean_size(size: int, most: int, overflow: Overflow) -> None:
+    node = Node()
+    topic = node.broker.topic("t")
+    topic.configure(TopicConfig(max_bytes=12 * (50 + HEADER_SIZE), overflow=overflow))
+    channel = topic.channel("c")
+    taken = 0
+    for _ in range(20):
+        with suppress(TopicFull):
+            node.broker.admit("t").publish([b"x" * size], size)
+            taken += 1
+        node.turn()
+    refuses = overflow is Overflow.REFUSE
+    assert taken == (max(most, 1) if refuses else 20)  # the first one is always taken
+    assert channel.depth == (taken if refuses else most)
+    assert (channel.dropped_count > 0, len(channel.buried) > 0) == (
+        overflow is Overflow.DROP_OLDEST,
+        overflow is Overflow.BURY,
+    )
+    node.broker.check()
+
+
+def test_room_for_bytes_comes_back_when_a_large_message_is_finished() -> None:
+    node = Node()
+    node.broker.topic("t").configure(TopicConfig(max_bytes=1000))
+    client, inbox = node.subscribe("t", "c", 9)
+    node.publish("t", b"x" * 900)
+    node.publish("t", b"y" * 100)
+    with pytest.raises(TopicFull, match="about 1000 bytes, its max_bytes"):
+        node.broker.admit("t")
+    client.finish(inbox.take()[0].id)
+    for _ in range(3):
+        node.broker.admit("t").publish([b"z"], 1)
+        node.turn()
+
+
+@each("of_what", ["plain", "grouped", "by priority", "some in flight", "delayed too", "over a kill"])
+def test_a_full_channel_buries_the_newest_messages_and_another_one_takes_them(of_what: str) -> None:
+    ordering = {"grouped": Ordering.GROUP, "by priority": Ordering.PRIORITY}.get(of_what)
+    node = SimNode(SimDisk(), Durability.ALWAYS)
+    topic = node.broker.topic("t")
+    topic.configure(TopicConfig(max_length=3, overflow=Overflow.BURY, ordering=ordering))
+    channel, other = topic.channel("c"), topic.channel("d")
+    other.configure(ReaderSettings())
+    if of_what == "delayed too":
+        topic.intake.publish_deferred(b"later", node.clock.now + SECOND)
+    client, inbox = node.subscribe("t", "c", 2 if of_what == "some in flight" else 0)
+    for number in range(4):
+        topic.intake.publish_with([b"%d" % number, b"0"], Attributes(headers=(("group", "g"), ("priority", "0"))))
+    node.advance(0)
+    if of_what == "over a kill":
+        node = SimNode(node.disk.kill(), Durability.ALWAYS, node.clock.after(0, 0, rebooted=False))
+        node.eager = True
+        topic = node.broker.topics["t"]
+        channel, other = topic.channels["c"], topic.channels["d"]
+        client, inbox = node.subscribe("t", "c", 0)
+    buried = 6 if of_what == "delayed too" else 5
+    assert (sum(channel.counts()[:3]), len(channel.buried), sum(other.counts()[:3])) == (3, buried, buried + 3)
+    assert {letter.reason for letter in channel.buried.values()} == {OVERFLOW}
+    assert actions.kick(channel, channel.buried.oldest(1)) == 1
+    client.set_ready(9)
+    got: list[bytes] = []
+    for _ in range(9):
+        node.advance(SECOND)
+        taken = inbox.take()
+        got += bodies(taken)
+        client.finish(ids(taken))
+    assert sorted(got) == sorted([b"0", b"0", b"1", *([b"later"] if of_what == "delayed too" else [b"0"])])
+    node.broker.check()
+
+
+def test_a_full_tube_buries_jobs_in_the_words_of_each_protocol() -> None:
+    node = LocalNode()
+    post(node, "/topic/create", topic="t", max_length="1", overflow="bury")
+    with node.connect("BEANSTALK") as beanstalk, node.connect("DISQUE") as disque:
+        jobs, queued = beanstalk.makefile("rb"), disque.makefile("rb")
+        beanstalk.sendall(b"use t\r\n" + b"put 0 0 9 1\r\nx\r\n" * 2 + b"put 0 0 9 1\r\ny\r\n")
+        answers = [jobs.readline().split()[0] for _ in range(4)]
+        assert answers == [b"USING", b"INSERTED", b"BURIED", b"BURIED"]
+        beanstalk.sendall(b"put-unique k 0 0 9 1\r\nx\r\n")
+        assert jobs.readline() == b"OUT_OF_MEMORY\r\n"
+        disque.sendall(b"ADDJOB t x 0\r\n")
+        assert queued.readline() == b"-MAXLEN TOPIC_FULL: the topic has 1 messages, its max_length\r\n"
+        with Conversation(node, b"  V2PUB t\n" + sized(b"x")) as nsq:
+            assert nsq.frame() == OK
+        beanstalk.sendall(b"watch t\r\nreserve\r\ndelete 1\r\nput 0 0 9 1\r\nx\r\n")
+        found = b"".join(jobs.readline() for _ in range(4))
+        assert found.startswith(b"WATCHING 2\r\nRESERVED ")
 
 
 @each("states", ["ready", "some in flight", "some delayed", "grouped", "cold"])

@@ -84,6 +84,7 @@ def header(name: str, value: bytes = b"x") -> tuple[str, bytes]:
     ({}, [header("a", b"\xff")], "INVALID_HEADER"), ({"group": ""}, [], "INVALID_GROUP"),
     ({"group": "g" * 129}, [], "INVALID_GROUP"), ({"group": "g"}, [header("Group", b"h")], "INVALID_HEADER"),
     ({"group": "g"}, [header(str(number)) for number in range(32)], "TOO_MANY_HEADERS"),
+    *(({"ttl": bad}, [], "INVALID_TTL") for bad in ("", "5", "0s", "-1s", "1" * 40 + "s")),
     *(({"priority": bad}, [], "INVALID_PRIORITY") for bad in ("", "10", "-1", "high", "0" * 99 + "x")),
     ({"priority": "1"}, [header("Priority", b"1")], "INVALID_HEADER"),
 ])  # fmt: skip

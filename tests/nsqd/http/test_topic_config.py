@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from nsqd.http.topic_config import SETTINGS_ARGUMENTS, change_to, changes_what_is_there
-from shared.topic_config import TopicConfig
+from shared.topic_config import OF_CHANNELS, TopicConfig
 from tests.cases import each
 from tests.local_node import LocalNode
 from tests.nsqd.http import asking
@@ -12,8 +12,8 @@ from tests.nsqd.http.asking import get, post
 
 NODES_OWN = {
     "durability": "always", "retention": "0s", "retention_bytes": 0, "replicate": 1, "max_attempts": 0,
-    "retry": "none", "concurrency": 0, "rate": 0, "ttl": "0s", "on_expire": "drop", "max_length": 0,
-    "overflow": "refuse", "ordering": "none",
+    "retry": "none", "concurrency": 0, "rate": 0, "group_concurrency": 0, "group_rate": 0, "fair": "off",
+    "ttl": "0s", "on_expire": "drop", "max_length": 0, "max_bytes": 0, "overflow": "refuse", "ordering": "none",
     "on_bury": "skip", "dead_letter": "none", "of_its_own": [], "channels": [],
 }  # fmt: skip
 
@@ -77,13 +77,12 @@ def test_what_cannot_be_configured(node: LocalNode, arguments: dict[str, str], s
 
 def test_a_channel_has_settings_of_its_own_over_a_kill_too(node: LocalNode) -> None:
     post(node, "/topic/create", topic="t", rate="9")
-    of_the_channel = {"max_attempts": 0, "retry": "none", "concurrency": 2, "rate": 9, "ttl": "0s", "on_expire": "drop"}
+    of_the_channel = {
+        name: NODES_OWN[name] for name in OF_CHANNELS
+    } | {"concurrency": 2, "rate": 9, "of_its_own": ["concurrency"]}  # fmt: skip
     post(node, "/topic/config", topic="t", channel="c", concurrency="2")
     node = node.killed()
-    assert get(node, "/topic/config", topic="t", channel="c") == {
-        "topic": "t", "channel": "c", "ordering": "none", "on_bury": "skip", "dead_letter": "none",
-        "of_its_own": ["concurrency"],
-    } | of_the_channel  # fmt: skip
+    assert get(node, "/topic/config", topic="t", channel="c") == of_the_channel | {"topic": "t", "channel": "c"}
     assert (reply_of(node, "t")["channels"], reply_of(node, "t")["concurrency"]) == (["c"], 0)
     post(node, "/topic/config", topic="t", channel="c", concurrency="default")
     assert reply_of(node, "t") == NODES_OWN | {"rate": 9, "of_its_own": ["rate"]}

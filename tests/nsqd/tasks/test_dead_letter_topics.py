@@ -93,6 +93,22 @@ def test_what_an_operator_buries_stays_and_what_was_buried_before_the_setting_go
     assert (bodies(node, "t", "buried"), bodies(node, "dead")) == (["by hand"], ["failed"])
 
 
+@each("reason", ["expired", "overflow"])
+def test_expired_and_surplus_messages_go_there_without_their_ttl(reason: str) -> None:
+    settings = {"expired": {"on_expire": "forward"}, "overflow": {"max_length": "0", "overflow": "bury"}}
+    node = configured(**settings[reason])
+    post(node, "/channel/create", topic="t", channel="c")
+    if reason == "overflow":
+        publish(node, "t", b"fits")
+        post(node, "/topic/config", topic="t", max_length="1")
+    for body in (b"one", b"two"):
+        node.client.post("/pub?topic=t&ttl=1s&group=g", content=body).raise_for_status()
+    node.advance(4 * SECOND)
+    assert bodies(node, "dead") == ["one", "two"]
+    headers = listed(node, "dead")[0]["headers"]
+    assert (headers["dead-letter-reason"], headers["group"], "ttl" in headers) == (reason, "g", False)
+
+
 def test_a_kill_at_any_step_loses_nothing_and_restarts_move_the_rest() -> None:
     node = configured()
     publish(node, "t", b"one", b"two", b"three")

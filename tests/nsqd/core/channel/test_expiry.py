@@ -1,10 +1,12 @@
 """Messages that are too old: never delivered, dropped or buried, with and without consumers, over restarts."""
 
 from nsqd.core.channel import expiry
-from nsqd.core.channel.expiry import EXPIRED
+from nsqd.core.channel.buried import EXPIRED
+from nsqd.core.message.attributes import Attributes, ttl_in
+from nsqd.core.sequence.extent import Extent
 from nsqd.storage import stored_extent
 from shared.retry import Retry
-from shared.topic_config import OnExpire, Ordering, TopicConfig
+from shared.topic_config import MOST, NO_TOPIC, OnExpire, Ordering, TopicConfig
 from tests.cases import each
 from tests.nsqd.core.channel.test_groups import of_group
 from tests.nsqd.core.node import MS, SECOND, Node, bodies
@@ -37,7 +39,7 @@ def test_the_scan_drops_what_is_too_old_also_without_consumers() -> None:
     node.broker.check()
 
 
-@each("on_expire", [*OnExpire])
+@each("on_expire", [OnExpire.DROP, OnExpire.BURY])
 def test_a_consumer_gets_only_what_is_young_enough(on_expire: OnExpire) -> None:
     node = filled(TopicConfig(ttl=5 * SECOND, on_expire=on_expire))
     client, inbox = node.subscribe("t", "c", 9)
@@ -110,7 +112,98 @@ def test_what_is_on_disk_only_goes_by_whole_extents_after_a_restart() -> None:
     node.broker.check()
 
 
-def test_how_many_frames_lead() -> None:
-    frames = [b"\0" * 8 + stamp.to_bytes(8, "big") for stamp in (1, 2, 5, 1)]
-    assert [expiry.leading(frames[at:], 3) for at in range(4)] == [(2, 1), (1, 1), (1, 0), (1, 1)]
-    assert expiry.leading(frames, 9) == (4, 1)
+def test_how_many_messages_lead() -> None:
+    extent = Extent(10, False)
+    extent.frames = [b"\0" * 8 + stamp.to_bytes(8, "big") for stamp in (1, 2, 5, 1)]
+    assert [extent.leading(at, 14, 103, 100) for at in range(10, 14)] == [(2, True), (1, True), (1, False), (1, True)]
+    assert (extent.leading(10, 14, 109, 100), extent.leading(10, 14, 5, 1 << 62)) == ((4, True), (4, False))
+    extent.keep_headers(11, 13, of_ttl("94ns").pack(11))
+    assert [extent.leading(10, 14, 100, ttl) for ttl in (0, 97)] == [(1, False), (4, True)]
+
+
+@each("text, ns", [
+    ("30s", 30 * SECOND), ("1h30m", 5400 * SECOND), ("1ms", MS), ("", 0), ("soon", 0), ("-5s", 0), ("0", 0), ("7", 0),
+    ("1s" * 17, 0), ("9" * 4000 + "s", 0), ("9999999999h", 0),
+])  # fmt: skip
+def test_the_ttl_in_a_header(text: str, ns: int) -> None:
+    assert ttl_in(of_ttl(text).pack(0)) == ns
+
+
+def of_ttl(text: str) -> Attributes:
+    return Attributes(headers=(("ttl", text), ("other", "x")))
+
+
+def test_the_longest_ttl_is_as_none() -> None:
+    node = filled(TopicConfig(ttl=MOST))
+    assert len(node.subscribe("t", "c", 9)[1].take()) == 8
+
+
+@each("channel", ["before", "after"])
+@each("ttl", [0, 6 * SECOND])
+def test_a_message_has_a_ttl_of_its_own_or_that_of_its_topic_if_it_is_shorter(ttl: int, channel: str) -> None:
+    node = Node()
+    topic = node.broker.topic("t")
+    topic.configure(TopicConfig(ttl=ttl))
+    if channel == "before":
+        topic.channel("c")
+    for text in ("2s", "4s", "", "9s", "3s"):
+        topic.intake.publish_with([text.encode()], of_ttl(text))
+    node.turn()
+    topic.channel("c")
+    node.advance(5 * SECOND)
+    assert topic.channels["c"].depth == 3  # the last one has expired, and others are before it
+    _, inbox = node.subscribe("t", "c", 9)
+    assert bodies(inbox.take()) == [b"", b"9s"]
+    node.broker.check()
+
+
+@each("target", ["dead", NO_TOPIC])
+@each("has_consumer", [True, False])
+def test_what_has_expired_waits_for_the_dead_letter_topic_and_is_buried_without_one(
+    target: str, has_consumer: bool
+) -> None:
+    node = filled(TopicConfig(ttl=5 * SECOND, on_expire=OnExpire.FORWARD, dead_letter=target))
+    channel = node.channel("t", "c")
+    if has_consumer:
+        node.subscribe("t", "c", 1)
+    node.advance(7 * SECOND)
+    assert (channel.depth, len(channel.buried), channel.dropped_count) == (0, 8 - has_consumer, 0)
+    waiting = node.broker.agenda.dead_letters.get(channel, ())
+    assert len(waiting) == (len(channel.buried) if target == "dead" else 0)
+    node.broker.topics["t"].configure(TopicConfig(ttl=5 * SECOND, dead_letter=target))
+    assert not node.broker.agenda.dead_letters
+    node.broker.check()
+
+
+def test_messages_that_are_on_disk_only_are_read_to_be_buried() -> None:
+    node = start(SimDisk())
+    topic = node.broker.topic("t")
+    topic.configure(TopicConfig(ttl=SECOND, on_expire=OnExpire.BURY))
+    topic.channel("a")
+    topic.publish([b"x"] * 3000, 3000)
+    topic.intake.publish_deferred(b"later", node.clock.now + SECOND)
+    topic.publish([b"y"], 1)
+    node.turn()
+    node = start(node.disk.kill(), wall=node.clock.wall)
+    node.eager = True
+    channel = node.broker.topics["t"].channels["a"]
+    for _ in range(40):
+        node.advance(expiry.AGAIN * 2)
+    assert (channel.depth, len(channel.buried)) == (1, 3001)  # the delayed one came back
+    node.broker.check()
+
+
+def test_a_message_with_a_ttl_is_a_job_with_one() -> None:
+    node = Node()
+    node.broker.tubes.made("t")
+    topic = node.broker.topics["t"]
+    topic.intake.publish_with([b"1", b"2"], of_ttl("1500ms"))
+    topic.intake.publish_with([b"3"], of_ttl("1500ms"), node.now + SECOND)
+    topic.intake.publish_with([b"4"], of_ttl("soon"))
+    node.turn()
+    tube = node.broker.tubes.tube("t")
+    assert tube is not None
+    assert [job.ttl for job in tube.jobs] == [2, 2, 2, 0]
+    node.advance(3 * SECOND)
+    assert [job.ordinal for job in tube.jobs] == [3]
+    node.broker.check()

@@ -136,6 +136,18 @@ def test_what_is_held_back_can_be_listed_finished_emptied_and_delivered_without_
     node.broker.check()
 
 
+def test_a_message_that_ends_before_its_group_is_read_holds_nothing_back() -> None:
+    node = filled("a1", "a2", "a3", config=TopicConfig())
+    client, inbox = node.subscribe("t", "c", 1)
+    (taken,) = inbox.take()
+    client.set_ready(0)
+    node.broker.topics["t"].configure(ORDERED)
+    client.finish(taken.id)
+    client.set_ready(1)
+    node.turn()
+    assert bodies(inbox.take()) == [b"a2"]
+
+
 def test_no_more_are_held_back_than_the_limit_and_the_rest_stays_in_the_sequence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,0 +1,69 @@
+"""A backlog that has some of its ready messages in queues beside the sequence: those of groups, or of priorities.
+
+Each of them has a record in the log, as one that came back without a delivery, so a restart finds all of them.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+
+from nsqd.core.channel.backlog import Backlog
+from nsqd.core.sequence.ahead import Ahead
+from nsqd.core.sequence.journal import ReaderJournal
+from nsqd.core.timing.deferred import Message
+
+
+class QueuedBacklog(Backlog):
+    """The ready messages of a channel, some of which are queued."""
+
+    __slots__ = ("_journal", "queued_count")
+
+    def __init__(self, plain: Backlog, journal: ReaderJournal) -> None:
+        """Take over the messages of a backlog without queues."""
+        self._take_over(plain)
+        self._journal = journal
+        self.queued_count = 0
+
+    def _queued(self) -> Iterator[Message]:
+        """Yield the messages of the queues, as they are to be delivered without them."""
+        raise NotImplementedError
+
+    def _keep_queued(self, keep: Callable[[Message], bool]) -> None:
+        """Remove all other messages from the queues. The caller counts them."""
+        raise NotImplementedError
+
+    def _note_queued(self, count: int) -> None:
+        """Count `count` messages more in the queues, or fewer if it is negative."""
+        self.queued_count += count
+        self.passed -= count
+
+    def plain(self) -> Backlog:
+        self._release_all()
+        return Backlog.taking_over(self)
+
+    def _release_all(self) -> None:
+        """Move all messages of the queues to the beginning of the retry queue."""
+        queued = list(self._queued())
+        at = self.retry[0][0] if self.retry else self.cursor
+        self.retry.extendleft((at, message) for message in reversed(queued))
+        self._keep_queued(lambda _: False)
+        self._note_queued(-len(queued))
+        self.reading = False
+
+    def remove_retried(self, ordinals: Collection[int]) -> list[Message]:
+        queued = [message for message in self._queued() if message.ordinal in ordinals]
+        if queued:
+            self._keep_queued(lambda message: message.ordinal not in ordinals)
+            self._note_queued(-len(queued))
+        return super().remove_retried(ordinals) + queued
+
+    def give_up(self) -> tuple[Ahead, deque[tuple[int, Message]]]:
+        self._release_all()
+        return super().give_up()
+
+    def returned(self) -> Iterator[Message]:
+        yield from super().returned()
+        yield from self._queued()
+
+    def check(self) -> None:
+        super().check()
+        assert self.queued_count == sum(1 for _ in self._queued())

@@ -1,0 +1,258 @@
+"""Limits of groups and fairness: deterministic cases, and random lives of a node against a model of what is in flight."""
+
+from collections import Counter
+from dataclasses import replace
+from random import Random
+
+from nsqd.core.channel import actions
+from nsqd.core.channel.group_limits import NOISY, SHARE
+from nsqd.core.timing.throttle import BURST
+from shared.retry import Retry
+from shared.topic_config import Durability, OnBury, Ordering, Switch, TopicConfig
+from tests.cases import each
+from tests.effort import seeds
+from tests.nsqd.core.channel.test_groups import TIMEOUT, filled, of_group
+from tests.nsqd.core.client import Client
+from tests.nsqd.core.node import MS, SECOND, Delivery, Inbox, bodies, ids
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import Clock, SimNode
+
+TWO = TopicConfig(group_concurrency=2)
+FAIR = TopicConfig(fair=Switch.ON)
+
+
+def group_of(body: bytes) -> str:
+    return body.decode().rstrip("0123456789")
+
+
+def most_of(config: TopicConfig) -> int:
+    """Return the number of messages of a group that may be in flight; 0: any."""
+    return 1 if config.ordering else config.group_concurrency or 0
+
+
+def messages(group: str, count: int) -> list[str]:
+    return [f"{group}{number}" for number in range(count)]
+
+
+@each("way", ["finish", "requeue", "later", "time out", "bury", "leave"])
+@each("on_bury", [*OnBury])
+def test_no_more_messages_of_a_group_are_in_flight(way: str, on_bury: OnBury) -> None:
+    config = TopicConfig(group_concurrency=2, max_attempts=1 if way == "bury" else None, on_bury=on_bury)
+    node = filled("a1", "a2", "a3", "b1", "a4", "1", "2", "3", config=config)
+    client, inbox = node.subscribe("t", "c", 20, TIMEOUT)
+    first, *others = inbox.take()
+    assert bodies([first, *others]) == [b"a1", b"a2", b"b1", b"1", b"2", b"3"]
+    assert (client.channel.depth, client.channel.backlog.held_count) == (2, 2)
+    if way == "finish":
+        client.finish(first.id)
+    elif way == "time out":
+        client.finish(ids(others))
+        node.advance(TIMEOUT + 50 * MS)
+    elif way == "leave":
+        client.leave(node.broker)
+        node.advance(TIMEOUT + 50 * MS)
+        client, inbox = node.subscribe("t", "c", 20, TIMEOUT)
+    else:
+        client.requeue(first.id, SECOND if way == "later" else 0, node.now)
+    node.turn()
+    came = Counter(group_of(body) for body in bodies(inbox.take()))
+    assert came["a"] == (2 if way in ("time out", "leave") else 1)  # with a2, which is finished or timed out
+    node.broker.check()
+
+
+@each("ordering", [None, Ordering.GROUP])
+@each("rate", [1, 10, 100])
+def test_the_rate_of_a_group_is_exact_to_two_percent_over_ten_seconds(ordering: Ordering | None, rate: int) -> None:
+    node = filled(config=TopicConfig(group_rate=rate, ordering=ordering))
+    for group in "abc":
+        node.broker.topics["t"].intake.publish_with([b"%s1" % group.encode()] * 25 * rate, of_group(group))
+    client, inbox = node.subscribe("t", "c", 2000)
+    client.finish(ids(inbox.take()))  # a burst
+    came: Counter[str] = Counter()
+    for _ in range(1000):
+        node.advance(10 * MS)
+        taken = inbox.take()
+        came.update(map(group_of, bodies(taken)))
+        client.finish(ids(taken))
+    node.turn()
+    assert all(abs(came[group] - 10 * rate) <= max(1, rate // 5) for group in "abc"), came
+    node.broker.check()
+
+
+def test_a_noisy_group_waits_behind_others_until_it_is_noisy_no_longer() -> None:
+    node = filled(*messages("a", 200), *messages("b", 5), *messages("c", 5), config=FAIR)
+    client, inbox = node.subscribe("t", "c", 50)
+    first = inbox.take()
+    assert Counter(map(group_of, bodies(first))) == {"a": 40, "b": 5, "c": 5}
+    assert [group_of(body) for body in bodies(first)[:35]] == ["a"] * NOISY + ["b"] * 5  # a10 is later than c4
+    for message in messages("d", 30):
+        node.broker.topics["t"].intake.publish_with([message.encode()], of_group("d"))
+    client.finish(ids(first[:8]))
+    node.turn()
+    assert Counter(map(group_of, bodies(inbox.take()))) == {"d": 8}  # 32 of a are still in flight
+    client.finish(ids(first[8:20]))
+    node.turn()
+    assert Counter(map(group_of, bodies(inbox.take()))) == {"a": 10, "d": 2}  # 30 of a may be in flight
+    node.broker.check()
+
+
+@each("settings", [{"group_concurrency": 2}, {"group_rate": 1}, {"fair": Switch.ON}])
+def test_a_limit_counts_what_is_in_flight_and_when_it_ends_all_is_delivered(settings: dict[str, object]) -> None:
+    node = filled(*messages("a", 150), config=TopicConfig())
+    client, inbox = node.subscribe("t", "c", 100)
+    before = inbox.take()
+    topic = node.broker.topics["t"]
+    topic.configure(TopicConfig(**settings))  # type: ignore[arg-type]
+    client.set_ready(150)
+    node.turn()
+    assert len(inbox.take()) == (50 if "fair" in settings else 1 if "group_rate" in settings else 0)
+    client.finish(ids(before[:99]))
+    node.turn()
+    assert len(inbox.take()) <= 1
+    topic.configure(TopicConfig())
+    node.turn()
+    inbox.take()
+    assert client.channel.in_flight_count == 51
+    assert client.channel.depth == 0
+    node.broker.check()
+
+
+def test_what_is_held_back_can_be_listed_finished_and_emptied() -> None:
+    node = filled(*messages("a", 40), *messages("b", 5), config=TopicConfig(group_concurrency=32, fair=Switch.ON))
+    client, _ = node.subscribe("t", "c", 35)
+    channel, topic = client.channel, node.broker.topics["t"]
+    held = [message.ordinal for message in channel.backlog.returned()]
+    assert held == list(range(30, 40))
+    chosen = [actions.ChosenMessage(ordinal, topic.frame(ordinal)[18:34]) for ordinal in (31, 39)]
+    assert actions.finish(topic.distribution, channel, chosen) == 2
+    node.broker.check()
+    channel.empty()
+    node.turn()
+    assert (channel.counts(), node.held()) == ((0, 0, 0, 0), 0)
+    node.broker.check()
+
+
+class Life:
+    """Random clients of a node that is killed now and then, and a model: what of each group is in flight."""
+
+    def __init__(self, seed: int) -> None:
+        self.random, self.seed = Random(seed), seed
+        self.disk, self.clock = SimDisk(), Clock()
+        self.published: list[bytes] = []
+        self.ended: set[bytes] = set()
+        self.delivered: set[bytes] = set()
+        self.total = 0  # in flight when it was looked last
+        self.clients: list[tuple[Client, Inbox]] = []
+        self.taken: list[tuple[Client, Delivery]] = []
+        choice = self.random.choice
+        self.config = TopicConfig(
+            group_concurrency=choice((0, 0, 1, 2, 40)), group_rate=choice((0, 0, 2, 50)), fair=choice([*Switch]),
+            retry=choice((None, Retry(SECOND, SECOND))), concurrency=choice((None, 3, 60)),
+            ordering=choice((None, None, Ordering.GROUP)),
+        )  # fmt: skip
+        self.begins: dict[str, list[int]] = {}  # of deliveries since the start, by group
+        self.start()
+        topic = self.node.broker.topic("t")
+        topic.channel("c")
+        topic.configure(self.config)
+        self.node.turn()
+
+    def start(self) -> None:
+        self.node = SimNode(self.disk, Durability.ALWAYS, self.clock, Random(self.seed))
+        self.node.eager = True
+        self.clients, self.taken, self.begins, self.total = [], [], {}, 0
+
+    def run(self) -> None:
+        usual = [self.publish] * 2 + [self.subscribe] + [self.answer] * 3 + [self.wait, self.kill]
+        for _ in range(100):
+            self.random.choice(usual)()
+            self.look()
+        self.config = replace(self.config, group_rate=0)  # so that it ends soon
+        self.node.broker.topics["t"].configure(self.config)
+        for _ in range(3000):
+            if self.ended.issuperset(self.published):
+                break
+            self.random.choice((self.subscribe, self.finish_all, self.finish_all, self.wait))()
+            self.look()
+        assert self.ended.issuperset(self.published), self.config
+        self.node.broker.check()
+
+    def publish(self) -> None:
+        group, count = self.random.choice(("", "a", "a", "a", "b", "c")), self.random.choice((1, 1, 3, 60))
+        new = [b"%s%d" % (group.encode(), len(self.published) + number) for number in range(count)]
+        self.published += new
+        self.node.broker.topics["t"].intake.publish_with(new, of_group(group))
+        self.node.turn()
+
+    def subscribe(self) -> None:
+        if len(self.clients) < 3:
+            self.clients.append(self.node.subscribe("t", "c", self.random.choice((1, 4, 50)), TIMEOUT))
+            self.node.advance(0)
+
+    def answer(self) -> None:
+        for _ in range(self.random.choice((1, 1, 30))):
+            if self.taken:
+                client, one = self.taken.pop(self.random.randrange(len(self.taken)))
+                if self.random.random() < 0.6:
+                    self.finish(client, one)
+                else:
+                    client.requeue(one.id, self.random.choice((0, SECOND)), self.clock.now)
+        self.node.turn()
+
+    def finish(self, client: Client, one: Delivery) -> None:
+        if not client.finish(one.id):
+            self.ended.add(one.body)
+
+    def finish_all(self) -> None:
+        while self.taken:
+            self.finish(*self.taken.pop())
+        self.node.turn()
+
+    def wait(self) -> None:
+        self.node.advance(self.random.choice((MS, SECOND, 3 * SECOND)))
+
+    def kill(self) -> None:
+        if self.random.random() < 0.2:
+            if self.random.random() < 0.5:
+                self.node.checkpoint()
+            self.disk = self.node.disk.kill()
+            self.clock = self.clock.after(self.random.choice((0, SECOND)), 5 * SECOND, rebooted=False)
+            self.start()
+
+    def look(self) -> None:
+        self.node.advance(0)
+        runs = self.node.broker.topics["t"].channels["c"].in_flight.runs()
+        held = {self.published[ordinal]: run.delivered for run in runs for ordinal in run.ordinals()}
+        out = Counter(map(group_of, held))
+        came = [(client, one) for client, inbox in self.clients for one in inbox.take()]
+        came.sort(key=lambda one: one[1].number)
+        self.taken += came
+        most = most_of(self.config)
+        assert not most or max((count for group, count in out.items() if group), default=0) <= most, out
+        total, self.total = max(self.total, len(held)), len(held)
+        out.subtract(group_of(one.body) for _, one in came)
+        for _, one in came:
+            self.deliver(one.body, group_of(one.body), out, total)
+        for body in {one.body for _, one in came} & held.keys():
+            self.begins.setdefault(group_of(body), []).append(held[body])
+        for group, begins in self.begins.items() if self.config.group_rate else ():
+            begins.sort()
+            for first, last in zip(begins, begins[10:], strict=False) if group else ():
+                assert (last - first + BURST) * self.config.group_rate / SECOND >= 9, (group, begins)
+
+    def deliver(self, body: bytes, group: str, out: Counter[str], total: int) -> None:
+        """Look at one delivery. `out`: messages in flight before, `total`: the most in flight since the previous call."""
+        noisy = {one for one, count in out.items() if one and count >= NOISY and count * SHARE > total}
+        if group in noisy and self.config.fair is Switch.ON and not (most_of(self.config) or self.config.group_rate):
+            fresh = {group_of(one) for one in self.published if one not in self.delivered}
+            assert fresh <= noisy, f"{body!r} is delivered before messages of {fresh - noisy}: {out}"
+        self.delivered.add(body)
+        out[group] += 1
+
+
+def test_limits_hold_and_nothing_is_lost_over_kills_and_timeouts() -> None:
+    for seed in seeds(300, in_short=25):
+        try:
+            Life(seed).run()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
