@@ -86,7 +86,7 @@ class LogReading:
             return None
         replay = self.replay
         replay.conclude()
-        return LogSnapshot(list(replay.topics.values()), replay.highest + 1, clock.offset)
+        return LogSnapshot(list(replay.topics.values()), replay.batches, replay.highest + 1, clock.offset)
 
     def report(self) -> None:
         """Log the results: messages read, and what was repaired and lost."""
