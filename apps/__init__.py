@@ -7,7 +7,7 @@ ports), `daemon_logs` and `secure_set` (their certificates and tokens); `chaos` 
 command each, and so are `cluster_status`, `cluster_certs` over `certificate_authority`, `cluster_forget` and
 `cluster_promote`. `node_client` is their HTTP client, with tokens and TLS.
 `publishing` (pub, put), `consuming` (sub, reserve) and `load` (bench) use the clients of `penstock`, over `client_context`;
-`schedule` has messages published later. The commands about all nodes are in admin/terminal.
+`schedule` has messages published later, `batch` shows batches. The commands about all nodes are in admin/terminal.
 
 The tools share `tool` (start, exit codes, checks of addresses), `passthrough` (the options of go-nsq's clients) and
 `interrupts`, which ends a program between two steps. `nsq_tail` prints a topic, and `to_nsq` publishes standard input.

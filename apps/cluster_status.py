@@ -80,11 +80,11 @@ def add_commands(commands: Commands) -> None:
         "--for", dest="goal", choices=("whole", "safe"), default="whole", help="state to wait for (default: whole)"
     )
     wait.add_argument(
-        "--timeout", type=_duration, default="60s", metavar="DURATION", help="for how long (default: 60s)"
+        "--timeout", type=read_duration, default="60s", metavar="DURATION", help="for how long (default: 60s)"
     )
 
 
-def _duration(text: str) -> float:
+def read_duration(text: str) -> float:
     try:
         return parse_duration(text) / SECOND
     except ValueError:

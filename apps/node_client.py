@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import argparse
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import httpx
 
 from shared.http.bounded import AnswerError, https_port, parse_object, read_whole
+from shared.log import escape
 from shared.terminal.commands import CommandError
 from shared.terminal.context import CREDENTIALS, LOOKUPD, NODE, Context, add_context, resolve
 from shared.terminal.token import token_of
 
+PAGE = 1000  # entries of a list asked for at a time
 TIMEOUT = 60.0  # s for an answer, or without receiving a byte of it
 MOST_NODES = 8 << 20  # bytes of the answer of an nsqlookupd to /nodes
 MOST_INFO, MOST_INFO_MEMORY = 64 * 1024, 1024 * 1024  # bytes of the answer to /info, and of the parsed answer
@@ -81,6 +84,42 @@ def open_client(arguments: argparse.Namespace, timeout: float = TIMEOUT) -> http
     transport = _OverTls(_context(arguments)) if arguments.tls_root_ca_file else None
     base = url_of(getattr(arguments, "nsqd_http_address", None) or NODE)
     return httpx.Client(base_url=base, timeout=timeout, headers=headers, transport=transport, trust_env=False)
+
+
+def request(
+    arguments: argparse.Namespace,
+    method: str,
+    path: str,
+    query: Mapping[str, Any],
+    advice: Mapping[str, str],
+    **more: Any,
+) -> httpx.Response:
+    """Return the answer of the node, without arguments that are None. Raises CommandError as `why_refused` says, HTTPError."""
+    given = {name: value for name, value in query.items() if value is not None}
+    with open_client(arguments) as client:
+        answer = client.request(method, path, params=given, **more)
+    if answer.status_code != 200:
+        raise CommandError(why_refused(answer, advice, arguments.nsqd_http_address))
+    return answer
+
+
+def list_pages(
+    arguments: argparse.Namespace, path: str, query: Mapping[str, Any], advice: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
+    """Yield the entries of a list that the node answers in pages. Raises as `request` does."""
+    after: str | None = None
+    while after != "":
+        page = {"limit": PAGE, "after": after, **query}
+        answer = request(arguments, "GET", path, page, advice).json()
+        yield from answer[path.removeprefix("/")]
+        after = answer["after"]
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows, of which the first has the heads, in columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print(escape("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()))
 
 
 def why_refused(answer: httpx.Response, advice: Mapping[str, str], address: str, **names: object) -> str:

@@ -5,19 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import httpx
-
-from apps.node_client import add_address, open_client, why_refused
+from apps.node_client import add_address, list_pages, print_table, request
 from apps.publishing import message_headers
-from shared.log import escape
 from shared.terminal.commands import CommandError, Commands, Parser, WrongArguments, make_command
 
-PAGE = 1000  # schedules asked for at a time
 ADVICE = {
     "INVALID_ARG_CRON": "a cron expression has five fields, such as '30 6 * * MON', and must match some day",
     "INVALID_ARG_TIMEZONE": "the node knows no such time zone: give one such as Europe/Berlin, with --cron",
@@ -89,41 +85,29 @@ def _add(arguments: argparse.Namespace) -> int:
     when = {name: getattr(arguments, name) for name in ("cron", "timezone", "every", "at", "missed")}
     headers = message_headers(arguments.header)
     try:
-        _request(arguments, "POST", "/schedule", _named(arguments) | when, content=body, headers=headers)
+        request(arguments, "POST", "/schedule", _named(arguments) | when, ADVICE, content=body, headers=headers)
     except UnicodeError as error:  # of a header that HTTP cannot carry
         raise WrongArguments(str(error)) from None
     return 0
 
 
 def _change(arguments: argparse.Namespace) -> int:
-    _request(arguments, "POST", f"/schedule/{arguments.change}", _named(arguments))
+    request(arguments, "POST", f"/schedule/{arguments.change}", _named(arguments), ADVICE)
     return 0
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    print(json.dumps(_request(arguments, "GET", "/schedule", _named(arguments) | {"body": "true"}).json()))
+    print(json.dumps(request(arguments, "GET", "/schedule", _named(arguments) | {"body": "true"}, ADVICE).json()))
     return 0
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    found = list(_schedules(arguments))
+    found = list(list_pages(arguments, "/schedules", {"topic": arguments.topic}, ADVICE))
     if arguments.json:
         sys.stdout.writelines(f"{json.dumps(one)}\n" for one in found)
         return 0
-    rows = [("TOPIC", "NAME", "WHEN", "NEXT", "MISSED"), *map(_row, found)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print(escape("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()))
+    print_table([("TOPIC", "NAME", "WHEN", "NEXT", "MISSED"), *map(_row, found)])
     return 0
-
-
-def _schedules(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    after: str | None = None
-    while after != "":
-        query = {"topic": arguments.topic, "limit": PAGE, "after": after}
-        answer = _request(arguments, "GET", "/schedules", query).json()
-        yield from answer["schedules"]
-        after = answer["after"]
 
 
 def _row(one: dict[str, Any]) -> tuple[str, ...]:
@@ -134,15 +118,3 @@ def _row(one: dict[str, Any]) -> tuple[str, ...]:
 
 def _named(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"topic": arguments.topic, "name": arguments.name}
-
-
-def _request(
-    arguments: argparse.Namespace, method: str, path: str, query: dict[str, Any], **more: Any
-) -> httpx.Response:
-    """Return the answer to a request, whose arguments that are None are left out. Raises CommandError, httpx.HTTPError."""
-    given = {name: value for name, value in query.items() if value is not None}
-    with open_client(arguments) as client:
-        answer = client.request(method, path, params=given, **more)
-    if answer.status_code != 200:
-        raise CommandError(why_refused(answer, ADVICE, arguments.nsqd_http_address))
-    return answer

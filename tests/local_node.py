@@ -45,6 +45,7 @@ from nsqd.start.front_ends import all_peers, nsq_peers
 from nsqd.start.http_server import HttpFrontEnd
 from nsqd.start.listeners import Listeners
 from nsqd.storage.schedule_files import ScheduleFiles
+from nsqd.tasks.batch_task import BatchTask
 from nsqd.tasks.dead_letter_topics import DeadLetterTopics
 from nsqd.tasks.deliveries import Deliveries
 from nsqd.tasks.pause_expiry import end_batch
@@ -111,6 +112,8 @@ class LocalNode(WholeNode):
             self.broker, self.schedules, self.schedule_files, self._when_sent, self._wake
         )
         self._tasks.append(self._publish_schedules)
+        batch_task = BatchTask(self.broker, self._when_sent, self._wake)
+        self._tasks.append(lambda: batch_task.step(self.clock.wall // SECOND))
         self._next_second = clock.now + SECOND
         self.keyring = None
         if options.auth_file:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
+from nsqd.core.batches.batches import Batches
 from nsqd.core.channel.channel import Channel
 from nsqd.core.directory import Directory
 from nsqd.core.limits import Limits, NotTaken
@@ -68,8 +69,9 @@ class Broker:
         self.registry = Registry(limits)
         self.scan = _new_scan(agenda, limits, random_below)
         self.context = NodeContext(
-            limits, store, ids, random_below, agenda, self.registry, self.scan, Events(limits.events)
-        )
+            limits, store, ids, random_below, agenda, self.registry, self.scan, Events(limits.events),
+            Batches(store.record),
+        )  # fmt: skip
         if node is not None:
             self.context.events, self.context.latencies = node.context.events, node.context.latencies
         self.directory = Directory(self.context)
@@ -100,6 +102,7 @@ class Broker:
         self.store.begin(node.now, node.wall)
         node.logs.append(self)
         node.directory.shards.append(self.directory)
+        node.context.batches.shards.append(self.context.batches)
         node.tubes.shards.append(self.tubes)
 
     # the turn
@@ -300,6 +303,7 @@ class Broker:
         self.directory.check()
         self.tubes.check()
         self.receives.check()
+        self.context.batches.check()
         for promoted in self.logs[1:]:
             promoted.check()
 

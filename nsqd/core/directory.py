@@ -19,6 +19,7 @@ class Directory:
         self.topics: dict[str, Topic] = {}
         self.named: dict[bytes, Topic] = {}  # the same topics, by the names as protocols read them
         self.by_number: dict[int, Topic] = {}  # the same topics, by number
+        context.batches.topics = self.by_number
         self.ask_for_channels = False  # True: a new topic waits until Topic.start(), because nsqlookupd is asked first
         self.make_room: Callable[[], None] = lambda: None  # called before a topic is refused: it may delete one
         self.on_created: list[Callable[[Topic], None]] = []  # called with each new topic

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from nsqd.core.batches.batches import Batches
 from nsqd.core.limits import Limits
 from nsqd.core.measurement.latency import Latency
 from nsqd.core.measurement.outcomes import Events, Outcomes, Producers
@@ -28,6 +29,7 @@ class NodeContext:
     registry: Registry
     scan: ScanPool
     events: Events
+    batches: Batches
     position: int = 0  # of the log among those that the node leads: see Broker.logs; never used again in this run
     history: History | None = None  # reads the log's messages from disk; None: nothing does
     refusal: str = ""  # why the node takes no messages in this turn; "": it does

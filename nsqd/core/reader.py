@@ -164,6 +164,9 @@ class Reader(AgendaReader, Protocol):
 
     # queries
 
+    def is_buried(self, ordinal: int) -> bool:
+        """Return True if the message is buried here."""
+
     def frozen_chunks(self) -> list[bytes]:
         """Return chunks of messages that wait for a time, which never change (nsqd/core/timing/deferred.py)."""
 

@@ -56,6 +56,10 @@ class RecordKind(IntEnum):
     EPOCH = 28  # an epoch of the log begins (nsqd/storage/log/epochs.py); in a checkpoint: each one that has a segment
     FOLLOWERS = 29  # which nodes keep a copy of the log that counts (nsqd/storage/log/followers.py)
     PARENT = 30  # the log was made from a backup of another one (nsqd/storage/log/parent.py)
+    # The state of a batch, a message that is published when one is done, and which of these were: nsqd/core/batches/table.py.
+    BATCH = 31
+    FOLLOW_UP = 32
+    FOLLOWED = 33
 
 
 EPOCH = Struct(">IH8sQ")  # number, node, random, log position at which it begins

@@ -6,6 +6,7 @@ Messages that were in flight are ready again. Attempts, delays and burials are k
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from nsqd.core.batches.table import BatchTable
 from nsqd.core.broker import Broker
 from nsqd.core.timing.pause import NOT_KNOWN
 from nsqd.core.topic_state import TopicState
@@ -16,6 +17,7 @@ class LogSnapshot:
     """The content of a log, with which a broker is to be filled."""
 
     topics: list[TopicState]  # settled
+    batches: BatchTable
     next_number: int  # for the next topic or reader
     offset: int  # ns by which the states' times are later than the monotonic clock's
 
@@ -42,6 +44,7 @@ class Recovery:
         for state in self._waiting:
             self._refuse(state)
         broker.registry.continue_numbers(snapshot.next_number)
+        broker.context.batches.load(snapshot.batches)
 
     def recover_batch(self, now: int, limit: int = 1) -> bool:
         """Make up to `limit` topics, which deliver from then on. Returns True if more are to be made. `now`: monotonic ns.

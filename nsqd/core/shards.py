@@ -104,6 +104,7 @@ class Attachment:
         if self._channel_created in registry.on_channel_created:
             registry.on_channel_created.remove(self._channel_created)
             self._node.directory.shards.remove(self._promoted.directory)
+            self._node.context.batches.shards.remove(self._promoted.context.batches)
             self._node.tubes.shards.remove(self._promoted.tubes)
             self._release()
             self._steps = self._detach()

@@ -11,6 +11,8 @@ See docs/contributing/design/channel.md#positions.
 from collections.abc import Callable, Iterable
 from typing import Protocol, cast
 
+from nsqd.core.batches.batches import MemberState
+from nsqd.core.batches.table import MARK
 from nsqd.core.channel.channel import Channel
 from nsqd.core.distribution import Distribution, R
 from nsqd.core.limits import TooFewCopies, TopicFull
@@ -28,6 +30,7 @@ from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.pause import Pause
 from penstock.protocol.names import is_ephemeral, is_valid_name
 from shared.topic_config import Overflow, TopicConfig
+from shared.values import SECOND
 
 UNBOUNDED = 1 << 62  # messages
 
@@ -83,6 +86,7 @@ class Topic:
 
         The topic must be neither paused nor starting. Returns how many of the first messages are duplicates.
         """
+        self._admit_to_batch(bodies, attributes, False)
         if attributes.while_pending:
             found = self.publish_unless_pending(attributes.key, lambda: self._publish_to(only, bodies, attributes))
             return 1 if found is None else found
@@ -102,13 +106,21 @@ class Topic:
     def publish_with(self, bodies: list[bytes], attributes: Attributes, due: int = 0) -> int:
         """Take messages as `Intake.publish_with` does, or one message whose key is unique while it is pending."""
 
-        def publish() -> int:
-            return self.intake.publish_with(bodies, attributes, due)
-
+        held = self._admit_to_batch(bodies, attributes, not due) if attributes.headers else None
+        if held is not None:
+            return held
         if not attributes.while_pending:
-            return publish()
-        found = self.publish_unless_pending(attributes.key, publish)
+            return self.intake.publish_with(bodies, attributes, due)
+        found = self.publish_unless_pending(attributes.key, lambda: self.intake.publish_with(bodies, attributes, due))
         return 1 if found is None else found
+
+    def _admit_to_batch(self, bodies: list[bytes], attributes: Attributes, may_wait: bool) -> int | None:
+        """Return None if the messages are to be published now; else a batch keeps them (Batches.admit). Raises BatchRefused."""
+        wall = self.context.agenda.wall // SECOND
+        held = self.context.batches.admit(self.name, bodies, attributes, may_wait, wall)
+        if held is not None:
+            self.journal.promise()
+        return held
 
     def publish_unless_pending(self, key: str, publish: Callable[[], int]) -> int | None:
         """Return the result of `publish`, which publishes one message or job with this key. Appends that at once.
@@ -261,6 +273,9 @@ class Topic:
             self._append_delayed(first, len(frames), due, put_batch)
         owners = None if only is None else (only.number,)
         self.journal.publish(first, frames, sealed.ids, sealed.largest, due, sealed.attributes, references, owners)
+        if sealed.attributes and MARK in sealed.attributes:
+            wall = self.context.agenda.wall // SECOND
+            self.context.batches.note_published(sealed.attributes, self.number, first, len(frames), wall)
         if references:
             self.distribution.extend(put_batch, only)
         elif put_batch is not None:
@@ -402,6 +417,7 @@ class Topic:
         """Drop all readers and messages. Called by the directory."""
         self.deleted = self.shut = True
         self.intake.close()
+        self.context.batches.drop_topic(self.number)
         self.distribution.close()
         self.journal.drop()
         self.context.agenda.reclaimer.add(self.journal.reclaim())
@@ -417,6 +433,14 @@ class Topic:
     def depth(self) -> int:
         """Return the number of messages that no reader has been given yet."""
         return self.offsets.end - self.offsets.distributed
+
+    def outcome(self, ordinal: int) -> MemberState:
+        """Return the state of a message that was published to the topic, over all its readers."""
+        references = self.journal.references(ordinal)
+        if not references:
+            return MemberState.FINISHED
+        buried = sum(reader.is_buried(ordinal) for reader in self.readers.values())
+        return MemberState.BURIED if references == buried else MemberState.PENDING
 
     def frame(self, ordinal: int) -> bytes:
         """Return the frame of a message that is referenced, or b"" if it must be read from disk first."""

@@ -3,7 +3,7 @@
 Read `routes` (each is declared once, by the module that answers it; `audited` says which are recorded), then
 `node` (what handlers know of the daemon), then `pauses` as a short example of a route.
 
-* Publishing, consuming and topology: `publish`, `receive`, `topology`, `topic_config`, `pauses`, `schedules`.
+* Publishing, consuming and topology: `publish`, `receive`, `topology`, `topic_config`, `pauses`, `schedules`, `batches`.
 * Health and statistics: `health`, `stats`, `stats_text`, `stats_client`, `metrics` over `figures` and `cluster_metrics`,
   `series`, `overview`, `attention`, `tubes`.
 * Messages: `messages` with `message_filter`, `message_actions`, `dead_letters`, `jobs`, over `inspection` and `parts`

@@ -12,6 +12,7 @@ from nsqd.http.all_cursors import AllCursors
 from nsqd.http.all_offsets import AllOffsets
 from nsqd.http.attention import AttentionRoute
 from nsqd.http.backup import BackupRoute
+from nsqd.http.batches import BatchRoutes
 from nsqd.http.client_actions import ClientActions
 from nsqd.http.cluster import ClusterRoute
 from nsqd.http.config import Config
@@ -77,6 +78,7 @@ def _declared(node: Node) -> list[Route]:
         *ClientActions(node).routes(),
         *PausesRoute(node).routes(),
         *ScheduleRoutes(node).routes(),
+        *BatchRoutes(node).routes(),
         *Drain(node).routes(),
         *SeriesRoute(node).routes(),
         *StorageRoute(node).routes(),

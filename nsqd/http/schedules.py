@@ -17,8 +17,9 @@ could not be written: the change holds, and the node tries again to write it. To
 `next` is the next tick, in s since the epoch; 0: the schedule is paused. `every` and `at` are shown as they are given. The list
 is sorted by topic and name; its `after` is the place of the next page, "" on the last one.
 
-400 INVALID_ARG_CRON also for an expression that matches no day of the next 50 years, INVALID_ARG_AT for a time that is over.
-404 SCHEDULE_NOT_FOUND. 503 TOO_MANY_SCHEDULES beyond -max-schedules, or MOST_BYTES for all bodies and headers together.
+400 INVALID_BATCH for the headers `batch` and `after`; INVALID_ARG_CRON also for an expression that matches no day of the next
+50 years, INVALID_ARG_AT for a time that is over. 404 SCHEDULE_NOT_FOUND. 503 TOO_MANY_SCHEDULES beyond -max-schedules, or
+MOST_BYTES for all bodies and headers together.
 """
 
 import base64
@@ -32,6 +33,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from nsqd.core.batches.table import names_in
+from nsqd.core.message.attributes import Attributes
 from nsqd.core.scheduling.recurrence import At, Every, Recurrence, find_zone, read_cron
 from nsqd.core.scheduling.schedules import Key, Missed, Schedule
 from nsqd.http.arguments import ANY_TOPIC, TOPIC, topic_to_publish_to
@@ -94,6 +97,8 @@ class ScheduleRoutes:
         if not body:
             raise HttpError(400, "MSG_EMPTY")
         headers, schedules = read_headers(request), self._node.schedules
+        if names_in(Attributes(headers)) is not None:
+            raise HttpError(400, "INVALID_BATCH")
         now = await self._node.bridge.observe(self._now)
         recurrence = _recurrence(now, **when)
         schedule = Schedule(topic, name, recurrence, missed, body, headers, now)

@@ -50,6 +50,7 @@ from nsqd.start.signals import reload_files, until_over
 from nsqd.storage.directory import DataDirectory, DirectoryError
 from nsqd.storage.saver import Health, Saver
 from nsqd.storage.schedule_files import ScheduleFiles
+from nsqd.tasks.batch_task import BatchTask
 from nsqd.tasks.dead_letter_topics import DeadLetterTopics
 from nsqd.tasks.pause_expiry import end_pauses
 from nsqd.tasks.rights_task import watch_rights
@@ -340,6 +341,7 @@ class Daemon:
         start(DeadLetterTopics(self._broker, self._options.node_number(), wake).run)
         start(self._schedule_task.publish)
         start(self._schedule_task.write)
+        start(BatchTask(self._broker, self._when_sent, wake).run)
         start(self.reactor.run)
         start(sync_by_time, self._options, self._opened.log, wake)
         self._audit.publish_from(self._trio_thread.run_soon)

@@ -55,6 +55,9 @@ class RetainedExtents:
         stored = self.sequence.next_plain(ordinal)
         return stored.published_at(max(0, ordinal - stored.first)) if stored is not None else 0
 
+    def references(self, ordinal: int) -> int:
+        return self.sequence.references(ordinal)
+
     def is_pending(self, ordinal: int) -> bool:
         return self.sequence.is_pending(ordinal)
 
@@ -152,6 +155,8 @@ class MemoryStore:
 
     def commit(self) -> tuple[Promise, ...]:
         return ()
+
+    def record(self, kind: int, content: bytes) -> None: ...
 
     def topic(self, number: int, name: str) -> MemoryTopic:
         return MemoryTopic(Sequence())

@@ -274,10 +274,16 @@ class Sequence:
         place = self.index_of(ordinal)
         return self.extents[place] if place < len(self.extents) and self.extents[place].first <= ordinal else None
 
+    def references(self, ordinal: int) -> int:
+        """Return the number of readers that reference the message; -1: the distributed offset has not passed it."""
+        stored = self.extent_of(ordinal)
+        if stored is None:
+            return 0
+        return -1 if ordinal >= self.distributed else stored.references(ordinal - stored.first)
+
     def is_pending(self, ordinal: int) -> bool:
         """Return True if a reader references the message, or the distributed offset has not passed it."""
-        stored = self.extent_of(ordinal)
-        return stored is not None and (ordinal >= self.distributed or stored.is_referenced(ordinal - stored.first))
+        return self.references(ordinal) != 0
 
     def next_plain(self, ordinal: int) -> StoredExtent | None:
         """Return the first live extent, at or after `ordinal`, of messages without a delay; None if there is none."""

@@ -179,7 +179,7 @@ class StoredExtent:
         part.oldest, part.newest, part.attributed = self.oldest, self.newest, self.attributed
         part.logged_first, part.logged_last = self.logged_first, self.logged_last
         given = max(0, min(part.count, distributed - part.first))
-        part.released = sum(not part.is_referenced(index) for index in range(given))
+        part.released = sum(not part.references(index) for index in range(given))
         return part
 
     @property
@@ -235,9 +235,9 @@ class StoredExtent:
         for location in other.locations:
             add_location(self.locations, *location)
 
-    def is_referenced(self, index: int) -> bool:
-        """Return True if some channel references the message at `index`."""
-        return bool(self.large_refcounts[index] if self.large_refcounts is not None else self.refcounts[index])
+    def references(self, index: int) -> int:
+        """Return the number of readers that reference the message at `index`."""
+        return self.large_refcounts[index] if self.large_refcounts is not None else self.refcounts[index]
 
 
 def add_location(locations: list[Location], segment: int, edition: int, start: int, end: int) -> None:

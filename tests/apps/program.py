@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 import httpx
 import pytest
 
-from apps import node_client, read, schedule
+from apps import node_client, read
 from apps.node_client import url_of
 from apps.penstock import main
 from shared.terminal.context import NODE
@@ -33,6 +33,6 @@ def penstock(
         out, error = capsysbinary.readouterr()
         return code, out, error.decode()
 
-    for module in (read, node_client, schedule):
+    for module in (read, node_client):
         monkeypatch.setattr(module, "open_client", open_client)
     return run

@@ -55,6 +55,7 @@ TRIED_BY = {
     "nsqd/core/channel/test_dispatch.py": ("nsqd.core.channel.consumer",),
     "nsqd/core/channel/test_recorded.py": ("nsqd.core.channel.state",),
     "nsqd/core/message/test_deletion.py": ("nsqd.core.message.epoch",),
+    "nsqd/core/batches/test_batches.py": ("nsqd.tasks.batch_task",),
     "nsqd/core/observation/test_series.py": ("nsqd.tasks.series_task",),
     "nsqd/core/test_limits.py": ("nsqd.core.topology",),
     "nsqd/core/test_model.py": (

@@ -624,6 +624,9 @@ class Channel:
         """Return the number of messages that wait for a time, requeued or published with a delay."""
         return self.deferred.count + self.delayed
 
+    def is_buried(self, ordinal: int) -> bool:
+        return ordinal in self.buried.ordinal_set
+
     def frozen_chunks(self) -> list[bytes]:
         return self.deferred.frozen_chunks()
 

@@ -65,6 +65,9 @@ class Extents(Protocol):
     def published_plain(self, ordinal: int) -> int:
         """Return the same, of the first message from `ordinal` on that is not released and was published without a delay."""
 
+    def references(self, ordinal: int) -> int:
+        """Return the number of readers that reference the message; -1: the distributed offset has not passed it."""
+
     def is_pending(self, ordinal: int) -> bool:
         """Return True if a reader references the message, or the distributed offset has not passed it."""
 

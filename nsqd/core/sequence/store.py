@@ -48,5 +48,8 @@ class Store(Protocol):
         Returns a promise for each mark for which a reply waits and which has not reached the group's end. Mostly there is none.
         """
 
+    def record(self, kind: int, content: bytes) -> None:
+        """Record a change of no single topic, for which a reply waits."""
+
     def topic(self, number: int, name: str) -> TopicJournal:
         """Return the journal of a topic. The number is new, or known from the log. Ephemeral topics are not logged."""

@@ -580,6 +580,10 @@ class Tube(Pausable):
             worker.lost(self.key, ordinal)
         self.reserved = {}
 
+    def is_buried(self, ordinal: int) -> bool:
+        job = self.jobs.get(ordinal)
+        return job is not None and job.state is JobState.BURIED
+
     def frozen_chunks(self) -> list[bytes]:
         return []
 

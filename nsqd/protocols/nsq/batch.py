@@ -44,7 +44,7 @@ class MpubBatch:
         if not key or self._at or count <= SLICE or not topic.intake.recognizes(key):
             return 0
         self._at, self._left = count, 0
-        return topic.intake.publish_with(self._bodies, self._attributes)
+        return topic.publish_with(self._bodies, self._attributes)
 
     def next_portion(self) -> tuple[list[bytes], Attributes]:
         """Return the next slice and its attributes. Only the last one has the key, so that a broken batch can be repeated."""
@@ -62,6 +62,6 @@ class MpubBatch:
         self.last_size = sum(map(len, bodies))
         self._left -= self.last_size
         if attributes:
-            return len(bodies) - topic.intake.publish_with(bodies, attributes)
+            return len(bodies) - topic.publish_with(bodies, attributes)
         topic.publish(bodies, self.last_size)
         return len(bodies)

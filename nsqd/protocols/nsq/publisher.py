@@ -5,9 +5,10 @@ one is published in slices over several turns.
 
 If IDENTIFY agreed on `deduplication`, a command line may end in a key, or in a producer and a sequence. Messages that were
 published under that key or sequence before are not published again, and the OK waits for what the first one's OK waited for
-(nsqd/core/sequence/dedup.py). In an MPUB the key is that of all its messages together, and the sequence is that of the first:
+(nsqd/core/sequence/dedup.py). With `pending` the key is refused only while its message is pending. In an MPUB the key is that
+of all its messages together, and the sequence is that of the first:
 
-    PUB <topic> [<key> | <producer> <sequence>]
+    PUB <topic> [<key> [pending] | <producer> <sequence>]
     DPUB <topic> <ms> [...]
     MPUB <topic> [...]
 
@@ -18,6 +19,7 @@ If IDENTIFY agreed on `headers`, HPUB, HDPUB and HMPUB are the same commands wit
 from dataclasses import replace
 from functools import partial
 
+from nsqd.core.batches.batches import BatchRefused
 from nsqd.core.broker import Broker
 from nsqd.core.limits import TooMany
 from nsqd.core.message.attributes import NONE, Attributes
@@ -171,14 +173,14 @@ class Publisher:
         self._access.check("DPUB", name, "", now)
         topic = self._topic(name, "DPUB")
         if delay and attributes:
-            self._published(topic, 1 - topic.intake.publish_with([body], attributes, now + delay * MILLISECOND))
+            self._publish_with(topic, "DPUB", [body], attributes, now + delay * MILLISECOND)
             self.size += len(body)
         elif delay:
             topic.intake.publish_deferred(body, now + delay * MILLISECOND)
             self._published(topic, 1)
             self.size += len(body)
         else:
-            self._publish(topic, [body], len(body), attributes)
+            self._publish(topic, [body], len(body), attributes, "DPUB")
         return self._spend(COST_OF_DELAY, end)
 
     def mpub(self, words: list[bytes], data: bytes, start: int, at: int, now: int, headers: Headers = ()) -> int:
@@ -208,7 +210,8 @@ class Publisher:
             self._begin(scan.topic, MpubBatch(scan.bodies, scan.attributes))
         else:
             # a scan cannot be read again, so this command does not wait
-            self._publish(self._topic(scan.topic, "MPUB", may_wait=False), scan.bodies, scan.size, scan.attributes)
+            topic = self._topic(scan.topic, "MPUB", may_wait=False)
+            self._publish(topic, scan.bodies, scan.size, scan.attributes, "MPUB")
         return self._spend(len(scan.bodies), at)
 
     def published(self) -> tuple[int, int]:
@@ -234,7 +237,10 @@ class Publisher:
         self.batch = None
         self._access.check_again("MPUB", self._batch_topic)
         topic = self._topic(self._batch_topic, "MPUB", may_wait=False)
-        count = 0 if batch.skip_duplicates(topic) else batch.publish(topic)
+        try:
+            count = 0 if batch.skip_duplicates(topic) else batch.publish(topic)
+        except BatchRefused as refused:
+            raise WireError("E_MPUB_FAILED", f"MPUB failed {refused}") from None
         self.size += batch.last_size
         if batch.is_done:
             self._published(topic, count)
@@ -266,13 +272,24 @@ class Publisher:
         self._spent += COST_OF_TOPIC
         return self._topics.find_or_create(name, may_wait=may_wait)
 
-    def _publish(self, topic: Topic, bodies: list[bytes], size: int, attributes: Attributes = NONE) -> None:
+    def _publish(
+        self, topic: Topic, bodies: list[bytes], size: int, attributes: Attributes = NONE, command: str = "PUB"
+    ) -> None:
         self.size += size
         if attributes is NONE:
             topic.publish(bodies, size)
             self._published(topic, len(bodies))
         else:
-            self._published(topic, len(bodies) - topic.intake.publish_with(bodies, attributes))
+            self._publish_with(topic, command, bodies, attributes)
+
+    def _publish_with(
+        self, topic: Topic, command: str, bodies: list[bytes], attributes: Attributes, due: int = 0
+    ) -> None:
+        try:
+            known = topic.publish_with(bodies, attributes, due)
+        except BatchRefused as refused:
+            raise WireError(f"E_{command}_FAILED", f"{command} failed {refused}") from None
+        self._published(topic, len(bodies) - known)
 
     def _published(self, topic: Topic, count: int) -> None:
         self.counts[topic.name] = self.counts.get(topic.name, 0) + count

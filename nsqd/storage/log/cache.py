@@ -290,7 +290,7 @@ def _distributed_and_released(read: ReadRequest) -> Iterator[int]:
     stored = read.stored
     if stored.released:
         for index in range(min(stored.count, read.sequence.distributed - stored.first)):
-            if not stored.is_referenced(index):
+            if not stored.references(index):
                 yield index
 
 

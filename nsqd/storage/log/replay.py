@@ -12,6 +12,7 @@ See docs/contributing/design/log.md#replay-and-checkpoints.
 from collections.abc import Callable, Iterable
 
 from nsqd.core import records
+from nsqd.core.batches.table import BatchTable
 from nsqd.core.message.attributes import unpack
 from nsqd.core.message.frame import HEADER_SIZE, STAMP
 from nsqd.core.reader import ReaderKind
@@ -29,6 +30,7 @@ from nsqd.storage.log.reader import Record
 from nsqd.storage.log.state import MissingChunk, decode_topic
 from nsqd.storage.sequence import Sequence
 from nsqd.storage.stored_extent import add_location
+from shared.values import SECOND
 
 
 class Replay:
@@ -46,6 +48,7 @@ class Replay:
         self.messages = 0  # number of messages published
         self.complete = False  # True: a checkpoint was read to its end
         self.highest = 0  # highest number of a topic or reader
+        self.batches = BatchTable()
         self.epochs = EpochTable()
         self.followers = Followers()
         self.parents: dict[
@@ -66,6 +69,9 @@ class Replay:
             if topic is not None:
                 self._release(number, topic.apply(kind, record.content))
             return True
+        if record.kind in _OF_A_BATCH:
+            self.batches.apply(_OF_A_BATCH[record.kind], record.content)
+            return True
         handler = _HANDLERS.get(record.kind)
         if handler is None:
             return False
@@ -78,6 +84,7 @@ class Replay:
         """Derive the final state of all topics after every record was applied. More records may be applied afterwards."""
         for number in self.topics:
             self.concluded(number)
+        self.batches.keep_topics(self.topics)
 
     def concluded(self, number: int) -> TopicState | None:
         """Return a topic's state in its final form; None if there is no such topic.
@@ -189,6 +196,7 @@ class Replay:
             stored.size += (size + count * OVERHEAD) // len(extents)
         self.messages += count
         topic.end = first + count
+        self.batches.note_published(attributes, number, first, count, created // SECOND)
         if due or attributes:
             topic.publish(content, at, unpack(attributes, first), created, self.last)
         if not flags & records.DISTRIBUTED:
@@ -233,6 +241,9 @@ _OF_A_TOPIC: dict[int, RecordKind] = {kind: kind for kind in (
     RecordKind.DROP_CHANNEL, RecordKind.JOB, RecordKind.JOBS, RecordKind.PAUSE, RecordKind.CONFIG, RecordKind.CURSOR,
     RecordKind.SEEN,
 )}  # fmt: skip
+_OF_A_BATCH: dict[int, RecordKind] = {
+    kind: kind for kind in (RecordKind.BATCH, RecordKind.FOLLOW_UP, RecordKind.FOLLOWED)
+}
 # The handlers are not bound to a Replay: it may hold much memory, and this way it is in no reference cycle.
 _HANDLERS: dict[int, Callable[[Replay, bytes], None]] = {
     RecordKind.GROUP: Replay._group,

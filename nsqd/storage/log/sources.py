@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Protocol
 
+from nsqd.core.batches.table import BatchTable
 from nsqd.core.broker import Broker
 from nsqd.core.records import RecordKind
 from nsqd.core.topic_state import TopicState, frozen_chunks, state_of
@@ -34,6 +35,10 @@ class StateSource(Protocol):
     def frozen_chunks(self, topic: int) -> list[bytes]:
         """Return chunks of the topic's waiting messages that are worth a record each, and that never change."""
 
+    @property
+    def batches(self) -> BatchTable:
+        """Return the batches of the log."""
+
     def describe(self, topic: int, written: WrittenChunks) -> tuple[TopicState, Sequence | None] | None:
         """Return a topic's final state and its messages as they are now; None if it was deleted. `written`: written chunks."""
 
@@ -55,6 +60,10 @@ class LiveSource:
     @property
     def offset(self) -> int:
         return self.store.clock_offset
+
+    @property
+    def batches(self) -> BatchTable:
+        return self._broker.context.batches
 
     def topics(self) -> list[int]:
         return list(self._broker.directory.by_number)
@@ -78,6 +87,7 @@ class AppliedSource:
     def __init__(self, replay: Replay) -> None:
         """Wrap a replay that began with a complete checkpoint or at the log's beginning."""
         self._replay = replay
+        self.batches = replay.batches
 
     @property
     def highest(self) -> int:
@@ -108,4 +118,5 @@ def contents(source: StateSource) -> Iterator[tuple[RecordKind, bytes]]:
             state, sequence = described
             yield RecordKind.STATE_TOPIC, encode_topic(state, sequence, source.offset)
             yield from state.details(source.offset)
+    yield from source.batches.dump()
     yield RecordKind.STATE_END, b""

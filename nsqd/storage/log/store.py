@@ -136,6 +136,10 @@ class LogStore:
     def refusal(self) -> str:
         return self._syncer.space.full or self._writer.failure
 
+    def record(self, kind: int, content: bytes) -> None:
+        self._recorder.append((kind, content, b""))
+        self._recorder.promise(self.marks_of(self._syncer.durability, 1))
+
     # Message ids
 
     def lease(self, ceiling: int) -> bool:

@@ -25,6 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from nsqd.core import records
+from nsqd.core.batches.table import unpack_follow_up
 from nsqd.core.message.deletion import LogDeletions
 from nsqd.core.message.ids import LEASE, SAFE_LEASES
 from nsqd.core.records import RecordKind
@@ -120,7 +121,7 @@ def salvage(
     old = _OldLog(source, lambda epochs, end: start, clock, durable, noted, interrupt)
     for number in [one for one, sequence in old.replay.sequences.items() if not holds_any(sequence)]:
         del old.replay.topics[number], old.replay.sequences[number]
-    if not old.replay.topics:
+    if not old.replay.topics and not old.replay.batches.known:
         return None
     followers = old.replay.followers._replace(numbers=())  # the new log has no copy yet
     log_id = _write(old, target, owner, followers, clock, parts)
@@ -151,6 +152,7 @@ class _OldLog:
         self.segments = tail_segments(reading.log_records.segments, self.common, self.end)
         self.tail = TailRecords(self.disk, self.segments, self.common)
         ends = {number: topic.end for number, topic in self.replay.topics.items()}
+        self.replay.batches.keep_tail(self.tail.firsts, self.tail.follow_ups)
         self.parent = Parent(self.identity.log_id, self.end, ends)
         self._drop_earlier()
 
@@ -212,6 +214,9 @@ class TailRecords:
         point is in it: a message may then be delivered twice, and none is lost.
         """
         self.firsts: dict[int, int] = {}  # the first ordinal that was published in the tail, by the topic's number
+        self.follow_ups: set[tuple[str, int]] = (
+            set()
+        )  # batches, and numbers of the follow-ups that the tail adds to them
         self.dropped: Counter[str] = Counter()
         self.deletions = TailDeletions(common)
         self.is_exact = not segments or not segments[0].header.generation or segments[0].base >= common
@@ -229,6 +234,8 @@ class TailRecords:
         if record.kind == RecordKind.PUBLISH:
             number, first, *_ = records.PUBLISH.unpack_from(record.content)
             self.firsts[number] = min(first, self.firsts.get(number, first))
+        elif record.kind == RecordKind.FOLLOW_UP:
+            self.follow_ups.add(unpack_follow_up(record.content)[:2])
         elif record.kind in _OF_MESSAGES:
             (number,) = records.TOPIC.unpack_from(record.content)
             boundary = self.firsts.get(number, _PAST_ALL)

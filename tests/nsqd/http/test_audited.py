@@ -60,6 +60,7 @@ def test_which_routes_are_recorded() -> None:
     assert others == consuming | {
         "POST /pub",
         "POST /mpub",
+        "POST /batch/close",
         "POST /topic/cursor",
     }  # a cursor is what a reader acknowledges
     assert {bool(asked(route)) for route in recorded} == {True}

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from random import Random
 
+from nsqd.core.batches.batches import BatchRefused
 from nsqd.core.channel import actions
 from nsqd.core.channel.actions import ChosenMessage
 from nsqd.core.channel.channel import Channel
@@ -51,6 +52,7 @@ class Anybody:
         self._rare += [self.empty_channel, self.empty_topic, self.kick, self.touch, self.leave, self.set_cursor]
         self._rare += [self.act] * 3 + [self.kick] * 2 + [self.kick_jobs, self.pause_tube, self.drop_jobs]
         self._rare += [self.delete_topic]
+        self._usual += [self.batch] * 2
 
     def commands(self) -> list[Callable[[], None]]:
         random, count = self._random, self._random.choice((0, 1, 3, 6))
@@ -86,6 +88,27 @@ class Anybody:
             self._topic().intake.publish_with(
                 [b"numbered"] * 3, Attributes(producer="p", sequence=random.randrange(40))
             )
+
+    def batch(self) -> None:
+        """Publish a member or a follow-up, or close a batch; or publish what follows batches that are done."""
+        random, batches, wall = self._random, self._broker.context.batches, self._node.clock.wall // SECOND
+        batch, after, topic = random.choice("pqr"), random.choice(("", "", *"pqr")), random.choice(TOPICS[:3])
+        if random.random() < 0.2:
+            batches.close(batch, wall)
+        elif random.random() < 0.3:
+            batches.find_done(wall, 50)
+            for table, done, numbers in batches.ready(2):
+                for number in numbers:
+                    found = self._broker.topic(done.follow_ups[number].topic)
+                    found.intake.publish_with([done.follow_ups[number].body], batches.attributes(done, number))
+                    found.seal(self._node.clock.wall)
+                    table.note_followed(done, [number])
+        else:
+            headers = (("batch", batch), *((("after", after),) if after else ()))
+            try:
+                self._broker.topic(topic).publish_with([b"member"] * random.choice((1, 3)), Attributes(headers))
+            except BatchRefused:
+                pass
 
     def publish_to_one(self) -> None:
         channel = self._channel()

@@ -8,6 +8,7 @@ finished message is redelivered.
 from bisect import bisect_right
 from random import Random
 
+from nsqd.core.batches.table import NamedBatch
 from nsqd.core.message import ids
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import JobState
@@ -24,12 +25,13 @@ from tests.nsqd.storage.log.test_succession import Messages, log_content
 from tests.nsqd.storage.normal import NormalChannel, NormalTopic, NormalTube, normal
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
-from tests.nsqd.storage.test_one_state_machine import replay, written_by
+from tests.nsqd.storage.test_one_state_machine import batches_of, replay, written_by
 
 LIVES = 4
 LARGEST_TURN = 25_000  # bytes, about, that a turn may write: commands, and messages that time out together
 CUT = 1 << 62  # stands for the position of a group that was cut off
 World = dict[int, NormalTopic]
+Batches = dict[str, NamedBatch]
 State = tuple[list[Record], int]  # the records of a checkpoint, and the log's time
 
 
@@ -82,6 +84,16 @@ def judge_torn(before: World, after: World, seen: World) -> None:
             assert was & becomes <= found, f"{old.name}/{reader} lost {was & becomes - found}"
             done = {one for one in found - was - becomes if one < old.distributed}
             assert not done, f"{old.name}/{reader} has {done} again"
+
+
+def judge_torn_batches(before: Batches, after: Batches, seen: Batches) -> None:
+    """Of a log that ends within a group, by the batches before and after it."""
+    for name in before.keys() & after.keys():
+        if before[name].created == after[name].created:
+            assert name in seen, f"the batch {name} was lost"
+            assert before[name].state <= seen[name].state <= after[name].state
+            kept = before[name].follow_ups.keys() & after[name].follow_ups.keys()
+            assert kept <= seen[name].follow_ups.keys(), f"the batch {name} lost follow-ups"
 
 
 class CrashRun:
@@ -203,8 +215,13 @@ class CrashRun:
         before, seen = world(replay(records), now), world(reading.replay, now)
         if positions[place] == end or positions[place] == positions[-1]:
             assert seen == before, "something was lost, or came back"
+            assert batches_of(reading.replay.batches) == batches_of(replay(records).batches), (
+                "a batch was lost, or came back"
+            )
         else:
-            judge_torn(before, world(replay(self.noted[positions[place + 1]][0]), now), seen)
+            after = replay(self.noted[positions[place + 1]][0])
+            judge_torn(before, world(after, now), seen)
+            judge_torn_batches(replay(records).batches.known, after.batches.known, reading.replay.batches.known)
         for topic, frames in log_content(self.disk.kill())[1].items():  # all of them can be read
             for ordinal, frame in frames.items():
                 assert whole.get(topic, {}).get(ordinal, frame) == frame, f"message {ordinal} of {topic} is another"

@@ -6,6 +6,7 @@ it, by the whole log, and by a checkpoint of states that were only applied. All 
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nsqd.core import records
+from nsqd.core.batches.table import BatchTable, NamedBatch
 from nsqd.core.channel import actions
 from nsqd.core.channel.actions import ChosenMessage
 from nsqd.core.message.frame import message_id
@@ -74,13 +76,17 @@ class Node:
         node.broker.check()
         expected, reader = self._live(), LogRecords(node.disk.kill())
         written = list(reader.records())
-        alone = self._normal(replay(record for record in written if record.kind not in OF_CHECKPOINTS))
-        assert alone == expected, "the records alone"
-        whole = replay(written)
-        assert self._normal(whole) == expected, "the whole log"
-        assert self._normal(replayed(LogRecords(node.disk.kill()))[0]) == expected, "the newest checkpoint"
-        again = replay(written_by(AppliedSource(whole)))
-        assert self._normal(again) == expected, "a checkpoint of applied states"
+        alone, whole = replay(one for one in written if one.kind not in OF_CHECKPOINTS), replay(written)
+        newest, again = replayed(LogRecords(node.disk.kill()))[0], replay(written_by(AppliedSource(whole)))
+        batches = batches_of(node.broker.context.batches)
+        for name, found in {
+            "records alone": alone,
+            "whole log": whole,
+            "newest checkpoint": newest,
+            "applied": again,
+        }.items():
+            assert self._normal(found) == expected, name
+            assert batches_of(found.batches) == batches, name
 
     def _live(self) -> dict[int, NormalTopic]:
         node = self.node
@@ -116,6 +122,11 @@ def replay(written: Iterable[Record]) -> Replay:
     for record in written:
         assert replay.apply(record)
     return replay
+
+
+def batches_of(table: BatchTable) -> dict[str, NamedBatch]:
+    """Return the durable state of all batches."""
+    return {name: replace(batch, sent=set()) for name, batch in table.known.items()}
 
 
 def written_by(source: StateSource) -> list[Record]:

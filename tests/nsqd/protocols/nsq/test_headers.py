@@ -136,3 +136,27 @@ def test_a_batch_of_headers_does_not_exceed_the_room_of_a_consumer() -> None:
     wire.send(nsq.with_headers(mpub(b"t", *[b"x"] * 200), long))
     extents = [extent for first in (0, 199) if (extent := node.broker.topics["t"].journal.read(first)) is not None]
     assert all(len(extent.frames) * extent.longest_headers < 2 << 20 for extent in extents)
+
+
+@each(
+    "command, error",
+    [
+        (nsq.pub("t", b"x"), b"E_PUB_FAILED PUB failed BATCH_DONE"),
+        (nsq.dpub("t", 5, b"x"), b"E_DPUB_FAILED DPUB failed BATCH_DONE"),
+        (nsq.mpub("t", [b"x", b"y"]), b"E_MPUB_FAILED MPUB failed BATCH_DONE"),
+        (nsq.mpub("t", [b"x"] * 9000), b"E_MPUB_FAILED MPUB failed BATCH_DONE"),
+    ],
+)
+def test_headers_make_messages_members_of_a_batch_and_one_that_is_done_refuses_them(
+    command: bytes, error: bytes
+) -> None:
+    node = Node()
+    wire, batches = client(node), node.broker.context.batches
+    wire.replies()
+    wire.send(nsq.with_headers(nsq.mpub("t", [b"1", b"2"]), (("batch", "b"),)))
+    assert wire.replies() == [b"OK"]
+    assert batches.known["b"].count == 2
+    batches._finish("b", 0, 1)
+    wire.send(nsq.with_headers(command, (("batch", "b"),)))
+    node.turn()
+    assert wire.frames() == [(ERROR, error)]

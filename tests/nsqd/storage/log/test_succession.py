@@ -57,7 +57,7 @@ def log_content(disk: Disk) -> tuple[dict[int, NormalTopic], Messages, LogReadin
             frames = read_frames(frozen, files, number, stored, stored.locations)
             for index, (frame, packed) in enumerate(zip(frames.frames, frames.attributes(), strict=True)):
                 ordinal, live = stored.first + index, stored.released < stored.count
-                is_unfinished = live and (ordinal >= state.distributed or stored.is_referenced(index))
+                is_unfinished = live and (ordinal >= state.distributed or stored.references(index))
                 if is_unfinished or (sequence.first is not None and ordinal >= sequence.first):
                     assert frame, f"message {ordinal} of topic {number} cannot be read"
                     found[ordinal] = frame, packed

@@ -1,0 +1,95 @@
+"""`penstock batch`: see and close batches of messages, and wait until they are done."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from apps.cluster_status import read_duration
+from apps.node_client import add_address, list_pages, print_table, request
+from shared.terminal.commands import CommandError, Commands, Parser, make_command
+
+EVERY = 0.5  # s between two looks at a batch
+ADVICE = {
+    "BATCH_NOT_FOUND": "the node has no such batch, or it was done more than a day ago: see `penstock batch list`",
+    "INVALID_BATCH": "the name of a batch has 1 to 64 printable ASCII characters",
+    "TOO_MANY_BATCHES": "the node has 10,000 batches that are not done: see `penstock batch list`",
+}
+WHAT = "see and close batches of messages, and wait until they are done"
+DETAILS = """
+A message is a member of the batch that its header `batch` names, and one with the header `after` waits for a batch.
+
+examples:
+  penstock pub pictures 'resize 7' --header batch=album-7
+  penstock pub albums 'album 7 is ready' --header after=album-7
+  penstock batch close album-7
+  penstock batch wait album-7 --timeout 10m
+"""
+
+
+def add_command(commands: Commands) -> None:
+    """Add the command `batch`, with its subcommands, to the parser."""
+    batch = commands.add_parser("batch", help=WHAT, description=WHAT, epilog=DETAILS)
+    below = batch.add_subparsers(required=True, metavar="command")
+    listed = make_command(below, "list", _list, "list the batches of the node")
+    listed.add_argument("--json", action="store_true", help="print a JSON object for each batch")
+    add_address(listed)
+    _command(below, "show", _show, "print a batch as a JSON object, with the states of its members")
+    _command(below, "close", _close, "let a batch be done when its members are finished or buried")
+    wait = _command(below, "wait", _wait, "wait until a batch is done, and print it as a JSON object")
+    wait.add_argument(
+        "--timeout", type=read_duration, default="1h", metavar="DURATION", help="then exit with 1 (default: 1h)"
+    )
+    for command in below.choices.values():
+        command.epilog = "`penstock batch --help` has examples."
+
+
+def _command(below: Commands, name: str, main: Callable[[argparse.Namespace], int], what: str) -> Parser:
+    command = make_command(below, name, main, what)
+    command.add_argument("batch", metavar="BATCH")
+    add_address(command)
+    return command
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    found = list(list_pages(arguments, "/batches", {}, ADVICE))
+    if arguments.json:
+        sys.stdout.writelines(f"{json.dumps(one)}\n" for one in found)
+        return 0
+    print_table([("BATCH", "STATE", "MEMBERS", "BURIED", "CHANGED"), *map(_row, found)])
+    return 0
+
+
+def _row(one: dict[str, Any]) -> tuple[str, ...]:
+    changed = datetime.fromtimestamp(one["changed"], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return one["batch"], one["state"], str(one["members"]), str(one.get("buried", "")), changed
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    print(json.dumps(_shown(arguments, counts="true")))
+    return 0
+
+
+def _close(arguments: argparse.Namespace) -> int:
+    request(arguments, "POST", "/batch/close", {"batch": arguments.batch}, ADVICE)
+    return 0
+
+
+def _wait(arguments: argparse.Namespace) -> int:
+    until = time.monotonic() + arguments.timeout
+    while (found := _shown(arguments))["state"] != "done":
+        if time.monotonic() > until:
+            raise CommandError(f"the batch {arguments.batch} is {found['state']}, and not done")
+        time.sleep(EVERY)
+    print(json.dumps(found))
+    return 0
+
+
+def _shown(arguments: argparse.Namespace, **more: str) -> dict[str, Any]:
+    found: dict[str, Any] = request(arguments, "GET", "/batch", {"batch": arguments.batch, **more}, ADVICE).json()
+    return found

@@ -1,0 +1,140 @@
+"""/batch and /batches: messages that belong together, and what is published when all of them are finished (nsqd/core/batches).
+
+    POST /pub?topic=jobs&batch=B           a member; the first one makes the batch (publish.py, with after=B, too)
+    POST /batch/close?batch=B              the batch is done once no member is pending
+    GET  /batch?batch=B[&counts=true]
+    GET  /batches[?limit=100][&after=B]
+
+A batch that does not exist is made by closing it, and is done at once. Closing one that is closed or done changes nothing. To
+close a batch needs `publish` on all topics with members, and to see it `stats`. The answer to /batch/close is empty, and
+leaves when that is as durable as the members. 400 INVALID_BATCH for a name that is not 1 to 64 printable ASCII characters.
+
+    {"batch": "B", "state": "closed", "created": S, "changed": S, "members": 3, "follow_ups": 1,
+     "pending": 1, "finished": 2, "buried": 0}
+
+`state` is open, closed or done. `changed` is when the last member was published, or when the batch was closed or done; times
+are in s since the epoch. The last three are there if the batch is done, or with `counts`, which looks at every member. The list
+is sorted by name and without these; its `after` is the last name of the page, "" on the last one. 404 BATCH_NOT_FOUND.
+"""
+
+from collections import Counter
+from heapq import nsmallest
+from itertools import islice
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nsqd.core.batches.batches import Batches, BatchRefused, MemberState, outcome_of
+from nsqd.core.batches.table import BatchState, NamedBatch
+from nsqd.http.arguments import require
+from nsqd.http.node import Node
+from shared.auth.verbs import Verb
+from shared.http.api import empty_response, json_response
+from shared.http.argument import any_text, bounded, flag
+from shared.http.errors import HttpError
+from shared.http.route import KNOWN, STATS, Route
+from shared.values import SECOND
+
+NAME = any_text("batch")
+MOST, LIMIT = 1000, 100  # batches in a page
+LOOKED_AT = 1000  # members in a turn: less than a millisecond
+STATUS = {"BATCH_NOT_FOUND": 404, "BATCH_DONE": 409, "BATCH_CYCLE": 409, "TOO_MANY_BATCHES": 503, "TOO_MANY_FOLLOW_UPS": 503,
+          "BATCH_TOO_LARGE": 503}  # fmt: skip
+
+
+def refused_batch(refused: BatchRefused) -> HttpError:
+    """Return the answer to a request that names a batch, and is refused."""
+    return HttpError(STATUS.get(str(refused), 400), str(refused))
+
+
+class BatchRoutes:
+    """The routes that close and show batches."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("POST /batch/close", self.close, KNOWN, (NAME,), "Let a batch be done when its members are"),
+            Route("GET /batch", self.show, KNOWN, (NAME, flag("counts", ("true", "1"))), "Return a batch"),
+            Route("GET /batches", self.list, STATS, (bounded("limit", MOST, LIMIT, 1), any_text("after", "")),
+                  "List the batches of the node"),
+        ]  # fmt: skip
+
+    @property
+    def _batches(self) -> Batches:
+        return self._node.broker.context.batches
+
+    async def close(self, request: Request, batch: str) -> Response:
+        """Close a batch, and answer when that is durable."""
+
+        def act() -> None:
+            self._require(request, Verb.PUBLISH, batch)
+            try:
+                self._batches.close(batch, self._node.broker.wall // SECOND)
+            except BatchRefused as refused:
+                raise refused_batch(refused) from None
+
+        await self._node.until_started()
+        await self._node.bridge.call(act)
+        return empty_response()
+
+    async def show(self, request: Request, batch: str, counts: bool) -> Response:
+        """Answer a batch as a JSON object."""
+
+        def find() -> dict[str, Any]:
+            self._require(request, Verb.STATS, batch)
+            parts = self._batches.parts(batch)
+            if not parts:
+                raise HttpError(404, "BATCH_NOT_FOUND")
+            return _describe(parts)
+
+        found = await self._node.bridge.observe(find)
+        if counts and found["state"] != "done":
+            found |= await self._count(batch, found["members"])
+        return json_response(found)
+
+    async def _count(self, name: str, members: int) -> dict[str, int]:
+        """Return the number of members of a batch in each state."""
+        walk, found = self._batches.members(name), Counter[MemberState]()
+        moved = await self._node.bridge.observe(lambda: sum(part.moved for part in self._batches.parts(name)))
+        while part := await self._node.bridge.observe(lambda: list(map(outcome_of, islice(walk, LOOKED_AT)))):
+            found.update(part)
+        pending, buried = found[MemberState.PENDING], found[MemberState.BURIED] + moved
+        return {"pending": pending, "finished": max(0, members - pending - buried), "buried": buried}
+
+    async def list(self, request: Request, limit: int, after: str) -> Response:
+        """Answer a page of the batches."""
+        tables = self._batches.shards
+        names = await self._node.bridge.observe(lambda: {name for table in tables for name in table.known})
+        page = nsmallest(limit + 1, (name for name in names if name > after))
+        following = page[limit - 1] if len(page) > limit else ""
+
+        def find() -> list[dict[str, Any]]:
+            return [_describe(parts) for name in page[:limit] if (parts := self._batches.parts(name))]
+
+        found = await self._node.bridge.observe(find)
+        return json_response({"batches": found, "count": len(names), "after": following})
+
+    def _require(self, request: Request, verb: Verb, name: str) -> None:
+        """Raise HttpError 403 if the sender of a request lacks the right to a topic with members of the batch."""
+        for topic in self._batches.topics_of(name):
+            require(request, verb, topic)
+
+
+def _describe(parts: list[NamedBatch]) -> dict[str, Any]:
+    """Return a batch, of which these are the parts in several logs, as it is in answers."""
+    state, members = min(part.state for part in parts), sum(part.count for part in parts)
+    found = {
+        "batch": parts[0].name,
+        "state": state.name.lower(),
+        "created": min(part.created for part in parts),
+        "changed": max(part.changed for part in parts),
+        "members": members,
+        "follow_ups": sum(len(part.follow_ups) for part in parts),
+    }
+    if state is BatchState.DONE:
+        buried = sum(part.buried for part in parts)
+        found |= {"pending": 0, "finished": members - buried, "buried": buried}
+    return found

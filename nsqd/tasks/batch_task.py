@@ -1,0 +1,67 @@
+"""The task that finds batches that are done (nsqd/core/batches), and publishes their follow-ups; between turns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import trio
+
+from nsqd.core.batches.batches import Batches
+from nsqd.core.batches.table import NamedBatch
+from nsqd.core.broker import Broker
+from nsqd.core.limits import TooMany
+from nsqd.core.sequence.mark import Mark
+from nsqd.tasks.schedule_task import WhenSent
+
+EVERY = 0.2  # s
+LOOKED_AT = 500  # batches and members each time: less than a millisecond
+AT_ONCE = 100  # follow-ups each time
+
+
+class BatchTask:
+    """Ends the batches of a node. All methods are for the reactor's thread."""
+
+    def __init__(self, broker: Broker, when_sent: WhenSent, wake: Callable[[], None]) -> None:
+        """`wake` makes the turn that commits what was published."""
+        self._broker, self._when_sent, self._wake = broker, when_sent, wake
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            await trio.sleep(EVERY)
+            self.step(int(time.time()))
+
+    def step(self, now: int) -> None:
+        """Find batches that are done at `now` (s since the epoch), and publish some follow-ups."""
+        batches = self._broker.context.batches
+        if self._broker.agenda.is_held:
+            return  # the log may have another leader
+        batches.find_done(now, LOOKED_AT)
+        for table, batch, numbers in batches.ready(AT_ONCE):
+            published: dict[tuple[Mark, ...], list[int]] = {}
+            for number in numbers:
+                marks = self._publish(batches, batch, number)
+                if marks is not None:
+                    published.setdefault(marks, []).append(number)
+            for marks, sent in published.items():
+                self._when_sent(marks, partial(self._note, table, batch, sent))
+
+    def _publish(self, batches: Batches, batch: NamedBatch, number: int) -> tuple[Mark, ...] | None:
+        """Publish a follow-up. Returns the marks that it has to reach; None: it was refused, and is tried again."""
+        follow_up = batch.follow_ups[number]
+        try:
+            topic = self._broker.admit(follow_up.topic)
+        except TooMany:
+            batches.put_off(batch, number)
+            return None
+        topic.intake.publish_with([follow_up.body], batches.attributes(batch, number))
+        batch.sent.add(number)
+        self._wake()
+        return topic.marks
+
+    def _note(self, table: Batches, batch: NamedBatch, numbers: list[int]) -> None:
+        if table.known.get(batch.name) is batch:
+            table.note_followed(batch, numbers)
+            self._wake()
