@@ -159,6 +159,10 @@ TRIED_BY = {
         "penstock.aio.waiter",
     ),
     "penstock/aio/test_reader_process.py": ("penstock.aio.reader",),
+    "penstock/airflow/test_messages_process.py": ("penstock.airflow.info", "penstock.airflow.messages",),
+    "penstock/airflow/test_provider_process.py": (
+        "penstock.airflow.queue", "penstock.airflow.sensor", "penstock.airflow.trigger",
+    ),
     "penstock/celery/test_pure.py": ("penstock.celery.address", "penstock.celery.envelope", "penstock.celery.names",),
     "penstock/client/test_slow_names_process.py": ("penstock.client.consumer",),
     "penstock/jobs/test_examples_process.py": (
