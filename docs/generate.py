@@ -47,9 +47,10 @@ def metrics() -> str:
         "# Metrics\n",
         "`GET /metrics` of nsqd and nsqlookupd answers these metrics in Prometheus's text format. A series by topic, channel,\n"
         "tube or cursor exists for the first 200 of each, by backlog; the others are summed up as `(other)`. Only a node of a\n"
-        "cluster has `nsqd_cluster_*`, and only one with an audit has `nsqd_audit_*`. Only a node with an auth file has\n"
-        "`nsqd_identity_*`, for the 50 identities with the most messages; the others are summed up as `(other)`. Only a\n"
-        "daemon with certificates has series of `*_certificate_expiry_seconds`; nsqadmin has that metric, too.\n",
+        "cluster has `nsqd_cluster_*`, only one with an audit `nsqd_audit_*`, only one with `-otel-endpoint` `nsqd_spans_*`.\n"
+        "Only a node with an auth file has `nsqd_identity_*`, for the 50 identities with the most messages; the others are\n"
+        "summed up as `(other)`. Only a daemon with certificates has series of `*_certificate_expiry_seconds`; nsqadmin has\n"
+        "that metric, too.\n",
     ]
     for program, rows in metric_rows().items():
         parts.append(f"## {program}\n\n| metric | type | labels | meaning |\n|---|---|---|---|")

@@ -75,6 +75,7 @@ def _scraped() -> dict[str, str]:
                 "nsqd",
                 (
                     *("-data-path", directory, "-audit-file", str(beside / "audit")),
+                    *("-otel-endpoint", "http://127.0.0.1:9"),
                     *("-e2e-processing-latency-percentile", "0.99"),
                 ),
             ),

@@ -36,6 +36,7 @@ from shared.checks import (
     no_host_port,
     no_place_for_file,
     no_port,
+    no_url,
     not_dialable,
     obstructed,
     read_word,
@@ -294,6 +295,16 @@ class NsqdOptions(TlsOptions):
     statsd_udp_packet_size: int = option(508, "the size in bytes of statsd UDP packets", check=at_least(1))
     statsd_exclude_ephemeral: bool = option(False, "skip ephemeral topics and channels when sending stats to statsd")
 
+    otel_endpoint: str = option(
+        "",
+        'URL of an OTLP/HTTP collector, which gets spans of publishes and deliveries as JSON at /v1/traces ("": none)',
+    )
+    otel_sample_every: int = option(
+        0,
+        "also export spans of every nth message that has no traceparent header (0: none)",
+        check=at_least(0),
+    )
+
     e2e_processing_latency_percentile: tuple[float, ...] = option(
         (),
         "message processing time percentiles (0 to 1.0) to track (may be given multiple times, or with commas: 1.0,0.99)",
@@ -368,6 +379,8 @@ class NsqdOptions(TlsOptions):
             )
         if self.auth_file and self.lookupd_tcp_address and not self.auth_token_file:
             odd.append("--auth-file without --auth-token-file: an nsqlookupd that has an auth file refuses this node")
+        if self.otel_sample_every and not self.otel_endpoint:
+            odd.append("--otel-sample-every has no effect without --otel-endpoint")
         if not self.statistics_topic and read_events(self.statistics_events):
             odd.append(f"--statistics-events {self.statistics_events!r} has no effect without --statistics-topic")
         return [*odd, *self._odd_addresses()]
@@ -385,6 +398,7 @@ class NsqdOptions(TlsOptions):
             *complaints("lookupd-tcp-address", self.lookupd_tcp_address, not_dialable),
             *complaints("auth-http-address", self.auth_http_address, odd_auth_address),
             *complaints("statsd-address", filter(None, [self.statsd_address]), no_host_port),
+            *complaints("otel-endpoint", filter(None, [self.otel_endpoint]), no_url),
             *complaints("broadcast-tcp-port", [self.broadcast_tcp_port], no_port),
             *complaints("broadcast-http-port", [self.broadcast_http_port], no_port),
             *complaints("broadcast-https-port", [self.broadcast_https_port], no_port),

@@ -2,7 +2,7 @@
 
 `client` (blocking) and `aio` (asyncio and trio) are for NSQ, over `sansio` and `protocol`. `jobs` (both) is for jobs,
 `celery` is a transport for Celery, `taskiq` and `dramatiq` are brokers for the frameworks of these names, `django` is a backend
-of Django's tasks, `spark` a data source, and `lake` the archive of topics.
+of Django's tasks, `airflow` a provider for Airflow, `spark` a data source, and `lake` the archive of topics.
 `forks` keeps all of them off their parent's connections in a forked process. `telemetry` has the spans of OpenTelemetry of the
 clients, if it is installed.
 

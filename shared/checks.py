@@ -4,6 +4,7 @@ No check opens a connection or asks another process; checks look at the file sys
 """
 
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -107,6 +108,11 @@ def no_host_port(address: str) -> str:
     except ListenError as error:
         return error.why if hide(address) == address else _WANTED  # the reason may quote half of a password
     return "" if port else _WANTED
+
+
+def no_url(text: str) -> str:
+    """Check the URL of an HTTP server."""
+    return "" if re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", text) else "not a URL as http://host:4318"
 
 
 def no_port(number: int) -> str:

@@ -11,9 +11,11 @@ Read from the bottom up. Each line may import only the lines above it, and names
 * `scheduling`: messages that are published again and again.
 * `pauses`, `limits`, `records`, `cluster_view`: which pauses end; the options; what each record of the log says; what HTTP
   asks of a cluster.
-* `registry`, `reader`, `written_chunks`, `batches`: numbers, limits and changes of the node; what a topic asks of a reader; the
-  part of a topic that a checkpoint writes before its state; messages that belong together.
-* `node_context`, `reader_state`, `trace`: what topics share; the durable state of a reader; the events of a message.
+* `registry`, `reader`, `written_chunks`, `batches`, `spans`: numbers, limits and changes of the node; what a topic asks of a
+  reader; the part of a topic that a checkpoint writes before its state; messages that belong together; publishes and
+  deliveries for OpenTelemetry.
+* `node_context`, `reader_state`, `trace`, `spanned_store`: what topics share; the durable state of a reader; the events of a
+  message; the store that makes spans.
 * `channel`, `work_queue`: the two kinds of readers.
 * `distribution`; then `topic`; then `directory`: the readers of a topic, one topic, all topics.
 * `tubes`, `topic_state`, `receives`: all tubes of a node; the durable state of a topic; consumers over HTTP. `queues`: tubes as

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from prometheus_client import CONTENT_TYPE_LATEST, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -38,6 +39,9 @@ from shared.budget import BudgetFigures
 from shared.histogram import Histogram
 from shared.http.process_metrics import process_families
 from shared.values import SECOND
+
+if TYPE_CHECKING:
+    from nsqd.core.spans import Spans
 
 SLOW = 0.5  # s: an answer that took longer to make is reused for a while
 OTHER = "(other)"  # topic and channel of the sum over all that have no series of their own; no name can be this
@@ -116,6 +120,7 @@ class MetricsRoute:
             *_log(figures.log),
             *_buffers(figures.buffers),
             *(_audit(self._node.audit.figures()) if self._node.audit is not None else ()),
+            *(_spans(self._node.spans) if self._node.spans is not None else ()),
             *_labelled("topic", TOPIC_GAUGES, TOPIC_COUNTERS, TOPIC_AGES, *self._topics.choose(figures.topics)),
             *_labelled(
                 "channel", CHANNEL_GAUGES, CHANNEL_COUNTERS, CHANNEL_AGES, *self._channels.choose(figures.channels)
@@ -232,6 +237,14 @@ def _audit(audit: TrailFigures) -> Iterator[Metric]:
     yield CounterMetricFamily("nsqd_audit_left_out", "Events that the audit has no record of", audit.left_out)
     yield CounterMetricFamily(
         "nsqd_audit_unpublished", "Records of the audit that its topic did not get", audit.unpublished
+    )
+
+
+def _spans(spans: "Spans") -> Iterator[Metric]:
+    """Yield how many spans were exported, and how many were not."""
+    yield CounterMetricFamily("nsqd_spans_exported", "Spans that the collector took", spans.exported)
+    yield CounterMetricFamily(
+        "nsqd_spans_lost", "Spans that found no room or that the collector did not take", spans.lost
     )
 
 

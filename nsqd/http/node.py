@@ -23,7 +23,8 @@ from shared.budget import BudgetFigures
 from shared.histogram import Histogram
 from shared.http.bridge import Bridge
 
-if TYPE_CHECKING:  # a node without an audit does not load it
+if TYPE_CHECKING:  # a node without one of these does not load it
+    from nsqd.core.spans import Spans
     from shared.audit.trail import Trail
     from shared.tls.dates import CertificateDates
 
@@ -78,6 +79,7 @@ class Node:
     keep_schedules: Callable[[Callable[[bool], None]], None] = lambda then: then(True)
     publishers: HttpPublishers = field(default_factory=HttpPublishers)  # trio thread
     accounts: Accounts | None = None  # trio thread; of those who are in the auth file; None: there is none
+    spans: "Spans | None" = None  # any thread, for its counts; None: there are none
 
     @property
     def history(self) -> History:

@@ -351,7 +351,7 @@ class Daemon:
         self._lookupds.set_addresses(self._options.lookupd_tcp_address)
 
     def start_reporting(self) -> None:
-        """Begin to report to statsd and to the statistics topic, if they are configured."""
+        """Begin to report to statsd, to a collector of spans and to the statistics topic, if they are configured."""
         options = self._options
         if options.statsd_address:
             from nsqd.statsd.pusher import Pusher
@@ -359,6 +359,11 @@ class Daemon:
             info = self._info
             pusher = Pusher(options, info.broadcast_address, info.http_port, self._broker, self._memory.figures)
             self._nursery.start_soon(pusher.run)
+        if self._opened.spans is not None:
+            from nsqd.tasks.span_export import SpanExport
+
+            export = SpanExport(options, self._info.broadcast_address, self._info.tcp_port, self._opened.spans)
+            self._nursery.start_soon(export.run)
         if options.statistics_topic:
             from nsqd.tasks.deliveries import Deliveries
 
@@ -442,6 +447,7 @@ class Daemon:
             audit=self._audit.trail,
             dates=self._listeners.dates,
             accounts=self._accounts,
+            spans=self._opened.spans,
             schedules=self._schedules,
             keep_schedules=self._schedule_task.keep,
             are_ports_open=lambda: self.ports.are_open,

@@ -10,12 +10,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
 from nsqd.core.broker import Broker
 from nsqd.core.message.ids import IdSource, NoIds
 from nsqd.core.recovery import recover
+from nsqd.core.sequence.store import Store
 from nsqd.core.shards import promoted_broker
 from nsqd.core.topology import TopicEntry, changes, restore, snapshot, take_new, unpaused
 from nsqd.core.trace import Trace
@@ -36,6 +38,9 @@ from nsqd.storage.nsq_import import NsqImport
 from shared.log import log
 from shared.topic_config import Durability
 from shared.values import SECOND
+
+if TYPE_CHECKING:
+    from nsqd.core.spans import Spans
 
 MOST_TOLD = 5  # changes of nsqd.dat that the log names
 
@@ -143,6 +148,7 @@ class Opened:
     wake: Wake  # wakes the reactor that is built later
     # messages that may be delivered twice because another node has led the log before, by duplicates.REASONS
     possible_duplicates: Counter[str] = field(default_factory=Counter)
+    spans: Spans | None = None  # of publishes and deliveries; None: nothing exports them
 
 
 def open_directory(
@@ -161,11 +167,18 @@ def open_directory(
     found = imports(directory)
     opened = read_log(options, directory, wake, segment_size, extend, least_epoch)
     metadata = replace(metadata, ids=max(metadata.ids, least_id()))
-    return Opened(metadata, opened, make_broker(options, metadata, opened, found), wake)
+    spans = None
+    if options.otel_endpoint:
+        from nsqd.core.spans import Spans
+
+        spans = Spans(time.time_ns, options.otel_sample_every)
+    return Opened(metadata, opened, make_broker(options, metadata, opened, found, spans), wake, spans=spans)
 
 
-def make_broker(options: NsqdOptions, metadata: Metadata, opened: OpenLog, found: ForeignData) -> Broker:
-    """Build the core from what the log remembers.
+def make_broker(
+    options: NsqdOptions, metadata: Metadata, opened: OpenLog, found: ForeignData, spans: Spans | None = None
+) -> Broker:
+    """Build the core from what the log remembers. `spans`: gets publishes and deliveries; None: nothing does.
 
     While there is no log yet, the core is built from nsqd.dat and from the files that another daemon has left. Raises
     DirectoryError.
@@ -175,7 +188,12 @@ def make_broker(options: NsqdOptions, metadata: Metadata, opened: OpenLog, found
     if opened.writer.failure:
         raise DirectoryError(f"failed to open the log - {opened.writer.failure}")
     trace = Trace() if options.debug_routes else None
-    broker = Broker(options.limits(), opened.store, ids, random.Random().randrange, trace)
+    store: Store = opened.store
+    if spans is not None:
+        from nsqd.core.spanned_store import spanned_store
+
+        store = spanned_store(store, spans)
+    broker = Broker(options.limits(), store, ids, random.Random().randrange, trace)
     broker.context.history = opened.history()
     broker.begin(*clocks())
     log_snapshot = opened.take_snapshot()

@@ -152,6 +152,7 @@ TRIED_BY = {
     "nsqd/start/test_fence.py": ("nsqd.start.listeners",),
     "nsqd/start/test_front_ends.py": ("nsqd.start.clustering",),
     "nsqd/test_options.py": ("nsqd.net.system", "shared.startup",),
+    "nsqd/core/test_spans.py": ("nsqd.core.spanned_store",),
     "nsqd/tasks/test_queue_expiry.py": ("nsqd.tasks.time_slices",),
     "penstock/aio/test_consumer_process.py": ("penstock.aio.consumer", "penstock.aio.lookup",),
     "penstock/aio/test_producer_process.py": (
@@ -159,6 +160,10 @@ TRIED_BY = {
         "penstock.aio.waiter",
     ),
     "penstock/aio/test_reader_process.py": ("penstock.aio.reader",),
+    "penstock/airflow/test_messages_process.py": ("penstock.airflow.info", "penstock.airflow.messages",),
+    "penstock/airflow/test_provider_process.py": (
+        "penstock.airflow.queue", "penstock.airflow.sensor", "penstock.airflow.trigger",
+    ),
     "penstock/celery/test_pure.py": ("penstock.celery.address", "penstock.celery.envelope", "penstock.celery.names",),
     "penstock/client/test_slow_names_process.py": ("penstock.client.consumer",),
     "penstock/jobs/test_examples_process.py": (
@@ -196,6 +201,7 @@ TRIED_BY = {
         "pipeline.compact", "pipeline.counts", "pipeline.history", "pipeline.report", "pipeline.rollup", "pipeline.rollups",
         "pipeline.vacuum",
     ),
+    "processes/test_nsqd_spans.py": ("nsqd.tasks.span_export",),
     "pipeline/test_pipeline_process.py": (
         "pipeline.archive", "pipeline.doctor", "pipeline.main", "pipeline.replay", "pipeline.saying",
     ),

@@ -1,11 +1,18 @@
-{{/* A resource with what .Values.merge has for it; nothing if its template is empty. Takes (root, its name, its YAML). */}}
+{{/*
+A resource with the fields of .Values.merge and the changes of .Values.patch; nothing if its template is empty.
+Takes (root, its name, its YAML).
+*/}}
 {{- define "penstock.resource" }}
 {{- $root := index . 0 }}{{ $name := index . 1 }}{{ $text := index . 2 }}
 {{- if trim $text }}
 {{- $resource := fromYaml $text }}
 {{- if hasKey $resource "Error" }}{{ fail (printf "%s: %s" $name $resource.Error) }}{{ end }}
+{{- $holder := dict "value" (mustMergeOverwrite $resource (deepCopy (dig $name dict $root.Values.merge))) }}
+{{- range $number, $operation := dig $name list $root.Values.patch }}
+{{- include "penstock.patch" (list $holder $operation (printf "patch.%s[%d]" $name $number)) }}
+{{- end }}
 ---
-{{ toYaml (mustMergeOverwrite $resource (deepCopy (dig $name dict $root.Values.merge))) }}
+{{ toYaml $holder.value }}
 {{- end }}
 {{- end }}
 

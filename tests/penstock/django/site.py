@@ -3,12 +3,15 @@
 import asyncio
 import os
 import time
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from django.conf import settings
 
+TASKS = "django.tasks" if find_spec("django.tasks") else "django_tasks"  # Django 6, or its backport
 settings.configure(
-    INSTALLED_APPS=["django_tasks", "penstock.django"],
+    INSTALLED_APPS=["penstock.django"] if TASKS == "django.tasks" else ["django_tasks", "penstock.django"],
     USE_TZ=True,
     TASKS={
         "default": {
@@ -16,7 +19,7 @@ settings.configure(
             "QUEUES": ["default", "mail"],
             "OPTIONS": {"ADDRESS": os.environ.get("BROKER", "127.0.0.1:11300"), "MAX_ATTEMPTS": 2, "FIRST_DELAY_S": 0},
         },
-        "other": {"BACKEND": "django_tasks.backends.dummy.DummyBackend"},
+        "other": {"BACKEND": f"{TASKS}.backends.dummy.DummyBackend"},
         "wrong": {"BACKEND": "penstock.django.backend.PenstockBackend", "OPTIONS": {"ADDRES": "x"}},
     },
 )
@@ -25,10 +28,9 @@ import django  # noqa: E402
 
 django.setup()
 
-from django_tasks import task  # noqa: E402
-
 from tests.processes.task_workers import note  # noqa: E402
 
+task = import_module(TASKS).task
 DONE: list[object] = []
 
 

@@ -19,5 +19,5 @@ def test_a_password_is_compared_with_a_hash_and_with_nothing_else() -> None:
 
 def test_nobodys_takes_as_long_as_a_hash_that_is_made_now() -> None:
     parts = UNKNOWN_USER_HASH.split("$")
-    assert parts[:4] == PasswordHasher().hash("any").split("$")[:4]  # kind, version, memory, rounds and lanes
+    assert parts[:4] == PasswordHasher().hash("any").split("$")[:4]  # kind, version, memory, rounds and parallelism
     assert not is_password(UNKNOWN_USER_HASH, "")

@@ -1,0 +1,31 @@
+"""MessageSensor: a task that waits for one message of a channel, and returns its content."""
+
+from typing import Any
+
+from airflow.sdk import BaseHook, BaseSensorOperator, PokeReturnValue
+
+from penstock.airflow.messages import consumer_arguments, content_of
+from penstock.airflow.trigger import CONNECTION
+from penstock.client import Consumer
+
+
+class MessageSensor(BaseSensorOperator):
+    """Waits for a message of a channel, finishes it, and returns its content (penstock.airflow.messages.content_of).
+
+    Each poke waits for `wait_s` seconds at most.
+    """
+
+    template_fields = ("topic", "channel")
+
+    def __init__(self, *, topic: str, channel: str, conn_id: str = CONNECTION, wait_s: float = 10, **more: Any) -> None:
+        super().__init__(**more)
+        self.topic, self.channel, self.conn_id, self.wait_s = topic, channel, conn_id, wait_s
+
+    def poke(self, context: Any) -> PokeReturnValue:
+        """Take a message, if one comes in time. Raises ConsumerError."""
+        arguments = consumer_arguments(BaseHook.get_connection(self.conn_id))
+        with Consumer(self.topic, self.channel, max_in_flight=1, **arguments) as consumer:
+            for message in consumer.poll(self.wait_s):
+                message.finish()
+                return PokeReturnValue(is_done=True, xcom_value=content_of(message))
+        return PokeReturnValue(is_done=False)
