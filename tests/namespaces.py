@@ -29,7 +29,7 @@ _COMMAND_TIMEOUT = 60.0  # s
 
 
 def missing() -> str:
-    """Return what network namespaces lack here; "" if they work."""
+    """Return the reason why network namespaces do not work here; "" if they do."""
     if os.geteuid() != 0:
         return "not running as root"
     absent = [name for name in ("ip", "nsenter") if shutil.which(name) is None]

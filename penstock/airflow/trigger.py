@@ -37,7 +37,7 @@ class MessageTrigger(BaseEventTrigger):
             stream.answer(message, is_stored=True)
 
     def shared_stream_key(self) -> Hashable:
-        """Return what triggers have in common that share a consumer."""
+        """Return the key of the consumer that triggers share."""
         return self.conn_id, self.topic, self.channel
 
     @classmethod

@@ -7,7 +7,7 @@
 Topic t has channel c on node n; topic quiet has nothing. `depth(second)` messages wait in c, a number that is true in that
 second only, so that a test knows of each number on a page how old it is. Requests are answered at once, or fail at once if the
 daemon is in `dead` (it refuses connections) or `hung`. `channel`, `storage` and `attention` are fields that the node's answers
-have besides, or instead.
+have in addition, or instead.
 """
 
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""A backlog that has some of its ready messages in queues beside the sequence: those of groups, or of priorities.
+"""A backlog that has some of its ready messages in queues of their own: those of groups, or of priorities.
 
 Each of them has a record in the log, as one that came back without a delivery, so a restart finds all of them.
 """

@@ -93,7 +93,9 @@ class LogReading:
             clock.resume(self.replay.anchor, self.replay.last, noted)
         if not self.log_records.end:  # a log that was only begun holds no state
             return None
-        return LogSnapshot(list(self.replay.topics.values()), self.replay.batches, self.replay.highest + 1, clock.offset)
+        return LogSnapshot(
+            list(self.replay.topics.values()), self.replay.batches, self.replay.highest + 1, clock.offset
+        )
 
     def report(self) -> None:
         """Log the results: messages read, and what was repaired and lost."""
