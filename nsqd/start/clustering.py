@@ -250,7 +250,7 @@ class Leading:
         def may_be_more(offered: int) -> bool:
             return offered < len(writer.followers.numbers) or port.cluster.is_any_member_away
 
-        return LogRepair(opened.disk, opened.identity.log_id, find, time.monotonic_ns, may_be_more)
+        return LogRepair(opened.disk, opened.identity.log_id, find, time.monotonic_ns, writer.epochs.at, may_be_more)
 
     def begin(self, opened: OpenLog) -> None:
         """Begin to copy a log to its followers, and to repair it from their replicas."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nsqd.cluster.replication.repair import LogRepair
-from nsqd.storage.log.files import SegmentFile
+from nsqd.cluster.replication.repair import Ask, LogRepair, T
 from nsqd.storage.log.opening import OpenLog
 
 if TYPE_CHECKING:
@@ -22,14 +21,14 @@ class SimRepair(LogRepair):
             is_away = machine.node is None or machine.node.cluster.is_any_member_away
             return is_away or offered < len(writer.followers.numbers)
 
-        super().__init__(opened.disk, log_id, machine.find_replicas, lambda: machine.clock.now, may_be_more)
+        super().__init__(
+            opened.disk, log_id, machine.find_replicas, lambda: machine.clock.now, writer.epochs.at, may_be_more
+        )
         self._machine = machine
 
-    def __call__(self, base: int, file: SegmentFile, start: int, stop: int) -> bool:
-        if file.generation:
-            return False
-        found: list[bool | None] = []
-        self._ask(found, (base, file.name, file.seed), start, stop)
-        self._note((file.name, start), found[0])
-        self._machine.run.books.counts["damage replaced" if found == [True] else "damage not replaced"] += 1
-        return found == [True]
+    def _ask(self, place: tuple[str, int], ask: Ask[T]) -> T | bool | None:
+        found: list[T | bool | None] = []
+        self._try(place[0], ask, found)
+        self._note(place, found[0])
+        self._machine.run.books.counts["damage replaced" if found[0] else "damage not replaced"] += 1
+        return found[0]

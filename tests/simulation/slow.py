@@ -17,6 +17,7 @@ from tests.simulation.cluster_node import ClusterNode, Reply
 from tests.simulation.machine import Machine
 
 USUAL = 5 * MS  # that a disk takes
+LATE = 10 * SECOND  # for which a machine whose disk was slow may have to sync what it has not
 FACTORS = (100, 300, 1000)
 FINE = 50 * MS  # of a step while a node is slow and others are not: these answer each other within PATIENCE
 
@@ -69,11 +70,13 @@ class SlowRun(ClusterRun):
 
     def _end(self) -> None:
         self.wires.slow.clear()
+        self._until = self.now
         if self._slow is not None and self._slow.is_sluggish:
             self._slow.slow, self._slow.is_sluggish = 0, False
-            self._slow.late_until = self.now + 10 * SECOND  # what it has to sync may be in many files
+            # what it has to sync may be in many files, and until then it is slow: another one is not to be that, too
+            self._until = self._slow.late_until = self.now + LATE
             self._slow.set_slowness()
-        self._slow, self._until = None, self.now + self.slowness.choice((1, 5)) * SECOND
+        self._slow, self._until = None, self._until + self.slowness.choice((1, 5)) * SECOND
 
     def _heal(self) -> None:
         self._end()

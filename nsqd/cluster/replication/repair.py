@@ -8,18 +8,20 @@ See docs/contributing/design/cluster-protocol.md#the-return-of-a-node.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from itertools import groupby
+from typing import TypeVar
 
 from nsqd.cluster.replication.asking import NodeReplicas
 from nsqd.cluster.replication.offers import Offer, TransferError
+from nsqd.core.message.epoch import Epoch
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.files import SegmentFile, segment_name
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.reader import LogRecords
-from nsqd.storage.log.records import HEADER_SIZE, NotASegment, WrongVersion, decode, decode_header
+from nsqd.storage.log.records import HEADER_SIZE, NotASegment, WrongVersion, decode, decode_header, seed_of
 from nsqd.storage.log.scan import resume
 from shared.log import log
 
@@ -27,6 +29,8 @@ WITHIN = 5.0  # s
 TRY_AGAIN = 60_000_000_000  # ns after which bytes are looked for again that no replica had
 MOST_FAILURES = 1000  # that are remembered
 PATIENCE = 600_000_000_000  # ns for which a message that is corrupt here waits for a replica that cannot be reached
+T = TypeVar("T")
+Ask = Callable[[NodeReplicas, list[Offer]], T | bool | None]  # of replicas, with what they offer
 
 
 class LogRepair:
@@ -41,9 +45,10 @@ class LogRepair:
         log_id: bytes,
         find: Callable[[], NodeReplicas],
         clock: Callable[[], int],
+        epoch_at: Callable[[int], Epoch],
         may_be_more: Callable[[int], bool] = lambda offered: False,
     ) -> None:
-        """`find` returns the replicas that can be asked now; `clock`: monotonic ns.
+        """`find` returns the replicas that can be asked now; `clock`: monotonic ns; `epoch_at`: that of a log position.
 
         `may_be_more` is given how many nodes have offered a replica, and returns True if another one may have one.
         """
@@ -54,6 +59,7 @@ class LogRepair:
         self._log_id = log_id
         self._find = find
         self._clock = clock
+        self._epoch_at = epoch_at
         self._failed: dict[tuple[str, int], int] = {}  # when it was tried in vain, by file and offset
         self._late_at = -TRY_AGAIN  # when nodes did not answer in time
         self._thread: threading.Thread | None = None  # the one that asks, also when no caller waits for it any longer
@@ -61,61 +67,95 @@ class LogRepair:
 
     def __call__(self, base: int, file: SegmentFile, start: int, stop: int) -> bool:
         if file.generation:
-            return False  # replicas have such a segment as it was before
+            return False  # replicas may have such a segment as it was before
+        segment = base, file.name, file.seed
+        return bool(self._ask((file.name, start), partial(self._replace, segment, start, stop)))
+
+    def fetch(self, base: int, file: SegmentFile, start: int) -> tuple[bytes, int] | None:
+        if not file.generation:
+            return None
+        seeds = file.seed, seed_of(self._log_id, base, 0, self._epoch_at(base))
+        fetched = self._ask((file.name, start), partial(self._fetch, base, seeds))
+        return fetched if isinstance(fetched, tuple) else None
+
+    def _ask(self, place: tuple[str, int], ask: Ask[T]) -> T | bool | None:
+        """Return the result of `ask`, unless that takes too long; None: nothing was found, or no node can be asked now."""
         with self._lock:
-            now, place = self._clock(), (file.name, start)
+            now = self._clock()
             if now - self._failed.get(place, -TRY_AGAIN) < TRY_AGAIN:
-                return False
+                return None
             if now - self._late_at < TRY_AGAIN or (self._thread is not None and self._thread.is_alive()):
                 self._note(place, None)
-                return False
-            found: list[bool | None] = []
-            asking = partial(self._ask, found, (base, file.name, file.seed), start, stop)
+                return None
+            found: list[T | bool | None] = []
+            asking = partial(self._try, place[0], ask, found)
             self._thread = threading.Thread(target=asking, name="repair", daemon=True)
             self._thread.start()
             self._thread.join(WITHIN)
-            self._note(place, found[0] if found else None)
-            if found == [True]:
-                return True
+            result = found[0] if found else None
+            self._note(place, result)
+            if result:
+                return result
             if not found:
                 log.warning(
-                    "CLUSTER: no node sends the corrupt bytes of %s in time: trying again in a minute", file.name
+                    "CLUSTER: no node sends the corrupt bytes of %s in time: trying again in a minute", place[0]
                 )
                 self._late_at = self._clock()
             if len(self._failed) >= MOST_FAILURES:
                 self._failed.clear()
             self._failed[place] = self._clock()
-            return False
+            return None
 
     def is_awaited(self, file: SegmentFile, start: int) -> bool:
         return (file.name, start) in self._awaited and self._clock() - self._awaited_since < PATIENCE
 
-    def _note(self, place: tuple[str, int], is_replaced: bool | None) -> None:
-        """Note whether bytes were replaced; None: a node that may have them could not be asked."""
-        if is_replaced is not None:
+    def _note(self, place: tuple[str, int], result: object) -> None:
+        """Note whether bytes were found; None: a node that may have them could not be asked."""
+        if result is not None:
             self._awaited.discard(place)
-        if is_replaced or not self._awaited:
+        if result or not self._awaited:
             self._awaited_since = self._clock()
-        if is_replaced is None and len(self._awaited) < MOST_FAILURES:
+        if result is None and len(self._awaited) < MOST_FAILURES:
             self._awaited.add(place)
 
-    def _ask(self, found: list[bool | None], segment: tuple[int, str, int], start: int, stop: int) -> None:
-        """Add to `found` whether the bytes were replaced; None: a node that may have them could not be asked."""
+    def _try(self, name: str, ask: Ask[T], found: list[T | bool | None]) -> None:
+        """Add to `found` the result of `ask`: False, if no node has the bytes; None: one that may could not be asked."""
         try:
             replicas = self._find()
             offers = replicas.ask(self._log_id, Followers())
-            is_there = segment[1] in self._disk.names()
-            data = read_from(self._disk, segment[1], start, stop - start) if is_there else b""
-            wrong = _wrong_ranges(data, start, stop, segment[2])
-            replaced = [
-                replace_bytes(self._disk, replicas, offers, self._log_id, segment, begin, end, is_there)
-                for begin, end in wrong
-            ]
-            is_final = None not in replaced and not self._may_be_more(len({one.address for one in offers}))
-            found.append(True if all(replaced) else False if is_final else None)
+            result = ask(replicas, offers)
+            may_be_more = self._may_be_more(len({one.address for one in offers}))
+            found.append(None if result is False and may_be_more else result)
         except (OSError, ValueError) as error:
-            log.error("CLUSTER: cannot replace corrupt bytes of %s: %s", segment[1], error)
+            log.error("CLUSTER: cannot replace corrupt bytes of %s: %s", name, error)
             found.append(None)
+
+    def _replace(
+        self, segment: tuple[int, str, int], start: int, stop: int, replicas: NodeReplicas, offers: list[Offer]
+    ) -> bool | None:
+        """Replace the wrong bytes of a segment. Returns False and None as replace_bytes does."""
+        is_there = segment[1] in self._disk.names()
+        data = read_from(self._disk, segment[1], start, stop - start) if is_there else b""
+        replaced = [
+            replace_bytes(self._disk, replicas, offers, self._log_id, segment, begin, end, is_there)
+            for begin, end in _wrong_ranges(data, start, stop, segment[2])
+        ]
+        return None if None in replaced else all(replaced)
+
+    def _fetch(
+        self, base: int, seeds: Container[int], replicas: NodeReplicas, offers: list[Offer]
+    ) -> tuple[bytes, int] | bool | None:
+        """Return the records of a segment of a replica that have one of these initial CRC values, and that value."""
+        is_failed = False
+        for offer in offers:
+            try:
+                for _, data in _fetch_whole_segments(replicas, offer, self._log_id, base, base + 1):
+                    if (seed := decode_header(data).seed) in seeds:
+                        return data[HEADER_SIZE:], seed
+            except TransferError as error:
+                log.error("CLUSTER: cannot fetch corrupt bytes from %s: %s", offer.address, error)
+                is_failed = True
+        return None if is_failed else False
 
 
 def replace_damage(

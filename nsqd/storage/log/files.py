@@ -34,6 +34,12 @@ class ByteRepair(Protocol):
         They are whole records. Returns False if that is not possible now.
         """
 
+    def fetch(self, base: int, file: SegmentFile, start: int) -> tuple[bytes, int] | None:
+        """Return all records of a segment that was rewritten here, as another node has them, with their initial CRC value.
+
+        `start`: the offset in the file from which on records are corrupt. None: that is not possible, or not needed, now.
+        """
+
     def is_awaited(self, file: SegmentFile, start: int) -> bool:
         """Return True if bytes from offset `start` of a file were not replaced because a replica was unreachable: try again."""
 

@@ -116,7 +116,7 @@ def read_publishes(
     """Return the bytes of a location, and the topic's PUBLISH records in them (see `publishes`). Raises OSError.
 
     If the segment was cleaned since the location was noted, this reads the whole segment. `repair` may replace bytes that are
-    corrupt, or missing at the end of the file.
+    corrupt, or missing at the end of the file; of a segment that was cleaned, it may have all records instead.
     """
     base, when_noted, start, end = location
     if file.edition != when_noted:
@@ -127,6 +127,9 @@ def read_publishes(
     if not is_whole and repair is not None and repair(base, file, start, end):
         data = read_from(disk, file.name, start, end - start)
         found = list(publishes(data, start, file.seed, topic))
+    elif not is_whole and repair is not None and (fetched := repair.fetch(base, file, start)):
+        data, seed = fetched
+        found = list(publishes(data, HEADER_SIZE, seed, topic))
     return data, found
 
 

@@ -13,6 +13,7 @@ from nsqd.cluster.replication.offers import Fetched, Offer, TransferError
 from nsqd.cluster.replication.repair import TRY_AGAIN, LogRepair, _end_of, replace_damage
 from nsqd.core.message.frame import HEADER_SIZE as FRAME_HEADER
 from nsqd.storage.log.copying import LogSource, whole_records
+from nsqd.storage.log.epochs import NO_EPOCH
 from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.reading import LogReading
@@ -70,11 +71,16 @@ class World:
             self.node.turn(partial(topic.publish, [body], len(body)))
         self.node.syncer.step()
         log = self.node.log
-        self.replicas = 1
+        self.replicas, self.epoch_at = 1, log.writer.epochs.at
         self.other = OneReplica(self.node.disk.kill(), log.writer.written.position)
         clock = self.node.clock
         log.writer.files.repair = LogRepair(
-            self.node.disk, log.identity.log_id, lambda: self.other, lambda: clock.now, self.may_be_more
+            self.node.disk,
+            log.identity.log_id,
+            lambda: self.other,
+            lambda: clock.now,
+            lambda base: self.epoch_at(base),
+            self.may_be_more,
         )
 
     def may_be_more(self, offered: int) -> bool:
@@ -96,6 +102,14 @@ class World:
             self.node.turn(partial(topic.publish, [BODIES[1]], len(BODIES[1])))
         self.other = OneReplica(self.node.disk.kill(), self.node.log.writer.written.position)
         return self.node.disk.kill()
+
+    def keep_first(self) -> list[int]:
+        """Finish all messages but the first, and clean up. Returns the bases of the segments."""
+        consumer, inbox = self.node.subscribe("t", "c")
+        self.node.turn()
+        for message in inbox.take()[1:]:
+            consumer.finish(message.id)
+        return clean_up(self.node)
 
     def replace_damage(self, disk: SimDisk) -> tuple[int, int]:
         """Replace the damage of a disk as a start does."""
@@ -122,6 +136,31 @@ def test_what_a_reader_finds_damaged_is_fetched_and_replaced(world: World) -> No
     assert world.other.asked == 1
     assert world.read() == BODIES
     assert world.other.asked == 1  # it is whole now
+
+
+@pytest.mark.parametrize("is_replica_rewritten", [False, True])
+def test_of_a_segment_that_was_rewritten_messages_are_read_from_a_replica(
+    world: World, is_replica_rewritten: bool
+) -> None:
+    """Its file stays as it is: the replica has the segment as it was before, or as it was meant to be."""
+    whole = world.grow()
+    world.keep_first()
+    name = segment_name(0, 1)
+    disk, log = world.node.disk, world.node.log
+    world.other = OneReplica(disk.kill() if is_replica_rewritten else whole, log.writer.written.position)
+    damaged = disk.content(name).replace(BODIES[0], b"?" * len(BODIES[0]))
+    disk.put(name, damaged)
+    world.other.is_reachable = False
+    assert world.read() == []
+    assert log.writer.files.repair.is_awaited(log.writer.files.at(0), place_of_the_topic(world))
+    world.other.is_reachable = True
+    world.node.advance(TRY_AGAIN)
+    assert BODIES[0] in world.read()
+    assert disk.content(name) == damaged
+    world.epoch_at = lambda base: NO_EPOCH
+    assert (BODIES[0] in world.read()) is is_replica_rewritten, (
+        "the log has other bytes there than a replica of that epoch"
+    )
 
 
 def test_without_an_answer_the_rest_is_read_and_the_others_are_asked_again_later(world: World) -> None:
@@ -283,12 +322,7 @@ def test_a_start_fetches_a_segment_that_is_missing(world: World) -> None:
 def test_a_start_fetches_an_old_segment_in_which_only_live_messages_count(world: World, is_rewritten: bool) -> None:
     """Replay begins after it, so the gap does not show, and messages were lost that followers have, who would remove them."""
     world.grow()
-    if is_rewritten:
-        consumer, inbox = world.node.subscribe("t", "c")
-        world.node.turn()
-        for message in inbox.take()[1:]:
-            consumer.finish(message.id)
-    bases = clean_up(world.node)
+    bases = world.keep_first() if is_rewritten else clean_up(world.node)
     world.other = OneReplica(world.node.disk.kill(), world.node.log.writer.written.position)
     disk = world.node.disk.kill()
     name = disk.segments()[0]

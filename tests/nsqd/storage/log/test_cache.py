@@ -136,6 +136,7 @@ class Replica:
             self._disk.put(self._name, present[:start] + self._content[start:stop] + present[stop:])
         return self.is_reachable
 
+    def fetch(self, base: int, file: SegmentFile, start: int) -> None: ...
     def is_awaited(self, file: SegmentFile, start: int) -> bool:
         return self.is_patient and not self.is_reachable
 
