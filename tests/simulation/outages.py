@@ -53,7 +53,7 @@ class OutageRun(ClusterRun):
         if machine.node is None or durable is None:
             return
         for publish in self.books.publishes:
-            is_new = publish.acked and publish.at >= self._last_cut
+            is_new = publish.acked and publish.at > self._last_cut  # nodes start later
             if is_new and publish.log_id == machine.log_id and publish.position > durable:
                 self._judge_cost(publish)
 

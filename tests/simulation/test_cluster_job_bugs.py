@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.remote_jobs import lent_jobs
 from nsqd.cluster.remote_jobs.job_owners import JobOwners
 from nsqd.cluster.remote_jobs.lending import Lending, _Credit
@@ -61,7 +62,7 @@ BUGS: list[Bug] = [
     a_loan_leaves_before_its_record_has_copies,
     setting("copies_that_come_too_late_are_not_waited_for", (lent_jobs, "without_final", lambda frames: frames)),
     setting("a_new_leader_does_not_apply_what_it_keeps", (JobOwners, "apply_kept", lambda self, promoted: None)),
-    setting("new_leaders_are_not_asked", (JobOwners, "owners", lambda self, number: {number} - {self._cluster.own.number})),
+    setting("an_acknowledgement_is_not_kept_for_members_that_are_away", (Cluster, "is_any_member_away", False)),
     a_loan_that_returns_is_gone,
     setting("a_loan_that_returns_stays_out", (Lending, "_release", lambda self, message_id, reservation, was_taken: None)),
     setting("a_lost_loan_counts_as_confirmed", (Lending, "_take_back", lambda self, guest, behind, last: None)),
