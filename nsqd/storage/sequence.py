@@ -85,7 +85,6 @@ class Sequence:
             stored = self.extents[-1] if self.extents else None
             if stored is None or not stored.can_append_cold(first, delayed):
                 stored = StoredExtent(first, delayed)
-                stored.extent = None
                 self.add(stored)
             part = min(end - first, EXTENT_MESSAGES - stored.count, messages_of(each))
             stored.refcounts += bytes(part)
@@ -101,7 +100,7 @@ class Sequence:
         """Return the extent to which message `first`, the next one, belongs. Begin a new extent if necessary."""
         stored = self.extents[-1] if self.extents else None
         if stored is None or not stored.can_append(first, delayed):
-            stored = StoredExtent(first, delayed)
+            stored = StoredExtent(first, delayed, Extent(first, delayed))
             self.add(stored)
         return stored
 

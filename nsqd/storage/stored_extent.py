@@ -31,11 +31,11 @@ class StoredExtent:
         "logged_last", "newest", "oldest", "refcounts", "released", "size",
     )  # fmt: skip
 
-    def __init__(self, first: int, delayed: bool) -> None:
+    def __init__(self, first: int, delayed: bool, extent: Extent | None = None) -> None:
         self.first = first  # ordinal of the first message
         self.count = 0  # number of messages
         self.delayed = delayed  # True: the messages were published with a delay, see Extent
-        self.extent: Extent | None = Extent(first, delayed)
+        self.extent = extent
         self.refcounts = bytearray()  # for each message, how many channels have not finished it
         # used instead of `refcounts` once there are more channels than a byte can count
         self.large_refcounts: list[int] | None = None
@@ -170,7 +170,6 @@ class StoredExtent:
         `distributed`: the ordinal before which messages were given to channels.
         """
         part = StoredExtent(self.first + start, self.delayed)
-        part.extent = None
         part.count = end - start
         part.refcounts = self.refcounts[start:end]
         part.large_refcounts = None if self.large_refcounts is None else self.large_refcounts[start:end]

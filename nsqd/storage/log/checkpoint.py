@@ -48,7 +48,7 @@ class Tail:
 
 
 class Checkpoints:
-    """Decides when to write a checkpoint, and writes it in parts. `turn` is called once a turn, after the commit."""
+    """Decides when to write a checkpoint, and writes it in parts. `turn` is called after the commit of a turn."""
 
     def __init__(
         self, source: LiveSource, writer: Writer, syncer: Syncer, tidying: Tidying, roots: list[int], tail: Tail,
@@ -75,21 +75,18 @@ class Checkpoints:
         self._others = (-1, -1)  # numbers of other records when each of the last two checkpoints began
         self._began = 0  # when the last checkpoint began (monotonic ns)
         self._took = 0  # ns that the last checkpoint has taken of turns
-        self._now = 0  # time of the last turn that had something to do (monotonic ns)
-        self._due = 0  # until this time (monotonic ns) `turn` has nothing to do ...
-        self._due_end = self._due_records = 0  # ... unless the log's end or its number of records exceeds these
+        self._now = 0  # time of the last call of `turn` (monotonic ns)
 
-    def turn(self, now: int) -> bool:
-        """Continue a checkpoint, or begin one if it is time. Most turns end with the first comparisons: nothing is due.
+    def turn(self, now: int) -> tuple[int, int, int]:
+        """Continue a checkpoint, or begin one if it is time. `now`: time of the turn, monotonic ns.
 
-        `now`: time of the turn, monotonic ns. Returns True if it continues in the next turn, which it has requested.
+        Returns until when there is nothing more to do (monotonic ns; 0: it continues in the next turn), unless the log's end
+        or its number of records exceeds the other two numbers, or a segment was begun.
         """
-        writer, end = self._writer, self._writer.written.position
-        if now < self._due and end <= self._due_end and writer.records <= self._due_records and not writer.begun:
-            return False
         self._now = now
+        writer = self._writer
         if writer.failure:
-            return False
+            return 0, 0, 0
         self._tidying.turn()
         if self._ended:
             if writer.durable.position >= self._ended:
@@ -100,19 +97,11 @@ class Checkpoints:
             self._begin()
         elif self._now >= self._scan_at:
             self._request_scan()
-        continues = self._contents is not None or self._tidying.active
-        if continues:
+        if self._contents is not None or self._tidying.active:
             self._wake()
-        self._plan()
-        return continues
-
-    def _plan(self) -> None:
-        """Set the time, the position and the number of records up to which `turn` has nothing to do."""
-        tail = self._tail
-        busy = self._contents is not None or self._ended or self._tidying.busy
-        self._due = 0 if busy else self._now + INSPECT_EVERY
-        self._due_end = self._since + self._size + min(tail.cheap, tail.most)
-        self._due_records = self._records + tail.records
+        tail, is_busy = self._tail, self._contents is not None or self._ended or self._tidying.busy
+        end = self._since + self._size + min(tail.cheap, tail.most)
+        return 0 if is_busy else now + INSPECT_EVERY, end, self._records + tail.records
 
     def finish(self) -> bool:
         """Leave a checkpoint when the node stops, so that the next start is quick. Returns False if there is no need."""
@@ -166,7 +155,6 @@ class Checkpoints:
 
     def _begin(self) -> None:
         self._began, self._took = self._now, 0
-        self._due = 0
         self._tidying.finished = 0  # until the next scan
         self._others = self._others[1], self._writer.records - self._own
         self._writer.epochs.forget_before(self._tidying.segments[0] if self._tidying.segments else 0)

@@ -99,7 +99,6 @@ def sequence_of(extents: list[list[Any]], distributed: int, end: int) -> Sequenc
 def _stored_extent(extent: list[Any]) -> StoredExtent:
     first, count, delayed, size, locations, oldest, newest, attributed, logged_first, logged_last = extent
     stored = StoredExtent(first, delayed)
-    stored.extent = None
     stored.count, stored.size = count, size
     stored.oldest, stored.newest, stored.attributed = oldest, newest, attributed
     stored.logged_first, stored.logged_last = logged_first, logged_last

@@ -59,8 +59,9 @@ class LogStore:
         self.copies = Copies(writer.written.position)
         # Called when a group was written and not yet synced, with the result of Copies.wait; None: there are no followers.
         self.after_write: Callable[[bool, bool], None] | None = None
-        # Called with the time after each commit; `OpenLog.serve` sets Checkpoints.turn. True: it continues in the next turn.
-        self.after_commit: Callable[[int], bool] = lambda now: False
+        # Called with the time after a commit, when there is something to do: see Checkpoints.turn, which `OpenLog.serve` sets.
+        self.after_commit: Callable[[int], tuple[int, int, int]] = lambda now: (NEVER, NEVER, NEVER)
+        self._rest = 0, 0, 0  # what it has returned last
 
     # The turn
 
@@ -116,8 +117,11 @@ class LogStore:
         self._syncer.written(wants_sync, published, not is_served and len(awaited) == 1)
         if self.long_polls.waiting:  # the log may be synced in this turn; if not, `wake_ready` asks for it
             self.long_polls.wake_ready(self._now, self._is_readable)
-        if self.after_commit(self._now):
-            self._rests_until = 0
+        until, end, most = self._rest
+        if self._now >= until or writer.written.position > end or writer.records > most or writer.begun:
+            self._rest = self.after_commit(self._now)
+            if not self._rest[0]:
+                self._rests_until = 0
         if self.is_transferred:
             return [Promise(mark, NEVER) for mark in awaited]
         return [Promise(mark, position) for mark in awaited if mark.position < position] if awaited else []

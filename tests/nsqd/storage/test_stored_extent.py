@@ -3,12 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsqd.core.sequence.extent import Extent
 from nsqd.storage.sequence import Sequence
 from nsqd.storage.stored_extent import StoredExtent
 
 
 def extent_of(count: int, references: int, in_memory: bool) -> StoredExtent:
-    stored = StoredExtent(7, False)
+    stored = StoredExtent(7, False, Extent(7, False))
     stored.append([b"%034d" % number for number in range(count)], bytes(16 * count), 34, references)
     if not in_memory:
         stored.extent = None
