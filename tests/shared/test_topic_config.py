@@ -21,6 +21,7 @@ from shared.topic_config import (
     load,
 )
 from tests.cases import each
+from tests.nsqd.any_config import CHOICES
 
 ALL = TopicConfig(
     Durability.OS, 90_000_000_000, 5, 3, 0, Retry.parse("fixed(5s)"), 4, 7, 2, 3, Switch.ON, 60, OnExpire.DROP, 9, 8,
@@ -89,6 +90,10 @@ def test_a_channel_has_its_own_settings_and_for_the_rest_the_topics_settings() -
     assert full.with_channel("c1", TopicConfig(rate=2)).of("c1").rate == 2
     with pytest.raises(ValueError, match="more than 100 channels"):
         full.with_channel("another", TopicConfig(rate=1))
+
+
+def test_the_simulators_know_every_setting() -> None:
+    assert CHOICES.keys() == SETTINGS.keys()
 
 
 def test_each_setting_says_what_it_is() -> None:

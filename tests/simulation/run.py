@@ -23,10 +23,10 @@ from bench.crash.nsq_links import Consumer, Producer
 from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
 from nsqd.core.message import ids
-from nsqd.core.message.attributes import NONE
+from nsqd.core.message.attributes import Attributes
 from nsqd.storage.log import checkpoint, tidying
-from shared.retry import Retry
-from shared.topic_config import Durability, Ordering, TopicConfig
+from shared.topic_config import Durability, TopicConfig
+from tests.nsqd.any_config import HARMLESS, any_config, any_headers
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import Clock
 from tests.nsqd.storage.traces import BodyTrace, traced_errors
@@ -78,16 +78,20 @@ class Operator:
         order = self._mix.order(batches=False)
         only = self._random.choice(TOPICS[order.topic]) if self._random.random() < 0.4 and not order.delay_ms else ""
         messages = self._ledger.publish(order.topic, order.sizes, order.delay_ms * MS, now, only=only)
+        attributes = Attributes(tuple(one for one in any_headers(self._random) if one[0] != "ttl"))
 
         def publish(broker: Broker) -> None:
             if broker.refusal or (only and broker.topics[order.topic].paused):
                 self._answered(messages, Reply.REFUSED)
                 return
             topic, body = broker.topics[order.topic], messages[0].body
+            due = broker.now + order.delay_ms * MS if order.delay_ms else 0
             if only:
-                topic.publish_to(topic.channels[only], [body], NONE)
-            elif order.delay_ms:
-                topic.intake.publish_deferred(body, broker.now + order.delay_ms * MS)
+                topic.publish_to(topic.channels[only], [body], attributes)
+            elif attributes:
+                topic.publish_with([body], attributes, due)
+            elif due:
+                topic.intake.publish_deferred(body, due)
             else:
                 topic.publish([body], len(body))
 
@@ -133,16 +137,11 @@ def _empty_nothing(random: Random) -> Callable[[Broker], None]:
 def _configure(random: Random) -> Callable[[Broker], None]:
     retention = random.choice((0, SECOND, 3600 * SECOND))
     config = TopicConfig(CONFIGS["strict"].durability, retention)
-    limits = TopicConfig(
-        retry=random.choice((None, Retry(SECOND // 2, SECOND // 2), Retry(MS, SECOND))),
-        concurrency=random.choice((None, 1, 7)),
-        rate=random.choice((None, 500)),
-        ordering=random.choice((None, Ordering.GROUP, Ordering.PRIORITY)),
-    )
+    limits = any_config(random, HARMLESS)
 
     def act(broker: Broker) -> None:
         broker.topics["strict"].configure(config)
-        broker.topics["busy"].configure(limits if limits.rate else TopicConfig().with_channel("work", limits))
+        broker.topics["busy"].configure(limits)
 
     return act
 

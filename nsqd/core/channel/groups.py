@@ -29,10 +29,12 @@ class GroupedBacklog(QueuedBacklog):
 
     is_grouped = is_ordered = True
 
-    __slots__ = ("_behind", "_heads", "_unknown")
+    __slots__ = ("_behind", "_heads", "_more_heads", "_unknown")
 
     def __init__(self, plain: Backlog, journal: ReaderJournal) -> None:
         super().__init__(plain, journal)
+        self.retry = deque(sorted(self.retry, key=lambda entry: entry[1].ordinal))  # all have the same place
+        self._more_heads: dict[bytes, int] = {}  # heads but one, of groups that were not in order before
         self._unknown: list[int] = []  # ordinals of heads whose groups are still to be read, descending
         self._heads: dict[int, bytes] = {}  # the group of each head, by ordinal
         # for each group with a head, the messages that are held back
@@ -73,7 +75,9 @@ class GroupedBacklog(QueuedBacklog):
         return True
 
     def _expect_head(self, group: bytes, ordinal: int) -> None:
-        self._becomes_head(group, ordinal)
+        if not self._becomes_head(group, ordinal):
+            self._heads[ordinal] = group
+            self._more_heads[group] = self._more_heads.get(group, 0) + 1
 
     def _becomes_head(self, group: bytes, ordinal: int) -> bool:
         """Return True if a message may be delivered: it has no group, or is the head of its group now."""
@@ -126,6 +130,9 @@ class GroupedBacklog(QueuedBacklog):
             group = self._heads.pop(ordinal, None)
             if group is None:
                 continue
+            if self._more_heads.get(group):
+                self._more_heads[group] -= 1
+                continue
             behind = self._behind[group]
             if not behind:
                 del self._behind[group]
@@ -149,7 +156,7 @@ class GroupedBacklog(QueuedBacklog):
     def _release_all(self) -> None:
         """Release all messages that are held back, the first published first, and know no heads."""
         super()._release_all()
-        self._heads, self._behind, self._unknown = {}, {}, []
+        self._heads, self._behind, self._more_heads, self._unknown = {}, {}, {}, []
 
     def _queued(self) -> Iterator[Message]:
         held = (message for behind in self._behind.values() for message in behind or ())

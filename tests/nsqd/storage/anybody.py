@@ -8,7 +8,7 @@ from nsqd.core.channel import actions
 from nsqd.core.channel.actions import ChosenMessage
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.listing import MessageState, list_messages
-from nsqd.core.limits import Limits
+from nsqd.core.limits import Limits, TopicFull
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import message_id
 from nsqd.core.retention.cursors import Cursor
@@ -20,15 +20,14 @@ from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import Worker
-from shared.topic_config import Durability, TopicConfig
+from tests.nsqd.any_config import any_config, any_headers
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Inbox
 from tests.nsqd.storage.sim_node import SimNode
 
 TOPICS = ("t", "t", "u", "e#ephemeral")
-CHANNELS = ("a", "a", "b", "c", "x#ephemeral")
+CHANNELS = ("work", "work", "b", "c", "x#ephemeral")
 DELAYS = (0, 0, 50, 3000, 90_000)  # ms
-CONFIGS = (TopicConfig(), TopicConfig(Durability.OS, 3600 * SECOND, max_attempts=3), TopicConfig(retention_bytes=3000))
 
 
 def any_limits(random: Random) -> Limits:
@@ -74,7 +73,11 @@ class Anybody:
 
     def publish(self) -> None:
         count = self._random.choice((1, 1, 3, 20))
-        self._topic().publish([b"x" * self._random.choice((0, 7, 700))] * count, 700 * count)
+        topic, bodies = self._topic(), [b"x" * self._random.choice((0, 7, 700))] * count
+        if headers := any_headers(self._random):
+            topic.publish_with(bodies, Attributes(headers))
+        else:
+            topic.publish(bodies, 700 * count)
 
     def publish_deferred(self) -> None:
         self._topic().intake.publish_deferred(b"later", self._now + self._random.choice(DELAYS[2:]) * MS)
@@ -151,7 +154,7 @@ class Anybody:
     def configure(self) -> None:
         topic = self._topic()
         if not topic.ephemeral:
-            topic.configure(self._random.choice(CONFIGS))
+            topic.configure(any_config(self._random))
 
     def set_cursor(self) -> None:
         topic, name = self._topic(), self._random.choice("ab")
@@ -247,7 +250,12 @@ class Anybody:
         delay = random.choice((0, 0, 0, 1, 90))
         due = self._now + delay * SECOND if delay else 0
         bodies = [b"job"] * random.choice((1, 1, 3))
-        tubes.put(worker, bodies, JobOptions(random.choice((0, 5, 2000)), random.choice((1, 30)), delay, due, True))
+        options = JobOptions(random.choice((0, 5, 2000)), random.choice((1, 30)), delay, due, True)
+        try:
+            tubes.put(worker, bodies, options)
+        except TopicFull as full:
+            if full.buries:
+                tubes.put_buried(worker, bodies[0], options)
 
     def reserve(self) -> None:
         worker = self._random.choice(self._workers)

@@ -60,7 +60,8 @@ def world(found: Replay, now: int) -> World:
             counts = job.reserves, job.timeouts, job.releases, job.buries, job.kicks
             if job.state is not JobState.BURIED and not any(counts):  # as a job that was not read from the disk yet
                 due = job.due if job.state is JobState.DELAYED else 0
-                tube.coming[job.ordinal] = JobOptions(job.priority, job.ttr, job.delay, due, False, job.ttl, job.copies)
+                # no put has a ttl here, and that of a message is in its headers until it becomes a job
+                tube.coming[job.ordinal] = JobOptions(job.priority, job.ttr, job.delay, due, False, 0, job.copies)
                 del tube.jobs[job.ordinal]
     return topics
 

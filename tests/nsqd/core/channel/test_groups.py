@@ -136,6 +136,30 @@ def test_what_is_held_back_can_be_listed_finished_emptied_and_delivered_without_
     node.broker.check()
 
 
+def test_a_group_waits_for_all_that_was_in_flight_and_what_came_back_is_in_order_when_the_setting_is_turned_on() -> (
+    None
+):
+    node = filled("a1", "a2", "a3", "a4", "a5", config=TopicConfig())
+    client, inbox = node.subscribe("t", "c", 4)
+    a1, a2, a3, a4 = inbox.take()
+    client.set_ready(0)
+    for one in (a4, a3):
+        client.requeue(one.id, 0, node.now)
+    node.broker.topics["t"].configure(ORDERED)
+    client.set_ready(9)
+    node.turn()
+    client.finish(a1.id)
+    node.turn()
+    assert inbox.take() == []  # a2 is in flight
+    client.finish(a2.id)
+    for number in (3, 4, 5):
+        node.turn()
+        (taken,) = inbox.take()
+        assert taken.body == b"a%d" % number
+        client.finish(taken.id)
+    node.broker.check()
+
+
 def test_a_message_that_ends_before_its_group_is_read_holds_nothing_back() -> None:
     node = filled("a1", "a2", "a3", config=TopicConfig())
     client, inbox = node.subscribe("t", "c", 1)

@@ -1,0 +1,316 @@
+"""The table of docs/reference/settings.md: each setting, as each of its columns says, on a whole node.
+
+A case is a setting, with others that it needs; its effect is tried by consumers of NSQ's kind, and by workers of beanstalkd and
+of Disque on the jobs of the same topic. One who does not know a setting behaves as without it.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsqd.core.limits import TooFewCopies
+from shared.topic_config import SETTINGS, TopicConfig
+from tests.cases import each
+from tests.daemons import OK, Conversation, sized
+from tests.local_node import SECOND, LocalNode
+from tests.nsqd.http.asking import post
+from tests.nsqd.protocols.disque.wire import read_reply, request
+
+TABLE = Path("docs/reference/settings.md").read_text()
+REFUSED = "refused"
+
+
+class Client:
+    """A client of one protocol: NSQ's words to publish and HTTP's to consume."""
+
+    knows_groups = True
+
+    def __init__(self, node: LocalNode) -> None:
+        self.node = node
+        post(node, "/topic/create", topic="t")
+        post(node, "/channel/create", topic="t", channel="c")
+
+    def configure(self, **settings: str | int) -> None:
+        post(self.node, "/topic/config", topic="t", **settings)
+
+    def publish_with(self, body: bytes, **attributes: str) -> None:
+        """Publish a message over HTTP, which may be a job."""
+        post(self.node, "/pub", body, topic="t", **attributes)
+
+    def publish(self, body: bytes) -> str:
+        """Publish in the protocol's own words. Return the first word of the answer."""
+        with Conversation(self.node, b"  V2PUB t\n" + sized(body)) as client:
+            frame = client.frame()
+        return "" if frame == OK else (frame or (0, b"closed"))[1].decode().split()[0]
+
+    def receive(self, most: int = 1) -> list[tuple[Any, str]]:
+        """Return messages with what names each delivery."""
+        found = post(self.node, "/channel/receive", topic="t", channel="c", max=most, timeout="1m").json()["messages"]
+        return [(one["receipt"], one["body"]) for one in found]
+
+    def bodies(self, most: int = 1) -> list[str]:
+        return [body for _, body in self.receive(most)]
+
+    def fail(self, delivery: Any) -> None:
+        post(self.node, "/channel/requeue", topic="t", channel="c", receipt=delivery)
+
+    def finish(self, delivery: Any) -> None:
+        post(self.node, "/channel/finish", topic="t", channel="c", receipt=delivery)
+
+    def buried(self) -> int:
+        return len(self.node.broker.topics["t"].channels["c"].buried)
+
+
+class Beanstalk(Client):
+    """A worker of beanstalkd."""
+
+    knows_groups = False
+
+    def __init__(self, node: LocalNode) -> None:
+        self.node, self._socket = node, node.connect("BEANSTALK")
+        self._answers = self._socket.makefile("rb")
+        self._do(b"use t\r\n")
+        self._do(b"watch t\r\n")
+        post(node, "/topic/create", topic="t")
+
+    def _do(self, command: bytes) -> list[str]:
+        self._socket.sendall(command)
+        return self._answers.readline().decode().split()
+
+    def publish(self, body: bytes) -> str:
+        word = self._do(b"put 65536 0 60 %d\r\n%s\r\n" % (len(body), body))[0]
+        return "" if word == "INSERTED" else word
+
+    def receive(self, most: int = 1) -> list[tuple[Any, str]]:
+        found = []
+        for _ in range(most):
+            word, *rest = self._do(b"reserve-with-timeout 0\r\n")
+            if word == "TIMED_OUT":
+                break
+            found.append((rest[0], self._answers.readline().decode().rstrip()))
+        return found
+
+    def fail(self, delivery: Any) -> None:
+        assert self._do(b"release %s 65536 0\r\n" % delivery.encode())[0] in ("RELEASED", "BURIED")
+
+    def finish(self, delivery: Any) -> None:
+        assert self._do(b"delete %s\r\n" % delivery.encode()) == ["DELETED"]
+
+    def buried(self) -> int:
+        tube = self.node.broker.tubes.tube("t")
+        assert tube is not None
+        return tube.counts().buried
+
+
+class Disque(Beanstalk):
+    """A worker of Disque."""
+
+    def __init__(self, node: LocalNode) -> None:
+        self.node, self._socket = node, node.connect("DISQUE")
+        node.broker.tubes.made("t")
+
+    def _ask(self, *words: bytes | str | int) -> Any:
+        self._socket.sendall(request(*words))
+        said = b""
+        while True:
+            said += self._socket.recv(1 << 16)
+            with suppress(ValueError, AssertionError):  # a part of it
+                return read_reply(said)[0]
+
+    def publish(self, body: bytes) -> str:
+        reply = self._ask("ADDJOB", "t", body, 0)
+        return str(reply)[1:].split()[0] if str(reply).startswith("-") else ""
+
+    def receive(self, most: int = 1) -> list[tuple[Any, str]]:
+        found = self._ask("GETJOB", "NOHANG", "COUNT", most, "FROM", "t") or []
+        return [(job_id, body.decode()) for _, job_id, body in found]
+
+    def fail(self, delivery: Any) -> None:
+        assert self._ask("NACK", delivery) == 1
+
+    def finish(self, delivery: Any) -> None:
+        assert self._ask("ACKJOB", delivery) == 1
+
+
+COLUMNS: tuple[type[Client], ...] = (Client, Beanstalk, Disque)
+
+
+def durability(client: Client) -> None:
+    client.configure(durability="os")
+    topic = client.node.broker.topics["t"]
+    assert topic.marks == (client.node.store.written,)
+    client.configure(durability="always")
+    assert topic.marks == (client.node.store.durable,)
+    assert client.publish(b"x") == ""
+
+
+def replicate(client: Client) -> None:
+    topic = client.node.broker.topics["t"]
+    topic.configure(TopicConfig(replicate=2))  # HTTP refuses what a node alone cannot have
+    with pytest.raises(TooFewCopies):
+        topic.check_open()
+    assert client.publish(b"x") == {Client: "E_PUB_FAILED", Beanstalk: "DRAINING", Disque: "NOREPL"}[type(client)]
+
+
+def retention(client: Client, **settings: str) -> None:
+    client.configure(**settings or {"retention": "1h"})
+    client.publish(b"x")
+    client.finish(client.receive()[0][0])
+    client.node.advance(SECOND)
+    (found,) = client.node.client.get("/topic/read?topic=t").text.splitlines()
+    assert '"body":"x"' in found.replace(" ", "")
+
+
+def retention_bytes(client: Client) -> None:
+    retention(client, retention_bytes="100000")
+
+
+def max_attempts(client: Client, **settings: str) -> None:
+    client.configure(max_attempts=2, **settings)
+    client.publish(b"x")
+    for failures in (1, 2):
+        assert client.buried() == 0
+        ((delivery, _),) = client.receive()
+        client.fail(delivery)
+        assert client.buried() == failures - 1
+
+
+def dead_letter(client: Client) -> None:
+    post(client.node, "/topic/create", topic="dead")
+    max_attempts(client, dead_letter="dead")
+    client.node.advance(2 * SECOND)
+    assert (client.buried(), client.node.broker.topics["dead"].offsets.end) == (
+        (0, 1) if client.knows_groups else (1, 0)
+    )
+
+
+def retry(client: Client) -> None:
+    client.configure(retry="fixed(5s)")
+    client.publish(b"x")
+    client.fail(client.receive()[0][0])
+    client.node.advance(4 * SECOND)
+    assert client.receive() == []
+    client.node.advance(2 * SECOND)
+    assert client.bodies() == ["x"]
+
+
+def concurrency(client: Client) -> None:
+    client.configure(concurrency=1)
+    client.publish(b"1")
+    client.publish(b"2")
+    ((delivery, _),) = client.receive(2)
+    assert client.receive(2) == []
+    client.finish(delivery)
+    assert client.bodies(2) == ["2"]
+
+
+def rate(client: Client) -> None:
+    client.configure(rate=1)
+    for body in (b"1", b"2", b"3"):
+        client.publish(body)
+    client.node.advance(2 * SECOND)
+    assert client.bodies(3) == ["1"]
+    client.node.advance(SECOND)
+    assert client.bodies(3) == ["2"]
+
+
+def group_concurrency(client: Client, **settings: str | int) -> None:
+    client.configure(**settings or {"group_concurrency": 1})
+    for group in ("a", "a", "b"):
+        client.publish_with(group.encode(), group=group)
+    assert client.bodies(3) == (["a", "b"] if client.knows_groups else ["a", "a", "b"])
+
+
+def group_rate(client: Client) -> None:
+    group_concurrency(client, group_rate=1)
+
+
+def fair(client: Client) -> None:
+    client.configure(fair="on")
+    for _ in range(40):
+        client.publish_with(b"a", group="a")
+    client.publish_with(b"b", group="b")
+    assert ("b" in client.bodies(35)) == client.knows_groups
+
+
+def ttl(client: Client, **settings: str) -> None:
+    client.configure(ttl="2s", **settings)
+    client.publish(b"x")
+    client.node.advance(4 * SECOND)
+    assert client.bodies() == ([] if client.knows_groups else ["x"])
+    client.configure(ttl="0s")
+    client.publish_with(b"y", ttl="2s")
+    client.publish_with(b"z", ttl="9s")
+    client.node.advance(4 * SECOND)
+    assert client.bodies(9) == ["z"]
+
+
+def on_expire(client: Client) -> None:
+    ttl(client, on_expire="bury")
+    assert client.buried() == (2 if client.knows_groups else 0)
+
+
+def max_length(client: Client, **settings: str | int) -> None:
+    client.configure(**settings or {"max_length": 1})
+    assert client.publish(b"1") == ""
+    client.node.advance(SECOND // 10)
+    assert client.publish(b"2") == {Client: "E_PUB_FAILED", Beanstalk: "OUT_OF_MEMORY", Disque: "MAXLEN"}[type(client)]
+    assert client.node.client.post("/pub?topic=t", content=b"2").json() == {"message": "TOPIC_FULL"}
+
+
+def max_bytes(client: Client) -> None:
+    max_length(client, max_bytes=10)
+
+
+def overflow(client: Client) -> None:
+    client.configure(max_length=1, overflow="drop-oldest")
+    assert [client.publish(b"1"), client.publish(b"2")] == ["", ""]
+    assert client.bodies(2) == (["2"] if client.knows_groups else ["1", "2"])
+    client.configure(overflow="bury")
+    assert client.publish(b"3") == {Client: "", Beanstalk: "BURIED", Disque: "MAXLEN"}[type(client)]
+    assert client.buried() == (0 if type(client) is Disque else 1)
+
+
+def ordering(client: Client) -> None:
+    group_concurrency(client, ordering="group")
+    client.configure(ordering="priority")
+    client.publish_with(b"usual")
+    client.publish_with(b"urgent", priority="0")
+    found = client.bodies(9)
+    assert (found.index("urgent") < found.index("usual")) == client.knows_groups
+
+
+def on_bury(client: Client) -> None:
+    client.configure(ordering="group", on_bury="hold", max_attempts=1)
+    for body in (b"1", b"2"):
+        client.publish_with(body, group="a")
+    client.fail(client.receive()[0][0])
+    assert client.bodies() == ([] if client.knows_groups else ["2"])
+    assert client.buried() == 1
+
+
+CELLS: tuple[Callable[[Client], None], ...] = (
+    durability, retention, retention_bytes, replicate, max_attempts, retry, concurrency, rate, group_concurrency,
+    group_rate, fair, ttl, on_expire, max_length, max_bytes, overflow, ordering, on_bury, dead_letter,
+)  # fmt: skip
+
+
+@each("column", COLUMNS)
+@each("cell", CELLS)
+def test_a_cell_of_the_table(column: type[Client], cell: Callable[[Client], None]) -> None:
+    node = LocalNode()
+    cell(column(node))
+    node.broker.check()
+
+
+def test_each_setting_has_a_row_and_cells() -> None:
+    rows = [line for line in TABLE.splitlines() if line.startswith("| `")]
+    assert {cell.__name__ for cell in CELLS} == SETTINGS.keys()
+    assert all(line.count(" | ") == len(COLUMNS) for line in rows)
+    names = [line.split(" | ")[0] for line in rows]
+    assert {
+        name for name in SETTINGS if any(f"`{name}`" in row or f"`{name}=" in row for row in names)
+    } == SETTINGS.keys()
