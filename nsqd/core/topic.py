@@ -86,7 +86,7 @@ class Topic:
 
         The topic must be neither paused nor starting. Returns how many of the first messages are duplicates.
         """
-        self._admit_to_batch(bodies, attributes, False)
+        self.admit_to_batch(bodies, attributes, False)
         if attributes.while_pending:
             found = self.publish_unless_pending(attributes.key, lambda: self._publish_to(only, bodies, attributes))
             return 1 if found is None else found
@@ -106,7 +106,7 @@ class Topic:
     def publish_with(self, bodies: list[bytes], attributes: Attributes, due: int = 0) -> int:
         """Take messages as `Intake.publish_with` does, or one message whose key is unique while it is pending."""
 
-        held = self._admit_to_batch(bodies, attributes, not due) if attributes.headers else None
+        held = self.admit_to_batch(bodies, attributes, not due) if attributes.headers else None
         if held is not None:
             return held
         if not attributes.while_pending:
@@ -114,7 +114,7 @@ class Topic:
         found = self.publish_unless_pending(attributes.key, lambda: self.intake.publish_with(bodies, attributes, due))
         return 1 if found is None else found
 
-    def _admit_to_batch(self, bodies: list[bytes], attributes: Attributes, may_wait: bool) -> int | None:
+    def admit_to_batch(self, bodies: list[bytes], attributes: Attributes, may_wait: bool) -> int | None:
         """Return None if the messages are to be published now; else a batch keeps them (Batches.admit). Raises BatchRefused."""
         wall = self.context.agenda.wall // SECOND
         held = self.context.batches.admit(self.name, bodies, attributes, may_wait, wall)
