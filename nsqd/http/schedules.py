@@ -12,9 +12,10 @@ X-Nsq-Header-NAME as /pub does. Every change is durable before the answer, which
 could not be written: the change holds, and the node tries again to write it. To add a schedule needs PUBLISH, too.
 
     {"topic": "t", "name": "n", "cron": "30 6 * * MON", "timezone": "Europe/Berlin", "missed": "once", "paused": false,
-     "next": S, "body_size": 12, "headers": {}}
+     "next": S, "last": S, "body_size": 12, "headers": {}}
 
-`next` is the next tick, in s since the epoch; 0: the schedule is paused. `every` and `at` are shown as they are given. The list
+`next` is the next tick, in s since the epoch; 0: the schedule is paused. `last` is the last one that was published or skipped
+since the schedule was added or unpaused; 0: none was. `every` and `at` are shown as they are given. The list
 is sorted by topic and name; its `after` is the place of the next page, "" on the last one.
 
 400 INVALID_BATCH for the headers `batch` and `after`; INVALID_ARG_CRON also for an expression that matches no day of the next
@@ -136,10 +137,7 @@ class ScheduleRoutes:
 
     async def show(self, request: Request, topic: str, name: str, body: bool) -> Response:
         """Answer one schedule as a JSON object, with its body if that is asked for."""
-        schedules = self._node.schedules
-        found = await self._node.bridge.observe(
-            lambda: (self._existing(topic, name), schedules.next_tick((topic, name)))
-        )
+        found = await self._node.bridge.observe(lambda: (self._existing(topic, name), *self._ticks((topic, name))))
         return json_response(_describe(*found, with_body=body))
 
     async def list(self, request: Request, topic: str, limit: int, after: str) -> Response:
@@ -150,8 +148,8 @@ class ScheduleRoutes:
         page = nsmallest(limit + 1, (key for key in keys if key > first))
         following = "/".join(page[limit - 1]) if len(page) > limit else ""
 
-        def find() -> list[tuple[Schedule, int]]:
-            return [(schedules.known[key], schedules.next_tick(key)) for key in page[:limit] if key in schedules.known]
+        def find() -> list[tuple[Schedule, int, int]]:
+            return [(schedules.known[key], *self._ticks(key)) for key in page[:limit] if key in schedules.known]
 
         found = [_describe(*one) for one in await bridge.observe(find)]
         return json_response({"schedules": found, "count": len(keys), "after": following})
@@ -171,6 +169,9 @@ class ScheduleRoutes:
         if not all(results):
             raise HttpError(503, "SCHEDULES_NOT_WRITTEN")
         return empty_response()
+
+    def _ticks(self, key: Key) -> tuple[int, int]:
+        return self._node.schedules.next_tick(key), self._node.schedules.last_tick(key)
 
     def _now(self) -> int:
         return self._node.broker.wall // SECOND
@@ -214,7 +215,7 @@ def _due(recurrence: Recurrence, now: int, error: str) -> Recurrence:
     return recurrence
 
 
-def _describe(schedule: Schedule, following: int, with_body: bool = False) -> dict[str, Any]:
+def _describe(schedule: Schedule, following: int, last: int, with_body: bool = False) -> dict[str, Any]:
     found = {
         "topic": schedule.topic,
         "name": schedule.name,
@@ -222,6 +223,7 @@ def _describe(schedule: Schedule, following: int, with_body: bool = False) -> di
         "missed": schedule.missed.value,
         "paused": schedule.paused,
         "next": following,
+        "last": last,
         "body_size": len(schedule.body),
         "headers": dict(schedule.headers),
     }
