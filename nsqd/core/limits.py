@@ -44,6 +44,10 @@ class TopicFull(TooMany):
     """A topic has as many messages as its setting max_length allows, and refuses more."""
 
 
+class HeaderRefused(TooMany):
+    """A header of a message asks for something that is refused. The text is the reason, such as BATCH_DONE."""
+
+
 MAY_BE_DELIVERED = "NOREPL_MAY_BE_DELIVERED"  # how HTTP names a publish whose copies did not come in time
 
 

@@ -36,6 +36,7 @@ from starlette.responses import Response
 
 from nsqd.core.batches.table import names_in
 from nsqd.core.message.attributes import Attributes
+from nsqd.core.message.deliver_at import LONGEST, read_time
 from nsqd.core.scheduling.recurrence import At, Every, Recurrence, find_zone, read_cron
 from nsqd.core.scheduling.schedules import Key, Missed, Schedule
 from nsqd.http.arguments import ANY_TOPIC, TOPIC, topic_to_publish_to
@@ -50,16 +51,12 @@ from shared.values import SECOND, format_duration
 
 LIMIT, MOST = 100, 1000  # schedules in an answer: without `limit`, and at most
 MOST_BYTES = 64 << 20  # of the bodies and headers of all schedules, which are in memory and in one file
-LONGEST = 3660 * 24 * 3600  # s: ten years
 NAME = legal_name("name")
 
 
 def _read_at(text: str) -> int:
     """Return the time in s since the epoch, rounded up. Raises ValueError."""
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None or not 1970 < moment.year < 9999:
-        raise ValueError("expected a time with an offset")
-    return ceil(moment.timestamp())
+    return ceil(read_time(text))
 
 
 WHEN = (

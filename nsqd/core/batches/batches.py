@@ -25,7 +25,7 @@ from nsqd.core.batches.table import (
     pack_follow_up,
     pack_followed,
 )
-from nsqd.core.limits import TooMany
+from nsqd.core.limits import HeaderRefused
 from nsqd.core.message.attributes import Attributes, is_word
 from nsqd.core.records import RecordKind
 from nsqd.core.sequence.journal import TopicJournal
@@ -43,7 +43,7 @@ MOST_OPEN = 7 * 24 * 3600  # s after the last member, when an open batch is clos
 KEPT = 24 * 3600  # s for which a done batch is remembered
 
 
-class BatchRefused(TooMany):
+class BatchRefused(HeaderRefused):
     """A publish or a request names a batch in a way that is refused. The text is the reason, such as BATCH_DONE."""
 
 
