@@ -16,13 +16,14 @@ from admin.nodes.merge import fields
 from admin.times import age_element, clock_element, is_old, moment, moment_element, second_element
 from penstock.protocol.names import is_valid_name
 from shared.json_fields import JsonObject, number, objects, text
-from shared.values import whole_number
+from shared.values import SECOND, whole_number
 
 PAGE = 100  # topics on a page
 MOST_WHOLE = 999_999_999  # of a number in a query or a form, such as the number of a page
 MOST_TEXT, MOST_HEX = 64 * 1024, 4096  # bytes of a body that are shown, and of those in hex
 MOST_HEADERS = 1000  # headers shown of a message
 MOST_CURSORS = 1000  # cursors shown of a node
+MOST_SCHEDULES = 1000  # schedules shown of a node
 LONGEST_JOB_ID = 40  # characters of an id of Disque
 MOST_TALKERS = 10  # identities shown of a node
 UNKNOWN = "-"
@@ -324,6 +325,26 @@ def reader_rows(data: Mapping[str, list[JsonObject]], topic: str) -> list[JsonOb
         for one in cursors[:MOST_CURSORS]
     ]  # fmt: skip
     return sorted(rows, key=lambda row: (-row["lag"], row["topic"], row["name"], row["node"]))
+
+
+def schedule_rows(data: Mapping[str, list[JsonObject]]) -> list[JsonObject]:
+    """Return rows of schedules, by topic and name. `data` is by node. Times are ns since the epoch; 0: none."""
+    rows = [
+        {
+            "topic": text(one.get("topic")), "name": text(one.get("name")), "node": node, "when": _when(one),
+            "next": 0 if one.get("paused") else number(one.get("next")) * SECOND,
+            "last": number(one.get("last")) * SECOND, "missed": text(one.get("missed")),
+        }
+        for node, schedules in data.items()
+        for one in schedules[:MOST_SCHEDULES]
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: (row["topic"], row["name"], row["node"]))
+
+
+def _when(schedule: JsonObject) -> str:
+    if schedule.get("every"):
+        return f"every {text(schedule['every'])}"
+    return text(schedule.get("at")) or f"{text(schedule.get('cron'))} {text(schedule.get('timezone'))}".strip()
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,12 @@ READERS: Table[JsonObject] = Table((
     *_columns(_item, offset="Offset", lag="Lag", gone="Lost"), Column("hold", "Hold", lambda row: row["hold"] or None),
     Column("updated", "Last updated", lambda row: age_of(row["updated"])),
 ), "readers", "lag")  # fmt: skip
+SCHEDULES: Table[JsonObject] = Table(
+    _columns(
+        _item, is_text=True, name="Schedule", topic="Topic", node="Node", when="When", next="Next run", last="Last run",
+        missed="Missed runs",
+    ), "schedules",
+)  # fmt: skip
 PUBLISHERS: Table[Publisher] = Table((
     *_columns(attrgetter, is_text=True, client="Client", identity="Identity", user_agent="Program", node="Node"),
     *_columns(attrgetter, rate="Published/s", messages="Published"),

@@ -1,4 +1,4 @@
-"""The pages of nodes: the list of all, one node, the cluster, storage, readers with cursors, and nsqlookupd."""
+"""The pages of nodes: the list of all, one node, the cluster, storage, readers with cursors, schedules, and nsqlookupd."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ from admin.nodes.queries import SELDOM
 from admin.nodes.upstreams import UpstreamError
 from admin.nodes.views import (
     MOST_CURSORS,
+    MOST_SCHEDULES,
     MOST_TALKERS,
     age,
     count,
     page_of,
     rate,
     reader_rows,
+    schedule_rows,
     size,
     top_talkers,
     whole,
@@ -85,7 +87,7 @@ class NodePages:
         """Return the view function of each path."""
         return {
             "/nodes": self.nodes, "/nodes/{node}": self.node, "/cluster": self.cluster, "/storage": self.storage,
-            "/readers": self.readers, "/lookup": self.lookup,
+            "/readers": self.readers, "/schedules": self.schedules, "/lookup": self.lookup,
         }  # fmt: skip
 
     async def nodes(self, request: Request) -> Fields:
@@ -271,6 +273,14 @@ class NodePages:
         rows = reader_rows({node: objects(one.get("cursors")) for node, one in gathered.answers.items()}, "")
         rows = tables.READERS.sorted((row for row in rows if who.sees(row["topic"])), asked)
         return {"page_of": "readers", "title": "Readers", "rows": rows, "errors": gathered.errors, "table": rows}
+
+    async def schedules(self, request: Request) -> Fields:
+        queries, asked, who = self.site.queries, query(request), who_asks(request)
+        arguments = {"limit": str(MOST_SCHEDULES)} | ({"after": asked["after"]} if asked.get("after") else {})
+        gathered = await queries.ask_nodes(await queries.all_penstock_nodes(), "/schedules", arguments)
+        rows = schedule_rows({node: objects(one.get("schedules")) for node, one in gathered.answers.items()})
+        rows = tables.SCHEDULES.sorted((row for row in rows if who.sees(row["topic"])), asked)
+        return {"page_of": "schedules", "title": "Schedules", "rows": rows, "errors": gathered.errors, "table": rows}
 
     async def lookup(self, request: Request) -> Fields:
         queries, lookupds, who = self.site.queries, self.site.settings.lookupds, who_asks(request)

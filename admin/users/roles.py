@@ -58,7 +58,7 @@ _ROUTES = (  # the rights, and the routes that need them
     # Pages
     (_any_topic(Verb.STATS), "GET /, GET /topics, GET /names, GET /nodes, GET /nodes/{node}, GET /cluster, GET /storage"),
     (_any_topic(Verb.STATS), "GET /readers, GET /tubes, GET /lookup, GET /alarms, GET /alarms/rules, GET /api/alarms"),
-    (_any_topic(Verb.STATS), "GET /runbooks/{folder}/{page}"),
+    (_any_topic(Verb.STATS), "GET /schedules, GET /runbooks/{folder}/{page}"),
     (_path(Verb.STATS), "GET /topics/{topic}, GET /topics/{topic}/{channel}, GET /configuration/{topic}, GET /history/{topic}"),
     (_path(Verb.STATS), "GET /series/{topic}, GET /series/{topic}/{channel}"),
     (_all(Verb.STATS), "GET /history, GET /counter, GET /health, GET /metrics"),

@@ -14,14 +14,16 @@ import pwd
 import random
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import trio
 
 from nsqd.core.broker import Broker
 from nsqd.core.message.ids import IdSource
 from nsqd.core.registry import Change
+from nsqd.core.sequence.mark import Mark
 from nsqd.net.promised import HttpReplies
 from nsqd.net.reactor import Reactor
 from nsqd.options import NsqdOptions
@@ -32,6 +34,7 @@ from nsqd.storage.directory import DataDirectory, DirectoryError
 from nsqd.storage.log.opening import SMALLEST_SEGMENT
 from nsqd.storage.log.writer import SEGMENT_SIZE
 from nsqd.storage.memory import MemoryStore
+from nsqd.tasks.batch_task import BatchTask
 from nsqd.tasks.pause_expiry import end_pauses
 from shared.log import configure, log
 from shared.process.daemon import TooFewFilesError, raise_file_limit
@@ -226,6 +229,7 @@ async def _run(flags: Flags, listener: Listener, directory: DataDirectory | None
             reactor.listen(listener.socket, front_end.make_peer)
             log.info("listening on %s", listener.address)
             nursery.start_soon(reactor.run)
+            nursery.start_soon(BatchTask(broker, partial(_when_sent, reactor), reactor.wake).run)
             if opened is not None:
                 opened.wake.reactor = reactor
                 nursery.start_soon(sync_by_time, options, opened.log, reactor.wake)
@@ -237,6 +241,10 @@ async def _run(flags: Flags, listener: Listener, directory: DataDirectory | None
     if opened is not None:
         opened.log.close()
     return number
+
+
+def _when_sent(reactor: Reactor, marks: tuple[Mark, ...], then: Callable[[], None]) -> None:
+    reactor.when_sent(marks, HttpReplies(then, lambda: None))
 
 
 def _in_memory(options: NsqdOptions) -> Broker:

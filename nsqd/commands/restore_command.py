@@ -3,10 +3,10 @@
 BACKUP is a directory that `penstock backup` has made, a plain copy of the data directory of a stopped nsqd, or a replica. It is
 only read. DIR must not exist; it is written to DIR.partial, synced, and renamed in the end. Start nsqd with it as -data-path.
 
-The new directory has all messages, channels and cursors of the backup, and a log with an id of its own, which names the old
-one as its parent: offsets of the lost log up to the end of the backup stay valid. Logs that the node had promoted are left
-out, and named: each is restored by itself, for another node. Message ids continue above every id that the lost node may have
-issued. The members of a cluster that the directory lists are left out: start nsqd with -cluster-peer.
+The new directory has all messages, channels, cursors and schedules of the backup, and a log with an id of its own, which names
+the old one as its parent: offsets of the lost log up to the end of the backup stay valid. Logs that the node had promoted are
+left out, and named: each is restored by itself, for another node. Message ids continue above every id that the lost node may
+have issued. The members of a cluster that the directory lists are left out: start nsqd with -cluster-peer.
 
 With --node, the new directory is that of another node. The messages keep their ids. So in a cluster the node is refused while
 the node with the number under which they were issued has messages with those ids, too.
@@ -29,7 +29,8 @@ from nsqd.cluster.replication.manifest import ManifestError
 from nsqd.commands.import_command import node_number
 from nsqd.commands.verify import log_of
 from nsqd.core.message.ids import ClockError, first_of_new_log
-from nsqd.storage.directory import FILE, DataDirectory, DirectoryError, Metadata
+from nsqd.core.retention.backup import METADATA, SCHEDULES, TICKS
+from nsqd.storage.directory import DataDirectory, DirectoryError, Metadata
 from nsqd.storage.log.disk import Disk, RealDisk
 from nsqd.storage.log.restore import Restored, restore
 from nsqd.storage.log.segments import LogError
@@ -98,8 +99,9 @@ def _restore(backup: DataDirectory, partial: Path, node: int | None, force: bool
     partial.mkdir(mode=0o700)
     restored = _write_log(source, partial, node, wall, metadata, facts)
     _write_facts(partial, facts)
-    if (backup.path / FILE).exists():
-        replace_file(partial / FILE, (backup.path / FILE).read_bytes())
+    for name in (METADATA, SCHEDULES, TICKS):
+        if (backup.path / name).exists():
+            replace_file(partial / name, (backup.path / name).read_bytes())
     sync_directory(partial)
     return findings, restored
 

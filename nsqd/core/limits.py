@@ -46,6 +46,10 @@ class TopicFull(TooMany):
     buries = False
 
 
+class HeaderRefused(TooMany):
+    """A header of a message asks for something that is refused. The text is the reason, such as BATCH_DONE."""
+
+
 MAY_BE_DELIVERED = "NOREPL_MAY_BE_DELIVERED"  # how HTTP names a publish whose copies did not come in time
 
 

@@ -9,15 +9,17 @@ See docs/contributing/design/channel.md#positions.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Protocol, cast
 
 from nsqd.core.batches.batches import MemberState
 from nsqd.core.batches.table import MARK
 from nsqd.core.channel.channel import Channel
 from nsqd.core.distribution import Distribution, R
-from nsqd.core.limits import TooFewCopies, TopicFull
+from nsqd.core.limits import HeaderRefused, TooFewCopies, TopicFull
 from nsqd.core.measurement.outcomes import Producers
-from nsqd.core.message.attributes import NONE, Attributes, may_have_ttl
+from nsqd.core.message.attributes import NONE, Attributes, is_word, may_have_ttl
+from nsqd.core.message.deliver_at import delay_of
 from nsqd.core.node_context import NodeContext
 from nsqd.core.reader import Parts, ReaderKind
 from nsqd.core.retention.cursors import Cursor
@@ -28,6 +30,7 @@ from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.pause import Pause
+from penstock.protocol.headers import UNIQUE
 from penstock.protocol.names import is_ephemeral, is_valid_name
 from shared.topic_config import Overflow, TopicConfig
 from shared.values import SECOND
@@ -86,7 +89,10 @@ class Topic:
 
         The topic must be neither paused nor starting. Returns how many of the first messages are duplicates.
         """
-        self._admit_to_batch(bodies, attributes, False)
+        if attributes.headers:
+            self._due(attributes, 1)
+            attributes = _unique(attributes, len(bodies))
+            self.admit_to_batch(bodies, attributes, False)
         if attributes.while_pending:
             found = self.publish_unless_pending(attributes.key, lambda: self._publish_to(only, bodies, attributes))
             return 1 if found is None else found
@@ -104,17 +110,32 @@ class Topic:
         return 0
 
     def publish_with(self, bodies: list[bytes], attributes: Attributes, due: int = 0) -> int:
-        """Take messages as `Intake.publish_with` does, or one message whose key is unique while it is pending."""
+        """Take messages as `Intake.publish_with` does, or one message whose key is unique while it is pending.
 
-        held = self._admit_to_batch(bodies, attributes, not due) if attributes.headers else None
-        if held is not None:
-            return held
+        The headers may name batches, the time of the delivery, or such a key. Raises HeaderRefused.
+        """
+        if attributes.headers:
+            due, attributes = self._due(attributes, due), _unique(attributes, len(bodies))
+            held = self.admit_to_batch(bodies, attributes, not due)
+            if held is not None:
+                return held
         if not attributes.while_pending:
             return self.intake.publish_with(bodies, attributes, due)
         found = self.publish_unless_pending(attributes.key, lambda: self.intake.publish_with(bodies, attributes, due))
         return 1 if found is None else found
 
-    def _admit_to_batch(self, bodies: list[bytes], attributes: Attributes, may_wait: bool) -> int | None:
+    def _due(self, attributes: Attributes, due: int) -> int:
+        """Return when messages are due that have these headers, or else `due`; 0: at once. Raises HeaderRefused."""
+        agenda = self.context.agenda
+        try:
+            delay = delay_of(attributes.headers, agenda.wall)
+        except ValueError:
+            raise HeaderRefused("INVALID_DELIVER_AT") from None
+        if delay and due:
+            raise HeaderRefused("INVALID_DELIVER_AT")
+        return agenda.now + delay if delay else due
+
+    def admit_to_batch(self, bodies: list[bytes], attributes: Attributes, may_wait: bool) -> int | None:
         """Return None if the messages are to be published now; else a batch keeps them (Batches.admit). Raises BatchRefused."""
         wall = self.context.agenda.wall // SECOND
         held = self.context.batches.admit(self.name, bodies, attributes, may_wait, wall)
@@ -463,3 +484,13 @@ class Topic:
     def __repr__(self) -> str:
         state = " paused" if self.paused else " starting" if self.starting else ""
         return f"<Topic {self.name}{state}: {self.offsets!r}, {len(self.readers)} readers>"
+
+
+def _unique(attributes: Attributes, count: int) -> Attributes:
+    """Return the attributes of `count` messages, with the key in their header `unique`, if any. Raises HeaderRefused."""
+    key = next((value for name, value in attributes.headers if name == UNIQUE), None)
+    if key is None:
+        return attributes
+    if attributes.key or count != 1 or not is_word(key):
+        raise HeaderRefused("INVALID_UNIQUE")
+    return replace(attributes, key=key, producer="", sequence=0, while_pending=True)

@@ -390,9 +390,10 @@ class Tubes:
     def put_unique(self, worker: Worker, body: bytes, options: JobOptions, identity: Attributes) -> int:
         """Put a job into the tube that the worker uses, unless the topic remembers one with the key of this identity.
 
-        Returns the job's client id, or 0 if none was put. Raises TooMany.
+        It may name a batch, too. Returns the job's client id, or 0 if none was put. Raises TooMany.
         """
         topic = self._topic(worker.using)
+        topic.admit_to_batch([body], identity, False)
         if identity.while_pending:
             found = topic.publish_unless_pending(identity.key, lambda: topic.intake.put([body], options, identity))
         else:

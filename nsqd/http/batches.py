@@ -27,6 +27,7 @@ from starlette.responses import Response
 
 from nsqd.core.batches.batches import Batches, BatchRefused, MemberState, outcome_of
 from nsqd.core.batches.table import BatchState, NamedBatch
+from nsqd.core.limits import HeaderRefused
 from nsqd.http.arguments import require
 from nsqd.http.node import Node
 from shared.auth.verbs import Verb
@@ -43,8 +44,8 @@ STATUS = {"BATCH_NOT_FOUND": 404, "BATCH_DONE": 409, "BATCH_CYCLE": 409, "TOO_MA
           "BATCH_TOO_LARGE": 503}  # fmt: skip
 
 
-def refused_batch(refused: BatchRefused) -> HttpError:
-    """Return the answer to a request that names a batch, and is refused."""
+def refused_header(refused: HeaderRefused) -> HttpError:
+    """Return the answer to a publish that is refused for its headers, or to a request about a batch."""
     return HttpError(STATUS.get(str(refused), 400), str(refused))
 
 
@@ -74,7 +75,7 @@ class BatchRoutes:
             try:
                 self._batches.close(batch, self._node.broker.wall // SECOND)
             except BatchRefused as refused:
-                raise refused_batch(refused) from None
+                raise refused_header(refused) from None
 
         await self._node.until_started()
         await self._node.bridge.call(act)

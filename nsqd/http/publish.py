@@ -8,13 +8,15 @@ In addition to NSQ's arguments both take the following, for all messages of the 
     ttl=T                        the same as the header `ttl`: not delivered later than T (30s, 1h30m) after the publish
     key=K                        not published again under the same key (/mpub: all of them together)
     producer=P&sequence=N        not published again if P has published N already; the messages of /mpub are N, N+1, ...
+    deliver_at=TIME              the same as the header `deliver-at`: not delivered before that time, such as
+                                 2030-01-01T00:00:00Z, which is at most ten years ahead; not with defer or channel
     batch=B                      the same as the header `batch`: the messages are members of a batch (batches.py)
     after=B                      the same as the header `after`: the node keeps the messages, and publishes each when that batch
                                  is done, with the headers after-finished and after-buried; not with producer, unique, channel
                                  or defer
     unique=pending               with a key, /pub only: not published while a message that was published so under the same key
                                  is pending (Topic.pending_id), instead of for some time; the answer's X-Nsq-Message-Id is
-                                 the id of that message then
+                                 the id of that message then. The header `unique: K` does the same, without an id
     channel=C                    for this channel alone: the topic's others never see them. 404 CHANNEL_NOT_FOUND if it does
                                  not exist, 409 TOPIC_PAUSED while the topic holds messages back; not with defer
 
@@ -23,10 +25,10 @@ was published before, or that an ephemeral topic had no room for, has none.
 
 A repeated message is answered as the first one was, once that is as durable as the topic promises, and X-Nsq-Duplicates
 counts the request's messages that were repeated. 400 for INVALID_KEY, INVALID_GROUP, INVALID_PRIORITY, INVALID_TTL,
-INVALID_PRODUCER, INVALID_SEQUENCE, INVALID_BATCH, INVALID_AFTER, INVALID_HEADER, TOO_MANY_HEADERS. 404 BATCH_NOT_FOUND for
-`after`; 409 BATCH_DONE for a member that comes too late, BATCH_CYCLE for messages of a batch that would wait for itself. 503
-TOO_MANY_BATCHES, BATCH_TOO_LARGE, TOO_MANY_FOLLOW_UPS, DRAINING while the node drains (drain.py), DISK_FULL and the reason
-while it cannot write to its disk.
+INVALID_PRODUCER, INVALID_SEQUENCE, INVALID_BATCH, INVALID_AFTER, INVALID_DELIVER_AT, INVALID_UNIQUE, INVALID_HEADER,
+TOO_MANY_HEADERS. 404 BATCH_NOT_FOUND for `after`; 409 BATCH_DONE for a member that comes too late, BATCH_CYCLE for messages of a
+batch that would wait for itself. 503 TOO_MANY_BATCHES, BATCH_TOO_LARGE, TOO_MANY_FOLLOW_UPS, DRAINING while the node drains
+(drain.py), DISK_FULL and the reason while it cannot write to its disk.
 
 See docs/contributing/design/nsq-http.md#publishing.
 """
@@ -40,11 +42,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from nsqd.core.batches.batches import BatchRefused
-from nsqd.core.limits import TooFewCopies
+from nsqd.core.limits import HeaderRefused, TooFewCopies
 from nsqd.core.message.attributes import MOST_SEQUENCE, MOST_WORD, NONE, Attributes, is_word, read_ttl
 from nsqd.http.arguments import TOPIC, check_open, existing_channel, topic_to_publish_to
-from nsqd.http.batches import refused_batch
+from nsqd.http.batches import refused_header
 from nsqd.http.node import Node
 from nsqd.protocols.nsq.batch import MpubBatch
 from nsqd.protocols.nsq.commands import INT32
@@ -52,6 +53,7 @@ from nsqd.protocols.nsq.fast import equal_bodies
 from penstock.protocol.headers import (
     AFTER,
     BATCH,
+    DELIVER_AT,
     GROUP,
     MOST_PRIORITY,
     PRIORITY,
@@ -120,6 +122,7 @@ _ATTRIBUTES = (
     Argument("ttl", _ttl, None, "a duration such as 30s or 1h30m", "INVALID_TTL"),
     any_text("batch", None),
     any_text("after", None),
+    any_text("deliver_at", None),
 )
 
 _UNIQUE = choice("unique", {"pending": True}, False)
@@ -236,8 +239,8 @@ class Publishing:
         def act() -> tuple[T, bool]:
             try:
                 result = publish()
-            except BatchRefused as refused:
-                raise refused_batch(refused) from None
+            except HeaderRefused as refused:
+                raise refused_header(refused) from None
             topic = self._node.broker.topics.get(name)
             return result, topic is not None and topic.starting
 
@@ -415,9 +418,10 @@ def _attributes(
     ttl: str | None,
     batch: str | None,
     after: str | None,
+    deliver_at: str | None,
 ) -> Attributes:
     """Return the attributes that a request gives its messages. Raises HttpError 400."""
-    named = {GROUP: group, PRIORITY: priority, TTL: ttl, BATCH: batch, AFTER: after}
+    named = {GROUP: group, PRIORITY: priority, TTL: ttl, BATCH: batch, AFTER: after, DELIVER_AT: deliver_at}
     more = tuple((name, str(value)) for name, value in named.items() if value is not None)
     if more:
         headers = _checked((*headers, *more))

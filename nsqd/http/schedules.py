@@ -12,9 +12,10 @@ X-Nsq-Header-NAME as /pub does. Every change is durable before the answer, which
 could not be written: the change holds, and the node tries again to write it. To add a schedule needs PUBLISH, too.
 
     {"topic": "t", "name": "n", "cron": "30 6 * * MON", "timezone": "Europe/Berlin", "missed": "once", "paused": false,
-     "next": S, "body_size": 12, "headers": {}}
+     "next": S, "last": S, "body_size": 12, "headers": {}}
 
-`next` is the next tick, in s since the epoch; 0: the schedule is paused. `every` and `at` are shown as they are given. The list
+`next` is the next tick, in s since the epoch; 0: the schedule is paused. `last` is the last one that was published or skipped
+since the schedule was added or unpaused; 0: none was. `every` and `at` are shown as they are given. The list
 is sorted by topic and name; its `after` is the place of the next page, "" on the last one.
 
 400 INVALID_BATCH for the headers `batch` and `after`; INVALID_ARG_CRON also for an expression that matches no day of the next
@@ -35,6 +36,7 @@ from starlette.responses import Response
 
 from nsqd.core.batches.table import names_in
 from nsqd.core.message.attributes import Attributes
+from nsqd.core.message.deliver_at import LONGEST, read_time
 from nsqd.core.scheduling.recurrence import At, Every, Recurrence, find_zone, read_cron
 from nsqd.core.scheduling.schedules import Key, Missed, Schedule
 from nsqd.http.arguments import ANY_TOPIC, TOPIC, topic_to_publish_to
@@ -49,16 +51,12 @@ from shared.values import SECOND, format_duration
 
 LIMIT, MOST = 100, 1000  # schedules in an answer: without `limit`, and at most
 MOST_BYTES = 64 << 20  # of the bodies and headers of all schedules, which are in memory and in one file
-LONGEST = 3660 * 24 * 3600  # s: ten years
 NAME = legal_name("name")
 
 
 def _read_at(text: str) -> int:
     """Return the time in s since the epoch, rounded up. Raises ValueError."""
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None or not 1970 < moment.year < 9999:
-        raise ValueError("expected a time with an offset")
-    return ceil(moment.timestamp())
+    return ceil(read_time(text))
 
 
 WHEN = (
@@ -136,10 +134,7 @@ class ScheduleRoutes:
 
     async def show(self, request: Request, topic: str, name: str, body: bool) -> Response:
         """Answer one schedule as a JSON object, with its body if that is asked for."""
-        schedules = self._node.schedules
-        found = await self._node.bridge.observe(
-            lambda: (self._existing(topic, name), schedules.next_tick((topic, name)))
-        )
+        found = await self._node.bridge.observe(lambda: (self._existing(topic, name), *self._ticks((topic, name))))
         return json_response(_describe(*found, with_body=body))
 
     async def list(self, request: Request, topic: str, limit: int, after: str) -> Response:
@@ -150,8 +145,8 @@ class ScheduleRoutes:
         page = nsmallest(limit + 1, (key for key in keys if key > first))
         following = "/".join(page[limit - 1]) if len(page) > limit else ""
 
-        def find() -> list[tuple[Schedule, int]]:
-            return [(schedules.known[key], schedules.next_tick(key)) for key in page[:limit] if key in schedules.known]
+        def find() -> list[tuple[Schedule, int, int]]:
+            return [(schedules.known[key], *self._ticks(key)) for key in page[:limit] if key in schedules.known]
 
         found = [_describe(*one) for one in await bridge.observe(find)]
         return json_response({"schedules": found, "count": len(keys), "after": following})
@@ -171,6 +166,9 @@ class ScheduleRoutes:
         if not all(results):
             raise HttpError(503, "SCHEDULES_NOT_WRITTEN")
         return empty_response()
+
+    def _ticks(self, key: Key) -> tuple[int, int]:
+        return self._node.schedules.next_tick(key), self._node.schedules.last_tick(key)
 
     def _now(self) -> int:
         return self._node.broker.wall // SECOND
@@ -214,7 +212,7 @@ def _due(recurrence: Recurrence, now: int, error: str) -> Recurrence:
     return recurrence
 
 
-def _describe(schedule: Schedule, following: int, with_body: bool = False) -> dict[str, Any]:
+def _describe(schedule: Schedule, following: int, last: int, with_body: bool = False) -> dict[str, Any]:
     found = {
         "topic": schedule.topic,
         "name": schedule.name,
@@ -222,6 +220,7 @@ def _describe(schedule: Schedule, following: int, with_body: bool = False) -> di
         "missed": schedule.missed.value,
         "paused": schedule.paused,
         "next": following,
+        "last": last,
         "body_size": len(schedule.body),
         "headers": dict(schedule.headers),
     }

@@ -156,7 +156,8 @@ class MemoryStore:
     def commit(self) -> tuple[Promise, ...]:
         return ()
 
-    def record(self, kind: int, content: bytes) -> None: ...
+    def record(self, kind: int, content: bytes) -> tuple[Mark, ...]:
+        return ()
 
     def topic(self, number: int, name: str) -> MemoryTopic:
         return MemoryTopic(Sequence())

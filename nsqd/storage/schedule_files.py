@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from nsqd.core.retention.backup import SCHEDULES, TICKS
 from nsqd.core.scheduling.recurrence import pack_recurrence, unpack_recurrence
 from nsqd.core.scheduling.schedules import Key, Missed, Schedule
 from nsqd.storage.directory import DirectoryError
@@ -17,8 +18,6 @@ from shared.files import replace_file
 from shared.sealed_json import seal, unseal
 
 T = TypeVar("T")
-
-SCHEDULES, TICKS = "schedules.json", "schedule_ticks.json"
 
 
 class ScheduleFiles:

@@ -16,6 +16,7 @@ from nsqd.core.sequence.mark import Mark
 from nsqd.tasks.schedule_task import WhenSent
 
 EVERY = 0.2  # s
+IDLE = 1.0  # s, while the node has no batch
 LOOKED_AT = 500  # batches and members each time: less than a millisecond
 AT_ONCE = 100  # follow-ups each time
 
@@ -29,8 +30,9 @@ class BatchTask:
 
     async def run(self) -> None:
         """Work until cancelled."""
+        batches = self._broker.context.batches
         while True:
-            await trio.sleep(EVERY)
+            await trio.sleep(EVERY if any(table.known for table in batches.shards) else IDLE)
             self.step(int(time.time()))
 
     def step(self, now: int) -> None:

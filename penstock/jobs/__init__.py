@@ -26,6 +26,7 @@ from penstock.jobs.client import Jobs
 from penstock.jobs.errors import (
     AnswerLost,
     BadServer,
+    BatchDone,
     Buried,
     ClientClosed,
     ConnectionLost,
@@ -46,7 +47,7 @@ from penstock.jobs.retries import Retries
 from penstock.jobs.settings import JobsSettings
 
 __all__ = [
-    "AnswerLost", "AsyncJob", "AsyncJobs", "BadServer", "Buried", "ClientClosed", "ConnectionLost", "DeadlineSoon",
+    "AnswerLost", "AsyncJob", "AsyncJobs", "BadServer", "BatchDone", "Buried", "ClientClosed", "ConnectionLost", "DeadlineSoon",
     "Draining", "FoundJob", "Job", "Jobs", "JobsError", "JobsSettings", "NotFound", "NotIgnored", "OutOfMemory", "Refused",
     "ReservationLost", "Retries", "ServerFailed", "TooBig", "Unsupported",
 ]  # fmt: skip

@@ -20,6 +20,7 @@ from penstock.protocol.beanstalk import MAX_BATCH, MAX_ID, Reply, Stats, check_n
 MAX_COMMAND = 224  # bytes of a command's line with its CR LF, as beanstalkd reads it
 MAX_U32 = (1 << 32) - 1  # of a priority, a count, and of a delay and a time to run in seconds
 MAX_TIMEOUT_S = (1 << 31) - 1  # of a reserve
+MAX_BATCH_NAME = 64  # characters
 MAX_LISTED = 1000  # ids in the reply to a list-jobs
 STATES = ("ready", "reserved", "delayed", "buried")
 
@@ -163,6 +164,12 @@ def _tube(name: str) -> str:
     return check_name(_text(name, "a tube's name"))
 
 
+def _batch_name(name: str) -> str:
+    if len(_text(name, "a batch's name")) > MAX_BATCH_NAME or _KEY.fullmatch(name) is None:
+        raise ValueError(f"not a batch's name of 1 to {MAX_BATCH_NAME} printable ASCII characters: {name[:200]!r}")
+    return name
+
+
 def _line(*words: str | int) -> bytes:
     """Return the line of a command. Raises ValueError for one that is too long."""
     line = " ".join(map(str, words)).encode() + b"\r\n"
@@ -216,15 +223,35 @@ def put(tube: str, body: bytes, priority: int, delay: float, ttr: float) -> Call
     return Call(b"put " + _new_job(body, priority, delay, ttr), _number("INSERTED"), tube=tube)
 
 
-def put_unique(tube: str, key: str, body: bytes, priority: int, delay: float, ttr: float) -> Call[int | None]:
+def put_batch(tube: str, batch: str, body: bytes, priority: int, delay: float, ttr: float) -> Call[int]:
+    """Return a put-batch (extension): a put of a member of a batch."""
+    command = b"put-batch %b %b" % (_batch_name(batch).encode(), _new_job(body, priority, delay, ttr))
+    return Call(command, _number("INSERTED"), tube=tube, unique=True)
+
+
+def put_unique(
+    tube: str, key: str, body: bytes, priority: int, delay: float, ttr: float, while_pending: bool = False
+) -> Call[int | None]:
     """Return a put-unique (extension); its result is None if the tube has had a job with that key before.
 
-    `key`: 1 to 128 printable ASCII characters without spaces.
+    `key`: 1 to 128 printable ASCII characters without spaces. `while_pending`: a put-unless-pending, whose result is None if
+    the tube has a job with that key.
     """
     if _KEY.fullmatch(_text(key, "a key")) is None:
         raise ValueError(f"not a key of 1 to 128 printable ASCII characters: {key[:200]!r}")
-    command = b"put-unique %b %b" % (key.encode(), _new_job(body, priority, delay, ttr))
+    verb = b"put-unless-pending" if while_pending else b"put-unique"
+    command = b"%b %b %b" % (verb, key.encode(), _new_job(body, priority, delay, ttr))
     return Call(command, _unless_duplicate, repeatable=True, tube=tube, unique=True)
+
+
+def close_batch(name: str) -> Call[None]:
+    """Return a close-batch (extension)."""
+    return Call(_line("close-batch", _batch_name(name)), _done("CLOSED"), repeatable=True)
+
+
+def stats_batch(name: str) -> Call[Stats]:
+    """Return a stats-batch (extension)."""
+    return Call(_line("stats-batch", _batch_name(name)), _stats, repeatable=True)
 
 
 # commands of workers

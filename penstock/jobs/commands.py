@@ -122,8 +122,11 @@ class Commands(Generic[J]):
         delay: float = 0,
         ttr: float = DEFAULT_TTR_S,
         tube: str = "",
+        batch: str = "",
     ) -> Call[int] | Steps[int]:
         """Put a job into the tube (the used one by default) and return its id.
+
+        `batch`: the batch of which it is a member, for an nsqd of Penstock. Raises BatchDone.
 
         A lower `priority` comes first; `delay` and `ttr`, the time to run, are in seconds, rounded up to whole ones. Raises
         TooBig, Draining and OutOfMemory; AnswerLost if it is unknown whether the job was put; TypeError for a body that is
@@ -133,7 +136,10 @@ class Commands(Generic[J]):
         >>> jobs.stats_job(job_id)["state"]
         'delayed'
         """
-        return self._publish(tube or self.using, calls.put(tube or self.using, body, priority, delay, ttr))
+        tube = tube or self.using
+        if batch:
+            return self._publish(tube, calls.put_batch(tube, batch, body, priority, delay, ttr))
+        return self._publish(tube, calls.put(tube, body, priority, delay, ttr))
 
     @command
     def put_unique(
@@ -155,6 +161,56 @@ class Commands(Generic[J]):
         """
         tube = tube or self.using
         return self._publish(tube, calls.put_unique(tube, key, body, priority, delay, ttr))
+
+    @command
+    def put_unless_pending(
+        self,
+        key: str,
+        body: bytes,
+        priority: int = DEFAULT_PRIORITY,
+        delay: float = 0,
+        ttr: float = DEFAULT_TTR_S,
+        tube: str = "",
+    ) -> Call[int | None] | Steps[int | None]:
+        """Put a job unless the tube has one that was put so with that key; return its id, or None if it was not put.
+
+        A job is pending until it is deleted. Raises as `put_unique`.
+
+        >>> job_id = jobs.put_unless_pending("customer-17", b"write report")
+        >>> jobs.put_unless_pending("customer-17", b"write report") is None
+        True
+        """
+        tube = tube or self.using
+        return self._publish(tube, calls.put_unique(tube, key, body, priority, delay, ttr, while_pending=True))
+
+    @command
+    def close_batch(self, batch: str) -> Call[None]:
+        """Let a batch be done when none of its members is pending. Raises Unsupported: it is an extension.
+
+        >>> job_id = jobs.put(b"resize picture 7", batch="album-7")
+        >>> jobs.close_batch("album-7")
+        """
+        return calls.close_batch(batch)
+
+    @command
+    def stats_batch(self, batch: str) -> Call[Stats]:
+        """Return the state of a batch, which is open, closed or done, and counts of its members. Raises NotFound.
+
+        >>> job_id = jobs.put(b"page 1", batch="report-1")
+        >>> jobs.stats_batch("report-1")["members"]
+        1
+        """
+        return calls.stats_batch(batch)
+
+    @command
+    def wait_for_batch(self, batch: str, timeout_s: float | None = None) -> Steps[bool]:
+        """Return True once a batch is done, or False after `timeout_s` seconds (None: wait without end). Raises NotFound.
+
+        >>> jobs.close_batch("empty")
+        >>> jobs.wait_for_batch("empty", timeout_s=5)
+        True
+        """
+        return self._session.wait_for_batch(batch, timeout_s)
 
     def _publish(self, tube: str, call: Call[T]) -> Call[T] | Steps[T]:
         """Return the call of a put, within a span if spans are on."""

@@ -110,6 +110,10 @@ class Buried(Refused):
         self.job_id = reply.number
 
 
+class BatchDone(Refused):
+    """The batch is done and takes no more members (BATCH_DONE): take another name."""
+
+
 class DeadlineSoon(Refused):
     """A job that this client has reserved has less than a second left (DEADLINE_SOON): touch it or finish it."""
 
@@ -132,6 +136,7 @@ _REFUSALS: dict[str, type[Refused]] = {
     "DRAINING": Draining,
     "OUT_OF_MEMORY": OutOfMemory,
     "BURIED": Buried,
+    "BATCH_DONE": BatchDone,
     "DEADLINE_SOON": DeadlineSoon,
     "NOT_IGNORED": NotIgnored,
     "UNKNOWN_COMMAND": Unsupported,

@@ -27,6 +27,7 @@ FIRST_DELAY_S = 0.1  # before the second connection; it doubles
 MAX_DELAY_S = 5.0
 IDLE_S = 1.0  # s: a connection that was idle for so long is checked before it is used, because the server may be gone
 RESERVE_SLICE_S = 30  # s: a reserve without end is sent again so often, so that a silent server is noticed
+BATCH_EVERY_S = 0.5  # s between two looks at a batch
 DEFAULT_TUBE = "default"
 
 
@@ -134,6 +135,16 @@ class JobsSession:
             else:  # the server did not wait for a job
                 yield Pause(min(delay, deadline - now))
                 delay = min(2 * delay, MAX_DELAY_S)
+
+    def wait_for_batch(self, batch: str, timeout_s: float | None) -> Steps[bool]:
+        """Ask for a batch until it is done, or time is up. Returns True if it is done."""
+        deadline = math.inf if timeout_s is None else self._clock() + timeout_s
+        while (yield from self.perform(calls.stats_batch(batch)))["state"] != "done":
+            left = deadline - self._clock()
+            if left <= 0:
+                return False
+            yield Pause(min(BATCH_EVERY_S, left))
+        return True
 
     def use(self, tube: str) -> Call[None]:
         """Use the tube from now on, also after a reconnect; return the command for the server."""

@@ -21,11 +21,12 @@ _NAME = re.compile(r"[A-Za-z0-9+/;.$_()][A-Za-z0-9\-+/;.$_()]{0,199}")
 
 _BARE = (
     b"DELETED RELEASED TOUCHED PAUSED NOT_FOUND NOT_IGNORED TIMED_OUT DEADLINE_SOON EXPECTED_CRLF JOB_TOO_BIG DRAINING"
-    b" DUPLICATE OUT_OF_MEMORY INTERNAL_ERROR BAD_FORMAT UNKNOWN_COMMAND"
+    b" CLOSED BATCH_DONE OUT_OF_MEMORY INTERNAL_ERROR BAD_FORMAT UNKNOWN_COMMAND"
 ).split()
 _NUMBERS = {  # word of a reply: how many numbers may follow it
     b"INSERTED": (1,), b"BURIED": (0, 1), b"KICKED": (0, 1), b"WATCHING": (1,), b"RESERVED": (2,), b"FOUND": (2,), b"OK": (1,),
-    b"RESERVED_BATCH": (1,), b"DELETED_BATCH": (1,), b"CLEARED": (1,), b"MOVED": (1,), **dict.fromkeys(_BARE, (0,)),
+    b"RESERVED_BATCH": (1,), b"DELETED_BATCH": (1,), b"CLEARED": (1,), b"MOVED": (1,),
+    b"DUPLICATE": (0, 1), **dict.fromkeys(_BARE, (0,)),
 }  # fmt: skip
 _HEAD = re.compile(rb"([A-Z_]{2,20})(?: ([0-9]{1,20}))?(?: ([0-9]{1,20}))?")
 _USING = re.compile(rb"USING ([A-Za-z0-9+/;.$_()][A-Za-z0-9\-+/;.$_()]{0,199})")

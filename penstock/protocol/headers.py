@@ -16,6 +16,8 @@ Headers: TypeAlias = tuple[tuple[str, str], ...]  # names and values
 
 BATCH = "batch"  # messages with an equal value are members of a batch
 AFTER = "after"  # the batch that has to be done before the message is published
+UNIQUE = "unique"  # a key that is refused while a message with it is pending
+DELIVER_AT = "deliver-at"  # the time before which the message is not delivered
 GROUP = "group"  # messages with an equal value are a group, which a channel may deliver in order
 DEAD_LETTER = "dead-letter-"  # begins the names of headers of messages that failed too often in another topic
 DEAD_LETTER_TOPIC = DEAD_LETTER + "topic"  # the topics that such a message comes from, with commas, the last one last

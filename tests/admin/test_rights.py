@@ -58,6 +58,7 @@ ANSWERS = {
     "/topics/figures": {"names": ["orders.eu", "secret"], "totals": {}, "paused": []},
     "/tubes": {"tubes": [{"tube_name": "orders.jobs"}, {"tube_name": "secret.jobs"}]},
     "/cursors": {"cursors": [{"topic": "orders.eu", "name": "n"}, {"topic": "secret", "name": "n"}]},
+    "/schedules": {"schedules": [{"topic": "orders.eu", "name": "n"}, {"topic": "secret", "name": "n"}]},
     "/info": None,
 }
 NOTHING = {"messages": [], "topics": [], "requeued": 1, "finished": 1, "total": 0}
@@ -69,7 +70,7 @@ async def test_a_role_of_the_file_may_do_what_its_rules_say_and_nothing_else(tmp
     with a_node(lambda path: ANSWERS.get(path.partition("?")[0], NOTHING)) as node:
         client = visiting(node, auth_file=file)
         client.headers.update(bearer("robot"))
-        seen = ("/", "/tubes", "/readers", "/storage", f"/nodes/{node}", "/names", "/names?q=s")
+        seen = ("/", "/tubes", "/readers", "/schedules", "/storage", f"/nodes/{node}", "/names", "/names?q=s")
         for path in (*seen, "/api/topics", "/api/nodes", "/api/counter"):
             page = await client.get(path)
             assert (page.status_code, "secret" in page.text) == (200, False), path

@@ -41,6 +41,8 @@ def test_a_backup_becomes_a_log_of_its_own_that_continues_the_old_one(tmp_path: 
         post(node, "/channel/create", topic="t", channel="c")
         post(node, "/topic/cursor", topic="t", name="reader")
         publish(node, "t", *(b"%d" % number for number in range(100)))
+        httpx.post(f"http://{node.http}/schedule?topic=t&name=n&every=999h", content=b"x").raise_for_status()
+        schedule = httpx.get(f"http://{node.http}/schedules").json()
         assert run("penstock", "backup", str(backup), "--nsqd-http-address", node.http).returncode == 0
         publish(node, "t", *(b"lost %d" % number for number in range(10)))
         old = read(node)
@@ -72,6 +74,7 @@ def test_a_backup_becomes_a_log_of_its_own_that_continues_the_old_one(tmp_path: 
         assert [each["body"] for each in new] == ["after"]
         assert int(new[0]["id"], 16) >= int(response["first_id"], 16) >= int(last, 16) + 2 * LEASE
         assert len(drained(node, "t", "c", 101)) == 101
+        assert httpx.get(f"http://{node.http}/schedules").json() == schedule
 
 
 def test_a_damaged_backup_is_restored_only_if_that_is_asked_for(tmp_path: Path) -> None:

@@ -25,9 +25,11 @@ from nsqd.core.batches.table import (
     pack_follow_up,
     pack_followed,
 )
-from nsqd.core.limits import TooMany
+from nsqd.core.limits import HeaderRefused
 from nsqd.core.message.attributes import Attributes, is_word
 from nsqd.core.records import RecordKind
+from nsqd.core.sequence.journal import TopicJournal
+from nsqd.core.sequence.mark import Mark
 from penstock.protocol.headers import AFTER, TooManyHeaders, check_headers
 
 MOST_NAME = 64  # characters of a name
@@ -41,7 +43,7 @@ MOST_OPEN = 7 * 24 * 3600  # s after the last member, when an open batch is clos
 KEPT = 24 * 3600  # s for which a done batch is remembered
 
 
-class BatchRefused(TooMany):
+class BatchRefused(HeaderRefused):
     """A publish or a request names a batch in a way that is refused. The text is the reason, such as BATCH_DONE."""
 
 
@@ -57,6 +59,8 @@ class MemberTopic(Protocol):
     """A topic that has members."""
 
     name: str
+    marks: tuple[Mark, ...]
+    journal: TopicJournal
 
     def outcome(self, ordinal: int) -> MemberState:
         """Return the state of the message with that ordinal."""
@@ -65,7 +69,7 @@ class MemberTopic(Protocol):
 class Batches(BatchTable):
     """The batches of one log."""
 
-    def __init__(self, record: Callable[[int, bytes], None]) -> None:
+    def __init__(self, record: Callable[[int, bytes], tuple[Mark, ...]]) -> None:
         """`record` appends a record to the log (Store.record)."""
         super().__init__()
         self._record = record
@@ -190,9 +194,9 @@ class Batches(BatchTable):
         self._set(batch, BatchState.OPEN, wall)
         return batch
 
-    def _set(self, batch: NamedBatch, state: BatchState, wall: int) -> None:
+    def _set(self, batch: NamedBatch, state: BatchState, wall: int) -> tuple[Mark, ...]:
         batch.state, batch.changed = state, wall
-        self._record(RecordKind.BATCH, pack_batch(batch, state))
+        return self._record(RecordKind.BATCH, pack_batch(batch, state))
 
     def _forget(self, batch: NamedBatch) -> None:
         del self.known[batch.name]
@@ -200,15 +204,23 @@ class Batches(BatchTable):
 
     # what ends a batch
 
-    def close(self, name: str, wall: int) -> None:
-        """Close a batch, which is created if there is none. One that is closed or done stays so. Raises BatchRefused."""
+    def close(self, name: str, wall: int) -> set[Mark]:
+        """Close a batch, which is created if there is none. One that is closed or done stays so.
+
+        Returns the marks for which a reply waits: closing is as durable as the members are, and copied. Raises BatchRefused.
+        """
         check_name(name)
         if not self.parts(name):
             self._create(name, wall)
+        marks: set[Mark] = set()
         for table in self.shards:
             batch = table.known.get(name)
             if batch is not None and batch.state is BatchState.OPEN:
-                table._set(batch, BatchState.CLOSED, wall)
+                marks.update(table._set(batch, BatchState.CLOSED, wall))
+        for topic in self._topics_of(name):
+            topic.journal.promise()
+            marks.update(topic.marks)
+        return marks
 
     def parts(self, name: str) -> list[NamedBatch]:
         """Return the parts of a batch in all logs."""
@@ -265,8 +277,11 @@ class Batches(BatchTable):
 
     def topics_of(self, name: str) -> set[str]:
         """Return the names of the topics with members of a batch that is not done."""
+        return {topic.name for topic in self._topics_of(name)}
+
+    def _topics_of(self, name: str) -> list[MemberTopic]:
         tables = [table for table in self.shards if name in table.known]
-        return {table.topics[topic].name for table in tables for topic in table.known[name].members}
+        return [table.topics[topic] for table in tables for topic in table.known[name].members]
 
     def members(self, name: str) -> Iterator[Member]:
         """Yield the members of a batch in all logs."""

@@ -126,6 +126,11 @@ class Schedules:
         """Return the next tick of a schedule; 0: it is paused."""
         return self._handles[key][1] if key in self._handles else 0
 
+    def last_tick(self, key: Key) -> int:
+        """Return up to which time ticks of a schedule were published or skipped; 0: there was none since it was added."""
+        over = self._over[key]
+        return over if over > self.known[key].since else 0
+
     def fetch_due(self, now: int, limit: int) -> list[Tick]:
         """Return up to `limit` ticks that are due now. Pass each to `finish` or `retry` before the next call."""
         return [_decide(self.known[key], self._handles[key][1], now) for key in self._due.pop_due(now, limit)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from nsqd.core.sequence.journal import TopicJournal
-from nsqd.core.sequence.mark import Promise
+from nsqd.core.sequence.mark import Mark, Promise
 from shared.histogram import Histogram
 
 
@@ -48,8 +48,8 @@ class Store(Protocol):
         Returns a promise for each mark for which a reply waits and which has not reached the group's end. Mostly there is none.
         """
 
-    def record(self, kind: int, content: bytes) -> None:
-        """Record a change of no single topic, for which a reply waits."""
+    def record(self, kind: int, content: bytes) -> tuple[Mark, ...]:
+        """Record a change of no single topic. Returns the marks for which a reply about it waits."""
 
     def topic(self, number: int, name: str) -> TopicJournal:
         """Return the journal of a topic. The number is new, or known from the log. Ephemeral topics are not logged."""

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 MOST_USUAL = 1024  # remembered lines of put: clients put with the same options again and again
 TUBES_OF_A_UNIT = 8  # tubes that are checked for one unit
 NOT_FOUND, OUT_OF_MEMORY, JOB_TOO_BIG = b"NOT_FOUND\r\n", b"OUT_OF_MEMORY\r\n", b"JOB_TOO_BIG\r\n"
+BATCH_DONE = b"BATCH_DONE\r\n"
 DRAINING = b"DRAINING\r\n"
 BAD_FORMAT, UNKNOWN_COMMAND = b"BAD_FORMAT\r\n", b"UNKNOWN_COMMAND\r\n"
 AUTH = b"auth "  # a command only where there is an auth file
@@ -86,7 +87,9 @@ class Put:
 
     options: tuple[int, int, int]  # priority, delay, ttr
     size: int  # bytes
-    identity: Attributes | None = None  # has the key of a put-unique or put-unless-pending; None: there is none
+    identity: Attributes | None = (
+        None  # has the key of a put-unique or put-unless-pending, or the batch of a put-batch; None: there is none
+    )
     copies: int = 0  # that a put-replicated asks for; 0: as many as the topic does
 
 

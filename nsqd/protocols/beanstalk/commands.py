@@ -8,6 +8,7 @@ from collections.abc import Callable, Container
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
+from nsqd.core.batches.batches import BatchRefused, check_name
 from nsqd.core.message.attributes import is_word
 from shared.auth.verbs import Verb
 from shared.foreign import BEGINNINGS, Foreign, recognize, recognize_line
@@ -122,6 +123,21 @@ def _put_unique(line: bytes, at: int) -> Arguments:
     return text, *_put(line, at + len(key) + 1)
 
 
+def _put_batch(line: bytes, at: int) -> Arguments:
+    """Return the name of a batch, followed by the arguments of `put`."""
+    name, *put = _put_unique(line, at)
+    return *_batch(name.encode(), 0), *put
+
+
+def _batch(line: bytes, at: int) -> Arguments:
+    name = line[at:].decode("latin-1")
+    try:
+        check_name(name)
+    except BatchRefused:
+        raise BadFormat from None
+    return (name,)
+
+
 def _put_replicated(line: bytes, at: int) -> Arguments:
     """Return a number of copies, followed by the arguments of `put`."""
     copies, at = _number(line, at, MOST_COPIES)
@@ -233,6 +249,7 @@ VERBS: dict[bytes, tuple[ArgumentReader, Need]] = {
     b"put ": (_put, _PUBLISH),
     b"put-unique ": (_put_unique, _PUBLISH),
     b"put-unless-pending ": (_put_unique, _PUBLISH),
+    b"put-batch ": (_put_batch, _PUBLISH),
     b"put-replicated ": (_put_replicated, _PUBLISH),
     b"peek ": (_id, Need(Verb.READ, About.JOB)),
     b"peek-ready": (_nothing, _READ),
@@ -251,6 +268,8 @@ VERBS: dict[bytes, tuple[ArgumentReader, Need]] = {
     b"touch ": (_id, _ON_JOB),
     b"stats-job ": (_id, Need(Verb.STATS, About.JOB)),
     b"stats-tube ": (_name, Need(Verb.STATS, About.TUBE)),
+    b"stats-batch ": (_batch, _FREE),  # both check the right to the topics with members
+    b"close-batch ": (_batch, _FREE),
     b"stats": (_nothing, Need(Verb.STATS)),
     b"use ": (_name, _FREE),
     b"watch ": (_name, Need(Verb.CONSUME, About.TUBE)),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from heapq import merge
 from itertools import chain, islice
 
+from nsqd.core.batches.batches import BatchRefused
 from nsqd.core.sequence.mark import Mark
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.actions import behind
@@ -13,10 +14,18 @@ from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.protocols.beanstalk import stats
 from nsqd.protocols.beanstalk.borrower import KICKED, Borrower
-from nsqd.protocols.beanstalk.client import DRAINING, NOT_FOUND, TUBES_OF_A_UNIT, job_reply
+from nsqd.protocols.beanstalk.client import (
+    DRAINING,
+    NOT_FOUND,
+    OUT_OF_MEMORY,
+    TUBES_OF_A_UNIT,
+    UNAUTHORIZED,
+    job_reply,
+)
 from nsqd.protocols.beanstalk.commands import BadFormat
 from nsqd.protocols.beanstalk.states import STATES
 from shared.audit.event import Outcome
+from shared.auth.verbs import Verb
 from shared.values import SECOND
 
 SLICE = 500  # jobs that a command handles in one turn: about 5 ms
@@ -195,6 +204,33 @@ class Operator(Borrower):
             self.fail(NOT_FOUND)
         else:
             self.reply(stats.dictionary(stats.tube_stats(tubes, name, tubes.tube(name), self.now, tubes.wall)))
+
+    def _stats_batch(self, name: str) -> None:
+        batches = self.broker.context.batches
+        parts = batches.parts(name)
+        if not self._may_see(Verb.STATS, name):
+            self.fail(UNAUTHORIZED)
+        elif not parts:
+            self.fail(NOT_FOUND)
+        else:
+            self.reply(stats.dictionary(stats.batch_stats(parts)))
+
+    def _close_batch(self, name: str) -> None:
+        batches = self.broker.context.batches
+        if not self._may_see(Verb.PUBLISH, name):
+            self.fail(UNAUTHORIZED)
+            return
+        try:
+            marks = batches.close(name, self.broker.wall // SECOND)
+        except BatchRefused:
+            self.fail(OUT_OF_MEMORY)
+        else:
+            self.reply(b"CLOSED\r\n", tuple(marks))
+
+    def _may_see(self, verb: Verb, batch: str) -> bool:
+        """Return True if the client has the right to all topics with members of a batch."""
+        topics = self.broker.context.batches.topics_of(batch)
+        return self.credential is None or all(self.credential.may(verb, topic) for topic in topics)
 
     def _list_tubes(self) -> None:
         self._count("list-tubes")

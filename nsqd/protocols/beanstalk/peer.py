@@ -13,6 +13,7 @@ from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.protocols.beanstalk.client import (
     AUTH,
+    BATCH_DONE,
     DEADLINE_SOON,
     DRAINING,
     JOB_TOO_BIG,
@@ -29,6 +30,7 @@ from nsqd.protocols.beanstalk.operators import Operator
 from nsqd.protocols.beanstalk.rights import allows, target
 from nsqd.protocols.job_client import UNITS_OF_A_TURN
 from nsqd.protocols.transport import NEVER
+from penstock.protocol.headers import BATCH
 from shared.audit.event import Outcome
 from shared.auth.verbs import Verb
 from shared.values import SECOND
@@ -169,12 +171,12 @@ class Peer(Operator):
             except TooFewCopies:
                 tubes.burn_id()
                 self.fail(DRAINING)
-            except TooMany as full:
-                if put.identity is None and isinstance(full, TopicFull) and full.buries:
+            except TooMany as refused:
+                if put.identity is None and isinstance(refused, TopicFull) and refused.buries:
                     number = tubes.put_buried(self.worker, body, options)
                     self._finish_put(number, body, b"BURIED %d\r\n" % number)
                 else:
-                    self.fail(OUT_OF_MEMORY)
+                    self.fail(BATCH_DONE if str(refused) == "BATCH_DONE" else OUT_OF_MEMORY)
             else:  # 0: it was put before
                 self._finish_put(number, body, b"INSERTED %d\r\n" % number if number else self._duplicate(put))
         return end
@@ -371,7 +373,7 @@ def _on_tube(handler: Callable[..., None], at: int = 0) -> Callable[..., None]:
     return on_tube
 
 
-_PUTS = (b"put ", b"put-unique ", b"put-unless-pending ", b"put-replicated ")  # these look at no jobs
+_PUTS = (b"put ", b"put-unique ", b"put-unless-pending ", b"put-batch ", b"put-replicated ")  # these look at no jobs
 _UNMATCHED = frozenset(
     (*_PUTS, b"delete ", b"reserve", b"reserve-with-timeout ")
 )  # these do without, or call `match` themselves
@@ -381,6 +383,7 @@ _HANDLERS: dict[bytes, Callable[..., None]] = {
     b"put-unless-pending ": lambda peer, key, *put: peer._begin_put(
         *put, identity=Attributes(key=key, while_pending=True)
     ),
+    b"put-batch ": lambda peer, name, *put: peer._begin_put(*put, identity=Attributes(((BATCH, name),))),
     b"put-replicated ": lambda peer, copies, *put: peer._begin_put(*put, copies=copies),
     b"peek ": Peer._peek,
     b"peek-ready": lambda peer: peer._peek_first("peek-ready", JobState.READY),
@@ -399,6 +402,8 @@ _HANDLERS: dict[bytes, Callable[..., None]] = {
     b"touch ": Peer._touch,
     b"stats-job ": Peer._stats_job,
     b"stats-tube ": _on_tube(Peer._stats_tube),
+    b"stats-batch ": Peer._stats_batch,
+    b"close-batch ": Peer._close_batch,
     b"stats": Peer._stats,
     b"use ": _on_tube(Peer._use),
     b"watch ": _on_tube(Peer._watch),

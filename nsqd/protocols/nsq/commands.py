@@ -196,17 +196,12 @@ def read_mpub_count(data: bytes, start: int, at: int, max_body_size: int) -> tup
 
 
 def read_attributes(words: list[bytes], command: str) -> Attributes:
-    """Parse the words after a publishing command's own: none, a key, or a producer and a sequence. Raises WireError.
-
-    After a key, but not of many messages, `pending` has it unique while its message is pending.
-    """
+    """Parse the words after a publishing command's own: none, a key, or a producer and a sequence. Raises WireError."""
     texts = [word.decode("latin-1") for word in words]
     if not texts:
         return NONE
     if len(texts) == 1 and is_word(texts[0]):
         return Attributes(key=texts[0])
-    if len(texts) == 2 and is_word(texts[0]) and texts[1] == "pending" and command != "MPUB":
-        return Attributes(key=texts[0], while_pending=True)
     number = read_sequence(texts[1]) if len(texts) == 2 and is_word(texts[0]) else None
     if number is None:
         raise WireError("E_INVALID", f"{command} wants a key, or a producer and a sequence")

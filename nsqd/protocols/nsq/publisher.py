@@ -5,10 +5,9 @@ one is published in slices over several turns.
 
 If IDENTIFY agreed on `deduplication`, a command line may end in a key, or in a producer and a sequence. Messages that were
 published under that key or sequence before are not published again, and the OK waits for what the first one's OK waited for
-(nsqd/core/sequence/dedup.py). With `pending` the key is refused only while its message is pending. In an MPUB the key is that
-of all its messages together, and the sequence is that of the first:
+(nsqd/core/sequence/dedup.py). In an MPUB the key is that of all its messages together, and the sequence is that of the first:
 
-    PUB <topic> [<key> [pending] | <producer> <sequence>]
+    PUB <topic> [<key> | <producer> <sequence>]
     DPUB <topic> <ms> [...]
     MPUB <topic> [...]
 
@@ -19,9 +18,8 @@ If IDENTIFY agreed on `headers`, HPUB, HDPUB and HMPUB are the same commands wit
 from dataclasses import replace
 from functools import partial
 
-from nsqd.core.batches.batches import BatchRefused
 from nsqd.core.broker import Broker
-from nsqd.core.limits import TooMany
+from nsqd.core.limits import HeaderRefused, TooMany
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.frame import OK
 from nsqd.core.topic import Topic
@@ -239,7 +237,7 @@ class Publisher:
         topic = self._topic(self._batch_topic, "MPUB", may_wait=False)
         try:
             count = 0 if batch.skip_duplicates(topic) else batch.publish(topic)
-        except BatchRefused as refused:
+        except HeaderRefused as refused:
             raise WireError("E_MPUB_FAILED", f"MPUB failed {refused}") from None
         self.size += batch.last_size
         if batch.is_done:
@@ -287,7 +285,7 @@ class Publisher:
     ) -> None:
         try:
             known = topic.publish_with(bodies, attributes, due)
-        except BatchRefused as refused:
+        except HeaderRefused as refused:
             raise WireError(f"E_{command}_FAILED", f"{command} failed {refused}") from None
         self._published(topic, len(bodies) - known)
 

@@ -140,9 +140,11 @@ class LogStore:
     def refusal(self) -> str:
         return self._syncer.space.full or self._writer.failure
 
-    def record(self, kind: int, content: bytes) -> None:
+    def record(self, kind: int, content: bytes) -> tuple[Mark, ...]:
+        marks = self.marks_of(self._syncer.durability, 1)
         self._recorder.append((kind, content, b""))
-        self._recorder.promise(self.marks_of(self._syncer.durability, 1))
+        self._recorder.promise(marks)
+        return marks
 
     # Message ids
 

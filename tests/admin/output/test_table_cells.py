@@ -26,6 +26,7 @@ STORAGE = {
 ANSWERS: dict[str, Any] = {
     "/stats": ONE_TOPIC, "/storage": STORAGE, "/tubes": {"tubes": [{"tube_name": "t"}]},
     "/topics/rows": {"topics": [{"topic_name": "t", "channels": 1}]}, "/topics/figures": {"names": ["t"], "totals": {}},
+    "/schedules": {"schedules": [{"topic": "t", "name": "n", "every": "10m0s", "next": 1, "last": 1}]},
     "/cursors": {"cursors": [{"topic": "t", "name": "n"}]}, "/topic/cursors": {"cursors": [{"name": "n"}]},
     "/identities": {"identities": [{"name": "ann", "bytes": 1}]},
     "/cluster": {
@@ -42,6 +43,7 @@ PAGES = [
     "/nodes/NODE",
     "/storage?node=NODE",
     "/readers",
+    "/schedules",
     "/tubes",
 ]
 

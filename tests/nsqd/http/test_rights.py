@@ -50,6 +50,18 @@ def path_of(route: str, need: Need, topic: str = "orders") -> tuple[str, str]:
     )
 
 
+def test_a_batch_needs_the_rights_to_the_topics_with_its_members(tmp_path: Path) -> None:
+    guarded = Guarded(tmp_path / "auth.toml")
+    for topic in ("owned1", "orders"):
+        path = f"/pub?topic={topic}&batch={topic}"
+        guarded.client.post(path, content=b"x", headers=bearer("admin")).raise_for_status()
+    found = [
+        guarded.ask("POST", f"/batch/close?batch={name}", "owner").status_code for name in ("owned1", "orders", "new")
+    ]
+    assert found == [200, 403, 200]
+    assert [guarded.ask("GET", "/batch?batch=orders", name).status_code for name in ("owner", "viewer")] == [403, 200]
+
+
 @each("route", ROUTES)
 def test_every_route_needs_what_its_row_says(guarded: Guarded, route: str) -> None:
     need = NSQD[route].need

@@ -45,14 +45,15 @@ def test_a_schedule_publishes_its_body_and_headers(node: LocalNode) -> None:
     assert (answer.status_code, answer.content) == (200, b"")
     began = wall(node)
     described = {
-        "topic": "t", "name": "n", "every": "10m0s", "missed": "once", "paused": False, "next": began + 600, "body_size": 5,
-        "headers": {"a": "b"},
+        "topic": "t", "name": "n", "every": "10m0s", "missed": "once", "paused": False, "next": began + 600, "last": 0,
+        "body_size": 5, "headers": {"a": "b"},
     }  # fmt: skip
     assert get(node, "/schedule", topic="t", name="n") == described
     encoded = base64.b64encode(b"hello").decode()
     assert get(node, "/schedule", topic="t", name="n", body="true") == {**described, "body": encoded}
     node.advance(20 * MINUTE)
     assert keys(node) == [f"n:{began + 600}", f"n:{began + 1200}"]
+    assert get(node, "/schedule", topic="t", name="n")["last"] == began + 1200
     assert drained(node, "t", "c", 2) == [b"hello"] * 2
     node.schedules.check()
 

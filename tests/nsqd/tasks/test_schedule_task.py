@@ -10,10 +10,14 @@ from trio.testing import MockClock
 
 from nsqd.core.scheduling.recurrence import Every
 from nsqd.core.scheduling.schedules import Missed, Schedule, Schedules
+from nsqd.storage.log.opening import Simulated
+from nsqd.storage.log.succession import succeed
 from nsqd.storage.schedule_files import ScheduleFiles
 from nsqd.tasks import schedule_task
 from nsqd.tasks.schedule_task import AT_ONCE, RETRY, ScheduleTask
-from tests.nsqd.core.node import Node
+from tests.nsqd.core.node import SECOND, Node
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import SimNode
 
 START = 1_800_000_000  # s since the epoch
 
@@ -83,6 +87,29 @@ def test_a_tick_is_noted_when_its_message_is_safe(world: World) -> None:
     assert (world.task.write_now(), world.files.written) == (True, ["schedule_ticks.json"])
     world.task.stop_publishing()
     assert not world.task.publish_batch(START + 20)
+
+
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_a_tick_is_published_once_if_another_node_promotes_the_log_before_it_is_noted(is_copied: bool) -> None:
+    def publish(node: SimNode) -> None:
+        schedules = Schedules()
+        schedules.restore([Schedule("t", "n", Every(10, START), Missed.ONCE, b"x", (), START)], {})
+        task = ScheduleTask(node.broker, schedules, Files(), lambda marks, then: None, lambda: None)
+        assert task.publish_batch(START + 10)
+        node.turn()
+
+    node = SimNode()
+    node.turn(lambda: node.broker.topic("t").channel("c") and None)
+    before = node.log.writer.written.position
+    publish(node)
+    common, target = node.log.writer.written.position if is_copied else before, SimDisk()
+    clock = node.clock.after(SECOND, 5 * SECOND, rebooted=False)
+    succeed(node.disk.kill(), target, lambda epochs, end: common, 1 << 30, 0, Simulated(clock.clocks()))
+    again = SimNode(target, clock=clock)  # the log that the node begins
+    publish(again)
+    topic = again.broker.topics["t"]
+    assert topic.intake.duplicate_count == 1
+    assert topic.channels["c"].depth == (not is_copied)  # else the new leader delivers the message
 
 
 async def test_requests_are_answered_when_the_file_is_written_and_a_full_disk_is_tried_again(

@@ -23,6 +23,9 @@ WIDE = memoryview(b"abcd").cast("I")  # one item of four bytes
     (calls.put("t", b"ab", 1, 1.2, 3), b"put 1 2 3 2\r\nab\r\n"),
     *((calls.put("t", body, 1, 0, 60), b"put 1 0 60 4\r\nabcd\r\n") for body in (bytearray(WIDE), WIDE)),
     (calls.put_unique("t", "k", b"ab", 1, 2, 3), b"put-unique k 1 2 3 2\r\nab\r\n"),
+    (calls.put_unique("t", "k", b"ab", 1, 2, 3, True), b"put-unless-pending k 1 2 3 2\r\nab\r\n"),
+    (calls.put_batch("t", "b", b"ab", 1, 2, 3), b"put-batch b 1 2 3 2\r\nab\r\n"),
+    (calls.close_batch("b"), b"close-batch b\r\n"), (calls.stats_batch("b"), b"stats-batch b\r\n"),
     (calls.use("t"), b"use t\r\n"), (calls.watch("t"), b"watch t\r\n"), (calls.ignore("t"), b"ignore t\r\n"),
     (calls.reserve(5), b"reserve-with-timeout 5\r\n"), (calls.reserve_job(7), b"reserve-job 7\r\n"),
     (calls.reserve_batch(9, 1), b"reserve-batch 9 1\r\n"),
@@ -46,6 +49,7 @@ WITH_A_NAME: list[Callable[[str], Call[Any]]] = [
     calls.use, calls.watch, calls.ignore, calls.stats_tube, calls.clear_tube,
     lambda name: calls.pause_tube(name, 1), lambda name: calls.move_job(1, name),
     lambda name: calls.list_jobs(name, "ready", 1, 0), lambda name: calls.put_unique("t", name, b"", 1, 0, 1),
+    calls.close_batch, calls.stats_batch, lambda name: calls.put_batch("t", name, b"", 1, 0, 1),
 ]  # fmt: skip
 
 
@@ -54,7 +58,7 @@ def test_a_name_never_becomes_a_second_command(text: str) -> None:
     for make in WITH_A_NAME:
         with suppress(ValueError):
             command = make(text).command
-            line = command.removesuffix(b"\r\n\r\n" if b"put-unique" in command else b"\r\n")
+            line = command.removesuffix(b"\r\n\r\n" if b"put-" in command else b"\r\n")
             assert not {*b"\r\n"} & {*line}
             assert len(line) + 2 <= MAX_LINE
 

@@ -126,6 +126,19 @@ def test_a_unique_put_is_repeated_unless_a_server_would_execute_its_body() -> No
     assert world.sent == [b"put-unique \r\n"]
 
 
+def test_a_batch_is_awaited_until_it_is_done_or_time_is_up() -> None:
+    def stats(state: str) -> bytes:
+        body = f"---\nstate: {state}\n"
+        return f"OK {len(body)}\r\n{body}\r\n".encode()
+
+    world = World("", stats("open"), stats("closed"), stats("done"))
+    assert world.run(world.session.wait_for_batch("b", None))
+    assert (world.sent, world.pauses) == ([b"stats-batch b\r\n"] * 3, [0.5] * 2)
+    world = World("", *[stats("closed")] * 3)
+    assert not world.run(world.session.wait_for_batch("b", 0.75))
+    assert world.pauses == [0.5, 0.25]
+
+
 def test_refusals_keep_the_connection_and_what_was_reserved_over_a_lost_one_is_not_touched() -> None:
     world = World("", b"NOT_FOUND\r\n", b"DELETED\r\n")
     with pytest.raises(NotFound):

@@ -459,6 +459,25 @@ def test_a_job_is_put_once_while_it_is_pending(wire: Wire) -> None:
     assert facts(wire.ask(b"stats-tube default\r\n"))["total-jobs"] == "6"
 
 
+def test_jobs_of_a_batch(wire: Wire) -> None:
+    member = b"put-batch b 5 0 60 1\r\nx\r\n"
+    assert wire.ask(b"stats-batch b\r\n" + member + member) == b"NOT_FOUND\r\nINSERTED 1\r\nINSERTED 2\r\n"
+    assert wire.ask(b"reserve\r\ndelete 1\r\nreserve\r\nclose-batch b\r\n").endswith(b"CLOSED\r\n")
+    batches = wire.node.broker.context.batches
+    batches.find_done(1, 9)
+    batches.find_done(1, 9)
+    assert facts(wire.ask(b"stats-batch b\r\n")) == {"name": '"b"', "state": "closed", "members": "2"}
+    wire.ask(b"bury 2 5\r\n")
+    batches.find_done(1, 9)
+    batches.find_done(1, 9)
+    assert facts(wire.ask(b"stats-batch b\r\n")) | {"name": ""} == {
+        "name": "", "state": "done", "members": "2", "finished": "1", "buried": "1",
+    }  # fmt: skip
+    assert wire.ask(member + b"close-batch b\r\n") == b"BATCH_DONE\r\nCLOSED\r\n"
+    for line in (b"put-batch a", b"put-batch " + b"b" * 65 + b" 5 0 60 1", b"close-batch ", b"stats-batch a b"):
+        assert wire.ask(line + b"\r\n") == b"BAD_FORMAT\r\n", line
+
+
 def due_between_two_scans(wire: Wire, command: bytes) -> None:
     """A job of 1 s delay, after which `command` is said at once; a scan runs a millisecond before the second is over."""
     wire.ask(b"use other\r\n" + put(b"", delay=1) + b"use default\r\n")

@@ -3,7 +3,7 @@
 import json
 
 from tests.cases import each
-from tests.nsqd.core.node import Node, ids
+from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.nsq.wire import ERROR, Wire, body, mpub
 
 
@@ -68,19 +68,3 @@ def test_words_that_make_no_sense_end_the_connection(command: bytes, words: byte
     assert wire.frames() == [(ERROR, b"E_INVALID %s wants a key, or a producer and a sequence" % name)]
     assert wire.peer.closing
     assert "t" not in wire.node.broker.topics
-
-
-def test_a_key_may_be_unique_while_its_message_is_pending() -> None:
-    wire = producer()
-    wire.replies()
-    once = b"PUB t k pending\n" + body(b"x")
-    wire.send(
-        once + once + b"DPUB t 5 k pending\n" + body(b"x") + b"PUB t k\n" + body(b"x")
-    )  # the window's keys are others
-    assert (wire.replies(), published(wire.node)) == ([b"OK"] * 4, (2, 2))
-    consumer, inbox = wire.node.subscribe("t", "c", ready=9)
-    consumer.finish(ids(inbox.take()))
-    wire.send(once)
-    assert (wire.replies(), published(wire.node)) == ([b"OK"], (3, 2))
-    wire.send(mpub(b"t k pending", b"x", b"y"))
-    assert wire.frames() == [(ERROR, b"E_INVALID MPUB wants a key, or a producer and a sequence")]

@@ -8,7 +8,7 @@ import msgpack
 from penstock.protocol import nsq
 from penstock.protocol.headers import MOST_PACKED_BYTES, pack_headers, split_headers
 from tests.cases import each
-from tests.nsqd.core.node import MS, Node
+from tests.nsqd.core.node import MS, Node, ids
 from tests.nsqd.protocols.nsq.wire import ERROR, MESSAGE, Wire, body, mpub
 
 WITH_HEADERS = 3
@@ -160,3 +160,32 @@ def test_headers_make_messages_members_of_a_batch_and_one_that_is_done_refuses_t
     wire.send(nsq.with_headers(command, (("batch", "b"),)))
     node.turn()
     assert wire.frames() == [(ERROR, error)]
+
+
+def test_the_header_unique_is_a_key_while_its_message_is_pending() -> None:
+    node = Node()
+    wire = client(node, deduplication=True)
+    wire.replies()
+    once = (("unique", "k"),)
+    topic = node.broker.topic("t")
+    for command in (nsq.pub("t", b"1"), nsq.pub("t", b"2"), nsq.dpub("t", 5, b"3"), nsq.pub("t", b"4", ("p", 7))):
+        wire.send(nsq.with_headers(command, once))
+    wire.send(nsq.pub("t", b"5", ("p", 7)) + b"PUB t k\n" + body(b"6"))  # which had no number, and another kind of key
+    assert (wire.replies(), topic.offsets.end, topic.intake.duplicate_count) == ([b"OK"] * 6, 3, 3)
+    consumer, inbox = node.subscribe("t", "c", ready=9)
+    consumer.finish(ids(inbox.take()))
+    wire.send(nsq.with_headers(nsq.pub("t", b"again"), once))
+    assert (wire.replies(), topic.offsets.end) == ([b"OK"], 4)
+
+
+@each("command, unique", [
+    (nsq.mpub("t", [b"x", b"y"]), "k"), (nsq.pub("t", b"x"), ""), (nsq.pub("t", b"x"), "a b"),
+    (nsq.pub("t", b"x", ("p", 1)), "k" * 129),
+    (b"PUB t other\n" + body(b"x"), "k"),
+])  # fmt: skip
+def test_a_header_unique_that_is_refused(command: bytes, unique: str) -> None:
+    wire = client(deduplication=True)
+    wire.replies()
+    wire.send(nsq.with_headers(command, (("unique", unique),)))
+    ((kind, error),) = wire.frames()
+    assert (kind, error.partition(b" failed ")[2]) == (ERROR, b"INVALID_UNIQUE")
