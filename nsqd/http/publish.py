@@ -26,8 +26,8 @@ was published before, or that an ephemeral topic had no room for, has none.
 A repeated message is answered as the first one was, once that is as durable as the topic promises, and X-Nsq-Duplicates
 counts the request's messages that were repeated. 400 for INVALID_KEY, INVALID_GROUP, INVALID_PRIORITY, INVALID_TTL,
 INVALID_PRODUCER, INVALID_SEQUENCE, INVALID_BATCH, INVALID_AFTER, INVALID_DELIVER_AT, INVALID_UNIQUE, INVALID_HEADER,
-TOO_MANY_HEADERS. 404 BATCH_NOT_FOUND for `after`; 409 BATCH_DONE for a member that comes too late, BATCH_CYCLE for messages of a
-batch that would wait for itself. 503 TOO_MANY_BATCHES, BATCH_TOO_LARGE, TOO_MANY_FOLLOW_UPS, DRAINING while the node drains
+TOO_MANY_HEADERS. 404 BATCH_NOT_FOUND for `after`; 409 BATCH_DONE for a member that comes too late, BATCH_CYCLE for messages of
+a batch that would wait for itself. 503 TOO_MANY_BATCHES, BATCH_TOO_LARGE, TOO_MANY_FOLLOW_UPS, DRAINING while the node drains
 (drain.py), DISK_FULL and the reason while it cannot write to its disk.
 
 See docs/contributing/design/nsq-http.md#publishing.
