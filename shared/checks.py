@@ -112,7 +112,11 @@ def no_host_port(address: str) -> str:
 
 def no_url(text: str) -> str:
     """Check the URL of an HTTP server."""
-    return "" if re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", text) else "not a URL as http://host:4318"
+    return (
+        ""
+        if re.fullmatch(r"https?://(\[[0-9a-f:]+\]|[^/?#\s\[\]]+)(:\d+)?(/[^?#\s]*)?", text)
+        else "not as http://host:4318"
+    )
 
 
 def no_port(number: int) -> str:

@@ -18,7 +18,6 @@ from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.core.sequence.store import Store
 from nsqd.core.spans import INTERNAL, SERVER, Sampled, Span, Spans
 
-ENDLESS = 1 << 63  # above every ordinal
 _ordinal = itemgetter(0)
 
 
@@ -183,10 +182,6 @@ class _SpannedReader(_Spanned):
     def finish_all(self, end: int) -> None:
         self._inner.finish_all(end)
         self._forget(0, end, "dropped")
-
-    def drop(self) -> None:
-        self._inner.drop()
-        self._forget(0, ENDLESS, "dropped")
 
     def _update(self, ordinal: int, attempts: int, outcome: str, error: str = "") -> None:
         """Note that a message came back after `attempts` deliveries, or is delivered again if there were fewer."""

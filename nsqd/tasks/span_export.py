@@ -64,7 +64,7 @@ class SpanExport:
         try:
             with self._client.stream("POST", self._url, content=content, headers=headers) as response:
                 return "" if response.is_success else f"it answers {response.status_code}"
-        except (httpx.HTTPError, OSError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             return str(error) or type(error).__name__
 
     def _report(self, failure: str) -> None:

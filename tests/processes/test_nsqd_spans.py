@@ -17,6 +17,7 @@ from nsqd.core.spans import Span, Spans
 from nsqd.options import NsqdOptions
 from nsqd.tasks.span_export import BATCH, SpanExport
 from shared.configuration import parse
+from tests.cases import each
 from tests.daemons import Conversation, eventually, nsqd
 
 pytestmark = pytest.mark.process
@@ -82,6 +83,16 @@ def test_a_publish_and_its_delivery_reach_the_collector(collector: Collector, tm
     resource = collector.requests[0]["resourceSpans"][0]["resource"]["attributes"]
     tcp_port = node.tcp.rpartition(":")[2]
     assert {"key": "service.instance.id", "value": {"stringValue": f"node:{tcp_port}"}} in resource
+
+
+@each("endpoint", ["http://[", "nonsense", "http://a b"])
+def test_a_url_that_names_no_server_is_warned_of_and_loses_the_spans(endpoint: str) -> None:
+    options = parse(NsqdOptions, "nsqd", ["-otel-endpoint", endpoint], {})
+    assert any("--otel-endpoint" in text for text in options.oddities())
+    spans = Spans(lambda: 0)
+    spans.end(Span("publish t", 2, TRACE, ABOVE, "", 1, 2, {}))
+    trio.run(SpanExport(options, "node", 1, spans).export)
+    assert (spans.lost, spans.exported) == (1, 0)
 
 
 def test_spans_that_the_collector_does_not_take_are_lost_and_logged_once(

@@ -51,6 +51,7 @@ def _subscribe(run: ClusterRun, node: ClusterNode) -> list[Consumer]:
 
     def subscribe() -> None:
         run.wide.allow_copies(node, len(run.members))
+        run.governed.relax(node, True)
         consumers.extend(node.subscribe(name, 1 << 20) for name in run.channel_topics())
 
     node.turn(subscribe)

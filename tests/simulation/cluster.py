@@ -7,7 +7,7 @@ has rounds: first anything happens, then all is repaired, and soon every node mu
 * no message id was used twice;
 * each replica is the log of its leader, cut where the replica ends: the same bytes, and the same state after a replay;
 * nothing waits that cannot come, and nothing piles up;
-* what departures.py, wide.py, jobs.py, job_books.py and bounds.py say.
+* what departures.py, governed.py, wide.py, jobs.py, job_books.py and bounds.py say.
 
 Before the next round all that is left counts as acknowledged with all copies.
 
@@ -44,6 +44,7 @@ from tests.simulation.books import Books, Loss, Publish, number_of
 from tests.simulation.bounds import judge_bounds, judge_drained
 from tests.simulation.cluster_node import PATIENCE, TOPICS, ClusterNode, Consumer, Reply, Sizes
 from tests.simulation.departures import Departures
+from tests.simulation.governed import Governed
 from tests.simulation.jobs import Jobs
 from tests.simulation.lookup import Lookups
 from tests.simulation.machine import CAPACITY, Machine
@@ -92,7 +93,8 @@ class ClusterRun:
         self.numbers: dict[tuple[bytes, int], int] = {}  # the machine that promoted a log by an epoch of that number
         self.led_by: set[tuple[bytes, Epoch]] = set()  # announced epochs of new leaders, by log id
         self.luck = Random(f"luck {seed}")  # for witnesses, and hosts that are down
-        self.configs = TOPICS
+        self.governed = Governed(self, Random(f"governed {seed}"))
+        self.configs = TOPICS | self.governed.topics
         self.lookups = Lookups(self, random.choice((1, 2)), self.luck)
         self.names: dict[int, int] = {}  # of the machines, by the numbers that their nodes have or had
         self.made: set[bytes] = set()  # ids of the logs that were made of diverged copies
@@ -300,6 +302,8 @@ class ClusterRun:
         body = publish.body
         if name == JOBS:
             topic.intake.put([body], self.wide.options(node.clock.now))
+        elif attributes := self.governed.attributes(publish):
+            topic.publish_with([body], attributes)
         elif random.random() < 0.1:
             topic.intake.publish_deferred(body, node.clock.now + random.choice((50, 2000)) * MS)
         else:
@@ -384,6 +388,7 @@ class ClusterRun:
         for frame, at in consumer.fresh:
             publish = self.books.delivered(frame, self._name_of(consumer.node), at)
             assert publish.topic == consumer.channel.topic_name, f"delivered in another topic: {publish}"
+            self.governed.delivered(publish)
         consumer.fresh.clear()
         if consumer.gone and consumer in consumer.node.consumers:
             consumer.node.consumers.remove(consumer)
@@ -722,9 +727,10 @@ class ClusterRun:
         readable = {one for machine in self.members if machine.node for one in self.wide.readable(machine.node)}
         for machine in self.members:
             seen |= self._drained(machine)
-        if missing := [one for one in self.books.owed() if one.number not in seen]:
+        owed = [one for one in self.books.owed() if not self.governed.has_end(one)]
+        if missing := [one for one in owed if one.number not in seen]:
             seen |= self.repair(missing)
-        for publish in [one for one in self.books.owed() if one.number not in seen]:
+        for publish in [one for one in owed if one.number not in seen]:
             lost_by = self.books.lost_by(publish)
             assert self.is_kept_diverged(publish), f"lost: {publish}; holders that lost it: {lost_by}"
             self.books.counts["kept as diverged copies"] += 1
@@ -761,6 +767,7 @@ class ClusterRun:
         consumers: list[Consumer] = []
 
         def subscribe() -> None:
+            self.governed.relax(node, True)
             consumers.extend(node.subscribe(name, 1 << 20) for name in self.channel_topics())
 
         node.turn(subscribe)
@@ -791,6 +798,7 @@ class ClusterRun:
                 node.leave(consumer)
             if node.jobs is not None:
                 node.jobs.leave()
+            self.governed.relax(node, False)
 
         node.turn(leave)
         node.broker.check()

@@ -188,6 +188,7 @@ class Consumer:
         gate = self.channel.offsets.gate
         if gate is not None:
             self.marks.update(gate.pass_through())
+        self.node.machine.run.governed.handed_over(self.channel.topic_name, frames, self.node.broker.wall)
         self.held += frames
 
     def room(self) -> int:

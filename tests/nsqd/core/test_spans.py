@@ -13,7 +13,7 @@ from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.spanned_store import spanned_store
 from nsqd.core.spans import MOST_OF_BATCH, Span, Spans
-from nsqd.storage.memory import MemoryStore, MemoryTopic
+from nsqd.storage.memory import MemoryReader, MemoryStore, MemoryTopic
 from shared.topic_config import OnBury, Ordering, Overflow, TopicConfig
 from tests.cases import each
 from tests.effort import seeds
@@ -140,11 +140,27 @@ def test_a_message_that_waits_is_delivered_when_it_is_due() -> None:
     assert node.deliveries() == [(1, "finished", 0, ""), (1, "finished", 1, "")]
 
 
+def test_a_message_for_one_channel_is_delivered_by_that_one() -> None:
+    node = Spanned(every=1)
+    client, inbox = with_consumer(node)
+    other, its_inbox = node.subscribe("t", "other", 10)
+    node.broker.topics["t"].publish_to(node.channel("t", "other"), [b"x"], Attributes())
+    node.turn()
+    (message,) = its_inbox.take()
+    other.finish(message.id)
+    node.publish("t", b"for both")  # the cursor of the first channel passes the first message
+    client.finish(inbox.take()[0].id)
+    other.finish(its_inbox.take()[0].id)
+    node.turn()
+    assert (node.deliveries(), node.spans.held) == ([(1, "finished", 0, "")] * 3, 0)
+
+
 def test_messages_that_a_channel_drops_undelivered_have_no_delivery() -> None:
     node = Spanned(limits=Limits(mem_queue_size=1))
-    node.channel("t", "c#ephemeral")
+    channel: Any = node.channel("t", "c#ephemeral")
     for body in (b"kept", b"dropped", b"dropped"):
         node.send("t", body)
+    assert channel.journal._dropped == [(1, 3)], "one range"
     client, inbox = node.subscribe("t", "c#ephemeral", 10)
     (message,) = inbox.take()
     client.finish(message.id)
@@ -201,9 +217,12 @@ def test_messages_published_together_have_one_span_and_jobs_have_none() -> None:
     assert publish.attributes["messaging.batch.message_count"] == MOST_OF_BATCH + 10
     assert len(inbox.take()) == MOST_OF_BATCH + 10
     assert node.spans.held == MOST_OF_BATCH
+    node.publish("t", *[b"x"] * (MOST_OF_BATCH + 10))
+    assert len(node.take()) == MOST_OF_BATCH
     node.broker.tubes.put_to("q", b"job", JobOptions(1, 60, 0, 0, True))
     node.turn()
     assert node.take() == []
+    assert isinstance(node.broker.tubes.tube("q").journal, MemoryReader)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +235,7 @@ def test_messages_published_together_have_one_span_and_jobs_have_none() -> None:
     ],
 )
 def test_each_delivery_of_random_lives_is_one_span(config: TopicConfig) -> None:
-    for seed in seeds(20):
+    for seed in seeds(10):
         _live(config, seed)
 
 
