@@ -125,7 +125,7 @@ class Topic:
         return 1 if found is None else found
 
     def _due(self, attributes: Attributes, due: int) -> int:
-        """Return when messages are due that have these headers, or else `due`; 0: at once. Raises HeaderRefused."""
+        """Return the time at which messages with these headers are due, or else `due`; 0: at once. Raises HeaderRefused."""
         agenda = self.context.agenda
         try:
             delay = delay_of(attributes.headers, agenda.wall)

@@ -119,7 +119,7 @@ _ATTRIBUTES = (
     bounded("sequence", MOST_SEQUENCE, None, invalid="INVALID_SEQUENCE"),
     _word("group"),
     bounded("priority", MOST_PRIORITY, None, invalid="INVALID_PRIORITY"),
-    Argument("ttl", _ttl, None, "a duration such as 30s or 1h30m", "INVALID_TTL"),
+    Argument("ttl", _ttl, None, "a duration", "INVALID_TTL"),
     any_text("batch", None),
     any_text("after", None),
     any_text("deliver_at", None),

@@ -116,7 +116,7 @@ class Trail:
             self._unpublished += count
 
     def figures(self) -> TrailFigures:
-        """Return how many events were recorded, left out, and not published."""
+        """Return the numbers of events that were recorded, left out, and not published."""
         with self._changed:
             return TrailFigures(self._records, self._left_out, self._unpublished)
 

@@ -85,7 +85,7 @@ def test_every_error_is_listed() -> None:
 
 
 def test_every_setting_is_listed_and_marked_if_channels_may_have_it() -> None:
-    table = (REFERENCE / "settings.md").read_text()
+    cells = " ".join(re.findall(r"^\|([^|]*)\|", (REFERENCE / "settings.md").read_text(), re.MULTILINE))
     for name, setting in SETTINGS.items():
-        (found,) = set(re.findall(rf"^\|.*?`{name}(?:=[a-z-]+)?`(\*?)", table, re.MULTILINE))
+        (found,) = set(re.findall(rf"`{name}(?:=[a-z-]+)?`(\*?)", cells))
         assert (found == "*") == setting.of_channels, name

@@ -56,7 +56,7 @@ snappy = "false"
 
 NO_TEXT = """
     cluster_address cluster_secret_file cluster_tls_cert cluster_tls_key cluster_tls_ca tcp_shared_address
-    beanstalk_address beanstalk_tls_address disque_tls_address disque_address statistics_topic statsd_address
+    beanstalk_address beanstalk_tls_address disque_tls_address disque_address statistics_topic statsd_address otel_endpoint
     tls_cert tls_key tls_client_auth_policy lookupd_tls_root_ca_file lookupd_tls_cert lookupd_tls_key
     tls_root_ca_file auth_file auth_token_file audit_file audit_topic topology_region topology_zone
 """
@@ -75,6 +75,7 @@ NUMBERS = """
     max_body_size=5123840 max_req_timeout=3600000000000 max_heartbeat_interval=60000000000 max_rdy_count=100
     max_output_buffer_size=65536 max_output_buffer_timeout=1000000000 min_output_buffer_timeout=25000000
     output_buffer_timeout=250000000 max_channel_consumers=0 statsd_interval=60000000000 statsd_mem_stats=true
+    otel_sample_every=0
     statsd_udp_packet_size=508 statsd_exclude_ephemeral=false e2e_processing_latency_window_time=600000000000
     e2e_processing_latency_percentiles=[1,0.99] tls_required=0 tls_min_version=771 deflate=true max_deflate_level=6
     snappy=false
