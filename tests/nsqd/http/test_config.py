@@ -57,6 +57,7 @@ snappy = "false"
 NO_TEXT = """
     cluster_address cluster_secret_file cluster_tls_cert cluster_tls_key cluster_tls_ca tcp_shared_address
     beanstalk_address beanstalk_tls_address disque_tls_address disque_address statistics_topic statsd_address
+    otel_endpoint
     tls_cert tls_key tls_client_auth_policy lookupd_tls_root_ca_file lookupd_tls_cert lookupd_tls_key
     tls_root_ca_file auth_file auth_token_file audit_file audit_topic topology_region topology_zone
 """
@@ -85,7 +86,7 @@ NUMBERS_OF_OURS = """
     cluster_peer=[] failover_after=5000000000 unclean_after=600000000000 restart_grace=30000000000
     rejoin_timeout=2000000000 replicas=2 replicate=1 replicate_timeout=2000000000 replication_rate=0
     rereplicate_after=60000000000 dedup_window=600000000000 dedup_keys=100000 dedup_producers=10000 max_topics=50000
-    max_channels=100000 max_schedules=5000
+    max_channels=100000 max_schedules=5000 otel_sample_every=0
 """
 AS_JSON = dict(pair.split("=") for pair in f"{NUMBERS} {NUMBERS_OF_OURS}".split())
 FOUND_AT_START = {
