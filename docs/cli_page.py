@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from admin.terminal import doctor, health
+from admin.terminal import doctor, health, listing
 from admin.terminal.main import NAMES
 from admin.terminal.main import parser as terminal_parser
 from apps.penstock import parser as penstock_parser
@@ -184,6 +184,9 @@ def _terminal() -> Iterator[Terminal]:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as directory, chdir(directory):
         patch.setattr(doctor, "machine", lambda *limits: [])
         patch.setattr(health, "_ms", lambda value: "1.3 ms")  # syncs are measured by a real clock
+        patch.setattr(
+            listing, "_age", lambda oldest: 4.0 if oldest else None
+        )  # the nodes' clocks are not the machine's
         patch.setattr(doctor, "_unreachable", _all_reachable)
         patch.setitem(os.environ, "COLUMNS", str(WIDTH))
         nodes = [LocalNode("-node-id=0"), LocalNode("-node-id=1")]
