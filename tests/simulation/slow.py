@@ -17,6 +17,7 @@ from tests.simulation.cluster_node import ClusterNode, Reply
 from tests.simulation.machine import Machine
 
 USUAL = 5 * MS  # that a disk takes
+LATE = 10 * SECOND  # for which a machine whose disk was slow may have to sync what it has not
 FACTORS = (100, 300, 1000)
 FINE = 50 * MS  # of a step while a node is slow and others are not: these answer each other within PATIENCE
 
@@ -52,8 +53,10 @@ class SlowRun(ClusterRun):
         if self.now < self._until:
             return
         self._end()
-        if self.slowness.random() < 0.7:
+        if self.now >= self._until and self.slowness.random() < 0.7:
             self._begin(self.slowness.choice(self.machines))
+        else:
+            self._until = max(self._until, self.now + self.slowness.choice((1, 5)) * SECOND)
 
     def _begin(self, machine: Machine) -> None:
         factor, kind = self.slowness.choice(FACTORS), self.slowness.choice(("disk", "network", "both"))
@@ -71,9 +74,10 @@ class SlowRun(ClusterRun):
         self.wires.slow.clear()
         if self._slow is not None and self._slow.is_sluggish:
             self._slow.slow, self._slow.is_sluggish = 0, False
-            self._slow.late_until = self.now + 10 * SECOND  # what it has to sync may be in many files
+            # what it has to sync may be in many files, and until then it is slow: another one is not to be that, too
+            self._until = self._slow.late_until = self.now + LATE
             self._slow.set_slowness()
-        self._slow, self._until = None, self.now + self.slowness.choice((1, 5)) * SECOND
+        self._slow = None
 
     def _heal(self) -> None:
         self._end()
