@@ -96,7 +96,10 @@ class Replica:
         for place, file in enumerate(manifest.files):
             following = manifest.files[place + 1].base if place + 1 < len(manifest.files) else None
             if following is not None and following <= manifest.mark:
-                kept.append(file)
+                if file.name in names:
+                    kept.append(file)
+                else:  # a promotion asks other nodes for it, as for one that its leader has lost
+                    self.damage.append((file.name, HEADER_SIZE, HEADER_SIZE + following - file.base))
                 end = following
                 continue
             if last is not None and kept and file.base >= last:
@@ -113,7 +116,7 @@ class Replica:
             end = stop
             if following is None or stop < following:
                 break
-        gone = manifest.files[len(kept) :]
+        gone = [file for file in manifest.files if file not in kept]
         epochs = tuple((epoch, start) for epoch, start in manifest.epochs if start <= end)
         if gone or epochs != manifest.epochs or manifest.mark != end:
             self.manifest = replace(manifest, files=tuple(kept), mark=end, epochs=epochs)

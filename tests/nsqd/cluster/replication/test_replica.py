@@ -382,6 +382,22 @@ def test_damage_before_the_mark_is_reported_and_stays(monkeypatch: pytest.Monkey
     assert [one[1:] for one in again.damage] == [(HEADER_SIZE, HEADER_SIZE + 12)]
 
 
+def test_a_missing_file_before_the_mark_is_reported_and_makes_the_others_no_worse() -> None:
+    log, replica, disk, _ = with_old_segments()
+    sync(replica)
+    replica.note_durable()
+    replica.close()
+    second, end = replica.manifest.files[1], replica.end
+    disk.vanish(second.name)
+    for damaged in ([second.name], []):
+        again = opened(disk)
+        assert ([name for name, _, _ in again.damage], again.end) == (damaged, end)
+        assert second not in again.manifest.files
+        assert len(again.manifest.files) == 3
+        again.close()
+    begin(log, again, b"five")
+
+
 def test_behind_the_mark_the_first_wrong_byte_is_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     log, replica, disk = marked(monkeypatch)
     mark = replica.manifest.mark

@@ -119,6 +119,15 @@ def test_a_checkpoint_of_which_the_end_is_missing_does_not_count() -> None:
         promoting.check_replay(disk, Manifest(manifest.log_id, NODE, (until_last[0], *until_last[3:]), manifest.mark))
 
 
+def test_a_replica_that_lacks_an_old_file_is_promoted_and_asks_for_it() -> None:
+    disk, manifest = replica_of(known_log())
+    disk.vanish(manifest.files[0].name)
+    promoting.check_replay(disk, Replica(disk, manifest.log_id, NODE).manifest)
+    promoting.name_files(disk)
+    with closing(open_promoted(disk, 0, manifest.mark)) as opened:
+        assert opened.start_results.damage.spots[0][0] == manifest.files[0].segment
+
+
 def test_an_empty_replica_is_refused() -> None:
     with pytest.raises(promoting.ReplicaRefused, match="empty"):
         promoting.check_replay(new_disk(), Manifest(bytes(16), NODE))
