@@ -53,8 +53,10 @@ class SlowRun(ClusterRun):
         if self.now < self._until:
             return
         self._end()
-        if self.slowness.random() < 0.7:
+        if self.now >= self._until and self.slowness.random() < 0.7:
             self._begin(self.slowness.choice(self.machines))
+        else:
+            self._until = max(self._until, self.now + self.slowness.choice((1, 5)) * SECOND)
 
     def _begin(self, machine: Machine) -> None:
         factor, kind = self.slowness.choice(FACTORS), self.slowness.choice(("disk", "network", "both"))
@@ -70,13 +72,12 @@ class SlowRun(ClusterRun):
 
     def _end(self) -> None:
         self.wires.slow.clear()
-        self._until = self.now
         if self._slow is not None and self._slow.is_sluggish:
             self._slow.slow, self._slow.is_sluggish = 0, False
             # what it has to sync may be in many files, and until then it is slow: another one is not to be that, too
             self._until = self._slow.late_until = self.now + LATE
             self._slow.set_slowness()
-        self._slow, self._until = None, self._until + self.slowness.choice((1, 5)) * SECOND
+        self._slow = None
 
     def _heal(self) -> None:
         self._end()
