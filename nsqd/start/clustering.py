@@ -92,7 +92,8 @@ def join_cluster(
     elections = Elections(cases, daemon.witnesses, os.urandom)
     leading = Leading(options, port, copying, opened, threads, as_visitor(options, listeners))
     leading.begin(own)
-    cluster.add(copying, Transfers(cluster, elections), InSyncReports(cluster, elections, copying), elections)
+    paused = PausedDeliveries(cluster, broker, options.failover_after)
+    cluster.add(paused, copying, Transfers(cluster, elections), InSyncReports(cluster, elections, copying), elections)
     times = LogTimes(cluster, copying, own.clock.clocks, threads)
     promotions = Promotions(
         PromotedDirectory(directory),
@@ -114,8 +115,7 @@ def join_cluster(
     departure = Departure(broker, own, copying, promotions, daemon.hold, daemon.end)
     leaving = Leaving(cluster, facts.keep, elections, departure)
     cluster.add(
-        Deleting(cluster, promotions, broker), PausedDeliveries(cluster, broker, options.failover_after), times,
-        closed, closing,
+        Deleting(cluster, promotions, broker), times, closed, closing,
         Salvage(cluster, copying, promotions, arbiter, diverged, threads, now, options.unclean_after), leaving, daemon,
     )  # fmt: skip
     own.store.copies.patience = options.replicate_timeout

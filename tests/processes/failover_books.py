@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from tests.daemons import Daemon
@@ -104,7 +105,8 @@ class DuplicateBooks(Books):
             self.live.add(content)
             self.per_node[delivery.node] += 1
             if key in self.last:
-                self.again.append(Duplicate(publisher, message_id, self.last[key], delivery))
+                before, delivery = sorted((self.last[key], delivery), key=attrgetter("at"))
+                self.again.append(Duplicate(publisher, message_id, before, delivery))
             self.last[key] = delivery
 
     def finished_at(self, node: int, topic: str, message_id: bytes, content: bytes) -> None:
@@ -112,11 +114,11 @@ class DuplicateBooks(Books):
         self.came_live(topic, message_id, content)
         self.note(topic, message_id, content, int(message_id[:4], 16), Delivery(node, time.monotonic()))
 
-    def worked_at(self, node: int, job_id: bytes, content: bytes, is_deleted: bool) -> None:
-        """Note a job that was reserved; `is_deleted`: the worker got DELETED."""
+    def worked_at(self, delivery: Delivery, job_id: bytes, content: bytes) -> None:
+        """Note a job that was reserved, when the reply to its `delete` has come, or none. A paused node replies late."""
         topic = jobs_of(content)
         self.came_live(topic, job_id, content)
-        self.note(topic, job_id, content, int(job_id) >> 48, Delivery(node, time.monotonic(), is_deleted))
+        self.note(topic, job_id, content, int(job_id) >> 48, delivery)
         with self._lock:
             self.delivered.add(content)
 

@@ -35,6 +35,7 @@ from tests.processes.networked_cluster import NODES, Clusters, NetworkedCluster
 
 ANSWER = 30.0  # s in which a node that serves must answer /stats and /cluster
 PARTITION = "a partition"
+WAITING = {"232", "281", "22"}  # numbers of epoll_wait and epoll_pwait on x86-64, and of epoll_pwait on AArch64
 
 
 class FailoverCluster(NetworkedCluster):
@@ -109,8 +110,15 @@ class FailoverCluster(NetworkedCluster):
         self._over(PARTITION)
 
     def stand_still(self, number: int) -> None:
+        """Stop the process of a node, between two turns: what a turn delivers leaves even if it was stopped meanwhile."""
         self.disturbed(PAUSE, number)
         super().stand_still(number)
+        process = self.nodes[number].process
+        state = Path(f"/proc/{process.pid}/syscall")
+        while (call := state.read_text().split()[0]) not in WAITING:
+            if call != "running":  # it was stopped within a turn
+                process.send_signal(signal.SIGCONT)
+                process.send_signal(signal.SIGSTOP)
 
     def resume(self, number: int) -> None:
         """Continue the process of a node that was paused."""

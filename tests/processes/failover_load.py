@@ -19,7 +19,7 @@ from tests.processes.cluster_load import (
     http_client,
     http_outcome,
 )
-from tests.processes.failover_books import ANY_NODE, DuplicateBooks
+from tests.processes.failover_books import ANY_NODE, Delivery, DuplicateBooks
 
 _AWAY = 3.0  # s for which a worker stays at another node than its own
 
@@ -119,12 +119,12 @@ class Worker(Client):
         content = answers.read(int(words[2]) + 2)[:-2]
         if len(content) < int(words[2]):
             raise EOFError
-        is_deleted = False
+        at, is_deleted = time.monotonic(), False
         try:
             send(b"delete %s\r\n" % words[1])
             is_deleted = answers.readline() == b"DELETED\r\n"
         finally:
-            self._books.worked_at(node, words[1], content, is_deleted)
+            self._books.worked_at(Delivery(node, at, is_deleted), words[1], content)
 
 
 class DisqueWorker(Client):
@@ -141,13 +141,14 @@ class DisqueWorker(Client):
                 jobs = client.do("GETJOB", "TIMEOUT", 1000, "FROM", TUBE) or []
                 if not isinstance(jobs, list):
                     raise EOFError(jobs)  # the node leaves
+                at = time.monotonic()
                 for _, job_id, content in jobs:
                     is_acknowledged = False
                     try:
                         is_acknowledged = client.do("ACKJOB", job_id) == 1
                     finally:
                         number = int.from_bytes(a2b_base64(job_id[23:35])[1:], "big")
-                        self._books.worked_at(ANY_NODE, b"%d" % number, content, is_acknowledged)
+                        self._books.worked_at(Delivery(ANY_NODE, at, is_acknowledged), b"%d" % number, content)
 
 
 def jobs_left(daemon: Daemon) -> int:

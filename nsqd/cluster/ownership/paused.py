@@ -1,9 +1,9 @@
 """A node that was paused delivers nothing until it knows which nodes lead its logs now.
 
 While a process is stopped (SIGSTOP, a virtual machine that is moved), other nodes may promote its log and deliver its messages.
-Their frames wait in its connections, or they have closed these. So all deliveries of its first turns are held
-until each connected node has sent a frame that is certainly new; at most for
-`-failover-after`.
+Their frames wait in its connections, or they have closed these. So all deliveries of its first turns are held until each
+connected node has sent a frame that is certainly new; at most for `-failover-after`. It is the first part, because ticks of
+others may let messages leave.
 
 See docs/contributing/design/cluster-protocol.md#membership.
 """
@@ -28,10 +28,13 @@ class PausedDeliveries(Part):
         self._linked: frozenset[int] = frozenset()  # numbers of the nodes that were connected before the pause
 
     def tick(self, now: int) -> None:
-        since, links = self._broker.agenda.stood_still_at, self._cluster.links
+        agenda, links = self._broker.agenda, self._cluster.links
+        if now - agenda.now > agenda.longest_gap:  # the clock of the port may be the first to continue
+            agenda.note_pause(now)
+        since = agenda.stood_still_at
         if not since:
             self._linked = frozenset(links)
-            self._broker.agenda.longest_gap = self._failover_after // 2  # except at the start, which may take long
+            agenda.longest_gap = self._failover_after // 2  # except at the start, which may take long
             return
         members = {node.number for node in self._cluster.membership.members}
         current = {number for number, link in links.items() if link.received_at >= since + SETTLED}

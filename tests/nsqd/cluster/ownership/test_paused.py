@@ -58,6 +58,12 @@ def test_deliveries_after_a_pause_are_held_until_a_contact_with_all_nodes() -> N
     assert not one.node.broker.agenda.is_held
 
 
+def test_a_tick_that_comes_before_the_first_turn_notices_the_pause() -> None:
+    one = Frozen()
+    one.standstill.tick(one.node.now + 18 * SECOND)
+    assert one.node.broker.agenda.stood_still_at == one.node.now + 18 * SECOND
+
+
 def test_who_is_gone_is_waited_for_no_longer_than_for_a_silent_node() -> None:
     one = Frozen()
     one.stand_still()
