@@ -104,10 +104,13 @@ def test_a_topic_is_emptied_of_what_home_channels_were_given_since_and_of_nothin
     log = promote(node, 8, "t", "c", b"before")
     topic = log.broker.topics["t"]
     log.broker.pause(topic, True)
+    emptied = Deletion(DeletionKind.TOPIC_EMPTIED, topic.number, 0, 1)
+    log.publish("t", b"x")
+    assert delete(node, log, emptied) == ["the messages that no channel of the topic t had"]
     log.publish("t", b"a", b"b")
     log.channels("t", "d")  # which begins with these two
     log.broker.set_pause(topic, None)
     node.turn()
-    delete(node, log, Deletion(DeletionKind.TOPIC_EMPTIED, topic.number, 0, 1))
+    delete(node, log, emptied)
     assert topic.channels["d"].counts() == (0, 0, 0, 0)
     assert topic.channels["c"].depth == 3, "its messages cannot be distinguished"

@@ -1,5 +1,7 @@
 """The common base of beanstalkd's and Disque's clients: pieces of bodies, and limits of reserved jobs."""
 
+from nsqd.core.work_queue.worker import FEW
+from nsqd.protocols.job_client import MOST_KEPT
 from tests.nsqd.core.node import MS, Node
 from tests.nsqd.protocols.beanstalk.wire import Wire, put
 from tests.nsqd.protocols.disque.wire import Wire as DisqueWire
@@ -13,6 +15,14 @@ def test_each_body_of_a_stream_has_a_time_of_its_own() -> None:
         wire.node.advance(MS)
         wire.send(job[500:] + job[:500])
         assert wire.peer.body_since == wire.node.now > began >= 0
+
+
+def test_of_a_client_that_waits_or_watches_many_tubes_less_is_read() -> None:
+    client = Wire().send(b"".join(b"watch t%d\r\n" % number for number in range(FEW - 1)))  # and the tube default
+    assert not client.peer.is_heavy
+    assert client.send(b"watch one-more\r\nreserve\r\n").peer.is_heavy
+    assert not client.peer.waiting
+    assert client.send(b"x" * (MOST_KEPT + 1)).peer.waiting
 
 
 def test_beanstalk_a_reserve_waits_for_room_and_a_batch_has_as_many_jobs_as_there_is() -> None:

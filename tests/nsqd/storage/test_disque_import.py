@@ -63,6 +63,7 @@ def test_a_job_keeps_what_it_can(tmp_path: Path) -> None:
     (one,) = jobs(node).values()
     assert (one.state, one.ttr, one.delay, one.copies, one.created) == (JobState.READY, 30, 0, 3, AGO + 500)
     assert (one.releases, one.timeouts, one.reserves, one.ttl) == (2, 3, 5, 1100)
+    assert (one.buries, one.kicks) == (0, 0)
     assert node.broker.tubes.tube("a;b") is not None
 
 

@@ -188,6 +188,15 @@ def test_a_delay_from_the_checkpoint_holds_for_a_channel_that_begins_in_the_past
     whole.compare()
 
 
+def test_delays_that_no_channel_was_given_are_in_the_checkpoint() -> None:
+    whole = Node(1)
+    topic = whole.node.broker.topic("t")
+    for seconds in (60, 50, 70):
+        whole.node.turn(lambda due=seconds * SECOND: topic.intake.publish_deferred(b"x", whole.node.clock.now + due))
+    whole.checkpoint()
+    whole.compare()
+
+
 @pytest.mark.long
 @example(seed=126, steps=66)
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(20, 120))

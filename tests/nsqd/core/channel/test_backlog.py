@@ -125,6 +125,13 @@ def test_holes_are_passed_over_and_adjacent_ones_are_one(world: World) -> None:
     assert (world.depth, world.backlog.holes) == (0, [])
 
 
+def test_a_hole_among_dropped_messages_is_forgotten(world: World) -> None:
+    world.put(10)
+    world.backlog.skip(3, 5, 2)
+    assert world.backlog.drop_oldest(6) == [(0, 3), (5, 8)]
+    assert (world.backlog.holes, world.take()) == ([], [8, 9])
+
+
 def test_delayed_messages_are_left_to_the_delay_queue(world: World) -> None:
     world.put(2)
     world.put(3, delayed=True)

@@ -67,6 +67,21 @@ def test_a_message_that_comes_back_too_late_goes(config: TopicConfig) -> None:
     node.broker.check()
 
 
+def test_a_group_continues_after_a_message_that_is_too_old() -> None:
+    node = Node()
+    topic = node.broker.topic("t")
+    topic.configure(TopicConfig(ttl=5 * SECOND, ordering=Ordering.GROUP))
+    client, inbox = node.subscribe("t", "c", 1)
+    for body in (b"old", b"young"):
+        topic.intake.publish_with([body], of_group("g"))
+        node.turn()
+        node.advance(3 * SECOND)
+    (taken,) = inbox.take()
+    client.requeue(taken.id, 0, node.now)
+    node.turn()
+    assert bodies(inbox.take()) == [b"young"]
+
+
 def test_old_messages_among_young_ones_are_found() -> None:
     node = filled()
     topic = node.broker.topics["t"]

@@ -70,6 +70,7 @@ def test_an_emptied_and_a_deleted_channel() -> None:
     again = node.channel("t", "c")
     note(series, node, T0 + 40)
     assert columns(series.hour_of(again))["depth"] == [0]
+    assert sorted(series._places.values()) == [0, 1], "the place of the deleted one is not used again"
 
 
 def test_subjects_without_a_change_for_longest_make_room(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from random import Random
 
 from nsqd.core.limits import Limits
 from nsqd.core.timing.agenda import Agenda
-from nsqd.core.timing.scan import ScanPool
+from nsqd.core.timing.scan import WORKER_MESSAGES, ScanPool
 from tests.cases import each
 from tests.nsqd.core.node import MS, SECOND, Node
 
@@ -69,6 +69,13 @@ def test_more_than_a_quarter_dirty_means_another_pass_in_the_same_turn(idle: int
     assert scan.next_turn() == (1 if due else None)
     scan.turn(1)
     assert (scan.statistics.served, scan.statistics.passes, scan.next_turn()) == (due, passes, None)
+
+
+def test_a_queue_with_more_than_a_worker_serves_gets_another_pass_though_few_are_dirty() -> None:
+    scan = pool()
+    filled(scan, [FakeQueue(due=1, messages=2 * WORKER_MESSAGES), *(FakeQueue() for _ in range(19))])
+    scan.turn(1)
+    assert scan.statistics.served == 2 * WORKER_MESSAGES
 
 
 def test_nothing_fires_early_or_more_than_100_ms_late_on_hundreds_of_channels() -> None:

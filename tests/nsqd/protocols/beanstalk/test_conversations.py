@@ -207,6 +207,7 @@ def test_drain_mode(wire: Wire) -> None:
     wire.node.broker.drain(False)
     assert wire.ask(b"move-job 1 other\r\n").startswith(b"MOVED ")
     assert facts(wire.ask(b"stats\r\n"))["draining"] == "false"
+    assert wire.ask(put(b"x")) == b"INSERTED 6\r\n"  # refused puts have used up ids
 
 
 def test_the_order_is_priority_and_then_id_over_all_watched_tubes(wire: Wire) -> None:

@@ -31,6 +31,10 @@ def test_other_ids_are_nobodys(middle: bytes, place: int, byte: int) -> None:
         assert IDS.decode(bytes(job_id)) is None
 
 
+def test_the_last_bit_says_whether_a_job_is_redelivered() -> None:
+    assert [int(IDS.encode(7, 60, retry)[-4:], 16) % 2 for retry in (0, 1)] == [0, 1]
+
+
 def test_ids_of_unknown_node_numbers_and_a_node_id_is_40_hex_digits() -> None:
     assert IDS.decode(IDS.encode(1024 << 48 | 1, 1, 1)) is None
     assert len(IDS._of_nodes) <= 1024

@@ -67,6 +67,7 @@ def test_the_state_of_the_process_and_counts_of_commands_only_if_they_are_asked_
     assert (memory["used_memory"], memory["used_memory_human"]) == (str(3 << 20), "3.00M")
     assert (memory["used_memory_peak"], memory["used_memory_peak_human"]) == (str(5 << 20), "5.00M")
     assert (found["CPU"]["used_cpu_sys"], found["CPU"]["used_cpu_user"]) == ("1.25", "2.50")
+    assert [name for name, value in found["Persistence"].items() if value == "1"] == ["aof_enabled"]
     assert list(sections(wire)) == list(sections(wire, "default")) == DEFAULT
     assert list(sections(wire, "ALL")) == [*DEFAULT, "Commandstats"]
     assert list(sections(wire, "commandstats")) == ["Commandstats"]

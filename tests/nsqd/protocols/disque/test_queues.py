@@ -34,6 +34,8 @@ def test_a_queue_has_no_facts_until_it_is_used(wire: Wire) -> None:
         "name": b"q", "len": 2, "age": 7, "idle": 2, "blocked": 0, "import-from": [], "import-rate": 0,
         "jobs-in": 3, "jobs-out": 1, "pause": b"none",
     }  # fmt: skip
+    wire.node.broker.tubes.made("unused")
+    assert [stat(wire, "unused")[name] for name in ("age", "idle", "jobs-out")] == [0, 0, 0]
     waiting = wire.another()
     waiting.replies(request("GETJOB", "FROM", "r"))
     assert stat(wire, "r")["blocked"] == 1

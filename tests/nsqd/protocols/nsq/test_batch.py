@@ -33,7 +33,7 @@ def test_each_turn_publishes_a_slice_and_the_last_one_answers(wire: Wire, alike:
     if known:  # whole in the buffer and of one size: the fast path
         wire.send(b"PUB t\n" + body(b"first"))
         assert wire.replies() == [b"OK"]
-    bodies = [b"x" if alike or number % 2 else b"xy" for number in range(MANY)]
+    bodies = [b"xyz" if alike or number % 2 else b"xy" for number in range(MANY)]
     published = [turn(wire, mpub(b"t", *bodies) + b"NOP\n" + b"PUB t\n" + body(b"behind"))]
     while wire.peer.has_more:
         assert wire.replies() == []
@@ -42,10 +42,12 @@ def test_each_turn_publishes_a_slice_and_the_last_one_answers(wire: Wire, alike:
     assert sum(published) == MANY + 1
     assert wire.replies() == [b"OK", b"OK"]
     assert wire.peer.pub_counts == {"t": MANY + 1 + known}
-    assert turn(wire, mpub(b"t", *[b"x"] * (SLICE // 4)) * 9) == SLICE  # many that are large together
+    assert turn(wire, mpub(b"t", *[b"xyz"] * (SLICE // 4)) * 9) == SLICE  # many that are large together
     while wire.peer.has_more:
         assert turn(wire) <= SLICE
     assert wire.replies() == [b"OK"] * 9
+    size = sum(map(len, bodies)) + len(b"behind") + known * len(b"first") + 9 * (SLICE // 4) * len(b"xyz")
+    assert wire.node.broker.topics["t"].intake.message_bytes == size
     wire.node.broker.check()
 
 

@@ -3,6 +3,7 @@
 import json
 
 from nsqd.protocols.nsq.settings import Settings
+from shared.auth.tokens import digest
 from shared.tls.info import TlsInfo
 from tests.cases import each
 from tests.nsqd.core.node import Node
@@ -79,10 +80,11 @@ def test_a_publisher_is_refused_as_soon_as_its_right_is_gone_also_in_a_large_mpu
     client.send(auth(token("orders")) + PUB)  # the topic is known now
     batch = b"MPUB orders.eu\n" + body(b"\0\0\0\2" + (b"\0\3\0\0" + b"x" * 196_608) * 2) if is_under_way else b""
     client.send(batch[: len(batch) // 2])
-    proofs.set("worker")
-    worker = proofs.with_token(token("worker"))
-    proofs.with_token = lambda secret: worker  # type: ignore[method-assign]
+    proofs.set("orders", "worker")
+    proofs.file.tokens[digest(token("orders"))] = proofs.with_token(token("worker"))  # it has another role now
     client.peer.rights_changed()
+    assert not client.peer.closing
     client.send(batch[len(batch) // 2 :] + PUB)
     assert client.replies()[-1].startswith(b"E_UNAUTHORIZED")
     assert client.peer.closing
+    assert client.node.broker.topics["orders.eu"].intake.message_count == 1

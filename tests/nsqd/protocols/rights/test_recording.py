@@ -107,7 +107,7 @@ def test_commands_of_operators_of_disque() -> None:
     assert client.do("AUTH", "x") == "OK"
     job_id = client.add("work")
     for words in (
-        ("pause", "work", "in"), ("PAUSE", "work", "STATE"), ("DEQUEUE", job_id),
+        ("pause", "work", "in"), ("PAUSE", "other", "STATE"), ("DEQUEUE", job_id),
         ("enqueue", job_id, job_id, job_id, job_id), ("CONFIG", "SET", "nothing", "secret"), ("CONFIG", "GET", "port"),
         ("CLIENT", "KILL", "192.0.2.1:1"), ("CLUSTER", "FORGET", "x" * 40), ("LOADJOB", "secret"),
         ("DEBUG", "ERROR", "secret"), ("SHUTDOWN",), ("CLIENT", "LIST"), ("CLUSTER", "INFO"), ("INFO",),

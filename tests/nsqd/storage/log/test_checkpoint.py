@@ -3,6 +3,7 @@
 import pytest
 
 from shared.topic_config import Durability
+from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
 
@@ -21,3 +22,17 @@ def test_one_follows_upon_so_many_records_or_bytes_though_no_time_passes(records
         written.append(node.log.checkpoints.written)
     assert written[10] == 0
     assert written[-1] >= 5
+
+
+def test_a_start_from_a_checkpoint_knows_the_clocks_of_the_machine() -> None:
+    clock = Clock()
+    node = SimNode(SimDisk(), Durability.ALWAYS, clock, tail_records=3)
+    node.publish(1)
+    for _ in range(20):
+        node.publish(1)
+        node.syncer.step()
+    assert node.log.checkpoints.written
+    later = clock.after(4 * SECOND, SECOND, rebooted=False)
+    later.wall += 3600 * SECOND  # it was set meanwhile
+    again = SimNode(node.disk.kill(), Durability.ALWAYS, later)
+    assert again.store.clock_offset + later.now == node.store.clock_offset + clock.now + 4 * SECOND

@@ -1,6 +1,7 @@
 """A disk that fails: only safe messages are acknowledged, and everything else continues."""
 
 import errno
+import logging
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -221,3 +222,15 @@ def test_a_disk_whose_free_space_is_unknown_is_checked_again_later() -> None:
     space = Space(Silent(Random(1)))
     space.check_free(1000)
     assert (space.check_at, space.full) == (1000 + CHECK_AFTER, "")
+
+
+def test_the_line_about_a_full_disk_has_its_free_space_and_the_space_that_is_needed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = SimDisk()
+    disk.capacity = 1 << 40
+    disk.others = disk.capacity - (10 << 20)
+    with caplog.at_level(logging.ERROR, "penstock"):
+        Space(disk).check_free(0)
+    needed = f"publishes are rejected until {RESERVE >> 20} MiB are free"
+    assert caplog.messages == [f"LOG: 10 MiB are free on the disk: {needed}"]

@@ -1,10 +1,13 @@
 """Segments back into records: torn bytes are cut off, corrupt ones are skipped, and all others are served."""
 
+import logging
+
 import pytest
 
 from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.identity import LogIdentity
 from nsqd.storage.log.reader import LogRecords
+from nsqd.storage.log.reading import replayed
 from nsqd.storage.log.records import HEADER_SIZE, VERSION, SegmentHeader
 from nsqd.storage.log.segments import UNFINISHED, LogError
 from nsqd.storage.log.space import Space
@@ -151,3 +154,14 @@ def test_a_file_named_beyond_all_positions_is_left_alone() -> None:
     disk.put(beyond, b"x" * 100)
     assert read(disk)[1] == [b"one"]
     assert beyond in disk.names()
+
+
+def test_a_record_of_an_unknown_kind_is_ignored_with_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    disk = new_disk()
+    writer = new_writer(disk)
+    writer.append(99, b"of a later version")
+    writer.write()
+    writer.sync()
+    with caplog.at_level(logging.WARNING, "penstock"):
+        replayed(LogRecords(disk.kill()))
+    assert "LOG: ignoring a record of unknown kind 99" in caplog.text

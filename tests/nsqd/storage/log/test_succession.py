@@ -22,9 +22,10 @@ from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.identity import read_identity
 from nsqd.storage.log.locations import read_frames
 from nsqd.storage.log.opening import Simulated
+from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.records import HEADER_SIZE
-from nsqd.storage.log.succession import Salvaged, Succession, holds_any, salvage, succeed
+from nsqd.storage.log.succession import Salvaged, Succession, TailRecords, holds_any, salvage, succeed
 from nsqd.storage.sequence import Sequence
 from shared.topic_config import Durability
 from tests.cases import each
@@ -34,6 +35,7 @@ from tests.nsqd.storage.anybody import Anybody, any_limits
 from tests.nsqd.storage.normal import NormalChannel, NormalTopic, NormalTube, normal
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode, run_seeds
+from tests.nsqd.storage.small_log import log_of
 
 SEEDS = seeds(20)
 LEAST = 1 << 40
@@ -346,3 +348,14 @@ def test_each_planted_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(succession, "tail_of", tail_of)
     with pytest.raises(AssertionError):
         list(run_seeds(SuccessionRun, range(300)))
+
+
+def test_a_tail_is_exact_unless_a_rewritten_segment_begins_before_it() -> None:
+    disk, _ = log_of(bytes(40))
+    segments = LogRecords(disk).segments
+    rewritten = [replace(one, header=replace(one.header, generation=1)) for one in segments]
+    base = segments[0].base
+    found = [
+        TailRecords(disk, *given).is_exact for given in ((rewritten, base), (rewritten, base + 1), (segments, base + 1))
+    ]
+    assert found == [True, False, True]
