@@ -223,7 +223,8 @@ class JobOwners:
                 self._queues.acknowledge(own)
             tube.finish(job)
             return
-        numbers = set(self._cluster.links)  # any of them may have a copy of a log without a leader
+        # any node may have a copy of a log without a leader; the acknowledgement stays while a member is away
+        numbers = self.owners(message_id >> 48) if self._cluster.is_any_member_away else set(self._cluster.links)
         self._asked.add(job.id)
 
         def then(replies: list[bytes]) -> None:
