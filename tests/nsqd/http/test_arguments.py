@@ -46,6 +46,7 @@ BAD = {  # by what the reference says that values must be; the groups are bounds
     ),
     r"a duration": lambda: ("", "5", "long", "-1h", "300y"),
     r"a duration up to (\S+)": lambda most: ("", "5", "long", "-1ns", "300y", f"{most}1ns"),
+    r"a duration such as \S+ or \S+": lambda: ("", "5", "long", "-1s", "0s", "300y", "1s" * MANY),
     r"a time as in RFC 3339": lambda: ("", "soon", "1", "2026-13-01T00:00:00Z", "2026-11-21T10:00:00", "0001-01-01T00:00Z"),
     r"the receipt of a message": lambda: ("", "1" * 39, "1" * 41, "g" * 40, "\u0661" * 40),
     r"an id in hex": lambda: ("x", "0", "\u0661\u0661"),
