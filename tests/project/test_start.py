@@ -106,7 +106,7 @@ LISTEN, SERVER, MANY = "shared.process.listen:listen", "shared.http.server:HttpS
      [(BEFORE_HTTP | {"shared.auth.auth_file"}, MANY)]),
     # before the server is there, the first request is answered
     ("nsqd", "nsqd.start.http_server:HttpFrontEnd.start", [TCP, HTTP, "-data-path={}"],
-     [(BEFORE_HTTP | {"nsqd.http.routes"}, 540), (NOT_FOR_HTTP | NOT_FOR_NSQD, 700)]),  # 539, 694
+     [(BEFORE_HTTP | {"nsqd.http.routes"}, 550), (NOT_FOR_HTTP | NOT_FOR_NSQD, 700)]),  # 540, 695
     ("lookupd", SERVER, [TCP, HTTP], [(set(), MANY), (NOT_FOR_HTTP, 440)]),  # 423
     ("admin", SERVER, [HTTP, ADMIN], [(LATER, 560)]),  # 515; the rest is used by each answer
 ])  # fmt: skip
