@@ -30,12 +30,13 @@ from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.pause import Pause
-from penstock.protocol.headers import UNIQUE
+from penstock.protocol.headers import AFTER, BATCH, DELIVER_AT, UNIQUE
 from penstock.protocol.names import is_ephemeral, is_valid_name
 from shared.topic_config import Overflow, TopicConfig
 from shared.values import SECOND
 
 UNBOUNDED = 1 << 62  # messages
+ASKING = frozenset((BATCH, AFTER, DELIVER_AT, UNIQUE))  # headers that ask something of the node
 
 
 class Maker(Protocol):
@@ -114,13 +115,16 @@ class Topic:
 
         The headers may name batches, the time of the delivery, or such a key. Raises HeaderRefused.
         """
-        if attributes.headers:
+        if attributes.headers and not ASKING.isdisjoint(dict(attributes.headers)):
             due, attributes = self._due(attributes, due), _unique(attributes, len(bodies))
             held = self.admit_to_batch(bodies, attributes, not due)
             if held is not None:
                 return held
-        if not attributes.while_pending:
-            return self.intake.publish_with(bodies, attributes, due)
+        if attributes.while_pending:
+            return self._publish_unique(bodies, attributes, due)
+        return self.intake.publish_with(bodies, attributes, due)
+
+    def _publish_unique(self, bodies: list[bytes], attributes: Attributes, due: int) -> int:
         found = self.publish_unless_pending(attributes.key, lambda: self.intake.publish_with(bodies, attributes, due))
         return 1 if found is None else found
 

@@ -7,7 +7,7 @@
 
 A batch that does not exist is made by closing it, and is done at once. Closing one that is closed or done changes nothing. To
 close a batch needs `publish` on all topics with members, and to see it `stats`. The answer to /batch/close is empty, and
-leaves when that is as durable as the members. 400 INVALID_BATCH for a name that is not 1 to 64 printable ASCII characters.
+leaves when that is as durable as the members. 400 INVALID_BATCH for a bad name.
 
     {"batch": "B", "state": "closed", "created": S, "changed": S, "members": 3, "follow_ups": 1,
      "pending": 1, "finished": 2, "buried": 0}
@@ -25,23 +25,38 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core.batches.batches import Batches, BatchRefused, MemberState, outcome_of
+from nsqd.core.batches.batches import MOST_NAME, Batches, BatchRefused, MemberState, check_name, outcome_of
 from nsqd.core.batches.table import BatchState, NamedBatch
 from nsqd.core.limits import HeaderRefused
 from nsqd.http.arguments import require
 from nsqd.http.node import Node
 from shared.auth.verbs import Verb
 from shared.http.api import empty_response, json_response
-from shared.http.argument import any_text, bounded, flag
+from shared.http.argument import REQUIRED, Argument, any_text, bounded, flag
 from shared.http.errors import HttpError
 from shared.http.route import KNOWN, STATS, Route
 from shared.values import SECOND
 
-NAME = any_text("batch")
 MOST, LIMIT = 1000, 100  # batches in a page
 LOOKED_AT = 1000  # members in a turn: less than a millisecond
 STATUS = {"BATCH_NOT_FOUND": 404, "BATCH_DONE": 409, "BATCH_CYCLE": 409, "TOO_MANY_BATCHES": 503, "TOO_MANY_FOLLOW_UPS": 503,
           "BATCH_TOO_LARGE": 503}  # fmt: skip
+
+
+def batch_name(name: str, default: Any = REQUIRED) -> Argument:
+    """Declare the name of a batch."""
+
+    def read(text: str) -> str:
+        try:
+            check_name(text)
+        except BatchRefused as refused:
+            raise ValueError(str(refused)) from None
+        return text
+
+    return Argument(name, read, default, f"1 to {MOST_NAME} printable ASCII characters", "INVALID_BATCH")
+
+
+NAME = batch_name("batch")
 
 
 def refused_header(refused: HeaderRefused) -> HttpError:

@@ -102,6 +102,8 @@ class NodeFigures:
     buffers: BudgetFigures
     expired_jobs: int  # since the start
     receives: dict[str, int]  # requests of /channel/receive, by state
+    batches: int  # in the node's own log
+    follow_ups: int
     schedules: int
     schedule_ticks: Counter[str]  # by what became of them
     cluster: dict[str, Any] | None  # as /cluster has it; None: the node is in no cluster
@@ -187,6 +189,8 @@ def _whole(node: Node, rows: dict[str, list[FigureRow]]) -> NodeFigures:
         buffers=node.buffers(),
         expired_jobs=node.broker.tubes.listed.expired,
         receives=node.broker.receives.counts(),
+        batches=len(node.broker.context.batches.known),
+        follow_ups=node.broker.context.batches.follow_up_count,
         schedules=len(node.schedules.known),
         schedule_ticks=node.schedules.outcomes.copy(),
         cluster=node.cluster.figures() if node.cluster is not None else None,

@@ -172,6 +172,8 @@ def _totals(figures: NodeFigures) -> Iterator[Metric]:
     for state, count in figures.receives.items():
         receives.add_metric([state], count)
     yield receives
+    yield GaugeMetricFamily("nsqd_batches", "Batches, also those that were done in the last day", figures.batches)
+    yield GaugeMetricFamily("nsqd_follow_ups", "Messages that wait until a batch is done", figures.follow_ups)
     yield GaugeMetricFamily("nsqd_schedules", "Schedules, also paused ones", figures.schedules)
     ticks = CounterMetricFamily(
         "nsqd_schedule_ticks",

@@ -44,8 +44,9 @@ from starlette.types import Receive, Scope, Send
 
 from nsqd.core.limits import HeaderRefused, TooFewCopies
 from nsqd.core.message.attributes import MOST_SEQUENCE, MOST_WORD, NONE, Attributes, is_word, read_ttl
+from nsqd.core.message.deliver_at import read_time
 from nsqd.http.arguments import TOPIC, check_open, existing_channel, topic_to_publish_to
-from nsqd.http.batches import refused_header
+from nsqd.http.batches import batch_name, refused_header
 from nsqd.http.node import Node
 from nsqd.protocols.nsq.batch import MpubBatch
 from nsqd.protocols.nsq.commands import INT32
@@ -113,6 +114,11 @@ def _word(name: str) -> Argument:
     return Argument(name, read, None, f"1 to {MOST_WORD} printable ASCII characters", f"INVALID_{name.upper()}")
 
 
+def _time(text: str) -> str:
+    read_time(text)
+    return text
+
+
 _ATTRIBUTES = (
     _word("key"),
     _word("producer"),
@@ -120,9 +126,9 @@ _ATTRIBUTES = (
     _word("group"),
     bounded("priority", MOST_PRIORITY, None, invalid="INVALID_PRIORITY"),
     Argument("ttl", _ttl, None, "a duration", "INVALID_TTL"),
-    any_text("batch", None),
-    any_text("after", None),
-    any_text("deliver_at", None),
+    batch_name("batch", None),
+    batch_name("after", None),
+    Argument("deliver_at", _time, None, "a time as in RFC 3339", "INVALID_DELIVER_AT"),
 )
 
 _UNIQUE = choice("unique", {"pending": True}, False)

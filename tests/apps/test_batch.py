@@ -44,6 +44,6 @@ def test_a_batch_is_listed_closed_shown_and_awaited(
 
 
 def test_errors_say_what_to_do(node: LocalNode, penstock: Penstock) -> None:
-    for command, why in (("show", "has no such batch"), ("close", "1 to 64 printable")):
-        code, _, error = penstock("batch", command, "a b")
+    for command, name, why in (("show", "none", "has no such batch"), ("close", "a b", "1 to 64 printable")):
+        code, _, error = penstock("batch", command, name)
         assert (code, why in error) == (1, True), error

@@ -19,6 +19,7 @@ GOOD |= {
     "channel": "c",
     "tube": "t",
     "name": "n",
+    "batch": "b",
     "state": "ready",
     "id": "1" * 16,
     "by": "ann",

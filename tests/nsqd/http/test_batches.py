@@ -73,6 +73,8 @@ def test_many_messages_and_the_list(node: LocalNode) -> None:
     assert ask(node, "POST", "/mpub", "1\n2\n3", topic="t", batch="b").text == "OK"
     assert ask(node, "POST", "/mpub", "4\n5", topic="done", after="b", batch="a").text == "OK"
     assert reply_of(ask(node, "POST", "/pub", "6", topic="t", after="a", batch="b")) == (409, "BATCH_CYCLE")
+    metrics = node.client.get("/metrics").text
+    assert ("nsqd_batches 2.0" in metrics, "nsqd_follow_ups 2.0" in metrics) == (True, True)
     first = get(node, "/batches", limit=1)
     assert ([one["batch"] for one in first["batches"]], first["count"], first["after"]) == (["a"], 2, "a")
     second = get(node, "/batches", limit=1, after="a")

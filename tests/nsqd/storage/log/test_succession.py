@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from nsqd.core.channel.state import ChannelState
+from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.ids import LEASE, SAFE_LEASES
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.sequence.finished import Finished
@@ -359,3 +360,23 @@ def test_a_tail_is_exact_unless_a_rewritten_segment_begins_before_it() -> None:
         TailRecords(disk, *given).is_exact for given in ((rewritten, base), (rewritten, base + 1), (segments, base + 1))
     ]
     assert found == [True, False, True]
+
+
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_the_new_log_has_the_members_and_follow_ups_of_the_tail_alone(is_copied: bool) -> None:
+    def publish(body: str, **headers: str) -> None:
+        attributes = Attributes(tuple(headers.items()))
+        node.broker.topic("t").publish_with([body.encode()], attributes)
+        node.turn()
+
+    node, common = SimNode(), 0
+    for number in (1, 2):
+        publish(f"member {number}", batch="b")
+        publish(f"follow-up {number}", after="b")
+        common = node.log.writer.written.position if number == 1 or is_copied else common
+    target = SimDisk()
+    clock = node.clock.after(SECOND, 5 * SECOND, rebooted=False)
+    succeed(node.disk.kill(), target, lambda epochs, end: common, LEAST, 0, Simulated(clock.clocks()))
+    batches = SimNode(target, clock=clock).broker.context.batches
+    found = [(one.count, [follow_up.body for follow_up in one.follow_ups.values()]) for one in batches.known.values()]
+    assert found == ([] if is_copied else [(1, [b"follow-up 2"])])
