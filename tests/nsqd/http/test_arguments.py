@@ -24,7 +24,6 @@ GOOD |= {
     "id": "1" * 16,
     "by": "ann",
     "log": "ab",
-    "batch": "b",
 }
 GOOD |= {"client": "10.0.0.1:5", "from": "earliest", "time": "-1h", "hold": "1h", "queue": "all", "after": "t/n"}
 GOOD |= {"columns": "depth"}
