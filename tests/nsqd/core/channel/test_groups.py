@@ -178,7 +178,7 @@ def test_no_more_are_held_back_than_the_limit_and_the_rest_stays_in_the_sequence
     monkeypatch.setattr(groups, "MOST_HELD", 150)
     node = filled(*(f"a{number}" for number in range(400)), "b1")
     client, inbox = node.subscribe("t", "c", 10)
-    assert backlog_of(node).held_count == 2 * LOST_AT_ONCE  # so many at once
+    assert backlog_of(node).held_count == 2 * LOST_AT_ONCE
     for number in range(400):
         (taken,) = [one for one in inbox.take() if one.body != b"b1"]
         assert taken.body == b"a%d" % number
