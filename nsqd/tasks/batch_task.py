@@ -17,7 +17,8 @@ from nsqd.tasks.schedule_task import WhenSent
 
 EVERY = 0.2  # s
 IDLE = 1.0  # s, while the node has no batch
-LOOKED_AT = 500  # batches and members each time: less than a millisecond
+NEXT = 0.01  # s, while there are more members to look at
+LOOKED_AT = 300  # batches and members each time: a millisecond
 AT_ONCE = 100  # follow-ups each time
 
 
@@ -31,16 +32,21 @@ class BatchTask:
     async def run(self) -> None:
         """Work until cancelled."""
         batches = self._broker.context.batches
+        has_more = False
         while True:
-            await trio.sleep(EVERY if any(table.known for table in batches.shards) else IDLE)
-            self.step(int(time.time()))
+            pause = EVERY if any(table.known for table in batches.shards) else IDLE
+            await trio.sleep(NEXT if has_more else pause)
+            has_more = self.step(int(time.time()))
 
-    def step(self, now: int) -> None:
-        """Find batches that are done at `now` (s since the epoch), and publish some follow-ups."""
+    def step(self, now: int) -> bool:
+        """Find batches that are done at `now` (s since the epoch), and publish some follow-ups.
+
+        Returns True if there are more members to look at now.
+        """
         batches = self._broker.context.batches
         if self._broker.agenda.is_held:
-            return  # the log may have another leader
-        batches.find_done(now, LOOKED_AT)
+            return False  # the log may have another leader
+        has_more = batches.find_done(now, LOOKED_AT)
         for table, batch, numbers in batches.ready(AT_ONCE):
             published: dict[tuple[Mark, ...], list[int]] = {}
             for number in numbers:
@@ -49,6 +55,7 @@ class BatchTask:
                     published.setdefault(marks, []).append(number)
             for marks, sent in published.items():
                 self._when_sent(marks, partial(self._note, table, batch, sent))
+        return has_more
 
     def _publish(self, batches: Batches, batch: NamedBatch, number: int) -> tuple[Mark, ...] | None:
         """Publish a follow-up. Returns the marks that it has to reach; None: it was refused, and is tried again."""

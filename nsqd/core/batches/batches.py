@@ -9,7 +9,7 @@ same name in a promoted log is another part of the same batch, which is done whe
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from itertools import islice
@@ -80,7 +80,7 @@ class Batches(BatchTable):
         self.follow_up_count = self.follow_up_bytes = 0
         # the next three for the batches of all logs, in the table of the node's own log
         self._walks: dict[str, _Walk] = {}  # of closed batches, by name
-        self._due: Iterator[str] = iter(())  # names that this round of `find_done` has not looked at
+        self._due: deque[str] = deque()  # names that this round of `find_done` has not looked at
         self._ready: dict[str, None] = {}  # names of done batches that may have follow-ups
 
     def load(self, table: BatchTable) -> None:
@@ -226,14 +226,21 @@ class Batches(BatchTable):
         """Return the parts of a batch in all logs."""
         return [table.known[name] for table in self.shards if name in table.known]
 
-    def find_done(self, wall: int, limit: int) -> None:
-        """Look at about `limit` batches and members, in rounds: mark batches as done, and close and forget old ones."""
+    def find_done(self, wall: int, limit: int) -> bool:
+        """Look at about `limit` batches and members, in rounds: mark batches as done, and close and forget old ones.
+
+        Returns True if there are more members to look at now.
+        """
         while limit > 0:
-            name = next(self._due, None)
-            if name is None:
-                self._due = iter(list(dict.fromkeys(name for table in self.shards for name in table.known)))
-                return
+            if not self._due:
+                self._due.extend(dict.fromkeys(name for table in self.shards for name in table.known))
+                return False
+            name = self._due.popleft()
             limit -= 1 + self._look_at(name, wall, limit)
+            if (walk := self._walks.get(name)) is not None and not walk.is_blocked:
+                self._due.appendleft(name)
+                return True
+        return False
 
     def _look_at(self, name: str, wall: int, limit: int) -> int:
         """Look at one batch. Returns how many members were looked at."""
@@ -362,6 +369,11 @@ class _Walk:
         self._left = members
         self._at: Member | None = None  # where it stopped
         self._has_stopped = False  # in this pass: buried members may have been kicked meanwhile
+
+    @property
+    def is_blocked(self) -> bool:
+        """Return True if the walk waits for a pending member."""
+        return self._at is not None
 
     def advance(self, limit: int) -> int:
         """Look at up to `limit` members. Returns how many it looked at."""

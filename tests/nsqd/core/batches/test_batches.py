@@ -171,6 +171,18 @@ def test_jobs_are_members_too(world: World) -> None:
     assert world.state() == ("DONE", 2, 1)
 
 
+def test_many_members_are_looked_at_in_parts_without_a_pause_and_none_is_looked_at_twice(world: World) -> None:
+    for _ in range(10):
+        world.publish(batch="b")
+    world.close("b")
+    assert not world.batches.find_done(WALL, 1)  # a round begins
+    world.consumer.finish(ids(world.inbox.take()[:7]))
+    assert [world.batches.find_done(WALL, 3) for _ in range(4)] == [True, True, False, False]
+    world.consumer.channel.empty()
+    assert [world.batches.find_done(WALL, 3) for _ in range(3)][-1] is False
+    assert world.state() == ("DONE", 10, 0)
+
+
 def test_an_empty_batch_is_done_when_it_is_closed(world: World) -> None:
     world.close("b")
     world.publish("bye", "done", after="b")

@@ -76,6 +76,7 @@ def behind(topic: NormalTopic, boundary: int) -> NormalTopic:
         readers={number: _reader(reader, boundary) for number, reader in topic.readers.items()},
         cursors={name: replace(one, offset=max(one.offset, boundary)) for name, one in topic.cursors.items()},
         owed={one: count for one, count in topic.owed.items() if one >= boundary},
+        pending={key: one for key, one in topic.pending.items() if one[0] >= boundary},
     )
 
 
