@@ -89,11 +89,13 @@ class Extent:
         has expired. `wall`: ns since the epoch.
         """
         frames, limit = self.frames[first - self.first : end - self.first], _stamp(wall, ttl)
-        limits = [limit] * len(frames)
+        expired = [frame[STAMP] < limit for frame in frames]
         for start, stop, packed in self.attributed(first, end) if self.has_ttl else ():
             if own := ttl_in(packed):
-                limits[start - first : stop - first] = [max(limit, _stamp(wall, own))] * (stop - start)
-        expired = [frame[STAMP] < limit for frame, limit in zip(frames, limits, strict=True)]
+                limit, part = _stamp(wall, own), slice(start - first, stop - first)
+                expired[part] = [
+                    was or frame[STAMP] < limit for was, frame in zip(expired[part], frames[part], strict=True)
+                ]
         return (expired.index(not expired[0]) if (not expired[0]) in expired else len(expired)), expired[0]
 
     @property
