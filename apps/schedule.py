@@ -19,6 +19,10 @@ ADVICE = {
     "INVALID_ARG_TIMEZONE": "the node knows no such time zone: give one such as Europe/Berlin, with --cron",
     "INVALID_ARG_EVERY": "--every is a whole number of seconds, such as 90s or 10m, and at most ten years",
     "INVALID_ARG_AT": "--at is a time in the future with an offset, such as 2027-01-01T00:00:00Z",
+    **dict.fromkeys(
+        ("INVALID_BATCH", "INVALID_UNIQUE", "INVALID_DELIVER_AT"),
+        "the message of a schedule cannot have the headers batch, after, unique and deliver-at",
+    ),
     "SCHEDULE_NOT_FOUND": "the topic has no such schedule: see `penstock schedule list`",
     "TOO_MANY_SCHEDULES": "the node has -max-schedules schedules, or 64 MiB of them",
     "SCHEDULES_NOT_WRITTEN": "the change holds, but would be lost with the node: its disk takes no writes",

@@ -24,7 +24,7 @@ from shared.topic_config import SETTINGS
 
 def routes() -> str:
     """Return the page of all HTTP routes."""
-    node = MagicMock(options=dataclasses.replace(NsqdOptions(), debug_routes=True))
+    node = MagicMock(options=dataclasses.replace(NsqdOptions(), debug_routes=True, cluster_address=":4170"))
     nsqd, lookupd = nsqd_routes(node), Handlers(*[MagicMock()] * 5).routes()
     parts = [
         "# HTTP routes\n",
@@ -92,12 +92,13 @@ def _need(need: Need) -> str:
 
 def _arguments(declared: Sequence[Argument]) -> str:
     """Return the arguments of a route: their names, which of them may be left out, and what values must be."""
+    takes_settings = SETTINGS.keys() <= {one.name for one in declared}
     cells = [
         f"`{one.name}`{'' if one.default is REQUIRED else '?'}{f' ({one.expected})' if one.expected else ''}"
         for one in declared
-        if one.name not in SETTINGS
+        if not (takes_settings and one.name in SETTINGS)
     ]
-    return ", ".join([*cells, "[settings](#topicconfig)"] if len(cells) < len(declared) else cells)
+    return ", ".join([*cells, "[settings](#topicconfig)"] if takes_settings else cells)
 
 
 def _words(arguments: str) -> str:

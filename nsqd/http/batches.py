@@ -26,7 +26,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.batches.batches import MOST_NAME, Batches, BatchRefused, MemberState, check_name, outcome_of
-from nsqd.core.batches.table import BatchState, NamedBatch
+from nsqd.core.batches.table import BatchState, NamedBatch, totals
 from nsqd.core.limits import HeaderRefused
 from nsqd.http.arguments import require
 from nsqd.http.node import Node
@@ -117,8 +117,9 @@ class BatchRoutes:
         moved = await self._node.bridge.observe(lambda: sum(part.moved for part in self._batches.parts(name)))
         while part := await self._node.bridge.observe(lambda: list(map(outcome_of, islice(walk, LOOKED_AT)))):
             found.update(part)
-        pending, buried = found[MemberState.PENDING], found[MemberState.BURIED] + moved
-        return {"pending": pending, "finished": max(0, members - pending - buried), "buried": buried}
+        ended = max(0, members - found[MemberState.PENDING])
+        buried = min(ended, found[MemberState.BURIED] + moved)
+        return {"pending": found[MemberState.PENDING], "finished": ended - buried, "buried": buried}
 
     async def list(self, request: Request, limit: int, after: str) -> Response:
         """Answer a page of the batches."""
@@ -141,7 +142,7 @@ class BatchRoutes:
 
 def _describe(parts: list[NamedBatch]) -> dict[str, Any]:
     """Return a batch, of which these are the parts in several logs, as it is in answers."""
-    state, members = min(part.state for part in parts), sum(part.count for part in parts)
+    state, (members, buried) = min(part.state for part in parts), totals(parts)
     found = {
         "batch": parts[0].name,
         "state": state.name.lower(),
@@ -151,6 +152,5 @@ def _describe(parts: list[NamedBatch]) -> dict[str, Any]:
         "follow_ups": sum(len(part.follow_ups) for part in parts),
     }
     if state is BatchState.DONE:
-        buried = sum(part.buried for part in parts)
         found |= {"pending": 0, "finished": members - buried, "buried": buried}
     return found

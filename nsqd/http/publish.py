@@ -19,6 +19,8 @@ In addition to NSQ's arguments both take the following, for all messages of the 
                                  the id of that message then. The header `unique: K` does the same, without an id
     channel=C                    for this channel alone: the topic's others never see them. 404 CHANNEL_NOT_FOUND if it does
                                  not exist, 409 TOPIC_PAUSED while the topic holds messages back; not with defer
+    replicate=N                  in a cluster: the answer waits for N copies, if the topic does not ask for more; at most
+                                 1 + -replicas, or else -replicate
 
 /pub also takes id=true: the answer's X-Nsq-Message-Id is the message's id as consumers see it (16 hex digits). A message that
 was published before, or that an ephemeral topic had no room for, has none.

@@ -18,9 +18,9 @@ could not be written: the change holds, and the node tries again to write it. To
 since the schedule was added or unpaused; 0: none was. `every` and `at` are shown as they are given. The list
 is sorted by topic and name; its `after` is the place of the next page, "" on the last one.
 
-400 INVALID_BATCH for the headers `batch` and `after`; INVALID_ARG_CRON also for an expression that matches no day of the next
-50 years, INVALID_ARG_AT for a time that is over. 404 SCHEDULE_NOT_FOUND. 503 TOO_MANY_SCHEDULES beyond -max-schedules, or
-MOST_BYTES for all bodies and headers together.
+400 INVALID_BATCH for the headers `batch` and `after`, INVALID_UNIQUE for `unique`, INVALID_DELIVER_AT for `deliver-at`;
+INVALID_ARG_CRON also for an expression that matches no day of the next 50 years, INVALID_ARG_AT for a time that is over. 404
+SCHEDULE_NOT_FOUND. 503 TOO_MANY_SCHEDULES beyond -max-schedules, or MOST_BYTES for all bodies and headers together.
 """
 
 import base64
@@ -34,14 +34,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core.batches.table import names_in
-from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.deliver_at import LONGEST, read_time
 from nsqd.core.scheduling.recurrence import At, Every, Recurrence, find_zone, read_cron
 from nsqd.core.scheduling.schedules import Key, Missed, Schedule
 from nsqd.http.arguments import ANY_TOPIC, TOPIC, topic_to_publish_to
 from nsqd.http.node import Node
 from nsqd.http.publish import read_headers
+from penstock.protocol.headers import AFTER, BATCH, DELIVER_AT, UNIQUE
 from shared.auth.verbs import Verb
 from shared.http.api import empty_response, json_response, read_body
 from shared.http.argument import Argument, any_text, bounded, choice, duration, flag, legal_name
@@ -52,6 +51,8 @@ from shared.values import SECOND, format_duration
 LIMIT, MOST = 100, 1000  # schedules in an answer: without `limit`, and at most
 MOST_BYTES = 64 << 20  # of the bodies and headers of all schedules, which are in memory and in one file
 NAME = legal_name("name")
+# a tick has a time and a key of its own, and belongs to no batch
+REFUSED = {BATCH: "INVALID_BATCH", AFTER: "INVALID_BATCH", UNIQUE: "INVALID_UNIQUE", DELIVER_AT: "INVALID_DELIVER_AT"}
 
 
 def _read_at(text: str) -> int:
@@ -95,8 +96,9 @@ class ScheduleRoutes:
         if not body:
             raise HttpError(400, "MSG_EMPTY")
         headers, schedules = read_headers(request), self._node.schedules
-        if names_in(Attributes(headers)) is not None:
-            raise HttpError(400, "INVALID_BATCH")
+        refused = next((REFUSED[name] for name, _ in headers if name in REFUSED), None)
+        if refused is not None:
+            raise HttpError(400, refused)
         now = await self._node.bridge.observe(self._now)
         recurrence = _recurrence(now, **when)
         schedule = Schedule(topic, name, recurrence, missed, body, headers, now)

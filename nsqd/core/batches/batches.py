@@ -24,6 +24,7 @@ from nsqd.core.batches.table import (
     pack_batch,
     pack_follow_up,
     pack_followed,
+    totals,
 )
 from nsqd.core.limits import HeaderRefused
 from nsqd.core.message.attributes import Attributes, is_word
@@ -78,6 +79,8 @@ class Batches(BatchTable):
         # batch -> the batches whose follow-ups it has as members, and how many
         self._awaits: dict[str, Counter[str]] = {}
         self.follow_up_count = self.follow_up_bytes = 0
+        self._keys: Counter[tuple[str, str]] = Counter()  # (batch, key of follow-ups, "": none), and how many have it
+        self._full_at = 0  # s since the epoch: in this second no batch makes room for another one
         # the next three for the batches of all logs, in the table of the node's own log
         self._walks: dict[str, _Walk] = {}  # of closed batches, by name
         self._due: deque[str] = deque()  # names that this round of `find_done` has not looked at
@@ -93,6 +96,10 @@ class Batches(BatchTable):
     def _count(self, batch: NamedBatch, follow_up: FollowUp, sign: int) -> None:
         self.follow_up_count += sign
         self.follow_up_bytes += sign * follow_up.size
+        key = batch.name, follow_up.attributes.key
+        self._keys[key] += sign
+        if not self._keys[key]:
+            del self._keys[key]
         if follow_up.batch:
             awaits = self._awaits.setdefault(follow_up.batch, Counter())
             awaits[batch.name] += sign
@@ -142,13 +149,13 @@ class Batches(BatchTable):
             check_headers((*attributes.headers, *_results(1 << 62, 1 << 62)))
         except TooManyHeaders:
             raise BatchRefused("TOO_MANY_HEADERS") from None
-        if attributes.key and any(one.attributes.key == attributes.key for one in followed.follow_ups.values()):
+        if attributes.key and (after, attributes.key) in self._keys:
             return len(bodies)
-        size = sum(map(len, bodies))
+        size = sum(map(len, bodies)) + len(bodies) * FollowUp(topic, b"", attributes).size
         if self.follow_up_count + len(bodies) > MOST_FOLLOW_UPS or self.follow_up_bytes + size > MOST_FOLLOW_UP_BYTES:
             raise BatchRefused("TOO_MANY_FOLLOW_UPS")
         if batch is not None:
-            if self._reaches(after, batch):
+            if after not in self._awaits.get(batch, ()) and self._reaches(after, batch):
                 raise BatchRefused("BATCH_CYCLE")
             self._admit_member(batch, wall)
         for body in bodies:
@@ -167,8 +174,8 @@ class Batches(BatchTable):
             if name == goal or len(seen) > MOST_CHAIN:
                 return True
             for table in self.shards:
-                new = table._awaits.get(name, Counter()).keys() - seen
-                seen |= new
+                new = [one for one in table._awaits.get(name, ()) if one not in seen]
+                seen.update(new)
                 waiting += new
         return False
 
@@ -186,8 +193,9 @@ class Batches(BatchTable):
         """Create an open batch. Raises BatchRefused."""
         if len(self.known) >= MOST_BATCHES:
             done = (one for one in self.known.values() if one.state is BatchState.DONE and not one.follow_ups)
-            oldest = next(done, None)
+            oldest = next(done, None) if self._full_at != wall else None  # looking at all batches takes a millisecond
             if oldest is None:
+                self._full_at = wall
                 raise BatchRefused("TOO_MANY_BATCHES")
             self._forget(oldest)
         batch = self.known[name] = NamedBatch(name, wall, wall)
@@ -274,6 +282,7 @@ class Batches(BatchTable):
 
     def _finish(self, name: str, buried: int, wall: int) -> None:
         """Mark a batch as done. `buried`: how many of its members are."""
+        self._full_at = 0
         for table in self.shards:
             batch = table.known.get(name)
             if batch is not None:
@@ -321,9 +330,8 @@ class Batches(BatchTable):
     def attributes(self, batch: NamedBatch, number: int) -> Attributes:
         """Return the attributes with which a follow-up of a done batch is published. Its key has it published once."""
         headers = batch.follow_ups[number].attributes.headers
-        parts = self.parts(batch.name)
-        buried = sum(part.buried for part in parts)
-        results = _results(sum(part.count for part in parts) - buried, buried)
+        members, buried = totals(self.parts(batch.name))
+        results = _results(members - buried, buried)
         return Attributes((*headers, *results), key=f"after:{batch.name}:{batch.created}:{number}")
 
     def note_followed(self, batch: NamedBatch, numbers: list[int]) -> None:
@@ -345,6 +353,7 @@ class Batches(BatchTable):
             if one.batch:
                 awaits.setdefault(one.batch, Counter())[batch.name] += 1
         assert self._awaits == awaits
+        assert self._keys == Counter((batch.name, one.attributes.key) for batch, one in kept)
         assert all(name == batch.name for name, batch in self.known.items())
         assert not any(batch.members for batch in self.known.values() if batch.state is BatchState.DONE)
 

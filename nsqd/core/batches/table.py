@@ -143,7 +143,8 @@ class BatchTable:
             return
         batch.changed = changed
         if DEAD_LETTER_TOPIC in headers:
-            batch.moved += count
+            if "," not in headers[DEAD_LETTER_TOPIC]:  # else the dead letter of a dead letter
+                batch.moved += count
         else:
             self.spans += batch.add(topic, first, count)
 
@@ -213,6 +214,16 @@ def pack_followed(batch: str, numbers: list[int]) -> bytes:
     """Return the content of a FOLLOWED record."""
     packed: bytes = msgpack.packb((batch, numbers))
     return packed
+
+
+def totals(parts: Iterable[NamedBatch]) -> tuple[int, int]:
+    """Return the number of members of a batch, and how many were buried when it was done. `parts`: those in all logs.
+
+    A member that two channels moved to dead-letter topics counts as two that were buried, but never as more than there are.
+    """
+    counts = [(part.count, part.buried) for part in parts]
+    members = sum(count for count, _ in counts)
+    return members, min(members, sum(buried for _, buried in counts))
 
 
 def names_in(attributes: Attributes) -> tuple[str | None, str | None] | None:

@@ -186,6 +186,17 @@ def test_bad_arguments(node: LocalNode, arguments: dict[str, str], error: str) -
     assert get(node, "/schedules")["count"] == 0
 
 
+@each("header, error", [
+    ("batch", "INVALID_BATCH"), ("after", "INVALID_BATCH"), ("unique", "INVALID_UNIQUE"), ("deliver-at", "INVALID_DELIVER_AT"),
+])  # fmt: skip
+def test_headers_that_a_schedule_cannot_have(node: LocalNode, header: str, error: str) -> None:
+    headers = {f"X-Nsq-Header-{header}": "2026-06-01T00:00:00Z"}
+    assert reply_of(node.client.post("/schedule?topic=t&name=n&every=1m", content=b"x", headers=headers)) == (
+        400,
+        error,
+    )
+
+
 def test_limits_of_number_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
     node = LocalNode("-max-schedules", "2", "-max-msg-size", "100")
     add(node, "a", every="1m")

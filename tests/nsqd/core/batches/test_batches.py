@@ -4,6 +4,7 @@ import pytest
 
 from nsqd.core.batches import batches as batches_module
 from nsqd.core.batches.batches import KEPT, MOST_OPEN, Batches, BatchRefused, MemberState
+from nsqd.core.batches.table import totals
 from nsqd.core.channel import actions
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.work_queue.worker import Worker
@@ -113,14 +114,16 @@ def test_buried_members_are_counted_unless_they_are_kicked_before_the_batch_is_d
     assert (world.done(), world.state()) == ([], ("DONE", 2, 0 if is_kicked else 1))
 
 
-def test_a_member_that_moves_to_a_dead_letter_topic_counts_as_buried(world: World) -> None:
+@pytest.mark.parametrize("sources", [["t"], ["t", "t,dead"], ["t", "t"]], ids=["once", "twice", "by two channels"])
+def test_a_member_that_moves_to_dead_letter_topics_counts_as_buried(world: World, sources: list[str]) -> None:
     world.publish(batch="b")
-    forwarded = Attributes((("batch", "b"), ("dead-letter-topic", "t")))
-    world.node.broker.topic("dead").intake.publish_with([b"x"], forwarded)
+    for source in sources:
+        forwarded = Attributes((("batch", "b"), ("dead-letter-topic", source)))
+        world.node.broker.topic("dead").intake.publish_with([b"x"], forwarded)
     world.finish()
     world.close("b")
     world.done()
-    assert world.state() == ("DONE", 1, 1)
+    assert totals(world.batches.parts("b")) == (1, 1)
 
 
 @pytest.mark.parametrize("how", ["delete", "empty", "drop"])
@@ -261,6 +264,15 @@ def test_the_limits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.done()
     world.publish(batch="c")  # in place of `b`, which is done
     assert world.batches.parts("b") == []
+
+
+def test_follow_ups_are_bounded_with_their_headers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches_module, "MOST_FOLLOW_UP_BYTES", 2 * len("x" + "after" + "b"))
+    world.close("b")
+    topic, after = world.node.broker.topic("t"), Attributes((("after", "b"),))
+    with pytest.raises(BatchRefused, match="TOO_MANY_FOLLOW_UPS"):
+        topic.publish_with([b"x"] * 3, after)
+    assert topic.publish_with([b"x"] * 2, after) == 0
 
 
 def test_an_open_batch_is_closed_after_a_week_and_a_done_one_is_forgotten_after_a_day(world: World) -> None:
