@@ -221,9 +221,9 @@ class Topic:
             raise self._too_few_copies(self.usual_copies)
         buries = self.overflow is Overflow.BURY
         if (as_jobs if buries else self.overflow is Overflow.REFUSE) and (why := self._full()):
-            self.context.registry.refused["topic_full"] += not buries
             full = TopicFull(f"TOPIC_FULL: the topic has {why}")
-            full.buries = buries
+            full.buries = buries and self._is_open  # a job that the topic holds back is in no tube, which could bury it
+            self.context.registry.refused["topic_full"] += not full.buries
             raise full
 
     @property
