@@ -61,18 +61,20 @@ def collector() -> Iterator[Collector]:
 
 
 def test_a_publish_and_its_delivery_reach_the_collector(collector: Collector, tmp_path: Path) -> None:
-    with nsqd(tmp_path, "-otel-endpoint", collector.url, "-broadcast-address", "node") as node:
-        with Conversation(node, b"  V2SUB traced c\nRDY 1\n") as consumer:
-            assert consumer.frame() == (0, b"OK")
-            headers = {"X-Nsq-Header-Traceparent": f"00-{TRACE}-{ABOVE}-01"}
-            url = f"http://{node.http}/pub?topic=traced"
-            assert httpx.post(url, content=b"body", headers=headers).status_code == 200
-            assert httpx.post(url, content=b"not sampled").status_code == 200
-            consumer.send(b"FIN " + consumer.message().id + b"\n")
-            eventually(lambda: len(collector.spans()) == 2, what="exported")
-        metrics = httpx.get(f"http://{node.http}/metrics").text
-        assert "nsqd_spans_exported_total 2.0" in metrics
-        assert "nsqd_spans_lost_total 0.0" in metrics
+    with (
+        nsqd(tmp_path, "-otel-endpoint", collector.url, "-broadcast-address", "node") as node,
+        Conversation(node, b"  V2SUB traced c\nRDY 1\n") as consumer,
+    ):
+        assert consumer.frame() == (0, b"OK")
+        headers = {"X-Nsq-Header-Traceparent": f"00-{TRACE}-{ABOVE}-01"}
+        url = f"http://{node.http}/pub?topic=traced"
+        assert httpx.post(url, content=b"body", headers=headers).status_code == 200
+        assert httpx.post(url, content=b"not sampled").status_code == 200
+        consumer.send(b"FIN " + consumer.message().id + b"\n")
+        eventually(lambda: len(collector.spans()) == 2, what="exported")
+        exported = ("nsqd_spans_exported_total 2.0", "nsqd_spans_lost_total 0.0")  # counted once it has answered
+        metrics = lambda: httpx.get(f"http://{node.http}/metrics").text  # noqa: E731
+        eventually(lambda: all(line in metrics() for line in exported))
     publish, delivery = sorted(collector.spans(), key=lambda span: span["kind"], reverse=True)
     assert [publish["name"], delivery["name"]] == ["publish traced", "deliver traced"]
     for span in (publish, delivery):

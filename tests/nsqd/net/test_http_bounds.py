@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 
 from nsqd.protocols.http.peer import UNITS_OF_A_REQUEST, UNITS_OF_A_TURN, Context, HttpPeer
+from nsqd.protocols.http.publishers import HttpPublishers
 from nsqd.start.http_server import HTTP_BOUNDS
 from tests.nsqd.core.node import Node
 from tests.nsqd.core.slow_store import SlowStore
@@ -24,9 +25,8 @@ class HttpBench(Bench):
         broker = self.node.broker
         self.topic = broker.topic("t")
         self.store = broker.store
-        context = Context(
-            broker, 1000, 5000, lambda body: None, lambda host: True, lambda: True, lambda *_: None, lambda *_: None
-        )
+        never, always = (lambda *_: None), (lambda *_: True)
+        context = Context(broker, 1000, 5000, never, always, always, never, never, HttpPublishers())
         self.speak(partial(HttpPeer, context), HTTP_BOUNDS)
 
 
