@@ -265,7 +265,7 @@ class ClusterNode(SimNode):
         self.number = number
         self._timer_due = self._tick_due = self._sync_due = 0
         self.sync_takes = 0  # ns for each step of a sync of the node's own log
-        self.unwritten: list[Publish] = []  # of this turn
+        self.unwritten: list[Publish] = []  # of this turn, and of those whose group has no space
         self.group_end = 0  # the log's end after the last group, before the upkeep writes anything
         # by node, how far it has ever said that it has the log
         self.reported_positions: dict[int, tuple[int, int]] = {}
@@ -353,9 +353,10 @@ class ClusterNode(SimNode):
 
     def _copied_group(self, is_awaited: bool, is_durable: bool) -> None:
         self.group_end = self.log.writer.written.position
-        for publish in self.unwritten:
-            publish.position = self.group_end
-        self.unwritten.clear()
+        if not self.log.writer.failure:
+            for publish in self.unwritten:
+                publish.position = self.group_end
+            self.unwritten.clear()
         self.copied_group(self.leader_side, is_awaited, is_durable)
 
     def copied_group(self, leader_side: LeaderSide, is_awaited: bool, is_durable: bool) -> None:

@@ -251,8 +251,9 @@ class JobNode:
             replies.deliver()
 
     def send_out(self) -> None:
-        for one in list(self.keeping):
-            writer = self.node.log.writer
+        log = self.node.log
+        for one in list(self.keeping) if not log.store.is_transferred else ():
+            writer = log.writer
             mark = writer.durable if one.mode is Durability.ALWAYS else writer.written
             if one not in self.node.unwritten and mark.position >= one.position:
                 one.acked = True

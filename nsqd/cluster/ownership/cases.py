@@ -73,7 +73,7 @@ class Case:
     lost_since: int | None = None  # monotonic ns; None: the leader is connected
     retry_at: int = 0
     retry: int = FIRST_RETRY  # ns
-    failures: int = 0  # of elections since the leader is lost, with a replica that may lack messages
+    failures: int = 0  # of elections with a replica that may lack messages, since the leader is lost, or a node came
     number: int = 0  # of the last election, while it may be repeated
     least: int = 0  # the lowest number that voters may still vote for
     nearest: int = 0  # the greatest number granted by voters that could not grant the last one
@@ -153,9 +153,9 @@ class Cases:
         case.in_sync, case.is_fresh = in_sync, True
 
     def met(self, now: int) -> None:
-        """Note that another node is connected: what failed without it is tried again soon."""
+        """Note that another node is connected: elections that failed without it are repeated soon, and count no more."""
         for case in self.by_log.values():
-            case.retry, case.retry_at = FIRST_RETRY, min(case.retry_at, now + FIRST_RETRY)
+            case.failures, case.retry, case.retry_at = 0, FIRST_RETRY, min(case.retry_at, now + FIRST_RETRY)
 
     def handle_pause(self) -> None:
         """Note that this node did: the leaders may have gone on without it."""

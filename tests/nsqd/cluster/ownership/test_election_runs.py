@@ -84,6 +84,13 @@ def a_witness_in_contact_with_the_leader_is_not_believed(
     witnessed(self, attempt, None)
 
 
+@instead_of(Candidate, "_voters")
+def majority_is_off_by_one(voters: Any, self: Candidate, attempt: Any) -> set[int]:
+    found: set[int] = voters(self, attempt)
+    granted = {number for number, reply in attempt.replies.items() if reply.answer is Answer.GRANTED}
+    return found - set(sorted(found - granted - {self._cluster.own.number})[:2])
+
+
 IS_CLEAN = Candidate, "_is_clean", lambda self, attempt, replica: True
 BUGS: list[tuple[Bug, int, Quorum | None]] = [  # each with the seed that found it when it was planted first
     (setting("no_witness_is_asked", (Candidate, "_needs_witness", lambda self, attempt: False)), 4, None),
@@ -93,8 +100,7 @@ BUGS: list[tuple[Bug, int, Quorum | None]] = [  # each with the seed that found 
     (lower_epoch_wins, 0, None), (epochs_of_one_number_count_as_equal, 17, Quorum.ANY),
     (setting("out_of_date_replica_promotes", (Cases, "seems_clean", lambda self, case, replica: True), IS_CLEAN), 0, None),
     (setting("longer_replica_says_nothing", (Voter, "_is_longer", lambda self, case, request: False), IS_CLEAN), 9, None),
-    (setting("majority_is_off_by_one",
-             (candidate, "_is_majority", lambda voted, voters: len(voted & voters) >= len(voters) // 2)), 1, None),
+    (majority_is_off_by_one, 1, None),
     (setting("paused_node_is_clean",
              (Cases, "handle_pause", lambda self: None), (Candidate, "handle_pause", lambda self: None)), 43, None),
     (announced_restart_is_not_waited_for, 5, None),

@@ -8,7 +8,7 @@ import pytest
 from nsqd.cluster.membership.leader_frames import LogExtent, make_closed
 from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.ownership import elections as elections
-from nsqd.cluster.ownership.candidate import MOST_AHEAD, STEP
+from nsqd.cluster.ownership.candidate import MOST_AHEAD, PATIENT, STEP
 from nsqd.cluster.ownership.cases import Quorum
 from nsqd.cluster.ownership.election_frames import Answer, InSyncReplicas, Stage, pack_in_sync, pack_vote_request
 from nsqd.cluster.ownership.election_frames import VoteRequest as ElectionFrame
@@ -173,6 +173,20 @@ def test_a_claim_that_failed_for_want_of_a_majority_is_repeated_as_soon_as_there
         run.advance(0.5)
     run.advance(10)
     assert leader(run) in (1, 2)
+
+
+def test_a_longer_replica_wins_though_its_elections_failed_in_a_partition() -> None:
+    run, nodes = bereft()
+    nodes[2].disk.replicas[LOG].end += 1
+    run.network.cut = {("node1:4152", "node2:4152"), ("node2:4152", "node1:4152")}
+    run.advance(150)
+    assert nodes[2].elections.cases.by_log[LOG].failures >= PATIENT
+    run.network.cut = set()
+    while 2 not in nodes[1].cluster.links:
+        run.advance(0.5)
+    nodes[2].elections.cases.by_log[LOG].retry_at += 5 * SECOND  # the other one is the first candidate
+    run.advance(20)
+    assert leader(run) == 2
 
 
 def test_a_log_without_a_candidate_shows_the_reason() -> None:
