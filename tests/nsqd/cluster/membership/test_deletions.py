@@ -69,8 +69,13 @@ def test_no_node_is_notified_of_a_closed_log_or_without_a_connected_leader() -> 
     assert reported(cluster, 0) == []
     cluster.leaders.learn(LOG, Epoch(301, 1, bytes(8)))
     cluster.leaders.close(Closed(LOG, 20, ((Epoch(301, 1, bytes(8)), 9),)))
+    other = b"m" * 16
+    cluster.leaders.learn(other, LEADER)
+    cluster.deletions.known[other] = WORD
+    before = len(cluster.links[1].output)
     assert reported(cluster, 1) == []
-    assert cluster.deletions.known == {}
+    assert cluster.deletions.known == {other: WORD}
+    assert cluster.links[1].output[before:] == pack_deleted(other, WORD), "the log after it is another matter"
 
 
 def test_an_answer_about_an_unknown_log_is_ignored() -> None:

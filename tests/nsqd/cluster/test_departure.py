@@ -1,0 +1,35 @@
+"""The last lines of a node that leaves: what an operator must know of the logs that it led."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nsqd.cluster.departure import Departure
+from nsqd.cluster.ownership.leaving import LeavingState
+from tests.cases import each
+
+LOG = b"l" * 16
+NOTHING: dict[str, Any] = {"state": LeavingState.TRANSFERRING, "lacking": [], "to_transfer": [], "left_behind": []}
+LINES = (
+    "this node has left the cluster",
+    "may lack messages",
+    "ends as the leader of its log",
+    "a copy ends with this node",
+)
+
+
+@each("changed, said", [
+    ({}, ()), ({"state": LeavingState.LEFT}, LINES[:1]), ({"lacking": [LOG]}, LINES[1:2]),
+    ({"to_transfer": [LOG]}, LINES[2:3]), ({"left_behind": [LOG]}, LINES[3:]),
+])  # fmt: skip
+def test_the_last_lines(caplog: pytest.LogCaptureFixture, changed: dict[str, Any], said: tuple[str, ...]) -> None:
+    caplog.clear()
+    caplog.set_level("INFO", "penstock")
+    ended: list[bool] = []
+    unused: Any = None
+    departure = Departure(unused, unused, unused, unused, unused, lambda: ended.append(True))
+    leaving: Any = SimpleNamespace(**NOTHING | changed)
+    departure.end(leaving)
+    assert ended == [True]
+    assert tuple(one for one in LINES if any(one in line for line in caplog.messages)) == said
