@@ -246,7 +246,7 @@ TRIED_BY = {
     "shared/test_options.py": ("shared.environment", "shared.flags", "shared.values",),
     "shared/tls/test_certificates.py": ("shared.configuration", "shared.tls.info", "shared.tls.strength",),
     "shared/process/test_unix_sockets.py": ("shared.checks",),
-    "simulation/test_cluster.py": ("nsqd.start.disque", "nsqd.cluster.departure", "nsqd.storage.log.history",),
+    "simulation/test_cluster.py": ("nsqd.start.disque", "nsqd.storage.log.history",),
 }  # fmt: skip
 
 
