@@ -12,6 +12,7 @@ import os
 import re
 import ssl
 import sys
+import threading
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,7 @@ _FORBIDDEN = {
     "subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system",
 }  # fmt: skip
 _guarded = False  # a unit test is running
+_earlier: set[threading.Thread] = set()  # threads of earlier tests: the unit test is not to blame for their sockets
 
 
 class NotAUnitTest(BaseException):
@@ -159,9 +161,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """Guard each unit test, with its fixtures. Report its set-up and teardown only if they fail, as reports cost CPU."""
-    global _guarded
+    global _guarded, _earlier
     if not _is_unit(item):
         return None
+    own = threading.current_thread()
+    others = [thread for thread in threading.enumerate() if thread is not own]
+    _earlier = {thread for thread in others if not thread.name.startswith("Trio")}  # Trio's pool will serve this test
     _guarded = True
     try:
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
@@ -181,7 +186,9 @@ def _is_unit(item: pytest.Item) -> bool:
 
 def _audit(event: str, _: object) -> None:
     """Raise NotAUnitTest if a guarded test opens a socket or starts a process."""
-    if _guarded and event in _FORBIDDEN and not (event == "socket.__new__" and _is_of_an_event_loop()):
+    if not _guarded or event not in _FORBIDDEN or threading.current_thread() in _earlier:
+        return
+    if event != "socket.__new__" or not _is_of_an_event_loop():
         raise NotAUnitTest(f"{event} in a unit test: mark the test `process`")
 
 

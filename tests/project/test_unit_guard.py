@@ -11,7 +11,10 @@ from tests.daemons import ROOT
 pytestmark = pytest.mark.process
 
 CAUGHT = """
-import contextlib, socket, subprocess, asyncio
+import asyncio, contextlib, queue, socket, subprocess, threading, trio
+
+asked, opened = queue.SimpleQueue(), queue.SimpleQueue()
+threading.Thread(target=lambda: opened.put(asked.get()()), daemon=True).start()
 
 def test_socket():
     with contextlib.suppress(Exception):
@@ -30,6 +33,14 @@ def test_an_event_loop_is_allowed():
 
 async def test_and_so_is_trio():
     pass
+
+async def test_threads_of_its_own():
+    with contextlib.suppress(Exception):
+        await trio.to_thread.run_sync(socket.socket)
+
+def test_a_thread_from_before_the_test_is_not_its_own():
+    asked.put(socket.socket)
+    opened.get(timeout=60).close()
 """
 
 
@@ -39,5 +50,5 @@ def test_a_unit_test_that_leaves_its_process_fails(tmp_path: Path) -> None:
     flags = ["-p", "tests.conftest", "-c", str(ROOT / "pyproject.toml"), "-p", "no:cacheprovider", "-n", "0", "-q"]
     command = [sys.executable, "-m", "pytest", *flags, "--unit", str(file)]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
-    assert "3 failed, 2 passed" in said, said
+    assert "4 failed, 3 passed" in said, said
     assert "NotAUnitTest: subprocess.Popen in a unit test: mark the test `process`" in said
