@@ -20,8 +20,7 @@ from apps.node_client import add_address, open_client, why_refused
 from shared.files import sync_directory
 from shared.terminal.commands import CommandError, Commands, make_command
 
-# the only names that are unpacked
-NAMES = re.compile(r"nsqd\.dat|(schedules|schedule_ticks|cluster)\.json|log/log\.id|log/\d{20}\.\d{1,9}\.log")
+NAMES = re.compile(r"nsqd\.dat|cluster\.json|log/log\.id|log/\d{20}\.\d{1,9}\.log")  # the only names that are unpacked
 CHUNK = 1024 * 1024  # bytes
 
 

@@ -25,11 +25,10 @@ ADVICE = {
     ),
     "SCHEDULE_NOT_FOUND": "the topic has no such schedule: see `penstock schedule list`",
     "TOO_MANY_SCHEDULES": "the node has -max-schedules schedules, or 64 MiB of them",
-    "SCHEDULES_NOT_WRITTEN": "the change holds, but would be lost with the node: its disk takes no writes",
 }
 WHAT = "publish messages again and again, or at a time"
 DETAILS = """
-The node at the address keeps the schedule, and publishes while it runs. Another one does not take its schedules over.
+The node at the address has the schedule in its log, and publishes. A node that promotes the log takes it over.
 
 examples:
   penstock schedule add jobs week go --cron '0 6 * * MON' --timezone Asia/Tokyo

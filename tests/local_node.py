@@ -17,7 +17,6 @@ import io
 import socket
 from collections.abc import Callable, Iterable
 from functools import partial
-from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
@@ -28,7 +27,6 @@ import trio
 
 from nsqd.core.observation.series import Series
 from nsqd.core.registry import Change
-from nsqd.core.scheduling.schedules import Schedules
 from nsqd.core.sequence.mark import Mark
 from nsqd.core.topology import TopologySnapshot, snapshot
 from nsqd.core.trace import Trace
@@ -44,7 +42,6 @@ from nsqd.start.disque import FrontEnd as Disque
 from nsqd.start.front_ends import all_peers, nsq_peers
 from nsqd.start.http_server import HttpFrontEnd
 from nsqd.start.listeners import Listeners
-from nsqd.storage.schedule_files import ScheduleFiles
 from nsqd.tasks.batch_task import BatchTask
 from nsqd.tasks.dead_letter_topics import DeadLetterTopics
 from nsqd.tasks.deliveries import Deliveries
@@ -80,9 +77,7 @@ class LocalNode(WholeNode):
         *flags: str,
         disk: SimDisk | None = None,
         clock: Clock | None = None,
-        files: dict[str, bytes] | None = None,
     ) -> None:
-        """`files`: those of schedules, by name."""
         self.options = parse(NsqdOptions, "nsqd", flags, {})
         options, random = self.options, Random(0)
         self.bugs: list[BaseException] = []
@@ -106,11 +101,7 @@ class LocalNode(WholeNode):
         if options.statistics_topic:
             deliveries = Deliveries(self.broker, options.statistics_topic, options.node_number(), self._wake)
             self._tasks.append(lambda: deliveries._publish(trio.run(deliveries.collect, self.clock.wall // SECOND - 1)))
-        self.schedule_files, self.schedules = _ScheduleFiles(files or {}), Schedules()
-        self.schedules.restore(*self.schedule_files.read())
-        self._schedule_task = ScheduleTask(
-            self.broker, self.schedules, self.schedule_files, self._when_sent, self._wake
-        )
+        self._schedule_task = ScheduleTask(self.broker, self._when_sent, self._wake)
         self._tasks.append(self._publish_schedules)
         batch_task = BatchTask(self.broker, self._when_sent, self._wake)
         self._tasks.append(lambda: batch_task.step(self.clock.wall // SECOND))
@@ -140,7 +131,7 @@ class LocalNode(WholeNode):
     def killed(self, *flags: str, down: int = 0) -> LocalNode:
         """Return the node that starts `down` ns later on what `kill -9` has left of this one, with other flags if need be."""
         clock = self.clock.after(down, 1000 * SECOND, rebooted=False)
-        return LocalNode(*flags, disk=self.disk.kill(), clock=clock, files=dict(self.schedule_files.content))
+        return LocalNode(*flags, disk=self.disk.kill(), clock=clock)
 
     # What clients use: the same as of tests.daemons.Daemon
 
@@ -231,10 +222,6 @@ class LocalNode(WholeNode):
     def _publish_schedules(self) -> None:
         while self._schedule_task.publish_batch(self.clock.wall // SECOND):
             pass
-        self._schedule_task.write_now()
-
-    def _keep_schedules(self, then: Callable[[bool], None]) -> None:
-        then(self._schedule_task.write_now())
 
     def _when_sent(self, marks: tuple[Mark, ...], then: Callable[[], None]) -> None:
         self.reactor.when_sent(marks, HttpReplies(then, lambda: None))
@@ -283,30 +270,12 @@ class LocalNode(WholeNode):
             buffers=Budget().figures,
             job_ids=JobIds(self.log.identity.log_id),
             accounts=self.context.accounts,
-            schedules=self.schedules,
-            keep_schedules=self._keep_schedules,
         )
 
 
 def _listeners(http: Listener, keyring: Keyring | None) -> Listeners:
     """Return the listeners of a node that has HTTP, and no TLS."""
     return Listeners((), None, http, None, None, None, None, None, None, b"", None, None, None, keyring)
-
-
-class _ScheduleFiles(ScheduleFiles):
-    """The files of schedules, in memory."""
-
-    def __init__(self, files: dict[str, bytes]) -> None:
-        super().__init__(Path())
-        self.content = files
-
-    def _read(self, name: str) -> bytes:
-        if name not in self.content:
-            raise FileNotFoundError(name)
-        return self.content[name]
-
-    def _write(self, name: str, content: bytes) -> None:
-        self.content[name] = content
 
 
 class _Loop(asyncio.BaseEventLoop):

@@ -29,7 +29,7 @@ from nsqd.cluster.replication.manifest import ManifestError
 from nsqd.commands.import_command import node_number
 from nsqd.commands.verify import log_of
 from nsqd.core.message.ids import ClockError, first_of_new_log
-from nsqd.core.retention.backup import METADATA, SCHEDULES, TICKS
+from nsqd.core.retention.backup import METADATA
 from nsqd.storage.directory import DataDirectory, DirectoryError, Metadata
 from nsqd.storage.log.disk import Disk, RealDisk
 from nsqd.storage.log.restore import Restored, restore
@@ -99,9 +99,8 @@ def _restore(backup: DataDirectory, partial: Path, node: int | None, force: bool
     partial.mkdir(mode=0o700)
     restored = _write_log(source, partial, node, wall, metadata, facts)
     _write_facts(partial, facts)
-    for name in (METADATA, SCHEDULES, TICKS):
-        if (backup.path / name).exists():
-            replace_file(partial / name, (backup.path / name).read_bytes())
+    if (backup.path / METADATA).exists():
+        replace_file(partial / METADATA, (backup.path / METADATA).read_bytes())
     sync_directory(partial)
     return findings, restored
 

@@ -21,6 +21,7 @@ from nsqd.core.pauses import Key
 from nsqd.core.reader import Parts, Reader, ReaderKind
 from nsqd.core.receives import Receives
 from nsqd.core.registry import ChangeKind, Registry
+from nsqd.core.scheduling.schedules import Schedules
 from nsqd.core.sequence.mark import Promise
 from nsqd.core.sequence.store import Store
 from nsqd.core.timing.agenda import Agenda, IdleAgenda
@@ -70,7 +71,7 @@ class Broker:
         self.scan = _new_scan(agenda, limits, random_below)
         self.context = NodeContext(
             limits, store, ids, random_below, agenda, self.registry, self.scan, Events(limits.events),
-            Batches(store.record),
+            Batches(store.record), Schedules(store.record),
         )  # fmt: skip
         if node is not None:
             self.context.events, self.context.latencies = node.context.events, node.context.latencies

@@ -10,6 +10,7 @@ from nsqd.core.measurement.outcomes import Events, Outcomes, Producers
 from nsqd.core.message.ids import IdSource
 from nsqd.core.registry import Registry
 from nsqd.core.retention.history import History
+from nsqd.core.scheduling.schedules import Schedules
 from nsqd.core.sequence.dedup import Remembered
 from nsqd.core.sequence.store import Store
 from nsqd.core.timing.agenda import Agenda
@@ -30,6 +31,7 @@ class NodeContext:
     scan: ScanPool
     events: Events
     batches: Batches
+    schedules: Schedules
     position: int = 0  # of the log among those that the node leads: see Broker.logs; never used again in this run
     history: History | None = None  # reads the log's messages from disk; None: nothing does
     refusal: str = ""  # why the node takes no messages in this turn; "": it does

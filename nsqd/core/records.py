@@ -60,6 +60,8 @@ class RecordKind(IntEnum):
     BATCH = 31
     FOLLOW_UP = 32
     FOLLOWED = 33
+    SCHEDULE = 34  # a schedule was added, changed or removed: nsqd/core/scheduling/table.py
+    TICKS = 35  # the messages of some ticks of schedules are in the log
 
 
 EPOCH = Struct(">IH8sQ")  # number, node, random, log position at which it begins

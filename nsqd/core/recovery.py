@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from nsqd.core.batches.table import BatchTable
 from nsqd.core.broker import Broker
+from nsqd.core.scheduling.table import ScheduleTable
 from nsqd.core.timing.pause import NOT_KNOWN
 from nsqd.core.topic_state import TopicState
 
@@ -18,6 +19,7 @@ class LogSnapshot:
 
     topics: list[TopicState]  # settled
     batches: BatchTable
+    schedules: ScheduleTable
     next_number: int  # for the next topic or reader
     offset: int  # ns by which the states' times are later than the monotonic clock's
 
@@ -45,6 +47,7 @@ class Recovery:
             self._refuse(state)
         broker.registry.continue_numbers(snapshot.next_number)
         broker.context.batches.load(snapshot.batches)
+        broker.context.schedules.load(snapshot.schedules)
 
     def recover_batch(self, now: int, limit: int = 1) -> bool:
         """Make up to `limit` topics, which deliver from then on. Returns True if more are to be made. `now`: monotonic ns.

@@ -20,7 +20,7 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from nsqd.core.retention.backup import METADATA, SCHEDULES, TICKS, Backup, BackupPart, Busy
+from nsqd.core.retention.backup import METADATA, Backup, BackupPart, Busy
 from nsqd.http.archive import archive_size, stream_archive
 from nsqd.http.arguments import LOG
 from nsqd.http.node import Node
@@ -50,8 +50,8 @@ class BackupRoute:
         replica = await self._node.bridge.call(lambda: self._replica(log))
         if replica is not None:
             return _answer(stream_archive(*replica, _nothing), archive_size(*replica), {})
-        # before the log: a message whose tick is noted in the files is in the copy
-        beside = {} if log else await asyncio.to_thread(_files_beside, Path(self._node.options.data_path or "."))
+        metadata = Path(self._node.options.data_path or ".") / METADATA
+        beside = {} if log else {METADATA: await asyncio.to_thread(_content, metadata)}
         backup, left_out = await self._node.bridge.call(lambda: self._backup_of(log))
         copy, parts = await self._node.bridge.call(lambda: self._begin(backup))
         headers = {"X-Nsq-Left-Out": left_out} if left_out and not log else {}
@@ -110,12 +110,6 @@ def _answer(content: AsyncIterator[bytes], size: int, headers: dict[str, str]) -
 
 async def _nothing() -> None:
     """Do nothing after a chunk: the part of a replica that is sent does not change."""
-
-
-def _files_beside(directory: Path) -> dict[str, bytes]:
-    """Return the content of the files next to the log. Those of schedules are left out if there are none."""
-    found = {name: _content(directory / name) for name in (METADATA, SCHEDULES, TICKS)}
-    return {name: content for name, content in found.items() if content or name == METADATA}
 
 
 def _content(path: Path) -> bytes:

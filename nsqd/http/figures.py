@@ -191,8 +191,8 @@ def _whole(node: Node, rows: dict[str, list[FigureRow]]) -> NodeFigures:
         receives=node.broker.receives.counts(),
         batches=len(node.broker.context.batches.known),
         follow_ups=node.broker.context.batches.follow_up_count,
-        schedules=len(node.schedules.known),
-        schedule_ticks=node.schedules.outcomes.copy(),
+        schedules=len(node.broker.context.schedules.known),
+        schedule_ticks=node.broker.context.schedules.outcomes.copy(),
         cluster=node.cluster.figures() if node.cluster is not None else None,
     )
 

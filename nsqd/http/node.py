@@ -11,7 +11,6 @@ from nsqd.core.observation.series import Series
 from nsqd.core.retention.backup import Backup
 from nsqd.core.retention.contents import Contents
 from nsqd.core.retention.history import History
-from nsqd.core.scheduling.schedules import Schedules
 from nsqd.core.sequence.store import LogFigures
 from nsqd.core.topology import TopologySnapshot
 from nsqd.options import NsqdOptions
@@ -74,9 +73,6 @@ class Node:
     # trio thread; takes a function to call when they are open
     until_ports_open: Callable[[Callable[[], None]], None] = lambda then: then()
     dates: "CertificateDates | None" = None  # any thread; when the certificates end; None: the answer leaves them out
-    schedules: Schedules = field(default_factory=Schedules)  # trio thread
-    # trio thread; takes a function to call when the schedules are durable (True), or cannot be written
-    keep_schedules: Callable[[Callable[[bool], None]], None] = lambda then: then(True)
     publishers: HttpPublishers = field(default_factory=HttpPublishers)  # trio thread
     accounts: Accounts | None = None  # trio thread; of those who are in the auth file; None: there is none
     spans: "Spans | None" = None  # any thread, for its counts; None: there are none

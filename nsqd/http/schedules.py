@@ -8,8 +8,8 @@
     GET  /schedules[?topic=t][&limit=100][&after=PLACE]
 
 The first three add a schedule, or replace the topic's one of that name. They take `missed=skip|once|all`, and the headers
-X-Nsq-Header-NAME as /pub does. Every change is durable before the answer, which is empty; 503 SCHEDULES_NOT_WRITTEN if the file
-could not be written: the change holds, and the node tries again to write it. To add a schedule needs PUBLISH, too.
+X-Nsq-Header-NAME as /pub does. A change is as safe as a message of the topic before the answer, which is empty. To add a
+schedule needs PUBLISH, too.
 
     {"topic": "t", "name": "n", "cron": "30 6 * * MON", "timezone": "Europe/Berlin", "missed": "once", "paused": false,
      "next": S, "last": S, "body_size": 12, "headers": {}}
@@ -36,7 +36,8 @@ from starlette.responses import Response
 
 from nsqd.core.message.deliver_at import LONGEST, read_time
 from nsqd.core.scheduling.recurrence import At, Every, Recurrence, find_zone, read_cron
-from nsqd.core.scheduling.schedules import Key, Missed, Schedule
+from nsqd.core.scheduling.schedules import Schedules
+from nsqd.core.scheduling.table import Key, Missed, Schedule
 from nsqd.http.arguments import ANY_TOPIC, TOPIC, topic_to_publish_to
 from nsqd.http.node import Node
 from nsqd.http.publish import read_headers
@@ -49,7 +50,7 @@ from shared.http.route import Need, Route, on_topic
 from shared.values import SECOND, format_duration
 
 LIMIT, MOST = 100, 1000  # schedules in an answer: without `limit`, and at most
-MOST_BYTES = 64 << 20  # of the bodies and headers of all schedules, which are in memory and in one file
+MOST_BYTES = 64 << 20  # of the bodies and headers of all schedules, which are in memory and in each checkpoint
 NAME = legal_name("name")
 # a tick has a time and a key of its own, and belongs to no batch
 REFUSED = {BATCH: "INVALID_BATCH", AFTER: "INVALID_BATCH", UNIQUE: "INVALID_UNIQUE", DELIVER_AT: "INVALID_DELIVER_AT"}
@@ -75,6 +76,10 @@ class ScheduleRoutes:
     def __init__(self, node: Node) -> None:
         self._node = node
 
+    @property
+    def _schedules(self) -> Schedules:
+        return self._node.broker.context.schedules
+
     def routes(self) -> list[Route]:
         change, show = on_topic(Verb.CONFIGURE), Need(Verb.STATS, "topic", reading=("body",))
         return [
@@ -95,7 +100,7 @@ class ScheduleRoutes:
         body = await read_body(request, self._node.options.max_msg_size, "MSG_TOO_BIG")
         if not body:
             raise HttpError(400, "MSG_EMPTY")
-        headers, schedules = read_headers(request), self._node.schedules
+        headers, schedules = read_headers(request), self._schedules
         refused = next((REFUSED[name] for name, _ in headers if name in REFUSED), None)
         if refused is not None:
             raise HttpError(400, refused)
@@ -110,27 +115,34 @@ class ScheduleRoutes:
                 raise HttpError(503, "TOO_MANY_SCHEDULES")
             to = topic_to_publish_to(self._node, request, topic)
             schedules.put(schedule)
+            to.journal.promise()
             return to.starting
 
         await self._node.until_started()
         if await self._node.bridge.call(act):
             await self._node.registered(topic)
-        return await self._kept()
+        return empty_response()
 
     async def delete(self, request: Request, topic: str, name: str) -> Response:
         """Delete a schedule, and answer when that is durable."""
-        await self._node.bridge.call(lambda: self._node.schedules.remove(self._existing(topic, name).key))
-        return await self._kept()
+
+        def act() -> None:
+            self._schedules.remove(self._existing(topic, name).key)
+            self._promise(topic)
+
+        await self._node.bridge.call(act)
+        return empty_response()
 
     def _pausing(self, paused: bool) -> Callable[..., Awaitable[Response]]:
         async def handler(request: Request, topic: str, name: str) -> Response:
             def act() -> None:
                 schedule = self._existing(topic, name)
                 if schedule.paused != paused:
-                    self._node.schedules.put(replace(schedule, paused=paused, since=self._now()))
+                    self._schedules.put(replace(schedule, paused=paused, since=self._now()))
+                    self._promise(topic)
 
             await self._node.bridge.call(act)
-            return await self._kept()
+            return empty_response()
 
         return handler
 
@@ -142,7 +154,7 @@ class ScheduleRoutes:
     async def list(self, request: Request, topic: str, limit: int, after: str) -> Response:
         """Answer a page of the schedules of one topic, or of all topics."""
         first: Key = (after.partition("/")[0], after.partition("/")[2])
-        schedules, bridge = self._node.schedules, self._node.bridge
+        schedules, bridge = self._schedules, self._node.bridge
         keys = [key for key in await bridge.observe(lambda: list(schedules.known)) if not topic or key[0] == topic]
         page = nsmallest(limit + 1, (key for key in keys if key > first))
         following = "/".join(page[limit - 1]) if len(page) > limit else ""
@@ -153,30 +165,19 @@ class ScheduleRoutes:
         found = [_describe(*one) for one in await bridge.observe(find)]
         return json_response({"schedules": found, "count": len(keys), "after": following})
 
-    async def _kept(self) -> Response:
-        """Return an empty answer once the schedules are durable. Raises HttpError 503 if they cannot be written."""
-        results: list[bool] = []
-
-        def begin(done: Callable[[], None]) -> None:
-            def then(is_durable: bool) -> None:
-                results.append(is_durable)
-                done()
-
-            self._node.keep_schedules(then)
-
-        await self._node.bridge.wait(begin)
-        if not all(results):
-            raise HttpError(503, "SCHEDULES_NOT_WRITTEN")
-        return empty_response()
+    def _promise(self, topic: str) -> None:
+        """Have the answer wait until the change has as many copies as a message of the topic."""
+        if (to := self._node.broker.topics.get(topic)) is not None:
+            to.journal.promise()
 
     def _ticks(self, key: Key) -> tuple[int, int]:
-        return self._node.schedules.next_tick(key), self._node.schedules.last_tick(key)
+        return self._schedules.next_tick(key), self._schedules.last_tick(key)
 
     def _now(self) -> int:
         return self._node.broker.wall // SECOND
 
     def _existing(self, topic: str, name: str) -> Schedule:
-        schedule = self._node.schedules.known.get((topic, name))
+        schedule = self._schedules.known.get((topic, name))
         if schedule is None:
             raise HttpError(404, "SCHEDULE_NOT_FOUND")
         return schedule

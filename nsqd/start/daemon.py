@@ -19,7 +19,6 @@ import trio
 from nsqd.core.limits import MAY_BE_DELIVERED
 from nsqd.core.observation.series import Series
 from nsqd.core.registry import Change
-from nsqd.core.scheduling.schedules import Schedules
 from nsqd.core.sequence.mark import Mark
 from nsqd.discovery.lookupds import PING_INTERVAL, Lookupds, ping_interval
 from nsqd.http.node import Node
@@ -49,7 +48,6 @@ from nsqd.start.opening import Opened, clocks, sync_by_time
 from nsqd.start.signals import reload_files, until_over
 from nsqd.storage.directory import DataDirectory, DirectoryError
 from nsqd.storage.saver import Health, Saver
-from nsqd.storage.schedule_files import ScheduleFiles
 from nsqd.tasks.batch_task import BatchTask
 from nsqd.tasks.dead_letter_topics import DeadLetterTopics
 from nsqd.tasks.pause_expiry import end_pauses
@@ -191,9 +189,7 @@ class Daemon:
         self._audit = NodeAudit(trail, broker, options.audit_topic, opened.wake)
         self.context.audit = self._audit.note
         admission = make_admission(options, listeners, broker.refused, self._budget)
-        files, self._schedules = ScheduleFiles(directory.path), Schedules()
-        self._schedules.restore(*files.read())
-        self._schedule_task = ScheduleTask(broker, self._schedules, files, self._when_sent, opened.wake)
+        self._schedule_task = ScheduleTask(broker, self._when_sent, opened.wake)
         self.reactor = Reactor(broker, clocks, self._answer_http_requests, self._report_changes, admission)
         opened.wake.reactor = self.reactor
         self.ports = ClientPorts(broker)
@@ -340,7 +336,6 @@ class Daemon:
         start(end_pauses, self._broker, wake)
         start(DeadLetterTopics(self._broker, self._options.node_number(), wake).run)
         start(self._schedule_task.publish)
-        start(self._schedule_task.write)
         start(BatchTask(self._broker, self._when_sent, wake).run)
         start(self.reactor.run)
         start(sync_by_time, self._options, self._opened.log, wake)
@@ -415,9 +410,10 @@ class Daemon:
         self._audit.publish_rest()
         self._saver.save(self._saver.current_topology())
         self._broker.commit()
+        if not self.is_fenced.is_set():  # the messages of all ticks are in the log
+            self._broker.context.schedules.note_all()
+            self._broker.commit()
         self._opened.log.close()
-        if not self.is_fenced.is_set() and not self._broker.store.refusal:  # every message is safe
-            self._schedule_task.close()
 
     def _node(self) -> Node:
         broker, opened, reactor = self._broker, self._opened.log, self.reactor
@@ -448,8 +444,6 @@ class Daemon:
             dates=self._listeners.dates,
             accounts=self._accounts,
             spans=self._opened.spans,
-            schedules=self._schedules,
-            keep_schedules=self._schedule_task.keep,
             are_ports_open=lambda: self.ports.are_open,
             until_ports_open=self.ports.until_open,
         )

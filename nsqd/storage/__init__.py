@@ -4,7 +4,6 @@ Read `sequence` (a topic's messages as extents) and `stored_extent` (reference c
 ephemeral), then the package `log` (the store of everything else).
 
 * `directory` and `saver`: the locked data directory, and nsqd.dat.
-* `schedule_files`: the schedules of the node.
 * `data_import`: the first start on another daemon's directory; `nsq_import` over `diskqueue` for NSQ, `binlog_import` over
   `binlog` for beanstalkd, `disque_import` over `disque_aof` for Disque.
 

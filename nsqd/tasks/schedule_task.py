@@ -1,26 +1,26 @@
-"""The tasks that publish what schedules have due (nsqd/core/scheduling), and write their files; between turns."""
+"""The task that publishes what schedules have due (nsqd/core/scheduling); between turns."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import Protocol
 
 import trio
 
 from nsqd.core.broker import Broker
 from nsqd.core.limits import TooMany
-from nsqd.core.scheduling.schedules import Key, Schedules, Tick
+from nsqd.core.scheduling.schedules import Tick
+from nsqd.core.scheduling.table import Key, Schedule
 from nsqd.core.sequence.mark import Mark
-from nsqd.storage.schedule_files import ScheduleFiles
 from nsqd.tasks.time_slices import TimeSlice
 from shared.log import log
 
 EVERY = 1.0  # s: ticks are published as a second of the clock begins
 AT_ONCE = 10  # ticks in a row: each takes about 100 us with a cron expression
-RETRY = 5  # s until a tick that was refused, or a file that could not be written, is tried again
-REST = 9  # the pause after a write of the ticks is this many times as long as the write
+RETRY = 5  # s until a tick that was refused is tried again
 
 
 class WhenSent(Protocol):
@@ -32,17 +32,15 @@ class WhenSent(Protocol):
 class ScheduleTask:
     """Publishes the ticks of a node's schedules. All methods are for the reactor's thread."""
 
-    def __init__(
-        self, broker: Broker, schedules: Schedules, files: ScheduleFiles, when_sent: WhenSent, wake: Callable[[], None]
-    ) -> None:
+    def __init__(self, broker: Broker, when_sent: WhenSent, wake: Callable[[], None]) -> None:
         """`wake` makes the turn that commits what was published."""
-        self._broker, self._schedules, self._files = broker, schedules, files
-        self._when_sent, self._wake = when_sent, wake
+        self._broker, self._when_sent, self._wake = broker, when_sent, wake
+        self._schedules = broker.context.schedules
         self._refused: set[Key] = set()  # schedules whose last tick was refused: that is logged once
+        self._moving: set[tuple[int, Key]] = (
+            set()
+        )  # schedules of promoted logs that are in the own log, too; with the position
         self._is_stopped = False  # True: the log takes nothing more
-        self._waiting: list[Callable[[bool], None]] = []  # see `keep`
-        self._is_wanted = trio.Event()  # set: there is something to write
-        self._is_asked = trio.Event()  # set: a request waits for that
 
     async def publish(self) -> None:
         """Publish what is due, until cancelled."""
@@ -54,8 +52,10 @@ class ScheduleTask:
 
     def publish_batch(self, now: int) -> bool:
         """Publish at most AT_ONCE ticks that are due at `now` (s since the epoch). Return whether there were any."""
-        if self._is_stopped:
+        if self._is_stopped or self._broker.agenda.is_held:  # the log may have another leader
             return False
+        if self._take_over_batch():
+            return True
         ticks = self._schedules.fetch_due(now, AT_ONCE)
         published: dict[tuple[Mark, ...], list[Tick]] = {}
         for tick in ticks:
@@ -77,7 +77,7 @@ class ScheduleTask:
         schedule = tick.schedule
         log.warning("SCHEDULE: skipped %s of %s, missed since %d", schedule.name, schedule.topic, tick.at)
         self._schedules.finish(tick)
-        self._note([tick])
+        self._schedules.note([tick])
 
     def _publish(self, tick: Tick, now: int) -> tuple[Mark, ...] | None:
         """Publish a tick. Returns the marks that its message has to reach; None: it was refused, and is tried again."""
@@ -96,60 +96,53 @@ class ScheduleTask:
         return topic.marks
 
     def _note(self, ticks: list[Tick]) -> None:
-        for tick in ticks:
-            self._schedules.note(tick)
-        self._is_wanted.set()
+        if not self._is_stopped:
+            self._schedules.note(ticks)
+            self._wake()
 
-    def keep(self, then: Callable[[bool], None]) -> None:
-        """Write the schedules, and call `then` when they are durable (True) or cannot be written."""
-        self._waiting.append(then)
-        self._is_wanted.set()
-        self._is_asked.set()
+    # schedules of promoted logs
 
-    async def write(self) -> None:
-        """Write the files whenever the schedules change, until cancelled. Changes that come meanwhile are written together."""
-        while True:
-            await self._is_wanted.wait()
-            self._is_wanted, self._is_asked = trio.Event(), trio.Event()
-            waiting, self._waiting = self._waiting, []
-            began = trio.current_time()
-            is_written = self._settle(await trio.to_thread.run_sync(self._prepare_write()))
-            for then in waiting:
-                then(is_written)
-            with trio.move_on_after((trio.current_time() - began) * REST if is_written else RETRY):
-                await self._is_asked.wait()  # ticks can wait, requests cannot
+    def _take_over_batch(self) -> bool:
+        """Copy at most AT_ONCE schedules of promoted logs to the own log. Return whether there were any."""
+        waiting = (
+            (promoted, key)
+            for promoted in self._broker.logs[1:]
+            for key in promoted.context.schedules.known
+            if (promoted.context.position, key) not in self._moving
+        )
+        found = list(islice(waiting, AT_ONCE))
+        if not found or self._broker.refusal:
+            return False
+        for promoted, key in found:
+            self._take_over(promoted, key)
+        self._wake()
+        return True
 
-    def write_now(self) -> bool:
-        """Write what has changed. Return False if that fails."""
-        return self._settle(self._prepare_write()())
+    def _take_over(self, promoted: Broker, key: Key) -> None:
+        """Copy a schedule to the own log, and remove it from the promoted one once that is safe."""
+        source, place = promoted.context.schedules, (promoted.context.position, key)
+        schedule, topic = source.known[key], self._broker.topics.get(key[0])
+        own = self._schedules.known.get(key, schedule)  # if there is one, the client asked this node last
+        marks = self._schedules.take_over(own, _published(promoted, schedule, source.noted[key]))
+        if topic is not None:
+            topic.journal.promise()
+            marks += topic.marks
+        self._moving.add(place)
 
-    def _prepare_write(self) -> Callable[[], bool]:
-        """Return a function for any thread that writes what has changed by now. It returns False if that fails."""
-        schedules, files = self._schedules, self._files
-        known = list(schedules.known.values()) if schedules.has_changed else None
-        ticks = dict(schedules.noted) if schedules.has_new_notes else None
-        schedules.has_changed = schedules.has_new_notes = False
+        def remove() -> None:
+            self._moving.discard(place)
+            if source.known.get(key) is schedule and promoted in self._broker.logs:
+                source.remove(key)
+                self._wake()
 
-        def write() -> bool:
-            try:
-                if known is not None:
-                    files.write_schedules(known)
-                if ticks is not None:
-                    files.write_ticks(ticks)
-            except OSError as error:
-                log.error("SCHEDULE: cannot write the schedules: %s; trying again", error)
-                return False
-            return True
+        self._when_sent(marks, remove)
 
-        return write
 
-    def _settle(self, is_written: bool) -> bool:
-        if not is_written:
-            self._schedules.has_changed = self._schedules.has_new_notes = True
-            self._is_wanted.set()
-        return is_written
-
-    def close(self) -> None:
-        """Write the files for the last time. The log is closed."""
-        self._schedules.note_all()
-        self.write_now()
+def _published(promoted: Broker, schedule: Schedule, over: int) -> int:
+    """Return the time up to which the ticks of a schedule are in a promoted log, which may lack the record of the last ones."""
+    topic = promoted.topics.get(schedule.topic)
+    while topic is not None and (tick := schedule.recurrence.next_after(over)) is not None:
+        if not topic.intake.recognizes(schedule.attributes(tick).key):
+            break
+        over = tick
+    return over

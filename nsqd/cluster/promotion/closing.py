@@ -147,13 +147,13 @@ class Closing(Part):
 
 
 def has_no_unfinished(opened: OpenLog, broker: Broker) -> bool:
-    """Return True if a log has no unfinished messages, including buried ones, and retains none.
+    """Return True if a log has no unfinished messages, including buried ones, retains none, and has no schedules left.
 
     Messages lost to damage here may be intact in a replica, so a log with damage is kept.
     """
     if opened.start_results.damage.size or opened.cache.failures or not opened.store.is_whole:
         return False
-    if any(any(one) for one in drain_statuses(broker, "")):
+    if broker.context.schedules.known or any(any(one) for one in drain_statuses(broker, "")):
         return False
     store = opened.store
     sequences = filter(None, map(store.find_sequence, store.logged()))

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Protocol
 
 METADATA = "nsqd.dat"  # file next to the log in a data directory: topics and channels, as NSQ has it, and ids
-SCHEDULES, TICKS = "schedules.json", "schedule_ticks.json"  # files beside it, if there are schedules
 
 
 class Busy(Exception):

@@ -47,10 +47,13 @@ class Cron:
 
     expression: str
     timezone: str
-    zone: tzinfo = field(compare=False, repr=False)  # of that name: read once, whatever becomes of its file
+    # of that name: read once, whatever becomes of its file; None: this machine does not know it
+    zone: tzinfo | None = field(compare=False, repr=False)
 
     def next_after(self, after: int) -> int | None:
-        """Return the first tick later than `after`; None: there is none within 50 years."""
+        """Return the first tick later than `after`; None: there is none within 50 years, or the zone is not known."""
+        if self.zone is None:
+            return None
         from datetime import datetime
 
         from cronsim import CronSim
@@ -96,7 +99,7 @@ def read_cron(expression: str, timezone: str) -> Cron:
 
 
 def pack_recurrence(recurrence: Recurrence) -> list[Any]:
-    """Return a recurrence as JSON can hold it."""
+    """Return a recurrence as msgpack can hold it."""
     match recurrence:
         case At(time):
             return ["at", time]
@@ -114,5 +117,8 @@ def unpack_recurrence(packed: list[Any]) -> Recurrence:
         case ["every", int(period), int(start)] if period > 0:
             return Every(period, start)
         case ["cron", str(expression), str(timezone)]:
-            return read_cron(expression, timezone)
+            try:
+                return read_cron(expression, timezone)
+            except ValueError:  # the node that took it knew the zone
+                return Cron(expression, timezone, None)
     raise ValueError("a schedule is never due")

@@ -1,62 +1,35 @@
-"""All schedules of a node: which are due, and how missed ticks are made up for.
+"""The live schedules of one log: which are due, and how missed ticks are made up for.
 
 A *tick* is a time at which a schedule is due. The schedule's `over` is the time up to which its ticks are done with; the next
 tick is the first one after that, whatever the clock says. So a clock that is set back repeats no tick.
 
 A tick is missed if the node did not publish it before a later one was due, or within GRACE: because it was down, drained, or
 had a full disk. `Missed` says how often the message is published then.
+
+A node publishes by the schedules of its own log. Those of a log that it has promoted move into its own (`take_over`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import Enum
 
-from nsqd.core.message.attributes import Attributes
-from nsqd.core.scheduling.recurrence import Recurrence
+from nsqd.core.records import RecordKind
+from nsqd.core.scheduling.table import (
+    Key,
+    Missed,
+    Schedule,
+    ScheduleTable,
+    pack_removed,
+    pack_schedule,
+    pack_ticks,
+)
+from nsqd.core.sequence.mark import Mark
 from nsqd.core.timing.duequeue import DueQueue
-from penstock.protocol.headers import Headers
 
 GRACE = 60  # s after which a tick is missed, also if no later one is due
 MOST_LATE = 7 * 24 * 3600  # s: of older ticks, Missed.ALL publishes one at most
-Key = tuple[str, str]  # topic and name
-
-
-class Missed(Enum):
-    """How many messages are published for missed ticks: none, one for all of them together, or one for each."""
-
-    SKIP = "skip"
-    ONCE = "once"
-    ALL = "all"
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """A message, and when it is published."""
-
-    topic: str
-    name: str
-    recurrence: Recurrence
-    missed: Missed
-    body: bytes
-    headers: Headers
-    since: int  # ticks up to this time are not published: it was created, or its pause ended
-    paused: bool = False
-
-    @property
-    def key(self) -> Key:
-        return self.topic, self.name
-
-    @property
-    def size(self) -> int:
-        """Return the number of bytes that it publishes."""
-        return len(self.body) + sum(len(name) + len(value) for name, value in self.headers)
-
-    def attributes(self, tick: int) -> Attributes:
-        """Return the attributes of the message of a tick. Its key has the tick published once, over crashes and restarts."""
-        return Attributes(self.headers, key=f"schedule:{self.name}:{tick}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,53 +42,56 @@ class Tick:
     is_published: bool  # False: it was missed, and is skipped
 
 
-class Schedules:
+class Schedules(ScheduleTable):
     """See above. One thread uses it."""
 
-    def __init__(self) -> None:
-        self.known: dict[Key, Schedule] = {}
+    def __init__(self, record: Callable[[int, bytes], tuple[Mark, ...]]) -> None:
+        """`record` appends a record to the log (Store.record)."""
+        super().__init__()
+        self._record = record
         self.size = 0  # bytes of all bodies and headers
-        self._over: dict[Key, int] = {}  # of each known schedule
-        self._due: DueQueue[Key] = DueQueue()  # exactly the schedules that are not paused
+        self._over: dict[Key, int] = {}  # of each schedule; later than `noted` if a message is not safe yet
+        # exactly the schedules that are not paused, and that will be due
+        self._due: DueQueue[Key] = DueQueue()
         self._handles: dict[Key, tuple[int, int]] = {}  # their entries in _due, and their next ticks
-        # for the file: `over` of ticks whose messages are safe, also of removed schedules whose last message is not safe yet
-        self.noted: dict[Key, int] = {}
         # since the start: ticks published or skipped, and how often one was refused
         self.outcomes = Counter(published=0, skipped=0, refused=0)
-        self.has_changed = False  # True: the file of the schedules is older than `known`
-        self.has_new_notes = False  # True: the file of the ticks is older than `noted`
 
-    def restore(self, schedules: Iterable[Schedule], noted: Mapping[Key, int]) -> None:
-        """Take over what the files hold."""
-        for schedule in schedules:
-            self._add(schedule, noted.get(schedule.key, 0))
+    def load(self, table: ScheduleTable) -> None:
+        """Take over, after a restart, what the log has."""
+        for key, schedule in table.known.items():
+            self._add(schedule, table.noted[key])
 
-    def put(self, schedule: Schedule) -> None:
-        """Add a schedule, or replace the one of its name: ticks that this one has published are not published again."""
-        self._add(schedule, self._over.get(schedule.key, 0))
-        self.has_changed = True
+    def put(self, schedule: Schedule) -> tuple[Mark, ...]:
+        """Add a schedule, or replace the one of its name: ticks that this one has published are not published again.
+
+        Returns the marks that its record has to reach.
+        """
+        return self.take_over(schedule, 0)
+
+    def take_over(self, schedule: Schedule, over: int) -> tuple[Mark, ...]:
+        """Do as `put`, for a schedule of another log whose ticks up to `over` are done with."""
+        self._add(schedule, max(over, self._over.get(schedule.key, 0)))
+        return self._record(RecordKind.SCHEDULE, pack_schedule(schedule, self.noted[schedule.key]))
 
     def _add(self, schedule: Schedule, over: int) -> None:
-        self._forget(schedule.key)
-        self.known[schedule.key] = schedule
+        key = schedule.key
+        self._forget(key)
+        self.known[key] = schedule
         self.size += schedule.size
-        self.noted[schedule.key] = max(over, schedule.since)
-        self._advance(schedule, max(over, schedule.since))
-        if schedule.key not in self.known:  # it is never due again
-            del self.noted[schedule.key]
-            self.has_changed = True
+        self.noted[key] = max(over, schedule.since)
+        self._advance(schedule, self.noted[key])
 
     def remove(self, key: Key) -> None:
         """Remove a schedule that is known."""
         self._forget(key)
-        self.noted.pop(key, None)
-        self.has_changed = True
+        self._record(RecordKind.SCHEDULE, pack_removed(key))
 
     def _forget(self, key: Key) -> None:
         schedule = self.known.pop(key, None)
         if schedule is not None:
             self.size -= schedule.size
-            del self._over[key]
+            del self._over[key], self.noted[key]
             self._cancel(key)
 
     def _cancel(self, key: Key) -> None:
@@ -123,7 +99,7 @@ class Schedules:
             self._due.remove(self._handles.pop(key)[0])
 
     def next_tick(self, key: Key) -> int:
-        """Return the next tick of a schedule; 0: it is paused."""
+        """Return the next tick of a schedule; 0: it is paused, or never due again."""
         return self._handles[key][1] if key in self._handles else 0
 
     def last_tick(self, key: Key) -> int:
@@ -141,32 +117,32 @@ class Schedules:
         self._wait(tick.schedule.key, at, tick.at)
 
     def finish(self, tick: Tick) -> None:
-        """Continue after a tick. A schedule that is never due again is removed."""
+        """Continue after a tick."""
         self.outcomes["published" if tick.is_published else "skipped"] += 1
         self._advance(tick.schedule, tick.over)
 
-    def note(self, tick: Tick) -> None:
-        """Remember over restarts that a tick is done with: its message is safe."""
-        key = tick.schedule.key
-        if key in self.known:
-            self.noted[key] = max(tick.over, self.noted[key])
-            self.has_new_notes = True
-        elif self.noted.pop(key, None) is not None:  # that was its last tick
-            self.has_changed = True
+    def note(self, ticks: Iterable[Tick]) -> None:
+        """Record that ticks are done with: their messages are safe. A schedule that is never due again is removed."""
+        self._note({tick.schedule.key: tick.over for tick in ticks})
 
     def note_all(self) -> None:
-        """Note all ticks: the log is closed, and all messages are safe."""
-        self.has_changed |= len(self.noted) > len(self._over)
-        self.noted = dict(self._over)
-        self.has_new_notes = bool(self.noted)
+        """Note all ticks: their messages are in the log."""
+        self._note(self._over)
+
+    def _note(self, ticks: dict[Key, int]) -> None:
+        new = {key: over for key, over in ticks.items() if over > self.noted.get(key, over)}
+        self.noted.update(new)
+        for key in [key for key in new if key not in self._handles and not self.known[key].paused]:
+            self.remove(key)
+            del new[key]
+        if new:
+            self._record(RecordKind.TICKS, pack_ticks((*key, over) for key, over in new.items()))
 
     def _advance(self, schedule: Schedule, over: int) -> None:
         key = schedule.key
         self._over[key] = over
         following = schedule.recurrence.next_after(over)
-        if following is None:
-            self._forget(key)
-        elif schedule.paused:
+        if following is None or schedule.paused:
             self._cancel(key)
         else:
             self._wait(key, following, following)
@@ -178,9 +154,12 @@ class Schedules:
     def check(self) -> None:
         """Raise AssertionError if an invariant of the schedules does not hold."""
         self._due.check()
-        active = {key for key, schedule in self.known.items() if not schedule.paused}
+        active = {
+            key for key, one in self.known.items() if not one.paused and one.recurrence.next_after(self._over[key])
+        }
         assert set(self._handles) == set(self._due.values()) == active
-        assert set(self._over) == set(self.known) <= set(self.noted)
+        assert set(self._over) == set(self.known) == set(self.noted)
+        assert all(self.noted[key] <= over for key, over in self._over.items())
         assert self.size == sum(schedule.size for schedule in self.known.values())
 
 

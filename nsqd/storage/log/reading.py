@@ -94,7 +94,11 @@ class LogReading:
         if not self.log_records.end:  # a log that was only begun holds no state
             return None
         return LogSnapshot(
-            list(self.replay.topics.values()), self.replay.batches, self.replay.highest + 1, clock.offset
+            list(self.replay.topics.values()),
+            self.replay.batches,
+            self.replay.schedules,
+            self.replay.highest + 1,
+            clock.offset,
         )
 
     def report(self) -> None:

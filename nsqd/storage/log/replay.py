@@ -17,6 +17,7 @@ from nsqd.core.message.attributes import unpack
 from nsqd.core.message.frame import HEADER_SIZE, STAMP
 from nsqd.core.reader import ReaderKind
 from nsqd.core.records import RecordKind
+from nsqd.core.scheduling.table import ScheduleTable
 from nsqd.core.sequence.finished import Span
 from nsqd.core.topic_state import TopicState
 from nsqd.storage.log.clocks import Anchor
@@ -49,6 +50,7 @@ class Replay:
         self.complete = False  # True: a checkpoint was read to its end
         self.highest = 0  # highest number of a topic or reader
         self.batches = BatchTable()
+        self.schedules = ScheduleTable()
         self.epochs = EpochTable()
         self.followers = Followers()
         self.parents: dict[
@@ -69,8 +71,9 @@ class Replay:
             if topic is not None:
                 self._release(number, topic.apply(kind, record.content))
             return True
-        if record.kind in _OF_A_BATCH:
-            self.batches.apply(_OF_A_BATCH[record.kind], record.content)
+        if record.kind in _OF_A_TABLE:
+            kind = _OF_A_TABLE[record.kind]
+            (self.schedules if kind in _OF_A_SCHEDULE else self.batches).apply(kind, record.content)
             return True
         handler = _HANDLERS.get(record.kind)
         if handler is None:
@@ -241,8 +244,9 @@ _OF_A_TOPIC: dict[int, RecordKind] = {kind: kind for kind in (
     RecordKind.DROP_CHANNEL, RecordKind.JOB, RecordKind.JOBS, RecordKind.PAUSE, RecordKind.CONFIG, RecordKind.CURSOR,
     RecordKind.SEEN,
 )}  # fmt: skip
-_OF_A_BATCH: dict[int, RecordKind] = {
-    kind: kind for kind in (RecordKind.BATCH, RecordKind.FOLLOW_UP, RecordKind.FOLLOWED)
+_OF_A_SCHEDULE = (RecordKind.SCHEDULE, RecordKind.TICKS)
+_OF_A_TABLE: dict[int, RecordKind] = {
+    kind: kind for kind in (RecordKind.BATCH, RecordKind.FOLLOW_UP, RecordKind.FOLLOWED, *_OF_A_SCHEDULE)
 }
 # The handlers are not bound to a Replay: it may hold much memory, and this way it is in no reference cycle.
 _HANDLERS: dict[int, Callable[[Replay, bytes], None]] = {

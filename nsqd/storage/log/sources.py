@@ -6,6 +6,7 @@ from typing import Protocol
 from nsqd.core.batches.table import BatchTable
 from nsqd.core.broker import Broker
 from nsqd.core.records import RecordKind
+from nsqd.core.scheduling.table import ScheduleTable
 from nsqd.core.topic_state import TopicState, frozen_chunks, state_of
 from nsqd.core.written_chunks import WrittenChunks
 from nsqd.storage.log.replay import Replay
@@ -39,6 +40,10 @@ class StateSource(Protocol):
     def batches(self) -> BatchTable:
         """Return the batches of the log."""
 
+    @property
+    def schedules(self) -> ScheduleTable:
+        """Return the schedules of the log."""
+
     def describe(self, topic: int, written: WrittenChunks) -> tuple[TopicState, Sequence | None] | None:
         """Return a topic's final state and its messages as they are now; None if it was deleted. `written`: written chunks."""
 
@@ -65,6 +70,10 @@ class LiveSource:
     def batches(self) -> BatchTable:
         return self._broker.context.batches
 
+    @property
+    def schedules(self) -> ScheduleTable:
+        return self._broker.context.schedules
+
     def topics(self) -> list[int]:
         return list(self._broker.directory.by_number)
 
@@ -87,7 +96,7 @@ class AppliedSource:
     def __init__(self, replay: Replay) -> None:
         """Wrap a replay that began with a complete checkpoint or at the log's beginning."""
         self._replay = replay
-        self.batches = replay.batches
+        self.batches, self.schedules = replay.batches, replay.schedules
 
     @property
     def highest(self) -> int:
@@ -119,4 +128,5 @@ def contents(source: StateSource) -> Iterator[tuple[RecordKind, bytes]]:
             yield RecordKind.STATE_TOPIC, encode_topic(state, sequence, source.offset)
             yield from state.details(source.offset)
     yield from source.batches.dump()
+    yield from source.schedules.dump()
     yield RecordKind.STATE_END, b""

@@ -29,6 +29,7 @@ from nsqd.core.batches.table import unpack_follow_up
 from nsqd.core.message.deletion import LogDeletions
 from nsqd.core.message.ids import LEASE, SAFE_LEASES
 from nsqd.core.records import RecordKind
+from nsqd.core.scheduling.table import Key, new_schedule
 from nsqd.core.topic_state import TopicState
 from nsqd.core.work_queue.job import ROW
 from nsqd.storage.log.checkpoint import SLICE_BYTES, begin_state
@@ -121,7 +122,7 @@ def salvage(
     old = _OldLog(source, lambda epochs, end: start, clock, durable, noted, interrupt)
     for number in [one for one, sequence in old.replay.sequences.items() if not holds_any(sequence)]:
         del old.replay.topics[number], old.replay.sequences[number]
-    if not old.replay.topics and not old.replay.batches.known:
+    if not (old.replay.topics or old.replay.batches.known or old.replay.schedules.known):
         return None
     followers = old.replay.followers._replace(numbers=())  # the new log has no copy yet
     log_id = _write(old, target, owner, followers, clock, parts)
@@ -153,6 +154,8 @@ class _OldLog:
         self.tail = TailRecords(self.disk, self.segments, self.common)
         ends = {number: topic.end for number, topic in self.replay.topics.items()}
         self.replay.batches.keep_tail(self.tail.firsts, self.tail.follow_ups)
+        if self.common:  # the new leader has the others
+            self.replay.schedules.keep_only(self.tail.schedules)
         self.parent = Parent(self.identity.log_id, self.end, ends)
         self._drop_earlier()
 
@@ -217,6 +220,7 @@ class TailRecords:
         self.follow_ups: set[tuple[str, int]] = (
             set()
         )  # batches, and numbers of the follow-ups that the tail adds to them
+        self.schedules: set[Key] = set()  # that the tail adds or changes
         self.dropped: Counter[str] = Counter()
         self.deletions = TailDeletions(common)
         self.is_exact = not segments or not segments[0].header.generation or segments[0].base >= common
@@ -236,6 +240,9 @@ class TailRecords:
             self.firsts[number] = min(first, self.firsts.get(number, first))
         elif record.kind == RecordKind.FOLLOW_UP:
             self.follow_ups.add(unpack_follow_up(record.content)[:2])
+        elif record.kind == RecordKind.SCHEDULE:
+            if (key := new_schedule(record.content)) is not None:
+                self.schedules.add(key)
         elif record.kind in _OF_MESSAGES:
             (number,) = records.TOPIC.unpack_from(record.content)
             boundary = self.firsts.get(number, _PAST_ALL)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from nsqd.core.scheduling.schedules import Schedules
 from nsqd.tasks.schedule_task import RETRY
 from tests.cases import each
 from tests.local_node import SECOND, LocalNode
@@ -55,7 +56,7 @@ def test_a_schedule_publishes_its_body_and_headers(node: LocalNode) -> None:
     assert keys(node) == [f"n:{began + 600}", f"n:{began + 1200}"]
     assert get(node, "/schedule", topic="t", name="n")["last"] == began + 1200
     assert drained(node, "t", "c", 2) == [b"hello"] * 2
-    node.schedules.check()
+    node.broker.check()
 
 
 def test_schedules_and_ticks_survive_a_kill(node: LocalNode) -> None:
@@ -81,13 +82,13 @@ def test_a_node_makes_up_for_what_it_missed_while_it_was_down(missed: str, expec
     assert keys(again) == [f"n:{began + tick}" for tick in expected]
 
 
-def test_a_kill_between_a_publish_and_its_note_publishes_once(node: LocalNode) -> None:
+def test_a_kill_between_a_publish_and_its_note_publishes_once(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> None:
     add(node, every="1m")
     began = wall(node)
-    files = dict(node.schedule_files.content)
+    monkeypatch.setattr(Schedules, "note", lambda schedules, ticks: None)
     node.advance(MINUTE + 2 * SECOND)
-    assert node.schedule_files.content != files
-    node.schedule_files.content = files
+    assert keys(node) == [f"n:{began + 60}"]
+    monkeypatch.undo()
     again = node.killed(down=SECOND)
     again.advance(10 * SECOND)
     assert keys(again) == [f"n:{began + 60}"]
@@ -209,16 +210,3 @@ def test_limits_of_number_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nsqd.http.schedules.MOST_BYTES", 101)
     add(node, "b", "z" * 100, every="2m")
     assert reply_of(ask(node, "POST", "/schedule", "xx", topic="t", name="a", every="1m")) == full
-
-
-def test_a_file_that_cannot_be_written_is_reported_and_tried_again(node: LocalNode) -> None:
-    class Full(dict[str, bytes]):
-        def __setitem__(self, name: str, content: bytes) -> None:
-            raise OSError("no space")
-
-    node.schedule_files.content, files = Full(), node.schedule_files.content
-    refused = reply_of(ask(node, "POST", "/schedule", "x", topic="t", name="n", every="1m"))
-    assert refused == (503, "SCHEDULES_NOT_WRITTEN")
-    node.schedule_files.content = files
-    node.advance(SECOND)
-    assert get(node.killed(), "/schedules")["count"] == 1

@@ -12,6 +12,8 @@ from nsqd.core.limits import Limits, TopicFull
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import message_id
 from nsqd.core.retention.cursors import Cursor
+from nsqd.core.scheduling.recurrence import At, Every, read_cron
+from nsqd.core.scheduling.table import Missed, Schedule
 from nsqd.core.sequence.dedup import DedupLimits
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.pause import Pause
@@ -51,7 +53,7 @@ class Anybody:
         self._rare += [self.empty_channel, self.empty_topic, self.kick, self.touch, self.leave, self.set_cursor]
         self._rare += [self.act] * 3 + [self.kick] * 2 + [self.kick_jobs, self.pause_tube, self.drop_jobs]
         self._rare += [self.delete_topic]
-        self._usual += [self.batch] * 2
+        self._usual += [self.batch] * 2 + [self.schedule]
 
     def commands(self) -> list[Callable[[], None]]:
         random, count = self._random, self._random.choice((0, 1, 3, 6))
@@ -112,6 +114,23 @@ class Anybody:
                 self._broker.topic(topic).publish_with([b"member"] * random.choice((1, 3)), Attributes(headers))
             except BatchRefused:
                 pass
+
+    def schedule(self) -> None:
+        """Add, replace, pause or remove a schedule, or note ticks that are due."""
+        random, schedules, now = self._random, self._broker.context.schedules, self._node.clock.wall // SECOND
+        key = random.choice(TOPICS[:3]), random.choice("ab")
+        if random.random() < 0.4:
+            for tick in (ticks := schedules.fetch_due(now, 3)):
+                schedules.finish(tick)
+            schedules.note(ticks)
+        elif key in schedules.known and random.random() < 0.4:
+            schedules.remove(key)
+        else:
+            recurrence = random.choice(
+                (Every(random.randrange(1, 90), now), At(now + 7), read_cron("*/5 * * * *", "UTC"))
+            )
+            paused = random.random() < 0.2
+            schedules.put(Schedule(*key, recurrence, Missed.ALL, random.randbytes(3), (("a", "b"),), now, paused))
 
     def publish_to_one(self) -> None:
         channel = self._channel()

@@ -78,7 +78,7 @@ class Node:
         written = list(reader.records())
         alone, whole = replay(one for one in written if one.kind not in OF_CHECKPOINTS), replay(written)
         newest, again = replayed(LogRecords(node.disk.kill()))[0], replay(written_by(AppliedSource(whole)))
-        batches = batches_of(node.broker.context.batches)
+        batches, schedules = batches_of(node.broker.context.batches), node.broker.context.schedules
         for name, found in {
             "records alone": alone,
             "whole log": whole,
@@ -87,6 +87,7 @@ class Node:
         }.items():
             assert self._normal(found) == expected, name
             assert batches_of(found.batches) == batches, name
+            assert (found.schedules.known, found.schedules.noted) == (schedules.known, schedules.noted), name
 
     def _live(self) -> dict[int, NormalTopic]:
         node = self.node

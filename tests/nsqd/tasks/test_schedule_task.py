@@ -1,72 +1,80 @@
-"""The tasks of schedules: ticks are published as a second begins, requests wait for the files, and ticks share a write."""
+"""The task of schedules: ticks are published as a second begins, and once over failovers: schedules move with the log."""
 
 from collections.abc import Callable
-from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock
 
+from nsqd.core.broker import Broker
+from nsqd.core.message.ids import NoIds
+from nsqd.core.recovery import recover
 from nsqd.core.scheduling.recurrence import Every
-from nsqd.core.scheduling.schedules import Missed, Schedule, Schedules
-from nsqd.storage.log.opening import Simulated
+from nsqd.core.scheduling.schedules import Schedules
+from nsqd.core.scheduling.table import Missed, Schedule
+from nsqd.core.sequence.mark import Mark
+from nsqd.core.shards import Attachment, promoted_broker
+from nsqd.storage.log.opening import LogOptions, Simulated, open_log
 from nsqd.storage.log.succession import succeed
-from nsqd.storage.schedule_files import ScheduleFiles
 from nsqd.tasks import schedule_task
-from nsqd.tasks.schedule_task import AT_ONCE, RETRY, ScheduleTask
+from nsqd.tasks.schedule_task import AT_ONCE, ScheduleTask
+from shared.topic_config import Durability
 from tests.nsqd.core.node import SECOND, Node
 from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.sim_node import SimNode
+from tests.nsqd.storage.sim_node import (
+    NODE,
+    SYNC_EVERY,
+    SimNode,
+    SteppedCache,
+    SteppedCleaner,
+    SteppedSpare,
+    SteppedSyncer,
+)
 
 START = 1_800_000_000  # s since the epoch
 
 
-class Files(ScheduleFiles):
-    """Files in memory, which may be full."""
+class Sent:
+    """Calls that wait until messages are safe."""
 
     def __init__(self) -> None:
-        super().__init__(Path())
-        self.written: list[str] = []
-        self.is_full = False
+        self._waiting: list[Callable[[], None]] = []
 
-    def _write(self, name: str, content: bytes) -> None:
-        if self.is_full:
-            raise OSError("no space")
-        self.written.append(name)
+    def __call__(self, marks: tuple[Mark, ...], then: Callable[[], None]) -> None:
+        self._waiting.append(then)
+
+    def arrive(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            then()
 
 
 class World:
     def __init__(self) -> None:
-        self.node, self.files, self.schedules, self.wakes = Node(), Files(), Schedules(), 0
-        self.unsent: list[Callable[[], None]] = []
-        self.task = ScheduleTask(
-            self.node.broker, self.schedules, self.files, lambda marks, then: self.unsent.append(then), self._wake
-        )
-        self.results: list[bool] = []
+        self.node, self.wakes, self.sent = Node(), 0, Sent()
+        self.schedules = self.node.broker.context.schedules
+        self.task = ScheduleTask(self.node.broker, self.sent, self._wake)
 
     def _wake(self) -> None:
         self.wakes += 1
 
-    def add(self, name: str) -> None:
-        self.schedules.put(Schedule("t", name, Every(10, START), Missed.ONCE, b"x", (), START))
+
+def add(schedules: Schedules, name: str = "n") -> None:
+    schedules.put(Schedule("t", name, Every(10, START), Missed.ONCE, b"x", (), START))
 
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     clock: Any = type("Clock", (), {"time": staticmethod(lambda: START + 0.25 + trio.current_time())})
     monkeypatch.setattr(schedule_task, "time", clock)
-
-    async def run_at_once(function: Callable[[], bool]) -> bool:
-        return function()
-
-    monkeypatch.setattr(trio.to_thread, "run_sync", run_at_once)
     return World()
 
 
 async def test_what_is_due_is_published_as_a_second_begins(world: World, autojump_clock: MockClock) -> None:
     for number in range(50):
-        world.add(f"n{number}")
+        add(world.schedules, f"n{number}")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(world.task.publish)
         await trio.sleep(9.5)
@@ -78,57 +86,80 @@ async def test_what_is_due_is_published_as_a_second_begins(world: World, autojum
 
 
 def test_a_tick_is_noted_when_its_message_is_safe(world: World) -> None:
-    world.add("n")
+    add(world.schedules)
     assert world.task.publish_batch(START + 10)
-    world.schedules.has_changed = False
-    assert (world.task.write_now(), world.files.written) == (True, [])
-    for then in world.unsent:
-        then()
-    assert (world.task.write_now(), world.files.written) == (True, ["schedule_ticks.json"])
+    assert world.schedules.noted == {("t", "n"): START}
+    world.sent.arrive()
+    assert world.schedules.noted == {("t", "n"): START + 10}
+
+
+def test_nothing_is_published_while_the_log_may_have_another_leader_or_after_the_end(world: World) -> None:
+    add(world.schedules)
+    world.node.broker.agenda.is_held = True
+    assert not world.task.publish_batch(START + 10)
+    world.node.broker.agenda.is_held = False
+    assert world.task.publish_batch(START + 10)
     world.task.stop_publishing()
+    world.sent.arrive()
+    assert world.schedules.noted == {("t", "n"): START}
     assert not world.task.publish_batch(START + 20)
 
 
-@pytest.mark.parametrize("is_copied", [False, True])
-def test_a_tick_is_published_once_if_another_node_promotes_the_log_before_it_is_noted(is_copied: bool) -> None:
-    def publish(node: SimNode) -> None:
-        schedules = Schedules()
-        schedules.restore([Schedule("t", "n", Every(10, START), Missed.ONCE, b"x", (), START)], {})
-        task = ScheduleTask(node.broker, schedules, Files(), lambda marks, then: None, lambda: None)
-        assert task.publish_batch(START + 10)
-        node.turn()
-
-    node = SimNode()
+def with_schedule() -> tuple[SimNode, ScheduleTask, Sent]:
+    """Return a node with a channel and a schedule, which are durable."""
+    node, sent = SimNode(), Sent()
+    task = ScheduleTask(node.broker, sent, lambda: None)
     node.turn(lambda: node.broker.topic("t").channel("c") and None)
-    before = node.log.writer.written.position
-    publish(node)
-    common, target = node.log.writer.written.position if is_copied else before, SimDisk()
+    node.turn(lambda: add(node.broker.context.schedules))
+    return node, task, sent
+
+
+def promote(node: SimNode, disk: SimDisk) -> Broker:
+    """Return the broker of another node's log, which is attached to the node."""
+    parts = Simulated(node.clock.clocks(), 4096, SteppedSyncer, SteppedCache, SteppedCleaner, SteppedSpare)
+    opened = open_log(disk, LogOptions(1, Durability.ALWAYS, SYNC_EVERY, 1 << 30), lambda: None, parts)
+    opened.syncer.random = Random(1)
+    broker, snapshot = promoted_broker(node.broker, opened.store, NoIds(NODE, 1 << 20)), opened.take_snapshot()
+    assert snapshot is not None
+    recover(broker, snapshot, node.clock.now)
+    opened.serve(broker)
+    node.turn(lambda: Attachment(node.broker, broker).attach_batch(1 << 30) and None)
+    return broker
+
+
+@pytest.mark.parametrize("is_noted", [False, True])
+def test_a_node_that_promotes_a_log_publishes_by_its_schedules_behind_the_last_tick(is_noted: bool) -> None:
+    leader, task, sent = with_schedule()
+    assert task.publish_batch(START + 10)
+    leader.turn()
+    if is_noted:
+        sent.arrive()
+        leader.turn()
+    node, sent = SimNode(), Sent()
+    task = ScheduleTask(node.broker, sent, lambda: None)
+    promoted = promote(node, leader.disk.kill())
+    own, source = node.broker.context.schedules, promoted.context.schedules
+    assert task.publish_batch(START + 10)
+    node.turn()
+    assert (own.noted, source.noted) == ({("t", "n"): START + 10}, {("t", "n"): START + 10 * is_noted})
+    assert not task.publish_batch(START + 10)
+    sent.arrive()
+    assert (list(own.known), list(source.known)) == ([("t", "n")], [])
+    assert task.publish_batch(START + 20)
+    node.turn()
+    assert node.broker.topics["t"].intake.message_count == 1
+    clock = node.clock.after(SECOND, 5 * SECOND, rebooted=False)
+    assert SimNode(node.disk.kill(), clock=clock).broker.context.schedules.known == own.known
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_node_that_lost_its_log_keeps_only_schedules_that_the_new_leader_lacks(is_new: bool) -> None:
+    node, _, _ = with_schedule()
+    common, target = node.log.writer.written.position, SimDisk()
+    node.turn(lambda: node.broker.topic("t").publish([b"not copied"], 10))
+    if is_new:
+        node.turn(lambda: add(node.broker.context.schedules))
+    node.checkpoint()
     clock = node.clock.after(SECOND, 5 * SECOND, rebooted=False)
     succeed(node.disk.kill(), target, lambda epochs, end: common, 1 << 30, 0, Simulated(clock.clocks()))
-    again = SimNode(target, clock=clock)  # the log that the node begins
-    publish(again)
-    topic = again.broker.topics["t"]
-    assert topic.intake.duplicate_count == 1
-    assert topic.channels["c"].depth == (not is_copied)  # else the new leader delivers the message
-
-
-async def test_requests_are_answered_when_the_file_is_written_and_a_full_disk_is_tried_again(
-    world: World, autojump_clock: MockClock
-) -> None:
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(world.task.write)
-        for is_full in (False, True):
-            world.files.is_full = is_full
-            world.add("n")
-            world.task.keep(world.results.append)
-            with trio.fail_after(RETRY / 2):
-                while len(world.results) < 1 + is_full:
-                    await trio.sleep(0.01)
-        assert world.results == [True, False]
-        world.files.is_full = False
-        await trio.sleep(2 * RETRY)
-        assert world.files.written[:1] == world.files.written[-2:-1] == ["schedules.json"]
-        nursery.cancel_scope.cancel()
-    world.add("n")
-    world.task.close()
-    assert world.files.written[-2:] == ["schedules.json", "schedule_ticks.json"]
+    assert bool(SimNode(target, clock=clock).broker.context.schedules.known) == is_new

@@ -90,7 +90,7 @@ def test_bad_input(expression: str, zone: str) -> None:
         read_cron(expression, zone)
 
 
-@each("packed", [[], ["at"], ["at", "5"], ["every", 0, 1], ["cron", "* * * * *", "Mars"], ["cron", 1, 2], "at", None])
+@each("packed", [[], ["at"], ["at", "5"], ["every", 0, 1], ["cron", 1, 2], "at", None])
 def test_bad_packed(packed: Any) -> None:
     with pytest.raises(ValueError):
         unpack_recurrence(packed)

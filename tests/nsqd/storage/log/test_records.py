@@ -37,7 +37,7 @@ CONTENTS = {
     RecordKind.JOBS: records.JOBS, RecordKind.NEXT_ID: records.NEXT_ID, RecordKind.READER: records.READER,
     RecordKind.WAITING: records.WAITING, RecordKind.EPOCH: records.EPOCH, RecordKind.FOLLOWERS: records.FOLLOWERS,
     RecordKind.PARENT: records.PARENT, RecordKind.BATCH: Struct(">"), RecordKind.FOLLOW_UP: Struct(">"),
-    RecordKind.FOLLOWED: Struct(">"),
+    RecordKind.FOLLOWED: Struct(">"), RecordKind.SCHEDULE: Struct(">"), RecordKind.TICKS: Struct(">"),
 }  # fmt: skip
 HEADER = SegmentHeader(node=7, generation=2, log_id=bytes(range(16)), base=1 << 40, epoch=Epoch(3, 7, b"eightby!"))
 
