@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from nsqd.storage.log.records import decode_header
-from tests.daemons import OK, Conversation, Daemon, eventually, nsqd, publish, run
+from tests.daemons import OK, Conversation, Daemon, eventually, nsqd, post, publish, run
 from tests.processes.test_cluster import node as node  # the fixture
 from tests.processes.test_cluster import nodes_of
 from tests.processes.test_cluster_chaos import again, create
@@ -84,6 +84,13 @@ def test_an_operator_promotes_a_log_that_no_node_would_promote(node: NodeMaker) 
         eventually(lambda: sum(elections(one)["won"]["unclean"] for one in (second, third)) == 1)
 
 
+def schedules(daemon: Daemon) -> dict[str, Any]:
+    """Return the only schedule that a node has, if any."""
+    found: list[dict[str, Any]] = httpx.get(f"http://{daemon.http}/schedules").json()["schedules"]
+    assert len(found) <= 1
+    return found[0] if found else {}
+
+
 @pytest.mark.parametrize("quorum", [pytest.param("none", marks=pytest.mark.campaign), "majority"])
 def test_a_node_that_leaves_hands_its_log_over_and_may_come_back_with_another_one(node: NodeMaker, quorum: str) -> None:
     flags = {"failover_quorum": quorum, "unclean_after": "1h"}
@@ -92,6 +99,7 @@ def test_a_node_that_leaves_hands_its_log_over_and_may_come_back_with_another_on
         log_id = log_of(first, 0)
         create(first, two=2)
         publish(first, "two", *numbered(0, 20))
+        post(first, "/schedule", b"x", topic="ticks", name="n", every="1s")
         finished = received(first, "two", 5)
         leaving = run("penstock", "leave", "--nsqd-http-address", first.http, timeout=90)
         assert (leaving.returncode, leaving.stderr) == (0, "")
@@ -102,6 +110,10 @@ def test_a_node_that_leaves_hands_its_log_over_and_may_come_back_with_another_on
         with Conversation(leader, b"  V2SUB two c\nRDY 5\n") as consumer:
             assert consumer.frame() == OK
             assert sorted(finished + taken(consumer, 15), key=int) == numbered(0, 20)
+        eventually(lambda: schedules(leader).get("last", 0) > 0)
+        before = schedules(leader)["last"]
+        eventually(lambda: schedules(leader)["last"] > before)
         back = again(stack, node, 0, first, leader, **flags)
         eventually(lambda: nodes_of(leader)[0]["standing"] == "member")
         assert log_of(back, 0) not in ("", log_id)
+        assert schedules(back) == {}
