@@ -115,16 +115,15 @@ class Books:
 
     def _note_again(self, publish: Publish, node: int, handed: int) -> None:
         """Note that a message is delivered by a node though a FIN for it was accepted, by its reason."""
-        at, where = publish.done
+        (at, where), logs = publish.done, {publish.log_id, *publish.former, *publish.others}
         if handed <= at:
             reason = "it was on its way"
         elif where != node:
             reason = "another leader"
-        elif len({publish.log_id, *publish.others}.intersection(self.logs_of(node))) > 1:
+        elif len(logs.intersection(self.logs_of(node))) > 1:  # the leader of a former one may have had the message, too
             reason = "it is in two logs of one node"
         else:
-            upsets = [self.upsets.get(log_id, 0) for log_id in (publish.log_id, *publish.former, *publish.others)]
-            assert max(upsets) >= at, f"delivered again for no reason: {publish}"
+            assert max(self.upsets.get(log_id, 0) for log_id in logs) >= at, f"delivered again for no reason: {publish}"
             reason = "its leader died"
         self.counts[f"delivered again: {reason}"] += 1
 
