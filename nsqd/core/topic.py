@@ -95,8 +95,7 @@ class Topic:
             attributes = _unique(attributes, len(bodies))
             self.admit_to_batch(bodies, attributes, False)
         if attributes.while_pending:
-            found = self.publish_unless_pending(attributes.key, lambda: self._publish_to(only, bodies, attributes))
-            return 1 if found is None else found
+            return self._publish_unique(attributes.key, lambda: self._publish_to(only, bodies, attributes))
         known = self.intake.admit(attributes, len(bodies))
         self.journal.promise()
         if known < len(bodies):
@@ -121,11 +120,12 @@ class Topic:
             if held is not None:
                 return held
         if attributes.while_pending:
-            return self._publish_unique(bodies, attributes, due)
+            return self._publish_unique(attributes.key, lambda: self.intake.publish_with(bodies, attributes, due))
         return self.intake.publish_with(bodies, attributes, due)
 
-    def _publish_unique(self, bodies: list[bytes], attributes: Attributes, due: int) -> int:
-        found = self.publish_unless_pending(attributes.key, lambda: self.intake.publish_with(bodies, attributes, due))
+    def _publish_unique(self, key: str, publish: Callable[[], int]) -> int:
+        """Publish one message as `publish_unless_pending` does. Returns the number of duplicates."""
+        found = self.publish_unless_pending(key, publish)
         return 1 if found is None else found
 
     def _due(self, attributes: Attributes, due: int) -> int:
