@@ -70,9 +70,8 @@ class NamedBatch:
     members: dict[int, array[int]] = field(default_factory=dict)
     follow_ups: dict[int, FollowUp] = field(default_factory=dict)  # by number, ascending
     next_number: int = 0  # of a follow-up: one is never used again
-    sent: set[int] = field(
-        default_factory=set
-    )  # follow-ups that were published since the start, and may not be safe yet
+    # follow-ups that were published since the start, and may not be safe yet
+    sent: set[int] = field(default_factory=set)
 
     def add(self, topic: int, first: int, count: int) -> int:
         """Add members from the ordinal `first` of a topic on, later than its earlier ones. Returns the number of new runs."""

@@ -52,9 +52,8 @@ class Attributes:
 
     def pack(self, ordinal: int) -> bytes:
         """Return the packed attributes, for messages of which the first has that ordinal."""
-        difference = (
-            self.sequence - ordinal if self.producer else int(self.while_pending)
-        )  # so that equal attributes have equal bytes
+        # the difference: so that equal attributes have equal bytes
+        difference = self.sequence - ordinal if self.producer else int(self.while_pending)
         job = () if self.job is None else (self.job,)
         packed: bytes = msgpack.packb([self.headers, self.key, self.producer, difference, *job])
         return packed

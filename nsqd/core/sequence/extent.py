@@ -27,9 +27,8 @@ class Extent:
 
     def __init__(self, first: int, delayed: bool) -> None:
         self.first = first  # ordinal of frames[0]
-        self.delayed = (
-            delayed  # True: published with a delay, after which the topic's delay queue releases each message
-        )
+        # True: published with a delay, after which the topic's delay queue releases each message
+        self.delayed = delayed
         self.frames: list[bytes] = []
         self.ids = bytearray()  # the frames' ids, 16 bytes each, end to end
         self.largest = 0  # bytes of the largest frame; bounds how much a consumer is given at once

@@ -452,9 +452,8 @@ def test_a_job_is_put_once_while_it_is_pending(wire: Wire) -> None:
         wire.ask(command + b"\r\n")
         assert wire.ask(one) == b"DUPLICATE 1\r\n", command
     assert wire.ask(b"use other\r\n" + one) == b"USING other\r\nINSERTED 2\r\n"
-    assert (
-        wire.ask(b"use default\r\nput-unique k 5 0 60 1\r\nx\r\n") == b"USING default\r\nINSERTED 3\r\n"
-    )  # another kind
+    # a key of the other kind
+    assert wire.ask(b"use default\r\nput-unique k 5 0 60 1\r\nx\r\n") == b"USING default\r\nINSERTED 3\r\n"
     assert wire.ask(b"delete 1\r\n" + one + one) == b"DELETED\r\nINSERTED 4\r\nDUPLICATE 4\r\n"
     assert wire.ask(put(b"before") + one + b"delete 4\r\n" + put(b"before") + one) == (
         b"INSERTED 5\r\nDUPLICATE 4\r\nDELETED\r\nINSERTED 6\r\nINSERTED 7\r\n"
