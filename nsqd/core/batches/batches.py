@@ -57,7 +57,7 @@ class MemberState(Enum):
 
 
 class MemberTopic(Protocol):
-    """A topic that has members."""
+    """The part of a topic that its members need: their states, and the durability of replies about them."""
 
     name: str
     marks: tuple[Mark, ...]
@@ -68,7 +68,7 @@ class MemberTopic(Protocol):
 
 
 class Batches(BatchTable):
-    """The batches of one log."""
+    """The batches of one log. Those of the node's own log decide for all logs."""
 
     def __init__(self, record: Callable[[int, bytes], tuple[Mark, ...]]) -> None:
         """`record` appends a record to the log (Store.record)."""

@@ -57,7 +57,7 @@ class FollowUp:
 
 @dataclass(slots=True)
 class NamedBatch:
-    """One batch of a log."""
+    """A batch, as far as its members and follow-ups are in one log."""
 
     name: str
     created: int  # s since the epoch
