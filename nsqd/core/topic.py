@@ -13,12 +13,12 @@ from dataclasses import replace
 from typing import Protocol, cast
 
 from nsqd.core.batches.batches import MemberState
-from nsqd.core.batches.table import MARK
+from nsqd.core.batches.table import PACKED_BATCH
 from nsqd.core.channel.channel import Channel
 from nsqd.core.distribution import Distribution, R
 from nsqd.core.limits import HeaderRefused, TooFewCopies, TopicFull
 from nsqd.core.measurement.outcomes import Producers
-from nsqd.core.message.attributes import NONE, Attributes, is_word, may_have_ttl
+from nsqd.core.message.attributes import NONE, PACKED_TTL, Attributes, is_word
 from nsqd.core.message.deliver_at import delay_of
 from nsqd.core.node_context import NodeContext
 from nsqd.core.reader import Parts, ReaderKind
@@ -292,13 +292,13 @@ class Topic:
         offsets, frames, due = self.offsets, sealed.frames, sealed.due
         first, offsets.end = offsets.end, offsets.end + len(frames)
         references = len(self.readers) if self._is_open else 0
-        if sealed.attributes and may_have_ttl(sealed.attributes):
+        if sealed.attributes and PACKED_TTL in sealed.attributes:
             self.distribution.expect_ttl()
         if due:
             self._append_delayed(first, len(frames), due, put_batch)
         owners = None if only is None else (only.number,)
         self.journal.publish(first, frames, sealed.ids, sealed.largest, due, sealed.attributes, references, owners)
-        if sealed.attributes and MARK in sealed.attributes:
+        if sealed.attributes and PACKED_BATCH in sealed.attributes:
             wall = self.context.agenda.wall // SECOND
             self.context.batches.note_published(sealed.attributes, self.number, first, len(frames), wall)
         if references:

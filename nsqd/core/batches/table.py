@@ -25,7 +25,7 @@ from nsqd.core.message.attributes import Attributes, unpack
 from nsqd.core.records import RecordKind
 from penstock.protocol.headers import AFTER, BATCH, DEAD_LETTER_TOPIC
 
-MARK: bytes = msgpack.packb(BATCH)  # is in the packed attributes of each member
+PACKED_BATCH: bytes = msgpack.packb(BATCH)  # is in the packed attributes of each member
 
 
 class BatchState(IntEnum):
@@ -134,7 +134,7 @@ class BatchTable:
 
     def note_published(self, attributes: bytes, topic: int, first: int, count: int, changed: int) -> None:
         """Note that messages with these packed attributes were published at `changed` (s since the epoch)."""
-        if MARK not in attributes:
+        if PACKED_BATCH not in attributes:
             return
         headers = dict(unpack(attributes, 0).headers)
         batch = self.known.get(headers.get(BATCH, ""))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import islice
 from operator import itemgetter
 
-from nsqd.core.message.attributes import group_in, may_have_ttl, priority_in, ttl_in, unpack
+from nsqd.core.message.attributes import PACKED_TTL, group_in, priority_in, ttl_in, unpack
 from nsqd.core.message.frame import STAMP, with_headers
 from penstock.protocol.headers import USUAL_PRIORITY, pack_headers
 
@@ -41,7 +41,7 @@ class Extent:
         """Keep the packed attributes, which have headers, of messages first..end, which follow those kept before."""
         self.headers.append((first, end, packed))
         self.longest_headers = max(self.longest_headers, len(packed))
-        self.has_ttl = self.has_ttl or may_have_ttl(packed)
+        self.has_ttl = self.has_ttl or PACKED_TTL in packed
 
     def attributed(self, first: int, end: int) -> Iterator[tuple[int, int, bytes]]:
         """Yield (first, end, packed attributes) of the messages first..end that have headers, ascending."""
