@@ -8,7 +8,7 @@ Read from the bottom up. Each line may import only the lines above it, and names
 
 * `message`, `timing`: frames, ids and attributes; queues by due time, the agenda of a turn, the scan.
 * `retention`; then `measurement`; then `sequence`: the messages of a topic, and the services of its storage.
-* `scheduling`: messages that are published again and again.
+* `scheduling`: messages that are published at set times, and the times at which they are due.
 * `pauses`, `limits`, `records`, `cluster_view`: which pauses end; the options; what each record of the log says; what HTTP
   asks of a cluster.
 * `registry`, `reader`, `written_chunks`, `batches`, `spans`: numbers, limits and changes of the node; what a topic asks of a

@@ -9,7 +9,7 @@ See docs/contributing/design/channel.md#readers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -21,11 +21,6 @@ from nsqd.core.timing.agenda import Agenda, AgendaReader
 from nsqd.core.timing.deferred import Message
 from shared.retry import Retry
 from shared.topic_config import NO_TOPIC, OnBury, OnExpire, Ordering, Overflow, Switch, TopicConfig
-
-_AS_CONFIGURED = (
-    "retry", "concurrency", "rate", "group_concurrency", "group_rate", "fair", "ttl", "on_expire", "max_length",
-    "max_bytes", "overflow", "ordering", "on_bury", "dead_letter",
-)  # fmt: skip
 
 
 class ReaderKind(IntEnum):
@@ -59,7 +54,7 @@ class ReaderSettings:
     def of(cls, config: TopicConfig, usual_attempts: int) -> ReaderSettings:
         """Return the settings in a configuration. `usual_attempts`: `max_attempts` if it has none."""
         attempts = usual_attempts if config.max_attempts is None else config.max_attempts
-        return cls(attempts, **{name: config.value(name) for name in _AS_CONFIGURED})
+        return cls(attempts, *map(config.value, _AS_CONFIGURED))
 
     @property
     def order(self) -> tuple[Ordering, int, int, Switch]:
@@ -79,6 +74,9 @@ class ReaderSettings:
     def is_given_up(self, failures: int) -> bool:
         """Return True if a message that failed so often is to be buried instead of delivered again."""
         return 0 < self.max_attempts <= failures
+
+
+_, *_AS_CONFIGURED = (one.name for one in fields(ReaderSettings))  # all but max_attempts
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from operator import itemgetter
-from types import FunctionType
 from typing import Any, cast
 
 from nsqd.core.message.frame import HEADER_SIZE, ID_SIZE
@@ -16,6 +15,7 @@ from nsqd.core.reader import ReaderKind
 from nsqd.core.sequence.journal import ReaderJournal, TopicJournal
 from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.core.sequence.store import Store
+from nsqd.core.sequence.wrapper import Wrapper
 from nsqd.core.spans import INTERNAL, SERVER, Sampled, Span, Spans
 
 _ordinal = itemgetter(0)
@@ -26,23 +26,11 @@ def spanned_store(store: Store, spans: Spans) -> Store:
     return cast(Store, _SpannedStore(store, spans))
 
 
-class _Spanned:
-    """An object that passes every call on to another one."""
+class _SpannedStore(Wrapper):
+    def __init__(self, store: Store, spans: Spans) -> None:
+        super().__init__(store)
+        self._spans = spans
 
-    def __init__(self, inner: Any, spans: Spans) -> None:
-        self._inner, self._spans = inner, spans
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
-        if isinstance(getattr(type(self._inner), name, None), FunctionType):  # no property: found at once from now on
-            setattr(self, name, found)
-        return found
-
-    def __repr__(self) -> str:
-        return f"<spanned {self._inner!r}>"
-
-
-class _SpannedStore(_Spanned):
     def begin(self, now: int, wall: int) -> str:
         self._spans.begin_turn(wall)
         refusal: str = self._inner.begin(now, wall)
@@ -58,12 +46,12 @@ class _SpannedStore(_Spanned):
         return cast(TopicJournal, _SpannedTopic(self._inner.topic(number, name), self._spans, name))
 
 
-class _SpannedTopic(_Spanned):
-    """A TopicJournal."""
+class _SpannedTopic(Wrapper):
+    """A TopicJournal that makes the spans of publishes."""
 
     def __init__(self, journal: TopicJournal, spans: Spans, name: str) -> None:
-        super().__init__(journal, spans)
-        self._name = name
+        super().__init__(journal)
+        self._spans, self._name = spans, name
         self._marks: tuple[Mark, ...] = ()
         self._sampled: list[Sampled] = []  # ascending
 
@@ -118,7 +106,7 @@ class _SpannedTopic(_Spanned):
         return cast(ReaderJournal, _SpannedReader(journal, self._spans, self, (self._name, name), number, start))
 
     def sampled(self, first: int, end: int) -> list[Sampled]:
-        """Return the sampled messages first..end."""
+        """Return those of the messages first..end whose deliveries are spans, ascending."""
         found = self._sampled
         if not found or found[-1].ordinal < first:
             return []
@@ -134,8 +122,8 @@ class _Deliveries:
     start: int  # of the last one, in ns since the epoch; 0: it has ended, or there was none
 
 
-class _SpannedReader(_Spanned):
-    """The ReaderJournal of a channel."""
+class _SpannedReader(Wrapper):
+    """The ReaderJournal of a channel, which makes the spans of deliveries."""
 
     def __init__(
         self,
@@ -146,8 +134,8 @@ class _SpannedReader(_Spanned):
         number: int,
         start: int,
     ) -> None:
-        super().__init__(journal, spans)
-        self._topic, self._names, self._number, self._cursor = topic, names, number, start
+        super().__init__(journal)
+        self._spans, self._topic, self._names, self._number, self._cursor = spans, topic, names, number, start
         self._deliveries: dict[int, _Deliveries] = {}  # by ordinal, until the channel is done with the message
         self._dropped: list[tuple[int, int]] = []  # (first, end) of messages that ended before the cursor passes them
 

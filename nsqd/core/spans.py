@@ -64,9 +64,8 @@ class Spans:
         self._published: list[tuple[Span, tuple[Mark, ...]]] = []  # in this turn
         # publishes that wait for promises, by their marks, in the order in which the marks reach them
         self._waiting: dict[tuple[Mark, ...], deque[tuple[Span, list[Promise]]]] = {}
-        self._sampled: deque[list[Sampled]] = (
-            deque()
-        )  # for each sampled message, the oldest first, the list that has it
+        # for each sampled message, the oldest first, the list that has it
+        self._sampled: deque[list[Sampled]] = deque()
 
     @property
     def has_published(self) -> bool:

@@ -13,12 +13,12 @@ from dataclasses import replace
 from typing import Protocol, cast
 
 from nsqd.core.batches.batches import MemberState
-from nsqd.core.batches.table import MARK
+from nsqd.core.batches.table import PACKED_BATCH
 from nsqd.core.channel.channel import Channel
 from nsqd.core.distribution import Distribution, R
 from nsqd.core.limits import HeaderRefused, TooFewCopies, TopicFull
 from nsqd.core.measurement.outcomes import Producers
-from nsqd.core.message.attributes import NONE, Attributes, is_word, may_have_ttl
+from nsqd.core.message.attributes import NONE, PACKED_TTL, Attributes, is_word
 from nsqd.core.message.deliver_at import delay_of
 from nsqd.core.node_context import NodeContext
 from nsqd.core.reader import Parts, ReaderKind
@@ -95,8 +95,7 @@ class Topic:
             attributes = _unique(attributes, len(bodies))
             self.admit_to_batch(bodies, attributes, False)
         if attributes.while_pending:
-            found = self.publish_unless_pending(attributes.key, lambda: self._publish_to(only, bodies, attributes))
-            return 1 if found is None else found
+            return self._publish_unique(attributes.key, lambda: self._publish_to(only, bodies, attributes))
         known = self.intake.admit(attributes, len(bodies))
         self.journal.promise()
         if known < len(bodies):
@@ -121,11 +120,12 @@ class Topic:
             if held is not None:
                 return held
         if attributes.while_pending:
-            return self._publish_unique(bodies, attributes, due)
+            return self._publish_unique(attributes.key, lambda: self.intake.publish_with(bodies, attributes, due))
         return self.intake.publish_with(bodies, attributes, due)
 
-    def _publish_unique(self, bodies: list[bytes], attributes: Attributes, due: int) -> int:
-        found = self.publish_unless_pending(attributes.key, lambda: self.intake.publish_with(bodies, attributes, due))
+    def _publish_unique(self, key: str, publish: Callable[[], int]) -> int:
+        """Publish one message as `publish_unless_pending` does. Returns the number of duplicates."""
+        found = self.publish_unless_pending(key, publish)
         return 1 if found is None else found
 
     def _due(self, attributes: Attributes, due: int) -> int:
@@ -292,13 +292,13 @@ class Topic:
         offsets, frames, due = self.offsets, sealed.frames, sealed.due
         first, offsets.end = offsets.end, offsets.end + len(frames)
         references = len(self.readers) if self._is_open else 0
-        if sealed.attributes and may_have_ttl(sealed.attributes):
+        if sealed.attributes and PACKED_TTL in sealed.attributes:
             self.distribution.expect_ttl()
         if due:
             self._append_delayed(first, len(frames), due, put_batch)
         owners = None if only is None else (only.number,)
         self.journal.publish(first, frames, sealed.ids, sealed.largest, due, sealed.attributes, references, owners)
-        if sealed.attributes and MARK in sealed.attributes:
+        if sealed.attributes and PACKED_BATCH in sealed.attributes:
             wall = self.context.agenda.wall // SECOND
             self.context.batches.note_published(sealed.attributes, self.number, first, len(frames), wall)
         if references:

@@ -10,8 +10,7 @@ offset, delayed, readers, config, cursors]:
 
 SEEN records follow with what the topic remembers of publishers (nsqd/core/sequence/dedup.py). After the topic's number each
 has in msgpack [keys, published at, producers, numbers, keys that are unique while pending, ordinals, ids], which are parallel
-lists: two, two and three. Newer publishes than the array
-may be in the log before these records.
+lists: two, two and three. Newer publishes than the array may be in the log before these records.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from nsqd.core.message.frame import ID_SIZE
 from nsqd.core.reader import ReaderKind
 from nsqd.core.sequence.journal import ReaderJournal, TopicJournal
 from nsqd.core.sequence.store import Store
+from nsqd.core.sequence.wrapper import Wrapper
 from shared.values import SECOND
 
 MOST_EVENTS = 100_000  # of all messages
@@ -83,42 +84,31 @@ def traced_store(store: Store, trace: Trace) -> Store:
     return cast(Store, _TracedStore(store, trace))
 
 
-class _TracedStore:
+class _TracedStore(Wrapper):
     def __init__(self, store: Store, trace: Trace) -> None:
-        self._store = store
+        super().__init__(store)
         self._trace = trace
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
 
     def begin(self, now: int, wall: int) -> str:
         self._trace.wall = wall
-        return self._store.begin(now, wall)
+        refusal: str = self._inner.begin(now, wall)
+        return refusal
 
     def topic(self, number: int, name: str) -> TopicJournal:
-        return cast(TopicJournal, _TracedTopic(self._store.topic(number, name), self._trace, number, f"topic {name}"))
-
-    def __repr__(self) -> str:
-        return f"<traced {self._store!r}>"
+        return cast(TopicJournal, _TracedTopic(self._inner.topic(number, name), self._trace, number, f"topic {name}"))
 
 
-class _TracedJournal:
-    """A journal that passes every call on to the one of a topic or a reader."""
+class _TracedJournal(Wrapper):
+    """The journal of a topic or a reader, with the trace that its calls are added to."""
 
     def __init__(self, journal: Any, trace: Trace, topic: int, where: str) -> None:
-        self._journal = journal
+        super().__init__(journal)
         self._trace = trace
         self._topic = topic
         self._where = where
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._journal, name)
-
     def _add(self, text: str, first: int, end: int) -> None:
         self._trace.add(self._topic, self._where, text, first, end)
-
-    def __repr__(self) -> str:
-        return f"<traced {self._journal!r}>"
 
 
 class _TracedTopic(_TracedJournal):
@@ -138,29 +128,29 @@ class _TracedTopic(_TracedJournal):
         readers = f"only readers {list(owners)} get it" if owners is not None else f"{references} readers get it"
         text = f"is published{f', due at {due} ns' if due else ''}; {readers}"
         self._trace.add_publish(self._topic, self._where, text, first, frames, ids)
-        self._journal.publish(first, frames, ids, largest, due, attributes, references, owners)
+        self._inner.publish(first, frames, ids, largest, due, attributes, references, owners)
 
     def distribute(self, first: int, end: int, references: int) -> None:
         self._add(f"is distributed: {references} readers get it", first, end)
-        self._journal.distribute(first, end, references)
+        self._inner.distribute(first, end, references)
 
     def hole(self, first: int, end: int) -> None:
         self._add("is dropped: the topic is emptied", first, end)
-        self._journal.hole(first, end)
+        self._inner.hole(first, end)
 
     def add_references(self, first: int, end: int) -> list[tuple[int, int, bool]]:
         self._add("belongs to a new channel, too", first, end)
-        parts: list[tuple[int, int, bool]] = self._journal.add_references(first, end)
+        parts: list[tuple[int, int, bool]] = self._inner.add_references(first, end)
         return parts
 
     def reader(self, number: int, name: str, kind: int, start: int) -> ReaderJournal:
-        journal = self._journal.reader(number, name, kind, start)
+        journal = self._inner.reader(number, name, kind, start)
         where = f"{self._where}, {ReaderKind(kind).name.lower().replace('_', ' ')} {name}"
         return cast(ReaderJournal, _TracedReader(journal, self._trace, self._topic, where, start))
 
     def drop(self) -> None:
         self._add("is deleted with the topic", 0, ENDLESS)
-        self._journal.drop()
+        self._inner.drop()
 
 
 class _TracedReader(_TracedJournal):
@@ -173,29 +163,29 @@ class _TracedReader(_TracedJournal):
     def advance(self, cursor: int) -> None:
         self._add("is delivered for the first time, or passed over", self._cursor, cursor)
         self._cursor = cursor
-        self._journal.advance(cursor)
+        self._inner.advance(cursor)
 
     def finish(self, first: int, count: int) -> None:
         self._add("is finished", first, first + count)
-        self._journal.finish(first, count)
+        self._inner.finish(first, count)
 
     def finish_all(self, end: int) -> None:
         self._add("is finished: everything is dropped", 0, end)
-        self._journal.finish_all(end)
+        self._inner.finish_all(end)
 
     def requeue(self, ordinal: int, attempts: int, failures: int, due: int) -> None:
         when = f"ready at {due} ns" if due else "ready, or delivered again"
         self._add(f"comes back with {attempts} deliveries and {failures} failures: {when}", ordinal, ordinal + 1)
-        self._journal.requeue(ordinal, attempts, failures, due)
+        self._inner.requeue(ordinal, attempts, failures, due)
 
     def bury(self, ordinal: int, message_id: bytes, attempts: int, failures: int, reason: str) -> None:
         self._add(f"is buried after {attempts} deliveries and {failures} failures: {reason}", ordinal, ordinal + 1)
-        self._journal.bury(ordinal, message_id, attempts, failures, reason)
+        self._inner.bury(ordinal, message_id, attempts, failures, reason)
 
     def job(self, ordinal: int, row: bytes) -> None:
         self._add("is a job in another state", ordinal, ordinal + 1)
-        self._journal.job(ordinal, row)
+        self._inner.job(ordinal, row)
 
     def drop(self) -> None:
         self._add("is deleted with its reader", 0, ENDLESS)
-        self._journal.drop()
+        self._inner.drop()

@@ -59,9 +59,8 @@ class Credential:
         self.identity: Identity | None = None  # None: the client is not known
         self.usage: Usage | None = None  # None: the client is not known, or nothing is counted
         self.is_guess = False  # the last token was wrong, after too many wrong ones from the client's address
-        self.is_one_too_many = (
-            False  # the last token or certificate was right, but its identity has too many connections
-        )
+        # the last token or certificate was right, but its identity has too many connections
+        self.is_one_too_many = False
 
     def show_token(self, secret: bytes, *, is_final: bool = True) -> bool:
         """Identify the client by a token. Returns False if it is wrong, or its identity has too many connections.

@@ -77,9 +77,8 @@ class JobClient(PlainPeer, ABC):
         self.now = self.last_input = now  # monotonic ns
         self.waiting = False  # True: so much input is kept that no more is to be read
         self.has_more = False  # True: there is input to handle even if no more comes
-        self.buffered = (
-            0  # bytes of memory that the command needs that is coming, or of kept commands; 0: there are none
-        )
+        # bytes of memory that the command needs that is coming, or of kept commands; 0: there are none
+        self.buffered = 0
         self.body_since = -1  # ns: when the body of that command began to come; -1: none is coming
         self.is_heavy = False  # True: the client watches many tubes, and each reserve checks all of them
         self.is_gone = False  # True: the connection has ended, or is about to

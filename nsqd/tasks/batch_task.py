@@ -30,7 +30,7 @@ class BatchTask:
         self._broker, self._when_sent, self._wake = broker, when_sent, wake
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Find batches that are done, and publish their follow-ups, until cancelled."""
         batches = self._broker.context.batches
         has_more = False
         while True:

@@ -42,7 +42,7 @@ class DeadLetterTopics:
         self._failing: set[tuple[str, str]] = set()  # topics and channels that were reported to be stuck
 
     async def run(self) -> None:
-        """Move messages until cancelled."""
+        """Move messages to their dead-letter topics every second until cancelled."""
         while True:
             await trio.sleep(EVERY)
             await self.forward()
@@ -121,14 +121,10 @@ class DeadLetterTopics:
 
         Return False if that takes too long.
         """
-        target, history, ready = (
-            self._broker.topics[channel.settings.dead_letter],
-            self._broker.context.history,
-            trio.Event(),
-        )
+        target, history = self._broker.topics[channel.settings.dead_letter], self._broker.context.history
         if history is None:
             return True
-        end = target.offsets.end
+        end, ready = target.offsets.end, trio.Event()
         history.await_messages(target.number, end, self._broker.now + DURABLE_WITHIN, ready.set)
         self._wake()
         await ready.wait()

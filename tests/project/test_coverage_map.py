@@ -153,7 +153,7 @@ TRIED_BY = {
     "nsqd/start/test_fence.py": ("nsqd.start.listeners",),
     "nsqd/start/test_front_ends.py": ("nsqd.start.clustering",),
     "nsqd/test_options.py": ("nsqd.net.system", "shared.startup",),
-    "nsqd/core/test_spans.py": ("nsqd.core.spanned_store",),
+    "nsqd/core/test_spans.py": ("nsqd.core.sequence.wrapper", "nsqd.core.spanned_store",),
     "nsqd/tasks/test_queue_expiry.py": ("nsqd.tasks.time_slices",),
     "penstock/aio/test_consumer_process.py": ("penstock.aio.consumer", "penstock.aio.lookup",),
     "penstock/aio/test_producer_process.py": (

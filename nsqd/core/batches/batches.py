@@ -57,7 +57,7 @@ class MemberState(Enum):
 
 
 class MemberTopic(Protocol):
-    """A topic that has members."""
+    """The part of a topic that its members need: their states, and the durability of replies about them."""
 
     name: str
     marks: tuple[Mark, ...]
@@ -68,7 +68,7 @@ class MemberTopic(Protocol):
 
 
 class Batches(BatchTable):
-    """The batches of one log."""
+    """The batches of one log. Those of the node's own log decide for all logs."""
 
     def __init__(self, record: Callable[[int, bytes], tuple[Mark, ...]]) -> None:
         """`record` appends a record to the log (Store.record)."""
@@ -221,9 +221,8 @@ class Batches(BatchTable):
         if not self.parts(name):
             self._create(name, wall)
         marks: set[Mark] = set()
-        for table in self.shards:
-            batch = table.known.get(name)
-            if batch is not None and batch.state is BatchState.OPEN:
+        for table, batch in self._parts_of(name):
+            if batch.state is BatchState.OPEN:
                 marks.update(table._set(batch, BatchState.CLOSED, wall))
         for topic in self._topics_of(name):
             topic.journal.promise()
@@ -232,7 +231,11 @@ class Batches(BatchTable):
 
     def parts(self, name: str) -> list[NamedBatch]:
         """Return the parts of a batch in all logs."""
-        return [table.known[name] for table in self.shards if name in table.known]
+        return [batch for _, batch in self._parts_of(name)]
+
+    def _parts_of(self, name: str) -> list[tuple[Batches, NamedBatch]]:
+        """Return the parts of a batch, each with its table."""
+        return [(table, table.known[name]) for table in self.shards if name in table.known]
 
     def find_done(self, wall: int, limit: int) -> bool:
         """Look at about `limit` batches and members, in rounds: mark batches as done, and close and forget old ones.
@@ -265,9 +268,8 @@ class Batches(BatchTable):
         return 0
 
     def _forget_old(self, name: str, wall: int) -> None:
-        for table in self.shards:
-            batch = table.known.get(name)
-            if batch is not None and not batch.follow_ups and batch.changed < wall - KEPT:
+        for table, batch in self._parts_of(name):
+            if not batch.follow_ups and batch.changed < wall - KEPT:
                 table._forget(batch)
 
     def _continue_walk(self, name: str, parts: list[NamedBatch], wall: int, limit: int) -> int:
@@ -283,12 +285,10 @@ class Batches(BatchTable):
     def _finish(self, name: str, buried: int, wall: int) -> None:
         """Mark a batch as done. `buried`: how many of its members are."""
         self._full_at = 0
-        for table in self.shards:
-            batch = table.known.get(name)
-            if batch is not None:
-                batch.buried, buried = batch.moved + buried, 0
-                table._set_members(batch, {})
-                table._set(batch, BatchState.DONE, wall)
+        for table, batch in self._parts_of(name):
+            batch.buried, buried = batch.moved + buried, 0
+            table._set_members(batch, {})
+            table._set(batch, BatchState.DONE, wall)
         self._ready[name] = None
 
     def topics_of(self, name: str) -> set[str]:
@@ -296,15 +296,12 @@ class Batches(BatchTable):
         return {topic.name for topic in self._topics_of(name)}
 
     def _topics_of(self, name: str) -> list[MemberTopic]:
-        tables = [table for table in self.shards if name in table.known]
-        return [table.topics[topic] for table in tables for topic in table.known[name].members]
+        return [table.topics[topic] for table, batch in self._parts_of(name) for topic in batch.members]
 
     def members(self, name: str) -> Iterator[Member]:
         """Yield the members of a batch in all logs."""
-        for table in self.shards:
-            batch = table.known.get(name)
-            for topic, ordinal in batch.ordinals() if batch is not None else ():
-                yield table, topic, ordinal
+        for table, batch in self._parts_of(name):
+            yield from ((table, topic, ordinal) for topic, ordinal in batch.ordinals())
 
     # follow-ups
 
@@ -312,7 +309,7 @@ class Batches(BatchTable):
         """Return up to about `limit` follow-ups of batches that are done: the table, the batch, and their numbers in it."""
         found: list[tuple[Batches, NamedBatch, list[int]]] = []
         for name in list(self._ready):
-            waiting = [(t, t.known[name]) for t in self.shards if name in t.known and t.known[name].follow_ups]
+            waiting = [(table, batch) for table, batch in self._parts_of(name) if batch.follow_ups]
             if not waiting:
                 del self._ready[name]
             for table, batch in waiting:

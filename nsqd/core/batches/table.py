@@ -25,7 +25,7 @@ from nsqd.core.message.attributes import Attributes, unpack
 from nsqd.core.records import RecordKind
 from penstock.protocol.headers import AFTER, BATCH, DEAD_LETTER_TOPIC
 
-MARK: bytes = msgpack.packb(BATCH)  # is in the packed attributes of each member
+PACKED_BATCH: bytes = msgpack.packb(BATCH)  # is in the packed attributes of each member
 
 
 class BatchState(IntEnum):
@@ -57,7 +57,7 @@ class FollowUp:
 
 @dataclass(slots=True)
 class NamedBatch:
-    """One batch of a log."""
+    """A batch, as far as its members and follow-ups are in one log."""
 
     name: str
     created: int  # s since the epoch
@@ -70,9 +70,8 @@ class NamedBatch:
     members: dict[int, array[int]] = field(default_factory=dict)
     follow_ups: dict[int, FollowUp] = field(default_factory=dict)  # by number, ascending
     next_number: int = 0  # of a follow-up: one is never used again
-    sent: set[int] = field(
-        default_factory=set
-    )  # follow-ups that were published since the start, and may not be safe yet
+    # follow-ups that were published since the start, and may not be safe yet
+    sent: set[int] = field(default_factory=set)
 
     def add(self, topic: int, first: int, count: int) -> int:
         """Add members from the ordinal `first` of a topic on, later than its earlier ones. Returns the number of new runs."""
@@ -135,7 +134,7 @@ class BatchTable:
 
     def note_published(self, attributes: bytes, topic: int, first: int, count: int, changed: int) -> None:
         """Note that messages with these packed attributes were published at `changed` (s since the epoch)."""
-        if MARK not in attributes:
+        if PACKED_BATCH not in attributes:
             return
         headers = dict(unpack(attributes, 0).headers)
         batch = self.known.get(headers.get(BATCH, ""))

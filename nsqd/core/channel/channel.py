@@ -179,10 +179,8 @@ class Channel:
         self.forward_dead_letters()
         self._expect_heads()
         self.backlog.revived()
-        if (
-            self.backlog.extents.next_with_headers(self.backlog.cursor, self.offsets.distributed)
-            < self.offsets.distributed
-        ):
+        end = self.offsets.distributed
+        if self.backlog.extents.next_with_headers(self.backlog.cursor, end) < end:
             self.expect_ttl()
         self._watch_expiry(now)
 

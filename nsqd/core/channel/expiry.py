@@ -8,8 +8,8 @@ their extent has expired, or are dropped when they are taken for a consumer. So 
 from nsqd.core.channel.backlog import Backlog, ReadyMessages
 from nsqd.core.message.frame import ID_SIZE
 
-EVERY = 1_000_000_000  # ns between two looks of the scan at one channel, at least
-AGAIN = EVERY // 20  # ns until the next look if more is to be buried, or must be read first
+EVERY = 1_000_000_000  # ns between two scans of one channel, at least
+AGAIN = EVERY // 20  # ns until the next scan if more messages are to be buried, or must be read first
 
 
 class Expiry:

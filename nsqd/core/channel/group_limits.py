@@ -69,7 +69,7 @@ class LimitedBacklog(GroupedBacklog):
     def held_count(self) -> int:  # type: ignore[override]
         return self.queued_count - self._late_count
 
-    # what is in flight
+    # messages in flight
 
     def _becomes_head(self, group: bytes, ordinal: int) -> bool:
         if not group or ordinal in self._heads:

@@ -27,7 +27,7 @@ _GROUP_AT = 2 + len(_GROUP_FIRST)  # the byte of packed attributes that has the 
 _SHORT, _SHORT_SIZES = 0xA0, 32  # that byte for a text of no bytes; from how many bytes on a size takes more
 _PRIORITY_NAME: bytes = msgpack.packb(PRIORITY)
 _PRIORITIES = {str(number): number for number in range(MOST_PRIORITY + 1)}  # by the text of a header
-_TTL_NAME: bytes = msgpack.packb(TTL)
+PACKED_TTL: bytes = msgpack.packb(TTL)  # is in the packed attributes of each message with a ttl of its own
 _MOST_TTL = 32  # characters of its value
 _NO_HEADERS: int = msgpack.packb(())[0]  # the second byte of packed attributes that have none
 
@@ -52,9 +52,8 @@ class Attributes:
 
     def pack(self, ordinal: int) -> bytes:
         """Return the packed attributes, for messages of which the first has that ordinal."""
-        difference = (
-            self.sequence - ordinal if self.producer else int(self.while_pending)
-        )  # so that equal attributes have equal bytes
+        # the difference: so that equal attributes have equal bytes
+        difference = self.sequence - ordinal if self.producer else int(self.while_pending)
         job = () if self.job is None else (self.job,)
         packed: bytes = msgpack.packb([self.headers, self.key, self.producer, difference, *job])
         return packed
@@ -102,14 +101,9 @@ def priority_in(packed: bytes) -> int:
     return _PRIORITIES.get(dict(_unpacked(packed).headers).get(PRIORITY, ""), USUAL_PRIORITY)
 
 
-def may_have_ttl(packed: bytes) -> bool:
-    """Return False if packed attributes certainly have no ttl."""
-    return _TTL_NAME in packed
-
-
 def ttl_in(packed: bytes) -> int:
     """Return the ns for which messages with these packed attributes, which have headers, may be delivered; 0: at any time."""
-    text = dict(_unpacked(packed).headers).get(TTL, "") if may_have_ttl(packed) else ""
+    text = dict(_unpacked(packed).headers).get(TTL, "") if PACKED_TTL in packed else ""
     try:
         return read_ttl(text) if text else 0
     except ValueError:

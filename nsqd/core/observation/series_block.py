@@ -153,9 +153,8 @@ class Block(Generic[S]):
         kept = list(rows.rows)[first - rows.base :]
         slots = list(ring.slots)[first - ring.base :][: len(kept)]
         is_first_known = False
-        if (
-            len(slots) > 1 and slots[0] <= ring.slots[-1] - ring.span
-        ):  # it serves only to know what the next one follows
+        if len(slots) > 1 and slots[0] <= ring.slots[-1] - ring.span:
+            # the first one only shows whether the step before the next is known
             is_first_known, slots, kept = slots[0] + 1 == slots[1], slots[1:], kept[1:]
         latest = rows.before[place * WIDTH : (place + 1) * WIDTH]
         return Values(slots, kept, latest, place, is_first_known) if kept else None

@@ -9,10 +9,8 @@ hours with `*` follows real time.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from datetime import tzinfo
+from datetime import UTC, datetime, tzinfo
+from typing import Any
 
 MOST_EXPRESSION = 200  # characters of a cron expression, or of the name of a time zone
 CRON_FIELDS = 5  # cronsim would take a sixth, for seconds
@@ -54,14 +52,11 @@ class Cron:
         """Return the first tick later than `after`; None: there is none within 50 years, or the zone is not known."""
         if self.zone is None:
             return None
-        from datetime import datetime
-
         from cronsim import CronSim
 
         for found in CronSim(self.expression, datetime.fromtimestamp(after, self.zone)):
-            if (
-                tick := int(found.timestamp())
-            ) > after:  # in the second of two equal hours, cronsim begins in the first
+            tick = int(found.timestamp())
+            if tick > after:  # in the second of two equal hours, cronsim begins in the first
                 return tick
         return None
 
@@ -71,7 +66,6 @@ Recurrence = At | Every | Cron
 
 def find_zone(name: str) -> tzinfo:
     """Return the time zone of that name, as this machine knows it. Raises ValueError."""
-    from datetime import UTC
     from zoneinfo import ZoneInfo
 
     if name == "UTC":
@@ -84,8 +78,6 @@ def find_zone(name: str) -> tzinfo:
 
 def read_cron(expression: str, timezone: str) -> Cron:
     """Return the recurrence of a cron expression. Raises ValueError for a wrong expression or time zone."""
-    from datetime import datetime
-
     from cronsim import CronSim, CronSimError
 
     zone, fields = find_zone(timezone), expression.split()

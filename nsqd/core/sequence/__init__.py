@@ -7,6 +7,7 @@ Read `store` (the turn) and `journal` (what is recorded of a topic and of a read
   delay.
 * `extent`: stretches of messages as readers get them; `spans` and `finished`: sets of ordinals;
   `ahead`: the messages that an emptied reader had not reached.
+* `wrapper`: the base of stores and journals that see the calls of the core, for a trace or for spans.
 * `mark`: how far the log has come, and the promises that replies wait for; `gate`: what holds messages back until they have
   copies.
 

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # the options need the limits, but not msgpack
     from nsqd.core.message.attributes import Attributes
 
-CHECKED_AT_ONCE = (
-    2  # keys of messages that may be finished, with each new one: they never are many more than pending messages
-)
+# keys of messages that may be finished, with each new one: they never are many more than pending messages
+CHECKED_AT_ONCE = 2
 MOST_FORGOTTEN = 200  # expired keys to forget with each message, so that no turn is spent on a hundred thousand
 
 

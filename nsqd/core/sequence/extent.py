@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import islice
 from operator import itemgetter
 
-from nsqd.core.message.attributes import group_in, may_have_ttl, priority_in, ttl_in, unpack
+from nsqd.core.message.attributes import PACKED_TTL, group_in, priority_in, ttl_in, unpack
 from nsqd.core.message.frame import STAMP, with_headers
 from penstock.protocol.headers import USUAL_PRIORITY, pack_headers
 
@@ -27,9 +27,8 @@ class Extent:
 
     def __init__(self, first: int, delayed: bool) -> None:
         self.first = first  # ordinal of frames[0]
-        self.delayed = (
-            delayed  # True: published with a delay, after which the topic's delay queue releases each message
-        )
+        # True: published with a delay, after which the topic's delay queue releases each message
+        self.delayed = delayed
         self.frames: list[bytes] = []
         self.ids = bytearray()  # the frames' ids, 16 bytes each, end to end
         self.largest = 0  # bytes of the largest frame; bounds how much a consumer is given at once
@@ -42,7 +41,7 @@ class Extent:
         """Keep the packed attributes, which have headers, of messages first..end, which follow those kept before."""
         self.headers.append((first, end, packed))
         self.longest_headers = max(self.longest_headers, len(packed))
-        self.has_ttl = self.has_ttl or may_have_ttl(packed)
+        self.has_ttl = self.has_ttl or PACKED_TTL in packed
 
     def attributed(self, first: int, end: int) -> Iterator[tuple[int, int, bytes]]:
         """Yield (first, end, packed attributes) of the messages first..end that have headers, ascending."""

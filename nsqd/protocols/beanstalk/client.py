@@ -87,9 +87,8 @@ class Put:
 
     options: tuple[int, int, int]  # priority, delay, ttr
     size: int  # bytes
-    identity: Attributes | None = (
-        None  # has the key of a put-unique or put-unless-pending, or the batch of a put-batch; None: there is none
-    )
+    # has the key of a put-unique or put-unless-pending, or the batch of a put-batch; None: there is none
+    identity: Attributes | None = None
     copies: int = 0  # that a put-replicated asks for; 0: as many as the topic does
 
 

@@ -156,30 +156,34 @@ class Peer(Operator):
             tubes.burn_id()  # the right has ended while the body came
             self.fail(UNAUTHORIZED)
         else:
-            priority, delay, ttr = put.options
-            due = self.now + delay * SECOND if delay else 0
-            options, body = JobOptions(priority, ttr or 1, delay, due, True), data[at : end - 2]
-            try:
-                if self.credential is not None:
-                    self.make_tube(self.worker.using)
-                if put.copies:
-                    self.outbox.wait_for(tubes.ask_for_copies(self.worker.using, put.copies))
-                if put.identity is not None:
-                    number = tubes.put_unique(self.worker, body, options, put.identity)
-                else:
-                    number = tubes.put(self.worker, [body], options)
-            except TooFewCopies:
-                tubes.burn_id()
-                self.fail(DRAINING)
-            except TooMany as refused:
-                if put.identity is None and isinstance(refused, TopicFull) and refused.buries:
-                    number = tubes.put_buried(self.worker, body, options)
-                    self._finish_put(number, body, b"BURIED %d\r\n" % number)
-                else:
-                    self.fail(BATCH_DONE if str(refused) == "BATCH_DONE" else OUT_OF_MEMORY)
-            else:  # 0: it was put before
-                self._finish_put(number, body, b"INSERTED %d\r\n" % number if number else self._duplicate(put))
+            self._put_job(put, data[at : end - 2])
         return end
+
+    def _put_job(self, put: Put, body: bytes) -> None:
+        """Put a job into the tube that the worker uses, and answer."""
+        priority, delay, ttr = put.options
+        due = self.now + delay * SECOND if delay else 0
+        tubes, options = self.broker.tubes, JobOptions(priority, ttr or 1, delay, due, True)
+        try:
+            if self.credential is not None:
+                self.make_tube(self.worker.using)
+            if put.copies:
+                self.outbox.wait_for(tubes.ask_for_copies(self.worker.using, put.copies))
+            if put.identity is not None:
+                number = tubes.put_unique(self.worker, body, options, put.identity)
+            else:
+                number = tubes.put(self.worker, [body], options)
+        except TooFewCopies:
+            tubes.burn_id()
+            self.fail(DRAINING)
+        except TooMany as refused:
+            if put.identity is None and isinstance(refused, TopicFull) and refused.buries:
+                number = tubes.put_buried(self.worker, body, options)
+                self._finish_put(number, body, b"BURIED %d\r\n" % number)
+            else:
+                self.fail(BATCH_DONE if str(refused) == "BATCH_DONE" else OUT_OF_MEMORY)
+        else:  # 0: it was put before
+            self._finish_put(number, body, b"INSERTED %d\r\n" % number if number else self._duplicate(put))
 
     def _finish_put(self, number: int, body: bytes, reply: bytes) -> None:
         """Answer a put whose job has that number, 0 if it was a duplicate."""

@@ -6,7 +6,7 @@ See docs/contributing/design/beanstalkd.md#statistics.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from nsqd.core.batches.table import BatchState, NamedBatch
+from nsqd.core.batches.table import BatchState, NamedBatch, totals
 from nsqd.core.observation.sums import oldest_of_tube
 from nsqd.core.tubes import Tubes
 from nsqd.core.work_queue.job import Job, JobState
@@ -49,8 +49,7 @@ class ServerFigures:
 
 def batch_stats(parts: Sequence[NamedBatch]) -> dict[str, object]:
     """Return the counts of a batch, of which these are the parts in several logs; of members by state only if it is done."""
-    state, members = min(part.state for part in parts), sum(part.count for part in parts)
-    buried = sum(part.buried for part in parts)
+    state, (members, buried) = min(part.state for part in parts), totals(parts)
     found = {"name": quoted(parts[0].name), "state": state.name.lower(), "members": members}
     return found | ({"finished": members - buried, "buried": buried} if state is BatchState.DONE else {})
 

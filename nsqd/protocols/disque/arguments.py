@@ -21,9 +21,8 @@ _BAD_COUNT = b"ERR COUNT must be a number greater than zero"
 _BAD_TIMEOUT, _NEGATIVE_TIMEOUT = b"ERR timeout is not an integer or out of range", b"ERR timeout is negative"
 _BAD_CURSOR = b"ERR invalid cursor or option name"
 _BAD_STATE, _BAD_REPLY = b"ERR Invalid job state name", b"ERR Invalid REPLY type, try ID or ALL"
-_COPIES_WITHOUT_RETRY = (
-    b"ERR With RETRY set to 0 please explicitly set  REPLICATE to 1 (at-most-once delivery)"  # two spaces, as in Disque
-)
+# two spaces, as in Disque
+_COPIES_WITHOUT_RETRY = b"ERR With RETRY set to 0 please explicitly set  REPLICATE to 1 (at-most-once delivery)"
 _LATE = b"ERR The specified DELAY is greater than TTL. Job refused since would never be delivered"
 _U32, _U64, _I63 = (1 << 32) - 1, (1 << 64) - 1, (1 << 63) - 1
 _NUMBER = re.compile(rb"([+-]?)0*([0-9]{1,20})")

@@ -342,9 +342,8 @@ class DisqueContext(JobContext):
     stop: Callable[[], None] | None = None  # ends the process; None: SHUTDOWN is refused
     has_debug: bool = False  # DEBUG and CLUSTER RESET may throw jobs away
     is_ip: Callable[[str], bool] = bool  # whether a text is an IP address
-    rewrite: Callable[[], str] | None = (
-        None  # writes the configuration file, and returns the error; None: there is none
-    )
+    # writes the configuration file, and returns the error; None: there is none
+    rewrite: Callable[[], str] | None = None
     config: dict[str, str] = field(default_factory=dict)  # for CONFIG GET
     monitors: dict[Client, None] = field(default_factory=dict)  # clients that have sent MONITOR
     counts: Counter[bytes] = field(default_factory=Counter)  # of each command

@@ -27,9 +27,8 @@ class Context:
 
     broker: Broker
     settings: Settings
-    ask: Ask = (
-        no_auth_servers  # asks the authorization servers; the answer comes in the reactor's thread, between turns
-    )
+    # asks the authorization servers; the answer comes in the reactor's thread, between turns
+    ask: Ask = no_auth_servers
     until_registered: UntilRegistered | None = None  # calls back in the reactor's thread, too, within a bounded time
     proofs: Proofs | None = None  # the auth file; None: there is none
     audit: Note | None = None  # where refusals are recorded; None: nowhere

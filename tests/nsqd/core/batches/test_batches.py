@@ -4,7 +4,7 @@ import pytest
 
 from nsqd.core.batches import batches as batches_module
 from nsqd.core.batches.batches import KEPT, MOST_OPEN, Batches, BatchRefused, MemberState
-from nsqd.core.batches.table import totals
+from nsqd.core.batches.table import NamedBatch, totals
 from nsqd.core.channel import actions
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.work_queue.worker import Worker
@@ -325,6 +325,18 @@ def test_a_promoted_log_has_its_part_of_a_batch(node: Node) -> None:
     assert [table.known["b"].count for table in (world.batches, promoted)] == [1, 1]
     log.detach()
     assert world.batches.shards == [world.batches]
+
+
+def test_a_walk_over_members_skips_none_when_a_promoted_log_goes() -> None:
+    own, other, *holders = tables = [Batches(lambda kind, content: ()) for _ in range(4)]
+    own.shards = tables
+    for table in holders:
+        table.known["b"] = NamedBatch("b", WALL, WALL)
+        table.known["b"].add(1, 0, 1)
+    walk = own.members("b")
+    assert next(walk) == (holders[0], 1, 0)
+    own.shards.remove(other)
+    assert list(walk) == [(holders[1], 1, 0)]
 
 
 def test_the_states_of_a_message(world: World) -> None:

@@ -17,7 +17,7 @@ BRIEF = TopicConfig(ttl=5 * SECOND)
 
 
 def filled(config: TopicConfig = BRIEF) -> Node:
-    """Eight messages, a second apart."""
+    """Return a node whose channel has eight messages, published a second apart."""
     node = Node()
     node.broker.topic("t").configure(config)
     node.channel("t", "c")

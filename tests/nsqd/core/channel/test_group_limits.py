@@ -2,20 +2,18 @@
 
 from collections import Counter
 from dataclasses import replace
-from random import Random
 
 from nsqd.core.channel import actions
 from nsqd.core.channel.group_limits import NOISY, SHARE
 from nsqd.core.timing.throttle import BURST
 from shared.retry import Retry
-from shared.topic_config import Durability, OnBury, Ordering, Switch, TopicConfig
+from shared.topic_config import OnBury, Ordering, Switch, TopicConfig
 from tests.cases import each
 from tests.effort import seeds
-from tests.nsqd.core.channel.test_groups import TIMEOUT, filled, of_group
-from tests.nsqd.core.client import Client
-from tests.nsqd.core.node import MS, SECOND, Delivery, Inbox, bodies, ids
-from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.sim_node import Clock, SimNode
+from tests.nsqd.core.channel.life import TIMEOUT, Life
+from tests.nsqd.core.channel.test_groups import filled, of_group
+from tests.nsqd.core.node import MS, SECOND, bodies, ids
+from tests.nsqd.storage.sim_node import run_seeds
 
 TWO = TopicConfig(group_concurrency=2)
 FAIR = TopicConfig(fair=Switch.ON)
@@ -132,50 +130,37 @@ def test_what_is_held_back_can_be_listed_finished_and_emptied() -> None:
     node.broker.check()
 
 
-class Life:
-    """Random clients of a node that is killed now and then, and a model: what of each group is in flight."""
+class LimitedLife(Life):
+    """Random clients, and a model: the messages of each group that are in flight."""
+
+    kill_rate = 0.2
 
     def __init__(self, seed: int) -> None:
-        self.random, self.seed = Random(seed), seed
-        self.disk, self.clock = SimDisk(), Clock()
         self.published: list[bytes] = []
-        self.ended: set[bytes] = set()
         self.delivered: set[bytes] = set()
-        self.total = 0  # in flight when it was looked last
-        self.clients: list[tuple[Client, Inbox]] = []
-        self.taken: list[tuple[Client, Delivery]] = []
+        super().__init__(seed)
+
+    def choose_config(self) -> TopicConfig:
         choice = self.random.choice
-        self.config = TopicConfig(
+        return TopicConfig(
             group_concurrency=choice((0, 0, 1, 2, 40)), group_rate=choice((0, 0, 2, 50)), fair=choice([*Switch]),
             retry=choice((None, Retry(SECOND, SECOND))), concurrency=choice((None, 3, 60)),
             ordering=choice((None, None, Ordering.GROUP)),
         )  # fmt: skip
-        self.begins: dict[str, list[int]] = {}  # of deliveries since the start, by group
-        self.start()
-        topic = self.node.broker.topic("t")
-        topic.channel("c")
-        topic.configure(self.config)
-        self.node.turn()
 
     def start(self) -> None:
-        self.node = SimNode(self.disk, Durability.ALWAYS, self.clock, Random(self.seed))
-        self.node.eager = True
-        self.clients, self.taken, self.begins, self.total = [], [], {}, 0
+        super().start()
+        self.begins: dict[str, list[int]] = {}  # of deliveries since the start, by group
+        self.total = 0  # in flight when it was looked last
 
     def run(self) -> None:
-        usual = [self.publish] * 2 + [self.subscribe] + [self.answer] * 3 + [self.wait, self.kill]
-        for _ in range(100):
-            self.random.choice(usual)()
-            self.look()
+        self.live(100, *[self.publish] * 2, self.subscribe, *[self.answer] * 3, self.wait, self.kill)
         self.config = replace(self.config, group_rate=0)  # so that it ends soon
         self.node.broker.topics["t"].configure(self.config)
-        for _ in range(3000):
-            if self.ended.issuperset(self.published):
-                break
-            self.random.choice((self.subscribe, self.finish_all, self.finish_all, self.wait))()
-            self.look()
-        assert self.ended.issuperset(self.published), self.config
-        self.node.broker.check()
+        self.end()
+
+    def all(self) -> list[bytes]:
+        return self.published
 
     def publish(self) -> None:
         group, count = self.random.choice(("", "a", "a", "a", "b", "c")), self.random.choice((1, 1, 3, 60))
@@ -183,11 +168,6 @@ class Life:
         self.published += new
         self.node.broker.topics["t"].intake.publish_with(new, of_group(group))
         self.node.turn()
-
-    def subscribe(self) -> None:
-        if len(self.clients) < 3:
-            self.clients.append(self.node.subscribe("t", "c", self.random.choice((1, 4, 50)), TIMEOUT))
-            self.node.advance(0)
 
     def answer(self) -> None:
         for _ in range(self.random.choice((1, 1, 30))):
@@ -198,26 +178,6 @@ class Life:
                 else:
                     client.requeue(one.id, self.random.choice((0, SECOND)), self.clock.now)
         self.node.turn()
-
-    def finish(self, client: Client, one: Delivery) -> None:
-        if not client.finish(one.id):
-            self.ended.add(one.body)
-
-    def finish_all(self) -> None:
-        while self.taken:
-            self.finish(*self.taken.pop())
-        self.node.turn()
-
-    def wait(self) -> None:
-        self.node.advance(self.random.choice((MS, SECOND, 3 * SECOND)))
-
-    def kill(self) -> None:
-        if self.random.random() < 0.2:
-            if self.random.random() < 0.5:
-                self.node.checkpoint()
-            self.disk = self.node.disk.kill()
-            self.clock = self.clock.after(self.random.choice((0, SECOND)), 5 * SECOND, rebooted=False)
-            self.start()
 
     def look(self) -> None:
         self.node.advance(0)
@@ -251,8 +211,5 @@ class Life:
 
 
 def test_limits_hold_and_nothing_is_lost_over_kills_and_timeouts() -> None:
-    for seed in seeds(300, in_short=25):
-        try:
-            Life(seed).run()
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}: {error}") from error
+    for _ in run_seeds(LimitedLife, seeds(300, in_short=25)):
+        pass

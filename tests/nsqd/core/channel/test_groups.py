@@ -1,8 +1,5 @@
 """Ordered groups: which message may be delivered, and random lives of a node against a model of each group."""
 
-from collections.abc import Iterator
-from random import Random
-
 import pytest
 
 from nsqd.core.channel import actions, groups
@@ -10,17 +7,16 @@ from nsqd.core.channel.backlog import LOST_AT_ONCE
 from nsqd.core.channel.groups import GroupedBacklog
 from nsqd.core.message.attributes import Attributes
 from shared.retry import Retry
-from shared.topic_config import Durability, OnBury, Ordering, TopicConfig
+from shared.topic_config import OnBury, Ordering, TopicConfig
 from tests.cases import each
 from tests.effort import seeds
+from tests.nsqd.core.channel.life import TIMEOUT, Life
 from tests.nsqd.core.client import Client
-from tests.nsqd.core.node import MS, SECOND, Delivery, Inbox, Node, bodies, ids
+from tests.nsqd.core.node import MS, SECOND, Delivery, Node, bodies, ids
 from tests.nsqd.core.promoted import PromotedLog
-from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.sim_node import Clock, SimNode
+from tests.nsqd.storage.sim_node import SimNode, run_seeds
 
 ORDERED = TopicConfig(ordering=Ordering.GROUP)
-TIMEOUT = 2 * SECOND
 
 
 def of_group(group: str) -> Attributes:
@@ -204,46 +200,27 @@ def test_groups_of_a_promoted_log_are_in_order_too() -> None:
     assert (sorted(came[:3]), came[3:]) == ([b"a1", b"b1", b"c1"], [b"b2", b"b3"])
 
 
-class Life:
-    """Random clients of a node that is killed now and then, and a model: what of each group is out or done."""
+class GroupLife(Life):
+    """Random clients, and a model: the messages of each group that are out or done."""
 
     def __init__(self, seed: int) -> None:
-        self.random, self.seed = Random(seed), seed
-        self.disk, self.clock = SimDisk(), Clock()
         self.published: dict[str, list[bytes]] = {}
-        self.ended: set[bytes] = set()
-        self.out: dict[bytes, int] = {}  # -> deadline
-        self.clients: list[tuple[Client, Inbox]] = []
-        self.taken: list[tuple[Client, Delivery]] = []
-        self.config = TopicConfig(
+        super().__init__(seed)
+
+    def choose_config(self) -> TopicConfig:
+        return TopicConfig(
             ordering=Ordering.GROUP,
             retry=self.random.choice((None, Retry(SECOND, SECOND))),
             concurrency=self.random.choice((None, 3)),
         )
-        self.start()
-        topic = self.node.broker.topic("t")
-        topic.channel("c")
-        topic.configure(self.config)
-        self.node.turn()
 
     def start(self) -> None:
-        self.node = SimNode(self.disk, Durability.ALWAYS, self.clock, Random(self.seed))
-        self.node.eager = True
-        self.clients, self.taken, self.out = [], [], {}
+        super().start()
+        self.out: set[bytes] = set()
 
     def run(self) -> None:
-        for _ in range(120):
-            self.random.choice(
-                (self.publish, self.publish, self.subscribe, self.answer, self.answer, self.wait, self.kill)
-            )()
-            self.look()
-        for _ in range(3000):
-            if self.all() <= self.ended:
-                break
-            self.random.choice((self.subscribe, self.finish_all, self.finish_all, self.wait))()
-            self.look()
-        assert self.all() <= self.ended
-        self.node.broker.check()
+        self.live(120, *[self.publish] * 2, self.subscribe, *[self.answer] * 2, self.wait, self.kill)
+        self.end()
 
     def all(self) -> set[bytes]:
         return {body for group in self.published.values() for body in group}
@@ -256,41 +233,20 @@ class Life:
         self.node.broker.topics["t"].intake.publish_with(new, of_group(group))
         self.node.turn()
 
-    def subscribe(self) -> None:
-        if len(self.clients) < 3:
-            self.clients.append(self.node.subscribe("t", "c", self.random.choice((1, 4, 50)), TIMEOUT))
-            self.node.advance(0)
-
     def answer(self) -> None:
         if not self.taken:
             return
         client, one = self.taken.pop(self.random.randrange(len(self.taken)))
         if self.random.random() < 0.6:
-            if not client.finish(one.id):
-                self.ended.add(one.body)
-                self.out.pop(one.body, None)
+            self.finish(client, one)
         elif not client.requeue(one.id, self.random.choice((0, SECOND)), self.clock.now):
-            self.out.pop(one.body, None)
+            self.out.discard(one.body)
         self.node.turn()
 
-    def finish_all(self) -> None:
-        while self.taken:
-            client, one = self.taken.pop()
-            if not client.finish(one.id):
-                self.ended.add(one.body)
-                self.out.pop(one.body, None)
-        self.node.turn()
-
-    def wait(self) -> None:
-        self.node.advance(self.random.choice((MS, SECOND, 3 * SECOND)))
-
-    def kill(self) -> None:
-        if self.random.random() < 0.3:
-            if self.random.random() < 0.5:
-                self.node.checkpoint()
-            self.disk = self.node.disk.kill()
-            self.clock = self.clock.after(self.random.choice((0, SECOND)), 5 * SECOND, rebooted=False)
-            self.start()
+    def finish(self, client: Client, one: Delivery) -> None:
+        super().finish(client, one)
+        if one.body in self.ended:
+            self.out.discard(one.body)
 
     def look(self) -> None:
         self.node.advance(0)
@@ -302,17 +258,10 @@ class Life:
                 assert one.body not in self.ended
                 others = [other for other in self.out if other[:1] == one.body[:1] and other != one.body]
                 assert not others, f"{one.body!r} while {others} are out"
-                self.out[one.body] = self.clock.now + TIMEOUT
+                self.out.add(one.body)
                 self.taken.append((client, one))
 
 
-def lives() -> Iterator[int]:
-    yield from seeds(300, in_short=25)
-
-
 def test_each_group_is_delivered_as_it_was_published_over_kills_and_timeouts() -> None:
-    for seed in lives():
-        try:
-            Life(seed).run()
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}: {error}") from error
+    for _ in run_seeds(GroupLife, seeds(300, in_short=25)):
+        pass

@@ -1,7 +1,5 @@
 """Priorities: which message comes next, and random lives of a node against a model of all that is ready."""
 
-from random import Random
-
 import pytest
 
 from nsqd.core.channel import actions, priorities
@@ -11,17 +9,15 @@ from nsqd.core.message.attributes import Attributes
 from nsqd.core.observation.backlog_age import oldest_of_channel
 from penstock.protocol.headers import USUAL_PRIORITY
 from shared.retry import Retry
-from shared.topic_config import Durability, OnExpire, Ordering, Overflow, TopicConfig
+from shared.topic_config import OnExpire, Ordering, Overflow, TopicConfig
 from tests.cases import each
 from tests.effort import seeds
-from tests.nsqd.core.client import Client
-from tests.nsqd.core.node import MS, SECOND, Delivery, Inbox, Node, bodies, ids
+from tests.nsqd.core.channel.life import TIMEOUT, Life
+from tests.nsqd.core.node import MS, SECOND, Node, bodies, ids
 from tests.nsqd.core.promoted import PromotedLog
-from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.sim_node import Clock, SimNode
+from tests.nsqd.storage.sim_node import SimNode, run_seeds
 
 BY_PRIORITY = TopicConfig(ordering=Ordering.PRIORITY)
-TIMEOUT = 2 * SECOND
 
 
 def of_priority(priority: str) -> Attributes:
@@ -241,56 +237,38 @@ def test_a_shard_delivers_by_priority_too() -> None:
     assert [body for body in drain(node) if body != "-"] == ["0a", "a", "9a"]
 
 
-class Life:
-    """Random publishes to a node that is killed now and then, and one consumer: nothing may pass a more urgent message.
+class PriorityLife(Life):
+    """Random publishes, and one consumer: nothing may pass a more urgent message.
 
     `ready` are the messages that certainly are: never delivered, requeued without a delay, or unfinished before a kill.
     """
 
+    most_clients = 1
+
     def __init__(self, seed: int) -> None:
-        self.random, self.seed = Random(seed), seed
-        self.disk, self.clock = SimDisk(), Clock()
         self.published: dict[bytes, int] = {}  # -> priority
         self.fresh: set[bytes] = set()  # never delivered
-        self.ready: set[bytes] = set()
-        self.ended: set[bytes] = set()
-        self.taken: list[Delivery] = []
-        self.later: set[bytes] = set()  # wait for a time, perhaps
         self.since = SHARE  # deliveries since one that passed a more urgent message
-        self.retry = self.random.choice((None, Retry(SECOND, SECOND)))
-        self.start()
-        topic = self.node.broker.topic("t")
-        topic.channel("c")
-        topic.configure(
-            TopicConfig(
-                ordering=Ordering.PRIORITY, retry=self.retry, concurrency=self.random.choice((None, 3)),
-                max_attempts=self.random.choice((None, 2)),
-            )
+        super().__init__(seed)
+
+    def choose_config(self) -> TopicConfig:
+        choice = self.random.choice
+        return TopicConfig(
+            ordering=Ordering.PRIORITY, retry=choice((None, Retry(SECOND, SECOND))), concurrency=choice((None, 3)),
+            max_attempts=choice((None, 2)),
         )  # fmt: skip
-        self.node.turn()
 
     def start(self) -> None:
-        self.node = SimNode(self.disk, Durability.ALWAYS, self.clock, Random(self.seed))
-        self.node.eager = True
-        self.taken, self.later = [], set()
+        super().start()
         self.ready = self.published.keys() - self.ended
-        self.client: Client | None = None
-        self.inbox: Inbox | None = None
 
     def run(self) -> None:
-        for _ in range(150):
-            act = self.random.choice(
-                (self.publish, self.publish, self.subscribe, self.answer, self.answer, self.wait, self.kill, self.kick)
-            )
-            act()
-            self.look()
-        for _ in range(3000):
-            if self.published.keys() <= self.ended:
-                break
-            self.random.choice((self.subscribe, self.finish_all, self.finish_all, self.wait, self.kick))()
-            self.look()
-        assert self.published.keys() <= self.ended
-        self.node.broker.check()
+        usual = *[self.publish] * 2, self.subscribe, *[self.answer] * 2, self.wait, self.kill, self.kick
+        self.live(150, *usual)
+        self.end(self.kick)
+
+    def all(self) -> dict[bytes, int]:
+        return self.published
 
     def publish(self) -> None:
         priority, count = self.random.choice(("0", "4", "", "", "", "7", "9")), self.random.choice((1, 1, 3, 20))
@@ -301,54 +279,31 @@ class Life:
         self.node.broker.topics["t"].intake.publish_with(new, of_priority(priority))
         self.node.turn()
 
-    def subscribe(self) -> None:
-        if self.client is None:
-            self.client, self.inbox = self.node.subscribe("t", "c", self.random.choice((1, 4, 50)), TIMEOUT)
-            self.node.advance(0)
-
     def answer(self) -> None:
-        if self.taken and self.client is not None:
-            one = self.taken.pop(self.random.randrange(len(self.taken)))
+        if self.taken:
+            client, one = self.taken.pop(self.random.randrange(len(self.taken)))
             delay = self.random.choice((0, 0, SECOND))
             if self.random.random() < 0.6:
-                self.finish(one)
-            elif not self.client.requeue(one.id, delay, self.clock.now):
-                self.later.add(one.body)
+                self.finish(client, one)
+            else:
+                client.requeue(one.id, delay, self.clock.now)
             self.node.turn()
-
-    def finish(self, one: Delivery) -> None:
-        assert self.client is not None
-        if not self.client.finish(one.id):
-            self.ended.add(one.body)
-
-    def finish_all(self) -> None:
-        while self.taken:
-            self.finish(self.taken.pop())
-        self.node.turn()
-
-    def wait(self) -> None:
-        self.node.advance(self.random.choice((MS, SECOND, 3 * SECOND)))
 
     def kick(self) -> None:
         channel = self.node.broker.topics["t"].channels["c"]
         actions.kick(channel, channel.buried.oldest(5))
         self.node.turn()
 
-    def kill(self) -> None:
-        if self.random.random() < 0.3:
-            if self.random.random() < 0.5:
-                self.node.checkpoint()
-            channel = self.node.broker.topics["t"].channels["c"]
-            unready = self.later | {b"?"} if channel.deferred_count or channel.buried else set()
-            self.disk = self.node.disk.kill()
-            self.clock = self.clock.after(self.random.choice((0, SECOND)), 5 * SECOND, rebooted=False)
-            self.start()
-            if unready:
-                self.ready &= self.fresh
+    def restart(self) -> None:
+        channel = self.node.broker.topics["t"].channels["c"]
+        has_unready = channel.deferred_count > 0 or bool(channel.buried)
+        super().restart()
+        if has_unready:
+            self.ready &= self.fresh
 
     def look(self) -> None:
         self.node.advance(0)
-        for one in self.inbox.take() if self.inbox is not None else ():
+        for client, one in [(client, one) for client, inbox in self.clients for one in inbox.take()]:
             priority, number = self.published[one.body], int(one.body)
             self.ready.discard(one.body)
             assert one.body not in self.ended
@@ -360,12 +315,9 @@ class Life:
                 earlier = [other for other in self.fresh if self.published[other] == priority and int(other) < number]
                 assert not earlier, f"{one.body!r} passes {earlier[:9]} of its priority"
             self.fresh.discard(one.body)
-            self.taken.append(one)
+            self.taken.append((client, one))
 
 
 def test_messages_come_by_priority_over_kills_and_timeouts() -> None:
-    for seed in seeds(300, in_short=25):
-        try:
-            Life(seed).run()
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}: {error}") from error
+    for _ in run_seeds(PriorityLife, seeds(300, in_short=25)):
+        pass

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from nsqd.core.batches.table import BatchState, NamedBatch
 from nsqd.core.limits import Limits
 from nsqd.core.work_queue.job import JobState
 from nsqd.protocols.beanstalk.client import BeanstalkContext
+from nsqd.protocols.beanstalk.stats import batch_stats
 from shared.foreign import Foreign
 from tests.cases import each
 from tests.nsqd.core.node import MS, SECOND, Node
@@ -450,9 +452,8 @@ def test_a_job_is_put_once_while_it_is_pending(wire: Wire) -> None:
         wire.ask(command + b"\r\n")
         assert wire.ask(one) == b"DUPLICATE 1\r\n", command
     assert wire.ask(b"use other\r\n" + one) == b"USING other\r\nINSERTED 2\r\n"
-    assert (
-        wire.ask(b"use default\r\nput-unique k 5 0 60 1\r\nx\r\n") == b"USING default\r\nINSERTED 3\r\n"
-    )  # another kind
+    # a key of the other kind
+    assert wire.ask(b"use default\r\nput-unique k 5 0 60 1\r\nx\r\n") == b"USING default\r\nINSERTED 3\r\n"
     assert wire.ask(b"delete 1\r\n" + one + one) == b"DELETED\r\nINSERTED 4\r\nDUPLICATE 4\r\n"
     assert wire.ask(put(b"before") + one + b"delete 4\r\n" + put(b"before") + one) == (
         b"INSERTED 5\r\nDUPLICATE 4\r\nDELETED\r\nINSERTED 6\r\nINSERTED 7\r\n"
@@ -477,6 +478,11 @@ def test_jobs_of_a_batch(wire: Wire) -> None:
     assert wire.ask(member + b"close-batch b\r\n") == b"BATCH_DONE\r\nCLOSED\r\n"
     for line in (b"put-batch a", b"put-batch " + b"b" * 65 + b" 5 0 60 1", b"close-batch ", b"stats-batch a b"):
         assert wire.ask(line + b"\r\n") == b"BAD_FORMAT\r\n", line
+
+
+def test_a_member_that_two_channels_moved_to_dead_letter_topics_counts_once() -> None:
+    batch = NamedBatch("b", 1, 1, BatchState.DONE, count=1, buried=2)
+    assert batch_stats([batch]) == {"name": '"b"', "state": "done", "members": 1, "finished": 0, "buried": 1}
 
 
 def due_between_two_scans(wire: Wire, command: bytes) -> None:

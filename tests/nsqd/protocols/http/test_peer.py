@@ -98,7 +98,7 @@ class Wire(StillTransport):
             broker.named[b"t"].starting = True
 
     def send(self, data: bytes) -> list[bytes]:
-        """The answers to this input."""
+        """Return the responses to this input."""
         self.peer.receive(data, self.node.now)
         output = self.peer.take_output()
         while self.peer.has_more:
