@@ -153,17 +153,7 @@ class ScheduleRoutes:
 
     async def _kept(self) -> Response:
         """Return an empty answer once the schedules are durable. Raises HttpError 503 if they cannot be written."""
-        results: list[bool] = []
-
-        def begin(done: Callable[[], None]) -> None:
-            def then(is_durable: bool) -> None:
-                results.append(is_durable)
-                done()
-
-            self._node.keep_schedules(then)
-
-        await self._node.bridge.wait(begin)
-        if not all(results):
+        if not await self._node.bridge.wait(self._node.keep_schedules):
             raise HttpError(503, "SCHEDULES_NOT_WRITTEN")
         return empty_response()
 
