@@ -31,9 +31,8 @@ class ChannelCounts(Struct, rename=NAMES):
     requeued: Count = 0
     timed_out: Count = 0
     messages: Count = 0
-    oldest: Count = (
-        0  # when the next message was published, ns since the epoch; 0: nothing is ready, or the nsqd is NSQ's
-    )
+    # when the next message was published, ns since the epoch; 0: nothing is ready, or the nsqd is NSQ's
+    oldest: Count = 0
     paused: bool = False
 
     def add(self, other: ChannelCounts) -> None:

@@ -39,11 +39,8 @@ ACTIONS = {
     "move": "publish messages to another topic, and finish them in this channel",
     "redrive": "move dead letters back to the topics that they come from",
 }
-FINAL = (
-    "finish",
-    "move",
-    "redrive",
-)  # asked about if they act on several messages of a state; of the others, only --all is
+# asked about if they act on several messages of a state; of the others, only --all is
+FINAL = ("finish", "move", "redrive")
 PAGE = 1000  # messages in one answer
 MOST_PEEKED = 1_000_000
 MOST_SCANNED = 20_000  # messages of a node in one state in which `show` looks for an id

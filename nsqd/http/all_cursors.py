@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from nsqd.core.broker import Broker
 from nsqd.core.topic import Topic
+from nsqd.http.arguments import page_after
 from nsqd.http.cursors import describe_cursor
 from nsqd.http.node import Node
 from shared.http.api import json_response
@@ -43,7 +44,7 @@ class AllCursors:
     async def cursors(self, request: Request, limit: int, after: Key) -> Response:
         """Answer one page of cursors, sorted by topic and name."""
         keys = await self._keys()
-        page = sorted(key for key in keys if key > after)[:limit]
+        page, _ = page_after(keys, after, limit)
         cursors: list[dict[str, Any]] = []
         for start in range(0, len(page), PER_TURN):
             part = page[start : start + PER_TURN]

@@ -1,7 +1,9 @@
-"""What several routes share: arguments, of which NSQ spells the errors differently from route to route, and what they name."""
+"""What several routes share: arguments, whose errors NSQ spells differently from route to route, what they name, and pages."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from heapq import nsmallest
+from typing import TypeVar
 
 from starlette.requests import Request
 
@@ -21,6 +23,7 @@ ANY_TOPIC = any_text("topic")
 TOPIC_AND_CHANNEL = (legal_name("topic"), legal_name("channel"))
 TUBE = any_text("tube")  # a tube may have a name that no topic can have
 LOG = any_text("log", "")
+K = TypeVar("K", str, tuple[str, str], tuple[str, str, str])
 
 
 def read_message_id(text: str) -> bytes:
@@ -28,6 +31,12 @@ def read_message_id(text: str) -> bytes:
     if len(text) != ID_SIZE or not text.isascii():
         raise ValueError("not an id")
     return text.encode()
+
+
+def page_after(keys: Iterable[K], after: K, limit: int) -> tuple[list[K], K | None]:
+    """Return the first `limit` keys behind `after`, sorted, and the last of them if more follow, or else None."""
+    page = nsmallest(limit + 1, (key for key in keys if key > after))
+    return page[:limit], page[limit - 1] if len(page) > limit else None
 
 
 def topic_to_publish_to(node: Node, request: Request, name: str) -> Topic:

@@ -18,7 +18,6 @@ is sorted by name and without these; its `after` is the last name of the page, "
 """
 
 from collections import Counter
-from heapq import nsmallest
 from itertools import islice
 from typing import Any
 
@@ -28,7 +27,7 @@ from starlette.responses import Response
 from nsqd.core.batches.batches import MOST_NAME, Batches, BatchRefused, MemberState, check_name, outcome_of
 from nsqd.core.batches.table import BatchState, NamedBatch, totals
 from nsqd.core.limits import HeaderRefused
-from nsqd.http.arguments import require
+from nsqd.http.arguments import page_after, require
 from nsqd.http.node import Node
 from shared.auth.verbs import Verb
 from shared.http.api import empty_response, json_response
@@ -125,14 +124,13 @@ class BatchRoutes:
         """Answer a page of the batches."""
         tables = self._batches.shards
         names = await self._node.bridge.observe(lambda: {name for table in tables for name in table.known})
-        page = nsmallest(limit + 1, (name for name in names if name > after))
-        following = page[limit - 1] if len(page) > limit else ""
+        page, last = page_after(names, after, limit)
 
         def find() -> list[dict[str, Any]]:
-            return [_describe(parts) for name in page[:limit] if (parts := self._batches.parts(name))]
+            return [_describe(parts) for name in page if (parts := self._batches.parts(name))]
 
         found = await self._node.bridge.observe(find)
-        return json_response({"batches": found, "count": len(names), "after": following})
+        return json_response({"batches": found, "count": len(names), "after": last or ""})
 
     def _require(self, request: Request, verb: Verb, name: str) -> None:
         """Raise HttpError 403 if the sender of a request lacks the right to a topic with members of the batch."""

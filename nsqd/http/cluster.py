@@ -116,14 +116,8 @@ class ClusterRoute:
 
     async def forget(self, request: Request, node: int) -> Response:
         """Have the cluster forget a node, and answer when this is durable here."""
-        is_kept = False
 
-        def begin(then: Callable[[], None]) -> None:
-            def kept(is_written: bool) -> None:
-                nonlocal is_kept
-                is_kept = is_written
-                then()
-
+        def begin(kept: Callable[[bool], None]) -> None:
             try:
                 self._view().forget(node, kept)
             except KeyError:
@@ -131,8 +125,7 @@ class ClusterRoute:
             except ValueError:
                 raise HttpError(409, "NODE_IS_CONNECTED") from None
 
-        await self._node.bridge.wait(begin)
-        if not is_kept:
+        if not await self._node.bridge.wait(begin):
             raise HttpError(503, "CANNOT_WRITE")
         return json_response({"forgotten": node})
 

@@ -37,7 +37,6 @@ See docs/contributing/design/nsq-http.md#publishing.
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -102,11 +101,6 @@ class _Ok(Response):
 OK = _Ok()
 
 
-def _ttl(text: str) -> str:
-    read_ttl(text)
-    return text
-
-
 def _word(name: str) -> Argument:
     def read(text: str) -> str:
         if not is_word(text):
@@ -116,24 +110,31 @@ def _word(name: str) -> Argument:
     return Argument(name, read, None, f"1 to {MOST_WORD} printable ASCII characters", f"INVALID_{name.upper()}")
 
 
-def _time(text: str) -> str:
-    read_time(text)
-    return text
+def _text(name: str, check: Callable[[str], object], expected: str) -> Argument:
+    """Declare a text for which `check` raises no ValueError."""
+
+    def read(text: str) -> str:
+        check(text)
+        return text
+
+    return Argument(name, read, None, expected, f"INVALID_{name.upper()}")
 
 
+_HEADERS = {  # the headers of messages that have an argument
+    GROUP: _word("group"),
+    PRIORITY: bounded("priority", MOST_PRIORITY, None, invalid="INVALID_PRIORITY"),
+    TTL: _text("ttl", read_ttl, "a duration"),
+    BATCH: batch_name("batch", None),
+    AFTER: batch_name("after", None),
+    DELIVER_AT: _text("deliver_at", read_time, "a time as in RFC 3339"),
+}
 _ATTRIBUTES = (
+    choice("unique", {"pending": True}, False),
     _word("key"),
     _word("producer"),
     bounded("sequence", MOST_SEQUENCE, None, invalid="INVALID_SEQUENCE"),
-    _word("group"),
-    bounded("priority", MOST_PRIORITY, None, invalid="INVALID_PRIORITY"),
-    Argument("ttl", _ttl, None, "a duration", "INVALID_TTL"),
-    batch_name("batch", None),
-    batch_name("after", None),
-    Argument("deliver_at", _time, None, "a time as in RFC 3339", "INVALID_DELIVER_AT"),
+    *_HEADERS.values(),
 )
-
-_UNIQUE = choice("unique", {"pending": True}, False)
 
 
 class Publishing:
@@ -143,13 +144,8 @@ class Publishing:
         self._node = node
         most_copies = node.options.most_copies()
         common = (*_ATTRIBUTES, any_text("channel", None), bounded("replicate", most_copies, 0, 1, "INVALID_REPLICATE"))
-        self._arguments_of_pub = (TOPIC, any_text("defer", None), flag("id", ("true", "1")), _UNIQUE, *common)
-        self._arguments_of_mpub = (
-            TOPIC,
-            Argument("binary", lambda text: text not in ("false", "0"), False),
-            _UNIQUE,
-            *common,
-        )
+        self._arguments_of_pub = (TOPIC, any_text("defer", None), flag("id", ("true", "1")), *common)
+        self._arguments_of_mpub = (TOPIC, Argument("binary", lambda text: text not in ("false", "0"), False), *common)
         self._max_msg_size = node.options.max_msg_size
         self._max_body_size = node.options.max_body_size
 
@@ -210,16 +206,12 @@ class Publishing:
         topic: str,
         defer: str | None,
         id_: bool,
-        unique: bool,
         channel: str | None,
         replicate: int,
         **identity: Any,
     ) -> Response:
         """Publish one message with attributes, a delay, a channel, or a request for its id."""
         attributes = _attributes(headers, **identity)
-        if unique and not attributes.key:
-            raise HttpError(400, "MISSING_ARG_KEY")
-        attributes = replace(attributes, while_pending=unique)
         if defer is not None and channel is not None:
             raise HttpError(400, "INVALID_DEFER")
 
@@ -235,7 +227,7 @@ class Publishing:
 
         def act() -> tuple[int, bytes]:
             duplicates, message_id = self._apart(topic, publish) if id_ else (publish(), b"")
-            if duplicates and unique:
+            if duplicates and attributes.while_pending:
                 message_id = b"%016x" % self._node.broker.topics[topic].pending_id(attributes.key)
             return duplicates, message_id
 
@@ -280,7 +272,7 @@ class Publishing:
         body = await read_body(request, self._max_body_size, "BODY_TOO_BIG")
         values = values_in(query(request), self._arguments_of_mpub)
         topic, binary, channel, copies = (values.pop(name) for name in ("topic", "binary", "channel", "replicate"))
-        if values.pop("unique"):
+        if values["unique"]:
             raise HttpError(400, "INVALID_ARG_UNIQUE")
         attributes = _attributes(read_headers(request), **values)
         try:
@@ -417,27 +409,19 @@ def _answer(duplicates: int, message_id: bytes = b"") -> Response:
 
 
 def _attributes(
-    headers: Headers,
-    key: str | None,
-    producer: str | None,
-    sequence: int | None,
-    group: str | None,
-    priority: int | None,
-    ttl: str | None,
-    batch: str | None,
-    after: str | None,
-    deliver_at: str | None,
+    headers: Headers, unique: bool, key: str | None, producer: str | None, sequence: int | None, **named: Any
 ) -> Attributes:
     """Return the attributes that a request gives its messages. Raises HttpError 400."""
-    named = {GROUP: group, PRIORITY: priority, TTL: ttl, BATCH: batch, AFTER: after, DELIVER_AT: deliver_at}
-    more = tuple((name, str(value)) for name, value in named.items() if value is not None)
+    more = tuple((name, str(value)) for name, one in _HEADERS.items() if (value := named[one.keyword]) is not None)
     if more:
         headers = _checked((*headers, *more))
     if key is not None and producer is not None:
         raise HttpError(400, "INVALID_KEY")
     if (producer is None) != (sequence is None):
         raise HttpError(400, "MISSING_ARG_PRODUCER" if producer is None else "MISSING_ARG_SEQUENCE")
-    return Attributes(headers, key or "", producer or "", sequence or 0)
+    if unique and key is None:
+        raise HttpError(400, "MISSING_ARG_KEY")
+    return Attributes(headers, key or "", producer or "", sequence or 0, while_pending=unique)
 
 
 def read_headers(request: Request) -> Headers:

@@ -27,7 +27,6 @@ import base64
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from heapq import nsmallest
 from math import ceil
 from typing import Any
 
@@ -38,7 +37,7 @@ from nsqd.core.message.deliver_at import LONGEST, read_time
 from nsqd.core.scheduling.recurrence import At, Every, Recurrence, find_zone, read_cron
 from nsqd.core.scheduling.schedules import Schedules
 from nsqd.core.scheduling.table import Key, Missed, Schedule
-from nsqd.http.arguments import ANY_TOPIC, TOPIC, topic_to_publish_to
+from nsqd.http.arguments import ANY_TOPIC, TOPIC, page_after, topic_to_publish_to
 from nsqd.http.node import Node
 from nsqd.http.publish import read_headers
 from penstock.protocol.headers import AFTER, BATCH, DELIVER_AT, UNIQUE
@@ -153,17 +152,16 @@ class ScheduleRoutes:
 
     async def list(self, request: Request, topic: str, limit: int, after: str) -> Response:
         """Answer a page of the schedules of one topic, or of all topics."""
-        first: Key = (after.partition("/")[0], after.partition("/")[2])
         schedules, bridge = self._schedules, self._node.bridge
         keys = [key for key in await bridge.observe(lambda: list(schedules.known)) if not topic or key[0] == topic]
-        page = nsmallest(limit + 1, (key for key in keys if key > first))
-        following = "/".join(page[limit - 1]) if len(page) > limit else ""
+        after_topic, _, after_name = after.partition("/")
+        page, last = page_after(keys, (after_topic, after_name), limit)
 
         def find() -> list[tuple[Schedule, int, int]]:
-            return [(schedules.known[key], *self._ticks(key)) for key in page[:limit] if key in schedules.known]
+            return [(schedules.known[key], *self._ticks(key)) for key in page if key in schedules.known]
 
         found = [_describe(*one) for one in await bridge.observe(find)]
-        return json_response({"schedules": found, "count": len(keys), "after": following})
+        return json_response({"schedules": found, "count": len(keys), "after": "/".join(last or ())})
 
     def _promise(self, topic: str) -> None:
         """Have the answer wait until the change has as many copies as a message of the topic."""

@@ -17,7 +17,6 @@ the epoch; 0: there is none. /stats has the same about a topic that is a tube, /
 
 import time
 from collections.abc import Sequence
-from heapq import nsmallest
 from typing import Any
 
 from starlette.requests import Request
@@ -29,7 +28,7 @@ from nsqd.core.tubes import Tubes
 from nsqd.core.work_queue.job import JobState
 from nsqd.core.work_queue.pausable import LONGEST_PAUSE
 from nsqd.core.work_queue.tube import Tube
-from nsqd.http.arguments import TUBE, made_tube
+from nsqd.http.arguments import TUBE, made_tube, page_after
 from nsqd.http.node import Node
 from nsqd.http.pauses import BY
 from shared.auth.verbs import Verb
@@ -83,7 +82,7 @@ class TubesRoute:
     def _page(self, after: str, limit: int) -> dict[str, Any]:
         tubes, now = self._node.broker.tubes, time.monotonic_ns()
         named = tubes.names_of_all()
-        found = nsmallest(limit, (name for name in named if name > after))
+        found, _ = page_after(named, after, limit)
         rows = [{"tube_name": name, **tube_figures(tubes, name, now)} for name in found]
         return {"tube_count": len(named), "tubes": rows}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from shared.http.errors import HttpError
 
@@ -29,6 +29,12 @@ class Call:
     promises: bool  # False: it changes nothing, and its reply waits for nothing
     result: Any = None
     error: HttpError | None = None
+
+
+class Done(Protocol):
+    """The callback of `Bridge.wait`, for functions that call it with and without an argument. For the trio thread."""
+
+    def __call__(self, is_successful: bool = True) -> None: ...
 
 
 class Bridge:
@@ -60,18 +66,21 @@ class Bridge:
             self._loop.call_soon(self._wake)  # later, so that other requests of this pass of the loop can join
         return await future
 
-    async def wait(self, begin: Callable[[Callable[[], None]], None]) -> None:
-        """Run `begin` in the trio thread with a callback, and return once it was called. To be called in the HTTP thread."""
+    async def wait(self, begin: Callable[[Done], None]) -> bool:
+        """Run `begin` in the trio thread, and return what its callback is called with. To be called in the HTTP thread."""
         import asyncio
 
-        future = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-        def resolve() -> None:
+        def resolve(is_successful: bool) -> None:
             if not future.done():
-                future.set_result(None)
+                future.set_result(is_successful)
 
-        await self.call(lambda: begin(lambda: self.post(resolve)))
-        await future
+        def done(is_successful: bool = True) -> None:
+            self.post(lambda: resolve(is_successful))
+
+        await self.call(lambda: begin(done))
+        return await future
 
     def serve(self) -> list[Call]:
         """Run the waiting calls, answer those that promise nothing, and return the others for `deliver`.

@@ -52,3 +52,10 @@ async def test_a_bridge_that_is_closed_refuses_what_waits_and_what_comes() -> No
     with pytest.raises(HttpError, match="EXITING"):
         await bridge.observe(lambda: "figures")
     assert bridge.serve() == []
+
+
+@on_asyncio
+async def test_what_a_callback_is_called_with_is_waited_for() -> None:
+    bridge = Bridge(lambda: bridge.deliver(bridge.serve()))
+    assert await bridge.wait(lambda done: done()) is True
+    assert await bridge.wait(lambda done: done(False)) is False
