@@ -10,9 +10,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from apps.cluster_status import read_duration
 from apps.node_client import add_address, list_pages, print_table, request
-from shared.terminal.commands import CommandError, Commands, Parser, make_command
+from shared.terminal.commands import CommandError, Commands, Parser, make_command, seconds
 
 EVERY = 0.5  # s between two looks at a batch
 ADVICE = {
@@ -43,7 +42,7 @@ def add_command(commands: Commands) -> None:
     _command(below, "close", _close, "let a batch be done when its members are finished or buried")
     wait = _command(below, "wait", _wait, "wait until a batch is done, and print it as a JSON object")
     wait.add_argument(
-        "--timeout", type=read_duration, default="1h", metavar="DURATION", help="then exit with 1 (default: 1h)"
+        "--timeout", type=seconds, default="1h", metavar="DURATION", help="then exit with 1 (default: 1h)"
     )
     for command in below.choices.values():
         command.epilog = "`penstock batch --help` has examples."
