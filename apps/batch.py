@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
-from apps.node_client import add_address, list_pages, print_table, request
+from apps.node_client import add_address, list_pages, request
 from shared.terminal.commands import CommandError, Commands, Parser, make_command, seconds
+from shared.terminal.output import Column, numbers, print_rows, utc
 
 EVERY = 0.5  # s between two looks at a batch
 ADVICE = {
@@ -19,6 +18,7 @@ ADVICE = {
     "INVALID_BATCH": "the name of a batch has 1 to 64 printable ASCII characters",
     "TOO_MANY_BATCHES": "the node has 10,000 batches that are not done: see `penstock batch list`",
 }
+COLUMNS = (Column("batch"), Column("state"), *numbers("members", "buried"), Column("changed", text=utc))
 WHAT = "see and close batches of messages, and wait until they are done"
 DETAILS = """
 A message is a member of the batch that its header `batch` names, and one with the header `after` waits for a batch.
@@ -56,17 +56,8 @@ def _command(below: Commands, name: str, main: Callable[[argparse.Namespace], in
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    found = list(list_pages(arguments, "/batches", {}, ADVICE))
-    if arguments.json:
-        sys.stdout.writelines(f"{json.dumps(one)}\n" for one in found)
-        return 0
-    print_table([("BATCH", "STATE", "MEMBERS", "BURIED", "CHANGED"), *map(_row, found)])
+    print_rows(list_pages(arguments, "/batches", {}, ADVICE), COLUMNS, as_json=arguments.json, nothing="no batches")
     return 0
-
-
-def _row(one: dict[str, Any]) -> tuple[str, ...]:
-    changed = datetime.fromtimestamp(one["changed"], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return one["batch"], one["state"], str(one["members"]), str(one.get("buried", "")), changed
 
 
 def _show(arguments: argparse.Namespace) -> int:

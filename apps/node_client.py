@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import argparse
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import httpx
 
 from shared.http.bounded import AnswerError, https_port, parse_object, read_whole
-from shared.log import escape
 from shared.terminal.commands import CommandError
 from shared.terminal.context import CREDENTIALS, LOOKUPD, NODE, Context, add_context, resolve
 from shared.terminal.token import token_of
@@ -113,13 +112,6 @@ def list_pages(
         answer = request(arguments, "GET", path, page, advice).json()
         yield from answer[path.removeprefix("/")]
         after = answer["after"]
-
-
-def print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows, of which the first has the heads, in columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print(escape("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()))
 
 
 def why_refused(answer: httpx.Response, advice: Mapping[str, str], address: str, **names: object) -> str:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from apps.node_client import add_address, list_pages, print_table, request
+from apps.node_client import add_address, list_pages, request
 from apps.publishing import message_headers
 from shared.terminal.commands import CommandError, Commands, Parser, WrongArguments, make_command
+from shared.terminal.output import Column, print_rows, utc
 
 ADVICE = {
     "INVALID_ARG_CRON": "a cron expression has five fields, such as '30 6 * * MON', and must match some day",
@@ -27,6 +26,7 @@ ADVICE = {
     "TOO_MANY_SCHEDULES": "the node has -max-schedules schedules, or 64 MiB of them",
     "SCHEDULES_NOT_WRITTEN": "the change holds, but would be lost with the node: its disk takes no writes",
 }
+COLUMNS = tuple(map(Column, ("topic", "name", "when", "next", "missed")))
 WHAT = "publish messages again and again, or at a time"
 DETAILS = """
 The node at the address keeps the schedule, and publishes while it runs. Another one does not take its schedules over.
@@ -106,18 +106,15 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    found = list(list_pages(arguments, "/schedules", {"topic": arguments.topic}, ADVICE))
-    if arguments.json:
-        sys.stdout.writelines(f"{json.dumps(one)}\n" for one in found)
-        return 0
-    print_table([("TOPIC", "NAME", "WHEN", "NEXT", "MISSED"), *map(_row, found)])
+    found = list_pages(arguments, "/schedules", {"topic": arguments.topic}, ADVICE)
+    rows = found if arguments.json else map(_row, found)
+    print_rows(rows, COLUMNS, as_json=arguments.json, nothing="no schedules")
     return 0
 
 
-def _row(one: dict[str, Any]) -> tuple[str, ...]:
+def _row(one: dict[str, Any]) -> dict[str, Any]:
     when = one.get("at") or (f"every {one['every']}" if "every" in one else f"{one['cron']} {one['timezone']}")
-    following = "paused" if one["paused"] else datetime.fromtimestamp(one["next"], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return one["topic"], one["name"], when, following, one["missed"]
+    return one | {"when": when, "next": "paused" if one["paused"] else utc(one["next"])}
 
 
 def _named(arguments: argparse.Namespace) -> dict[str, Any]:
