@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from apps.node_client import add_address, list_pages, request
+from apps.node_client import Node, add_address, open_node
 from shared.terminal.commands import CommandError, Commands, Parser, make_command, seconds
 from shared.terminal.output import Column, numbers, print_rows, utc
 
@@ -56,30 +56,34 @@ def _command(below: Commands, name: str, main: Callable[[argparse.Namespace], in
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    print_rows(list_pages(arguments, "/batches", {}, ADVICE), COLUMNS, as_json=arguments.json, nothing="no batches")
+    with open_node(arguments, ADVICE) as node:
+        print_rows(node.list_pages("/batches", {}), COLUMNS, as_json=arguments.json, nothing="no batches")
     return 0
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    print(json.dumps(_shown(arguments, counts="true")))
+    with open_node(arguments, ADVICE) as node:
+        print(json.dumps(_shown(node, arguments.batch, counts="true")))
     return 0
 
 
 def _close(arguments: argparse.Namespace) -> int:
-    request(arguments, "POST", "/batch/close", {"batch": arguments.batch}, ADVICE)
+    with open_node(arguments, ADVICE) as node:
+        node.request("POST", "/batch/close", {"batch": arguments.batch})
     return 0
 
 
 def _wait(arguments: argparse.Namespace) -> int:
     until = time.monotonic() + arguments.timeout
-    while (found := _shown(arguments))["state"] != "done":
-        if time.monotonic() > until:
-            raise CommandError(f"the batch {arguments.batch} is {found['state']}, and not done")
-        time.sleep(EVERY)
+    with open_node(arguments, ADVICE) as node:
+        while (found := _shown(node, arguments.batch))["state"] != "done":
+            if time.monotonic() > until:
+                raise CommandError(f"the batch {arguments.batch} is {found['state']}, and not done")
+            time.sleep(EVERY)
     print(json.dumps(found))
     return 0
 
 
-def _shown(arguments: argparse.Namespace, **more: str) -> dict[str, Any]:
-    found: dict[str, Any] = request(arguments, "GET", "/batch", {"batch": arguments.batch, **more}, ADVICE).json()
+def _shown(node: Node, batch: str, **more: str) -> dict[str, Any]:
+    found: dict[str, Any] = node.request("GET", "/batch", {"batch": batch, **more}).json()
     return found

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from apps.node_client import add_address, list_pages, request
+from apps.node_client import add_address, open_node
 from apps.publishing import message_headers
 from shared.terminal.commands import CommandError, Commands, Parser, WrongArguments, make_command
 from shared.terminal.output import Column, print_rows, utc
@@ -89,24 +89,28 @@ def _add(arguments: argparse.Namespace) -> int:
     when = {name: getattr(arguments, name) for name in ("cron", "timezone", "every", "at", "missed")}
     headers = message_headers(arguments.header)
     try:
-        request(arguments, "POST", "/schedule", _named(arguments) | when, ADVICE, content=body, headers=headers)
+        with open_node(arguments, ADVICE) as node:
+            node.request("POST", "/schedule", _named(arguments) | when, content=body, headers=headers)
     except UnicodeError as error:  # of a header that HTTP cannot carry
         raise WrongArguments(str(error)) from None
     return 0
 
 
 def _change(arguments: argparse.Namespace) -> int:
-    request(arguments, "POST", f"/schedule/{arguments.change}", _named(arguments), ADVICE)
+    with open_node(arguments, ADVICE) as node:
+        node.request("POST", f"/schedule/{arguments.change}", _named(arguments))
     return 0
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    print(json.dumps(request(arguments, "GET", "/schedule", _named(arguments) | {"body": "true"}, ADVICE).json()))
+    with open_node(arguments, ADVICE) as node:
+        print(json.dumps(node.request("GET", "/schedule", _named(arguments) | {"body": "true"}).json()))
     return 0
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    found = list_pages(arguments, "/schedules", {"topic": arguments.topic}, ADVICE)
+    with open_node(arguments, ADVICE) as node:
+        found = node.list_pages("/schedules", {"topic": arguments.topic})
     rows = found if arguments.json else map(_row, found)
     print_rows(rows, COLUMNS, as_json=arguments.json, nothing="no schedules")
     return 0
