@@ -79,7 +79,7 @@ def _command(below: Commands, name: str, main: Callable[[argparse.Namespace], in
 
 def _add(arguments: argparse.Namespace) -> int:
     if (arguments.body is None) == (arguments.file is None):
-        raise WrongArguments("schedule add: give either BODY or --file")
+        raise WrongArguments("give either BODY or --file")
     try:
         body = (
             Path(arguments.file).read_bytes() if arguments.file else arguments.body.encode("utf-8", "surrogateescape")
