@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
-from apps.cluster_status import read_duration
-from apps.node_client import add_address, list_pages, print_table, request
-from shared.terminal.commands import CommandError, Commands, Parser, make_command
+from apps.node_client import Node, add_address, open_node
+from shared.terminal.commands import CommandError, Commands, Parser, make_command, seconds
+from shared.terminal.output import Column, numbers, print_rows, utc
 
 EVERY = 0.5  # s between two looks at a batch
 ADVICE = {
@@ -20,6 +18,7 @@ ADVICE = {
     "INVALID_BATCH": "the name of a batch has 1 to 64 printable ASCII characters",
     "TOO_MANY_BATCHES": "the node has 10,000 batches that are not done: see `penstock batch list`",
 }
+COLUMNS = (Column("batch"), Column("state"), *numbers("members", "buried"), Column("changed", text=utc))
 WHAT = "see and close batches of messages, and wait until they are done"
 DETAILS = """
 A message is a member of the batch that its header `batch` names, and one with the header `after` waits for a batch.
@@ -43,7 +42,7 @@ def add_command(commands: Commands) -> None:
     _command(below, "close", _close, "let a batch be done when its members are finished or buried")
     wait = _command(below, "wait", _wait, "wait until a batch is done, and print it as a JSON object")
     wait.add_argument(
-        "--timeout", type=read_duration, default="1h", metavar="DURATION", help="then exit with 1 (default: 1h)"
+        "--timeout", type=seconds, default="1h", metavar="DURATION", help="then exit with 1 (default: 1h)"
     )
     for command in below.choices.values():
         command.epilog = "`penstock batch --help` has examples."
@@ -57,39 +56,34 @@ def _command(below: Commands, name: str, main: Callable[[argparse.Namespace], in
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    found = list(list_pages(arguments, "/batches", {}, ADVICE))
-    if arguments.json:
-        sys.stdout.writelines(f"{json.dumps(one)}\n" for one in found)
-        return 0
-    print_table([("BATCH", "STATE", "MEMBERS", "BURIED", "CHANGED"), *map(_row, found)])
+    with open_node(arguments, ADVICE) as node:
+        print_rows(node.list_pages("/batches", {}), COLUMNS, as_json=arguments.json, nothing="no batches")
     return 0
 
 
-def _row(one: dict[str, Any]) -> tuple[str, ...]:
-    changed = datetime.fromtimestamp(one["changed"], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return one["batch"], one["state"], str(one["members"]), str(one.get("buried", "")), changed
-
-
 def _show(arguments: argparse.Namespace) -> int:
-    print(json.dumps(_shown(arguments, counts="true")))
+    with open_node(arguments, ADVICE) as node:
+        print(json.dumps(_shown(node, arguments.batch, counts="true")))
     return 0
 
 
 def _close(arguments: argparse.Namespace) -> int:
-    request(arguments, "POST", "/batch/close", {"batch": arguments.batch}, ADVICE)
+    with open_node(arguments, ADVICE) as node:
+        node.request("POST", "/batch/close", {"batch": arguments.batch})
     return 0
 
 
 def _wait(arguments: argparse.Namespace) -> int:
     until = time.monotonic() + arguments.timeout
-    while (found := _shown(arguments))["state"] != "done":
-        if time.monotonic() > until:
-            raise CommandError(f"the batch {arguments.batch} is {found['state']}, and not done")
-        time.sleep(EVERY)
+    with open_node(arguments, ADVICE) as node:
+        while (found := _shown(node, arguments.batch))["state"] != "done":
+            if time.monotonic() > until:
+                raise CommandError(f"the batch {arguments.batch} is {found['state']}, and not done")
+            time.sleep(EVERY)
     print(json.dumps(found))
     return 0
 
 
-def _shown(arguments: argparse.Namespace, **more: str) -> dict[str, Any]:
-    found: dict[str, Any] = request(arguments, "GET", "/batch", {"batch": arguments.batch, **more}, ADVICE).json()
+def _shown(node: Node, batch: str, **more: str) -> dict[str, Any]:
+    found: dict[str, Any] = node.request("GET", "/batch", {"batch": batch, **more}).json()
     return found

@@ -19,9 +19,8 @@ from shared.cluster.merge import cluster_states
 from shared.cluster.state import CLOSED, ClusterState, LogState
 from shared.http.bounded import AnswerError, parse_object, read_whole
 from shared.log import escape
-from shared.terminal.commands import CommandError, Commands, make_command
+from shared.terminal.commands import CommandError, Commands, make_command, seconds
 from shared.terminal.context import CREDENTIALS, add_context
-from shared.values import SECOND, parse_duration
 
 MOST_ANSWER, MOST_MEMORY = 8 << 20, 64 << 20  # bytes of an answer, and of the parsed answer
 MOST_ASKED = 1024  # addresses, as nodes report them of each other
@@ -79,16 +78,7 @@ def add_commands(commands: Commands) -> None:
     wait.add_argument(
         "--for", dest="goal", choices=("whole", "safe"), default="whole", help="state to wait for (default: whole)"
     )
-    wait.add_argument(
-        "--timeout", type=read_duration, default="60s", metavar="DURATION", help="for how long (default: 60s)"
-    )
-
-
-def read_duration(text: str) -> float:
-    try:
-        return parse_duration(text) / SECOND
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a duration such as 60s, not {text!r}") from None
+    wait.add_argument("--timeout", type=seconds, default="60s", metavar="DURATION", help="for how long (default: 60s)")
 
 
 def run_status(arguments: argparse.Namespace) -> int:

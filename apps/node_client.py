@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import argparse
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
 from shared.http.bounded import AnswerError, https_port, parse_object, read_whole
-from shared.log import escape
 from shared.terminal.commands import CommandError
 from shared.terminal.context import CREDENTIALS, LOOKUPD, NODE, Context, add_context, resolve
 from shared.terminal.token import token_of
@@ -86,40 +87,38 @@ def open_client(arguments: argparse.Namespace, timeout: float = TIMEOUT) -> http
     return httpx.Client(base_url=base, timeout=timeout, headers=headers, transport=transport, trust_env=False)
 
 
-def request(
-    arguments: argparse.Namespace,
-    method: str,
-    path: str,
-    query: Mapping[str, Any],
-    advice: Mapping[str, str],
-    **more: Any,
-) -> httpx.Response:
-    """Return the answer of the node, without arguments that are None. Raises CommandError as `why_refused` says, HTTPError."""
-    given = {name: value for name, value in query.items() if value is not None}
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The node of a command. `advice`: see why_refused."""
+
+    client: httpx.Client
+    address: str
+    advice: Mapping[str, str]
+
+    def request(self, method: str, path: str, query: Mapping[str, Any], **more: Any) -> httpx.Response:
+        """Return the answer, without arguments that are None. Raises CommandError as `why_refused` says, HTTPError."""
+        given = {name: value for name, value in query.items() if value is not None}
+        answer = self.client.request(method, path, params=given, **more)
+        if answer.status_code != 200:
+            raise CommandError(why_refused(answer, self.advice, self.address))
+        return answer
+
+    def list_pages(self, path: str, query: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the entries of a list that the node answers in pages. Raises as `request` does."""
+        found: list[dict[str, Any]] = []
+        after: str | None = None
+        while after != "":
+            answer = self.request("GET", path, {"limit": PAGE, "after": after, **query}).json()
+            found += answer[path.removeprefix("/")]
+            after = answer["after"]
+        return found
+
+
+@contextmanager
+def open_node(arguments: argparse.Namespace, advice: Mapping[str, str]) -> Iterator[Node]:
+    """Yield the node of a command, over one client: the command that prints the token may ask the user."""
     with open_client(arguments) as client:
-        answer = client.request(method, path, params=given, **more)
-    if answer.status_code != 200:
-        raise CommandError(why_refused(answer, advice, arguments.nsqd_http_address))
-    return answer
-
-
-def list_pages(
-    arguments: argparse.Namespace, path: str, query: Mapping[str, Any], advice: Mapping[str, str]
-) -> Iterator[dict[str, Any]]:
-    """Yield the entries of a list that the node answers in pages. Raises as `request` does."""
-    after: str | None = None
-    while after != "":
-        page = {"limit": PAGE, "after": after, **query}
-        answer = request(arguments, "GET", path, page, advice).json()
-        yield from answer[path.removeprefix("/")]
-        after = answer["after"]
-
-
-def print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows, of which the first has the heads, in columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print(escape("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()))
+        yield Node(client, arguments.nsqd_http_address, advice)
 
 
 def why_refused(answer: httpx.Response, advice: Mapping[str, str], address: str, **names: object) -> str:

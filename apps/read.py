@@ -100,9 +100,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _read(client: httpx.Client, arguments: argparse.Namespace) -> None:
     if arguments.follow and arguments.to:
-        raise CommandError("read: use either --follow or --to")
+        raise CommandError("use either --follow or --to")
     if arguments.cursor and arguments.start:
-        raise CommandError("read: use either --from or --cursor")
+        raise CommandError("use either --from or --cursor")
     for message in (_of_all_nodes if arguments.all_nodes else _of_one_log)(client, arguments):
         _print(message, arguments.json)
 
@@ -158,9 +158,9 @@ def _of_predecessors(client: httpx.Client, arguments: argparse.Namespace) -> Ite
 def _of_all_nodes(client: httpx.Client, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield the messages of all logs that have the topic, by the time of their publish. Raises CommandError."""
     if arguments.follow or arguments.cursor:
-        raise CommandError("read: --all-nodes goes with neither --follow nor --cursor")
+        raise CommandError("--all-nodes goes with neither --follow nor --cursor")
     if any(place and place.isdecimal() for place in (arguments.start, arguments.to)):
-        raise CommandError("read: an offset belongs to one log: name it with --log, or give a time")
+        raise CommandError("an offset belongs to one log: name it with --log, or give a time")
     ask, topic = partial(_asked, client), arguments.topic
     addresses = members(ask, arguments.nsqd_http_address)
     logs = logs_of(ask, addresses, topic)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from apps.node_client import add_address, list_pages, print_table, request
+from apps.node_client import add_address, open_node
 from apps.publishing import message_headers
 from shared.terminal.commands import CommandError, Commands, Parser, WrongArguments, make_command
+from shared.terminal.output import Column, print_rows, utc
 
 ADVICE = {
     "INVALID_ARG_CRON": "a cron expression has five fields, such as '30 6 * * MON', and must match some day",
@@ -26,6 +25,7 @@ ADVICE = {
     "SCHEDULE_NOT_FOUND": "the topic has no such schedule: see `penstock schedule list`",
     "TOO_MANY_SCHEDULES": "the node has -max-schedules schedules, or 64 MiB of them",
 }
+COLUMNS = tuple(map(Column, ("topic", "name", "when", "next", "missed")))
 WHAT = "publish messages again and again, or at a time"
 DETAILS = """
 The node at the address has the schedule in its log, and publishes. A node that promotes the log takes it over.
@@ -78,7 +78,7 @@ def _command(below: Commands, name: str, main: Callable[[argparse.Namespace], in
 
 def _add(arguments: argparse.Namespace) -> int:
     if (arguments.body is None) == (arguments.file is None):
-        raise WrongArguments("schedule add: give either BODY or --file")
+        raise WrongArguments("give either BODY or --file")
     try:
         body = (
             Path(arguments.file).read_bytes() if arguments.file else arguments.body.encode("utf-8", "surrogateescape")
@@ -88,35 +88,36 @@ def _add(arguments: argparse.Namespace) -> int:
     when = {name: getattr(arguments, name) for name in ("cron", "timezone", "every", "at", "missed")}
     headers = message_headers(arguments.header)
     try:
-        request(arguments, "POST", "/schedule", _named(arguments) | when, ADVICE, content=body, headers=headers)
+        with open_node(arguments, ADVICE) as node:
+            node.request("POST", "/schedule", _named(arguments) | when, content=body, headers=headers)
     except UnicodeError as error:  # of a header that HTTP cannot carry
         raise WrongArguments(str(error)) from None
     return 0
 
 
 def _change(arguments: argparse.Namespace) -> int:
-    request(arguments, "POST", f"/schedule/{arguments.change}", _named(arguments), ADVICE)
+    with open_node(arguments, ADVICE) as node:
+        node.request("POST", f"/schedule/{arguments.change}", _named(arguments))
     return 0
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    print(json.dumps(request(arguments, "GET", "/schedule", _named(arguments) | {"body": "true"}, ADVICE).json()))
+    with open_node(arguments, ADVICE) as node:
+        print(json.dumps(node.request("GET", "/schedule", _named(arguments) | {"body": "true"}).json()))
     return 0
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    found = list(list_pages(arguments, "/schedules", {"topic": arguments.topic}, ADVICE))
-    if arguments.json:
-        sys.stdout.writelines(f"{json.dumps(one)}\n" for one in found)
-        return 0
-    print_table([("TOPIC", "NAME", "WHEN", "NEXT", "MISSED"), *map(_row, found)])
+    with open_node(arguments, ADVICE) as node:
+        found = node.list_pages("/schedules", {"topic": arguments.topic})
+    rows = found if arguments.json else map(_row, found)
+    print_rows(rows, COLUMNS, as_json=arguments.json, nothing="no schedules")
     return 0
 
 
-def _row(one: dict[str, Any]) -> tuple[str, ...]:
+def _row(one: dict[str, Any]) -> dict[str, Any]:
     when = one.get("at") or (f"every {one['every']}" if "every" in one else f"{one['cron']} {one['timezone']}")
-    following = "paused" if one["paused"] else datetime.fromtimestamp(one["next"], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return one["topic"], one["name"], when, following, one["missed"]
+    return one | {"when": when, "next": "paused" if one["paused"] else utc(one["next"])}
 
 
 def _named(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from admin.terminal import doctor, health, listing
 from admin.terminal.main import NAMES
 from admin.terminal.main import parser as terminal_parser
 from apps.penstock import parser as penstock_parser
+from docs.markdown import page
 from shared.terminal.commands import EXIT_CODES
 from shared.terminal.context import SETTINGS, variable
 from tests.admin.terminal.program import Terminal, post
@@ -94,9 +95,9 @@ For completion: `source <(penstock completion bash)` in `~/.bashrc`, the same wi
 """
 
 
-def page(made: str) -> str:
-    """Return the page. `made`: the comment at its beginning."""
-    return "\n".join([made, _head(), *_executed(), *_others()]).rstrip() + "\n"
+def cli() -> str:
+    """Return the page of the commands of `penstock`, with executed examples."""
+    return page([_head(), *_executed(), *_others()])
 
 
 def _head() -> str:

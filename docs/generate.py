@@ -23,9 +23,10 @@ import yaml
 
 from admin.alarms.rules import RULES, Rule, Severity
 from apps.passthrough import APPLIED
+from docs.cli_page import cli
 from docs.dashboards import DASHBOARDS
 from docs.flags_page import DAEMONS, OPTIONS, TYPES, flags
-from docs.markdown import MADE, page, table_row
+from docs.markdown import page, table_row
 from docs.routes_page import routes
 from docs.scraped_metrics import metric_rows
 from nsqd.protocols.nsq.identify import FIELDS, Field
@@ -151,13 +152,6 @@ def alarms() -> str:
             )
         )
     return page(lines)
-
-
-def cli() -> str:
-    """Return the page of the commands of `penstock`, with executed examples."""
-    from docs import cli_page
-
-    return cli_page.page(MADE)
 
 
 PAGES = {

@@ -62,19 +62,19 @@ class Target:
         """Return the path of an action's route, the key of its answer that counts, and its arguments. Raises WrongTarget."""
         name = arguments.action
         if name not in self.actions:
-            raise WrongTarget(f"{name}: only messages of a channel can be treated so, not the jobs of a queue")
+            raise WrongTarget("only messages of a channel can be treated so, not the jobs of a queue")
         ids, others = (arguments.offset, arguments.id) if self.ids == "offset" else (arguments.id, arguments.offset)
         if others is not None:
-            raise WrongTarget(f"{name}: --offset names messages of a channel, and --id jobs of a queue")
+            raise WrongTarget("--offset names messages of a channel, and --id jobs of a queue")
         if (ids is None) == (arguments.state is None):
-            raise WrongTarget(f"{name}: give either --{self.ids} or --state")
+            raise WrongTarget(f"give either --{self.ids} or --state")
         chosen: dict[str, Any] = (
             self.names | {self.ids: ids} if ids else self.listing(arguments.state) | {"count": arguments.count}
         )
         given = {option: getattr(arguments, option, None) for option in (*_ONLY_OF_MESSAGES, "to")}
         given = {option: value for option, value in given.items() if value}
         if self.ids == "id" and given:
-            raise WrongTarget(f"{name}: --{next(iter(given))} is for messages of a channel, not for jobs of a queue")
+            raise WrongTarget(f"--{next(iter(given))} is for messages of a channel, not for jobs of a queue")
         end, done = self.actions[name]
         return route_of(self.path, end), done, chosen | given
 

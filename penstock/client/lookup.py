@@ -87,16 +87,15 @@ class LookupPoller:
     def _poll(self) -> None:
         discovery = self._discovery
         with self._new_client() as client:
-            while not self._stopping:
+            while self._pause(discovery.wait):
                 with self._condition:
                     numbers = discovery.begin(monotonic())
                 for number in numbers:
                     asked_at = monotonic()
                     answer = self._ask(client, number, POLL, self._timeout_s)
-                    self._note(lambda: discovery.answered(number, answer, asked_at))  # noqa: B023
+                    self._note(partial(discovery.answered, number, answer, asked_at))
                 with self._condition:
                     discovery.end(monotonic())
-                self._pause(discovery.wait)
 
     def _watch(self, number: int) -> None:
         """Send long polls to one nsqlookupd."""
@@ -109,7 +108,7 @@ class LookupPoller:
                     arguments, timeout_s = discovery.watch(number)
                 asked_at = monotonic()
                 answer = self._ask(client, number, arguments, timeout_s, trace=partial(self._trace, number))
-                self._note(lambda: discovery.watched(number, answer, asked_at, monotonic()))  # noqa: B023
+                self._note(partial(discovery.watched, number, answer, asked_at, monotonic()))
 
     def _trace(self, number: int, event: str, info: dict[str, Any]) -> None:
         """Keep the socket of a new connection, so that `stop` can end a long poll. See httpx's extension `trace`."""

@@ -14,10 +14,9 @@ from django.utils.module_loading import import_string
 
 from penstock.django.tasks import BaseTaskBackend, Task, TaskResult, TaskResultStatus, task_enqueued
 from penstock.jobs import Jobs, JobsSettings, Retries
-from penstock.jobs.commands import DEFAULT_PRIORITY, DEFAULT_TTR_S
+from penstock.jobs.commands import DEFAULT_ADDRESS, DEFAULT_PRIORITY, DEFAULT_TTR_S
 from penstock.jobs.shared import SharedJobs
 
-ADDRESS = "127.0.0.1:11300"
 PREFIX = "django."
 ID_LENGTH = 32
 
@@ -26,7 +25,7 @@ ID_LENGTH = 32
 class Options:
     """The OPTIONS of the backend, in lower case here."""
 
-    address: str = ADDRESS  # host:port, or the path of a unix socket
+    address: str = DEFAULT_ADDRESS  # host:port, or the path of a unix socket
     prefix: str = PREFIX  # of tubes; the name of the queue follows
     ttr_s: int = DEFAULT_TTR_S  # s until the tasks of a worker are redelivered whose connection broke silently
     retry_s: float = 30  # s for which a lost node is waited for

@@ -8,13 +8,13 @@ from dramatiq import Broker, Message, Middleware, QueueJoinTimeout, QueueNotFoun
 from dramatiq.common import current_millis
 from dramatiq.errors import ConnectionFailed
 
-from penstock.dramatiq.consumer import PREFIX, TTR_OPTION, PenstockConsumer
+from penstock.dramatiq.consumer import TTR_OPTION, PenstockConsumer
 from penstock.jobs import ConnectionLost, Jobs, JobsSettings
 from penstock.jobs.calls import MAX_U32
-from penstock.jobs.commands import DEFAULT_PRIORITY, DEFAULT_TTR_S
+from penstock.jobs.commands import DEFAULT_ADDRESS, DEFAULT_PRIORITY, DEFAULT_TTR_S
 from penstock.jobs.shared import SharedJobs
 
-ADDRESS = "127.0.0.1:11300"
+PREFIX = "dramatiq."
 UNFINISHED = ("current-jobs-ready", "current-jobs-reserved", "current-jobs-delayed")
 JOIN_POLL_S = 0.1
 
@@ -39,7 +39,7 @@ class PenstockBroker(Broker):
 
     def __init__(
         self,
-        address: str = ADDRESS,
+        address: str = DEFAULT_ADDRESS,
         *,
         prefix: str = PREFIX,
         ttr_s: int = DEFAULT_TTR_S,

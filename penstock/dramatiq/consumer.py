@@ -16,7 +16,6 @@ from penstock.jobs import Jobs
 from penstock.jobs.commands import DEFAULT_TTR_S
 from penstock.jobs.holder import HeldJob, JobHolder
 
-PREFIX = "dramatiq."
 TTR_OPTION = "penstock_ttr_s"  # the option of a stored message with the time to run of its job, in s
 
 

@@ -245,12 +245,12 @@ def put_unique(
 
 
 def close_batch(name: str) -> Call[None]:
-    """Return a close-batch (extension)."""
+    """Return a close-batch (extension): the batch is done when none of its members is pending."""
     return Call(_line("close-batch", _batch_name(name)), _done("CLOSED"), repeatable=True)
 
 
 def stats_batch(name: str) -> Call[Stats]:
-    """Return a stats-batch (extension)."""
+    """Return a stats-batch (extension); its result is the state of a batch, and counts of its members."""
     return Call(_line("stats-batch", _batch_name(name)), _stats, repeatable=True)
 
 

@@ -14,6 +14,7 @@ from penstock.protocol.beanstalk import Stats
 from penstock.sansio.address import check_address
 from penstock.telemetry import JOBS, Operation, telemetry
 
+DEFAULT_ADDRESS = "127.0.0.1:11300"  # of the adapters to frameworks
 DEFAULT_PRIORITY = 65536  # as other clients of beanstalkd have it
 DEFAULT_TTR_S = 60
 

@@ -30,11 +30,11 @@ from penstock.jobs.errors import (
     ReservationLost,
 )
 from penstock.jobs.job import Job
+from penstock.jobs.retries import TOUCH_SHARE
 
 logger = logging.getLogger("penstock.jobs")
 MAX_HELD = 1000  # jobs, for a holder without a limit
 RESERVE_S = 1  # s of waiting on the server, during which acknowledgements wait, too
-TOUCH_SHARE = 3  # a job is touched after a third of its time to run
 PAUSE_S = 0.5  # s before an answer is sent again that a lost connection may have kept from the server
 STOP_S = 15.0  # s to delete and release all jobs at the end
 
@@ -57,8 +57,12 @@ class HeldJob(Generic[C]):
     __slots__ = ("content", "is_reserved", "job", "touch_at")
 
     def __init__(self, job: Job, content: C, now: float) -> None:
-        self.job = job
         self.content = content
+        self.renew(job, now)
+
+    def renew(self, job: Job, now: float) -> None:
+        """Note a reservation of the job, and plan its first touch."""
+        self.job = job
         self.is_reserved = True  # False: the reservation was lost, and another worker may have the job
         self.plan_touch(now)
 
@@ -205,12 +209,11 @@ class JobHolder(Generic[C]):
             self._release(held)
 
     def _hold(self, job: Job) -> HeldJob[C] | None:
-        """Hold the job; None if it was held before, or if no task is in it: then it is buried."""
+        """Hold the job; None if it was held before, or if `read` refuses its body: then it is buried."""
         with self._lock:
             known = self._held.get(job.id)
             if known is not None:
-                known.job, known.is_reserved = job, True
-                known.plan_touch(monotonic())
+                known.renew(job, monotonic())
                 return None
         for job_id, _, answered in self._answers:
             if job_id == job.id:  # answered while the connection was lost
@@ -260,12 +263,8 @@ class JobHolder(Generic[C]):
         try:
             answer(held)
         except ReservationLost:
-            job = self._jobs.reserve_job(held.job.id)
-            if job is None:
-                logger.warning("job %d was lost with its connection: another worker may do it, too", held.job.id)
-                return
-            held.job = job
-            answer(held)
+            if self._reserve_again(held):
+                answer(held)
         except NotFound:
             logger.warning("job %d is no longer reserved: it may be done twice", held.job.id)
 
@@ -275,16 +274,19 @@ class JobHolder(Generic[C]):
             return
         epoch = self._jobs.epoch
         for held in list(self._held.values()):
-            if held.job.epoch == epoch:
-                continue
-            job = self._jobs.reserve_job(held.job.id)
-            if job is None:
-                held.is_reserved = False
-                logger.warning("job %d was lost with its connection: another worker may do it, too", held.job.id)
-            else:
-                held.job, held.is_reserved = job, True
-                held.plan_touch(monotonic())
+            if held.job.epoch != epoch:
+                self._reserve_again(held)
         self._epoch = epoch
+
+    def _reserve_again(self, held: HeldJob[C]) -> bool:
+        """Reserve a job of a lost connection over the present one. Returns False if another worker may have it."""
+        job = self._jobs.reserve_job(held.job.id)
+        if job is None:
+            held.is_reserved = False
+            logger.warning("job %d was lost with its connection: another worker may do it, too", held.job.id)
+            return False
+        held.renew(job, monotonic())
+        return True
 
     def _touch_held(self, until: float) -> None:
         """Touch the jobs whose next touch is planned until this time (s, monotonic)."""

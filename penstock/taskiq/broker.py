@@ -8,9 +8,8 @@ from typing import Any
 from taskiq import AckableMessage, AsyncBroker, BrokerMessage
 
 from penstock.jobs import AsyncJob, AsyncJobs, JobsSettings, Retries, Unsupported
-from penstock.jobs.commands import DEFAULT_PRIORITY, DEFAULT_TTR_S
+from penstock.jobs.commands import DEFAULT_ADDRESS, DEFAULT_PRIORITY, DEFAULT_TTR_S
 
-ADDRESS = "127.0.0.1:11300"
 QUEUE = "taskiq"  # the tube
 
 
@@ -34,7 +33,7 @@ class PenstockBroker(AsyncBroker):
 
     def __init__(
         self,
-        address: str = ADDRESS,
+        address: str = DEFAULT_ADDRESS,
         queue: str = QUEUE,
         *,
         concurrency: int = 10,

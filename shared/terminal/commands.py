@@ -15,6 +15,7 @@ from enum import IntEnum
 from typing import Any, NoReturn, TypeAlias
 
 from shared.log import escape
+from shared.values import SECOND, parse_duration
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
@@ -170,3 +171,11 @@ def whole_number(least: int, most: int) -> Callable[[str], int]:
         return int(text)
 
     return read
+
+
+def seconds(text: str) -> float:
+    """Return an argument that is a duration in Go's syntax, in s. Raises ArgumentTypeError."""
+    try:
+        return parse_duration(text) / SECOND
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a duration such as 60s, not {text!r}") from None

@@ -14,6 +14,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from shared.log import escape
@@ -34,6 +35,11 @@ def plain(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return escape(str(value))
+
+
+def utc(at: float) -> str:
+    """Return a time, s since the epoch, as text such as 2026-11-28T11:03:20Z."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True, slots=True)

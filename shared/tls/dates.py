@@ -114,7 +114,7 @@ class CertificateDates:
 
 
 def date(at: int) -> str:
-    """Return a time in words."""
+    """Return a time, s since the epoch, as text such as 2026-11-28 11:03:20 UTC."""
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
 
 

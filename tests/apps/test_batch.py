@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Callable
+from unittest.mock import Mock
 
 import pytest
 
-from apps import batch
+from apps import batch, node_client
 from tests.apps.program import penstock as penstock  # the fixture
 from tests.local_node import SECOND, LocalNode
 from tests.nsqd.http.asking import drained, post
@@ -39,8 +40,11 @@ def test_a_batch_is_listed_closed_shown_and_awaited(
         drained(node, "t", "c", 1)
         node.advance(2 * SECOND)
 
+    opened = Mock(side_effect=node_client.open_client)
+    monkeypatch.setattr(node_client, "open_client", opened)
     monkeypatch.setattr(batch.time, "sleep", sleep)
     assert json.loads(penstock("batch", "wait", "b")[1])["finished"] == 1
+    opened.assert_called_once()  # a command that prints the token may ask the user
 
 
 def test_errors_say_what_to_do(node: LocalNode, penstock: Penstock) -> None:

@@ -76,3 +76,7 @@ def test_errors_say_what_to_do(penstock: Penstock) -> None:
     code, _, error = penstock("read", "t", "--from", "99")
     assert (code, "no message with this offset was published yet" in error) == (1, True)
     assert penstock("read", "t", "-n", "x")[0] == 2
+    assert penstock("read", "t", "--cursor", "me", "--from", "1")[2] == "penstock read: use either --from or --cursor\n"
+    assert penstock("read", "t", "--follow", "--to", "1")[2] == "penstock read: use either --follow or --to\n"
+    for options, why in (("-f", "--all-nodes goes with neither"), ("--to=1", "an offset belongs to one log")):
+        assert penstock("read", "t", "--all-nodes", options)[2].startswith(f"penstock read: {why}")

@@ -58,3 +58,4 @@ def test_errors_say_what_to_do(
 ) -> None:
     found = penstock("schedule", *arguments)
     assert (found[0], why in found[2]) == (code, True), found[2]
+    assert found[2].count(f"{arguments[0]}: ") == 1

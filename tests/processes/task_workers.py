@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from penstock.jobs import Jobs, NotFound
@@ -48,11 +48,14 @@ def lines(directory: Path) -> list[str]:
     return done.read_text().splitlines() if done.exists() else []
 
 
+def job_counts(address: str, tube: str) -> tuple[object, ...]:
+    """Return the numbers of ready, reserved, delayed and buried jobs of the tube."""
+    with Jobs(address) as jobs, suppress(NotFound):
+        stats = jobs.stats_tube(tube)
+        return tuple(stats[f"current-jobs-{state}"] for state in ("ready", "reserved", "delayed", "buried"))
+    return 0, 0, 0, 0
+
+
 def is_empty(address: str, tube: str) -> bool:
     """Return whether the tube has no jobs."""
-    with Jobs(address) as jobs:
-        try:
-            stats = jobs.stats_tube(tube)
-        except NotFound:
-            return True
-    return not any(stats[f"current-jobs-{state}"] for state in ("ready", "reserved", "delayed", "buried"))
+    return not any(job_counts(address, tube))

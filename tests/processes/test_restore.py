@@ -41,7 +41,7 @@ def test_a_backup_becomes_a_log_of_its_own_that_continues_the_old_one(tmp_path: 
         post(node, "/channel/create", topic="t", channel="c")
         post(node, "/topic/cursor", topic="t", name="reader")
         publish(node, "t", *(b"%d" % number for number in range(100)))
-        httpx.post(f"http://{node.http}/schedule?topic=t&name=n&every=999h", content=b"x").raise_for_status()
+        post(node, "/schedule", b"x", topic="t", name="n", every="999h")
         schedule = httpx.get(f"http://{node.http}/schedules").json()
         assert run("penstock", "backup", str(backup), "--nsqd-http-address", node.http).returncode == 0
         publish(node, "t", *(b"lost %d" % number for number in range(10)))

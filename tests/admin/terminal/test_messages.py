@@ -120,6 +120,7 @@ def test_jobs_of_a_queue(nodes: list[LocalNode], terminal: Terminal) -> None:
     (("peek", "t", "c", "--queue", "q"), 2, "name either TOPIC and CHANNEL, or --queue"),
     (("peek", "t", "c", "--state", "gone"), 2, "expected ready, in_flight, deferred or buried"),
     (("move", "--queue", "q", "--to", "t", "--state", "ready"), 2, "only messages of a channel"),
+    (("redrive", "--queue", "q", "--state", "ready"), 2, "penstock redrive: only messages of a channel"),
     (("kick", "--queue", "q", "--state", "buried", "--grep", "x"), 2, "filters are for messages of a channel"),
     (("kick", "t", "c", "--offset", "1", "--grep", "x"), 2, "filters are for messages of a channel"),
     (("kick", "t", "c", "--state", "buried", "--older", "soon"), 2, "Invalid time 'soon'"),
@@ -137,3 +138,4 @@ def test_what_a_command_cannot_act_on(
     found = terminal(*words)
     assert found[:2] == (code, "")
     assert why in " ".join(found[2].split())
+    assert found[2].count(f"{words[0]}: ") == 1

@@ -19,6 +19,7 @@ from penstock.jobs import Jobs
 from tests.cases import each
 from tests.daemons import Daemon, eventually
 from tests.penstock.django import site
+from tests.processes.task_workers import job_counts
 from tests.processes.test_jobs_client import beanstalk_node
 
 pytestmark = pytest.mark.process
@@ -57,9 +58,7 @@ def working(backend: PenstockBackend, *queues: str, threads: int = 1) -> Iterato
 
 
 def counts(backend: PenstockBackend, queue: str = "default") -> tuple[object, ...]:
-    """Return the numbers of ready, reserved, delayed and buried jobs of the queue."""
-    stats = backend.jobs.stats_tube(backend.tube_of(queue))
-    return tuple(stats.get(f"current-jobs-{state}", 0) for state in ("ready", "reserved", "delayed", "buried"))
+    return job_counts(backend.address, backend.tube_of(queue))
 
 
 def test_tasks_are_done_by_priority_after_their_time_and_from_their_queue(backend: PenstockBackend) -> None:

@@ -14,6 +14,7 @@ from dramatiq.middleware import Retries
 from penstock.dramatiq import PenstockBroker
 from penstock.jobs import Jobs, JobsSettings
 from tests.daemons import Daemon, eventually
+from tests.processes.task_workers import job_counts
 from tests.processes.test_jobs_client import beanstalk_node
 
 pytestmark = pytest.mark.process
@@ -43,11 +44,8 @@ def actor(broker: PenstockBroker, function: Callable[..., Any], **options: Any) 
     return dramatiq.actor(function, broker=broker, actor_name="task", queue_name="work", **options)
 
 
-def counts(broker: PenstockBroker, address: str, queue: str = "work") -> tuple[object, ...]:
-    """Return the numbers of ready, reserved, delayed and buried jobs of the queue."""
-    with Jobs(address) as jobs:
-        stats = jobs.stats_tube(broker.tube_of(queue))
-    return tuple(stats[f"current-jobs-{state}"] for state in ("ready", "reserved", "delayed", "buried"))
+def counts(broker: PenstockBroker, address: str) -> tuple[object, ...]:
+    return job_counts(address, broker.tube_of("work"))
 
 
 def work(broker: PenstockBroker, threads: int = 2) -> Worker:
@@ -76,9 +74,7 @@ def test_messages_are_done_by_priority_retried_and_become_dead_letters(broker: P
     assert done == ["first", "a", "b", ("failed", 1), ("failed", 1)]
     assert counts(broker, address) == (0, 0, 0, 1)
     broker.flush_all()
-    assert not any(
-        broker._jobs.stats_tube(broker.tube_of("work")).get(f"current-jobs-{s}") for s in ("ready", "buried")
-    )
+    assert counts(broker, address) == (0, 0, 0, 0)
 
 
 def test_a_delay_is_kept_by_the_node_and_is_never_too_short(broker: PenstockBroker, address: str) -> None:
