@@ -129,6 +129,7 @@ DIFFERENT: dict[tuple[str, str], str] = {
     ("retry 0, fetched", "WORKING $j"): KEPT_ONCE,
     ("retry 0, dequeued", "ENQUEUE $j"): "it was never delivered",
     ("retry 0, working", "QLEN q"): "it stays queued",
+    ("facts of a queue", "QSTAT n"): "a GETJOB makes no queue",
     ("the connection", "CLIENT ID"): AS_REDIS,
     ("the connection", "HELLO 3"): AS_REDIS,
 }
