@@ -299,6 +299,7 @@ class NsqdOptions(TlsOptions):
         "",
         'URL of an OTLP/HTTP collector, which gets spans of publishes and deliveries as JSON at /v1/traces ("": none)',
     )
+    otel_token_file: str = option("", "path to a file with the bearer token for the collector, read at each export")
     otel_sample_every: int = option(
         0,
         "also export spans of every nth message that has no traceparent header (0: none)",
@@ -379,8 +380,9 @@ class NsqdOptions(TlsOptions):
             )
         if self.auth_file and self.lookupd_tcp_address and not self.auth_token_file:
             odd.append("--auth-file without --auth-token-file: an nsqlookupd that has an auth file refuses this node")
-        if self.otel_sample_every and not self.otel_endpoint:
-            odd.append("--otel-sample-every has no effect without --otel-endpoint")
+        for flag in ("otel-sample-every", "otel-token-file"):
+            if getattr(self, flag.replace("-", "_")) and not self.otel_endpoint:
+                odd.append(f"--{flag} has no effect without --otel-endpoint")
         if not self.statistics_topic and read_events(self.statistics_events):
             odd.append(f"--statistics-events {self.statistics_events!r} has no effect without --statistics-topic")
         return [*odd, *self._odd_addresses()]

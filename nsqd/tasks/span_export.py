@@ -4,6 +4,7 @@ What the collector does not take is lost, and counted: publishes and deliveries 
 """
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,11 +14,13 @@ import trio
 from nsqd.core.spans import Span, Spans
 from nsqd.options import NsqdOptions
 from penstock import __version__
+from shared.auth.own_token import OwnTokenError, read_secret
 from shared.log import log
 from shared.secrets import hide
 
 EVERY = 1.0  # s between two exports
 BATCH = 512  # spans in a request, as the SDKs have it
+_BEARER = re.compile(rb"[\w.~+/-]+=*", re.ASCII)  # as in RFC 6750
 LAST = 1.0  # s for what is left when the node stops
 
 
@@ -27,6 +30,7 @@ class SpanExport:
     def __init__(self, options: NsqdOptions, host: str, port: int, spans: Spans) -> None:
         """Set up the task. `host` and `port` (TCP) are those that are broadcast."""
         self._url = options.otel_endpoint.rstrip("/") + "/v1/traces"
+        self._token_file = options.otel_token_file
         self._resource = _values({"service.name": "nsqd", "service.instance.id": f"{host}:{port}"})
         self._spans = spans
         timeout = httpx.Timeout(
@@ -62,9 +66,11 @@ class SpanExport:
         content = json.dumps({"resourceSpans": [{"resource": {"attributes": self._resource}, "scopeSpans": [scope]}]})
         headers = {"content-type": "application/json"}
         try:
+            if self._token_file:
+                headers["authorization"] = f"Bearer {_bearer_token(self._token_file)}"
             with self._client.stream("POST", self._url, content=content, headers=headers) as response:
                 return "" if response.is_success else f"it answers {response.status_code}"
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, OwnTokenError) as error:
             return str(error) or type(error).__name__
 
     def _report(self, failure: str) -> None:
@@ -74,6 +80,14 @@ class SpanExport:
         elif self._failure and not failure:
             log.info("OTEL: exporting to %s works again", hide(self._url))
         self._failure = failure
+
+
+def _bearer_token(path: str) -> str:
+    """Return the token in a file. Raises OSError, OwnTokenError."""
+    token = read_secret(path)
+    if not _BEARER.fullmatch(token):
+        raise OwnTokenError(f"{path} has no bearer token")
+    return token.decode()
 
 
 def _encode(span: Span) -> dict[str, Any]:

@@ -27,14 +27,19 @@ def read_token(path: str) -> str:
     """Return the token in a file; "" if `path` is "". Raises OSError, OwnTokenError."""
     if not path:
         return ""
+    token = read_secret(path)
+    if not is_token(token):
+        raise OwnTokenError("it has no token: penstock auth token create prints one")
+    return token.decode()
+
+
+def read_secret(path: str) -> bytes:
+    """Return the start of a file that not all users can read, without spaces around it. Raises OSError, OwnTokenError."""
     with open(path, "rb", opener=without_waiting) as file:
         wrong = public_problem(os.fstat(file.fileno()))
         if wrong:
             raise OwnTokenError(wrong)
-        token = file.read(MOST_BYTES).strip()
-    if not is_token(token):
-        raise OwnTokenError("it has no token: penstock auth token create prints one")
-    return token.decode()
+        return file.read(MOST_BYTES).strip()
 
 
 def use_token_of(path: str) -> None:

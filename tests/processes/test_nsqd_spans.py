@@ -75,6 +75,20 @@ def test_a_url_that_names_no_server_is_warned_of_and_loses_the_spans(endpoint: s
     assert (spans.lost, spans.exported) == (1, 0)
 
 
+def test_a_collector_gets_the_token_that_the_file_has_at_each_export(tmp_path: Path) -> None:
+    spans, token = Spans(lambda: 0), tmp_path / "token"
+    token.touch(0o600)
+    with Endpoint() as collector:
+        options = parse(NsqdOptions, "nsqd", ["-otel-endpoint", url(collector), "-otel-token-file", str(token)], {})
+        export = SpanExport(options, "node", 1, spans)
+        for content in ("first", "second", "", "two words", "x\ny: z"):
+            token.write_text(f"{content}\n")
+            spans.end(Span("publish t", 2, TRACE, ABOVE, "", 1, 2, {}))
+            trio.run(export.export)
+        assert [one.headers["authorization"] for one in collector.requests] == ["Bearer first", "Bearer second"]
+    assert (spans.exported, spans.lost) == (2, 3)
+
+
 def test_spans_that_the_collector_does_not_take_are_lost_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "penstock")
     spans = Spans(lambda: 0)

@@ -57,6 +57,7 @@ snappy = "false"
 NO_TEXT = """
     cluster_address cluster_secret_file cluster_tls_cert cluster_tls_key cluster_tls_ca tcp_shared_address
     beanstalk_address beanstalk_tls_address disque_tls_address disque_address statistics_topic statsd_address otel_endpoint
+    otel_token_file
     tls_cert tls_key tls_client_auth_policy lookupd_tls_root_ca_file lookupd_tls_cert lookupd_tls_key
     tls_root_ca_file auth_file auth_token_file audit_file audit_topic topology_region topology_zone
 """
