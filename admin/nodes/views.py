@@ -22,8 +22,7 @@ PAGE = 100  # topics on a page
 MOST_WHOLE = 999_999_999  # of a number in a query or a form, such as the number of a page
 MOST_TEXT, MOST_HEX = 64 * 1024, 4096  # bytes of a body that are shown, and of those in hex
 MOST_HEADERS = 1000  # headers shown of a message
-MOST_CURSORS = 1000  # cursors shown of a node
-MOST_SCHEDULES = 1000  # schedules shown of a node
+MOST_LISTED = 1000  # cursors, schedules and batches that a page shows of a node
 LONGEST_JOB_ID = 40  # characters of an id of Disque
 MOST_TALKERS = 10  # identities shown of a node
 UNKNOWN = "-"
@@ -322,7 +321,7 @@ def reader_rows(data: Mapping[str, list[JsonObject]], topic: str) -> list[JsonOb
             "gone": number(one.get("gone")), "hold": text(one.get("hold")), "updated": number(one.get("updated")),
         }
         for node, cursors in data.items()
-        for one in cursors[:MOST_CURSORS]
+        for one in cursors[:MOST_LISTED]
     ]  # fmt: skip
     return sorted(rows, key=lambda row: (-row["lag"], row["topic"], row["name"], row["node"]))
 
@@ -336,9 +335,27 @@ def schedule_rows(data: Mapping[str, list[JsonObject]]) -> list[JsonObject]:
             "last": number(one.get("last")) * SECOND, "missed": text(one.get("missed")),
         }
         for node, schedules in data.items()
-        for one in schedules[:MOST_SCHEDULES]
+        for one in schedules[:MOST_LISTED]
     ]  # fmt: skip
     return sorted(rows, key=lambda row: (row["topic"], row["name"], row["node"]))
+
+
+def batch_rows(data: Mapping[str, list[JsonObject]]) -> list[JsonObject]:
+    """Return rows of batches, those that changed last first. `data` is by node. Times are ns since the epoch.
+
+    `buried` is None until the batch is done.
+    """
+    rows = [
+        {
+            "name": text(one.get("batch")), "node": node, "state": text(one.get("state")),
+            "members": number(one.get("members")), "buried": number(one["buried"]) if "buried" in one else None,
+            "follow_ups": number(one.get("follow_ups")), "created": number(one.get("created")) * SECOND,
+            "changed": number(one.get("changed")) * SECOND,
+        }
+        for node, batches in data.items()
+        for one in batches[:MOST_LISTED]
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: (-row["changed"], row["name"], row["node"]))
 
 
 def _when(schedule: JsonObject) -> str:

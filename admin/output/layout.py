@@ -58,7 +58,7 @@ _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _NAVIGATION = (  # paths, labels, and the letters that open the pages after g; Cluster is hidden without a cluster
     ("/", "Topics", "t"), ("/alarms", "Alarms", "m"), ("/nodes", "Nodes", "n"), ("/cluster", "Cluster", "o"),
     ("/storage", "Storage", "s"), ("/tubes", "Tubes", "u"), ("/readers", "Readers", "r"),
-    ("/schedules", "Schedules", "e"), ("/history", "History", "h"),
+    ("/schedules", "Schedules", "e"), ("/batches", "Batches", "b"), ("/history", "History", "h"),
     ("/tasks", "Tasks", "k"), ("/lookup", "Lookup", "l"), ("/counter", "Counter", "c"), ("/audit", "Audit", "a"),
 )  # fmt: skip
 DID = {

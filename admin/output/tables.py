@@ -83,6 +83,12 @@ SCHEDULES: Table[JsonObject] = Table(
         missed="Missed runs",
     ), "schedules",
 )  # fmt: skip
+BATCHES: Table[JsonObject] = Table((
+    *_columns(_item, is_text=True, name="Batch", node="Node", state="State"),
+    *_columns(_item, members="Members", buried="Buried", follow_ups="Waiting follow-ups"),
+    Column("created", "Created", lambda row: age_of(row["created"])),
+    Column("changed", "Last change", lambda row: age_of(row["changed"])),
+), "batches")  # fmt: skip
 PUBLISHERS: Table[Publisher] = Table((
     *_columns(attrgetter, is_text=True, client="Client", identity="Identity", user_agent="Program", node="Node"),
     *_columns(attrgetter, rate="Published/s", messages="Published"),

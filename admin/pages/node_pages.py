@@ -1,9 +1,9 @@
-"""The pages of nodes: the list of all, one node, the cluster, storage, readers with cursors, schedules, and nsqlookupd."""
+"""The pages of nodes: all, one node, the cluster, storage, readers with cursors, schedules, batches, and nsqlookupd."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 
@@ -19,12 +19,13 @@ from admin.nodes.inventory import NodeRecord, NodeState
 from admin.nodes.loads import NodeLoad
 from admin.nodes.overview import Overview, columns_for, ordered, overview_of
 from admin.nodes.queries import SELDOM
+from admin.nodes.sorting import Table
 from admin.nodes.upstreams import UpstreamError
 from admin.nodes.views import (
-    MOST_CURSORS,
-    MOST_SCHEDULES,
+    MOST_LISTED,
     MOST_TALKERS,
     age,
+    batch_rows,
     count,
     page_of,
     rate,
@@ -87,7 +88,7 @@ class NodePages:
         """Return the view function of each path."""
         return {
             "/nodes": self.nodes, "/nodes/{node}": self.node, "/cluster": self.cluster, "/storage": self.storage,
-            "/readers": self.readers, "/schedules": self.schedules, "/lookup": self.lookup,
+            "/readers": self.readers, "/schedules": self.schedules, "/batches": self.batches, "/lookup": self.lookup,
         }  # fmt: skip
 
     async def nodes(self, request: Request) -> Fields:
@@ -267,20 +268,33 @@ class NodePages:
         }  # fmt: skip
 
     async def readers(self, request: Request) -> Fields:
-        queries, asked, who = self.site.queries, query(request), who_asks(request)
-        arguments = {"limit": str(MOST_CURSORS)} | ({"after": asked["after"]} if asked.get("after") else {})
-        gathered = await queries.ask_nodes(await queries.all_penstock_nodes(), "/cursors", arguments)
-        rows = reader_rows({node: objects(one.get("cursors")) for node, one in gathered.answers.items()}, "")
-        rows = tables.READERS.sorted((row for row in rows if who.sees(row["topic"])), asked)
-        return {"page_of": "readers", "title": "Readers", "rows": rows, "errors": gathered.errors, "table": rows}
+        return await self._list(request, "readers", "cursors", lambda data: reader_rows(data, ""), tables.READERS)
 
     async def schedules(self, request: Request) -> Fields:
+        return await self._list(request, "schedules", "schedules", schedule_rows, tables.SCHEDULES)
+
+    async def batches(self, request: Request) -> Fields:
+        return await self._list(request, "batches", "batches", batch_rows, tables.BATCHES)
+
+    async def _list(
+        self,
+        request: Request,
+        page: str,
+        kind: str,
+        rows_of: Callable[[dict[str, list[JsonObject]]], list[JsonObject]],
+        table: Table[JsonObject],
+    ) -> Fields:
+        """Return the fields of a page with the first MOST_LISTED of a kind at each node, or those after a place."""
         queries, asked, who = self.site.queries, query(request), who_asks(request)
-        arguments = {"limit": str(MOST_SCHEDULES)} | ({"after": asked["after"]} if asked.get("after") else {})
-        gathered = await queries.ask_nodes(await queries.all_penstock_nodes(), "/schedules", arguments)
-        rows = schedule_rows({node: objects(one.get("schedules")) for node, one in gathered.answers.items()})
-        rows = tables.SCHEDULES.sorted((row for row in rows if who.sees(row["topic"])), asked)
-        return {"page_of": "schedules", "title": "Schedules", "rows": rows, "errors": gathered.errors, "table": rows}
+        arguments = {"limit": str(MOST_LISTED)} | ({"after": asked["after"]} if asked.get("after") else {})
+        gathered = await queries.ask_nodes(await queries.all_penstock_nodes(), f"/{kind}", arguments)
+        rows = rows_of({node: objects(one.get(kind)) for node, one in gathered.answers.items()})
+        rows = table.sorted((row for row in rows if "topic" not in row or who.sees(row["topic"])), asked)
+        has_more = any(text(one.get("after")) for one in gathered.answers.values())
+        return {
+            "page_of": page, "title": page.capitalize(), "rows": rows, "errors": gathered.errors, "table": rows,
+            "most": MOST_LISTED if has_more else 0,
+        }  # fmt: skip
 
     async def lookup(self, request: Request) -> Fields:
         queries, lookupds, who = self.site.queries, self.site.settings.lookupds, who_asks(request)

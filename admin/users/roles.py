@@ -61,7 +61,7 @@ _ROUTES = (  # the rights, and the routes that need them
     (_any_topic(Verb.STATS), "GET /schedules, GET /runbooks/{folder}/{page}"),
     (_path(Verb.STATS), "GET /topics/{topic}, GET /topics/{topic}/{channel}, GET /configuration/{topic}, GET /history/{topic}"),
     (_path(Verb.STATS), "GET /series/{topic}, GET /series/{topic}/{channel}"),
-    (_all(Verb.STATS), "GET /history, GET /counter, GET /health, GET /metrics"),
+    (_all(Verb.STATS), "GET /batches, GET /history, GET /counter, GET /health, GET /metrics"),
     (_path(Verb.BROWSE), "GET /messages/{topic}/{channel}"),  # without bodies for users without READ
     (_path(Verb.READ), "GET /body/{topic}/{channel}, GET /republish/{topic}/{channel}"),
     (_any_topic(Verb.BROWSE), "GET /tube"),

@@ -24,7 +24,8 @@ HALF = "\ud800<script>"
 PAGES = (
     "/messages/t/c?state=in_flight", "/messages/t/c?search=x&since=1h", "/republish/t/c?node=NODE&offset=1",
     "/", "/?sort=depth", "/?sort=rate_in", "/topics/t", "/topics/t/c", "/messages/t/c?node=NODE", "/nodes", "/nodes/NODE",
-    "/cluster", "/storage?node=NODE", "/readers", "/tubes", "/schedules", "/tube?name=t&node=NODE", "/lookup", "/audit",
+    "/cluster", "/storage?node=NODE", "/readers", "/tubes", "/schedules", "/batches", "/tube?name=t&node=NODE", "/lookup",
+    "/audit",
     "/counter", "/series/t/c", "/series/t",
 )  # fmt: skip
 
@@ -59,6 +60,7 @@ def lie(value: Any) -> dict[str, Any]:
         | {"files": [{"number": value, "bytes": value}], "topics": [{"topic": value, "live_bytes": value}]},
         "/cursors": {"cursors": [{"topic": value, "name": value, "lag": value, "updated": value}, value]},
         "/schedules": {"schedules": [dict.fromkeys(("topic", "name", "every", "next", "last", "missed"), value), value]},
+        "/batches": {"batches": [dict.fromkeys(("batch", "state", "members", "buried", "created", "changed"), value), value]},
         "/topic/cursors": {"cursors": [value, {"name": value, "lag": value}]}, "/tubes": {"tubes": [tube, value]},
         "/tube/jobs": {"total": value, "jobs": [one, value], "pause_left": value, "next": value, "tube": tube},
         "/channel/messages": {
@@ -127,6 +129,7 @@ async def test_a_node_that_answers_more_than_was_asked_makes_no_page_longer(monk
         "/storage": {"files": [{"number": 1}] * 5000, "topics": [{"topic": "t"}] * 5000},
         "/cursors": {"cursors": [{"name": "n", "topic": "t"}] * 5000},
         "/schedules": {"schedules": [{"name": "n", "topic": "t"}] * 5000},
+        "/batches": {"batches": [{"batch": "b"}] * 5000, "after": "b"},
         "/topic/cursors": {"cursors": [{"name": "n"}] * 5000},
         "/topics/rows": {"topics": [{"topic_name": f"t{n}"} for n in range(5000)]},
         "/topics/figures": {"names": ["t"], "totals": {}}, "/pauses": {"pauses": [{"topic": f"t{n}"} for n in range(5000)]},
@@ -134,10 +137,11 @@ async def test_a_node_that_answers_more_than_was_asked_makes_no_page_longer(monk
     with node_with(many) as node:
         client, messages = visiting(node, max_upstream_response=1 << 26), f"/messages/t/c?node={node}"
         pages = ["/topics/t", "/topics/t/c", messages, f"/tube?name=t&node={node}", "/tubes", f"/storage?node={node}"]
-        found = {page: await client.get(page) for page in (*pages, "/readers", "/schedules", "/", "/nodes")}
+        found = {page: await client.get(page) for page in (*pages, "/readers", "/schedules", "/batches", "/", "/nodes")}
     assert {one.status_code for one in found.values()} == {200}
     assert "501 more channels are not shown" in found["/topics/t"].text
     assert "1000 more clients are not shown" in found["/topics/t/c"].text
+    assert "this page shows 1,000 of each" in found["/batches"].text
     assert len(found.pop(messages).text) < 3_000_000
     assert max(one.text.count("<tr") + one.text.count("<dt") for one in found.values()) <= 3100
 

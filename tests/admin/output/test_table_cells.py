@@ -27,6 +27,7 @@ ANSWERS: dict[str, Any] = {
     "/stats": ONE_TOPIC, "/storage": STORAGE, "/tubes": {"tubes": [{"tube_name": "t"}]},
     "/topics/rows": {"topics": [{"topic_name": "t", "channels": 1}]}, "/topics/figures": {"names": ["t"], "totals": {}},
     "/schedules": {"schedules": [{"topic": "t", "name": "n", "every": "10m0s", "next": 1, "last": 1}]},
+    "/batches": {"batches": [{"batch": "b", "state": "done", "members": 3, "buried": 1, "created": 1, "changed": 1}]},
     "/cursors": {"cursors": [{"topic": "t", "name": "n"}]}, "/topic/cursors": {"cursors": [{"name": "n"}]},
     "/identities": {"identities": [{"name": "ann", "bytes": 1}]},
     "/cluster": {
@@ -44,6 +45,7 @@ PAGES = [
     "/storage?node=NODE",
     "/readers",
     "/schedules",
+    "/batches",
     "/tubes",
 ]
 
