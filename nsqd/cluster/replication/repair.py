@@ -8,7 +8,7 @@ See docs/contributing/design/cluster-protocol.md#the-return-of-a-node.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import closing
 from functools import partial
 from itertools import groupby
@@ -22,7 +22,7 @@ from nsqd.storage.log.files import SegmentFile, segment_name
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.records import HEADER_SIZE, NotASegment, WrongVersion, decode, decode_header, seed_of
-from nsqd.storage.log.scan import resume
+from nsqd.storage.log.scan import wrong_ranges
 from shared.log import log
 
 WITHIN = 5.0  # s
@@ -138,7 +138,7 @@ class LogRepair:
         data = read_from(self._disk, segment[1], start, stop - start) if is_there else b""
         replaced = [
             replace_bytes(self._disk, replicas, offers, self._log_id, segment, begin, end, is_there)
-            for begin, end in _wrong_ranges(data, start, stop, segment[2])
+            for begin, end in wrong_ranges(data, start, stop, segment[2])
         ]
         return None if None in replaced else all(replaced)
 
@@ -219,21 +219,6 @@ def _fetch_whole_segments(
     return found
 
 
-def _wrong_ranges(data: bytes, start: int, stop: int, seed: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of a segment without valid records, from offset `start` to `stop`. `data`: the bytes that are there."""
-    at = 0
-    while at < len(data):
-        after = decode(data, at, seed, start)
-        if not after:
-            after = resume(data, at, seed, start)
-            if after == len(data):
-                break
-            yield start + at, start + after
-        at = after
-    if start + at < stop:
-        yield start + at, stop
-
-
 def replace_bytes(
     disk: Disk,
     replicas: NodeReplicas,
@@ -264,7 +249,7 @@ def replace_bytes(
             log.error("CLUSTER: cannot fetch corrupt bytes from %s: %s", offer.address, error)
             is_failed = True
             continue
-        if any(_wrong_ranges(data, start, start + len(data), seed)) or (end < stop and not missing):
+        if any(wrong_ranges(data, start, start + len(data), seed)) or (end < stop and not missing):
             continue
         if data:
             _overwrite(disk, name, start, data, offer)

@@ -15,9 +15,9 @@ from nsqd.storage.log.files import file_of
 from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.reading import missing_spots, replayed
-from nsqd.storage.log.records import HEADER_SIZE, decode
+from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.replay import Replay
-from nsqd.storage.log.scan import resume
+from nsqd.storage.log.scan import wrong_ranges
 from nsqd.storage.log.segments import Segment
 from nsqd.storage.sequence import Sequence
 
@@ -97,15 +97,9 @@ def _topic_findings(topic: TopicState, sequence: Sequence) -> TopicFindings:
 
 def _spots(disk: FrozenDisk, segment: Segment, end: int) -> list[tuple[str, int, int]]:
     """Return the corrupt ranges of a segment, up to the log position `end`."""
-    data = read_from(disk, segment.name, 0, min(disk.size(segment.name), HEADER_SIZE + end - segment.base))
-    spots, at, seed = [], HEADER_SIZE, segment.header.seed
-    while at < len(data):
-        stop = decode(data, at, seed)
-        if not stop:
-            stop = resume(data, at, seed)
-            spots.append((segment.name, at, stop))
-        at = stop
-    return spots
+    stop = min(disk.size(segment.name), HEADER_SIZE + end - segment.base)
+    data = read_from(disk, segment.name, HEADER_SIZE, max(0, stop - HEADER_SIZE))
+    return [(segment.name, *spot) for spot in wrong_ranges(data, HEADER_SIZE, stop, segment.header.seed)]
 
 
 def _cut_off(disk: FrozenDisk, segments: list[Segment], replay: Replay) -> list[tuple[str, int, int]]:
