@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from nsqd.cluster.ownership.candidate import Attempt, Candidate, Witnesses
+from nsqd.cluster.ownership.candidate import Candidate, Witnesses
 from nsqd.cluster.ownership.cases import Case, Cases, Quorum
 from nsqd.cluster.ownership.election_frames import (
     InSyncReplicas,
@@ -50,11 +50,6 @@ class Elections(Part):
         self._links: dict[int, Link] = {}  # at the latest tick
         # by node number: a connection, and over it the last IN_SYNC of each log, and when
         self._sent: dict[int, tuple[Link, dict[bytes, tuple[InSyncReplicas, int]]]] = {}
-
-    @property
-    def attempt(self) -> Attempt | None:
-        """Return the current election of this node, or the promotion that follows from it."""
-        return self.candidate.attempt
 
     # time
 
