@@ -71,12 +71,11 @@ class Replicas:
         directory: ReplicaDirectory,
         work: Work,
         clock: Callable[[], int],
-        may_write: Callable[[int, bytes], bool] | None = None,
+        may_write: Callable[[int, bytes], bool],
     ) -> None:
         """Find the replicas in `directory`, and open none yet.
 
-        `clock` returns monotonic ns; `may_write` returns whether the node with a number leads a log, None: it does if it has
-        proved the log's id.
+        `clock` returns monotonic ns; `may_write` returns whether the node with a number may write the replica of a log.
         """
         self.kept: dict[bytes, Kept] = {}
         self._directory = directory
@@ -129,11 +128,7 @@ class Replicas:
 
     def _is_leader(self, link: Link, log_id: bytes) -> bool:
         """Return True if the peer may write the replica of a log."""
-        if log_id in self.promoted:
-            return False
-        if self.may_write is None:
-            return log_id == link.node.log_id
-        return self.may_write(link.node.number, log_id)
+        return log_id not in self.promoted and self.may_write(link.node.number, log_id)
 
     def _send(self, link: Link, log_id: bytes, frame: bytes) -> None:
         """Send a frame about a log to its leader."""
