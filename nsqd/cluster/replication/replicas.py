@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from nsqd.cluster.replication import stream
-from nsqd.cluster.replication.common_point import common_end
+from nsqd.cluster.replication.common_point import common_end, packed
 from nsqd.cluster.replication.directory import ReplicaDirectory
 from nsqd.cluster.replication.follower import Work
 from nsqd.cluster.replication.manifest import ManifestError, replica_parts
@@ -146,13 +146,13 @@ class Replicas:
             kept.node = replica.manifest.node
         elif kind is FrameKind.RESUME:
             epochs = stream.unpack_epochs(content)
-            if self._part(kept, replica, epochs):
+            if _diverged(replica, epochs):
                 raise PeerError("the replica holds what the log does not have: it cannot be continued")
             kept.is_resumed = kept.must_report = True
             replica.resume([(unpack(epoch), start) for epoch, start in epochs])
         elif kind is FrameKind.RESYNC:
             base, epochs = stream.unpack_resync(content)
-            diverged = self._part(kept, replica, epochs)
+            diverged = _diverged(replica, epochs)
             if diverged:
                 replica = self._begin_again(kept, replica, diverged)
             kept.is_resumed = kept.must_report = True
@@ -183,7 +183,7 @@ class Replicas:
             self._begin_opening(kept)
             return
         replica, kept.is_asked, kept.reported = kept.replica, False, (-1, -1)
-        epochs = [(epoch.pack(), start) for epoch, start in replica.manifest.epochs]
+        epochs = packed(replica.manifest.epochs)
         segments = {file.base: file.generation for file in replica.manifest.files}
         self._send(kept.link, kept.log_id, stream.pack_have(stream.Have(replica.end, epochs, segments, kept.asked)))
 
@@ -217,13 +217,6 @@ class Replicas:
             log.error("REPLICA: DAMAGE in the replica of node %d: %s from %d to %d", kept.node, name, start, end)
         self._answer(kept)
         self._release(kept)
-
-    def _part(self, kept: Kept, replica: Replica, epochs: stream.Epochs) -> int:
-        """Return the number of bytes at the replica's end that the log lacks. `epochs`: those of the log."""
-        own = [(epoch.pack(), start) for epoch, start in replica.manifest.epochs]
-        if not replica.end:
-            return 0
-        return replica.end - common_end(epochs, 1 << 62, own, replica.end)
 
     def _begin_again(self, kept: Kept, replica: Replica, size: int) -> Replica:
         """Begin another replica, and keep this one as a diverged copy: the log lacks `size` bytes of it. Raises OSError."""
@@ -372,7 +365,7 @@ class Replicas:
         if kept.replica is None:
             self._begin_opening(kept)
             return
-        diverged = self._part(kept, kept.replica, epochs)
+        diverged = _diverged(kept.replica, epochs)
         kept.replica.close()
         del self.kept[kept.log_id]
         try:
@@ -482,6 +475,11 @@ class Replicas:
                 except OSError as error:
                     log.error("REPLICA: cannot sync the replica of node %d: %s", kept.node, error)
                 kept.replica.close()
+
+
+def _diverged(replica: Replica, epochs: stream.Epochs) -> int:
+    """Return the number of bytes at the replica's end that the log lacks. `epochs`: those of the log."""
+    return replica.end - common_end(epochs, 1 << 62, packed(replica.manifest.epochs), replica.end)
 
 
 def _timed(job: ReplicaSync, clock: Callable[[], int]) -> int:

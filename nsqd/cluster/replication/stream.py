@@ -23,6 +23,7 @@ docs/contributing/design/cluster-protocol.md#replicas.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any
@@ -44,7 +45,7 @@ _BYTES_HEAD = Struct(">IBQQ")  # the head of a frame, and a place
 _POSITION = Struct(">Q")
 _NUMBER = Struct(">I")
 
-Epochs = list[tuple[bytes, int]]  # each epoch, packed, with the position at which it begins; ascending
+Epochs = Sequence[tuple[bytes, int]]  # each epoch, packed, with the position at which it begins; ascending
 
 
 @dataclass(frozen=True, slots=True)
