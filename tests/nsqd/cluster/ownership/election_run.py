@@ -385,7 +385,8 @@ class ElectionRun:
             naming.named, naming.position = frozenset(whole | kept), copy.end
         for number, link in links.items():
             epoch = leader.serving[log_id]
-            leader.elections.in_sync(log_id, epoch, naming.position, naming.named, link, number in whole)
+            in_sync = InSyncReplicas(log_id, epoch, naming.position, naming.named, number in whole)
+            leader.elections.send_in_sync(link, in_sync)
 
     # what must hold
 

@@ -334,13 +334,13 @@ def test_a_follower_that_stood_still_counts_again_when_its_leader_says_so_again(
     follower.elections.tick(follower.now + 4 * SECOND)
     assert not follower.elections.cases.by_log[LOG].is_fresh
     link, naming = leader.cluster.links[1], leader.naming[LOG]
-    words = LOG, leader.serving[LOG], naming.position, naming.named, link, True
-    leader.elections.in_sync(*words)
+    words = link, InSyncReplicas(LOG, leader.serving[LOG], naming.position, naming.named, True)
+    leader.elections.send_in_sync(*words)
     size = len(link.output)
-    leader.elections.in_sync(*words)
+    leader.elections.send_in_sync(*words)
     assert len(link.output) == size  # it is no news
     leader.elections.cases.now += elections.REPEAT
-    leader.elections.in_sync(*words)
+    leader.elections.send_in_sync(*words)
     assert len(link.output) > size
     follower.cluster.links[0].receive(bytes(link.output), follower.now)
     assert follower.elections.cases.by_log[LOG].is_fresh
