@@ -450,16 +450,14 @@ class Replicas:
                 "node": kept.node,
                 "log_id": kept.log_id.hex(),
                 "connected": kept.link is not None,
-                "complete": kept.replica is not None and kept.replica.end > 0,  # also during a full resync
-                "written": kept.replica.end if kept.replica is not None else 0,
-                "durable": kept.replica.durable if kept.replica is not None else 0,
-                "epochs": [(epoch.pack().hex(), at) for epoch, at in kept.replica.manifest.epochs]
-                if kept.replica
-                else [],
-                "opening": kept.replica is None and not kept.failure,  # what it holds is not known yet
+                "complete": replica is not None and replica.end > 0,  # also during a full resync
+                "written": replica.end if replica else 0,
+                "durable": replica.durable if replica else 0,
+                "epochs": [(epoch.pack().hex(), at) for epoch, at in replica.manifest.epochs] if replica else [],
+                "opening": replica is None and not kept.failure,  # what it holds is not known yet
                 "failure": kept.failure,
             }
-            for kept in self.kept.values()
+            for kept, replica in ((one, one.replica) for one in self.kept.values())
         ]
 
     def close(self) -> None:
