@@ -66,16 +66,14 @@ class Arbiter:
         taken = request.salvaged_from
         if number == publisher and taken is not None:
             self._asked.add(log_id)
-        is_taken = taken is not None and taken <= had
 
         def decide(decision: Decision) -> None:
             then(SalvageReply(request.serial, log_id, decision, had))
 
-        if had < request.end and not is_taken:
-            decide(Decision.WAIT if self._must_wait_for(publisher, number, log_id) else self._take(number, request))
-            return
-        if is_taken and had < request.end:
-            assert taken is not None
+        if had < request.end:
+            if taken is None or taken > had:
+                decide(Decision.WAIT if self._must_wait_for(publisher, number, log_id) else self._take(number, request))
+                return
             if not request.is_copied:
                 self._pending[log_id] = Pending(number, request, self._clock() + PATIENCE)
                 decide(Decision.WAIT)
