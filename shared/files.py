@@ -51,6 +51,13 @@ def append_whole(path: str, lines: bytes, sync: bool = False) -> None:
         os.close(place)
 
 
+def make_directory(path: Path) -> None:
+    """Make a directory for its owner alone, durably, unless it exists. Raises OSError."""
+    if not path.is_dir():
+        path.mkdir(mode=0o700)
+        sync_directory(path.parent)
+
+
 def sync_directory(path: Path) -> None:
     """Make the names in a directory durable. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

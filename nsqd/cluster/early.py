@@ -44,7 +44,9 @@ class EarlyPort:
 
     def __init__(self, sock: socket.socket, visits: Visits, data_path: Path) -> None:
         self._socket, self._visits = sock, visits
-        self._replicas = Replicas(ReplicaDirectory(data_path), AtOnce(), time.monotonic_ns)
+        self._replicas = Replicas(
+            ReplicaDirectory(data_path), AtOnce(), time.monotonic_ns, lambda number, log_id: False
+        )
         self.led = EarlyLed(data_path)
         self._closed = [describe_closed(record) for record in read_facts(data_path).closed]
         self._answers = Answers(self._replicas, self._figures, lambda number: None, AtOnce())

@@ -74,8 +74,8 @@ def _left(run: ClusterRun, machine: Machine) -> list[str]:
     left = [f"{name} keeps {one}" for one in _needless(run, machine)]
     if node.replies:
         left.append(f"{len(node.replies)} replies wait at {name}")
-    if node.elections.attempt is not None:
-        left.append(f"{name} claims {node.elections.attempt.case.log_id.hex()[:6]}")
+    if node.elections.candidate.attempt is not None:
+        left.append(f"{name} claims {node.elections.candidate.attempt.case.log_id.hex()[:6]}")
     if node.facts_file.is_busy:
         left.append(f"{name} writes what it knows")
     if node.cluster.is_leaving:

@@ -161,7 +161,7 @@ class ClusterRun:
         self.lookups.judge_claim(node, elections)
         connected = frozenset(self.names[one] for one in (*node.cluster.links, node.number))
         self.jobs.books.failovers.append((log_id, self.now, self.names[node.number], connected))
-        self.books.counts[f"won {elections.attempt.stage.name.lower()}"] += 1
+        self.books.counts[f"won {elections.candidate.attempt.stage.name.lower()}"] += 1
 
     def note(self, text: str) -> None:
         self.lines.append(f"{(self.now - 1_800_000_000 * SECOND) // MS} ms: {text}")
@@ -561,7 +561,7 @@ class ClusterRun:
             return
         for machine in self.machines:
             node = machine.node
-            for log_id in self._orphans(machine) if node is not None and not node.elections.attempt else ():
+            for log_id in self._orphans(machine) if node is not None and not node.elections.candidate.attempt else ():
                 with suppress(KeyError, ValueError):  # it cannot be promoted yet
                     node.elections.promote(log_id)
 

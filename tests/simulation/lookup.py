@@ -75,10 +75,10 @@ class Lookups:
         ago = now - max(contact_times) if contact_times else None
         delay = self._random.choice((1, 100, 700)) * MS if contact_times else ANSWERS_WITHIN
 
-        attempt = node.elections.attempt
+        attempt = node.elections.candidate.attempt
 
         def answer() -> None:
-            is_awaited = attempt is not None and attempt is node.elections.attempt and attempt.awaits_witness
+            is_awaited = attempt is not None and attempt is node.elections.candidate.attempt and attempt.awaits_witness
             if is_awaited and ago is not None and ago < node.elections.cases.failover_after:
                 self._postponed[node] = attempt
                 self._run.books.counts["claims postponed"] += 1
@@ -88,6 +88,6 @@ class Lookups:
 
     def judge_claim(self, node: ClusterNode, elections: Elections) -> None:
         """Assert that no nsqlookupd has reported contact with the leader to a node that has won an election."""
-        attempt = elections.attempt
+        attempt = elections.candidate.attempt
         is_postponed = attempt is self._postponed.get(node)
         assert not is_postponed, f"node {attempt.lost.node} has contact, and its log has a candidate"

@@ -288,7 +288,7 @@ class Machine:
         """The process is started: it serves its replicas, and asks for the end of its log."""
         self.open_at = self.run.now + REJOIN_WITHIN
         try:
-            self.early = Replicas(SimDirectory(self), AtOnce(), lambda: self.clock.now)
+            self.early = Replicas(SimDirectory(self), AtOnce(), lambda: self.clock.now, lambda number, log_id: False)
             self.early.open_all()
         except PowerCut:
             self.crash(True)

@@ -163,10 +163,9 @@ def a_promise_fences(vote: Any, self: Leaders, log_id: bytes, voted: Vote) -> No
 
 
 @instead_of(opening, "note_won")
-def files_are_renamed_while_they_are_a_replica(note_won: Any, disk: Disk, manifest: Manifest, number: int) -> Manifest:
-    noted = note_won(disk, manifest, number)
+def files_are_renamed_while_they_are_a_replica(note_won: Any, disk: Disk, manifest: Manifest, number: int) -> None:
+    note_won(disk, manifest, number)
     name_files(disk)
-    return noted
 
 
 @instead_of(Attachment, "_attach_topic")
@@ -263,7 +262,7 @@ BUGS: list[Bug] = [
     )),
     a_new_log_lacks_the_channels, setting("the_tail_is_left_out", (succession, "tail_segments", lambda *given: [])),
     an_epoch_is_announced_before_it_is_durable,
-    setting("the_number_that_was_won_is_forgotten", (opening, "note_won", lambda disk, manifest, number: manifest)),
+    setting("the_number_that_was_won_is_forgotten", (opening, "note_won", lambda disk, manifest, number: None)),
     files_are_renamed_while_they_are_a_replica,
     setting("a_new_leader_ignores_the_fence", (Promotions, "lose", lambda self, log_id: None)),
     setting("a_leader_ignores_the_fence", (Elections, "_fence", lambda self, log_id, epoch: None)),

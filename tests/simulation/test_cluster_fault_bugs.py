@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from nsqd.cluster.membership.members import Membership
-from nsqd.cluster.replication import repair as mending
-from nsqd.cluster.replication.repair import LogRepair
+from nsqd.cluster.replication.repair import LogRepair, OfferedReplicas
 from nsqd.cluster.wire.node_identity import Standing
 from nsqd.storage.log.cache import Cache
 from nsqd.storage.log.copies import Copies
@@ -75,7 +74,7 @@ def a_sync_leaves_the_newest_file_out(sync_job: Any, self: Writer) -> SyncJob | 
 BUGS: list[tuple[type[ClusterRun], Bug]] = [
     (FlippedRun, setting("damaged_messages_do_not_wait", (LogRepair, "is_awaited", lambda self, file, start: False))),
     (FlippedRun, damaged_bytes_are_sent),
-    (DamagedRun, setting("missing_segments_are_not_restored", (mending, "_fetch_segments", lambda *_: []))),
+    (DamagedRun, setting("missing_segments_are_not_restored", (OfferedReplicas, "_next_segments", lambda *_: []))),
     (SlowRun, a_reply_waits_for_the_slowest_follower), (ClusterRun, a_read_sometimes_wakes_no_client),
     (UnlimitedRun, a_promise_is_not_durable), (ExodusRun, a_forgotten_log_is_taken_back),
     (OutageRun, setting("the_timer_syncs_nothing", (Syncer, "timer", lambda self, due=True: None))),

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from nsqd.cluster.wire.fields import is_int, unpack_message
+from nsqd.cluster.wire.fields import checked_list, is_int, unpack_message
 from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.node_identity import MOST_NUMBER
@@ -214,9 +214,7 @@ def unpack_configs(content: bytes) -> list[VersionedConfig] | None:
     found = unpack_message(content, MOST_IN_FRAME, most_keys=MOST_SETTINGS)
     if found is None:
         return None
-    if not isinstance(found, list):
-        raise PeerError("CONFIGS is not a list")
     try:
-        return [from_fields(fields) for fields in found]
+        return [from_fields(fields) for fields in checked_list(found)]
     except ValueError as error:
         raise PeerError(str(error)) from None

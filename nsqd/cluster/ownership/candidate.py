@@ -315,7 +315,7 @@ class Candidate:
         found = set(answers.values())
         if case.log_id in self._leaders.closed:
             return "the log is closed"
-        if self._cases.is_there(case.log_id, self._cases.now):
+        if self._cases.is_there(case.log_id):
             return "the leader is back"
         if case.replica is None or not case.replica.is_complete:
             return "the replica is not complete"

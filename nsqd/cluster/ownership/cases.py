@@ -133,10 +133,9 @@ class Cases:
 
     def watch(self, case: Case, now: int) -> bool:
         """Note whether the leader of a log is lost. Returns True if it was, and is back."""
-        lost = self._lost_since(case.log_id, now)
-        if lost is not None:
+        if not self.is_there(case.log_id):
             if case.lost_since is None:
-                case.lost_since = lost
+                case.lost_since = now
             return False
         if case.lost_since is not None:
             case.lost_since = None
@@ -175,23 +174,17 @@ class Cases:
             and replica.end >= in_sync.position
         )
 
-    def is_there(self, log_id: bytes, now: int) -> bool:
-        """Return True if this node is in contact with the leader of a log, or waits for a restart that it has announced."""
-        return self._lost_since(log_id, now) is None
-
-    def _lost_since(self, log_id: bytes, now: int) -> int | None:
-        """Return the time at which the leader of a log was lost, at most `now`. None if it is connected.
+    def is_there(self, log_id: bytes) -> bool:
+        """Return True if this node is in contact with the leader of a log, or waits for a restart that it has announced.
 
         A connected leader that has reported its logs without this one has lost the log: its disk was replaced.
         """
-        leader = self.leaders.epochs[log_id]
-        membership, number = self.cluster.membership, leader.node
+        membership, number = self.cluster.membership, self.leaders.epochs[log_id].node
         if number == self.cluster.own.number:
-            return None if self.leaders.holds(log_id) else now
+            return self.leaders.holds(log_id)
         if log_id in membership.forgotten and membership.forgotten[log_id].node.number == number:
-            return now
-        is_lost = not membership.is_member(number) or number in membership.suspected or self.is_without(log_id)
-        return now if is_lost else None
+            return False
+        return membership.is_member(number) and number not in membership.suspected and not self.is_without(log_id)
 
     def is_without(self, log_id: bytes) -> bool:
         """Return True if the leader of a log is connected but does not lead it: it has stepped down, or has lost the log."""

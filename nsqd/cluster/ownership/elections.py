@@ -12,10 +12,10 @@ See docs/contributing/design/cluster-protocol.md#elections.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
-from nsqd.cluster.ownership.candidate import Attempt, Candidate, Witnesses
+from nsqd.cluster.ownership.candidate import Candidate, Witnesses
 from nsqd.cluster.ownership.cases import Case, Cases, Quorum
 from nsqd.cluster.ownership.election_frames import (
     InSyncReplicas,
@@ -50,11 +50,6 @@ class Elections(Part):
         self._links: dict[int, Link] = {}  # at the latest tick
         # by node number: a connection, and over it the last IN_SYNC of each log, and when
         self._sent: dict[int, tuple[Link, dict[bytes, tuple[InSyncReplicas, int]]]] = {}
-
-    @property
-    def attempt(self) -> Attempt | None:
-        """Return the current election of this node, or the promotion that follows from it."""
-        return self.candidate.attempt
 
     # time
 
@@ -94,14 +89,9 @@ class Elections(Part):
 
     # in-sync followers
 
-    def in_sync(
-        self, log_id: bytes, epoch: Epoch, position: int, named: Iterable[int], link: Link, is_whole: bool
-    ) -> None:
-        """Send a node the in-sync followers of a log that this node leads, if they changed. Call it several times a second.
-
-        `position`: the log's end when they began to count; `is_whole`: the node has everything, and keeps up.
-        """
-        number, in_sync = link.node.number, InSyncReplicas(log_id, epoch, position, frozenset(named), is_whole)
+    def send_in_sync(self, link: Link, in_sync: InSyncReplicas) -> None:
+        """Send a node the in-sync followers of a log that this node leads, if they changed. Call it several times a second."""
+        number, log_id = link.node.number, in_sync.log_id
         known, logs = self._sent.get(number, (None, {}))
         if known is not link:
             self._sent[number] = link, (logs := {})

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.ownership.cases import ReplicaState
+from nsqd.cluster.ownership.election_frames import InSyncReplicas
 from nsqd.cluster.ownership.elections import Elections
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.leader import LeaderSide
@@ -89,4 +90,5 @@ class InSyncReports(Part):
             for number, link in self._cluster.links.items():
                 follower = leader_side.followers.get(number)
                 is_whole = follower is not None and follower.link is link and follower.is_caught_up
-                self._elections.in_sync(source.log_id, source.epoch, position, counting, link, is_whole)
+                in_sync = InSyncReplicas(source.log_id, source.epoch, position, counting, is_whole)
+                self._elections.send_in_sync(link, in_sync)

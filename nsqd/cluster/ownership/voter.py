@@ -42,7 +42,7 @@ class Voter:
         if case.epoch > request.lost:
             self._cluster.send_leader(link, request.log_id)
             return
-        if self._cases.is_there(request.log_id, now):
+        if self._cases.is_there(request.log_id):
             self._send_vote(link, case, request, Answer.IN_CONTACT, now)
             return
         attempt, number = self._candidate.attempt, link.node.number
@@ -56,7 +56,7 @@ class Voter:
         """Return the answer to a request of a node. With GRANTED, the vote is still to be written."""
         if case.epoch > request.lost or request.number <= case.epoch.number or case.log_id in self._leaders.closed:
             return Answer.LED
-        if self._cases.is_there(case.log_id, now):
+        if self._cases.is_there(case.log_id):
             return Answer.IN_CONTACT
         if self._gave_up(case) and (answer := self._answer_for_own(number, case, request)) is not Answer.GRANTED:
             return answer

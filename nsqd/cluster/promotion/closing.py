@@ -18,6 +18,7 @@ from nsqd.cluster.ownership.closed_logs import ClosedLogs
 from nsqd.cluster.promotion.diverged.arbiter import is_copied
 from nsqd.cluster.promotion.promoted_log import CLOSED, LOST, SERVING, PromotedLog
 from nsqd.cluster.promotion.promotions import Promotions
+from nsqd.cluster.replication.common_point import packed
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.directory import OldLogDirectory
 from nsqd.cluster.replication.follower import Work
@@ -119,8 +120,7 @@ class Closing(Part):
             self._cluster.drop_log(log_id)
 
     def _discard(self, log_id: bytes) -> None:
-        epochs = self._cluster.leaders.closed[log_id].epochs
-        self._copying.replicas.discard(log_id, [(epoch.pack(), start) for epoch, start in epochs])
+        self._copying.replicas.discard(log_id, packed(self._cluster.leaders.closed[log_id].epochs))
 
     # old logs
 

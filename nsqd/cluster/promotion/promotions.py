@@ -136,14 +136,10 @@ class Promotions(Part):
     # closing
 
     def end(self, log_id: bytes) -> None:
-        """Stop serving a closed log. Its files stay until `log_removable`."""
-        led = self.logs.get(log_id)
-        if led is None or led.state in (LOST, CLOSED):
-            return
-        is_busy = led.state in (READING, FILLING)  # `_opened` or `_filled` continues
-        led.state = LOST if is_busy else CLOSED
-        if not is_busy:
-            self._end(led)
+        """Stop serving a log that is closed now. Its files stay until `log_removable`."""
+        led = self.logs[log_id]
+        led.state = CLOSED
+        self._end(led)
 
     def log_removable(self, log_id: bytes) -> None:
         """Remove the files of a log that this node has closed, as soon as nothing uses them."""

@@ -21,7 +21,7 @@ from struct import Struct
 
 import msgpack
 
-from nsqd.cluster.wire.fields import MOST_BYTES, checked_int, unpack_fields, unpack_message
+from nsqd.cluster.wire.fields import checked_int, unpack_fields
 from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
 from nsqd.core.work_queue.loan import Loan
 
@@ -58,10 +58,7 @@ def pack_loan(loan: Loan) -> Iterator[bytes]:
 
 def unpack_loan(content: bytes, before: bytes) -> Loan:
     """Return the loan in a LOAN frame. `before`: the parts of its body in BODY frames. Raises PeerError."""
-    fields = unpack_message(content, LOAN_FIELDS, MOST_BYTES)
-    if not isinstance(fields, list) or len(fields) != LOAN_FIELDS:
-        raise PeerError(f"a LOAN does not have {LOAN_FIELDS} fields")
-    number, queue, message_id, *counts, body, lent, ends = fields
+    number, queue, message_id, *counts, body, lent, ends = unpack_fields(content, LOAN_FIELDS, LOAN_FIELDS)
     times = checked_int(lent, _U64), checked_int(ends, _U64)
     if type(body) is not bytes:
         raise PeerError("the body of a loan is not bytes")

@@ -10,16 +10,9 @@ from functools import partial
 from typing import Any
 
 from nsqd.cluster.replication.follower import Work
-from nsqd.cluster.replication.offers import (
-    MOST_FETCHED,
-    Fetched,
-    find_offers,
-    pack_fetched,
-    pack_offers,
-    unpack_ask,
-    unpack_fetch,
-)
+from nsqd.cluster.replication.offers import MOST_FETCHED, Fetched, find_offers, pack_fetched, pack_offers, unpack_fetch
 from nsqd.cluster.replication.replicas import Replicas
+from nsqd.cluster.replication.stream import unpack_log_id
 from nsqd.cluster.wire.frames import FrameKind, PeerError
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.node_identity import NO_LOG
@@ -47,7 +40,7 @@ class Answers(Part):
             link.is_answering = True
             self._work.run(partial(self._read, *unpack_fetch(content)), partial(_send_fetched, link))
         elif kind is FrameKind.ASK_OFFERS:
-            link.send(self._offers(link, unpack_ask(content)))
+            link.send(self._offers(link, unpack_log_id(kind, content)))
         else:
             raise PeerError(f"{kind.name} is not a request")
 

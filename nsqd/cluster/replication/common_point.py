@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from nsqd.cluster.replication.stream import Have
+from nsqd.cluster.replication.stream import Epochs, Have
+from nsqd.core.message.epoch import Epoch
 from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.records import HEADER_SIZE
 
-Epochs = Sequence[tuple[bytes, int]]  # each epoch, packed, with the position at which it begins; ascending
+
+def packed(epochs: Iterable[tuple[Epoch, int]]) -> Epochs:
+    """Return the epochs of a copy as `common_end` compares them."""
+    return [(epoch.pack(), start) for epoch, start in epochs]
 
 
 def common_end(first: Epochs, first_end: int, second: Epochs, second_end: int) -> int:

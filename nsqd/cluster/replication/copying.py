@@ -14,7 +14,7 @@ import trio
 from nsqd.cluster.membership.leader_frames import NO_REPLICA, LogExtent
 from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.replication.replicas import Replicas
-from nsqd.cluster.replication.stream import unpack_log
+from nsqd.cluster.replication.stream import unpack_log_id
 from nsqd.cluster.wire.frames import FrameKind
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.part import Part
@@ -40,7 +40,7 @@ class Copying(Part):
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         if kind is FrameKind.LOG:
-            link.log_received = unpack_log(content)
+            link.log_received = unpack_log_id(kind, content)
         elif kind not in TO_LEADER:
             self.replicas.receive(link, kind, content, now)
         elif (leader_side := self.leader_sides.get(link.log_received or self.own)) is not None:

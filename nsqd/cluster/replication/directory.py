@@ -14,7 +14,7 @@ from pathlib import Path
 from nsqd.cluster.replication.manifest import ManifestError, read_manifest
 from nsqd.cluster.replication.replica_to_log import name_replica_files
 from nsqd.storage.log.disk import RESERVE_NAME, Disk, RealDisk
-from shared.files import sync_directory
+from shared.files import make_directory, sync_directory
 from shared.log import log
 
 NAME = "replicas"  # in the data directory
@@ -49,9 +49,7 @@ class ReplicaDirectory:
 
     def open(self, log_id: bytes) -> Disk:
         """Return the directory of a log's replica, which is made if it does not exist."""
-        if not self.path.is_dir():
-            self.path.mkdir(mode=0o700)
-            sync_directory(self.path.parent)
+        make_directory(self.path)
         return RealDisk(self.path / log_id.hex())
 
     def keep_diverged(self, log_id: bytes) -> str:
@@ -84,9 +82,7 @@ class PromotedDirectory:
         """Make the directory of a replica that of a promoted log, in one step and durably."""
         target = self.place(log_id)
         for path in (self.path, target.parent):
-            if not path.is_dir():
-                path.mkdir(mode=0o700)
-                sync_directory(path.parent)
+            make_directory(path)
         (self._replicas / log_id.hex()).rename(target)
         sync_directory(target.parent)
         sync_directory(self._replicas)

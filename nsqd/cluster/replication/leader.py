@@ -369,20 +369,7 @@ class LeaderSide:
             raise FileNotFoundError("the segment was rewritten meanwhile")
         end = source.file_end(follower.base, following)
         if follower.at < end:
-            self._hold(follower)
-            if following is None and end - follower.at <= LAST:
-                found = source.read(file, follower.at, end, LAST)
-                if not found[1]:
-                    self._send_bytes(follower, file, found)
-                    return True
-            if self._rate and source.end - self._sent(follower) > MOST_BEHIND:
-                if self._allowed <= 0:
-                    return False  # the next tick continues
-                self._allowed -= CHUNK
-            follower.is_reading = True
-            read = partial(source.read_repaired, follower.base, file, follower.at, end, CHUNK)
-            self._work.run(read, partial(self._read, follower, file, follower.at))
-            return False
+            return self._send_from(follower, file, end, following is None)
         if following is not None:
             if not follower.is_resyncing and end != HEADER_SIZE + following - follower.base:
                 raise FileNotFoundError("a segment was removed before it was reached")
@@ -397,6 +384,26 @@ class LeaderSide:
         self._send(link, stream.pack_sync(True))  # replies may wait for what was sent from the files
         self._count()
         log.info("CLUSTER: node %d has been sent all of %s", follower.number, self._whose)
+        return False
+
+    def _send_from(self, follower: Follower, file: SegmentFile, end: int, is_newest: bool) -> bool:
+        """Send the bytes of a file up to the offset `end` if they are few and the newest, or have the next ones read.
+
+        Returns True if they were sent. Raises OSError.
+        """
+        self._hold(follower)
+        if is_newest and end - follower.at <= LAST:
+            found = self.source.read(file, follower.at, end, LAST)
+            if not found[1]:
+                self._send_bytes(follower, file, found)
+                return True
+        if self._rate and self.source.end - self._sent(follower) > MOST_BEHIND:
+            if self._allowed <= 0:
+                return False  # the next tick continues
+            self._allowed -= CHUNK
+        follower.is_reading = True
+        read = partial(self.source.read_repaired, follower.base, file, follower.at, end, CHUNK)
+        self._work.run(read, partial(self._read, follower, file, follower.at))
         return False
 
     def _hold(self, follower: Follower) -> None:

@@ -105,13 +105,6 @@ def pack_ask(log_id: bytes) -> bytes:
     return encode(FrameKind.ASK_OFFERS, log_id)
 
 
-def unpack_ask(content: bytes) -> bytes:
-    """Return the log id. Raises PeerError."""
-    if len(content) != LOG_ID_SIZE:
-        raise PeerError("ASK_OFFERS has no log id")
-    return content
-
-
 def pack_offers(lease: int | None, offers: list[Offer] | None) -> bytes:
     """Return the frame of the answer; None: not known at present."""
     packed = None if offers is None else [[one.end, one.epochs, one.leader] for one in offers]

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from nsqd.cluster.replication.asking import NodeReplicas
-from nsqd.cluster.replication.common_point import Epochs, common_end
+from nsqd.cluster.replication.common_point import common_end, packed
 from nsqd.cluster.replication.offers import Fetched, Offer, TransferError
 from nsqd.cluster.replication.repair import replace_damage
+from nsqd.cluster.replication.stream import Epochs
 from nsqd.core.message.epoch import MOST_NUMBER
 from nsqd.core.message.ids import ClockError, first_of_new_log
 from nsqd.storage.log.disk import Disk
@@ -108,7 +109,7 @@ def repair_promoted(disk: Disk, reading: LogReading, replicas: NodeReplicas) -> 
     identity = reading.identity
     if identity is None or not reading.log_records.damage.spots:
         return False
-    own, end = [(epoch.pack(), start) for epoch, start in reading.replay.epochs], reading.log_records.end
+    own, end = packed(reading.replay.epochs), reading.log_records.end
     offers = replicas.ask(identity.log_id, reading.replay.followers)
     common = {offer: common_end(own, end, offer.epochs, offer.end) for offer in offers}
     return replace_damage(disk, reading.log_records, replicas, common)[0] > 0
@@ -155,8 +156,7 @@ class Rejoin:
             self.least_id = self._first_id(self._replicas.leases())
         if identity is None:
             return False
-        own = [(epoch.pack(), start) for epoch, start in reading.replay.epochs]
-        end = reading.log_records.end
+        own, end = packed(reading.replay.epochs), reading.log_records.end
         offers = self._replicas.ask(identity.log_id, reading.replay.followers)
         learned = self._leaders.get(identity.log_id, NO_EPOCH)
         known_epochs = [*reading.epochs, *(epoch for epoch, _ in reading.replay.epochs), learned]

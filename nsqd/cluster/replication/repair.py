@@ -8,8 +8,9 @@ See docs/contributing/design/cluster-protocol.md#the-return-of-a-node.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import TypeVar
@@ -22,7 +23,7 @@ from nsqd.storage.log.files import SegmentFile, segment_name
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.records import HEADER_SIZE, NotASegment, WrongVersion, decode, decode_header, seed_of
-from nsqd.storage.log.scan import resume
+from nsqd.storage.log.scan import wrong_ranges
 from shared.log import log
 
 WITHIN = 5.0  # s
@@ -30,7 +31,7 @@ TRY_AGAIN = 60_000_000_000  # ns after which bytes are looked for again that no 
 MOST_FAILURES = 1000  # that are remembered
 PATIENCE = 600_000_000_000  # ns for which a message that is corrupt here waits for a replica that cannot be reached
 T = TypeVar("T")
-Ask = Callable[[NodeReplicas, list[Offer]], T | bool | None]  # of replicas, with what they offer
+Ask = Callable[["OfferedReplicas"], T | bool | None]
 
 
 class LogRepair:
@@ -69,13 +70,13 @@ class LogRepair:
         if file.generation:
             return False  # replicas may have such a segment as it was before
         segment = base, file.name, file.seed
-        return bool(self._ask((file.name, start), partial(self._replace, segment, start, stop)))
+        return bool(self._ask((file.name, start), lambda offered: offered.replace_wrong(segment, start, stop)))
 
     def fetch(self, base: int, file: SegmentFile, start: int) -> tuple[bytes, int] | None:
         if not file.generation:
             return None
         seeds = file.seed, seed_of(self._log_id, base, 0, self._epoch_at(base))
-        fetched = self._ask((file.name, start), partial(self._fetch, base, seeds))
+        fetched = self._ask((file.name, start), lambda offered: offered.fetch_records(base, seeds))
         return fetched if isinstance(fetched, tuple) else None
 
     def _ask(self, place: tuple[str, int], ask: Ask[T]) -> T | bool | None:
@@ -123,39 +124,146 @@ class LogRepair:
         try:
             replicas = self._find()
             offers = replicas.ask(self._log_id, Followers())
-            result = ask(replicas, offers)
+            result = ask(OfferedReplicas(self._disk, self._log_id, replicas, offers))
             may_be_more = self._may_be_more(len({one.address for one in offers}))
             found.append(None if result is False and may_be_more else result)
         except (OSError, ValueError) as error:
             log.error("CLUSTER: cannot replace corrupt bytes of %s: %s", name, error)
             found.append(None)
 
-    def _replace(
-        self, segment: tuple[int, str, int], start: int, stop: int, replicas: NodeReplicas, offers: list[Offer]
-    ) -> bool | None:
-        """Replace the wrong bytes of a segment. Returns False and None as replace_bytes does."""
-        is_there = segment[1] in self._disk.names()
-        data = read_from(self._disk, segment[1], start, stop - start) if is_there else b""
-        replaced = [
-            replace_bytes(self._disk, replicas, offers, self._log_id, segment, begin, end, is_there)
-            for begin, end in _wrong_ranges(data, start, stop, segment[2])
-        ]
+
+@dataclass(frozen=True, slots=True)
+class OfferedReplicas:
+    """The replicas of a log that other nodes offer, and the disk with the log, whose bytes they replace.
+
+    Methods return False if no replica has the bytes, None if a replica that may have them does not send them. What they write
+    is durable. They raise OSError.
+    """
+
+    disk: Disk
+    log_id: bytes
+    replicas: NodeReplicas
+    offers: Sequence[Offer]
+
+    def _first(self, fetch: Callable[[Offer], T | None], part: str = "corrupt bytes") -> T | bool | None:
+        """Return the first result of `fetch`, which may raise TransferError. `part` is for the log."""
+        is_failed = False
+        for offer in self.offers:
+            try:
+                found = fetch(offer)
+            except TransferError as error:
+                log.error("CLUSTER: cannot fetch %s from %s: %s", part, offer.address, error)
+                is_failed = True
+                continue
+            if found is not None:
+                return found
+        return None if is_failed else False
+
+    def replace_wrong(self, segment: tuple[int, str, int], start: int, stop: int) -> bool | None:
+        """Replace the wrong bytes of a segment (base, name, seed) from offset `start` to `stop`, or write it if it is gone."""
+        is_there = segment[1] in self.disk.names()
+        data = read_from(self.disk, segment[1], start, stop - start) if is_there else b""
+        wrong = wrong_ranges(data, start, stop, segment[2])
+        replaced = [self.replace(segment, begin, end, is_there) for begin, end in wrong]
         return None if None in replaced else all(replaced)
 
-    def _fetch(
-        self, base: int, seeds: Container[int], replicas: NodeReplicas, offers: list[Offer]
-    ) -> tuple[bytes, int] | bool | None:
+    def replace(self, segment: tuple[int, str, int], start: int, stop: int, is_there: bool = True) -> bool | None:
+        """Replace the bytes of a segment (base, name, seed) from offset `start` to `stop`.
+
+        If the file is not there, the segment is written again up to `stop`; and if the range ends after the end of the segment,
+        so are the next ones.
+        """
+        base, name, seed = segment
+        place = base - HEADER_SIZE
+
+        def replace_by(offer: Offer) -> bool | None:
+            if place + stop > offer.end:
+                return None
+            data = self._range(offer, base, start, stop) if is_there else b""
+            end = start + len(data) if is_there else HEADER_SIZE
+            missing = self._next_segments(offer, place + end, place + stop) if end < stop else []
+            if any(wrong_ranges(data, start, start + len(data), seed)) or (end < stop and not missing):
+                return None
+            if data:
+                _overwrite(self.disk, name, start, data, offer)
+            if missing:
+                _restore_segments(self.disk, missing, offer)
+            return True
+
+        return self._first(replace_by)
+
+    def restore(self, first: int, end: int) -> bool | None:
+        """Write the segments between two positions again, as a replica has them, rewritten or not."""
+
+        def restore_by(offer: Offer) -> bool | None:
+            missing = self._whole_segments(offer, first, end)
+            if not missing:
+                return None
+            names = self.disk.names()  # others were written with a range before
+            _restore_segments(self.disk, [one for one in missing if one[0] not in names], offer)
+            return True
+
+        return self._first(restore_by, "a missing segment")
+
+    def fetch_records(self, base: int, seeds: Container[int]) -> tuple[bytes, int] | bool | None:
         """Return the records of a segment of a replica that have one of these initial CRC values, and that value."""
-        is_failed = False
-        for offer in offers:
-            try:
-                for _, data in _fetch_whole_segments(replicas, offer, self._log_id, base, base + 1):
-                    if (seed := decode_header(data).seed) in seeds:
-                        return data[HEADER_SIZE:], seed
-            except TransferError as error:
-                log.error("CLUSTER: cannot fetch corrupt bytes from %s: %s", offer.address, error)
-                is_failed = True
-        return None if is_failed else False
+
+        def fetch(offer: Offer) -> tuple[bytes, int] | None:
+            for _, data in self._whole_segments(offer, base, base + 1):
+                if (seed := decode_header(data).seed) in seeds:
+                    return data[HEADER_SIZE:], seed
+            return None
+
+        return self._first(fetch)
+
+    # bytes of one replica; each raises TransferError
+
+    def _range(self, offer: Offer, base: int, start: int, stop: int) -> bytes:
+        """Return the bytes of a segment from offset `start` to `stop`, as far as the replica has them."""
+        data = b""
+        for fetched in self.replicas.fetch(offer, self.log_id, base + start - HEADER_SIZE):
+            skipped = HEADER_SIZE - fetched.offset if start == HEADER_SIZE and not fetched.offset else 0
+            if fetched.base != base or fetched.offset + skipped != start + len(data):
+                break  # the replica has that segment otherwise, or no more of it
+            data += fetched.data[skipped:]
+            if len(data) >= stop - start:
+                break
+        return data[: stop - start]
+
+    def _next_segments(self, offer: Offer, position: int, stop: int) -> list[tuple[str, bytes]]:
+        """Return the segments between two positions, by file name; none if the replica does not have them all."""
+        found: list[tuple[str, bytes]] = []
+        for segment, data in self._segments(offer, position, stop):
+            data = data[: HEADER_SIZE + stop - position]
+            end = _end_of(data, self.log_id, segment) if segment == segment_name(position, 0) else 0
+            if not end:
+                return []
+            found.append((segment, data[:end]))
+            position += end - HEADER_SIZE
+            if position == stop:
+                return found
+        return []
+
+    def _whole_segments(self, offer: Offer, first: int, end: int) -> list[tuple[str, bytes]]:
+        """Return the segments that begin between two positions, by file name; none if one is not intact."""
+        found: list[tuple[str, bytes]] = []
+        for name, data in self._segments(offer, first, end):
+            if _end_of(data, self.log_id, name) != len(data):
+                return []
+            found.append((name, data))
+        return found
+
+    def _segments(self, offer: Offer, first: int, end: int) -> Iterator[tuple[str, bytes]]:
+        """Yield the segments that begin between two positions, by file name, as far as the replica has them.
+
+        The first one begins at `first`, unless that is 0: leaders remove old segments.
+        """
+        for name, parts in groupby(self.replicas.fetch(offer, self.log_id, first), lambda fetched: fetched.segment):
+            base = int(name.split(".")[0])
+            if base >= end or (first and base != first):
+                return
+            first = 0
+            yield name, b"".join(fetched.data for fetched in parts)
 
 
 def replace_damage(
@@ -174,104 +282,11 @@ def replace_damage(
         if generation:
             continue  # replicas have such a segment as it was before
         end = base + stop - HEADER_SIZE
-        offers, log_id = [offer for offer, common_end in common.items() if end <= common_end], identity.log_id
-        if name in seeds:
-            is_replaced = bool(replace_bytes(disk, replicas, offers, log_id, (base, name, seeds[name]), start, stop))
-        else:
-            is_replaced = restore_missing(disk, replicas, offers, log_id, base, end)
-        replaced, left = replaced + is_replaced, left + (not is_replaced)
+        offers = [offer for offer, common_end in common.items() if end <= common_end]
+        offered = OfferedReplicas(disk, identity.log_id, replicas, offers)
+        done = offered.replace((base, name, seeds[name]), start, stop) if name in seeds else offered.restore(base, end)
+        replaced, left = replaced + bool(done), left + (not done)
     return replaced, left
-
-
-def restore_missing(
-    disk: Disk, replicas: NodeReplicas, offers: Iterable[Offer], log_id: bytes, first: int, end: int
-) -> bool:
-    """Write the segments between two positions again, durably, as a replica has them, rewritten or not. Raises OSError."""
-    for offer in offers:
-        try:
-            missing = _fetch_whole_segments(replicas, offer, log_id, first, end)
-        except TransferError as error:
-            log.error("CLUSTER: cannot fetch a missing segment from %s: %s", offer.address, error)
-            continue
-        if missing:
-            names = disk.names()  # others were written with a range before
-            _restore_segments(disk, [one for one in missing if one[0] not in names], offer)
-            return True
-    return False
-
-
-def _fetch_whole_segments(
-    replicas: NodeReplicas, offer: Offer, log_id: bytes, first: int, end: int
-) -> list[tuple[str, bytes]]:
-    """Return the segments of a replica that begin between two positions, by file name; none if one is not intact.
-
-    Raises TransferError.
-    """
-    found: list[tuple[str, bytes]] = []
-    for name, parts in groupby(replicas.fetch(offer, log_id, first), lambda fetched: fetched.segment):
-        base, generation = map(int, name.split(".")[:2])
-        if base >= end or (not found and base != first and first):
-            break
-        data = b"".join(fetched.data for fetched in parts)
-        if _end_of(data, log_id, base, generation) != len(data):
-            return []
-        found.append((name, data))
-    return found
-
-
-def _wrong_ranges(data: bytes, start: int, stop: int, seed: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of a segment without valid records, from offset `start` to `stop`. `data`: the bytes that are there."""
-    at = 0
-    while at < len(data):
-        after = decode(data, at, seed, start)
-        if not after:
-            after = resume(data, at, seed, start)
-            if after == len(data):
-                break
-            yield start + at, start + after
-        at = after
-    if start + at < stop:
-        yield start + at, stop
-
-
-def replace_bytes(
-    disk: Disk,
-    replicas: NodeReplicas,
-    offers: Iterable[Offer],
-    log_id: bytes,
-    segment: tuple[int, str, int],
-    start: int,
-    stop: int,
-    is_there: bool = True,
-) -> bool | None:
-    """Replace the bytes of a segment (base, name, seed) from offset `start` to `stop`, durably. Raises OSError.
-
-    If the file is not there, the segment is written again up to `stop`; and if the range ends after the end of the segment, so
-    are the next ones. Returns False if no replica has valid records for that place, None if a replica that may have them does
-    not send them.
-    """
-    base, name, seed = segment
-    is_failed = False
-    for offer in offers:
-        if base + stop - HEADER_SIZE > offer.end:
-            continue
-        try:
-            data = _fetch_range(replicas, offer, log_id, base, start, stop) if is_there else b""
-            end = start + len(data) if is_there else HEADER_SIZE
-            place = base - HEADER_SIZE
-            missing = _fetch_segments(replicas, offer, log_id, place + end, place + stop) if end < stop else []
-        except TransferError as error:
-            log.error("CLUSTER: cannot fetch corrupt bytes from %s: %s", offer.address, error)
-            is_failed = True
-            continue
-        if any(_wrong_ranges(data, start, start + len(data), seed)) or (end < stop and not missing):
-            continue
-        if data:
-            _overwrite(disk, name, start, data, offer)
-        if missing:
-            _restore_segments(disk, missing, offer)
-        return True
-    return None if is_failed else False
 
 
 def _overwrite(disk: Disk, name: str, start: int, data: bytes, offer: Offer) -> None:
@@ -294,48 +309,15 @@ def _restore_segments(disk: Disk, missing: list[tuple[str, bytes]], offer: Offer
     disk.sync_directory()
 
 
-def _fetch_segments(
-    replicas: NodeReplicas, offer: Offer, log_id: bytes, position: int, stop: int
-) -> list[tuple[str, bytes]]:
-    """Return the segments of a replica between two positions, by file name; none if it does not have them all.
-
-    Raises TransferError.
-    """
-    found: list[tuple[str, bytes]] = []
-    for segment, parts in groupby(replicas.fetch(offer, log_id, position), lambda fetched: fetched.segment):
-        data = b"".join(fetched.data for fetched in parts)[: HEADER_SIZE + stop - position]
-        end = _end_of(data, log_id, position) if segment == segment_name(position, 0) else 0
-        if not end:
-            return []
-        found.append((segment, data[:end]))
-        position += end - HEADER_SIZE
-        if position == stop:
-            return found
-    return []
-
-
-def _end_of(data: bytes, log_id: bytes, base: int, generation: int = 0) -> int:
-    """Return the offset at which the records of a segment end; 0 if it is not that of the log, or has none."""
+def _end_of(data: bytes, log_id: bytes, name: str) -> int:
+    """Return the offset at which the records of a segment end; 0 if it is not that of the log with this name, or has none."""
     try:
         header = decode_header(data)
     except (NotASegment, WrongVersion):
         return 0
-    if (header.log_id, header.base, header.generation) != (log_id, base, generation):
+    if (header.log_id, segment_name(header.base, header.generation)) != (log_id, name):
         return 0
     end = HEADER_SIZE
     while after := decode(data, end, header.seed):
         end = after
     return end if end > HEADER_SIZE else 0
-
-
-def _fetch_range(replicas: NodeReplicas, offer: Offer, log_id: bytes, base: int, start: int, stop: int) -> bytes:
-    """Return the bytes of a segment from offset `start` to `stop` of a replica. Raises TransferError."""
-    data = b""
-    for fetched in replicas.fetch(offer, log_id, base + start - HEADER_SIZE):
-        skipped = HEADER_SIZE - fetched.offset if start == HEADER_SIZE and not fetched.offset else 0
-        if fetched.base != base or fetched.offset + skipped != start + len(data):
-            break  # the replica has that segment otherwise, or no more of it
-        data += fetched.data[skipped:]
-        if len(data) >= stop - start:
-            break
-    return data[: stop - start]

@@ -116,7 +116,8 @@ class Replica:
             end = stop
             if following is None or stop < following:
                 break
-        gone = [file for file in manifest.files if file not in kept]
+        whole = set(kept)
+        gone = [file for file in manifest.files if file not in whole]
         epochs = tuple((epoch, start) for epoch, start in manifest.epochs if start <= end)
         if gone or epochs != manifest.epochs or manifest.mark != end:
             self.manifest = replace(manifest, files=tuple(kept), mark=end, epochs=epochs)

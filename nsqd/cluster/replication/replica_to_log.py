@@ -77,11 +77,9 @@ def _is_complete(reader: LogRecords, place: int, interrupt: Callable[[], None]) 
     return False
 
 
-def note_won(disk: Disk, manifest: Manifest, number: int) -> Manifest:
+def note_won(disk: Disk, manifest: Manifest, number: int) -> None:
     """Note in a replica's manifest, durably, that this node is to lead the log in an epoch with this number. Raises OSError."""
-    noted = replace(manifest, won=number)
-    write_manifest(disk, noted)
-    return noted
+    write_manifest(disk, replace(manifest, won=number))
 
 
 def name_files(disk: Disk) -> Manifest | None:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from nsqd.cluster.replication import stream
-from nsqd.cluster.replication.common_point import common_end
+from nsqd.cluster.replication.common_point import common_end, packed
 from nsqd.cluster.replication.directory import ReplicaDirectory
 from nsqd.cluster.replication.follower import Work
 from nsqd.cluster.replication.manifest import ManifestError, replica_parts
@@ -71,12 +71,11 @@ class Replicas:
         directory: ReplicaDirectory,
         work: Work,
         clock: Callable[[], int],
-        may_write: Callable[[int, bytes], bool] | None = None,
+        may_write: Callable[[int, bytes], bool],
     ) -> None:
         """Find the replicas in `directory`, and open none yet.
 
-        `clock` returns monotonic ns; `may_write` returns whether the node with a number leads a log, None: it does if it has
-        proved the log's id.
+        `clock` returns monotonic ns; `may_write` returns whether the node with a number may write the replica of a log.
         """
         self.kept: dict[bytes, Kept] = {}
         self._directory = directory
@@ -129,11 +128,7 @@ class Replicas:
 
     def _is_leader(self, link: Link, log_id: bytes) -> bool:
         """Return True if the peer may write the replica of a log."""
-        if log_id in self.promoted:
-            return False
-        if self.may_write is None:
-            return log_id == link.node.log_id
-        return self.may_write(link.node.number, log_id)
+        return log_id not in self.promoted and self.may_write(link.node.number, log_id)
 
     def _send(self, link: Link, log_id: bytes, frame: bytes) -> None:
         """Send a frame about a log to its leader."""
@@ -151,13 +146,13 @@ class Replicas:
             kept.node = replica.manifest.node
         elif kind is FrameKind.RESUME:
             epochs = stream.unpack_epochs(content)
-            if self._part(kept, replica, epochs):
+            if _diverged(replica, epochs):
                 raise PeerError("the replica holds what the log does not have: it cannot be continued")
             kept.is_resumed = kept.must_report = True
             replica.resume([(unpack(epoch), start) for epoch, start in epochs])
         elif kind is FrameKind.RESYNC:
             base, epochs = stream.unpack_resync(content)
-            diverged = self._part(kept, replica, epochs)
+            diverged = _diverged(replica, epochs)
             if diverged:
                 replica = self._begin_again(kept, replica, diverged)
             kept.is_resumed = kept.must_report = True
@@ -188,7 +183,7 @@ class Replicas:
             self._begin_opening(kept)
             return
         replica, kept.is_asked, kept.reported = kept.replica, False, (-1, -1)
-        epochs = [(epoch.pack(), start) for epoch, start in replica.manifest.epochs]
+        epochs = packed(replica.manifest.epochs)
         segments = {file.base: file.generation for file in replica.manifest.files}
         self._send(kept.link, kept.log_id, stream.pack_have(stream.Have(replica.end, epochs, segments, kept.asked)))
 
@@ -222,13 +217,6 @@ class Replicas:
             log.error("REPLICA: DAMAGE in the replica of node %d: %s from %d to %d", kept.node, name, start, end)
         self._answer(kept)
         self._release(kept)
-
-    def _part(self, kept: Kept, replica: Replica, epochs: stream.Epochs) -> int:
-        """Return the number of bytes at the replica's end that the log lacks. `epochs`: those of the log."""
-        own = [(epoch.pack(), start) for epoch, start in replica.manifest.epochs]
-        if not replica.end:
-            return 0
-        return replica.end - common_end(epochs, 1 << 62, own, replica.end)
 
     def _begin_again(self, kept: Kept, replica: Replica, size: int) -> Replica:
         """Begin another replica, and keep this one as a diverged copy: the log lacks `size` bytes of it. Raises OSError."""
@@ -377,7 +365,7 @@ class Replicas:
         if kept.replica is None:
             self._begin_opening(kept)
             return
-        diverged = self._part(kept, kept.replica, epochs)
+        diverged = _diverged(kept.replica, epochs)
         kept.replica.close()
         del self.kept[kept.log_id]
         try:
@@ -462,16 +450,14 @@ class Replicas:
                 "node": kept.node,
                 "log_id": kept.log_id.hex(),
                 "connected": kept.link is not None,
-                "complete": kept.replica is not None and kept.replica.end > 0,  # also during a full resync
-                "written": kept.replica.end if kept.replica is not None else 0,
-                "durable": kept.replica.durable if kept.replica is not None else 0,
-                "epochs": [(epoch.pack().hex(), at) for epoch, at in kept.replica.manifest.epochs]
-                if kept.replica
-                else [],
-                "opening": kept.replica is None and not kept.failure,  # what it holds is not known yet
+                "complete": replica is not None and replica.end > 0,  # also during a full resync
+                "written": replica.end if replica else 0,
+                "durable": replica.durable if replica else 0,
+                "epochs": [(epoch.pack().hex(), at) for epoch, at in replica.manifest.epochs] if replica else [],
+                "opening": replica is None and not kept.failure,  # what it holds is not known yet
                 "failure": kept.failure,
             }
-            for kept in self.kept.values()
+            for kept, replica in ((one, one.replica) for one in self.kept.values())
         ]
 
     def close(self) -> None:
@@ -487,6 +473,11 @@ class Replicas:
                 except OSError as error:
                     log.error("REPLICA: cannot sync the replica of node %d: %s", kept.node, error)
                 kept.replica.close()
+
+
+def _diverged(replica: Replica, epochs: stream.Epochs) -> int:
+    """Return the number of bytes at the replica's end that the log lacks. `epochs`: those of the log."""
+    return replica.end - common_end(epochs, 1 << 62, packed(replica.manifest.epochs), replica.end)
 
 
 def _timed(job: ReplicaSync, clock: Callable[[], int]) -> int:

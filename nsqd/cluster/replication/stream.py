@@ -23,13 +23,14 @@ docs/contributing/design/cluster-protocol.md#replicas.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
 import msgpack
 
-from nsqd.cluster.wire.fields import checked_position, unpack_fields, unpack_struct
+from nsqd.cluster.wire.fields import checked_list, checked_position, unpack_fields, unpack_struct
 from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
 from nsqd.cluster.wire.node_identity import EPOCH_SIZE, LOG_ID_SIZE
 
@@ -44,7 +45,7 @@ _BYTES_HEAD = Struct(">IBQQ")  # the head of a frame, and a place
 _POSITION = Struct(">Q")
 _NUMBER = Struct(">I")
 
-Epochs = list[tuple[bytes, int]]  # each epoch, packed, with the position at which it begins; ascending
+Epochs = Sequence[tuple[bytes, int]]  # each epoch, packed, with the position at which it begins; ascending
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +58,10 @@ class Have:
     asked: int = 1  # number of the FOLLOW that it answers
 
 
-def unpack_log(content: bytes) -> bytes:
-    """Return the id of the log that the frames after it are about. Raises PeerError."""
+def unpack_log_id(kind: FrameKind, content: bytes) -> bytes:
+    """Return the id of a log, which is the content of LOG and ASK_OFFERS. Raises PeerError."""
     if len(content) != LOG_ID_SIZE:
-        raise PeerError("LOG is not the id of a log")
+        raise PeerError(f"{kind.name} has no log id")
     return content
 
 
@@ -82,7 +83,7 @@ def pack_have(have: Have) -> bytes:
 def unpack_have(content: bytes) -> Have:
     """Return the content of the peer's replica. Raises PeerError."""
     asked, end, epochs, segments = _fields(content, 4)
-    generations = dict(map(_pair, _list(segments)))
+    generations = dict(map(_pair, checked_list(segments)))
     return Have(checked_position(end), checked_epochs(epochs), generations, checked_position(asked))
 
 
@@ -132,7 +133,7 @@ def pack_keep(position: int, bases: list[int]) -> bytes:
 def unpack_keep(content: bytes) -> tuple[int, list[int]]:
     """Return the position and the bases of the segments that the log has. Raises PeerError."""
     position, bases = _fields(content, 2)
-    return checked_position(position), [checked_position(base) for base in _list(bases)]
+    return checked_position(position), [checked_position(base) for base in checked_list(bases)]
 
 
 def pack_switch(position: int) -> bytes:
@@ -170,25 +171,19 @@ def _fields(content: bytes, count: int) -> list[Any]:
     return unpack_fields(content, count, MOST_SEGMENTS, EPOCH_SIZE)
 
 
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise PeerError("a field is not a list")
-    return value
-
-
 def _pair(value: Any) -> tuple[int, int]:
-    if not isinstance(value, list) or len(value) != 2:
-        raise PeerError("a pair is not one")
-    return checked_position(value[0]), checked_position(value[1])
+    first, second = checked_list(value, 2)
+    return checked_position(first), checked_position(second)
 
 
 def checked_epochs(value: Any) -> Epochs:
     """Return a field that must be a list of packed epochs, each with a position. Raises PeerError."""
     epochs = []
-    for pair in _list(value):
-        if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) is not bytes or len(pair[0]) != EPOCH_SIZE:
+    for pair in checked_list(value):
+        epoch, start = checked_list(pair, 2)
+        if type(epoch) is not bytes or len(epoch) != EPOCH_SIZE:
             raise PeerError("an epoch is not one")
-        epochs.append((pair[0], checked_position(pair[1])))
+        epochs.append((epoch, checked_position(start)))
     return epochs
 
 

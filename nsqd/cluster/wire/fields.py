@@ -27,10 +27,7 @@ def unpack_message(content: bytes, most: int = MOST_FIELDS, longest: int = MOST_
 
 def unpack_fields(content: bytes, count: int, most: int = MOST_FIELDS, longest: int = MOST_BYTES) -> list[Any]:
     """Return the `count` fields of a frame's content, bounded as in unpack_message. Raises PeerError."""
-    fields = unpack_message(content, most, longest)
-    if not isinstance(fields, list) or len(fields) != count:
-        raise PeerError(f"a frame does not have {count} fields")
-    return fields
+    return checked_list(unpack_message(content, most, longest), count)
 
 
 def unpack_struct(kind: FrameKind, struct: Struct, content: bytes) -> tuple[Any, ...]:
@@ -43,6 +40,13 @@ def unpack_struct(kind: FrameKind, struct: Struct, content: bytes) -> tuple[Any,
 def is_int(value: object, most: int, least: int = 0) -> bool:
     """Return True if a field is an integer from `least` to `most`."""
     return type(value) is int and least <= value <= most
+
+
+def checked_list(value: Any, count: int | None = None) -> list[Any]:
+    """Return a field that must be a list, of `count` fields if that is given. Raises PeerError."""
+    if not isinstance(value, list) or count not in (None, len(value)):
+        raise PeerError("a list in a frame is none, or is too short or too long")
+    return value
 
 
 def checked_int(value: Any, most: int, least: int = 0) -> int:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import msgpack
 
-from nsqd.cluster.wire.fields import unpack_message
+from nsqd.cluster.wire.fields import checked_list, unpack_message
 from nsqd.cluster.wire.frames import AFTER_PROOF, HANDSHAKE, VISIT, FrameKind, FrameReader, PeerError, encode
 from nsqd.cluster.wire.handshake import Credentials, Handshake, refusal
 from nsqd.cluster.wire.node_identity import Member, NodeIdentity, Standing, pack, unpack
@@ -272,13 +272,10 @@ def _check_protocol(data: bytes) -> None:
 
 
 def _unpack_members(content: bytes) -> list[Member]:
-    fields = unpack_message(content)
-    if not isinstance(fields, list):
-        raise PeerError("MEMBERS is not a list")
-    return [_unpack_member(record) for record in fields]
+    return [_unpack_member(record) for record in checked_list(unpack_message(content))]
 
 
 def _unpack_member(record: Any) -> Member:
-    if not isinstance(record, list) or not record or type(record[-1]) is not int or record[-1] not in list(Standing):
+    if not checked_list(record) or type(record[-1]) is not int or record[-1] not in list(Standing):
         raise PeerError("a member record has no standing")
     return Member(unpack(record[:-1]), Standing(record[-1]))

@@ -93,9 +93,9 @@ class Visit:
         self._link.receive(data, time.monotonic_ns())
         if self._link.closing:
             self._send()
-            raise PeerError(self._link.closing)
 
     def _send(self) -> None:
+        """Send what is to be sent. Raises PeerError if the visit is over then."""
         for data in self._link.drain():
             self._socket.sendall(data)
         if self._link.closing:

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from shared.files import sync_directory
+from shared.files import make_directory
 
 RESERVE_NAME = "reserve"  # name of the file that reserves space
 _MOST_BUFFERS = 512  # buffers of one writev: half of the number that Linux accepts
@@ -163,9 +163,7 @@ class RealDisk:
         """`is_read_only`: files are only read, and need no permission for more."""
         self.path = path
         self._flags = (os.O_RDONLY if is_read_only else os.O_RDWR) | os.O_CLOEXEC
-        if not path.is_dir():
-            path.mkdir(mode=0o700)
-            sync_directory(path.parent)
+        make_directory(path)
         # The descriptor stays open while the process lives: a sync must not fail because no descriptor is left.
         self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         # One thread reads all files, so they share a buffer: allocating memory for each read costs as much as reading.

@@ -1,7 +1,7 @@
 """The start of a log: its files are read once, its end is repaired, and its records are replayed."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from nsqd.core.recovery import LogSnapshot
@@ -48,8 +48,8 @@ class LogReading:
                 self.replay.epochs.begin(segment.header.epoch, segment.base)
         self.replay.conclude()
         self.messages = self.replay.sequences  # sequences by the topic's number
-        self.missing = missing_segments(self.log_records, self.replay)
-        self.log_records.damage.spots += missing_spots(self.log_records, self.replay)
+        self.missing = missing_segments(self.log_records, message_ends(self.replay))
+        self.log_records.damage.spots += missing_spots(self.log_records, self.replay, self.missing)
         seconds = time.perf_counter() - began
         roots = [root] if self.replay.complete else []
         first, found = first_id(self.log_records, self.replay), self.log_records
@@ -121,23 +121,31 @@ class LogReading:
             log.error(line, name, end - start, start, notes.get((name, start), MISSING))
 
 
-def missing_segments(reader: LogRecords, replay: Replay) -> dict[int, int]:
-    """Return the segments with live messages whose files are gone, by base, with their size: as far as messages are in them.
-
-    They are before the one with which replay began, so no gap shows.
-    """
-    found, sizes = {segment.base for segment in reader.segments}, dict[int, int]()
+def message_ends(replay: Replay) -> dict[tuple[int, int], int]:
+    """Return the offset up to which live and retained messages are in each file of a segment, by its base and edition."""
+    ends: dict[tuple[int, int], int] = {}
     for sequence in replay.sequences.values():
         for stored in (*sequence.live(), *sequence.all_retained()):
-            for base, _, _, end in stored.locations:
-                if base not in found:
-                    sizes[base] = max(end, sizes.get(base, 0))
+            for base, edition, _, end in stored.locations:
+                ends[base, edition] = max(end, ends.get((base, edition), 0))
+    return ends
+
+
+def missing_segments(reader: LogRecords, ends: Mapping[tuple[int, int], int]) -> dict[int, int]:
+    """Return the segments with live messages whose files are gone, by base, with their size: as far as messages are in them.
+
+    They are before the one with which replay began, so no gap shows. `ends`: see `message_ends`.
+    """
+    found, sizes = {segment.base for segment in reader.segments}, dict[int, int]()
+    for (base, _), end in ends.items():
+        if base not in found:
+            sizes[base] = max(end, sizes.get(base, 0))
     return sizes
 
 
-def missing_spots(reader: LogRecords, replay: Replay) -> list[tuple[str, int, int]]:
+def missing_spots(reader: LogRecords, replay: Replay, missing: Mapping[int, int]) -> list[tuple[str, int, int]]:
     """Return the missing segments as damage; without a complete checkpoint, also all that was before the first segment."""
-    sizes = missing_segments(reader, replay)
+    sizes = dict(missing)
     if reader.segments and reader.segments[0].base and not replay.complete:
         sizes[0] = HEADER_SIZE + reader.segments[0].base
     return [(segment_name(base, 0), HEADER_SIZE, size) for base, size in sorted(sizes.items())]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import islice
 
 from nsqd.core.records import EPOCH, GROUP, RecordKind
@@ -38,6 +39,21 @@ def resume(data: bytes, at: int, seed: int, start: int = 0) -> int:
     groups = (match.start() for match in _GROUP_RECORD.finditer(data, at + 1))
     group = next((place for place in groups if decode(data, place, seed, start)), len(data))
     return _first_record(data, at + 1, group, seed, start)
+
+
+def wrong_ranges(data: bytes, start: int, stop: int, seed: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of a segment without valid records, from offset `start` to `stop`. `data`: the bytes that are there."""
+    at = 0
+    while at < len(data):
+        after = decode(data, at, seed, start)
+        if not after:
+            after = resume(data, at, seed, start)
+            if after == len(data):
+                break
+            yield start + at, start + after
+        at = after
+    if start + at < stop:
+        yield start + at, stop
 
 
 def probable_records(data: bytes) -> list[int]:

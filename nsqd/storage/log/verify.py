@@ -4,7 +4,7 @@ A start trusts checkpoints and reads only the records after the last one; this m
 highest durable mark are corrupt. Wrong bytes past it are torn: a start cuts them off, though they may have been acknowledged.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from nsqd.core.reader import ReaderKind
@@ -14,10 +14,9 @@ from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.files import file_of
 from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.reader import LogRecords
-from nsqd.storage.log.reading import missing_spots, replayed
-from nsqd.storage.log.records import HEADER_SIZE, decode
-from nsqd.storage.log.replay import Replay
-from nsqd.storage.log.scan import resume
+from nsqd.storage.log.reading import message_ends, missing_segments, missing_spots, replayed
+from nsqd.storage.log.records import HEADER_SIZE
+from nsqd.storage.log.scan import wrong_ranges
 from nsqd.storage.log.segments import Segment
 from nsqd.storage.sequence import Sequence
 
@@ -82,7 +81,9 @@ def verify(disk: Disk, progress: Callable[[int, int], None]) -> Findings:
             end = min([reader.end, *(later.base for later in segments[place + 1 : place + 2])])
             findings.damage += [spot for spot in _spots(frozen, segment, end) if spot not in findings.damage]
     progress(len(segments), len(segments))
-    findings.damage += [*missing_spots(reader, replay), *_cut_off(frozen, segments, replay)]
+    ends = message_ends(replay)
+    findings.damage += missing_spots(reader, replay, missing_segments(reader, ends))
+    findings.damage += _cut_off(frozen, segments, ends)
     findings.topics = [_topic_findings(topic, replay.sequences[number]) for number, topic in replay.topics.items()]
     return findings
 
@@ -97,28 +98,18 @@ def _topic_findings(topic: TopicState, sequence: Sequence) -> TopicFindings:
 
 def _spots(disk: FrozenDisk, segment: Segment, end: int) -> list[tuple[str, int, int]]:
     """Return the corrupt ranges of a segment, up to the log position `end`."""
-    data = read_from(disk, segment.name, 0, min(disk.size(segment.name), HEADER_SIZE + end - segment.base))
-    spots, at, seed = [], HEADER_SIZE, segment.header.seed
-    while at < len(data):
-        stop = decode(data, at, seed)
-        if not stop:
-            stop = resume(data, at, seed)
-            spots.append((segment.name, at, stop))
-        at = stop
-    return spots
+    stop = min(disk.size(segment.name), HEADER_SIZE + end - segment.base)
+    data = read_from(disk, segment.name, HEADER_SIZE, max(0, stop - HEADER_SIZE))
+    return [(segment.name, *spot) for spot in wrong_ranges(data, HEADER_SIZE, stop, segment.header.seed)]
 
 
-def _cut_off(disk: FrozenDisk, segments: list[Segment], replay: Replay) -> list[tuple[str, int, int]]:
+def _cut_off(
+    disk: FrozenDisk, segments: list[Segment], ends: Mapping[tuple[int, int], int]
+) -> list[tuple[str, int, int]]:
     """Return the ranges past the ends of files in which messages should be. Replay does not read the oldest segments."""
-    files = {segment.base: file_of(segment.header) for segment in segments}
-    ends: dict[int, int] = {}
-    for sequence in replay.sequences.values():
-        for stored in (*sequence.live(), *sequence.all_retained()):
-            for base, edition, _, end in stored.locations:
-                if base in files and files[base].edition == edition:
-                    ends[base] = max(ends.get(base, 0), end)
-    sizes = {base: disk.size(files[base].name) for base in ends}
-    return [(files[base].name, sizes[base], end) for base, end in sorted(ends.items()) if sizes[base] < end]
+    files = {(segment.base, file_of(segment.header).edition): segment.name for segment in segments}
+    sizes = {place: disk.size(files[place]) for place in ends if place in files}
+    return [(files[place], size, ends[place]) for place, size in sorted(sizes.items()) if size < ends[place]]
 
 
 def _counted(sequence: Sequence) -> tuple[int, int]:

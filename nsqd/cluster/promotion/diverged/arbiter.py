@@ -14,16 +14,16 @@ See docs/contributing/design/cluster-protocol.md#diverged-copies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.facts import Keep
 from nsqd.cluster.membership.salvaged import tail_of
 from nsqd.cluster.promotion.diverged.salvage_frames import Decision, SalvageReply, SalvageRequest
-from nsqd.cluster.replication.common_point import Epochs, common_end
+from nsqd.cluster.replication.common_point import common_end, packed
 from nsqd.cluster.replication.leader import LeaderSide
-from nsqd.core.message.epoch import Epoch
+from nsqd.cluster.replication.stream import Epochs
 from nsqd.storage.log.epochs import unpack
 
 PATIENCE = 60_000_000_000  # ns for which others wait for a node that may salvage a tail, after its last progress
@@ -66,16 +66,14 @@ class Arbiter:
         taken = request.salvaged_from
         if number == publisher and taken is not None:
             self._asked.add(log_id)
-        is_taken = taken is not None and taken <= had
 
         def decide(decision: Decision) -> None:
             then(SalvageReply(request.serial, log_id, decision, had))
 
-        if had < request.end and not is_taken:
-            decide(Decision.WAIT if self._must_wait_for(publisher, number, log_id) else self._take(number, request))
-            return
-        if is_taken and had < request.end:
-            assert taken is not None
+        if had < request.end:
+            if taken is None or taken > had:
+                decide(Decision.WAIT if self._must_wait_for(publisher, number, log_id) else self._take(number, request))
+                return
             if not request.is_copied:
                 self._pending[log_id] = Pending(number, request, self._clock() + PATIENCE)
                 decide(Decision.WAIT)
@@ -131,11 +129,6 @@ class Arbiter:
             return False
         other = pending.request
         return (pending.node, other.end, other.epochs) == (number, request.end, request.epochs)
-
-
-def packed(epochs: Iterable[tuple[Epoch, int]]) -> Epochs:
-    """Return the epochs of a copy as `common_end` compares them."""
-    return [(epoch.pack(), start) for epoch, start in epochs]
 
 
 def is_copied(leader_side: LeaderSide, position: int, cluster: Cluster) -> bool:

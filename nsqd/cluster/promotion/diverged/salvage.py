@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from nsqd.cluster.membership.cluster import Cluster
-from nsqd.cluster.promotion.diverged.arbiter import Arbiter, is_copied, packed
+from nsqd.cluster.promotion.diverged.arbiter import Arbiter, is_copied
 from nsqd.cluster.promotion.diverged.directory import DivergedCopy, DivergedDirectory
 from nsqd.cluster.promotion.diverged.note import CopyExtent, Note
 from nsqd.cluster.promotion.diverged.salvage_frames import (
@@ -33,7 +33,7 @@ from nsqd.cluster.promotion.diverged.salvage_frames import (
     unpack,
 )
 from nsqd.cluster.promotion.promotions import Promotions
-from nsqd.cluster.replication.common_point import common_end
+from nsqd.cluster.replication.common_point import common_end, packed
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.follower import Work
 from nsqd.cluster.wire.frames import FrameKind, PeerError
@@ -144,10 +144,8 @@ class Salvage(Part):
             self._run(partial(self._directory.read, copy.name), partial(self._was_read, copy))
             return
         request = self._request(copy, copy.held)
-        end = self._end_without_leader(copy, now)
-        if end is not None:
-            own, position = end
-            common = common_end(own, position, packed(copy.held.epochs), copy.held.end)
+        common = self._common_without_leader(copy, copy.held, now)
+        if common is not None:
             self._decide(copy, request, common)
             return
         own_number, asked = self._cluster.own.number, self._node_to_ask(copy.log_id)
@@ -199,18 +197,17 @@ class Salvage(Part):
         record, leader = leaders.closed.get(log_id), leaders.leader(log_id)
         return record.epoch.node if record is not None else leader.node if leader is not None else None
 
-    def _end_without_leader(self, copy: Copy, now: int) -> tuple[list[tuple[bytes, int]], int] | None:
-        """Return the epochs and the end of a closed log if no node can be asked about it. None otherwise."""
+    def _common_without_leader(self, copy: Copy, held: CopyExtent, now: int) -> int | None:
+        """Return the position up to which a log has what a copy has, if no node can be asked about it. None otherwise."""
         record = self._cluster.leaders.closed.get(copy.log_id)
-        if record is not None and not self._cluster.membership.is_member(record.epoch.node):
-            return list(packed(record.epochs)), record.end
         if record is None and not self._is_orphan(copy.log_id):
             copy.orphaned = None
             return None
-        copy.orphaned = now if copy.orphaned is None else copy.orphaned
-        if now - copy.orphaned < NO_LEADER * self._unclean_after:
-            return None
-        return ([], 0) if record is None else (list(packed(record.epochs)), record.end)
+        if record is None or self._cluster.membership.is_member(record.epoch.node):
+            copy.orphaned = now if copy.orphaned is None else copy.orphaned
+            if now - copy.orphaned < NO_LEADER * self._unclean_after:
+                return None
+        return 0 if record is None else common_end(packed(record.epochs), record.end, packed(held.epochs), held.end)
 
     def _is_orphan(self, log_id: bytes) -> bool:
         """Return True if a log has no leader: it was forgotten, has left, or runs without leading the log.

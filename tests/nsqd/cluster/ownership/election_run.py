@@ -105,13 +105,15 @@ class Witness:
             if not node.runs or node.own.number in self.cut or self.is_dead:
                 continue
             ago = now - self.contacts[number] if number in self.contacts else None
-            attempt = node.elections.attempt
+            attempt = node.elections.candidate.attempt
             awaits = attempt is not None and attempt.awaits_witness and attempt.lost.node == number
             is_late = now - asked >= WITNESS_WITHIN
             then(ago)
             if awaits and not is_late and ago is not None and ago < SUSPECT_AFTER:
                 self.postponing += 1
-                assert node.elections.attempt is not attempt, "an election went on, and a witness hears the leader"
+                assert node.elections.candidate.attempt is not attempt, (
+                    "an election went on, and a witness hears the leader"
+                )
 
     def ask(self, node: ElectionNode, number: int, then: Callable[[int | None], None]) -> None:
         now = self.run.network.now
@@ -170,7 +172,7 @@ class ElectionNode(SimMember):
             self.run.note_vote(self, request.log_id, request.number, link.peer.number)
 
     def note_ask(self, attempt: Attempt) -> None:
-        if self.elections.attempt is attempt and not attempt.has_asked:
+        if self.elections.candidate.attempt is attempt and not attempt.has_asked:
             self.run.note_vote(self, attempt.case.log_id, attempt.number, self.own.number)
 
     def noted(self, link: Link, in_sync: InSyncReplicas) -> None:
@@ -383,7 +385,8 @@ class ElectionRun:
             naming.named, naming.position = frozenset(whole | kept), copy.end
         for number, link in links.items():
             epoch = leader.serving[log_id]
-            leader.elections.in_sync(log_id, epoch, naming.position, naming.named, link, number in whole)
+            in_sync = InSyncReplicas(log_id, epoch, naming.position, naming.named, number in whole)
+            leader.elections.send_in_sync(link, in_sync)
 
     # what must hold
 
@@ -412,7 +415,7 @@ class ElectionRun:
         self.views[voter.own.number, node, log_id] = in_sync, copy.extent if copy is not None else None
 
     def won(self, node: ElectionNode, log_id: bytes, number: int) -> None:
-        attempt = node.elections.attempt
+        attempt = node.elections.candidate.attempt
         own, leader = node.own.number, attempt.lost.node
         granted = {one for one, reply in attempt.replies.items() if reply.answer is Answer.GRANTED} | {own}
         for one in granted:
@@ -444,7 +447,7 @@ class ElectionRun:
 
     def check_clean(self, node: ElectionNode, log_id: bytes) -> None:
         """Whoever promotes at once has all that any voter knows of."""
-        attempt = node.elections.attempt
+        attempt = node.elections.candidate.attempt
         invitation = attempt.invitation
         entitled = {node.own.number} | ({invitation.node} if invitation is not None else set())
         views = [self.views[one, node.own.number, log_id] for one in attempt.replies]

@@ -71,10 +71,10 @@ def epochs_of_one_number_count_as_equal(learn: Any, self: Leaders, log_id: bytes
     return _learn_if(log_id not in self.epochs or epoch.number > self.epochs[log_id].number, self, log_id, epoch)
 
 
-@instead_of(Cases, "_lost_since")
-def announced_restart_is_not_waited_for(lost_since: Any, self: Cases, log_id: bytes, now: int) -> int | None:
+@instead_of(Cases, "is_there")
+def announced_restart_is_not_waited_for(is_there: Any, self: Cases, log_id: bytes) -> bool:
     number = self.leaders.epochs[log_id].node
-    return now if number in self.cluster.membership._back_by else lost_since(self, log_id, now)
+    return number not in self.cluster.membership._back_by and bool(is_there(self, log_id))
 
 
 @instead_of(Candidate, "_witnessed")

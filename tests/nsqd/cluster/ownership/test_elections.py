@@ -60,11 +60,11 @@ def test_the_first_of_the_followers_that_count_promotes_the_log_of_a_dead_node_a
     run.kill(nodes[0])
     for _ in range(50):  # 10 s
         run.advance(0.2)
-        attempt = nodes[1].elections.attempt
+        attempt = nodes[1].elections.candidate.attempt
         if attempt is not None and attempt.is_won:
             break
     assert (attempt.stage, attempt.is_won, attempt.number) == (Stage.CLEAN, True, 1 + STEP)
-    assert nodes[2].elections.attempt is None
+    assert nodes[2].elections.candidate.attempt is None
     assert nodes[1].elections.figures()["logs"][0]["state"] == "promoting"
     run.advance(12)
     assert leader(run) == 1
@@ -248,10 +248,10 @@ def test_a_word_of_an_nsqlookupd_that_comes_late_stops_nothing() -> None:
     run.duration = 60_000, 60_001
     run.kill(nodes[0])
     run.advance(5 + 3)
-    attempt = nodes[1].elections.attempt
+    attempt = nodes[1].elections.candidate.attempt
     assert attempt.is_won
     words[0](0)
-    assert nodes[1].elections.attempt is attempt
+    assert nodes[1].elections.candidate.attempt is attempt
 
 
 def test_a_promotion_that_failed_is_tried_again_after_a_pause() -> None:
@@ -334,13 +334,13 @@ def test_a_follower_that_stood_still_counts_again_when_its_leader_says_so_again(
     follower.elections.tick(follower.now + 4 * SECOND)
     assert not follower.elections.cases.by_log[LOG].is_fresh
     link, naming = leader.cluster.links[1], leader.naming[LOG]
-    words = LOG, leader.serving[LOG], naming.position, naming.named, link, True
-    leader.elections.in_sync(*words)
+    words = link, InSyncReplicas(LOG, leader.serving[LOG], naming.position, naming.named, True)
+    leader.elections.send_in_sync(*words)
     size = len(link.output)
-    leader.elections.in_sync(*words)
+    leader.elections.send_in_sync(*words)
     assert len(link.output) == size  # it is no news
     leader.elections.cases.now += elections.REPEAT
-    leader.elections.in_sync(*words)
+    leader.elections.send_in_sync(*words)
     assert len(link.output) > size
     follower.cluster.links[0].receive(bytes(link.output), follower.now)
     assert follower.elections.cases.by_log[LOG].is_fresh

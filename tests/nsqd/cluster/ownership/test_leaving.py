@@ -177,17 +177,17 @@ def test_a_promotion_that_was_not_announced_is_waited_for() -> None:
 def test_a_node_that_leaves_claims_nothing() -> None:
     run, nodes = started()
     run.kill(nodes[0])
-    while nodes[1].elections.attempt is None:
+    while nodes[1].elections.candidate.attempt is None:
         run.advance(0.1)
-    assert not nodes[1].elections.attempt.is_won
+    assert not nodes[1].elections.candidate.attempt.is_won
     nodes[1].cluster.is_leaving = True
     run.advance(1)
-    assert nodes[1].elections.attempt is None
+    assert nodes[1].elections.candidate.attempt is None
     with pytest.raises(KeyError):
         nodes[1].elections.promote(LOG)
     run.advance(30)
     assert leader(run) == 2
-    assert nodes[1].elections.attempt is None
+    assert nodes[1].elections.candidate.attempt is None
 
 
 def test_two_nodes_that_leave_do_not_hand_their_logs_to_each_other() -> None:

@@ -8,12 +8,14 @@ import pytest
 
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.ownership.cases import ReplicaState
+from nsqd.cluster.ownership.election_frames import InSyncReplicas
 from nsqd.cluster.ownership.replica_states import InSyncReports, KeptReplicas, step_down_broken
 from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.in_sync import InSync
 from nsqd.cluster.wire.frames import FrameKind
 from nsqd.cluster.wire.handshake import Credentials
+from nsqd.cluster.wire.link import Link
 from nsqd.core.message.epoch import NO_EPOCH, Epoch
 from nsqd.storage.log.followers import Followers
 from tests.nsqd.cluster.replication.test_replica import FIRST, NODE
@@ -64,8 +66,8 @@ class FakeElections:
     def __init__(self) -> None:
         self.reports: list[tuple[Any, ...]] = []
 
-    def in_sync(self, *report: Any) -> None:
-        self.reports.append(report)
+    def send_in_sync(self, link: Link, said: InSyncReplicas) -> None:
+        self.reports.append((said.log_id, said.epoch, said.position, said.named, link, said.is_whole))
 
 
 class OneFollower:

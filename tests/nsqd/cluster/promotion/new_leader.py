@@ -109,7 +109,7 @@ class NewLeader:
     def __post_init__(self) -> None:
         self.work = SteppedWork()
         self.announced: list[Epoch] = []
-        self.replicas = Replicas(self.places, self.work, lambda: self.clock.now)
+        self.replicas = Replicas(self.places, self.work, lambda: self.clock.now, lambda number, log_id: True)
         self.own_cache = SteppedCache(self.places.disk, None, 1 << 20, lambda: None)
         host = PromotionHost(
             open=self._open, make_broker=self._broker, copy=lambda opened: None, end_copying=lambda log_id: None,

@@ -383,7 +383,7 @@ def test_a_read_fetches_the_end_of_a_segment_that_was_cut_meanwhile(world: World
 
 @pytest.mark.parametrize("wrong", [b"", b"no segment", bytes(200)])
 def test_what_is_no_segment_is_not_restored(world: World, wrong: bytes) -> None:
-    assert _end_of(wrong, world.node.log.identity.log_id, 0) == 0
+    assert _end_of(wrong, world.node.log.identity.log_id, segment_name(0, 0)) == 0
 
 
 def place_of_the_topic(world: World) -> int:

@@ -44,6 +44,10 @@ class OneDirectory:
         self.is_removed = True
 
 
+def leads(number: int, log_id: bytes) -> bool:
+    return (number, log_id) == (NODE, LOG_ID)
+
+
 class Side:
     """A follower, and its leader's end of the connection, played by the test."""
 
@@ -51,7 +55,7 @@ class Side:
         self.directory = OneDirectory()
         self.work = SteppedWork()
         self.now = 0
-        self.replicas = Replicas(self.directory, self.work, lambda: self.now)
+        self.replicas = Replicas(self.directory, self.work, lambda: self.now, leads)
         self.link = self.connect()
         self.log = Log()
 
@@ -76,7 +80,7 @@ class Side:
     def reopen(self) -> None:
         """Begin another life, in which the replica is known and not opened yet."""
         self.replicas.close()
-        self.replicas = Replicas(self.directory, self.work, lambda: self.now)
+        self.replicas = Replicas(self.directory, self.work, lambda: self.now, leads)
         self.replicas.kept[LOG_ID] = Kept(LOG_ID, NODE)
         self.connect()
 
@@ -205,7 +209,7 @@ def test_a_replica_that_is_not_needed_while_it_is_opened_or_synced_is_removed_th
         side.replicas._average = replicas_module.QUICK
         if frame == stream.pack_follow(1):
             side.replicas.close()
-            side.replicas = Replicas(side.directory, side.work, lambda: 0)
+            side.replicas = Replicas(side.directory, side.work, lambda: 0, leads)
             side.connect()
         frames = _bytes(*side.log.write(b"two"))
         side.link.receive(b"".join([frame, *frames, frame]), side.now)

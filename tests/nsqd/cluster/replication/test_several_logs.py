@@ -114,11 +114,10 @@ class Pair:
         self.directories = Directories({self.log_id: third})
         work = SteppedWork()
         self.a = Side(NEW_LEADER, THIRD, self.new_leader.replicas, self.new_leader.work)
-        self.b = Side(THIRD, NEW_LEADER, Replicas(self.directories, work, lambda: self.now), work)
+        self.b = Side(THIRD, NEW_LEADER, Replicas(self.directories, work, lambda: self.now, self.leads), work)
         self.now = SECOND
-        leaders = {self.a.own.log_id: NEW_LEADER, self.b.own.log_id: THIRD, self.log_id: NEW_LEADER}
-        self.b.replicas.may_write = lambda number, log_id: leaders[log_id] == number
-        self.a.replicas.may_write = lambda number, log_id: leaders[log_id] == number
+        self.leaders = {self.a.own.log_id: NEW_LEADER, self.b.own.log_id: THIRD, self.log_id: NEW_LEADER}
+        self.a.replicas.may_write = self.leads
         # their own logs have room in directories of their own
         self.a_disks = Directories({})
         self.a.replicas._directory = self.a_disks
@@ -130,6 +129,9 @@ class Pair:
         self.new_leader.run()
         opened = self.new_leader.promotions.logs[self.log_id].log
         self.opened = opened
+
+    def leads(self, number: int, log_id: bytes) -> bool:
+        return self.leaders[log_id] == number
 
     def run(self) -> None:
         random = Random(3)

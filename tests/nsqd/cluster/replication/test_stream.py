@@ -1,6 +1,7 @@
 """The frames by which a log is copied: their bounds, and refused contents. test_fuzz.py tests packing and reading."""
 
 from collections.abc import Callable
+from functools import partial
 
 import msgpack
 import pytest
@@ -15,7 +16,7 @@ from tests.cases import each
 
 LARGEST = (1 << 63) - 1
 UNPACKERS: dict[FrameKind, Callable[[bytes], object]] = {
-    FrameKind.LOG: stream.unpack_log,
+    FrameKind.LOG: partial(stream.unpack_log_id, FrameKind.LOG),
     FrameKind.FOLLOW: stream.unpack_follow, FrameKind.HAVE: stream.unpack_have, FrameKind.RESUME: stream.unpack_epochs,
     FrameKind.RESYNC: stream.unpack_resync, FrameKind.BYTES: stream.unpack_bytes, FrameKind.KEEP: stream.unpack_keep,
     FrameKind.SWITCH: stream.unpack_switch, FrameKind.COPIED: stream.unpack_copied,
