@@ -105,6 +105,7 @@ class ClusterPort:
 
     def wake(self) -> None:
         """Continue after work of other threads."""
+        self.flush()  # a part of a log that was read goes to the connection before the next one is read
         self.events()
         self._reactor.wake()
 

@@ -390,6 +390,7 @@ class ClusterNode(SimNode):
     def step_threads(self) -> None:
         random = self.random
         while random.random() < 0.7 and self.work.step():
+            self.flush()
             self.events()
         if random.random() < 0.7 and self.clock.now >= self._sync_due:
             self.syncer.step()

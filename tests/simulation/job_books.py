@@ -65,6 +65,7 @@ class Job:
     deliveries: list[Delivery] = field(default_factory=list)
     left: list[Delivery] = field(default_factory=list)
     done: Done | None = None
+    is_dequeued: bool = False  # a client took it out of its queue, as a delivery does until its retry time is over
 
 
 @dataclass(slots=True)

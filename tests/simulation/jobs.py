@@ -216,9 +216,10 @@ class Jobs:
     def _do_more(self, client: Connection) -> None:
         random = self._random
         if self._held:
-            job_id = random.choice(self._held)[0]
+            job_id, job, _ = random.choice(self._held)
             word = random.choice(("NACK", "NACK", "WORKING", "ENQUEUE", "DEQUEUE", "SHOW"))
             self.books.count(word)
+            job.is_dequeued |= word == "DEQUEUE"
             client.send(Other(), word, job_id)
 
     def parts(self) -> Iterator[tuple[Machine, JobNode]]:
@@ -311,6 +312,7 @@ class Jobs:
             last = job.deliveries[-1] if job.deliveries else None
             if (
                 job.retry != LONG
+                or job.is_dequeued
                 or last is None
                 or last.at > self.run.now - STRANDED_AFTER
                 or not last.owner.is_running

@@ -291,6 +291,8 @@ class Promotions(Part):
         self._work.run(opened.close if opened is not None else _nothing, lambda result: self._closed(led))
 
     def _closed(self, led: PromotedLog) -> None:
+        if led.log is not None:
+            led.log.store.end()
         led.log, led.is_ending = None, False
         if led.state == LOST:
             self._work.run(partial(self._keep_diverged, led.log_id), partial(self._was_kept_diverged, led))

@@ -149,6 +149,7 @@ class ClusterPeer:
 
     def network_ready(self) -> None:
         """Continue with output that waited for the network."""
+        self.flush()  # the link's `backlog` is 0 now
         self._events()
 
     @property

@@ -9,7 +9,7 @@ See docs/contributing/design/cluster-protocol.md#the-gate.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from nsqd.core.sequence.mark import Mark
@@ -75,6 +75,10 @@ class Copies:
     def leaving(self, n: int, is_durable: bool) -> Mark:
         """Return the mark up to which messages may be delivered that need n copies."""
         return self._of(n, is_durable).leaving
+
+    def marks(self) -> Iterator[Mark]:
+        for marks in self._marks.values():
+            yield from (marks.copied, marks.leaving, marks.limited)
 
     def wait(self, awaited: Iterable[Mark], position: int, now: int) -> tuple[bool, bool]:
         """Note that replies wait until these marks reach `position`.

@@ -140,6 +140,11 @@ class LogStore:
     def refusal(self) -> str:
         return self._syncer.space.full or self._writer.failure
 
+    def end(self) -> None:
+        """Break the promises that are left: the log is closed, and this node runs on."""
+        for mark in (self.written, self.durable, *self.copies.marks()):
+            mark.broken = True
+
     def record(self, kind: int, content: bytes) -> tuple[Mark, ...]:
         marks = self.marks_of(self._syncer.durability, 1)
         self._recorder.append((kind, content, b""))

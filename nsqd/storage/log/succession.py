@@ -37,7 +37,6 @@ from nsqd.storage.log.clocks import Anchor, LogClock
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.epochs import RANDOM_SIZE, Epoch
 from nsqd.storage.log.files import SegmentFiles
-from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.identity import LogIdentity, StoredIdentity, write_identity
 from nsqd.storage.log.opening import Simulated
@@ -98,7 +97,7 @@ def succeed(
     clock = LogClock(parts.clocks)
     old = _OldLog(source, find_common, clock)
     old.replay.lease = max(least_id, max(known_lease, old.replay.lease) + SAFE_LEASES * LEASE)
-    log_id = _write(old, target, old.identity.node, Followers(), clock, parts)
+    log_id = _write(old, target, old.identity.node, clock, parts)
     deleted = old.tail.deletions.found()
     deletions = LogDeletions(old.replay.epochs.at(old.common - 1), old.common, deleted) if deleted else None
     return Succession(
@@ -124,8 +123,7 @@ def salvage(
         del old.replay.topics[number], old.replay.sequences[number]
     if not (old.replay.topics or old.replay.batches.known or old.replay.schedules.known):
         return None
-    followers = old.replay.followers._replace(numbers=())  # the new log has no copy yet
-    log_id = _write(old, target, owner, followers, clock, parts)
+    log_id = _write(old, target, owner, clock, parts)
     return Salvaged(log_id, old.identity.node, old.messages, old.tail.dropped)
 
 
@@ -175,10 +173,10 @@ class _OldLog:
         return sum(one.count - one.released for sequence in sequences for one in sequence.live())
 
 
-def _write(old: _OldLog, target: Disk, owner: int, followers: Followers, clock: LogClock, parts: Simulated) -> bytes:
+def _write(old: _OldLog, target: Disk, owner: int, clock: LogClock, parts: Simulated) -> bytes:
     """Write a log with the rest of an old one, durably, and return its id. Raises OSError.
 
-    `owner`: number of the node that begins its first epoch; `followers`: the in-sync followers that the log states.
+    `owner`: number of the node that begins its first epoch.
     """
     reading, log_id = old.reading, parts.random(16)
     epoch = Epoch(reading.highest_epoch + 1, owner, parts.random(RANDOM_SIZE))
@@ -191,7 +189,9 @@ def _write(old: _OldLog, target: Disk, owner: int, followers: Followers, clock: 
         old.end, old.end, files, old.replay.epochs,
     )  # fmt: skip
     writer.parents = [*old.replay.parents.values(), old.parent][-MOST_PARENTS:]
-    writer.followers = followers
+    writer.followers = old.replay.followers._replace(
+        numbers=()
+    )  # its messages need as many copies, and there is none yet
     try:
         for _ in range(CHECKPOINTS):
             _write_checkpoint(writer, AppliedSource(old.replay))

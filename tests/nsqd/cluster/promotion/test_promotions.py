@@ -13,6 +13,7 @@ from nsqd.cluster.replication.replica import Replica
 from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
 from nsqd.core.message.ids import IdSource
+from nsqd.core.sequence.mark import Promise
 from nsqd.core.shards import Deletions
 from nsqd.storage.log.clocks import NO_BOOT, NOTE, Anchor, write_note
 from nsqd.storage.log.disk import Disk
@@ -89,6 +90,21 @@ def test_what_may_come_twice_after_a_failover_is_counted_once(is_clean: bool, un
     node.run()
     assert numbers(node) == [70, 80]
     assert node.promotions.failovers.possible_duplicates["unclean"] == unclean
+
+
+def test_replies_that_wait_for_a_lost_log_wait_in_vain() -> None:
+    node, log_id = serving()
+    opened = node.promotions.logs[log_id].log
+    marks = [
+        opened.writer.written,
+        opened.writer.durable,
+        opened.store.copies.copied(2, True),
+        opened.store.copies.leaving(2, True),
+    ]
+    assert not any(Promise(mark, mark.position + 1).is_broken for mark in marks)
+    node.promotions.lose(log_id)
+    node.run()
+    assert all(Promise(mark, mark.position + 1).is_broken for mark in marks)
 
 
 def test_a_log_that_was_made_here_is_served_and_what_it_had_delivered_is_counted_once() -> None:

@@ -19,6 +19,7 @@ from nsqd.core.topic_state import TopicState
 from nsqd.storage.log import succession
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.files import SegmentFiles
+from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.identity import read_identity
 from nsqd.storage.log.locations import read_frames
@@ -107,6 +108,7 @@ class SuccessionRun:
         if not self.tidies:
             self.node.log.tidying.hold_for("test", WHOLE)
         self.users = Anybody(self.node, random)
+        self.node.log.writer.state_followers(Followers((1, 2), 2, 3))
 
     def steps(self, count: int) -> None:
         random, node = self.random, self.node
@@ -187,7 +189,8 @@ def judge_identity(made: Succession, source: SimDisk, target: SimDisk, reading: 
     assert made.first_id == max(LEAST, reading.replay.lease + SAFE_LEASES * LEASE)
     after = LogReading(FrozenDisk(target))
     assert after.start_results.lease == made.first_id
-    assert (list(after.replay.parents.values())[-1], after.replay.followers.numbers) == (made.parent, ())
+    assert list(after.replay.parents.values())[-1] == made.parent
+    assert after.replay.followers == reading.replay.followers._replace(numbers=())
     assert after.highest_epoch == reading.highest_epoch + 1
 
 
@@ -215,7 +218,7 @@ def judge_salvaged(run: SuccessionRun, source: SimDisk, common: int, succeeding:
     assert topics == {number: expected[number] for number in left}
     assert messages == {number: wanted[number] for number in left}
     assert list(after.replay.parents) == list(reading.replay.parents)
-    assert after.replay.followers == LogReading(FrozenDisk(source)).replay.followers._replace(numbers=())
+    assert after.replay.followers == reading.replay.followers
     latest = max(epoch for epoch, _ in after.replay.epochs)
     assert (latest.node, latest.number) == (ANOTHER, reading.highest_epoch)
     assert (after.identity.log_id, after.identity.node) == (made.log_id, made.node)
