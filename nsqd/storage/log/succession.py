@@ -189,9 +189,8 @@ def _write(old: _OldLog, target: Disk, owner: int, clock: LogClock, parts: Simul
         old.end, old.end, files, old.replay.epochs,
     )  # fmt: skip
     writer.parents = [*old.replay.parents.values(), old.parent][-MOST_PARENTS:]
-    writer.followers = old.replay.followers._replace(
-        numbers=()
-    )  # its messages need as many copies, and there is none yet
+    # its messages need as many copies, and there is none yet
+    writer.followers = old.replay.followers._replace(numbers=())
     try:
         for _ in range(CHECKPOINTS):
             _write_checkpoint(writer, AppliedSource(old.replay))
