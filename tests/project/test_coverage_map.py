@@ -216,7 +216,7 @@ TRIED_BY = {
     "processes/test_certificate_dates.py": ("shared.http.process_metrics",),
     "processes/test_cluster.py": (
         "apps.cluster_promote", "apps.cluster_forget", "nsqd.http.archive",
-        "nsqd.http.cluster", "nsqd.cluster.joining", "nsqd.cluster.port",
+        "nsqd.http.cluster", "nsqd.cluster.joining",
     ),
     "processes/test_configuration.py": ("shared.daemon_options", "shared.http.options",),
     "processes/test_disque_server.py": ("nsqd.commands.disque_server",),
