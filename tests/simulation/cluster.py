@@ -54,6 +54,7 @@ from tests.simulation.wide import JOBS, Wide
 
 Judge = Callable[[Archive, SimDisk, Manifest, int], object]
 HEALED_WITHIN = 200 * SECOND
+COPIED_WITHIN = MS  # for each byte of the longest log: the smallest windows allow 2 to 3 bytes a ms
 STEPS = 120  # of a round, before it is healed
 ROUNDS = 2
 MOST_BACKLOG = 200_000  # bytes that wait for one node
@@ -548,7 +549,8 @@ class ClusterRun:
         self.send_clients_away()
         deadline = self.now + self.healed_within
         while not self.is_whole():
-            assert self.now < deadline, f"not in sync: {self.state()}"
+            longest = max(one.node.source.end if one.node is not None else 0 for one in self.members)
+            assert self.now < deadline + longest * COPIED_WITHIN, f"not in sync: {self.state()}"
             self._order_promotions()
             self.step(250 * MS)
         self._judge_copies()

@@ -29,7 +29,8 @@ _SMALL: tuple[tuple[Any, str, tuple[int, ...]], ...] = (
     (leader_module, "CHUNK", (500, 4000)), (leader_module, "LAST", (100, 1000)),
     (leader_module, "OUT_OF_SYNC", (1, 5 * SECOND)), (leader_module, "HOLD", (1, SECOND, 30 * SECOND)),
     (replica_module, "MARK_EVERY", (500, 5000, 1 << 30)), (replicas_module, "RETRY_AFTER", (SECOND,)),
-    (replicas_module, "QUICK", (0, 1_000_000)), (stream, "MOST_BYTES", (100, 700)),
+    (replicas_module, "REPORT_AFTER", (100, 1000)), (replicas_module, "QUICK", (0, 1_000_000)),
+    (stream, "MOST_BYTES", (100, 700)),
 )  # fmt: skip
 
 
