@@ -94,7 +94,7 @@ class Replicas:
         """Do what the leader of a log asks for. Raises PeerError."""
         log_id = link.log_received or link.node.log_id
         number = stream.unpack_follow(content) if kind is FrameKind.FOLLOW else 0
-        if not self._is_leader(link, log_id):
+        if log_id in self.promoted or not self.may_write(link.node.number, log_id):
             if kind is FrameKind.FOLLOW:
                 self._send(link, log_id, stream.pack_gave_up(stream.NOT_LEADER))
             return
@@ -125,10 +125,6 @@ class Replicas:
             raise PeerError(str(error)) from None
         except OSError as error:
             self._fail(kept, str(error.strerror or error))
-
-    def _is_leader(self, link: Link, log_id: bytes) -> bool:
-        """Return True if the peer may write the replica of a log."""
-        return log_id not in self.promoted and self.may_write(link.node.number, log_id)
 
     def _send(self, link: Link, log_id: bytes, frame: bytes) -> None:
         """Send a frame about a log to its leader."""
