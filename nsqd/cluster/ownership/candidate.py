@@ -38,7 +38,6 @@ STEP = 100
 MOST_AHEAD = 1000  # a voter votes for no number that is further above what it knows and has voted for
 STAGGER = 500_000_000  # ns between the elections of two nodes whose replicas may be equal
 WITNESS_WITHIN = 1_000_000_000  # ns to wait for responses of nsqlookupds: without one, nothing is postponed
-VOTE_WITHIN = 2_000_000_000  # ns to wait for replies
 PATIENT = 3  # failed elections of its own after which a node votes for a shorter replica
 SOON = 100_000_000  # ns after the last node should have lost the leader, until an election is repeated
 AFTER_FAILURE = 5_000_000_000  # ns for which a log whose promotion has failed here is left to others
@@ -124,7 +123,7 @@ class Candidate:
             raise KeyError(log_id)
         if case.lost_since is None:
             raise ValueError(f"node {case.epoch.node} leads the log, and is connected")
-        case.is_ordered, case.retry_at = True, 0
+        case.is_ordered, case.retry_at, case.yields_until = True, 0, 0
 
     def promotion_failed(self, log_id: bytes, why: str) -> None:
         """Handle that the promotion after a won election has failed. The log has a candidate again after a pause."""
@@ -267,7 +266,7 @@ class Candidate:
     def _vote(self, attempt: Attempt) -> None:
         """Vote for this node, and ask the others when that is durable."""
         case, own = attempt.case, Vote(attempt.number, self._cluster.own.number)
-        attempt.awaits_witness, attempt.deadline = False, self._cases.now + VOTE_WITHIN
+        attempt.awaits_witness, attempt.deadline = False, self._cases.now + self._cases.failover_after
         case.number = attempt.number
         self._leaders.vote(case.log_id, own)
         self._cases.keep(lambda is_kept: self._ask(attempt) if is_kept else None)
@@ -278,7 +277,7 @@ class Candidate:
             return
         links = self._cluster.links
         attempt.has_asked, attempt.asked = True, frozenset(links)
-        attempt.deadline = self._cases.now + VOTE_WITHIN
+        attempt.deadline = self._cases.now + self._cases.failover_after
         for link in links.values():
             self._send_request(attempt, link, attempt.stage)
 

@@ -6,12 +6,12 @@ See docs/contributing/design/cluster-protocol.md#elections.
 from __future__ import annotations
 
 from nsqd.cluster.membership.leaders import Vote
-from nsqd.cluster.ownership.candidate import MOST_AHEAD, PATIENT, Candidate
+from nsqd.cluster.ownership.candidate import MOST_AHEAD, PATIENT, STAGGER, Candidate
 from nsqd.cluster.ownership.cases import Case, Cases, Invitation, Quorum, extent_of
 from nsqd.cluster.ownership.election_frames import NEVER, Answer, Stage, VoteReply, VoteRequest, pack_vote_reply
 from nsqd.cluster.wire.link import Link
 
-YIELD = 3_000_000_000  # ns for which a voter is no candidate after a vote for another node
+YIELD = 3_000_000_000  # ns for which the greater one of two candidates leaves the log to the other one
 INVITED = 10_000_000_000  # ns for which a node with a longer replica becomes a candidate at once, after another node
 
 
@@ -117,7 +117,7 @@ class Voter:
         attempt = self._candidate.attempt
         if attempt is not None and attempt.case is case:
             self._candidate.fail(attempt, "another node is a candidate", now)
-        case.yields_until, case.new_leader = now + YIELD, None
+        case.yields_until, case.new_leader = now + self._cases.failover_after + STAGGER, None
         self._leaders.vote(case.log_id, Vote(number, link.node.number))
 
         def kept(is_kept: bool) -> None:

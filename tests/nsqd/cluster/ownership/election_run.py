@@ -16,7 +16,7 @@ from typing import Any
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.facts import ClusterFacts
 from nsqd.cluster.membership.leader_frames import NO_REPLICA, LogExtent
-from nsqd.cluster.ownership.candidate import VOTE_WITHIN, WITNESS_WITHIN, Attempt, Witnesses
+from nsqd.cluster.ownership.candidate import WITNESS_WITHIN, Attempt, Witnesses
 from nsqd.cluster.ownership.cases import Case, Cases, Quorum, ReplicaState
 from nsqd.cluster.ownership.election_frames import Answer, InSyncReplicas, Stage, VoteRequest
 from nsqd.cluster.ownership.elections import Elections
@@ -34,7 +34,7 @@ GRACE = 15_000  # ms
 HAPPENINGS = (*["halves", "kill", "start"] * 2, "one way", "pair", "flap", "heal", "stop", "announced")
 CALM = 100  # s: longer than the longest pause between two dials, twice
 # from the request to the nsqlookupds on: their answers, the candidate's own vote, and the votes; each is looked at in a turn
-CLAIM_WITHIN = WITNESS_WITHIN + 2 * VOTE_WITHIN + SECOND // 2
+CLAIM_WITHIN = WITNESS_WITHIN + 2 * SUSPECT_AFTER + SECOND // 2
 MOST_CALMS = 6  # until a log that may be taken over must have a leader
 
 

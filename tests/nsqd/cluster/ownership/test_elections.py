@@ -362,3 +362,24 @@ def test_what_was_sent_over_a_connection_that_is_gone_is_forgotten() -> None:
     nodes[0].cluster.drop_log(LOG)
     nodes[0].elections.tick(nodes[0].now)
     assert logs == {}
+
+
+@each("quorum", [Quorum.MAJORITY, Quorum.ANY])
+def test_a_reachable_node_that_replies_late_is_waited_for(quorum: Quorum) -> None:
+    run, nodes = started(quorum, 5)
+    nodes[2].disk.replicas[LOG].end += 1
+    run.kill(nodes[0])
+    while not (nodes[1].elections.attempt and nodes[1].elections.attempt.has_asked):
+        run.advance(0.1)
+    nodes[2].still_until = run.network.now + 4 * SECOND
+    run.advance(20)
+    assert leader(run) == 2
+
+
+@each("quorum", [Quorum.MAJORITY, Quorum.ANY])
+def test_a_reachable_node_that_never_replies_holds_no_log_up(quorum: Quorum) -> None:
+    run, nodes = bereft(quorum, 5)
+    run.duration = 200, 201
+    nodes[3].write = lambda: None  # its disk hangs
+    run.advance(14)
+    assert leader(run) == 1
