@@ -369,7 +369,7 @@ def test_a_reachable_node_that_replies_late_is_waited_for(quorum: Quorum) -> Non
     run, nodes = started(quorum, 5)
     nodes[2].disk.replicas[LOG].end += 1
     run.kill(nodes[0])
-    while not (nodes[1].elections.attempt and nodes[1].elections.attempt.has_asked):
+    while not (nodes[1].elections.candidate.attempt and nodes[1].elections.candidate.attempt.has_asked):
         run.advance(0.1)
     nodes[2].still_until = run.network.now + 4 * SECOND
     run.advance(20)
