@@ -94,7 +94,8 @@ async function show(figure, isNew) {
   const series = all[name] ?? null;
   words.textContent = !answer.ok ? "The nodes do not answer. The next try follows in 10 seconds." : series ? "" : `Collecting data. The first samples appear in about ${name === "day" ? "5 minutes" : "20 seconds"}.`;
   if (!answer.ok) return;
-  const to = Math.floor(new Date(answer.headers.get("Date") ?? Date.now()) / 1000);  // by the server's clock, as the samples are
+  // by the server's clock, as the samples are; a sample of this second is before it
+  const to = Math.floor(new Date(answer.headers.get("Date") ?? Date.now()) / 1000) + 1;
   for (const [kind, chart] of Object.entries(CHARTS)) {
     const place = figure.querySelector(`.chart.${kind}`);
     if (isNew) { place.chart?.destroy(); place.chart = null; }
