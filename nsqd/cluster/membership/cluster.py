@@ -389,7 +389,7 @@ class Cluster:
             return  # the log was never led by this node
         self.leaders.hold(log_id, epoch)
         is_news = self.leaders.learn(log_id, epoch)
-        self._send_leaders(None, [log_id])
+        self._send_leaders([log_id])
         if is_news:
             self.led(log_id, epoch)
 
@@ -411,7 +411,7 @@ class Cluster:
         `asked`: the number of the node that is to lead it, None: any.
         """
         self.leaders.stepped_down[log_id] = asked
-        self._send_leaders(None, [log_id])
+        self._send_leaders([log_id])
 
     def drop_log(self, log_id: bytes) -> None:
         """Record that this node no longer holds a log that another node leads."""
@@ -454,11 +454,11 @@ class Cluster:
             if is_believed and self.leaders.learn(record.log_id, record.epoch):
                 news.append(record.log_id)
         self.leaders.note_said(number, link.node.incarnation, records)
-        self._forward_leaders(link, news)
+        self._forward_leaders(news)
 
-    def _forward_leaders(self, source: Link | None, news: list[bytes]) -> None:
-        """Notify all peers except the source, and all parts, of logs with new leaders."""
-        self._send_leaders(source, news)
+    def _forward_leaders(self, news: list[bytes]) -> None:
+        """Notify all peers, also the source, and all parts of logs with new leaders: this node may be one without the log."""
+        self._send_leaders(news)
         for log_id in news:
             self.led(log_id, self.leaders.epochs[log_id])
 
@@ -467,11 +467,11 @@ class Cluster:
         if log_id in self.leaders.epochs:
             link.send_first(pack_leaders([self.leaders.leadership(log_id)]))
 
-    def _send_leaders(self, source: Link | None, log_ids: list[bytes]) -> None:
-        """Send all peers except the source the leaders of some logs."""
+    def _send_leaders(self, log_ids: list[bytes]) -> None:
+        """Send all peers the leaders of some logs."""
         records = [self.leaders.leadership(log_id) for log_id in log_ids if log_id in self.leaders.epochs]
         for link in self.links.values():
-            if link is not source and records:
+            if records:
                 link.send_first(pack_leaders(records))
 
     def note_space(self, link: Link, is_full: bool) -> None:
@@ -503,7 +503,7 @@ class Cluster:
         for link in (*self.strangers, *self.links.values()):
             link.tick(now)
         settled = self.disputes.settled(now)
-        self._forward_leaders(None, [log_id for log_id, epoch in settled if self.leaders.learn(log_id, epoch)])
+        self._forward_leaders([log_id for log_id, epoch in settled if self.leaders.learn(log_id, epoch)])
         if not self.configs.is_complete and self._is_first():
             self.configs.complete()
         return silent

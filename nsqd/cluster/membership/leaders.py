@@ -90,12 +90,12 @@ class Leaders:
         return log_id in self.held and log_id not in self.stepped_down
 
     def note_said(self, number: int, incarnation: int, records: Iterable[Leadership]) -> None:
-        """Record the relation of a run of a node to its logs. Its first update names all of its logs."""
+        """Record the relation of a run of a node to the logs of which it leads, or has led, an epoch."""
         run, said = self._said.get(number, (0, {}))
         if run != incarnation:
             self._said[number] = incarnation, (said := {})
         for record in records:
-            if record.hold is not Hold.KNOWS and (record.log_id in said or len(said) < MOST_LOGS):
+            if record.epoch.node == number and (record.log_id in said or len(said) < MOST_LOGS):
                 said[record.log_id] = record.epoch, record.hold
 
     def said(self, number: int, incarnation: int, log_id: bytes) -> Hold | None:
@@ -113,10 +113,9 @@ class Leaders:
     def is_without(self, number: int, incarnation: int, log_id: bytes) -> bool:
         """Return True if a run of a node, which leads a log by the greatest epoch, cannot continue as its leader.
 
-        It has stepped down, or has named its logs without this one: its disk was replaced.
+        It has stepped down, or only knows that it leads the log: its disk was replaced.
         """
-        has_said = self._said.get(number, (-1, {}))[0] == incarnation
-        return has_said and self.said(number, incarnation, log_id) in (None, Hold.STEPPED_DOWN)
+        return self.said(number, incarnation, log_id) in (Hold.KNOWS, Hold.STEPPED_DOWN)
 
     def leaderships(self) -> list[Leadership]:
         """Return all updates for a newly connected node."""

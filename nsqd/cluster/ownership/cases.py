@@ -177,7 +177,7 @@ class Cases:
     def is_there(self, log_id: bytes) -> bool:
         """Return True if this node is in contact with the leader of a log, or waits for a restart that it has announced.
 
-        A connected leader that has reported its logs without this one has lost the log: its disk was replaced.
+        A connected node that only knows that it leads the log has lost it: its disk was replaced.
         """
         membership, number = self.cluster.membership, self.leaders.epochs[log_id].node
         if number == self.cluster.own.number:

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any
 
 from nsqd.cluster.membership.cluster import Cluster
+from nsqd.cluster.membership.leader_frames import Hold
 from nsqd.cluster.promotion.diverged.arbiter import Arbiter, is_copied
 from nsqd.cluster.promotion.diverged.directory import DivergedCopy, DivergedDirectory
 from nsqd.cluster.promotion.diverged.note import CopyExtent, Note
@@ -223,7 +224,7 @@ class Salvage(Part):
         gone, link = membership.forgotten.get(log_id), cluster.links.get(leader.node)
         if not membership.is_member(leader.node) or (gone is not None and gone.node.number == leader.node):
             return True
-        return link is not None and leaders.said(leader.node, link.node.incarnation, log_id) is None
+        return link is not None and leaders.said(leader.node, link.node.incarnation, log_id) is Hold.KNOWS
 
     def _decide(self, copy: Copy, request: SalvageRequest, common: int) -> None:
         """Decide about a copy of a log without a node to ask."""

@@ -58,10 +58,12 @@ def test_what_a_run_of_a_node_has_said_does_not_hold_for_the_next_one() -> None:
     assert known.is_without(1, 7, LOG)
     known.learn(LOG, epoch(105, 2))
     assert known.said(1, 7, LOG) is None
-    known.note_said(1, 8, [Leadership(OTHER, epoch(9, 3))])
-    assert known.said(1, 7, LOG) is None
-    assert known.is_without(1, 8, LOG)  # its first words named no log
-    assert not known.is_without(1, 9, LOG)
+    known.note_said(2, 8, [Leadership(OTHER, epoch(9, 3))])
+    assert known.said(2, 8, LOG) is None
+    assert not known.is_without(2, 8, LOG)  # it may have promoted the log since
+    known.note_said(2, 8, [Leadership(LOG, epoch(105, 2))])
+    assert known.is_without(2, 8, LOG)
+    assert not known.is_without(2, 9, LOG)
 
 
 def test_what_is_remembered_is_bounded_and_what_this_node_holds_or_has_promised_stays() -> None:

@@ -77,12 +77,13 @@ class FakeArbiter:
 
 
 class Holder:
-    """Node 1, with a copy of a log that node 2 leads."""
+    """Node 1, with a copy of a log that node 2 led before its disk was replaced."""
 
     def __init__(self) -> None:
         self.cluster = Network(1).start(1).cluster
         self.cluster.membership.merge([Member(identity(2))], 0)
         self.cluster.leaders.learn(LOG, LEADERS)
+        self.says(Hold.KNOWS)
         self.sent: list[bytes] = []
         self.link = SimpleNamespace(send_first=self.sent.append, node=identity(2))
         self.cluster.links[2] = self.link
@@ -92,6 +93,10 @@ class Holder:
         self.led: set[bytes] = set()
         self.directory, self.arbiter, self.now = FakeDirectory(), FakeArbiter(), 0
         self.salvage = self.make()
+
+    def says(self, hold: Hold) -> None:
+        """Have node 2 report its relation to the log."""
+        self.cluster.leaders.note_said(2, identity(2).incarnation, [Leadership(LOG, LEADERS, hold)])
 
     def make(self) -> Salvage:
         copying = SimpleNamespace(leader_sides=self.leader_sides, replicas=SimpleNamespace(kept=self.replicas))
@@ -291,14 +296,16 @@ def test_all_of_a_copy_is_salvaged_when_its_log_has_no_leader_any_longer() -> No
 
 
 def test_a_log_that_a_node_leads_or_may_promote_is_not_salvaged_as_a_whole() -> None:
-    for why in ("a replica is here", "it is being promoted", "its leader says so"):
+    for why in ("a replica is here", "it is being promoted", "its leader says so", "its leader has said nothing yet"):
         holder = Holder()
         if why != "a replica is here":
             holder.replicas.clear()
         if why == "it is being promoted":
             holder.led.add(LOG)
         if why == "its leader says so":
-            holder.cluster.leaders.note_said(2, identity(2).incarnation, [Leadership(LOG, LEADERS, Hold.LEADS)])
+            holder.says(Hold.LEADS)
+        if why == "its leader has said nothing yet":
+            holder.cluster.leaders.note_said(2, 0, [])  # that was another run
         for _ in range(10 * NO_LEADER + 2):
             holder.look()
         assert holder.directory.deeds == ["read"], why
