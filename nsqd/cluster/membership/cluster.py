@@ -401,7 +401,7 @@ class Cluster:
     def resume_leader(self, log_id: bytes) -> None:
         """Notify all nodes that this one has a log in its directory, and continues as its leader if it led it before.
 
-        Call it before there is a connection: nodes promote a log that its leader does not name in its first update.
+        Call it before there is a connection: nodes promote a log if its leader only knows that it leads it.
         """
         self.announce_leader(log_id, self.leaders.leader(log_id) or Epoch(0, self.own.number, bytes(8)))
 

@@ -95,7 +95,9 @@ class Leaders:
         if run != incarnation:
             self._said[number] = incarnation, (said := {})
         for record in records:
-            if record.epoch.node == number and (record.log_id in said or len(said) < MOST_LOGS):
+            if record.epoch.node != number or (record.hold is Hold.KNOWS and record.log_id in said):
+                continue  # a node that leads a log by an earlier epoch knows of the later one from others
+            if record.log_id in said or len(said) < MOST_LOGS:
                 said[record.log_id] = record.epoch, record.hold
 
     def said(self, number: int, incarnation: int, log_id: bytes) -> Hold | None:

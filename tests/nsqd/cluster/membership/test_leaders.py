@@ -52,6 +52,8 @@ def test_what_a_run_of_a_node_has_said_does_not_hold_for_the_next_one() -> None:
     assert (known.said(1, 7, OTHER), known.said(1, 8, LOG), known.said(2, 7, LOG)) == (None, None, None)
     known.learn(LOG, epoch(6, 1))  # others have reported of it first
     assert known.said(1, 7, LOG) is Hold.LEADS
+    known.note_said(1, 7, [Leadership(LOG, epoch(6, 1))])  # it has learned of it from them, and opens the log again
+    assert known.said(1, 7, LOG) is Hold.LEADS
     assert not known.is_without(1, 7, LOG)
     known.note_said(1, 7, [Leadership(LOG, epoch(6, 1), Hold.STEPPED_DOWN)])
     assert known.said(1, 7, LOG) is Hold.STEPPED_DOWN
