@@ -223,8 +223,10 @@ class LocalNode(WholeNode):
         while self._schedule_task.publish_batch(self.clock.wall // SECOND):
             pass
 
-    def _when_sent(self, marks: tuple[Mark, ...], then: Callable[[], None]) -> None:
-        self.reactor.when_sent(marks, HttpReplies(then, lambda: None))
+    def _when_sent(
+        self, marks: tuple[Mark, ...], then: Callable[[], None], refused: Callable[[], None] = lambda: None
+    ) -> None:
+        self.reactor.when_sent(marks, HttpReplies(then, refused))
 
     def _note_series(self) -> None:
         for _ in self._series.record(list(self.broker.topics.values()), self.clock.wall // SECOND):

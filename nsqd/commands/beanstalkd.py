@@ -243,8 +243,10 @@ async def _run(flags: Flags, listener: Listener, directory: DataDirectory | None
     return number
 
 
-def _when_sent(reactor: Reactor, marks: tuple[Mark, ...], then: Callable[[], None]) -> None:
-    reactor.when_sent(marks, HttpReplies(then, lambda: None))
+def _when_sent(
+    reactor: Reactor, marks: tuple[Mark, ...], then: Callable[[], None], refused: Callable[[], None] = lambda: None
+) -> None:
+    reactor.when_sent(marks, HttpReplies(then, refused))
 
 
 def _in_memory(options: NsqdOptions) -> Broker:

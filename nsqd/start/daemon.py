@@ -469,9 +469,11 @@ class Daemon:
         refuse = partial(self._bridge.refuse, calls)
         return HttpReplies(partial(self._bridge.deliver, calls), refuse, partial(refuse, MAY_BE_DELIVERED))
 
-    def _when_sent(self, marks: tuple[Mark, ...], then: Callable[[], None]) -> None:
-        """Call `then` once the messages that the next turn publishes are as safe as their topic promises."""
-        self.reactor.when_sent(marks, HttpReplies(then, lambda: None))
+    def _when_sent(
+        self, marks: tuple[Mark, ...], then: Callable[[], None], refused: Callable[[], None] = lambda: None
+    ) -> None:
+        """Call `then` once the messages that the next turn publishes are as safe as their topic promises; see WhenSent."""
+        self.reactor.when_sent(marks, HttpReplies(then, refused))
 
     def _report_changes(self, changes: list[Change]) -> None:
         """Report topics and channels that were created, deleted or paused to the log, nsqlookupd and nsqd.dat."""

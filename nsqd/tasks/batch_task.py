@@ -54,7 +54,10 @@ class BatchTask:
                 if marks is not None:
                     published.setdefault(marks, []).append(number)
             for marks, sent in published.items():
-                self._when_sent(marks, partial(self._note, table, batch, sent))
+                # in the own log, the record follows the messages; else those whose copies do not come in time are tried again
+                awaited = marks if table is not batches else ()
+                note, again = partial(self._note, table, batch, sent), partial(batch.sent.difference_update, sent)
+                self._when_sent(awaited, note, again)
         return has_more
 
     def _publish(self, batches: Batches, batch: NamedBatch, number: int) -> tuple[Mark, ...] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Protocol
@@ -12,6 +13,7 @@ import trio
 
 from nsqd.core.broker import Broker
 from nsqd.core.limits import TooMany
+from nsqd.core.scheduling.recurrence import At, Cron
 from nsqd.core.scheduling.schedules import Tick
 from nsqd.core.scheduling.table import Key, Schedule
 from nsqd.core.sequence.mark import Mark
@@ -24,9 +26,14 @@ RETRY = 5  # s until a tick that was refused is tried again
 
 
 class WhenSent(Protocol):
-    """Calls `then` when the marks have reached what the next turn publishes; never, if that may be lost."""
+    """Calls `then` when the marks have reached what the next turn publishes, or `refused` if they have not in time.
 
-    def __call__(self, marks: tuple[Mark, ...], then: Callable[[], None]) -> None: ...
+    Without marks it calls `then` after that turn.
+    """
+
+    def __call__(
+        self, marks: tuple[Mark, ...], then: Callable[[], None], refused: Callable[[], None] = lambda: None
+    ) -> None: ...
 
 
 class ScheduleTask:
@@ -41,6 +48,8 @@ class ScheduleTask:
             set()
         )  # schedules of promoted logs that are in the own log, too; with the position
         self._is_stopped = False  # True: the log takes nothing more
+        for schedule in self._schedules.known.values():
+            _warn(schedule)
 
     async def publish(self) -> None:
         """Publish what is due, until cancelled."""
@@ -56,15 +65,14 @@ class ScheduleTask:
             return False
         if self._take_over_batch():
             return True
-        ticks = self._schedules.fetch_due(now, AT_ONCE)
-        published: dict[tuple[Mark, ...], list[Tick]] = {}
+        ticks, published = self._schedules.fetch_due(now, AT_ONCE), list[Tick]()
         for tick in ticks:
             if not tick.is_published:
                 self._skip(tick)
-            elif (marks := self._publish(tick, now)) is not None:
-                published.setdefault(marks, []).append(tick)
-        for marks, done in published.items():
-            self._when_sent(marks, partial(self._note, done))
+            elif (done := self._publish(tick, now)) is not None:
+                published.append(done)
+        if published:  # the record follows the messages in the log: a crash does not keep it without them
+            self._when_sent((), partial(self._note, published))
         if ticks:
             self._wake()
         return bool(ticks)
@@ -79,8 +87,8 @@ class ScheduleTask:
         self._schedules.finish(tick)
         self._schedules.note([tick])
 
-    def _publish(self, tick: Tick, now: int) -> tuple[Mark, ...] | None:
-        """Publish a tick. Returns the marks that its message has to reach; None: it was refused, and is tried again."""
+    def _publish(self, tick: Tick, now: int) -> Tick | None:
+        """Publish a tick. Returns what is done with then; None: it was refused, and is tried again."""
         schedule = tick.schedule
         try:
             topic = self._broker.admit(schedule.topic)
@@ -91,9 +99,10 @@ class ScheduleTask:
             self._schedules.retry(tick, now + RETRY)
             return None
         self._refused.discard(schedule.key)
-        topic.intake.publish_with([schedule.body], schedule.attributes(tick.at))
+        if topic.intake.publish_with([schedule.body], schedule.attributes(tick.at)):
+            tick = replace(tick, over=tick.at)  # it was published before a crash, and without the later ones
         self._schedules.finish(tick)
-        return topic.marks
+        return tick
 
     def _note(self, ticks: list[Tick]) -> None:
         if not self._is_stopped:
@@ -108,7 +117,7 @@ class ScheduleTask:
             (promoted, key)
             for promoted in self._broker.logs[1:]
             for key in promoted.context.schedules.known
-            if (promoted.context.position, key) not in self._moving
+            if (promoted.context.position, key) not in self._moving and self._is_attached(promoted, key[0])
         )
         found = list(islice(waiting, AT_ONCE))
         if not found or self._broker.refusal:
@@ -118,12 +127,21 @@ class ScheduleTask:
         self._wake()
         return True
 
+    def _is_attached(self, promoted: Broker, topic: str) -> bool:
+        """Return True unless a topic of a promoted log is still to be made here."""
+        return topic in self._broker.topics or topic not in promoted.topics
+
     def _take_over(self, promoted: Broker, key: Key) -> None:
         """Copy a schedule to the own log, and remove it from the promoted one once that is safe."""
         source, place = promoted.context.schedules, (promoted.context.position, key)
         schedule, topic = source.known[key], self._broker.topics.get(key[0])
+        over = _published(promoted, schedule, source.noted[key])
+        if isinstance(schedule.recurrence, At) and schedule.recurrence.next_after(over) is None:
+            source.remove(key)  # its only message is in the promoted log
+            return
         own = self._schedules.known.get(key, schedule)  # if there is one, the client asked this node last
-        marks = self._schedules.take_over(own, _published(promoted, schedule, source.noted[key]))
+        marks = self._schedules.take_over(own, over)
+        _warn(schedule)
         if topic is not None:
             topic.journal.promise()
             marks += topic.marks
@@ -135,7 +153,14 @@ class ScheduleTask:
                 source.remove(key)
                 self._wake()
 
-        self._when_sent(marks, remove)
+        # copies may come later than in time: then it is taken over again
+        self._when_sent(marks, remove, lambda: self._moving.discard(place))
+
+
+def _warn(schedule: Schedule) -> None:
+    if isinstance(schedule.recurrence, Cron) and schedule.recurrence.zone is None:
+        zone = schedule.recurrence.timezone
+        log.error("SCHEDULE: %s of %s is never due: no time zone %s is known here", schedule.name, schedule.topic, zone)
 
 
 def _published(promoted: Broker, schedule: Schedule, over: int) -> int:

@@ -186,6 +186,7 @@ class Batches(BatchTable):
             return self.known.get(name)
         first = parts[0]
         own = self._create(name, first.created)
+        own.next_number = max(part.next_number for part in parts)  # the number is in the key of a follow-up
         self._set(own, first.state, first.changed)
         return own
 

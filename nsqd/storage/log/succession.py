@@ -152,7 +152,7 @@ class _OldLog:
         self.tail = TailRecords(self.disk, self.segments, self.common)
         ends = {number: topic.end for number, topic in self.replay.topics.items()}
         self.replay.batches.keep_tail(self.tail.firsts, self.tail.follow_ups)
-        if self.common:  # the new leader has the others
+        if self.common and self.tail.is_whole:  # the new leader has the others
             self.replay.schedules.keep_only(self.tail.schedules)
         self.parent = Parent(self.identity.log_id, self.end, ends)
         self._drop_earlier()
@@ -223,10 +223,12 @@ class TailRecords:
         self.dropped: Counter[str] = Counter()
         self.deletions = TailDeletions(common)
         self.is_exact = not segments or not segments[0].header.generation or segments[0].base >= common
+        rewritten = {segment.base for segment in segments if segment.header.generation}
+        # False: records are gone from the tail, such as those of new schedules
+        self.is_whole = not rewritten and (not segments or segments[0].base <= common)
         if not segments:
             return
         reader = LogRecords(disk)
-        rewritten = {segment.base for segment in segments if segment.header.generation}
         place = next(at for at, one in enumerate(reader.segments) if one.base == segments[0].base)
         for record in reader.records(place):
             self.deletions.remember(record, record.segment in rewritten)

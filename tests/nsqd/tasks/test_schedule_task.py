@@ -11,7 +11,7 @@ from trio.testing import MockClock
 from nsqd.core.broker import Broker
 from nsqd.core.message.ids import NoIds
 from nsqd.core.recovery import recover
-from nsqd.core.scheduling.recurrence import Every
+from nsqd.core.scheduling.recurrence import At, Cron, Every, Recurrence
 from nsqd.core.scheduling.schedules import Schedules
 from nsqd.core.scheduling.table import Missed, Schedule
 from nsqd.core.sequence.mark import Mark
@@ -34,21 +34,24 @@ from tests.nsqd.storage.sim_node import (
 )
 
 START = 1_800_000_000  # s since the epoch
+EVERY = Every(10, START)
 
 
 class Sent:
     """Calls that wait until messages are safe."""
 
     def __init__(self) -> None:
-        self._waiting: list[Callable[[], None]] = []
+        self._waiting: list[tuple[Callable[[], None], Callable[[], None]]] = []
 
-    def __call__(self, marks: tuple[Mark, ...], then: Callable[[], None]) -> None:
-        self._waiting.append(then)
+    def __call__(
+        self, marks: tuple[Mark, ...], then: Callable[[], None], refused: Callable[[], None] = lambda: None
+    ) -> None:
+        self._waiting.append((then, refused))
 
-    def arrive(self) -> None:
+    def arrive(self, in_time: bool = True) -> None:
         waiting, self._waiting = self._waiting, []
-        for then in waiting:
-            then()
+        for then, refused in waiting:
+            (then if in_time else refused)()
 
 
 class World:
@@ -61,8 +64,8 @@ class World:
         self.wakes += 1
 
 
-def add(schedules: Schedules, name: str = "n") -> None:
-    schedules.put(Schedule("t", name, Every(10, START), Missed.ONCE, b"x", (), START))
+def add(schedules: Schedules, name: str = "n", recurrence: Recurrence = EVERY) -> None:
+    schedules.put(Schedule("t", name, recurrence, Missed.ONCE, b"x", (), START))
 
 
 @pytest.fixture
@@ -85,12 +88,22 @@ async def test_what_is_due_is_published_as_a_second_begins(world: World, autojum
         nursery.cancel_scope.cancel()
 
 
-def test_a_tick_is_noted_when_its_message_is_safe(world: World) -> None:
+def test_a_tick_is_noted_behind_its_message(world: World) -> None:
     add(world.schedules)
     assert world.task.publish_batch(START + 10)
     assert world.schedules.noted == {("t", "n"): START}
     world.sent.arrive()
     assert world.schedules.noted == {("t", "n"): START + 10}
+
+
+def test_missed_times_are_made_up_for_though_the_first_of_them_was_published_before_a_crash(world: World) -> None:
+    add(world.schedules)
+    topic = world.node.broker.topic("t")
+    topic.intake.publish_with([b"x"], world.schedules.known["t", "n"].attributes(START + 10))
+    while world.task.publish_batch(START + 45):
+        world.sent.arrive()
+    assert (topic.intake.message_count, topic.intake.duplicate_count) == (2, 1)
+    assert world.schedules.noted == {("t", "n"): START + 45}
 
 
 def test_nothing_is_published_while_the_log_may_have_another_leader_or_after_the_end(world: World) -> None:
@@ -105,12 +118,12 @@ def test_nothing_is_published_while_the_log_may_have_another_leader_or_after_the
     assert not world.task.publish_batch(START + 20)
 
 
-def with_schedule() -> tuple[SimNode, ScheduleTask, Sent]:
+def with_schedule(recurrence: Recurrence = EVERY) -> tuple[SimNode, ScheduleTask, Sent]:
     """Return a node with a channel and a schedule, which are durable."""
     node, sent = SimNode(), Sent()
     task = ScheduleTask(node.broker, sent, lambda: None)
     node.turn(lambda: node.broker.topic("t").channel("c") and None)
-    node.turn(lambda: add(node.broker.context.schedules))
+    node.turn(lambda: add(node.broker.context.schedules, recurrence=recurrence))
     return node, task, sent
 
 
@@ -123,7 +136,10 @@ def promote(node: SimNode, disk: SimDisk) -> Broker:
     assert snapshot is not None
     recover(broker, snapshot, node.clock.now)
     opened.serve(broker)
-    node.turn(lambda: Attachment(node.broker, broker).attach_batch(1 << 30) and None)
+    attachment = Attachment(node.broker, broker)
+    while attachment.attach_batch(1):
+        node.turn()
+    node.turn()
     return broker
 
 
@@ -143,6 +159,10 @@ def test_a_node_that_promotes_a_log_publishes_by_its_schedules_behind_the_last_t
     node.turn()
     assert (own.noted, source.noted) == ({("t", "n"): START + 10}, {("t", "n"): START + 10 * is_noted})
     assert not task.publish_batch(START + 10)
+    sent.arrive(in_time=False)
+    assert list(source.known) == [("t", "n")]
+    assert task.publish_batch(START + 10)  # it is taken over again
+    node.turn()
     sent.arrive()
     assert (list(own.known), list(source.known)) == ([("t", "n")], [])
     assert task.publish_batch(START + 20)
@@ -163,3 +183,25 @@ def test_a_node_that_lost_its_log_keeps_only_schedules_that_the_new_leader_lacks
     clock = node.clock.after(SECOND, 5 * SECOND, rebooted=False)
     succeed(node.disk.kill(), target, lambda epochs, end: common, 1 << 30, 0, Simulated(clock.clocks()))
     assert bool(SimNode(target, clock=clock).broker.context.schedules.known) == is_new
+
+
+def test_a_schedule_whose_only_message_is_in_the_promoted_log_is_not_taken_over() -> None:
+    leader, task, _ = with_schedule(At(START + 10))
+    assert task.publish_batch(START + 10)
+    leader.turn()
+    node = SimNode()
+    promoted = promote(node, leader.disk.kill())
+    assert promoted.context.schedules.known
+    assert ScheduleTask(node.broker, Sent(), lambda: None).publish_batch(START + 10)
+    assert not promoted.context.schedules.known
+    assert not node.broker.context.schedules.known
+
+
+def test_a_time_zone_that_a_node_does_not_know_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    leader, _, _ = with_schedule(Cron("0 0 * * *", "Mars", None))
+    node = SimNode()
+    promote(node, leader.disk.kill())
+    task = ScheduleTask(node.broker, Sent(), lambda: None)
+    assert task.publish_batch(START)
+    ScheduleTask(node.broker, Sent(), lambda: None)  # a restart
+    assert caplog.messages.count("SCHEDULE: n of t is never due: no time zone Mars is known here") == 2
