@@ -114,7 +114,7 @@ class ScheduleRoutes:
                 raise HttpError(503, "TOO_MANY_SCHEDULES")
             to = topic_to_publish_to(self._node, request, topic)
             schedules.put(schedule)
-            to.journal.promise()
+            self._promise(topic)
             return to.starting
 
         await self._node.until_started()

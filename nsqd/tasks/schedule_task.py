@@ -44,9 +44,8 @@ class ScheduleTask:
         self._broker, self._when_sent, self._wake = broker, when_sent, wake
         self._schedules = broker.context.schedules
         self._refused: set[Key] = set()  # schedules whose last tick was refused: that is logged once
-        self._moving: set[tuple[int, Key]] = (
-            set()
-        )  # schedules of promoted logs that are in the own log, too; with the position
+        # schedules of promoted logs that are in the own log, too, each with the position of its log
+        self._moving: set[tuple[int, Key]] = set()
         self._is_stopped = False  # True: the log takes nothing more
         for schedule in self._schedules.known.values():
             _warn(schedule)
@@ -140,7 +139,7 @@ class ScheduleTask:
             source.remove(key)  # its only message is in the promoted log
             return
         own = self._schedules.known.get(key, schedule)  # if there is one, the client asked this node last
-        marks = self._schedules.take_over(own, over)
+        marks = self._schedules.put(own, over)
         _warn(schedule)
         if topic is not None:
             topic.journal.promise()

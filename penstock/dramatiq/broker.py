@@ -60,7 +60,7 @@ class PenstockBroker(Broker):
         return self._prefix + queue_name
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to the node, as the process ends."""
         self._jobs.close()
 
     def declare_queue(self, queue_name: str) -> None:

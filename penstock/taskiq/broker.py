@@ -46,7 +46,7 @@ class PenstockBroker(AsyncBroker):
         self._concurrency, self._ttr_s = concurrency, ttr_s
 
     async def shutdown(self) -> None:
-        """Close the connection."""
+        """Close the connection to the node, as the process ends."""
         await self._jobs.aclose()
         await super().shutdown()
 

@@ -54,7 +54,7 @@ class Ring:
             self.forget(1)
 
     def forget(self, count: int) -> None:
-        """Forget the `count` oldest steps."""
+        """Forget the `count` oldest steps: later positions stay as they are."""
         for _ in range(count):
             self.slots.popleft()
         self.base += count

@@ -6,7 +6,7 @@ tick is the first one after that, whatever the clock says. So a clock that is se
 A tick is missed if the node did not publish it before a later one was due, or within GRACE: because it was down, drained, or
 had a full disk. `Missed` says how often the message is published then.
 
-A node publishes by the schedules of its own log. Those of a log that it has promoted move into its own (`take_over`).
+A node publishes by the schedules of its own log. Those of a log that it has promoted move there (nsqd/tasks/schedule_task.py).
 """
 
 from __future__ import annotations
@@ -62,15 +62,11 @@ class Schedules(ScheduleTable):
         for key, schedule in table.known.items():
             self._add(schedule, table.noted[key])
 
-    def put(self, schedule: Schedule) -> tuple[Mark, ...]:
+    def put(self, schedule: Schedule, over: int = 0) -> tuple[Mark, ...]:
         """Add a schedule, or replace the one of its name: ticks that this one has published are not published again.
 
-        Returns the marks that its record has to reach.
+        `over`: the time up to which another log has published its ticks. Returns the marks that its record has to reach.
         """
-        return self.take_over(schedule, 0)
-
-    def take_over(self, schedule: Schedule, over: int) -> tuple[Mark, ...]:
-        """Do as `put`, for a schedule of another log whose ticks up to `over` are done with."""
         self._add(schedule, max(over, self._over.get(schedule.key, 0)))
         return self._record(RecordKind.SCHEDULE, pack_schedule(schedule, self.noted[schedule.key]))
 
@@ -117,7 +113,7 @@ class Schedules(ScheduleTable):
         self._wait(tick.schedule.key, at, tick.at)
 
     def finish(self, tick: Tick) -> None:
-        """Continue after a tick."""
+        """Advance a schedule past a tick that was published or skipped."""
         self.outcomes["published" if tick.is_published else "skipped"] += 1
         self._advance(tick.schedule, tick.over)
 

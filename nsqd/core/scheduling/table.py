@@ -65,9 +65,8 @@ class ScheduleTable:
 
     def __init__(self) -> None:
         self.known: dict[Key, Schedule] = {}
-        self.noted: dict[
-            Key, int
-        ] = {}  # of each: the time up to which its ticks are done with, and their messages in the log
+        # of each: the time up to which its ticks are done with, and their messages in the log
+        self.noted: dict[Key, int] = {}
 
     def apply(self, kind: RecordKind, content: bytes) -> None:
         """Apply a SCHEDULE or TICKS record. TICKS of unknown schedules precede the state in a checkpoint."""
@@ -87,7 +86,7 @@ class ScheduleTable:
         self.known[schedule.key], self.noted[schedule.key] = schedule, over
 
     def keep_only(self, keys: Container[Key]) -> None:
-        """Drop all other schedules."""
+        """Keep the schedules with these keys, and drop all others."""
         self.known = {key: schedule for key, schedule in self.known.items() if key in keys}
         self.noted = {key: over for key, over in self.noted.items() if key in keys}
 
@@ -100,20 +99,9 @@ class ScheduleTable:
 
 def pack_schedule(schedule: Schedule, over: int, is_new: bool = True) -> bytes:
     """Return the content of a SCHEDULE record of a schedule whose ticks up to `over` are done with."""
-    one = schedule
-    recurrence = pack_recurrence(one.recurrence)
-    fields = (
-        one.topic,
-        one.name,
-        is_new,
-        over,
-        recurrence,
-        one.missed.value,
-        one.body,
-        one.headers,
-        one.since,
-        one.paused,
-    )
+    one, recurrence = schedule, pack_recurrence(schedule.recurrence)
+    changing = is_new, over, recurrence, one.missed.value
+    fields = one.topic, one.name, *changing, one.body, one.headers, one.since, one.paused
     packed: bytes = msgpack.packb(fields)
     return packed
 

@@ -1,4 +1,4 @@
-"""The last lines of a node that leaves: they tell an operator which of its logs may lack messages."""
+"""The last lines of a node that leaves: they show an operator which of its logs may lack messages."""
 
 from types import SimpleNamespace
 from typing import Any

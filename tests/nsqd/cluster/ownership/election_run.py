@@ -112,7 +112,7 @@ class Witness:
             if awaits and not is_late and ago is not None and ago < SUSPECT_AFTER:
                 self.postponing += 1
                 assert node.elections.candidate.attempt is not attempt, (
-                    "an election went on, and a witness hears the leader"
+                    "an election continued, and a witness is connected to the leader"
                 )
 
     def ask(self, node: ElectionNode, number: int, then: Callable[[int | None], None]) -> None:

@@ -284,7 +284,7 @@ PARSERS = [
     Parser("piece", piece, frame(K.FETCHED, offers.pack_fetched), offers.unpack_fetched, True),
     Parser("fetch", lambda random: (random.randbytes(16), position(random)),
            frame(K.FETCH, offers.pack_fetch, spread=True), offers.unpack_fetch),
-    Parser("what is offered", lambda random: random.randbytes(16), frame(K.ASK_OFFERS, offers.pack_ask),
+    Parser("offers asked for", lambda random: random.randbytes(16), frame(K.ASK_OFFERS, offers.pack_ask),
            partial(stream.unpack_log_id, K.ASK_OFFERS)),
     Parser("loan", loan, frame(K.LOAN, lambda one: b"".join(jobs.pack_loan(one))),
            lambda data: jobs.unpack_loan(data, b""), True),
@@ -298,7 +298,7 @@ PARSERS = [
            frame(K.SAID, partial(jobs.pack_number, K.SAID), spread=True), jobs.unpack_number),
 ]  # fmt: skip
 # those of which nearly all contents, or nearly none, are something that a peer may say
-SIMPLE = {"gave up", "fetch", "what is offered", "handover", "log", "sync", "follow", "ask", "said", "answer"}
+SIMPLE = {"gave up", "fetch", "offers asked for", "handover", "log", "sync", "follow", "ask", "said", "answer"}
 
 
 def changed(random: Random, parser: Parser, content: bytes) -> bytes:

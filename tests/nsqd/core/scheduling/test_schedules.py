@@ -140,7 +140,7 @@ def test_a_schedule_of_another_log_continues_behind_the_ticks_of_both() -> None:
         if mine:
             schedules.put(schedule(Every(100, 0)))
             assert published(schedules, mine) == [100]
-        schedules.take_over(schedule(Every(100, 0)), over)
+        schedules.put(schedule(Every(100, 0)), over)
         schedules.check()
         assert schedules.restarted().next_tick(KEY) == schedules.next_tick(KEY) == expected
 
