@@ -101,7 +101,7 @@ LISTEN, SERVER, MANY = "shared.process.listen:listen", "shared.http.server:HttpS
 @pytest.mark.parametrize(("main", "place", "flags", "never"), [  # not imported yet, and the most modules
     ("nsqd", LISTEN, [TCP, HTTP, "-data-path={}"], [(HEAVY, MANY)]), ("lookupd", LISTEN, [TCP, HTTP], [(HEAVY, MANY)]),
     ("admin", LISTEN, [HTTP, ADMIN], [(HEAVY, MANY)]),
-    ("nsqd", "nsqd.net.reactor:Reactor.run", [TCP, HTTP, "-lookupd-tcp-address=127.0.0.1:1", "-data-path={}"],
+    ("nsqd", "nsqd.start.http_server:HttpFrontEnd.accept", [TCP, HTTP, "-lookupd-tcp-address=127.0.0.1:1", "-data-path={}"],
      [(BEFORE_HTTP | {"shared.auth.auth_file"}, MANY)]),
     # before the server is there, the first request is answered
     ("nsqd", "nsqd.start.http_server:HttpFrontEnd.start", [TCP, HTTP, "-data-path={}"],
