@@ -27,7 +27,6 @@ import trio
 
 from nsqd.core.observation.series import Series
 from nsqd.core.registry import Change
-from nsqd.core.sequence.mark import Mark
 from nsqd.core.topology import TopologySnapshot, snapshot
 from nsqd.core.trace import Trace
 from nsqd.http.node import Info, Node
@@ -101,9 +100,9 @@ class LocalNode(WholeNode):
         if options.statistics_topic:
             deliveries = Deliveries(self.broker, options.statistics_topic, options.node_number(), self._wake)
             self._tasks.append(lambda: deliveries._publish(trio.run(deliveries.collect, self.clock.wall // SECOND - 1)))
-        self._schedule_task = ScheduleTask(self.broker, self._when_sent, self._wake)
+        self._schedule_task = ScheduleTask(self.broker, self.reactor.when_sent, self._wake)
         self._tasks.append(self._publish_schedules)
-        batch_task = BatchTask(self.broker, self._when_sent, self._wake)
+        batch_task = BatchTask(self.broker, self.reactor.when_sent, self._wake)
         self._tasks.append(lambda: batch_task.step(self.clock.wall // SECOND))
         self._next_second = clock.now + SECOND
         self.keyring = None
@@ -222,11 +221,6 @@ class LocalNode(WholeNode):
     def _publish_schedules(self) -> None:
         while self._schedule_task.publish_batch(self.clock.wall // SECOND):
             pass
-
-    def _when_sent(
-        self, marks: tuple[Mark, ...], then: Callable[[], None], refused: Callable[[], None] = lambda: None
-    ) -> None:
-        self.reactor.when_sent(marks, HttpReplies(then, refused))
 
     def _note_series(self) -> None:
         for _ in self._series.record(list(self.broker.topics.values()), self.clock.wall // SECOND):

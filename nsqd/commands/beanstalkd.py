@@ -14,16 +14,14 @@ import pwd
 import random
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from functools import partial
 
 import trio
 
 from nsqd.core.broker import Broker
 from nsqd.core.message.ids import IdSource
 from nsqd.core.registry import Change
-from nsqd.core.sequence.mark import Mark
 from nsqd.net.promised import HttpReplies
 from nsqd.net.reactor import Reactor
 from nsqd.options import NsqdOptions
@@ -229,7 +227,7 @@ async def _run(flags: Flags, listener: Listener, directory: DataDirectory | None
             reactor.listen(listener.socket, front_end.make_peer)
             log.info("listening on %s", listener.address)
             nursery.start_soon(reactor.run)
-            nursery.start_soon(BatchTask(broker, partial(_when_sent, reactor), reactor.wake).run)
+            nursery.start_soon(BatchTask(broker, reactor.when_sent, reactor.wake).run)
             if opened is not None:
                 opened.wake.reactor = reactor
                 nursery.start_soon(sync_by_time, options, opened.log, reactor.wake)
@@ -241,12 +239,6 @@ async def _run(flags: Flags, listener: Listener, directory: DataDirectory | None
     if opened is not None:
         opened.log.close()
     return number
-
-
-def _when_sent(
-    reactor: Reactor, marks: tuple[Mark, ...], then: Callable[[], None], refused: Callable[[], None] = lambda: None
-) -> None:
-    reactor.when_sent(marks, HttpReplies(then, refused))
 
 
 def _in_memory(options: NsqdOptions) -> Broker:

@@ -430,9 +430,15 @@ class Reactor:
         connection.layers = None
         del connection.peer  # the two refer to each other, and the daemon never collects old garbage
 
-    def when_sent(self, marks: tuple[Mark, ...], then: HttpReplies) -> None:
-        """Call `then` when the output of this turn leaves that waits for these marks, or when it has waited in vain."""
-        self._watched.append((marks, then))
+    def when_sent(
+        self,
+        marks: tuple[Mark, ...],
+        then: Callable[[], None],
+        refused: Callable[[], None] = lambda: None,
+        given_up: Callable[[], None] | None = None,
+    ) -> None:
+        """Call `then` when the output of this turn leaves that waits for these marks; see HttpReplies for the others."""
+        self._watched.append((marks, HttpReplies(then, refused, given_up)))
 
     def give_up_http_replies(self) -> None:
         """Answer all HTTP requests that wait for promises. Not to be called in a turn."""

@@ -19,7 +19,6 @@ import trio
 from nsqd.core.limits import MAY_BE_DELIVERED
 from nsqd.core.observation.series import Series
 from nsqd.core.registry import Change
-from nsqd.core.sequence.mark import Mark
 from nsqd.discovery.lookupds import PING_INTERVAL, Lookupds, ping_interval
 from nsqd.http.node import Node
 from nsqd.net.promised import HttpReplies
@@ -189,9 +188,9 @@ class Daemon:
         self._audit = NodeAudit(trail, broker, options.audit_topic, opened.wake)
         self.context.audit = self._audit.note
         admission = make_admission(options, listeners, broker.refused, self._budget)
-        self._schedule_task = ScheduleTask(broker, self._when_sent, opened.wake)
         self.reactor = Reactor(broker, clocks, self._answer_http_requests, self._report_changes, admission)
         opened.wake.reactor = self.reactor
+        self._schedule_task = ScheduleTask(broker, self.reactor.when_sent, opened.wake)
         self.ports = ClientPorts(broker)
         self._http: HttpFrontEnd | None = None
         self._shared_port: SharedPort | None = None
@@ -336,7 +335,7 @@ class Daemon:
         start(end_pauses, self._broker, wake)
         start(DeadLetterTopics(self._broker, self._options.node_number(), wake).run)
         start(self._schedule_task.publish)
-        start(BatchTask(self._broker, self._when_sent, wake).run)
+        start(BatchTask(self._broker, self.reactor.when_sent, wake).run)
         start(self.reactor.run)
         start(sync_by_time, self._options, self._opened.log, wake)
         self._audit.publish_from(self._trio_thread.run_soon)
@@ -468,12 +467,6 @@ class Daemon:
         calls = self._bridge.serve()
         refuse = partial(self._bridge.refuse, calls)
         return HttpReplies(partial(self._bridge.deliver, calls), refuse, partial(refuse, MAY_BE_DELIVERED))
-
-    def _when_sent(
-        self, marks: tuple[Mark, ...], then: Callable[[], None], refused: Callable[[], None] = lambda: None
-    ) -> None:
-        """Call `then` once the messages that the next turn publishes are as safe as their topic promises; see WhenSent."""
-        self.reactor.when_sent(marks, HttpReplies(then, refused))
 
     def _report_changes(self, changes: list[Change]) -> None:
         """Report topics and channels that were created, deleted or paused to the log, nsqlookupd and nsqd.dat."""

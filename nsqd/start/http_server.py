@@ -16,7 +16,6 @@ import trio
 from nsqd.core.sequence.mark import Mark
 from nsqd.http.node import Node
 from nsqd.net.endpoint import OutputBounds
-from nsqd.net.promised import HttpReplies
 from nsqd.net.reactor import Reactor
 from nsqd.options import NsqdOptions
 from nsqd.protocols.http.peer import Context, HttpPeer
@@ -188,7 +187,7 @@ class AnswerLog:
             self._waiting += 1
             # a closure would cost every request a tenth of a microsecond
             end = partial(self._end, level, request, (ip, int(port)) if ip else None, arrived)
-            self._reactor.when_sent(marks, HttpReplies(partial(end, 200), partial(end, 0), partial(end, 503)))
+            self._reactor.when_sent(marks, partial(end, 200), partial(end, 0), partial(end, 503))
 
     def _end(self, level: int, request: Request, client: Client, arrived: int, status: int) -> None:
         """Write the line of a response with that status; 0: none was sent."""

@@ -163,7 +163,9 @@ def test_the_log_has_the_status_and_the_time_of_a_response_that_waits_for_copies
 
 def test_waiting_lines_are_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     waiting: list[HttpReplies] = []
-    reactor = SimpleNamespace(when_sent=lambda marks, then: waiting.append(then), clock=lambda: (3 * SECOND, 0))
+    reactor = SimpleNamespace(
+        when_sent=lambda marks, *then: waiting.append(HttpReplies(*then)), clock=lambda: (3 * SECOND, 0)
+    )
     caplog.set_level(logging.INFO, "penstock")
     monkeypatch.setattr(http_server, "MOST_WAITING", 2)
     answers = http_server.AnswerLog(cast(Reactor, reactor))
