@@ -31,7 +31,7 @@ class Bench:
         self.done = directory / "done"
         self.done.touch()
         self.tcp = self.jobs = "127.0.0.1:0"
-        self.ttr = 5  # s
+        self.ttr = 60  # s
 
     def node(self) -> Daemon:
         """Return an nsqd that is not started; a second one has the addresses of the first."""
@@ -146,7 +146,8 @@ def test_kill_9_of_the_worker(bench: Bench, pool: str) -> None:
 @POOLS
 def test_kill_9_of_the_node(bench: Bench, pool: str) -> None:
     with bench.running() as node:
-        bench.publish(*(("slow", number, 0.1) for number in range(60)))
+        long = range(5, 15)  # while no node is there, the worker has some of these
+        bench.publish(*(("slow", number, 1 if number in long else 0.1) for number in range(60)))
         with Worker(bench, pool) as worker:
             eventually(lambda: len(bench.numbers()) >= 5, PATIENCE)
             node.kill()
