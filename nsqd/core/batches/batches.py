@@ -39,7 +39,7 @@ MOST_SPANS = 1_000_000  # runs of members of all batches of a node, at 16 bytes
 MOST_SPANS_OF_ONE = 100_000  # of one batch, which are one record of a checkpoint
 MOST_FOLLOW_UPS = 100_000  # of a node
 MOST_FOLLOW_UP_BYTES = 64 * 1024 * 1024  # of their bodies and headers, which are in memory and in each checkpoint
-MOST_CHAIN = 1000  # batches that a batch may follow, directly or through others: they are searched for cycles
+MOST_CHAIN = 1000  # steps from a batch to one that it follows, in the search for cycles: 0.2 ms
 MOST_OPEN = 7 * 24 * 3600  # s after the last member, when an open batch is closed: its follow-ups are never lost
 KEPT = 24 * 3600  # s for which a done batch is remembered
 
@@ -168,13 +168,17 @@ class Batches(BatchTable):
 
     def _reaches(self, start: str, goal: str) -> bool:
         """Return True if the batch `start` is `goal`, or waits for follow-ups that wait for it, or for too many batches."""
-        seen, waiting = {start}, [start]
+        seen, waiting, steps = {start}, [start], 0
         while waiting:
             name = waiting.pop()
-            if name == goal or len(seen) > MOST_CHAIN:
+            if name == goal:
                 return True
             for table in self.shards:
-                new = [one for one in table._awaits.get(name, ()) if one not in seen]
+                followed = table._awaits.get(name, ())
+                steps += len(followed)
+                if steps > MOST_CHAIN:
+                    return True
+                new = [one for one in followed if one not in seen]
                 seen.update(new)
                 waiting += new
         return False
