@@ -133,9 +133,18 @@ def open_promoted(
     return open_log(disk, log_options, wake, extend=extend, promoted=promoted)
 
 
-def make_promoted_broker(home: Broker, opened: OpenLog) -> Broker:
-    """Return an empty broker for a promoted log, which runs in the turns of `home`."""
-    return promoted_broker(home, opened.store, NoIds(opened.identity.node, opened.start_results.lease))
+def make_promoted_broker(home: Opened, opened: OpenLog) -> Broker:
+    """Return an empty broker for a promoted log, which runs in the turns of the broker of `home`."""
+    store = _spanned(opened.store, home.spans, is_own=False)
+    return promoted_broker(home.broker, store, NoIds(opened.identity.node, opened.start_results.lease))
+
+
+def _spanned(store: Store, spans: Spans | None, is_own: bool = True) -> Store:
+    if spans is None:
+        return store
+    from nsqd.core.spanned_store import spanned_store
+
+    return spanned_store(store, spans, is_own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,11 +197,7 @@ def make_broker(
     if opened.writer.failure:
         raise DirectoryError(f"failed to open the log - {opened.writer.failure}")
     trace = Trace() if options.debug_routes else None
-    store: Store = opened.store
-    if spans is not None:
-        from nsqd.core.spanned_store import spanned_store
-
-        store = spanned_store(store, spans)
+    store = _spanned(opened.store, spans)
     broker = Broker(options.limits(), store, ids, random.Random().randrange, trace)
     broker.context.history = opened.history()
     broker.begin(*clocks())

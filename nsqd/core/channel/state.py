@@ -222,8 +222,10 @@ class ChannelState(ReaderState):
         assert isinstance(reader, Channel)
         channel = reader
         channel.start, channel.paused = self.start, self.paused
+        holes = self.passed.spans(self.cursor)
+        channel.journal.resume(self.cursor, holes)
         channel.backlog.resume(self.cursor, self._ready(channel.offsets.distributed, plain))
-        for first, end in self.passed.spans(self.cursor):
+        for first, end in holes:
             channel.skip(first, end, 0)
         later: list[Page] = []
         for ordinal, due, counts in in_order(self._due_soon(now + offset + MINUTE, later)):

@@ -387,5 +387,10 @@ class LogReader:
         self._topic._logged.discard(self._number)
         self._topic.record(RecordKind.DROP_CHANNEL, records.CHANNEL_OF.pack(self._topic.number, self._number))
 
+    # Nothing is recorded
+
+    def resume(self, cursor: int, holes: list[tuple[int, int]]) -> None: ...
+    def detach(self) -> None: ...
+
     def __repr__(self) -> str:
         return f"<LogReader {self._number} of topic {self._topic.number}>"
