@@ -16,7 +16,7 @@ from penstock.spark.follower import Follower
 from penstock.spark.options import OptionError, read_options
 from pipeline.archive import in_process
 from pipeline.archiver import Archiver, Runner, Tasks
-from tests.daemons import Daemon, nsqd, post, publish
+from tests.daemons import Daemon, nsqd, post, publish, run
 from tests.penstock.spark.conftest import node as node  # the fixture
 
 pytestmark = pytest.mark.process
@@ -109,6 +109,23 @@ def test_two_archives_refuse_each_other(node: Daemon, tmp_path: Path) -> None:
         first.batch()
     second.batch()
     assert numbers(tmp_path / "lake") == texts(0, 9)
+
+
+def test_a_topic_that_was_empty_and_a_log_that_continues_another_one(node: Daemon, tmp_path: Path) -> None:
+    post(node, "/topic/create", topic="t")
+    made = archiver(node, tmp_path / "lake")
+    assert made.batch() == 0
+    publish(node, "t", *texts(0, 3))
+    assert made.batch() == 3
+    assert run("penstock", "backup", str(tmp_path / "backup"), "--nsqd-http-address", node.http).returncode == 0
+    node.stop()
+    assert run("penstock", "restore", str(tmp_path / "backup"), str(tmp_path / "new")).returncode == 0
+    with nsqd(tmp_path / "new", "-retention", "1h", "-node-id", "7", "-http-address", node.http) as restored:
+        assert made.batch() == 0, "nothing is published into the new log yet"
+        publish(restored, "t", *texts(3, 5))
+        assert made.batch() == 2
+        assert numbers(tmp_path / "lake") == texts(0, 5)
+        assert lag(restored) == 0
 
 
 def test_the_first_start_may_be_at_the_end(node: Daemon, tmp_path: Path) -> None:
