@@ -29,6 +29,7 @@ from penstock.spark.offsets import (
     is_behind,
     moved,
     old_log,
+    older_logs,
     packed,
     spans,
 )
@@ -275,7 +276,7 @@ class Follower:
             self._deleted.add(place)
 
     def _old_logs(self, begin: Positions, ranges: Ranges) -> Ranges:
-        """Return the unread parts of logs that other nodes serve now.
+        """Return the unread parts of logs that other nodes serve now, one log of each place at a time.
 
         A place with a gap before the node's new log, which a node that does not answer may fill, keeps its position for
         nodeWaitMs.
@@ -286,8 +287,12 @@ class Follower:
             if place.topic in self.left_out or not is_behind(at, one):
                 self._waited.pop(place, None)
                 continue
-            holders, failures = holders_of_logs.of(place.topic, at.log)
-            left = old_log(at, one, holders)
+            left, failures = None, list[str]()
+            for log in older_logs(at, one):
+                holders, silent = holders_of_logs.of(place.topic, log)
+                left, failures = old_log(LogPosition(log, at.next), one, holders), failures + silent
+                if left is not None:
+                    break
             if left is not None:
                 found[place] = left
                 self._waited.pop(place, None)
