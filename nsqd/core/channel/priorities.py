@@ -1,9 +1,10 @@
 """Priorities: a channel delivers its most urgent message first, and those of one priority as they became ready.
 
 The priority of a message is its header `priority`, from 0, the most urgent, to 9, as beanstalkd and Oban count; USUAL_PRIORITY
-without one. Usual messages stay in the sequence and cost nothing. Others leave it, into a queue for each priority: urgent ones
-when the topic distributes them, ahead of the cursor, and the rest when the cursor comes to them. A restart finds all of them in
-the log, and their priorities again in their headers.
+without one. That of a job is the number of hexadecimal digits of its `pri`, 5 for the usual 65,536. Usual messages stay in the
+sequence and cost nothing. Others leave it, into a queue for each priority: urgent ones when the topic distributes them, ahead
+of the cursor, and the rest when the cursor comes to them. A restart finds all of them in the log, and their priorities again in
+their attributes.
 
 One delivery in SHARE is that of the message that has been ready longest, so nothing starves. A message that comes back keeps
 its priority, and counts as ready since then.
