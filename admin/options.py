@@ -1,6 +1,6 @@
 """The options of nsqadmin: NSQ's names and defaults, except that the address defaults to loopback.
 
-See docs/contributing/design/nsq-programs.md#options-and-defaults.
+See docs/contributing/design/nsq-programs.md#flags.
 """
 
 from __future__ import annotations

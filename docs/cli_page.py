@@ -35,7 +35,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     SEE: (
         "status", "status --check", "topics", "topics --sort depth -n 1 --json", "channels", "tubes", "queues pictures --json",
         "nodes", "clients", "producers", "alarms", "top -n 1", "messages orders mail -n 2",
-        "show orders mail 0 --node 127.0.0.1:4151", "peek orders mail -n 2 --json",
+        "show orders mail 0 --node 127.0.0.1:4151", "peek orders mail -n 2",
     ),
     ACT: (
         "create invoices/worker", "config orders retention=24h", "pause orders/mail --for 10m", "unpause orders/mail",
@@ -43,7 +43,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "kick orders mail --state buried --all --yes",
         "requeue orders mail --offset 0 --node 127.0.0.1:4151 --delay 60000",
         "move orders mail --state ready --to archive", "finish orders mail --state ready --count 1",
-        "disconnect orders mail CLIENT --yes", "empty orders/mail --dry-run", "delete orders --dry-run", "delete orders --yes",
+        "disconnect orders mail CLIENT --yes", "empty orders/mail --dry-run", "delete orders --yes",
         "drain 127.0.0.1:4251 --yes", "undrain 127.0.0.1:4251", "request GET /ping",
     ),
     DIAGNOSE: ("doctor", "support-bundle state.tar.gz"),

@@ -6,7 +6,7 @@ import argparse
 import json
 import re
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Iterable, Iterator
 
 from admin.options import AdminOptions
 from admin.terminal.main import parser as terminal_parser
@@ -29,7 +29,29 @@ from shared.values import Duration
 FEW = 3  # programs with a flag, which is described once
 MANY = 4  # the same of commands
 SHORT = 6  # options of a command that has a row and no table
-CONNECTION = ("`--auth-token-file FILE`", "`--tls-root-ca-file FILE`", "`--tls-cert FILE`", "`--tls-key FILE`")
+# Options that commands have together, by the name of the group in the table of commands
+CONNECTION = ("--context", "--auth-token-file", "--auth-token-command", "--tls-root-ca-file", "--tls-cert", "--tls-key")
+GROUPS = {
+    "connection": CONNECTION,
+    "nodes": (*CONNECTION, "--lookupd-http-address", "--nsqd-http-address", "--json", "--timeout"),
+    "node": (*CONNECTION, "--nsqd-http-address"),
+    "selection": (
+        *(
+            "--queue, --tube",
+            "--node",
+            "--offset",
+            "--id",
+            "--state",
+            "--count",
+            "--all",
+            "--grep",
+            "--header",
+            "--older",
+        ),
+        *("--buried-for", "--rate"),
+    ),
+    "confirmation": ("--yes", "--dry-run"),
+}
 OPTIONS = {
     "nsqd": NsqdOptions,
     "nsqlookupd": LookupdOptions,
@@ -68,55 +90,72 @@ def flags() -> str:
         for program, options in OPTIONS.items()
     }
     counts = Counter(row for rows in own.values() for row in rows)
-    shared = {row for row, count in counts.items() if count >= FEW}
-    head = "| flag | type | default | meaning |\n|---|---|---|---|"
-    parts += ["## Flags of several programs\n", head, *(row for row in counts if row in shared), ""]
+    shared = [row for row, count in counts.items() if count >= FEW]
+    parts += ["## Flags of several programs\n", "| flag | type | default | meaning | programs |\n|---|---|---|---|---|"]
+    for row in shared:
+        programs = ", ".join(program for program, rows in own.items() if row in rows)
+        parts.append(f"{row} {programs.replace(', '.join(DAEMONS), 'the daemons')} |")
     for program, rows in own.items():
         parts += [
-            f"## {program}\n",
-            *(f"{line}\n" for line in _also(rows, shared)),
-            head,
+            f"\n## {program}\n",
+            *(
+                ["With the flags [of several programs](#flags-of-several-programs) that name it.\n"]
+                if {*shared} & {*rows}
+                else []
+            ),
+            "| flag | type | default | meaning |\n|---|---|---|---|",
             *(row for row in rows if row not in shared),
-            "",
         ]
-    parts.append(f"## beanstalkd\n\nThese are the flags of beanstalkd.\n\n```text\n{USAGE.strip()}\n```\n")
+    parts.append(f"\n## beanstalkd\n\nThese are the flags of beanstalkd.\n\n```text\n{USAGE.strip()}\n```\n")
     return page([*parts, *_subcommands()])
 
 
 def _subcommands() -> Iterator[str]:
     """Yield the part about the program `penstock`."""
-    yield ("## penstock\n\n[Commands](cli.md) says what the program `penstock` does, with examples.\n")
+    yield "## penstock\n\n[Commands](cli.md) says what the program `penstock` does, with examples.\n"
     commands = [one for made in PARSERS for one in _commands(made())]
-    counts = Counter(row for _, _, rows in commands for row in rows)
-    by_name = {row.split(" | ")[0]: row for row, count in reversed(counts.most_common()) if count >= MANY}
-    shared = sorted(by_name.values(), key=list(counts).index)
-    head = "| argument | default | meaning |\n|---|---|---|"
-    yield from ("### Options of several commands\n", head, *shared, "")
-    yield "### Commands with few options\n\n| command | what it does | options |\n|---|---|---|"
+    counts = Counter(row for _, _, _, rows in commands for row in rows)
+    common = [row for row, count in counts.items() if count >= MANY]
+    groups = {name: _rows_of(flags, common, name != "nodes") for name, flags in GROUPS.items()}
+    yield "### Options of several commands\n\nThe groups *nodes* and *node* include *connection*.\n"
+    yield "| group | argument | default | meaning |\n|---|---|---|---|"
+    known = set[str]()
+    for name, rows in [*groups.items(), ("", [row for row in common if row.startswith("| `-")])]:
+        new = [row for row in rows if row not in known and (name or row.split("`")[1] not in " ".join(known))]
+        yield from (f"| {name} {row}" for row in new)
+        known.update(rows)
+    yield "\n### Commands with few options\n\n| command | what it does | options |\n|---|---|---|"
     longer = []
-    for program, said, rows in commands:
-        own = [row for row in rows if row not in shared]
-        if len(own) > SHORT:
-            longer.append((program, said, rows, own))
+    for program, usage, said, rows in commands:
+        names = []
+        for name, members in reversed(groups.items()):
+            if set(members) <= set(rows):
+                names.append(f"*{name}*")
+                rows = [row for row in rows if row not in members]
+        if len([row for row in rows if row not in common]) > SHORT:
+            longer.append((program, usage, said, names, rows))
         else:
-            cells = [row.removeprefix("| ").removesuffix(" |").split(" | ") for row in own]
-            options = [f"{name}{f' ({default})' if default else ''}: {meaning}" for name, default, meaning in cells]
-            yield table_row(f"`{program}`", said, "; ".join([*options, *_also(rows, shared)]).replace("\\|", "|"))
-    for program, said, rows, own in longer:
-        yield f"\n### {program}\n\n{' '.join([said, *_also(rows, shared)]).rstrip()}\n\n{head}"
-        yield from own
+            cells = [_inline(row, row in common) for row in rows]
+            yield table_row(f"`{usage}`", said, "; ".join([*filter(None, cells), *names]).replace("\\|", "|"))
+    for program, usage, said, names, rows in longer:
+        also = f" With {' and '.join(names)}." if names else ""
+        yield f"\n### {program}\n\n`{usage}`: {said}{also}\n\n| argument | default | meaning |\n|---|---|---|"
+        yield from (row for row in rows if not row.endswith("|  |  |"))
 
 
-def _also(rows: list[str], shared: Container[str]) -> Iterator[str]:
-    """Yield a line with the names of a program's options that are described once for several programs."""
-    names = [row.split(" | ")[0].removeprefix("| ") for row in rows if row in shared]
-    if set(CONNECTION) <= set(names):
-        names = [
-            *(name for name in names if name not in CONNECTION),
-            "the options of a connection (`--auth-token-file`, `--tls-...`)",
-        ]
-    if names:
-        yield f"Also: {', '.join(names)}."
+def _rows_of(flags: Iterable[str], rows: list[str], last: bool) -> list[str]:
+    """Return the row of each flag: of several with one flag, the last one or the first one."""
+    found = [[row for row in rows if re.match(rf"\| `{re.escape(flag)}[ `]", row)] for flag in flags]
+    return [ones[-1 if last else 0] for ones in found]
+
+
+def _inline(row: str, common: bool) -> str:
+    """Return an option in a few words; "" for an argument of which nothing is known but the usage."""
+    name, default, meaning = row.removeprefix("| ").removesuffix(" |").split(" | ")
+    if not name.startswith("`-") and (common or not meaning):
+        return ""
+    shown = f"{name} ({default})" if default else name
+    return f"{shown}: {meaning}" if meaning and not common else shown
 
 
 def _type(one: Spec) -> str:
@@ -146,27 +185,33 @@ def _duration(nanoseconds: int) -> str:
     return str(nanoseconds)
 
 
-def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield name, description and rows of each command of a parser that has options or arguments of its own."""
-    rows, below = [], []
+def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, str, list[str]]]:
+    """Yield name, usage, description and rows of each command of a parser that has options or arguments of its own."""
+    rows, words, below = [], [parser.prog], []
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             below = list(action.choices.values())
         elif not isinstance(action, argparse._HelpAction) and action.help is not argparse.SUPPRESS:
             rows.append(_action(action))
+            if not action.option_strings:
+                words.append(_word(action) if action.nargs in (None, "+") else f"[{_word(action)}]")
     if rows and parser.prog != "penstock":
         said = " ".join((parser.description or "").split())
-        yield parser.prog, f"{said[:1].upper()}{said[1:].rstrip('.')}." if said else "", rows
+        yield parser.prog, " ".join(words), f"{said[:1].upper()}{said[1:].rstrip('.')}." if said else "", rows
     for one in below:
         yield from _commands(one)
 
 
+def _word(action: argparse.Action) -> str:
+    """Return the name of an argument, or of an option's value; its values, unless the help lists them."""
+    values = [*map(str, action.choices or ())]
+    if values and ", ".join(values) not in (action.help or ""):
+        return "{" + ",".join(values) + "}"
+    return action.metavar if isinstance(action.metavar, str) else action.dest.upper()
+
+
 def _action(action: argparse.Action) -> str:
-    word = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
-    word = "" if action.nargs == 0 else "{" + ",".join(map(str, action.choices)) + "}" if action.choices else word
-    name = ", ".join(action.option_strings)
+    name = " ".join(filter(None, [", ".join(action.option_strings), "" if action.nargs == 0 else _word(action)]))
     default = "" if action.default in (None, "", [], False, argparse.SUPPRESS) else f"`{action.default}`"
     said = re.sub(r" ?\(default: [^)]*\)", "", action.help or "") if default else action.help or ""
-    return table_row(
-        f"`{f'{name} {word}'.strip() if name else word}`", "required" if action.required and name else default, said
-    )
+    return table_row(f"`{name}`", "required" if action.required and action.option_strings else default, said)

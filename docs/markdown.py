@@ -10,8 +10,13 @@ MADE = "<!-- `make reference` writes this page from the code. -->\n"
 
 
 def table_row(*cells: Any) -> str:
-    """Return a row of a table."""
-    return "| " + " | ".join(str(cell).replace("|", "\\|").replace("<", "&lt;") for cell in cells) + " |"
+    """Return a row of a table. Code is shown as it is, except for a `|`, which would end a cell."""
+    return "| " + " | ".join(_cell(str(cell)) for cell in cells) + " |"
+
+
+def _cell(text: str) -> str:
+    parts = re.split(r"(`[^`]*`)", text.replace("|", "\\|"))
+    return "".join(part if part.startswith("`") else part.replace("<", "&lt;") for part in parts)
 
 
 def page(parts: Iterable[str]) -> str:

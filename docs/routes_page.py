@@ -15,11 +15,18 @@ from docs.markdown import page, table_row
 from docs.route_table import NSQADMIN
 from lookupd.http import Handlers
 from nsqd.http import topic_config
+from nsqd.http.publish import ATTRIBUTES
 from nsqd.http.routes import routes as nsqd_routes
 from nsqd.options import NsqdOptions
 from shared.http.argument import REQUIRED, Argument
 from shared.http.route import Need, Route
 from shared.topic_config import SETTINGS
+
+# Arguments that several routes take together: the heading below which they are described
+TOGETHER = {
+    "[settings](#topicconfig)": frozenset(SETTINGS),
+    "[those below](#pub-mpub)": frozenset(one.name for one in ATTRIBUTES),
+}
 
 
 def routes() -> str:
@@ -28,9 +35,9 @@ def routes() -> str:
     nsqd, lookupd = nsqd_routes(node), Handlers(*[MagicMock()] * 5).routes()
     parts = [
         "# HTTP routes\n",
-        "Arguments are in the query, unless the table says otherwise; `?` marks those that may be left out. A route needs a\n"
-        "right where there is an auth file. Errors are\n"
-        'JSON: `{"message":"TEXT"}`. [Errors](errors.md) lists the texts.\n',
+        "Arguments are in the query, unless the table says otherwise; `?` marks those that may be left out. A route needs the\n"
+        'right in the third column where there is an auth file. Errors are JSON, `{"message":"TEXT"}`;\n'
+        "[errors](errors.md) lists the texts.\n",
         "## nsqd\n",
     ]
     parts += _table(nsqd)
@@ -92,13 +99,14 @@ def _need(need: Need) -> str:
 
 def _arguments(declared: Sequence[Argument]) -> str:
     """Return the arguments of a route: their names, which of them may be left out, and what values must be."""
-    takes_settings = SETTINGS.keys() <= {one.name for one in declared}
-    cells = [
-        f"`{one.name}`{'' if one.default is REQUIRED else '?'}{f' ({one.expected})' if one.expected else ''}"
-        for one in declared
-        if not (takes_settings and one.name in SETTINGS)
-    ]
-    return ", ".join([*cells, "[settings](#topicconfig)"] if takes_settings else cells)
+    cells, names = dict[str, None](), {one.name for one in declared}
+    for one in declared:
+        if link := next((link for link, together in TOGETHER.items() if one.name in together <= names), ""):
+            cells[link] = None
+        else:
+            bounds = re.sub(r"^0 to \d{16,}$", "a number", one.expected).replace("a name", "")
+            cells[f"`{one.name}`{'' if one.default is REQUIRED else '?'}{f' ({bounds})' if bounds else ''}"] = None
+    return ", ".join(cells)
 
 
 def _words(arguments: str) -> str:
@@ -120,7 +128,7 @@ def _markdown(text: str) -> str:
     """Return a docstring as Markdown: its indented parts become blocks of text, and each other paragraph one line."""
     blocks: list[str] = []
     useless = re.compile(
-        r" \(\w+\.py\)|^    (?:GET|POST) +/\S+(?: {2,}(?!\{).*)?$(?!\n {8})", re.MULTILINE
+        r" \(\w+\.py\)|^    (?:GET|POST) +/\S+(?: {2,}(?![ {]).*)?$(?!\n {8})", re.MULTILINE
     )  # the last: the table has that
     for paragraph in useless.sub("", text).split("\n\n"):
         for inside, lines in groupby(filter(str.strip, paragraph.splitlines()), lambda line: line.startswith("    ")):

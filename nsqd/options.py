@@ -3,7 +3,7 @@
 An option is declared once: the field is the flag, the key of /config and of the TOML file, the environment name, and the help.
 `nsqd -help` needs no more than this file, so only the methods that make the core's limits import the core.
 
-See docs/contributing/design/nsq-programs.md#options-and-defaults.
+See docs/contributing/design/nsq-programs.md#flags.
 """
 
 from __future__ import annotations

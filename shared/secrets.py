@@ -2,7 +2,7 @@
 
 A word of the command line is handled in the same way, whether it is a value or a flag with a value (-flag=value).
 
-See docs/contributing/design/security.md#secrets.
+See docs/contributing/design/security.md#names-and-secrets.
 """
 
 import re

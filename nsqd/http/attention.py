@@ -14,7 +14,6 @@
   `age` s ago. `orphaned` messages are in flight, but their consumers have disconnected: they time out.
 * A topic is listed if it is paused itself, or if it has messages and no channel.
 * A tube is listed if jobs are buried, or if it or its queue is paused, whether a topic can have its name or not.
-
 * All certificates of the node are listed: the option that names the file, and when it ends, in s since the epoch.
 
 Without `depth` and `age`, or with 0, there is no rule of that kind. Of each of the three lists there are the first `limit`, at
@@ -22,10 +21,9 @@ most 10,000: those with the most buried messages first, then those that have mes
 `left_out` counts the others. `oldest` is as in /topic/ages: ns since the epoch, 0: nothing is ready. `paused_at` is as
 in /pauses: s since the epoch, 0: not known. `now` is the node's clock, ns since the epoch. 400 INVALID_ARG_DEPTH,
 INVALID_ARG_AGE, INVALID_ARG_LIMIT.
-
-The trio thread looks at a limited number of topics, channels and tubes in a row; `age` reads the index for each
-channel with messages ready.
 """
+
+# The trio thread looks at a limited number of topics, channels and tubes in a row.
 
 from __future__ import annotations
 

@@ -4,12 +4,11 @@
     POST /channel/messages/requeue?...[&delay=MS]                    make them ready again, after a delay if one is given
     POST /channel/messages/kick?...                                  make them ready as if they had never been delivered
     POST /channel/messages/bury?...[&reason=TEXT]                    deliver none of them until kicked or finished
-    POST /channel/messages/move?...[&to=TOPIC]                       publish them to another topic, and finish them here;
-                                                                     headers go with them, a key or a sequence does not
+    POST /channel/messages/move?...[&to=TOPIC]                       publish them to another topic, and finish them here
 
-Without `to` each dead letter goes back to the topic that it comes from, as its headers say (a redrive), if that topic exists;
-other messages are not moved. That needs the right to publish to all topics. In a topic from which it once came a message
-begins afresh: the headers of a dead letter do not go there.
+Headers move with a message, a key or a sequence does not. Without `to` each dead letter goes back to the topic that it comes
+from, as its headers say (a redrive), if that topic exists; other messages are not moved. That needs the right to publish to all
+topics. In a topic from which it once came a message begins afresh: the headers of a dead letter do not go there.
 
 Offsets are those in the answers of /channel/messages. Instead of `offset`, `state=S&count=N` takes the first N in that state.
 The answer is {"finished": N} (requeued, kicked, buried, moved): how many of them the channel had, once that is as durable as

@@ -10,17 +10,19 @@ In addition to NSQ's arguments both take the following, for all messages of the 
     producer=P&sequence=N        not published again if P has published N already; the messages of /mpub are N, N+1, ...
     deliver_at=TIME              the same as the header `deliver-at`: not delivered before that time, such as
                                  2030-01-01T00:00:00Z, which is at most ten years ahead; not with defer or channel
-    batch=B                      the same as the header `batch`: the messages are members of a batch (batches.py)
+    batch=B                      the same as the header `batch`: the messages are members of a batch
     after=B                      the same as the header `after`: the node keeps the messages, and publishes each when that batch
                                  is done, with the headers after-finished and after-buried; not with producer, unique, channel
                                  or defer
     unique=pending               with a key, /pub only: not published while a message that was published so under the same key
-                                 is pending (Topic.pending_id), instead of for some time; the answer's X-Nsq-Message-Id is
-                                 the id of that message then. The header `unique: K` does the same, without an id
+                                 is pending, instead of for some time; the answer's X-Nsq-Message-Id is the id of that
+                                 message then. The header `unique: K` does the same, without an id
     channel=C                    for this channel alone: the topic's others never see them. 404 CHANNEL_NOT_FOUND if it does
                                  not exist, 409 TOPIC_PAUSED while the topic holds messages back; not with defer
     replicate=N                  in a cluster: the answer waits for N copies, if the topic does not ask for more; at most
                                  1 + -replicas, or else -replicate
+
+Groups, keys and producers have 1 to 128 printable ASCII characters, batches at most 64; a sequence is below 2^62.
 
 /pub also takes id=true: the answer's X-Nsq-Message-Id is the message's id as consumers see it (16 hex digits). A message that
 was published before, or that an ephemeral topic had no room for, has none.
@@ -29,8 +31,8 @@ A repeated message is answered as the first one was, once that is as durable as 
 counts the request's messages that were repeated. 400 for INVALID_KEY, INVALID_GROUP, INVALID_PRIORITY, INVALID_TTL,
 INVALID_PRODUCER, INVALID_SEQUENCE, INVALID_BATCH, INVALID_AFTER, INVALID_DELIVER_AT, INVALID_UNIQUE, INVALID_HEADER,
 TOO_MANY_HEADERS. 404 BATCH_NOT_FOUND for `after`; 409 BATCH_DONE for a member that comes too late, BATCH_CYCLE for messages of
-a batch that would wait for itself. 503 TOO_MANY_BATCHES, BATCH_TOO_LARGE, TOO_MANY_FOLLOW_UPS, DRAINING while the node drains
-(drain.py), DISK_FULL and the reason while it cannot write to its disk.
+a batch that would wait for itself. 503 TOO_MANY_BATCHES, BATCH_TOO_LARGE, TOO_MANY_FOLLOW_UPS, DRAINING while the node drains,
+DISK_FULL and the reason while it cannot write to its disk.
 
 See docs/contributing/design/nsq-http.md#publishing.
 """
@@ -128,7 +130,7 @@ _HEADERS = {  # the headers of messages that have an argument
     AFTER: batch_name("after", None),
     DELIVER_AT: _text("deliver_at", read_time, "a time as in RFC 3339"),
 }
-_ATTRIBUTES = (
+ATTRIBUTES = (
     choice("unique", {"pending": True}, False),
     _word("key"),
     _word("producer"),
@@ -143,7 +145,7 @@ class Publishing:
     def __init__(self, node: Node) -> None:
         self._node = node
         most_copies = node.options.most_copies()
-        common = (*_ATTRIBUTES, any_text("channel", None), bounded("replicate", most_copies, 0, 1, "INVALID_REPLICATE"))
+        common = (*ATTRIBUTES, any_text("channel", None), bounded("replicate", most_copies, 0, 1, "INVALID_REPLICATE"))
         self._arguments_of_pub = (TOPIC, any_text("defer", None), flag("id", ("true", "1")), *common)
         self._arguments_of_mpub = (TOPIC, Argument("binary", lambda text: text not in ("false", "0"), False), *common)
         self._max_msg_size = node.options.max_msg_size

@@ -9,7 +9,7 @@
 
 The first three add a schedule, or replace the topic's one of that name. They take `missed=skip|once|all`, and the headers
 X-Nsq-Header-NAME as /pub does. A change is as safe as a message of the topic before the answer, which is empty. To add a
-schedule needs PUBLISH, too.
+schedule needs the right to publish, too.
 
     {"topic": "t", "name": "n", "cron": "30 6 * * MON", "timezone": "Europe/Berlin", "missed": "once", "paused": false,
      "next": S, "last": S, "body_size": 12, "headers": {}}
@@ -20,7 +20,7 @@ is sorted by topic and name; its `after` is the place of the next page, "" on th
 
 400 INVALID_BATCH for the headers `batch` and `after`, INVALID_UNIQUE for `unique`, INVALID_DELIVER_AT for `deliver-at`;
 INVALID_ARG_CRON also for an expression that matches no day of the next 50 years, INVALID_ARG_AT for a time that is over. 404
-SCHEDULE_NOT_FOUND. 503 TOO_MANY_SCHEDULES beyond -max-schedules, or MOST_BYTES for all bodies and headers together.
+SCHEDULE_NOT_FOUND. 503 TOO_MANY_SCHEDULES beyond -max-schedules, or 64 MiB of all bodies and headers together.
 """
 
 import base64

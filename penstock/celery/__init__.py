@@ -1,6 +1,7 @@
 """A transport of kombu, so that Celery works over jobs and topics: `penstock://host:11300?nsqd=host:4150`.
 
-Tasks are jobs in tubes; broadcasts (control commands, events) are messages of ephemeral topics. See docs/how-to/celery.md.
+Tasks are jobs in tubes; broadcasts (control commands, events) are messages of ephemeral topics.
+See docs/how-to/task-libraries.md#celery.
 
 * `entry`: loaded by kombu's entry points where the package is installed, so that the URL works without an import.
 * `transport`: the transport and the channel that kombu calls. `outlet`: everything that is sent, over one connection to each

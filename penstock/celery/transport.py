@@ -1,4 +1,4 @@
-"""kombu's transport penstock://. See docs/how-to/celery.md.
+"""kombu's transport penstock://. See docs/how-to/task-libraries.md.
 
 Queues are tubes, and a message for several processes goes to the exchange's topic. A queue that is deleted automatically or
 exclusive (a worker's mailbox, a reply queue, a monitor's events) is an ephemeral channel of the topics of its exchanges, and

@@ -1,4 +1,6 @@
-"""A broker for Dramatiq whose messages are jobs of tubes: install the extra `dramatiq`. See docs/how-to/dramatiq.md.
+"""A broker for Dramatiq whose messages are jobs of tubes: install the extra `dramatiq`.
+
+See docs/how-to/task-libraries.md#dramatiq.
 
 * `broker`: PenstockBroker, the sending side. `consumer`: the consumer of one queue, which Dramatiq's worker asks for messages.
 

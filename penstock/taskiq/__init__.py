@@ -1,4 +1,4 @@
-"""A broker for taskiq whose tasks are jobs of a tube: install the extra `taskiq`. See docs/how-to/taskiq.md.
+"""A broker for taskiq whose tasks are jobs of a tube: install the extra `taskiq`. See docs/how-to/task-libraries.md#taskiq.
 
 * `broker`: PenstockBroker, over penstock.jobs. taskiq runs on asyncio alone.
 

@@ -8,7 +8,7 @@
 * `next_gc_bytes`: 0. CPython collects after a number of allocations, not of bytes.
 * `gc_total_runs`: collections, of all generations.
 
-See docs/contributing/design/nsq-programs.md#memory-statistics.
+See docs/contributing/design/nsq-programs.md#statsd.
 """
 
 import gc

@@ -2,7 +2,7 @@
 
 The states are INIT -> SUB -> SUBSCRIBED -> CLS -> CLOSING. A Subscription is the ConsumerSink of its consumer.
 
-See docs/contributing/design/nsq-protocol.md#client-states.
+See docs/contributing/design/nsq-protocol.md#commands.
 """
 
 from collections.abc import Callable
