@@ -44,7 +44,7 @@ SCARCE_READ_SIZE = 32 * 1024  # bytes that are received in a turn while a connec
 MAX_EVENTS = 512  # connections served in a turn
 # bytes: input beyond that waits in a turn until the peers have handled what was received before
 MAX_RECEIVED = 1024 * 1024
-BACK_TO_TRIO = 2_000_000  # ns of turns in a row before HTTP, discovery and signals get their share
+BACK_TO_TRIO = 10_000_000  # ns of turns in a row before discovery, timers and signals get their share
 LOOK_EVERY = 8  # connections whose input is handled between two looks at the clock; a power of 2
 LARGE = 4 * 1024  # bytes of input that may take long
 DUE_AT_ONCE = 8  # timers between two looks at the clock
