@@ -223,10 +223,9 @@ class Reactor:
         """Return for how long to wait in epoll (s): until the next turn is due, at most for LINGER."""
         if self._outside:  # the tasks that talk to other servers need this thread
             return 0.0
-        due = self._due_with(self._agenda.scan_at)  # or later, which matters only if this is soon
-        if due - self.now < LINGER * 1e9:
-            due = self._due() or NEVER
-        return min(LINGER, max(0.0, (due - self.now) / 1e9))
+        if self._due_with(self._agenda.scan_at) - self.now >= LINGER * 1e9:  # it is due then, or later
+            return LINGER
+        return min(LINGER, max(0.0, ((self._due() or NEVER) - self.now) / 1e9))
 
     async def _wait(self, due: int | None) -> None:
         seconds = inf if due is None else max(0.0, (due - self.clock()[0]) / 1e9)
