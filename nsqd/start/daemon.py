@@ -382,6 +382,7 @@ class Daemon:
         """Answer the requests in progress, and accept no others."""
         if self._http is not None:
             self._broker.receives.stop()
+            self._broker.context.batches.stop()
             for broker in self._broker.logs:
                 if broker.context.history is not None:
                     broker.context.history.end_waiting()

@@ -85,6 +85,8 @@ class Batches(BatchTable):
         self._walks: dict[str, _Walk] = {}  # of closed batches, by name
         self._due: deque[str] = deque()  # names that this round of `find_done` has not looked at
         self._ready: dict[str, None] = {}  # names of done batches that may have follow-ups
+        self._waiting: dict[str, list[Callable[[], None]]] = {}  # by name: called when the batch is done
+        self._is_stopping = False  # True: nothing waits for a batch
 
     def load(self, table: BatchTable) -> None:
         """Take over, after a restart, what the log has."""
@@ -264,6 +266,7 @@ class Batches(BatchTable):
         states = {part.state for part in parts}
         if states == {BatchState.DONE}:
             self._ready[name] = None
+            self._wake(name)
             self._forget_old(name, wall)
         elif BatchState.OPEN in states:
             if all(part.changed < wall - MOST_OPEN for part in parts):
@@ -295,6 +298,33 @@ class Batches(BatchTable):
             table._set_members(batch, {})
             table._set(batch, BatchState.DONE, wall)
         self._ready[name] = None
+        self._wake(name)
+
+    # waiting for a batch
+
+    def wait(self, name: str, ready: Callable[[], None]) -> None:
+        """Call `ready` when a batch is done, or at once if the node stops."""
+        if self._is_stopping:
+            ready()
+        else:
+            self._waiting.setdefault(name, []).append(ready)
+
+    def end_wait(self, name: str, ready: Callable[[], None]) -> None:
+        """Call `ready` no longer, if it was not called."""
+        if ready in (waiting := self._waiting.get(name, [])):
+            waiting.remove(ready)
+            if not waiting:
+                del self._waiting[name]
+
+    def stop(self) -> None:
+        """End all waiting, now and from now on, because the node stops."""
+        self._is_stopping = True
+        for name in list(self._waiting):
+            self._wake(name)
+
+    def _wake(self, name: str) -> None:
+        for ready in self._waiting.pop(name, ()):
+            ready()
 
     def topics_of(self, name: str) -> set[str]:
         """Return the names of the topics with members of a batch that is not done."""
