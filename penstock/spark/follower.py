@@ -293,6 +293,8 @@ class Follower:
                 left, failures = old_log(LogPosition(log, at.next), one, holders), failures + silent
                 if left is not None:
                     break
+            if left is None and one is None:
+                left = holders_of_logs.later(place, at)
             if left is not None:
                 found[place] = left
                 self._waited.pop(place, None)

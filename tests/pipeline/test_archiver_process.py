@@ -11,11 +11,15 @@ from penstock.lake.location import LakeError, lake_at
 from penstock.lake.progress import Overlap
 from penstock.lake.table import MessageTable, missing_messages, open_table
 from penstock.lake.task import Outcome, Work
+from penstock.spark import access
 from penstock.spark.ask import Asker, Unreachable
 from penstock.spark.follower import Follower
+from penstock.spark.nodes import NoAnswer
 from penstock.spark.options import OptionError, read_options
 from pipeline.archive import in_process
 from pipeline.archiver import Archiver, Runner, Tasks
+from tests import auth_files
+from tests.certificates import Authority
 from tests.daemons import Daemon, nsqd, post, publish, run
 from tests.penstock.spark.conftest import node as node  # the fixture
 
@@ -245,3 +249,25 @@ def test_mistakes_and_a_node_that_is_away(node: Daemon, tmp_path: Path) -> None:
             failing.batch()
         archiver(back, tmp_path / "lake").archive_all()
         assert numbers(tmp_path / "lake") == ["a", "b"]
+
+
+def test_an_archive_shows_its_token_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority = Authority(tmp_path / "authority")
+    auth_files.write(tmp_path / "auth.toml", "admin")
+    flags = ("-retention", "1h", "-auth-file", str(tmp_path / "auth.toml"), *authority.flags())
+    monkeypatch.setenv(access.CA_FILE, authority.root)
+    with (
+        nsqd(tmp_path / "plain", *flags) as node,
+        pytest.raises(NoAnswer, match="names no HTTPS port, as daemons with"),
+    ):
+        archiver(node, tmp_path / "lake")
+    with nsqd(tmp_path / "node", *flags, "-tls-required", "tcp-https") as node:
+        url, headers = f"https://{node.addresses['HTTPS']}", auth_files.bearer("admin")
+        sent = httpx.post(f"{url}/pub?topic=t", content=b"secret", headers=headers, verify=authority.client())
+        sent.raise_for_status()
+        with pytest.raises(NoAnswer, match="answered /topic/offsets with 401 UNAUTHORIZED"):
+            archiver(node, tmp_path / "lake")
+        (tmp_path / "token").write_text(auth_files.token("admin"))
+        monkeypatch.setenv(access.TOKEN_FILE, str(tmp_path / "token"))
+        archiver(node, tmp_path / "lake").archive_all()
+        assert numbers(tmp_path / "lake") == ["secret"]

@@ -7,10 +7,13 @@ from typing import Any
 
 import httpx
 import pytest
+from deltalake import DeltaTable
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql.functions import spark_partition_id, udf
 
+from penstock.lake.location import Lake
 from tests.daemons import Daemon, eventually
+from tests.pipeline.test_jobs import MORNING, archive
 
 pytestmark = pytest.mark.process
 
@@ -84,6 +87,17 @@ def test_a_table_of_the_catalog_keeps_its_options(spark: Any, node: Daemon, tmp_
     with pytest.raises(AnalysisException, match="option 'topik' is not known; did you mean topic"):
         spark.sql("CREATE TABLE wrong USING nsq OPTIONS (nsqd 'h:1', topik 't')")
     spark.sql("DROP TABLE orders")
+
+
+def test_a_lake_is_read_by_its_files(spark: Any, tmp_path: Path) -> None:
+    where = Lake(str(tmp_path / "lake"))
+    archive(where, "t", [b"a", b"b"])
+    archive(where, "u", [b"c"])
+    files = DeltaTable(where.table("messages")).file_uris()
+    frame = spark.read.option("basePath", where.table("messages")).parquet(*files)
+    rows = frame.selectExpr("topic", "CAST(dt AS STRING) AS dt", "offset", "CAST(body AS STRING) AS body").collect()
+    day = str(MORNING.date())
+    assert sorted(map(tuple, rows)) == [("t", day, 0, "a"), ("t", day, 1, "b"), ("u", day, 0, "c")]
 
 
 def test_a_streaming_copy_goes_on_where_it_was(spark: Any, node: Daemon, tmp_path: Path) -> None:
