@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tests.daemons import Daemon, Tool, eventually, our_command, publish
+from tests.daemons import Daemon, Tool, eventually, our_command, post, publish
 from tests.forwarding import SOON, drained, make_channel, state
 from tests.http_endpoint import OK, Endpoint, Request, always, status
 from tests.originals import original
@@ -45,6 +45,7 @@ def test_a_long_request_is_touched_and_ends_after_the_signal(shared: Daemon) -> 
             assert running.process.wait(30) == 0
         assert len(endpoint.bodies) == 1
     assert sum(state(shared, "long", CHANNEL)) == 1
+    post(shared, "/topic/delete", topic="long")
 
 
 MATTER = ("user-agent", "content-type", "content-length", "accept-encoding", "x-a", "transfer-encoding")
