@@ -29,6 +29,7 @@ from tests.local_node import LocalNode
 
 CLIENT = "CLIENT"  # in an example: the address of the consumer
 WIDTH = 130  # characters of a line of output that is not cut
+LINES = 14  # of an output that is not cut
 SEE, ACT, USE, DIAGNOSE = "See", "Act", "Use", "Diagnose"
 # Each example is a command line; the first word is the command.
 EXAMPLES: dict[str, tuple[str, ...]] = {
@@ -155,6 +156,8 @@ def _run(terminal: Terminal, line: str) -> str:
         words[words.index(CLIENT)] = client["remote_address"]
     code, out, error = terminal(*words)
     lines = [*out.splitlines(), *error.splitlines(), *([f"(exit code {code})"] if code else [])]
+    if len(lines) > LINES:
+        lines = [*lines[: LINES - 1], f"... ({len(lines) - LINES + 1} more)"]
     printed = "".join(f"{one}\n" if len(one) <= WIDTH else f"{one[: WIDTH - 3]}...\n" for one in lines)
     return f"$ penstock {' '.join(words)}\n{printed}"
 

@@ -16,7 +16,6 @@ from apps.penstock import parser as penstock_parser
 from apps.to_file.options import Options as ToFileOptions
 from docs.markdown import page, table_row
 from lookupd.options import LookupdOptions
-from nsqd.commands.beanstalkd import USAGE
 from nsqd.commands.import_command import _parser as import_parser
 from nsqd.commands.restore_command import _parser as restore_parser
 from nsqd.commands.verify import _parser as verify_parser
@@ -106,7 +105,10 @@ def flags() -> str:
             "| flag | type | default | meaning |\n|---|---|---|---|",
             *(row for row in rows if row not in shared),
         ]
-    parts.append(f"\n## beanstalkd\n\nThese are the flags of beanstalkd.\n\n```text\n{USAGE.strip()}\n```\n")
+    parts.append(
+        "\n## beanstalkd, disque-server\n\nThese programs take the options of the originals:"
+        " [beanstalkd's](compatibility-beanstalkd.md), [Disque's](compatibility-disque.md#the-program-disque-server).\n"
+    )
     return page([*parts, *_subcommands()])
 
 

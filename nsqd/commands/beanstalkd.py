@@ -50,7 +50,7 @@ USAGE = f"""Use: {PROGRAM} [OPTIONS]
 Options:
  -b DIR   keep jobs in a commit log in DIR (must exist); without it they are in memory only
  -f MS    sync at most MS milliseconds after a response (default 50); 0: before each response
- -F       never sync: the operating system decides when to write
+ -F       no response waits for a sync, which starts about every 10 s
  -l ADDR  listen on address (default 0.0.0.0), or unix:PATH
  -p PORT  listen on port (default 11300)
  -s BYTES size of the log's segments (default {SEGMENT_SIZE}, or an eighth of a small disk; at least {SMALLEST_SEGMENT})

@@ -19,28 +19,33 @@
        "moved": 0, "moved_all": 0, "salvaged": 0}},
      "diverged": [{"name": "replicas/ID.diverged-1", "log_id": "ID", "salvaged": true, "made": "...", "failure": ""}, ...]}
 
-`connected` is false for the responding node. `standing` is member, left or forgotten. `lease`: the message id of that node
-below which ids may have been issued, as far as this node knows. `refused` are nodes that have the secret and are not
-accepted by this node, or do not accept it, with the reason. `followers` are the nodes that keep a replica of this node's
-log: their `state` is asked, catching up, in sync, lagging or failed, `behind` is in bytes, and `lag_seconds` is the age of the
-oldest byte that the follower has not confirmed; one that lags for more than 5 s is lagging. `replicas` are the replicas that
-this node keeps of the logs of others; their content is not known while they are `opening`. Positions count the bytes of a log.
-`knows_configs` is false until this node has the topics' configurations from another one: until then it takes no messages.
-`copies`: the number of possible copies of a message, this node's included; `away`: the assigned followers without a
-connection; `counting`: the in-sync followers; and the number of replies given up since the start, because no copy was made in
-time. `refusing`: the topics that refuse publishes because they ask for more copies, of which 100 are
-named. `replica_failures`: how often this node stopped a replica for a while. `elections`: the number of elections that this
-node has won (clean: with a complete replica), has lost, has called off because the leader came back, and
-has postponed because an nsqlookupd is in contact with the leader. For each log
-with a replica here, or with a candidate: its leader and its epoch, whether the leader is lost, whether the replica would
-be promoted at once, the state of this node (candidate, promoting), its vote as [number, node], and why its
-last election failed. `led` are the logs that this node leads, first the one
-into which it publishes, then the promoted ones: `node` has published into it, `epochs` have the position where each begins, and
-`state` is starting, waiting, reading, filling, attaching, serving, failed, lost or closed. `closed` are the logs without
-unfinished messages, which are removed: `node` led it last. `failovers`: the duration of this node's last failover, in
-seconds, and the messages that may be delivered twice because a log has another leader; docs/explanation/guarantees.md
-explains the reasons. `diverged`: copies with bytes that the leader of their log may lack, by the names of their directories;
-`made` is the log that was made of them, and is among `led`. A node that is in no cluster returns 404 NO_CLUSTER.
+* `nodes`: `connected` is false for the responding node. `standing` is member, left or forgotten. `lease` is the message id
+  below which that node may have issued ids, as far as this node knows.
+* `refused`: nodes that have the secret and are not accepted by this node, or do not accept it, with the reason.
+* `knows_configs`: false until this node has the topics' configurations from another one; until then it takes no messages.
+* `copies`: how many copies of a message are possible, this node's included; `away`: the assigned followers without a
+  connection; `counting`: the in-sync followers; the number of replies given up since the start, because no copy was made in
+  time.
+* `followers`: the nodes that keep a replica of this node's log. `state` is asked, catching up, in sync, lagging (for more than
+  5 s) or failed; `behind` is in bytes; `lag_seconds` is the age of the oldest byte that the follower has not confirmed.
+  Positions count the bytes of a log.
+* `replicas`: those that this node keeps of the logs of others; their content is not known while they are `opening`.
+  `replica_failures`: how often this node stopped a replica for a while.
+* `refusing`: the topics that refuse publishes because they ask for more copies, of which 100 are named.
+* `led`: the logs that this node leads, first the one into which it publishes, then the promoted ones. `node` has published
+  into it, `epochs` have the position where each begins, and `state` is starting, waiting, reading, filling, attaching,
+  serving, failed, lost or closed.
+* `closed`: the logs without unfinished messages, which are removed; `node` led it last.
+* `elections`: how many this node has won (clean: with a complete replica), lost, called off because the leader came back, and
+  postponed because an nsqlookupd is in contact with the leader. For each log with a replica here, or with a candidate: its
+  leader and epoch, whether the leader is lost, whether the replica would be promoted at once (`clean`), the state of this node
+  (candidate, promoting), its vote as [number, node], and why its last election failed.
+* `failovers`: the duration of this node's last failover, in s, and the messages that may be delivered twice because a log has
+  another leader; docs/explanation/guarantees.md explains the reasons.
+* `diverged`: copies with bytes that the leader of their log may lack, by the names of their directories; `made` is the log
+  that was made of them, and is among `led`.
+
+A node that is in no cluster returns 404 NO_CLUSTER.
 
 POST /cluster/forget?node=N forgets a node that will not come back. All nodes of the cluster are notified; the response,
 {"forgotten": N}, comes when this node has it on disk. The log of the node is never accepted again: a run of it is
