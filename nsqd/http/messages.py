@@ -7,11 +7,11 @@
 
 `next` is present if there may be more messages: give it as `after`. A page has messages of one of the logs that the node owns,
 and the last page may be empty; offsets in logs promoted from other nodes are above 2^48. Bodies are cut after `preview` bytes.
-Messages published with headers, a key or a producer have "headers", "key", "producer" and "sequence". Deferred messages have
-`ready_at`, messages in flight `times_out_at`, buried ones `buried_at` and `reason`; times are ns since the epoch. Messages in
-flight to a client that is still connected have "client": {"client_id", "hostname", "remote_address", "user_agent"}, as in
-/stats. A message that cannot be read has no id. In a cluster, a message that waits for its copies is listed with
-`waiting_for_copies`: true, without body and headers.
+Messages published with headers, a key or a producer have "headers", "key", "producer" and "sequence"; the first two are left
+out with `preview=0`, which needs no right to read. Deferred messages have `ready_at`, messages in flight `times_out_at`, buried
+ones `buried_at` and `reason`; times are ns since the epoch. Messages in flight to a client that is still connected have
+"client": {"client_id", "hostname", "remote_address", "user_agent"}, as in /stats. A message that cannot be read has no id. In a
+cluster, a message that waits for its copies is listed with `waiting_for_copies`: true, without body and headers.
 
 With filters the answer has only those of the `limit` messages that meet all of them, and "scanned": how many it looked at.
 Times are ns since the epoch. `reason` is a part of the reason for which a message is buried, `contains` a part of the id, of
@@ -53,6 +53,7 @@ from shared.http.errors import HttpError
 from shared.http.route import Need, Route, on_channel
 
 MOST_OFFSET = (1 << 63) - 1
+CONTENTS = ("headers", "key")  # attributes of a message that are shown with its body only
 STATES = {state.value: state for state in MessageState}
 
 
@@ -168,7 +169,8 @@ class MessagesPage:
                 entry["timestamp"] = int.from_bytes(frame[STAMP], "big")
                 is_held = lookup.is_held(one.ordinal)
                 entry |= bodies.describe(frame, is_held)
-                entry |= {} if is_held else lookup.attributes.get(one.ordinal, NONE).as_dict()
+                named = {} if is_held else lookup.attributes.get(one.ordinal, NONE).as_dict()
+                entry |= {name: value for name, value in named.items() if preview or name not in CONTENTS}
             if state is MessageState.DEFERRED:
                 entry["ready_at"] = one.due + self.wall_offset
             elif state is MessageState.IN_FLIGHT:

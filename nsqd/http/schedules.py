@@ -12,11 +12,12 @@ X-Nsq-Header-NAME as /pub does. A change is as safe as a message of the topic be
 schedule needs the right to publish, too.
 
     {"topic": "t", "name": "n", "cron": "30 6 * * MON", "timezone": "Europe/Berlin", "missed": "once", "paused": false,
-     "next": S, "last": S, "body_size": 12, "headers": {}}
+     "next": S, "last": S, "body_size": 12}
 
 `next` is the next tick, in s since the epoch; 0: the schedule is paused. `last` is the last one that was published or skipped
-since the schedule was added or unpaused; 0: none was. `every` and `at` are shown as they are given. The list
-is sorted by topic and name; its `after` is the place of the next page, "" on the last one.
+since the schedule was added or unpaused; 0: none was. With `body`, "body" has it in base64, and "headers" the headers. `every`
+and `at` are shown as they are given. The list is sorted by topic and name; its `after` is the place of the next page, "" on the
+last one.
 
 400 INVALID_BATCH for the headers `batch` and `after`, INVALID_UNIQUE for `unique`, INVALID_DELIVER_AT for `deliver-at`;
 INVALID_ARG_CRON also for an expression that matches no day of the next 50 years, INVALID_ARG_AT for a time that is over. 404
@@ -146,7 +147,7 @@ class ScheduleRoutes:
         return handler
 
     async def show(self, request: Request, topic: str, name: str, body: bool) -> Response:
-        """Answer one schedule as a JSON object, with its body if that is asked for."""
+        """Answer one schedule as a JSON object, with its body and headers if they are asked for."""
         found = await self._node.bridge.observe(lambda: (self._existing(topic, name), *self._ticks((topic, name))))
         return json_response(_describe(*found, with_body=body))
 
@@ -214,7 +215,7 @@ def _due(recurrence: Recurrence, now: int, error: str) -> Recurrence:
 
 
 def _describe(schedule: Schedule, following: int, last: int, with_body: bool = False) -> dict[str, Any]:
-    found = {
+    found: dict[str, Any] = {
         "topic": schedule.topic,
         "name": schedule.name,
         **_describe_recurrence(schedule.recurrence),
@@ -223,9 +224,10 @@ def _describe(schedule: Schedule, following: int, last: int, with_body: bool = F
         "next": following,
         "last": last,
         "body_size": len(schedule.body),
-        "headers": dict(schedule.headers),
     }
-    return found | ({"body": base64.b64encode(schedule.body).decode()} if with_body else {})
+    if with_body:
+        found |= {"headers": dict(schedule.headers), "body": base64.b64encode(schedule.body).decode()}
+    return found
 
 
 def _describe_recurrence(recurrence: Recurrence) -> dict[str, str]:

@@ -477,7 +477,7 @@ class Channel:
         """End ready messages that are too old, and look again when the next may be."""
         extents, wall = self.backlog.extents, self._agenda.wall
         if self.settings.on_expire is OnExpire.DROP:
-            self._drop_from_sequence(expiry.drop(self.backlog, wall))
+            self._drop_from_sequence(expiry.drop(self.backlog, now, wall))
         elif self.settings.order != NO_ORDER:  # they are buried when a consumer takes them
             expiry.due = None
             return

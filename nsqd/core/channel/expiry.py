@@ -9,6 +9,8 @@ from nsqd.core.channel.backlog import Backlog, ReadyMessages
 from nsqd.core.message.frame import ID_SIZE
 
 EVERY = 1_000_000_000  # ns between two scans of one channel, at least
+DROPPED_AT_ONCE, MIXED_AT_ONCE = 50_000, 2500  # messages in a scan: 10 ms, also if each of them has its own ttl
+SOON = EVERY // 40  # ns until the next scan if more messages are to be dropped: it comes no earlier in any case
 AGAIN = EVERY // 20  # ns until the next scan if more messages are to be buried, or must be read first
 
 
@@ -34,10 +36,15 @@ class Expiry:
             backlog.untake(len(frames) - count)
         return (message, first, frames[:count], ids[: count * ID_SIZE], extent), expired
 
-    def drop(self, backlog: Backlog, wall: int) -> list[tuple[int, int]]:
-        """Take the next messages of the backlog out of it that have expired at `wall`. Return their spans."""
-        self.due = None
-        return backlog.drop_expired(wall, self._ttl)
+    def drop(self, backlog: Backlog, now: int, wall: int) -> list[tuple[int, int]]:
+        """Take the next messages of the backlog out of it that have expired at `wall`. Return their spans.
+
+        Look again soon if there may be more.
+        """
+        first, _ = next(backlog.ahead(backlog.cursor), (backlog.cursor, 0))
+        spans = backlog.drop_expired(wall, self._ttl, first + (MIXED_AT_ONCE if self.is_mixed else DROPPED_AT_ONCE))
+        self.due = now + SOON if spans else None
+        return spans
 
     def drop_in_memory(self, backlog: Backlog, now: int, wall: int, most: int) -> list[tuple[int, int]]:
         """Do the same with up to `most` messages that are in memory, and look again soon if there may be more."""

@@ -156,11 +156,13 @@ def test_a_filter_examines_the_limit_and_lists_what_matches(node: LocalNode) -> 
 def test_one_message_with_all_that_it_is(node: LocalNode) -> None:
     publish(node, "alone")
     headers = {"X-Nsq-Header-Trace": "7f"}
-    node.client.post("/pub?topic=alone", content=b"x" * 70_000, headers=headers).raise_for_status()
+    node.client.post("/pub?topic=alone&key=k", content=b"x" * 70_000, headers=headers).raise_for_status()
     found = get(node, "/channel/message", topic="alone", channel="c", offset=0, format="json")
-    (listed,) = look(node, "alone", "ready", preview=0)["messages"]
-    assert (listed.pop("body"), listed.pop("attempts"), found) == ("", 0, listed | {"body": "x" * 70_000})
-    assert found["headers"] == {"trace": "7f"}
+    (listed,) = look(node, "alone", "ready", preview=1)["messages"]
+    assert (listed.pop("body"), listed.pop("attempts"), found) == ("x", 0, listed | {"body": "x" * 70_000})
+    assert (found["headers"], found["key"]) == ({"trace": "7f"}, "k")
+    (listed,) = look(node, "alone", "ready", preview=0)["messages"]  # as for one who may not read
+    assert (listed["body"], "headers" in listed, "key" in listed) == ("", False, False)
 
 
 def test_a_request_that_would_read_too_much_is_refused(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,10 @@
 """Messages that are too old: never delivered, dropped or buried, with and without consumers, over restarts."""
 
+import pytest
+
 from nsqd.core.channel import expiry
 from nsqd.core.channel.buried import EXPIRED
-from nsqd.core.message.attributes import Attributes, ttl_in
+from nsqd.core.message.attributes import NONE, Attributes, ttl_in
 from nsqd.core.sequence.extent import Extent
 from nsqd.storage import stored_extent
 from shared.retry import Retry
@@ -36,6 +38,26 @@ def test_the_scan_drops_what_is_too_old_also_without_consumers() -> None:
     node.advance(7 * SECOND)
     assert (channel.depth, channel.dropped_count, node.held()) == (0, 8, 0)
     assert channel.next_due() is None
+    node.broker.check()
+
+
+@each("attributes", [NONE, Attributes((("ttl", "5s"),))])
+def test_many_messages_that_are_too_old_go_over_several_scans(
+    attributes: Attributes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expiry, "MIXED_AT_ONCE" if attributes else "DROPPED_AT_ONCE", 20)
+    node = Node()
+    topic, channel = node.broker.topic("t"), node.channel("t", "c")
+    topic.configure(TopicConfig() if attributes else BRIEF)
+    topic.publish_with([b"x"] * 20, attributes)
+    topic.publish_with([b"x"] * 20, attributes, node.now + 99 * SECOND)  # the channel passes them over
+    topic.publish_with([b"x"], attributes)
+    node.turn()
+    node.now += 6 * SECOND
+    node.turn()
+    assert channel.dropped_count == 20
+    node.advance(100 * MS)
+    assert (channel.dropped_count, channel.depth) == (21, 0)
     node.broker.check()
 
 
